@@ -92,7 +92,7 @@ struct bench {
 	struct ig_step_kv kv;
 	struct ig_step step;
 	struct ig_attention_params p;
-	struct ig_op_call call;
+	struct ig_op_launch launch;
 	int32_t *positions, *row_seq;
 };
 
@@ -151,24 +151,24 @@ static void setup(struct bench *b, uint32_t dtype, int32_t n_rows, int32_t conte
 				    .n_groups = 1 };
 	b->p = (struct ig_attention_params){ sizeof b->p,	    heads, kv_heads, dim, 0, 0,
 					     1 / sqrtf((float)dim), 0 };
-	b->call = (struct ig_op_call){ .struct_size = sizeof b->call,
-				       .n_in = 1,
-				       .n_out = 1,
-				       .params = &b->p,
-				       .step = &b->step };
-	b->call.in[0] = b->call.out[0] = (struct ig_tensor){
+	b->launch = (struct ig_op_launch){ .struct_size = sizeof b->launch,
+					   .n_in = 1,
+					   .n_out = 1,
+					   .params = &b->p,
+					   .step = &b->step };
+	b->launch.in[0] = b->launch.out[0] = (struct ig_tensor){
 		.n_rows = n_rows, .n_cols = width, .row_stride = width * 4, .dtype = IG_F32
 	};
-	b->call.in[0].data = must(malloc((size_t)(n_rows * width) * 4));
-	b->call.out[0].data = must(malloc((size_t)(n_rows * width) * 4));
+	b->launch.in[0].data = must(malloc((size_t)(n_rows * width) * 4));
+	b->launch.out[0].data = must(malloc((size_t)(n_rows * width) * 4));
 	for (int64_t i = 0; i < n_rows * width; i++)
-		((float *)b->call.in[0].data)[i] = (float)(i % 89) / 89 - 0.5f;
+		((float *)b->launch.in[0].data)[i] = (float)(i % 89) / 89 - 0.5f;
 }
 
 static void teardown(struct bench *b)
 {
-	free(b->call.in[0].data);
-	free(b->call.out[0].data);
+	free(b->launch.in[0].data);
+	free(b->launch.out[0].data);
 	free(b->step.slab_bases[0]);
 	free((void *)(uintptr_t)b->step.slab_bases);
 	free((void *)(uintptr_t)b->kv.block_tables);
@@ -179,14 +179,14 @@ static void teardown(struct bench *b)
 /* Microseconds per layer, the best of many. */
 static double measure(struct bench *b, const struct ig_cpu_kernel *k, int cold)
 {
-	void *scratch = must(malloc(k->scratch_bytes ? k->scratch_bytes(&b->call) : 1));
+	void *scratch = must(malloc(k->scratch_bytes ? k->scratch_bytes(&b->launch) : 1));
 	double best = 1e30, until = now_us() + 4e5;
 
 	do {
 		double t = now_us();
 		for (uint32_t i = 0; i < N_LAYERS; i++) {
 			b->p.layer = cold ? i : 0;
-			k->run(&b->call, 0, k->n_units(&b->call), scratch);
+			k->run(&b->launch, 0, k->n_units(&b->launch), scratch);
 		}
 		t = (now_us() - t) / N_LAYERS;
 		best = t < best ? t : best;

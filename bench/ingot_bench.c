@@ -104,7 +104,7 @@ static int decode(struct bench *b, struct ig_stepper *s)
 		if ((rc = ig_stepper_run(s, false)))
 			return rc;
 		for (uint32_t i = 0; i < b->n_streams; i++)
-			b->last[i] = ig_stepper_drawn(s, (int)i);
+			b->last[i] = ig_stepper_sampled(s, (int)i);
 	}
 	return 0;
 }

@@ -35,9 +35,10 @@ static void *filled(uint64_t bytes, int byte)
 	return p;
 }
 
-static struct ig_tensor values(void *data, int64_t n, int64_t k, uint32_t form)
+static struct ig_tensor values(void *data, int64_t n, int64_t k, uint32_t layout)
 {
-	return (struct ig_tensor){ data, n, k, (int64_t)ig_form_row_bytes(form, k), IG_F32, form };
+	return (struct ig_tensor){ data,   n,	  k, (int64_t)ig_layout_row_bytes(layout, k),
+				   IG_F32, layout };
 }
 
 static const struct ig_cpu_kernel *kernel(const struct ig_op *op, uint32_t dtype)
@@ -46,9 +47,9 @@ static const struct ig_cpu_kernel *kernel(const struct ig_op *op, uint32_t dtype
 
 	for (uint32_t i = 0; i < op->n_cpu_kernels; i++) {
 		const struct ig_cpu_kernel *k = &op->cpu_kernels[i];
-		if (ig_isa_includes(ig_isa_best(), k->isa) && k->weight_form != IG_FORM_ROWS &&
+		if (ig_isa_includes(ig_isa_best(), k->isa) && k->weight_layout != IG_LAYOUT_ROWS &&
 		    (k->weight_dtype == dtype) &&
-		    (!best || k->isa > best->isa || best->in_form == IG_FORM_ROWS))
+		    (!best || k->isa > best->isa || best->in_layout == IG_LAYOUT_ROWS))
 			best = k;
 	}
 	if (!best)
@@ -57,7 +58,7 @@ static const struct ig_cpu_kernel *kernel(const struct ig_op *op, uint32_t dtype
 }
 
 /* Microseconds of one run. */
-static double time_call(struct ig_op_call *c, const struct ig_cpu_kernel *k, void *scratch)
+static double time_call(struct ig_op_launch *c, const struct ig_cpu_kernel *k, void *scratch)
 {
 	int64_t began = ig_now_ns();
 	c->kernel = k;
@@ -94,31 +95,31 @@ static void bench(const struct ig_modules *m, uint32_t dtype, int64_t rows)
 	void *h = filled(MAX_ROWS * TOP_K * FF * 4, 0), *scratch;
 	double best[4] = { 0 };
 	uint32_t seed = 1;
-	struct ig_op_call c[4] = {
+	struct ig_op_launch c[4] = {
 		{ .n_in = 1, .n_out = 1, .params = &route_p },
 		{ .n_in = 2, .n_weights = 2, .n_out = 1, .params = &glu_p },
 		{ .n_in = 2, .n_weights = 1, .n_out = 1, .params = &down_p },
 		{ .n_in = 1, .n_weights = 1, .n_out = 1, .params = &dense_p },
 	};
 
-	c[0].in[0] = values(logits, rows, N_EXPERTS, IG_FORM_ROWS);
-	c[0].out[0] = c[1].in[1] = c[2].in[1] = values(routes, rows, 4 * TOP_K, IG_FORM_ROWS);
-	c[1].in[0] = c[3].in[0] = values(x, rows, WIDTH, glu->in_form);
+	c[0].in[0] = values(logits, rows, N_EXPERTS, IG_LAYOUT_ROWS);
+	c[0].out[0] = c[1].in[1] = c[2].in[1] = values(routes, rows, 4 * TOP_K, IG_LAYOUT_ROWS);
+	c[1].in[0] = c[3].in[0] = values(x, rows, WIDTH, glu->in_layout);
 	for (int i = 0; i < 2; i++)
 		c[1].weight[i] = (struct ig_tensor){ w + (uint64_t)i * N_EXPERTS * in_bytes,
 						     N_EXPERTS * FF,
 						     WIDTH,
 						     0,
 						     dtype,
-						     IG_FORM_TILE16 };
-	c[1].out[0] = values(h, rows, TOP_K * FF, IG_FORM_ROWS);
-	c[2].in[0] = values(h, rows, TOP_K * FF, down->in_form);
+						     IG_LAYOUT_TILE16 };
+	c[1].out[0] = values(h, rows, TOP_K * FF, IG_LAYOUT_ROWS);
+	c[2].in[0] = values(h, rows, TOP_K * FF, down->in_layout);
 	c[2].weight[0] = (struct ig_tensor){
-		w + 2 * N_EXPERTS * in_bytes, N_EXPERTS * WIDTH, FF, 0, dtype, IG_FORM_TILE16
+		w + 2 * N_EXPERTS * in_bytes, N_EXPERTS * WIDTH, FF, 0, dtype, IG_LAYOUT_TILE16
 	};
-	c[2].out[0] = values(y, rows, WIDTH, IG_FORM_ROWS);
-	c[3].weight[0] = (struct ig_tensor){ w, n_dense, WIDTH, 0, dtype, IG_FORM_TILE16 };
-	c[3].out[0] = values(y, rows, n_dense, IG_FORM_ROWS);
+	c[2].out[0] = values(y, rows, WIDTH, IG_LAYOUT_ROWS);
+	c[3].weight[0] = (struct ig_tensor){ w, n_dense, WIDTH, 0, dtype, IG_LAYOUT_TILE16 };
+	c[3].out[0] = values(y, rows, n_dense, IG_LAYOUT_ROWS);
 	scratch = filled(glu->scratch_bytes(&c[1]) + down->scratch_bytes(&c[2]), 0);
 	for (int round = 0; round < (rows == 1 ? 10 * ROUNDS : 4); round++) {
 		for (int64_t i = 0; i < rows * N_EXPERTS; i++) {
@@ -138,14 +139,14 @@ static void bench(const struct ig_modules *m, uint32_t dtype, int64_t rows)
 	if (rows == 1)
 		printf("%-5s %s, 1 row:    route %.1f us, glu %.0f us %.1f GB/s, combine %.0f us %.1f GB/s; "
 		       "a dense product %.1f GB/s\n",
-		       glu->in_form == IG_FORM_Q8 ? "q8" : "float", ig_isa_name(glu->isa), best[0],
-		       best[1], 2 * TOP_K * (double)in_bytes / best[1] / us, best[2],
+		       glu->in_layout == IG_LAYOUT_Q8 ? "q8" : "float", ig_isa_name(glu->isa),
+		       best[0], best[1], 2 * TOP_K * (double)in_bytes / best[1] / us, best[2],
 		       TOP_K * (double)out_bytes / best[2] / us,
 		       (double)in_tile * (double)n_dense / IG_TILE / best[3] / us);
 	else
 		printf("%-5s %s, %d rows: route %.0f us, glu %.1f ms %.0f GMAC/s, combine %.1f ms "
 		       "%.0f GMAC/s; a dense product %.0f GMAC/s\n",
-		       glu->in_form == IG_FORM_Q8 ? "q8" : "float", ig_isa_name(glu->isa),
+		       glu->in_layout == IG_LAYOUT_Q8 ? "q8" : "float", ig_isa_name(glu->isa),
 		       (int)rows, best[0], best[1] / us, 2 * macs / best[1] / us, best[2] / us,
 		       macs / best[2] / us, 2 * macs / best[3] / us);
 	free(w);

@@ -19,20 +19,20 @@ static int check(struct ig_op_shape *s, struct ig_error *err)
 }
 
 /* An id out of range would read row 0; the engine rejects it before. */
-static int64_t id_of(const struct ig_op_call *c, int64_t r)
+static int64_t id_of(const struct ig_op_launch *c, int64_t r)
 {
 	int32_t id = ig_step_token(c->step, r);
 	return id >= 0 && id < c->weight[0].n_rows ? id : 0;
 }
 
 /* The same for a position; the context is not longer than the table. */
-static int64_t position_of(const struct ig_op_call *c, int64_t r)
+static int64_t position_of(const struct ig_op_launch *c, int64_t r)
 {
 	int32_t position = c->step->positions[r];
 	return position >= 0 && position < c->weight[1].n_rows ? position : 0;
 }
 
-static void scale_row(const struct ig_op_call *c, float *y)
+static void scale_row(const struct ig_op_launch *c, float *y)
 {
 	const struct ig_embed_params *p = c->params;
 	if (p->scale != 1.0f)
@@ -46,7 +46,7 @@ static void add_row(float *y, const float *x, int64_t n)
 		y[i] += x[i];
 }
 
-static void reference(const struct ig_op_call *c)
+static void reference(const struct ig_op_launch *c)
 {
 	int64_t n = c->out[0].n_cols;
 	float *learned = malloc((size_t)n * sizeof *learned);
@@ -67,18 +67,18 @@ static void reference(const struct ig_op_call *c)
 /* A table of one row is not tiled. */
 static void table_row(const struct ig_tensor *w, int64_t r, float *dst)
 {
-	if (w->form == IG_FORM_ROWS)
+	if (w->layout == IG_LAYOUT_ROWS)
 		ig_weight_row(w, r, dst);
 	else
 		ig_tile16_row_to_f32(w->dtype, w->data, w->n_cols, r, dst);
 }
 
-static uint64_t scratch_bytes(const struct ig_op_call *c)
+static uint64_t scratch_bytes(const struct ig_op_launch *c)
 {
 	return c->n_weights > 1 ? (uint64_t)c->out[0].n_cols * sizeof(float) : 0;
 }
 
-static void run(const struct ig_op_call *c, int64_t first, int64_t last, void *scratch)
+static void run(const struct ig_op_launch *c, int64_t first, int64_t last, void *scratch)
 {
 	for (int64_t r = first; r < last; r++) {
 		table_row(&c->weight[0], id_of(c, r), ig_row(&c->out[0], r));
@@ -91,8 +91,8 @@ static void run(const struct ig_op_call *c, int64_t first, int64_t last, void *s
 }
 
 static const struct ig_cpu_kernel kernels[] = {
-	{ sizeof(struct ig_cpu_kernel), IG_ISA_GENERIC, IG_DTYPE_NONE, IG_FORM_TILE16, IG_FORM_ROWS,
-	  IG_UNITS_ROWS, ig_units_rows, scratch_bytes, run },
+	{ sizeof(struct ig_cpu_kernel), IG_ISA_GENERIC, IG_DTYPE_NONE, IG_LAYOUT_TILE16,
+	  IG_LAYOUT_ROWS, IG_UNITS_ROWS, ig_units_rows, scratch_bytes, run },
 };
 
 CORE_OP(embed, struct ig_embed_params, 0);

@@ -21,7 +21,7 @@ static int check(struct ig_op_shape *s, struct ig_error *err)
 	return 0;
 }
 
-static void reference(const struct ig_op_call *c)
+static void reference(const struct ig_op_launch *c)
 {
 	const struct ig_glu_params *p = c->params;
 	int64_t n = c->out[0].n_cols;
@@ -40,7 +40,7 @@ static void reference(const struct ig_op_call *c)
 	free(w_row);
 }
 
-#define ENTRY(name, isa, dtype, form) TILE_ENTRY(ig_glu_##name, isa, dtype, form)
+#define ENTRY(name, isa, dtype, layout) TILE_ENTRY(ig_glu_##name, isa, dtype, layout)
 static const struct ig_cpu_kernel kernels[] = { TILE_LIST(ENTRY) };
 
 CORE_OP(glu, struct ig_glu_params, 0);

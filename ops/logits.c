@@ -16,7 +16,7 @@ static int check(struct ig_op_shape *s, struct ig_error *err)
 	return 0;
 }
 
-static void reference(const struct ig_op_call *c)
+static void reference(const struct ig_op_launch *c)
 {
 	float *w_row = malloc((size_t)c->in[0].n_cols * sizeof *w_row);
 
@@ -28,7 +28,7 @@ static void reference(const struct ig_op_call *c)
 	free(w_row);
 }
 
-#define ENTRY(name, isa, dtype, form) TILE_ENTRY(ig_logits_##name, isa, dtype, form)
+#define ENTRY(name, isa, dtype, layout) TILE_ENTRY(ig_logits_##name, isa, dtype, layout)
 static const struct ig_cpu_kernel kernels[] = { TILE_LIST(ENTRY) };
 
 CORE_OP(logits, struct ig_logits_params, 0);

@@ -32,7 +32,7 @@ static int check(struct ig_op_shape *s, struct ig_error *err)
 	return 0;
 }
 
-static void reference(const struct ig_op_call *c)
+static void reference(const struct ig_op_launch *c)
 {
 	const struct ig_norm_params *p = c->params;
 	int64_t n = c->out[0].n_cols;

@@ -6,12 +6,12 @@ const struct ig_op *const ig_core_ops[] = {
 	&ig_op_embed, &ig_op_norm, &ig_op_linear, &ig_op_glu, &ig_op_logits, &ig_op_sample, NULL,
 };
 
-int64_t ig_units_tiles(const struct ig_op_call *c)
+int64_t ig_units_tiles(const struct ig_op_launch *c)
 {
 	return ig_tile16_n_tiles(c->weight[0].n_rows);
 }
 
-int64_t ig_units_rows(const struct ig_op_call *c) { return c->out[0].n_rows; }
+int64_t ig_units_rows(const struct ig_op_launch *c) { return c->out[0].n_rows; }
 
 void ig_weight_row(const struct ig_tensor *w, int64_t r, float *dst)
 {

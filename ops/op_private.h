@@ -17,10 +17,10 @@ static inline float *ig_row(const struct ig_tensor *t, int64_t r)
 }
 
 /* Units of a kernel: tiles of the first weight, or rows of the first output. */
-int64_t ig_units_tiles(const struct ig_op_call *c);
-int64_t ig_units_rows(const struct ig_op_call *c);
+int64_t ig_units_tiles(const struct ig_op_launch *c);
+int64_t ig_units_rows(const struct ig_op_launch *c);
 
-/* Row r of a weight in IG_FORM_ROWS as float [n_cols]. */
+/* Row r of a weight in IG_LAYOUT_ROWS as float [n_cols]. */
 void ig_weight_row(const struct ig_tensor *w, int64_t r, float *dst);
 /* The plain product x W^T of one row, sums in double: y [n_rows of w].
  * w_row is memory for one row of w. */
@@ -46,12 +46,12 @@ extern const struct ig_gpu_op ig_gpu_embed, ig_gpu_norm, ig_gpu_sample;
 	}
 
 /* The kernels of linear, glu and logits, made from the list of tile products. */
-#define TILE_ENTRY(fn, isa, dtype, form)                                                           \
+#define TILE_ENTRY(fn, isa, dtype, layout)                                                         \
 	{ sizeof(struct ig_cpu_kernel),                                                            \
 	  isa,                                                                                     \
 	  dtype,                                                                                   \
-	  IG_FORM_TILE16,                                                                          \
-	  form,                                                                                    \
+	  IG_LAYOUT_TILE16,                                                                        \
+	  layout,                                                                                  \
 	  IG_UNITS_OTHER,                                                                          \
 	  ig_units_tiles,                                                                          \
 	  NULL,                                                                                    \

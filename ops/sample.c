@@ -83,19 +83,19 @@ static int32_t reference_row(const struct ig_step *s, const struct ig_sample_par
 
 	for (int64_t i = 0; i < n; i++) {
 		float v = x[i];
-		for (uint32_t e = p->first_edit; e < p->first_edit + p->n_edits; e++)
-			if (s->edits[e].id == i)
-				v = ig_sample_edited(v, &s->edits[e], p);
+		for (uint32_t e = p->first_adjust; e < p->first_adjust + p->n_adjusts; e++)
+			if (s->adjusts[e].id == i)
+				v = ig_sample_adjusted(v, &s->adjusts[e], p);
 		if (ig_sample_is_allowed(mask, i))
 			c[m++] = (struct candidate){ v != v ? -INFINITY : v, (int32_t)i, 0 };
 	}
 	if (m == 0)
 		return 0;
 	qsort(c, (size_t)m, sizeof *c, by_logit);
-	return ig_sample_is_drawn(p) && fabsf(c[0].x) < INFINITY ? sample(c, m, p) : c[0].id;
+	return ig_sample_is_random(p) && fabsf(c[0].x) < INFINITY ? sample(c, m, p) : c[0].id;
 }
 
-static void reference(const struct ig_op_call *c)
+static void reference(const struct ig_op_launch *c)
 {
 	int64_t n = c->in[0].n_cols;
 	struct candidate *candidates = malloc((size_t)n * sizeof *candidates);
@@ -114,7 +114,7 @@ static void reference(const struct ig_op_call *c)
 
 /* ---- kernels ---- */
 
-static int64_t units(const struct ig_op_call *c) { return c->in[0].n_rows; }
+static int64_t units(const struct ig_op_launch *c) { return c->in[0].n_rows; }
 
 #define ENTRY(name, isa)                                                                           \
 	IG_CPU_KERNEL(isa, IG_UNITS_ROWS, units, ig_sample_scratch_##name, ig_sample_##name),

@@ -23,20 +23,20 @@ uint64_t ig_sample_bits(uint64_t seed, uint64_t position);
 
 /* Whether the row samples at random; if not, its largest logit is taken (also if no logit is
  * finite).  Temperatures below 2^-100 count as 0. */
-static inline bool ig_sample_is_drawn(const struct ig_sample_params *p)
+static inline bool ig_sample_is_random(const struct ig_sample_params *p)
 {
 	return p->temperature >= 0x1p-100f && p->top_k != 1;
 }
 
-/* One rounding per operation of the formula in op.h, except that the product with n_drawn is
+/* One rounding per operation of the formula in op.h, except that the product with n_sampled is
  * fused. */
-static inline float ig_sample_edited(float x, const struct ig_logit_edit *e,
-				     const struct ig_sample_params *p)
+static inline float ig_sample_adjusted(float x, const struct ig_logit_adjust *e,
+				       const struct ig_sample_params *p)
 {
 	if (e->seen)
 		x = x > 0.0f ? x / p->repetition_penalty : x * p->repetition_penalty;
-	x = fmaf(-(float)e->n_drawn, p->frequency_penalty, x);
-	if (e->n_drawn)
+	x = fmaf(-(float)e->n_sampled, p->frequency_penalty, x);
+	if (e->n_sampled)
 		x -= p->presence_penalty;
 	return x + e->bias;
 }

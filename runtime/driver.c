@@ -151,7 +151,7 @@ static int check_step(const struct ig_program *p, const struct ig_step *s, struc
 		    (i > 0 && s->logit_rows[i] <= s->logit_rows[i - 1]))
 			return ig_fail(err, -EINVAL, "row %d is wrong as entry %d of logit_rows",
 				       s->logit_rows[i], i);
-		if ((uint64_t)d->first_edit + d->n_edits > s->n_edits ||
+		if ((uint64_t)d->first_adjust + d->n_adjusts > s->n_adjusts ||
 		    (d->mask >= 0 && (uint32_t)d->mask >= s->n_masks))
 			return ig_fail(err, -EINVAL,
 				       "row %d: its penalties or its mask are not in the step",

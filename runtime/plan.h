@@ -23,7 +23,7 @@ struct ig_plan_weight {
 	char name[96];
 	struct ig_shape shape;
 	const struct ig_checkpoint_tensor *tensor; /* see ig_checkpoint_rows */
-	uint64_t n_bytes;			   /* of all rows in IG_FORM_ROWS */
+	uint64_t n_bytes;			   /* of all rows in IG_LAYOUT_ROWS */
 };
 
 struct ig_plan_node {

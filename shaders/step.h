@@ -29,20 +29,20 @@ struct step_sample {
 	int top_k;
 	float repetition_penalty, frequency_penalty, presence_penalty;
 	int mask;
-	uint first_edit, n_edits;
+	uint first_adjust, n_adjusts;
 	int position;
 	uint reserved;
 	uint seed_low, seed_high;
 };
 SHARED_SIZE(step_sample, 56);
 
-/* As struct ig_logit_edit. */
-struct step_edit {
+/* As struct ig_logit_adjust. */
+struct step_adjust {
 	int id;
-	uint n_drawn, seen;
+	uint n_sampled, seen;
 	float bias;
 };
-SHARED_SIZE(step_edit, 16);
+SHARED_SIZE(step_adjust, 16);
 
 struct step_copy {
 	ulong dst, src; /* addresses */
@@ -68,11 +68,11 @@ struct step_head {
 	/* uint [n_rows]: index of the row's first partial, one for each range from 0 to
 	 * that of its position; STEP_NONE: its sequence loops. */
 	uint partials;
-	uint sample; /* step_sample [n_logit_rows] */
-	uint edits;  /* step_edit [] */
-	uint masks;  /* uint [, mask_words] */
-	uint copies; /* step_copy [n_copies] */
-	uint slabs;  /* addresses by slab number */
+	uint sample;  /* step_sample [n_logit_rows] */
+	uint adjusts; /* step_adjust [] */
+	uint masks;   /* uint [, mask_words] */
+	uint copies;  /* step_copy [n_copies] */
+	uint slabs;   /* addresses by slab number */
 	uint reserved;
 	SHARED_STRUCT(step_kv) kv[STEP_MAX_GROUPS];
 };

@@ -53,9 +53,9 @@ struct ig_config {
 		uint32_t requests_per_minute;
 		uint32_t tokens_per_minute;
 	} limits;
-	struct {		   /* responses: finished ones, to be continued and asked for */
-		uint32_t max_kept; /* 4096; 0: none */
-		uint64_t max_kept_bytes; /* 256 MiB, together */
+	struct {		     /* responses: finished ones, to be continued and asked for */
+		uint32_t max_stored; /* 4096; 0: none */
+		uint64_t max_stored_bytes; /* 256 MiB, together */
 	} responses;
 	struct {	      /* runtime: */
 		char *driver; /* auto, cpu, metal, cuda */

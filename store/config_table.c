@@ -88,11 +88,11 @@ const struct config_option config_options[] = {
 	  .max = IG_LIMIT_MAX, .value = "0", .unit = "tokens", .reloadable = true,
 	  .help = "Tokens of one key in a minute, of prompts and answers; 0 means no limit." },
 
-	{ "responses.max_kept", CONFIG_INT, FIELD(responses.max_kept), .max = 1000000,
+	{ "responses.max_stored", CONFIG_INT, FIELD(responses.max_stored), .max = 1000000,
 	  .value = "4096", .unit = "responses", .reloadable = true,
 	  .help = "Finished responses that are kept, to be continued by previous_response_id and asked "
 		  "for; the least recently used go first. 0 keeps none." },
-	{ "responses.max_kept_bytes", CONFIG_BYTES, FIELD(responses.max_kept_bytes),
+	{ "responses.max_stored_bytes", CONFIG_BYTES, FIELD(responses.max_stored_bytes),
 	  .max = GIB << 10, .value = "256MiB", .unit = "bytes", .reloadable = true,
 	  .help = "Memory of all kept responses together." },
 

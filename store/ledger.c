@@ -353,7 +353,7 @@ static int take_lock(struct ig_ledger *l, struct ig_error *err)
 /* ---- the writer's thread -------------------------------------------------------------------- */
 
 /* Something failed; say so, at most once a minute. */
-static void note_failure(struct ig_ledger *l, int code, const char *what, uint64_t n_rows)
+static void record_failure(struct ig_ledger *l, int code, const char *what, uint64_t n_rows)
 {
 	int64_t now = ig_now_ns();
 
@@ -458,7 +458,7 @@ static int64_t prune(struct ig_ledger *l)
 	if (code == SQLITE_BUSY)
 		return RETRY_NS;
 	if (code != SQLITE_OK) {
-		note_failure(l, code, "old rows cannot be deleted", 0);
+		record_failure(l, code, "old rows cannot be deleted", 0);
 		return LOG_NS;
 	}
 	return n_free > 0 ? 0 : PRUNE_NS;
@@ -485,7 +485,7 @@ static bool flush(struct ig_ledger *l, uint64_t n, bool give_up)
 		atomic_fetch_add_explicit(&l->written, n, memory_order_relaxed);
 	} else if (code != SQLITE_BUSY || give_up) {
 		drop(l, n);
-		note_failure(l, code, "cannot be written", n);
+		record_failure(l, code, "cannot be written", n);
 	}
 	pthread_mutex_lock(&l->lock);
 	if (code == SQLITE_BUSY && !give_up)

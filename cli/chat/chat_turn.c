@@ -135,7 +135,7 @@ static void keep_question(struct chat *c, const char *text, size_t len)
 	c->n_unanswered = copy ? len : 0;
 }
 
-static void count(struct chat *c, const struct ig_answer *a)
+static void count(struct chat *c, const struct ig_response *a)
 {
 	c->n_answers++;
 	c->n_input += a->n_input > 0 ? (uint64_t)a->n_input : 0;
@@ -143,32 +143,32 @@ static void count(struct chat *c, const struct ig_answer *a)
 	c->n_output += a->n_output > 0 ? (uint64_t)a->n_output : 0;
 	if (a->model[0])
 		memcpy(c->model, a->model, sizeof c->model);
-	ig_answer_summary(a, c->last, sizeof c->last);
+	ig_response_summary(a, c->last, sizeof c->last);
 	if (c->verbose)
 		chat_tell(c, "(%s)", c->last);
 }
 
 /* An answer that did not come to its end by itself; true when the chat can't go on. */
-static bool explain(struct chat *c, const struct ig_answer *a, int rc, const struct ig_error *err)
+static bool explain(struct chat *c, const struct ig_response *a, int rc, const struct ig_error *err)
 {
 	if (rc == -EPIPE) { /* nobody reads: no word either */
 		c->status = IG_EXIT_FAILED;
 		return true;
 	}
-	if (rc == -EINTR || (!rc && a->state == IG_ANSWER_CANCELLED)) {
+	if (rc == -EINTR || (!rc && a->state == IG_RESPONSE_CANCELLED)) {
 		chat_tell(
 			c,
 			rc ? "(stopped; the daemon did not confirm it, the connection was closed)" :
 			     "(stopped)");
 		return false;
 	}
-	if (!rc && a->state == IG_ANSWER_INCOMPLETE) {
+	if (!rc && a->state == IG_RESPONSE_INCOMPLETE) {
 		if (!c->verbose) /* which has said it */
 			chat_tell(c, "(ended early: %s)",
 				  a->reason[0] ? a->reason : "no reason given");
 		return false;
 	}
-	if (!rc && a->state != IG_ANSWER_FAILED)
+	if (!rc && a->state != IG_RESPONSE_FAILED)
 		return false;
 	c->status = IG_EXIT_FAILED;
 	if (!rc)
@@ -187,7 +187,7 @@ void chat_say(struct chat *c, const char *text, size_t len)
 {
 	struct ig_ask q = c->ask;
 	struct ig_error err = { 0 };
-	struct ig_answer a;
+	struct ig_response a;
 	int rc;
 
 	q.prompt = text;
@@ -196,7 +196,7 @@ void chat_say(struct chat *c, const char *text, size_t len)
 	q.model = c->said.model;
 	q.system = c->said.system;
 	ig_strbuf_clear(&c->answer);
-	ig_answer_init(&a, on_text, c);
+	ig_response_init(&a, on_text, c);
 	a.thought = on_thought;
 	c->newline = true;
 	set_echo(c, false);
@@ -217,7 +217,7 @@ void chat_say(struct chat *c, const char *text, size_t len)
 		c->unanswered = NULL;
 	} else {
 		keep_question(c, text, len);
-		if (!rc && a.state == IG_ANSWER_COMPLETED)
+		if (!rc && a.state == IG_RESPONSE_COMPLETED)
 			chat_tell(c, "(the model said nothing)");
 	}
 	c->leaving = c->leaving || over || chat_ended;

@@ -202,7 +202,7 @@ static int get_prompt(struct run *r, const struct ig_endpoint *e, int n_args, ch
 /* ---- the answer ------------------------------------------------------------------- */
 
 /* What went wrong, for people; and where JSON is wanted, in a. */
-static void complain(struct run *r, const struct ig_endpoint *e, struct ig_answer *a, int rc,
+static void complain(struct run *r, const struct ig_endpoint *e, struct ig_response *a, int rc,
 		     const struct ig_error *err)
 {
 	switch (rc) {
@@ -218,16 +218,16 @@ static void complain(struct run *r, const struct ig_endpoint *e, struct ig_answe
 	default: ig_complain("standard output: %s", strerror(-rc)); return;
 	}
 	snprintf(a->error, sizeof a->error, "%s", err->text);
-	a->state = IG_ANSWER_FAILED;
+	a->state = IG_RESPONSE_FAILED;
 }
 
-static int print_json(struct run *r, const struct ig_answer *a)
+static int print_json(struct run *r, const struct ig_response *a)
 {
 	struct ig_strbuf b;
 	int rc = -ENOMEM;
 
 	ig_strbuf_init(&b);
-	if (ig_answer_json(a, r->text.len ? r->text.data : "", r->text.len, &b))
+	if (ig_response_json(a, r->text.len ? r->text.data : "", r->text.len, &b))
 		rc = put(b.data, b.len);
 	ig_strbuf_finish(&b);
 	if (rc && rc != -EPIPE)
@@ -235,7 +235,7 @@ static int print_json(struct run *r, const struct ig_answer *a)
 	return rc;
 }
 
-static int report(struct run *r, const struct ig_endpoint *e, struct ig_answer *a, int rc,
+static int report(struct run *r, const struct ig_endpoint *e, struct ig_response *a, int rc,
 		  const struct ig_error *err)
 {
 	int status = IG_EXIT_OK;
@@ -250,17 +250,17 @@ static int report(struct run *r, const struct ig_endpoint *e, struct ig_answer *
 	if (rc && rc != -EINTR) {
 		complain(r, e, a, rc, err);
 		status = IG_EXIT_FAILED;
-	} else if (a->state == IG_ANSWER_FAILED) {
+	} else if (a->state == IG_RESPONSE_FAILED) {
 		ig_complain("%s", a->error);
 		status = IG_EXIT_FAILED;
-	} else if (!ig_answer_ended(a)) {
+	} else if (!ig_response_ended(a)) {
 		if (a->sent_ns)
 			ig_complain(
 				"interrupted; the daemon did not confirm the end, the connection was "
 				"closed");
-		a->state = IG_ANSWER_CANCELLED;
+		a->state = IG_RESPONSE_CANCELLED;
 	} else if (!r->quiet && !r->json) {
-		ig_answer_summary(a, line, sizeof line);
+		ig_response_summary(a, line, sizeof line);
 		fprintf(stderr, "%s\n", line);
 	}
 	if (r->json && print_json(r, a))
@@ -272,11 +272,11 @@ static int ask(struct run *r, const struct ig_endpoint *e)
 {
 	struct ig_session s = { .e = e, .raw = on_event, .ctx = r };
 	struct ig_error err = { 0 };
-	struct ig_answer a;
+	struct ig_response a;
 	int rc, status;
 
 	ig_strbuf_init(&r->text);
-	ig_answer_init(&a, on_text, r);
+	ig_response_init(&a, on_text, r);
 	rc = ig_session_ask(&s, &r->ask, &a, &err);
 	status = report(r, e, &a, rc, &err);
 	ig_session_close(&s);

@@ -81,10 +81,10 @@ bool ig_ask_write(const struct ig_ask *q, struct ig_strbuf *out)
 	return ig_strbuf_ok(out);
 }
 
-void ig_answer_init(struct ig_answer *a, int (*text)(void *ctx, const char *s, size_t len),
-		    void *ctx)
+void ig_response_init(struct ig_response *a, int (*text)(void *ctx, const char *s, size_t len),
+		      void *ctx)
 {
-	*a = (struct ig_answer){
+	*a = (struct ig_response){
 		.text = text, .ctx = ctx, .n_input = -1, .n_cached = -1, .n_output = -1
 	};
 }
@@ -116,16 +116,16 @@ static void take_count(int64_t *out, const json_t *object, const char *key)
 		*out = json_integer_value(v);
 }
 
-static void take_error(struct ig_answer *a, const json_t *error, const char *otherwise)
+static void take_error(struct ig_response *a, const json_t *error, const char *otherwise)
 {
 	take_text(a->error, sizeof a->error, json_object_get(error, "message"));
 	take_text(a->code, sizeof a->code, json_object_get(error, "code"));
 	if (!a->error[0])
 		snprintf(a->error, sizeof a->error, "%s", otherwise);
-	a->state = IG_ANSWER_FAILED;
+	a->state = IG_RESPONSE_FAILED;
 }
 
-static void take_id(struct ig_answer *a, const json_t *response)
+static void take_id(struct ig_response *a, const json_t *response)
 {
 	const char *id = ig_json_text(response, "id");
 
@@ -135,7 +135,8 @@ static void take_id(struct ig_answer *a, const json_t *response)
 		memcpy(a->id, id, strlen(id) + 1);
 }
 
-static void take_end(struct ig_answer *a, const char *type, const json_t *response, int64_t now_ns)
+static void take_end(struct ig_response *a, const char *type, const json_t *response,
+		     int64_t now_ns)
 {
 	const json_t *usage = json_object_get(response, "usage");
 	const char *status = ig_json_text(response, "status");
@@ -150,19 +151,19 @@ static void take_end(struct ig_answer *a, const char *type, const json_t *respon
 	if (!strcmp(type, "response.failed")) {
 		take_error(a, json_object_get(response, "error"), "the response failed");
 	} else if (status && !strcmp(status, "cancelled")) {
-		a->state = IG_ANSWER_CANCELLED;
+		a->state = IG_RESPONSE_CANCELLED;
 	} else if (!strcmp(type, "response.incomplete")) {
-		a->state = IG_ANSWER_INCOMPLETE;
+		a->state = IG_RESPONSE_INCOMPLETE;
 		take_text(
 			a->reason, sizeof a->reason,
 			json_object_get(json_object_get(response, "incomplete_details"), "reason"));
 	} else {
-		a->state = IG_ANSWER_COMPLETED;
+		a->state = IG_RESPONSE_COMPLETED;
 	}
 }
 
-int ig_answer_event(struct ig_answer *a, const char *json, size_t len, int64_t now_ns,
-		    struct ig_error *err)
+int ig_response_event(struct ig_response *a, const char *json, size_t len, int64_t now_ns,
+		      struct ig_error *err)
 {
 	/* a model may well write U+0000 */
 	const struct ig_json_limits limits = { .allow_nul = true };
@@ -187,20 +188,20 @@ int ig_answer_event(struct ig_answer *a, const char *json, size_t len, int64_t n
 		if (!a->first_ns)
 			a->first_ns = now_ns;
 		a->last_ns = now_ns;
-		a->state = IG_ANSWER_STREAMING;
+		a->state = IG_RESPONSE_STREAMING;
 		rc = a->text(a->ctx, json_string_value(delta), json_string_length(delta));
 	} else if (!strcmp(type, "response.reasoning_text.delta")) {
 		const json_t *delta = json_object_get(root, "delta");
 		if (!a->first_ns)
 			a->first_ns = now_ns;
 		a->last_ns = now_ns;
-		a->state = IG_ANSWER_STREAMING;
+		a->state = IG_RESPONSE_STREAMING;
 		if (a->thought && json_is_string(delta))
 			rc = a->thought(a->ctx, json_string_value(delta),
 					json_string_length(delta));
 	} else if (!strcmp(type, "response.created")) {
 		take_id(a, json_object_get(root, "response"));
-		a->state = IG_ANSWER_STREAMING;
+		a->state = IG_RESPONSE_STREAMING;
 	} else if (!strcmp(type, "response.completed") || !strcmp(type, "response.incomplete") ||
 		   !strcmp(type, "response.failed")) {
 		const json_t *response = json_object_get(root, "response");
@@ -220,12 +221,12 @@ out:
 	return rc;
 }
 
-const char *ig_answer_finish_reason(const struct ig_answer *a)
+const char *ig_response_finish_reason(const struct ig_response *a)
 {
 	switch (a->state) {
-	case IG_ANSWER_COMPLETED: return "stop";
-	case IG_ANSWER_CANCELLED: return "cancelled";
-	case IG_ANSWER_INCOMPLETE:
+	case IG_RESPONSE_COMPLETED: return "stop";
+	case IG_RESPONSE_CANCELLED: return "cancelled";
+	case IG_RESPONSE_INCOMPLETE:
 		return !strcmp(a->reason, "max_output_tokens") || !a->reason[0] ? "length" :
 										  a->reason;
 	default: return "error";
@@ -233,7 +234,7 @@ const char *ig_answer_finish_reason(const struct ig_answer *a)
 }
 
 /* The first token's time is the prompt's; the rate is that of the others. */
-static double rate_of(const struct ig_answer *a)
+static double rate_of(const struct ig_response *a)
 {
 	double s = (double)(a->last_ns - a->first_ns) / 1e9;
 
@@ -258,14 +259,15 @@ static void write_text(struct ig_json_writer *w, const char *name, const char *t
 	ig_json_put_text(w, name, text[0] ? text : NULL);
 }
 
-bool ig_answer_json(const struct ig_answer *a, const char *text, size_t len, struct ig_strbuf *out)
+bool ig_response_json(const struct ig_response *a, const char *text, size_t len,
+		      struct ig_strbuf *out)
 {
 	struct ig_json_writer w = { .out = out };
 
 	ig_json_open_object(&w, NULL);
 	write_text(&w, "model", a->model);
 	ig_json_put_string(&w, "text", text, len);
-	write_text(&w, "finish_reason", ig_answer_finish_reason(a));
+	write_text(&w, "finish_reason", ig_response_finish_reason(a));
 	ig_json_open_object(&w, "usage");
 	write_count(&w, "input_tokens", a->n_input);
 	write_count(&w, "cached_tokens", a->n_cached);
@@ -277,7 +279,7 @@ bool ig_answer_json(const struct ig_answer *a, const char *text, size_t len, str
 	write_real(&w, "total_ms", a->ended_ns ? (double)(a->ended_ns - a->sent_ns) / 1e6 : -1);
 	write_real(&w, "tokens_per_second", rate_of(a));
 	ig_json_close_object(&w);
-	if (!strcmp(ig_answer_finish_reason(a), "error")) {
+	if (!strcmp(ig_response_finish_reason(a), "error")) {
 		ig_json_open_object(&w, "error");
 		write_text(&w, "code", a->code);
 		write_text(&w, "message", a->error);
@@ -288,7 +290,7 @@ bool ig_answer_json(const struct ig_answer *a, const char *text, size_t len, str
 	return ig_strbuf_ok(out);
 }
 
-void ig_answer_summary(const struct ig_answer *a, char *buf, size_t size)
+void ig_response_summary(const struct ig_response *a, char *buf, size_t size)
 {
 	struct ig_strbuf b;
 	char ms[32];
@@ -310,9 +312,9 @@ void ig_answer_summary(const struct ig_answer *a, char *buf, size_t size)
 		if (a->n_cached > 0)
 			ig_strbuf_printf(&b, " (%lld cached)", (long long)a->n_cached);
 	}
-	if (a->state == IG_ANSWER_CANCELLED)
+	if (a->state == IG_RESPONSE_CANCELLED)
 		ig_strbuf_puts(&b, ", cancelled");
-	else if (a->state == IG_ANSWER_INCOMPLETE)
+	else if (a->state == IG_RESPONSE_INCOMPLETE)
 		ig_strbuf_printf(&b, ", ended early: %s",
 				 a->reason[0] ? a->reason : "no reason given");
 	snprintf(buf, size, "%s", ig_strbuf_ok(&b) && b.data ? b.data : "");

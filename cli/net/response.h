@@ -82,22 +82,22 @@ bool ig_ask_write(const struct ig_ask *q, struct ig_strbuf *out);
 /* Append the response.cancel event; id "": not known yet, the only one is meant. */
 bool ig_ask_cancel(const char *id, struct ig_strbuf *out);
 
-enum ig_answer_state {
-	IG_ANSWER_WAITING, /* no response yet */
-	IG_ANSWER_STREAMING,
-	IG_ANSWER_COMPLETED,
-	IG_ANSWER_INCOMPLETE, /* reason says why: max_output_tokens … */
-	IG_ANSWER_CANCELLED,
-	IG_ANSWER_FAILED, /* error says why */
+enum ig_response_state {
+	IG_RESPONSE_WAITING, /* no response yet */
+	IG_RESPONSE_STREAMING,
+	IG_RESPONSE_COMPLETED,
+	IG_RESPONSE_INCOMPLETE, /* reason says why: max_output_tokens … */
+	IG_RESPONSE_CANCELLED,
+	IG_RESPONSE_FAILED, /* error says why */
 };
 
-struct ig_answer {
+struct ig_response {
 	/* Called for every piece of text; non-zero ends the reading with that code. */
 	int (*text)(void *ctx, const char *s, size_t len);
 	/* The same for what the model thinks before it answers; NULL: skipped. */
 	int (*thought)(void *ctx, const char *s, size_t len);
 	void *ctx;
-	enum ig_answer_state state;
+	enum ig_response_state state;
 	char id[128];	 /* the response's; "" before it is known */
 	char model[160]; /* that answers; "" before it is known */
 	char reason[64];
@@ -106,22 +106,23 @@ struct ig_answer {
 	int64_t n_input, n_cached, n_output;	      /* -1: the server did not say */
 };
 
-void ig_answer_init(struct ig_answer *a, int (*text)(void *ctx, const char *s, size_t len),
-		    void *ctx);
+void ig_response_init(struct ig_response *a, int (*text)(void *ctx, const char *s, size_t len),
+		      void *ctx);
 /* Take one event.  0, or -EBADMSG with text when it is no event, or what text
  * returned.  Unknown types are skipped. */
-int ig_answer_event(struct ig_answer *a, const char *json, size_t len, int64_t now_ns,
-		    struct ig_error *err);
-static inline bool ig_answer_ended(const struct ig_answer *a)
+int ig_response_event(struct ig_response *a, const char *json, size_t len, int64_t now_ns,
+		      struct ig_error *err);
+static inline bool ig_response_ended(const struct ig_response *a)
 {
-	return a->state > IG_ANSWER_STREAMING;
+	return a->state > IG_RESPONSE_STREAMING;
 }
 /* How it ended, as chat completions would say it: stop, length, cancelled, error, or the
  * server's own word. */
-const char *ig_answer_finish_reason(const struct ig_answer *a);
+const char *ig_response_finish_reason(const struct ig_response *a);
 /* Append one JSON object (ingot(1), run --json); text is the whole answer. */
-bool ig_answer_json(const struct ig_answer *a, const char *text, size_t len, struct ig_strbuf *out);
+bool ig_response_json(const struct ig_response *a, const char *text, size_t len,
+		      struct ig_strbuf *out);
 /* "42 tokens, 103.4 tok/s, first token after 38 ms, prompt 31 tokens (16 cached)" */
-void ig_answer_summary(const struct ig_answer *a, char *buf, size_t size);
+void ig_response_summary(const struct ig_response *a, char *buf, size_t size);
 
 #endif

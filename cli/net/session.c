@@ -25,7 +25,7 @@ int ig_session_connect(struct ig_session *s, struct ig_error *err)
 	return ig_ws_open(s->e, "/v1/responses", CONNECT_TIMEOUT_MS, &s->ws, err);
 }
 
-static int send_cancel(struct ig_session *s, const struct ig_answer *a)
+static int send_cancel(struct ig_session *s, const struct ig_response *a)
 {
 	struct ig_strbuf b;
 	int rc = -ENOMEM;
@@ -39,14 +39,14 @@ static int send_cancel(struct ig_session *s, const struct ig_answer *a)
 }
 
 /* Read events to the end of the answer. */
-static int stream(struct ig_session *s, struct ig_answer *a, struct ig_error *err)
+static int stream(struct ig_session *s, struct ig_response *a, struct ig_error *err)
 {
 	struct ig_strbuf msg;
 	int64_t give_up = 0;
 	int rc = 0;
 
 	ig_strbuf_init(&msg);
-	while (!ig_answer_ended(a)) {
+	while (!ig_response_ended(a)) {
 		if (ig_interrupted && !give_up) {
 			give_up = ig_now_ns() + (int64_t)CANCEL_WAIT_MS * 1000000;
 			if (send_cancel(s, a))
@@ -62,14 +62,15 @@ static int stream(struct ig_session *s, struct ig_answer *a, struct ig_error *er
 			continue;
 		rc = s->raw ? s->raw(s->ctx, msg.data, msg.len) : 0;
 		if (!rc)
-			rc = ig_answer_event(a, msg.len ? msg.data : "", msg.len, ig_now_ns(), err);
+			rc = ig_response_event(a, msg.len ? msg.data : "", msg.len, ig_now_ns(),
+					       err);
 		if (rc) {
 			send_cancel(s, a);
 			break;
 		}
 	}
 	ig_strbuf_finish(&msg);
-	if (ig_answer_ended(a))
+	if (ig_response_ended(a))
 		return 0;
 	ig_session_close(s);
 	return ig_interrupted ? -EINTR : rc;
@@ -87,22 +88,22 @@ static int wait_ms(unsigned ms)
 static bool is_lost(int rc) { return rc == -ECONNRESET || rc == -ECONNREFUSED || rc == -ETIMEDOUT; }
 
 /* The daemon, or this connection, has reached its end: another will serve. */
-static bool is_going(const struct ig_answer *a)
+static bool is_going(const struct ig_response *a)
 {
-	return a->state == IG_ANSWER_FAILED &&
+	return a->state == IG_RESPONSE_FAILED &&
 	       (!strcmp(a->code, "server_shutting_down") ||
 		!strcmp(a->code, "websocket_connection_limit_reached"));
 }
 
-static void start_over(struct ig_answer *a)
+static void start_over(struct ig_response *a)
 {
 	int (*thought)(void *ctx, const char *s, size_t len) = a->thought;
 
-	ig_answer_init(a, a->text, a->ctx);
+	ig_response_init(a, a->text, a->ctx);
 	a->thought = thought;
 }
 
-int ig_session_ask(struct ig_session *s, const struct ig_ask *q, struct ig_answer *a,
+int ig_session_ask(struct ig_session *s, const struct ig_ask *q, struct ig_response *a,
 		   struct ig_error *err)
 {
 	struct ig_strbuf create;

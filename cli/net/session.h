@@ -28,7 +28,7 @@ int ig_session_connect(struct ig_session *s, struct ig_error *err);
  * returned.  Else an error of the connection, with text; a has what came before.
  *
  * An answer of which nothing has come yet is asked for again on a new connection. */
-int ig_session_ask(struct ig_session *s, const struct ig_ask *q, struct ig_answer *a,
+int ig_session_ask(struct ig_session *s, const struct ig_ask *q, struct ig_response *a,
 		   struct ig_error *err);
 void ig_session_close(struct ig_session *s);
 

@@ -29,7 +29,7 @@ void ig_sched_remove(struct ig_sched *sch, struct ig_seq *s)
 	if (s->list == &sch->waiting)
 		sch->n_waiting--;
 	if (s->list == &sch->running)
-		sch->n_edits -= s->max_edits;
+		sch->n_adjusts -= s->max_adjusts;
 	if (s->list == &sch->running && !ig_seq_is_paused(s))
 		sch->n_running--;
 	s->list = NULL;
@@ -51,7 +51,7 @@ void ig_sched_insert(struct ig_sched *sch, struct ig_seq *s, struct ig_seq_list 
 	if (list == &sch->waiting)
 		sch->n_waiting++;
 	if (list == &sch->running)
-		sch->n_edits += s->max_edits;
+		sch->n_adjusts += s->max_adjusts;
 	if (list == &sch->running && !ig_seq_is_paused(s))
 		sch->n_running++;
 }
@@ -64,7 +64,7 @@ void ig_sched_show_later(struct ig_sched *sch, struct ig_seq *s)
 	s->on_show = true;
 }
 
-void ig_sched_note_state(struct ig_sched *sch, struct ig_seq *s)
+void ig_sched_publish_state(struct ig_sched *sch, struct ig_seq *s)
 {
 	int state = IG_SEQ_WAITING;
 
@@ -95,7 +95,7 @@ void ig_sched_set_paused(struct ig_sched *sch, struct ig_seq *s, bool paused)
 	 * ring once more, under the lock's order, before sleeping.  Not any more: it can join a
 	 * step, and if that was found after the steps were built, nobody else will say so. */
 	sch->moved = true;
-	ig_sched_note_state(sch, s);
+	ig_sched_publish_state(sch, s);
 }
 
 /* ---- ends -------------------------------------------------------------------------------- */
@@ -150,7 +150,7 @@ static void preempt(struct ig_sched *sch, struct ig_seq *s)
 	ig_sched_drop_kv(sch, s);
 	s->n_done = 0;
 	ig_sched_insert(sch, s, &sch->waiting);
-	ig_sched_note_state(sch, s);
+	ig_sched_publish_state(sch, s);
 	sch->moved = true;
 	ig_metrics_add(sch->b->metrics, IG_COUNTER_PREEMPTIONS, 1);
 }
@@ -184,7 +184,7 @@ static void no_room_alone(struct ig_sched *sch, struct ig_seq *s)
 			      s->n_prompt);
 }
 
-bool ig_sched_make_room(struct ig_sched *sch, struct ig_seq *s, int32_t *n)
+bool ig_sched_ensure_capacity(struct ig_sched *sch, struct ig_seq *s, int32_t *n)
 {
 	while (sch->b->kv->seq_reserve(s->kv, (uint32_t)ig_seq_tokens_then(s),
 				       (uint32_t)(ig_seq_done_then(s) + *n)) < 0) {
@@ -261,7 +261,7 @@ static bool admit_seq(struct ig_sched *sch, struct ig_seq *s)
 	ig_sched_insert(sch, s, &sch->running);
 	if (!s->admitted_ns)
 		s->admitted_ns = ig_now_ns();
-	ig_sched_note_state(sch, s);
+	ig_sched_publish_state(sch, s);
 	return true;
 }
 
@@ -276,7 +276,7 @@ void ig_sched_admit(struct ig_sched *sch)
 		next = TAILQ_NEXT(s, link);
 		if (ig_seq_is_paused(s))
 			continue;
-		if (s->max_edits > IG_MAX_STEP_EDITS - sch->n_edits || !admit_seq(sch, s)) {
+		if (s->max_adjusts > IG_MAX_STEP_ADJUSTS - sch->n_adjusts || !admit_seq(sch, s)) {
 			/* the ones behind it wait too, or a long prompt would wait for ever */
 			sch->kv_blocked = true;
 			break;

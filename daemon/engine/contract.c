@@ -214,10 +214,10 @@ static void reserve_logits(struct ig_models *ms, uint64_t all, uint64_t rest, ui
 static uint64_t most_later(const struct ig_models *ms)
 {
 	const struct ig_contract *c = &ms->contract;
-	const struct ig_slot *s;
+	const struct ig_model_entry *s;
 	uint64_t most = 0;
 
-	TAILQ_FOREACH(s, &ms->slots, link) {
+	TAILQ_FOREACH(s, &ms->entries, link) {
 		uint64_t n = s->need.weights + s->need.scratch;
 
 		if (s->at_start)
@@ -233,15 +233,15 @@ static uint64_t most_later(const struct ig_models *ms)
 static int check_later(const struct ig_models *ms, struct ig_error *err)
 {
 	const struct ig_contract *c = &ms->contract;
-	const struct ig_slot *s, *p;
+	const struct ig_model_entry *s, *p;
 
-	TAILQ_FOREACH(s, &ms->slots, link) {
+	TAILQ_FOREACH(s, &ms->entries, link) {
 		struct ig_need sum = s->need;
 		struct ig_error why = { 0 };
 
 		if (s->at_start)
 			continue;
-		TAILQ_FOREACH(p, &ms->slots, link) {
+		TAILQ_FOREACH(p, &ms->entries, link) {
 			if (!p->at_start || !p->pin)
 				continue;
 			sum.weights += p->need.weights;
@@ -261,14 +261,14 @@ int ig_contract_start(struct ig_models *ms, const struct ig_config *config, stru
 {
 	struct ig_contract *c = &ms->contract;
 	struct ig_need sum = { 0 };
-	const struct ig_slot *s;
+	const struct ig_model_entry *s;
 	uint64_t least = c->slab, rest;
 	int rc = find_budget(ms, config, err);
 
 	if (rc < 0)
 		return rc;
 	least = c->slab;
-	TAILQ_FOREACH(s, &ms->slots, link) {
+	TAILQ_FOREACH(s, &ms->entries, link) {
 		if (s->need.least > least)
 			least = s->need.least;
 		if (!s->at_start)

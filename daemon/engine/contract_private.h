@@ -4,7 +4,7 @@
 
 #include "daemon/engine/registry_private.h"
 
-/* Count those that load at start, find the arena's size, refuse what can't be: the slots'
+/* Count those that load at start, find the arena's size, refuse what can't be: the entries'
  * figures are known.  Before there are threads. */
 int ig_contract_start(struct ig_models *ms, const struct ig_config *config, struct ig_error *err);
 /* What m takes: m->need. */

@@ -120,15 +120,15 @@ size_t ig_engine_models(struct ig_engine *e, struct ig_model_status *out, size_t
 
 /* ---- requests ------------------------------------------------------------------------------ */
 
-void ig_engine_note_refused(struct ig_engine *e, const struct ig_ledger_row *row)
+void ig_engine_record_refused(struct ig_engine *e, const struct ig_ledger_row *row)
 {
 	if (row->status == 503)
 		ig_metrics_add(e->backend.metrics, IG_COUNTER_REFUSED, 1);
 	ig_backend_record(&e->backend, row);
 }
 
-static void note_refusal(struct ig_engine *e, const struct ig_gen_spec *spec, int rc,
-			 const struct ig_error *err)
+static void record_refusal(struct ig_engine *e, const struct ig_gen_spec *spec, int rc,
+			   const struct ig_error *err)
 {
 	struct ig_ledger_row row;
 
@@ -139,7 +139,7 @@ static void note_refusal(struct ig_engine *e, const struct ig_gen_spec *spec, in
 	snprintf(row.error, sizeof row.error, "%.199s", err->text);
 	row.status = rc == -EAGAIN || rc == -ESHUTDOWN ? 503 : rc == -ENOMEM ? 500 : 400;
 	row.n_prompt = spec->n_prompt;
-	ig_engine_note_refused(e, &row);
+	ig_engine_record_refused(e, &row);
 }
 
 int ig_engine_submit(struct ig_engine *e, const struct ig_gen_spec *spec, uint64_t *gen,
@@ -150,7 +150,7 @@ int ig_engine_submit(struct ig_engine *e, const struct ig_gen_spec *spec, uint64
 
 	if (rc == 0)
 		return 0;
-	note_refusal(e, spec, rc, &why);
+	record_refusal(e, spec, rc, &why);
 	return ig_fail(err, rc, "%s", why.text);
 }
 

@@ -79,7 +79,7 @@ void ig_engine_cancel(struct ig_engine *e, uint64_t gen, const char *reason);
 void ig_engine_resume(struct ig_engine *e, uint64_t gen);
 
 /* A row for a request that never got to submit (bad JSON, unknown model …). */
-void ig_engine_note_refused(struct ig_engine *e, const struct ig_ledger_row *row);
+void ig_engine_record_refused(struct ig_engine *e, const struct ig_ledger_row *row);
 
 /* ---- grammars (any thread) ---- */
 

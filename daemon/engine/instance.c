@@ -89,10 +89,10 @@ static int open_tokenizer(struct ig_model *m, struct ig_error *err)
 	if (rc < 0) {
 		/* The model can still complete text; who wants to chat is told why not. */
 		m->chat = NULL;
-		m->chat_note = strdup(rc == -ENOENT ? "the file has no chat template" : why.text);
-		if (!m->chat_note)
+		m->chat_error = strdup(rc == -ENOENT ? "the file has no chat template" : why.text);
+		if (!m->chat_error)
 			return ig_fail(err, -ENOMEM, "out of memory");
-		ig_log_warn("model %s: no chat: %s", m->name, m->chat_note);
+		ig_log_warn("model %s: no chat: %s", m->name, m->chat_error);
 	}
 	return 0;
 }
@@ -196,7 +196,7 @@ int ig_model_open(const struct ig_backend *b, const char *name, const char *path
 		.name = m->name,
 		.tokenizer = m->tokenizer,
 		.chat = m->chat,
-		.chat_note = m->chat_note,
+		.chat_error = m->chat_error,
 		.n_context = m->limits.max_context,
 		.arch = m->arch,
 		.file = m->path,
@@ -225,7 +225,7 @@ static void free_step(struct ig_step_buffer *b)
 	free(b->logit_rows);
 	free(b->sampled_ids);
 	free(b->sample);
-	free(b->edits);
+	free(b->adjusts);
 	free(b->masks);
 	*b = (struct ig_step_buffer){ 0 };
 }
@@ -244,10 +244,10 @@ static int make_step(const struct ig_model *m, struct ig_step_buffer *b, struct 
 	b->logit_rows = calloc(logits, sizeof *b->logit_rows);
 	b->sampled_ids = calloc(logits, sizeof *b->sampled_ids);
 	b->sample = calloc(logits, sizeof *b->sample);
-	b->edits = malloc(IG_MAX_STEP_EDITS * sizeof *b->edits); /* touched when used */
+	b->adjusts = malloc(IG_MAX_STEP_ADJUSTS * sizeof *b->adjusts); /* touched when used */
 	b->masks = calloc(logits, m->mask_words * sizeof *b->masks);
 	if (!b->token_ids || !b->token_from || !b->positions || !b->row_seq || !b->seq_lens ||
-	    !b->logit_rows || !b->sampled_ids || !b->sample || !b->edits || !b->masks)
+	    !b->logit_rows || !b->sampled_ids || !b->sample || !b->adjusts || !b->masks)
 		return ig_fail(err, -ENOMEM, "out of memory for the step buffer");
 	for (uint32_t g = 0; g < m->n_groups; g++) {
 		b->block_tables[g] = calloc(seqs, m->max_blocks * sizeof *b->block_tables[g]);
@@ -263,7 +263,7 @@ static int make_step(const struct ig_model *m, struct ig_step_buffer *b, struct 
 		.seq_lens = b->seq_lens,
 		.logit_rows = b->logit_rows,
 		.sample = b->sample,
-		.edits = b->edits,
+		.adjusts = b->adjusts,
 		.masks = b->masks,
 		.sampled_ids = b->sampled_ids,
 		.kv = b->kv,
@@ -303,7 +303,7 @@ void ig_model_close(struct ig_model *m)
 	free(m->name);
 	free(m->path);
 	free(m->arch);
-	free(m->chat_note);
-	m->name = m->path = m->arch = m->chat_note = NULL;
+	free(m->chat_error);
+	m->name = m->path = m->arch = m->chat_error = NULL;
 	m->shown = (struct ig_engine_model){ 0 };
 }

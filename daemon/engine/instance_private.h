@@ -13,7 +13,7 @@
 #include <sys/queue.h>
 
 struct ig_models;
-struct ig_slot;
+struct ig_model_entry;
 
 /* A step and the arrays it points at, sized from the limits; the engine's thread
  * writes them while the step is not under way. */
@@ -24,7 +24,7 @@ struct ig_step_buffer {
 	int32_t *seq_lens;				       /* [max_seqs] */
 	int32_t *logit_rows, *sampled_ids;		       /* [max_logit_rows] */
 	struct ig_sample_params *sample;		       /* [max_logit_rows] */
-	struct ig_logit_edit *edits;			       /* [IG_MAX_STEP_EDITS] */
+	struct ig_logit_adjust *adjusts;		       /* [IG_MAX_STEP_ADJUSTS] */
 	uint32_t *masks;				       /* [max_logit_rows, mask_words] */
 	uint32_t *block_tables[IG_MAX_CACHE_GROUPS];	       /* [max_seqs, max_blocks] */
 };
@@ -50,7 +50,7 @@ struct ig_model {
 	const struct ig_backend *backend;
 	struct ig_models *home; /* its holds are counted there */
 	char *name, *path, *arch;
-	char *chat_note;
+	char *chat_error;
 	uint32_t wanted_context; /* of its entry in the configuration */
 	struct ig_file_id file_id;
 	struct ig_checkpoint *file;
@@ -73,9 +73,9 @@ struct ig_model {
 
 	/* ---- under ig_models.lock (registry_private.h) ---- */
 	TAILQ_ENTRY(ig_model) all;
-	struct ig_slot *slot;  /* whose it is or was; NULL: of none that is configured */
-	uint32_t n_holds;      /* one is its slot's, while that points at it */
-	int64_t idle_since_ns; /* when the last but its slot let go */
+	struct ig_model_entry *entry; /* whose it is or was; NULL: of none that is configured */
+	uint32_t n_holds;	      /* one is its entry's, while that points at it */
+	int64_t idle_since_ns;	      /* when the last but its entry let go */
 
 	/* ---- the engine's thread ---- */
 	TAILQ_ENTRY(ig_model) turn;
@@ -87,7 +87,7 @@ struct ig_model {
 	uint32_t next_step;
 	uint32_t max_blocks;
 };
-TAILQ_HEAD(ig_turns, ig_model);
+TAILQ_HEAD(ig_model_queue, ig_model);
 
 /* Open a file, record and lower it: all figures are known but `need` and `chunk`, nothing
  * large is allocated.  *out has one hold, is in no list and has no home. */

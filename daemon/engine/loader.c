@@ -3,7 +3,7 @@
  * caller's thread, later on the loader's own, while others stream.
  *
  * The loader looks under the lock for the next thing to do: an instance that nobody
- * holds is taken apart; one that outlived its keep_alive is let go; a slot in the queue is
+ * holds is taken apart; one that outlived its keep_alive is let go; an entry in the queue is
  * loaded.  All that is slow is done without the lock.  The engine's thread is asked for what
  * only it may touch, the cache's groups and the models that take turns, and does it at a
  * step's boundary (ig_change).
@@ -44,10 +44,10 @@ static int ask_engine(struct ig_models *ms, struct ig_change *c, struct ig_error
 static void show_sums(const struct ig_models *ms)
 {
 	struct ig_metrics *metrics = ms->backend->metrics;
-	const struct ig_slot *s;
+	const struct ig_model_entry *s;
 	unsigned n = 0;
 
-	TAILQ_FOREACH(s, &ms->slots, link)
+	TAILQ_FOREACH(s, &ms->entries, link)
 		n += s->model != NULL;
 	ig_metrics_set(metrics, IG_GAUGE_MODELS_LOADED, n);
 	ig_metrics_set(metrics, IG_GAUGE_WEIGHT_BYTES, (double)ms->contract.weights);
@@ -64,7 +64,7 @@ static void count(struct ig_models *ms, struct ig_model *m)
 
 static void uncount(struct ig_models *ms, struct ig_model *m)
 {
-	struct ig_slot *s;
+	struct ig_model_entry *s;
 
 	TAILQ_REMOVE(&ms->all, m, all);
 	ms->contract.weights -= m->need.weights;
@@ -165,13 +165,13 @@ static struct ig_model *find_dead(const struct ig_models *ms)
 }
 
 /* Of the models that may go for another's sake the one that was not used for the longest. */
-static struct ig_model *find_oldest(const struct ig_models *ms, const struct ig_slot *spared)
+static struct ig_model *find_oldest(const struct ig_models *ms, const struct ig_model_entry *spared)
 {
 	struct ig_model *m, *oldest = NULL;
 
 	TAILQ_FOREACH(m, &ms->all, all)
-		if (ig_model_is_current(m) && m->n_holds == 1 && m->slot != spared &&
-		    !m->slot->pin && (!oldest || m->idle_since_ns < oldest->idle_since_ns))
+		if (ig_model_is_current(m) && m->n_holds == 1 && m->entry != spared &&
+		    !m->entry->pin && (!oldest || m->idle_since_ns < oldest->idle_since_ns))
 			oldest = m;
 	return oldest;
 }
@@ -186,7 +186,7 @@ static int no_room(const struct ig_models *ms, const struct ig_model *m, uint64_
 /* Under the lock, which it may let go of meanwhile: room for m, which s is to have.  0;
  * -EAGAIN: once an instance of its own has gone; -ENOSPC with the figures, nobody was
  * unloaded then. */
-static int make_room(struct ig_models *ms, struct ig_slot *s, const struct ig_model *m,
+static int make_room(struct ig_models *ms, struct ig_model_entry *s, const struct ig_model *m,
 		     struct ig_error *err)
 {
 	uint64_t wanted = m->need.weights + m->need.scratch, version = s->version;
@@ -205,12 +205,12 @@ static int make_room(struct ig_models *ms, struct ig_slot *s, const struct ig_mo
 			victim = find_oldest(ms, s);
 			ig_log_info("model %s: unloaded to make room for %s", victim->name,
 				    m->name);
-			ig_slot_let_go(ms, victim->slot);
+			ig_entry_release(ms, victim->entry);
 		}
 		if (!victim && !s->model)
 			return -EAGAIN;
 		if (!victim)
-			ig_slot_let_go(
+			ig_entry_release(
 				ms, s); /* the old one goes first; its requests end undisturbed */
 		else
 			discard(ms, victim);
@@ -234,18 +234,19 @@ static int bring_in(struct ig_models *ms, struct ig_model *m, struct ig_error *e
 	return change_logits(ms, m->need.logits > logits ? m->need.logits : logits, m, err);
 }
 
-/* Under the lock: requests are given m from now on; its hold is the slot's. */
-static void publish(struct ig_models *ms, struct ig_slot *s, struct ig_model *m, int64_t start_ns)
+/* Under the lock: requests are given m from now on; its hold is the entry's. */
+static void publish(struct ig_models *ms, struct ig_model_entry *s, struct ig_model *m,
+		    int64_t start_ns)
 {
 	if (s->model && s->model != m)
-		ig_slot_let_go(ms, s);
+		ig_entry_release(ms, s);
 	s->model = m;
-	m->slot = s;
+	m->entry = s;
 	m->idle_since_ns = ig_now_ns();
 	s->error = (struct ig_error){ 0 };
 	s->n_loads++;
 	s->loaded_s = (double)(m->idle_since_ns - start_ns) * 1e-9;
-	ig_slot_note(s, m);
+	ig_entry_set_figures(s, m);
 	ig_log_info("model %s: %s, %.1f MiB of weights, context %u, loaded in %.0f ms", m->name,
 		    m->arch, (double)m->memory.weight_bytes / (1 << 20), m->limits.max_context,
 		    s->loaded_s * 1e3);
@@ -253,7 +254,8 @@ static void publish(struct ig_models *ms, struct ig_slot *s, struct ig_model *m,
 	show_sums(ms);
 }
 
-static void note_failure(struct ig_models *ms, struct ig_slot *s, const struct ig_error *why)
+static void record_failure(struct ig_models *ms, struct ig_model_entry *s,
+			   const struct ig_error *why)
 {
 	s->error = *why;
 	s->failed_ns = ig_now_ns();
@@ -262,7 +264,7 @@ static void note_failure(struct ig_models *ms, struct ig_slot *s, const struct i
 }
 
 /* What is on its way is of use still. */
-static bool is_wanted(const struct ig_models *ms, const struct ig_slot *s, uint64_t version)
+static bool is_wanted(const struct ig_models *ms, const struct ig_model_entry *s, uint64_t version)
 {
 	return !ms->stopping && s->version == version;
 }
@@ -282,7 +284,7 @@ static int open_model(struct ig_models *ms, const char *name, const char *path, 
 	return 0;
 }
 
-static int open_copy(struct ig_models *ms, struct ig_slot *s, struct ig_model **out,
+static int open_copy(struct ig_models *ms, struct ig_model_entry *s, struct ig_model **out,
 		     struct ig_error *err)
 {
 	char *name = strdup(s->name), *path = strdup(s->path);
@@ -309,7 +311,7 @@ static int open_copy(struct ig_models *ms, struct ig_slot *s, struct ig_model **
 }
 
 /* Under the lock, which is let go of meanwhile.  What came of it is in *rc and *why. */
-static struct ig_model *load_one(struct ig_models *ms, struct ig_slot *s, uint64_t version,
+static struct ig_model *load_one(struct ig_models *ms, struct ig_model_entry *s, uint64_t version,
 				 bool look_only, int *rc, struct ig_error *why)
 {
 	struct ig_model *m = NULL;
@@ -317,7 +319,7 @@ static struct ig_model *load_one(struct ig_models *ms, struct ig_slot *s, uint64
 
 	*rc = open_copy(ms, s, &m, why);
 	if (m && s->version == version && !s->model)
-		ig_slot_note(s, m);
+		ig_entry_set_figures(s, m);
 	if (m && !look_only && is_wanted(ms, s, version))
 		*rc = make_room(ms, s, m, why);
 	if (m && !look_only && !*rc && is_wanted(ms, s, version)) {
@@ -341,7 +343,7 @@ static struct ig_model *load_one(struct ig_models *ms, struct ig_slot *s, uint64
 }
 
 /* Under the lock, which is let go of meanwhile. */
-static void load_slot(struct ig_models *ms, struct ig_slot *s)
+static void load_entry(struct ig_models *ms, struct ig_model_entry *s)
 {
 	struct ig_waiter *waiters = NULL;
 	struct ig_error why = { 0 };
@@ -361,7 +363,7 @@ static void load_slot(struct ig_models *ms, struct ig_slot *s)
 	} else if (m) {
 		m->n_holds--; /* not wanted any more: discarded in its turn */
 	} else if (s->version == version && rc == -EAGAIN) {
-		ig_slot_queue(ms, s, false);
+		ig_entry_queue(ms, s, false);
 		s->blocked = true;
 		return;
 	} else if (s->version == version && rc < 0) {
@@ -370,33 +372,33 @@ static void load_slot(struct ig_models *ms, struct ig_slot *s)
 		if (rc == -ENOSPC && !s->model)
 			ig_log_warn("model %s: %s", s->name, why.text);
 		else
-			note_failure(ms, s, &why);
+			record_failure(ms, s, &why);
 	} else if (s->version == version && look_only) {
 		s->error = (struct ig_error){ 0 };
 	}
 	if (s->again && !ms->stopping)
-		ig_slot_queue(ms, s, s->again == IG_AGAIN_LOOK);
+		ig_entry_queue(ms, s, s->again == IG_AGAIN_LOOK);
 	else
-		waiters = ig_slot_take_waiters(s);
+		waiters = ig_entry_take_waiters(s);
 	gone = s->gone;
 	pthread_mutex_unlock(&ms->lock);
 	/* s may be gone by now, if it was not before */
-	ig_waiters_call(waiters);
+	ig_waiters_notify(waiters);
 	if (gone)
-		ig_slot_free(s);
+		ig_entry_free(s);
 	pthread_mutex_lock(&ms->lock);
 }
 
 /* ---- the thread -------------------------------------------------------------------------------------- */
 
 /* The first whose time is up, or when that will be. */
-static struct ig_slot *find_expired(const struct ig_models *ms, int64_t *deadline)
+static struct ig_model_entry *find_expired(const struct ig_models *ms, int64_t *deadline)
 {
 	int64_t now = ig_now_ns();
-	struct ig_slot *s;
+	struct ig_model_entry *s;
 
 	*deadline = INT64_MAX;
-	TAILQ_FOREACH(s, &ms->slots, link) {
+	TAILQ_FOREACH(s, &ms->entries, link) {
 		int64_t end;
 
 		if (!s->model || !s->keep_alive_ms || s->model->n_holds > 1)
@@ -410,9 +412,9 @@ static struct ig_slot *find_expired(const struct ig_models *ms, int64_t *deadlin
 	return NULL;
 }
 
-static struct ig_slot *find_load(const struct ig_models *ms)
+static struct ig_model_entry *find_load(const struct ig_models *ms)
 {
-	struct ig_slot *s;
+	struct ig_model_entry *s;
 
 	if (ms->draining)
 		return NULL; /* nobody will be given it */
@@ -440,7 +442,7 @@ static void *loader_main(void *arg)
 	pthread_mutex_lock(&ms->lock);
 	while (!ms->stopping) {
 		struct ig_model *dead = find_dead(ms);
-		struct ig_slot *s;
+		struct ig_model_entry *s;
 		int64_t deadline;
 
 		if (dead)
@@ -448,9 +450,9 @@ static void *loader_main(void *arg)
 		else if ((s = find_expired(ms, &deadline))) {
 			ig_log_info("model %s: not used for %.1f s", s->name,
 				    s->keep_alive_ms * 1e-3);
-			ig_slot_let_go(ms, s);
+			ig_entry_release(ms, s);
 		} else if ((s = find_load(ms)))
-			load_slot(ms, s);
+			load_entry(ms, s);
 		else
 			ig_wait_until(&ms->wake, &ms->lock, deadline);
 	}
@@ -465,22 +467,22 @@ static void *loader_main(void *arg)
 static int open_all(struct ig_models *ms, struct ig_error *err)
 {
 	struct ig_error why = { 0 };
-	struct ig_slot *s;
+	struct ig_model_entry *s;
 
-	TAILQ_FOREACH(s, &ms->slots, link) {
+	TAILQ_FOREACH(s, &ms->entries, link) {
 		struct ig_model *m;
 		int rc = open_model(ms, s->name, s->path, s->context, &m, &why);
 
 		if (rc < 0 && (s->at_start || rc == -ENOMEM))
 			return ig_fail(err, rc, "model %s: %s", s->name, why.text);
 		if (rc < 0) {
-			note_failure(ms, s, &why);
+			record_failure(ms, s, &why);
 			continue;
 		}
-		ig_slot_note(s, m);
+		ig_entry_set_figures(s, m);
 		if (s->at_start) {
 			TAILQ_INSERT_TAIL(&ms->all, m, all);
-			m->slot = s;
+			m->entry = s;
 			s->model = m;
 		} else {
 			ig_model_close(m);
@@ -507,7 +509,7 @@ static int load_all(struct ig_models *ms, struct ig_error *err)
 			rc = ig_model_load(m, &why);
 		if (rc < 0)
 			return ig_fail(err, rc, "model %s: %s", m->name, why.text);
-		publish(ms, m->slot, m, start_ns);
+		publish(ms, m->entry, m, start_ns);
 	}
 	return 0;
 }
@@ -515,7 +517,7 @@ static int load_all(struct ig_models *ms, struct ig_error *err)
 static int start(struct ig_models *ms, const struct ig_config *config, struct ig_error *err)
 {
 	struct ig_backend *b = ms->backend;
-	int rc = ig_models_set_slots(ms, config, err);
+	int rc = ig_models_set_entries(ms, config, err);
 
 	if (rc == 0)
 		rc = open_all(ms, err);
@@ -546,7 +548,7 @@ int ig_models_create(struct ig_backend *b, const struct ig_config *config,
 		free(ms);
 		return ig_fail(err, rc, "the models' lock can't be made: %s", strerror(-rc));
 	}
-	TAILQ_INIT(&ms->slots);
+	TAILQ_INIT(&ms->entries);
 	TAILQ_INIT(&ms->queue);
 	TAILQ_INIT(&ms->all);
 	ms->backend = b;
@@ -571,21 +573,21 @@ int ig_models_start(struct ig_models *ms, struct ig_error *err)
 void ig_models_drain(struct ig_models *ms)
 {
 	struct ig_waiter *waiters;
-	struct ig_slot *s;
+	struct ig_model_entry *s;
 	bool any = true;
 
 	while (any) {
 		waiters = NULL;
 		pthread_mutex_lock(&ms->lock);
 		ms->draining = true;
-		TAILQ_FOREACH(s, &ms->slots, link) {
-			waiters = ig_slot_take_waiters(s);
+		TAILQ_FOREACH(s, &ms->entries, link) {
+			waiters = ig_entry_take_waiters(s);
 			if (waiters)
 				break;
 		}
 		pthread_mutex_unlock(&ms->lock);
 		any = waiters != NULL;
-		ig_waiters_call(waiters);
+		ig_waiters_notify(waiters);
 	}
 }
 
@@ -605,7 +607,7 @@ void ig_models_stop(struct ig_models *ms)
 void ig_models_destroy(struct ig_models *ms)
 {
 	struct ig_model *m, *next;
-	struct ig_slot *s;
+	struct ig_model_entry *s;
 	bool held;
 
 	/* There are no threads any more but those that may let go of what they hold. */
@@ -621,15 +623,15 @@ void ig_models_destroy(struct ig_models *ms)
 		next = TAILQ_NEXT(m, all);
 		if (ig_model_is_current(m))
 			m->n_holds--;
-		m->slot = NULL;
+		m->entry = NULL;
 		if (m->n_holds)
 			continue;
 		TAILQ_REMOVE(&ms->all, m, all);
 		free(m);
 	}
-	while ((s = TAILQ_FIRST(&ms->slots))) {
-		TAILQ_REMOVE(&ms->slots, s, link);
-		ig_slot_free(s);
+	while ((s = TAILQ_FIRST(&ms->entries))) {
+		TAILQ_REMOVE(&ms->entries, s, link);
+		ig_entry_free(s);
 	}
 	held = !TAILQ_EMPTY(&ms->all);
 	pthread_mutex_unlock(&ms->lock);

@@ -111,7 +111,7 @@ static void visit_paused(struct ig_sched *sch, struct ig_seq_list *list, int64_t
 		next = TAILQ_NEXT(s, link);
 		if (!ig_seq_is_paused(s))
 			continue;
-		if (ig_seq_has_room(s)) {
+		if (ig_seq_has_capacity(s)) {
 			/* Back among those that run only if a slot is free. */
 			if (list != &sch->running || sch->n_running < sch->b->max_seqs)
 				show_seq(sch, s);

@@ -11,9 +11,9 @@
 struct ig_engine_model {
 	const char *name;
 	const struct ig_tokenizer *tokenizer;
-	const struct ig_chat_template *chat; /* NULL: chat_note says why */
-	const char *chat_note; /* "the file has no chat template", or which is not known */
-	uint32_t n_context;    /* tokens that one sequence may have */
+	const struct ig_chat_template *chat; /* NULL: chat_error says why */
+	const char *chat_error; /* "the file has no chat template", or which is not known */
+	uint32_t n_context;	/* tokens that one sequence may have */
 	const char *arch, *file;
 	uint64_t weight_bytes; /* packed */
 	int64_t created_s;     /* the file's mtime, Unix seconds */

@@ -17,7 +17,7 @@
 
 /* ---- waiters ------------------------------------------------------------------------ */
 
-struct ig_waiter *ig_slot_take_waiters(struct ig_slot *s)
+struct ig_waiter *ig_entry_take_waiters(struct ig_model_entry *s)
 {
 	struct ig_waiter *w = s->waiters;
 
@@ -25,7 +25,7 @@ struct ig_waiter *ig_slot_take_waiters(struct ig_slot *s)
 	return w;
 }
 
-void ig_waiters_call(struct ig_waiter *w)
+void ig_waiters_notify(struct ig_waiter *w)
 {
 	while (w) {
 		struct ig_waiter *next = w->next;
@@ -37,7 +37,8 @@ void ig_waiters_call(struct ig_waiter *w)
 }
 
 /* At the end: who came first is told first. */
-static int add_waiter(struct ig_slot *s, void (*ready)(void *ctx), void *ctx, struct ig_error *err)
+static int add_waiter(struct ig_model_entry *s, void (*ready)(void *ctx), void *ctx,
+		      struct ig_error *err)
 {
 	struct ig_waiter **at = &s->waiters, *w;
 
@@ -60,25 +61,25 @@ static void append_waiters(struct ig_waiter **list, struct ig_waiter *more)
 	*list = more;
 }
 
-/* ---- slots --------------------------------------------------------------------------- */
+/* ---- entries --------------------------------------------------------------------------- */
 
-static int find_slot(const struct ig_models *ms, const char *name, struct ig_slot **out,
-		     struct ig_error *err)
+static int find_entry(const struct ig_models *ms, const char *name, struct ig_model_entry **out,
+		      struct ig_error *err)
 {
-	const struct ig_slot *s;
+	const struct ig_model_entry *s;
 	char known[300];
 	size_t n = 0;
 
-	if (TAILQ_EMPTY(&ms->slots))
+	if (TAILQ_EMPTY(&ms->entries))
 		return ig_fail(err, -ENOENT, "no model is configured");
-	*out = ms->default_slot;
+	*out = ms->default_entry;
 	if (!name || !*name)
 		return 0;
-	TAILQ_FOREACH(*out, &ms->slots, link)
+	TAILQ_FOREACH(*out, &ms->entries, link)
 		if (!strcmp((*out)->name, name))
 			return 0;
 	known[0] = 0;
-	TAILQ_FOREACH(s, &ms->slots, link) {
+	TAILQ_FOREACH(s, &ms->entries, link) {
 		int w = snprintf(known + n, sizeof known - n, "%s%s", n ? ", " : "", s->name);
 
 		if (w < 0 || (size_t)w >= sizeof known - n) {
@@ -90,7 +91,7 @@ static int find_slot(const struct ig_models *ms, const char *name, struct ig_slo
 	return ig_fail(err, -ENOENT, "no model is named \"%.100s\"; known: %s", name, known);
 }
 
-void ig_slot_free(struct ig_slot *s)
+void ig_entry_free(struct ig_model_entry *s)
 {
 	if (!s)
 		return;
@@ -99,9 +100,9 @@ void ig_slot_free(struct ig_slot *s)
 	free(s);
 }
 
-static struct ig_slot *slot_create(const struct ig_config_model *c)
+static struct ig_model_entry *entry_create(const struct ig_config_model *c)
 {
-	struct ig_slot *s = calloc(1, sizeof *s);
+	struct ig_model_entry *s = calloc(1, sizeof *s);
 
 	if (!s)
 		return NULL;
@@ -113,35 +114,36 @@ static struct ig_slot *slot_create(const struct ig_config_model *c)
 	s->at_start = strcmp(c->load, "first_use") != 0;
 	if (s->name && s->path)
 		return s;
-	ig_slot_free(s);
+	ig_entry_free(s);
 	return NULL;
 }
 
-int ig_models_set_slots(struct ig_models *ms, const struct ig_config *config, struct ig_error *err)
+int ig_models_set_entries(struct ig_models *ms, const struct ig_config *config,
+			  struct ig_error *err)
 {
 	for (size_t i = 0; i < config->n_models; i++) {
-		struct ig_slot *s = slot_create(&config->models[i]);
+		struct ig_model_entry *s = entry_create(&config->models[i]);
 
 		if (!s)
 			return ig_fail(err, -ENOMEM, "out of memory for %zu models",
 				       config->n_models);
-		TAILQ_INSERT_TAIL(&ms->slots, s, link);
-		ms->n_slots++;
+		TAILQ_INSERT_TAIL(&ms->entries, s, link);
+		ms->n_entries++;
 	}
 	return 0;
 }
 
 int ig_models_set_default(struct ig_models *ms, const char *name, struct ig_error *err)
 {
-	struct ig_slot *s;
+	struct ig_model_entry *s;
 
 	if (!name || !*name) {
-		ms->default_slot = TAILQ_FIRST(&ms->slots);
+		ms->default_entry = TAILQ_FIRST(&ms->entries);
 		return 0;
 	}
-	TAILQ_FOREACH(s, &ms->slots, link) {
+	TAILQ_FOREACH(s, &ms->entries, link) {
 		if (!strcmp(s->name, name)) {
-			ms->default_slot = s;
+			ms->default_entry = s;
 			return 0;
 		}
 	}
@@ -149,7 +151,7 @@ int ig_models_set_default(struct ig_models *ms, const char *name, struct ig_erro
 		       name);
 }
 
-void ig_slot_queue(struct ig_models *ms, struct ig_slot *s, bool look_only)
+void ig_entry_queue(struct ig_models *ms, struct ig_model_entry *s, bool look_only)
 {
 	switch (s->load) {
 	case IG_LOAD_NONE:
@@ -167,7 +169,7 @@ void ig_slot_queue(struct ig_models *ms, struct ig_slot *s, bool look_only)
 	pthread_cond_signal(&ms->wake);
 }
 
-void ig_slot_let_go(struct ig_models *ms, struct ig_slot *s)
+void ig_entry_release(struct ig_models *ms, struct ig_model_entry *s)
 {
 	struct ig_model *m = s->model;
 
@@ -176,7 +178,7 @@ void ig_slot_let_go(struct ig_models *ms, struct ig_slot *s)
 	pthread_cond_signal(&ms->wake);
 }
 
-void ig_slot_note(struct ig_slot *s, const struct ig_model *m)
+void ig_entry_set_figures(struct ig_model_entry *s, const struct ig_model *m)
 {
 	snprintf(s->arch, sizeof s->arch, "%s", m->arch);
 	s->n_context = m->limits.max_context;
@@ -185,7 +187,7 @@ void ig_slot_note(struct ig_slot *s, const struct ig_model *m)
 	s->created_s = m->shown.created_s;
 }
 
-static void forget_figures(struct ig_slot *s)
+static void forget_figures(struct ig_model_entry *s)
 {
 	s->arch[0] = 0;
 	s->n_context = 0;
@@ -196,25 +198,25 @@ static void forget_figures(struct ig_slot *s)
 
 static uint64_t bytes_of(const struct ig_model *m) { return m->need.weights + m->need.scratch; }
 
-uint64_t ig_models_idle_bytes(const struct ig_models *ms, const struct ig_slot *s)
+uint64_t ig_models_idle_bytes(const struct ig_models *ms, const struct ig_model_entry *s)
 {
 	const struct ig_model *m;
 	uint64_t n = 0;
 
 	TAILQ_FOREACH(m, &ms->all, all)
 		if (!m->n_holds ||
-		    (ig_model_is_current(m) && m->slot != s && m->n_holds == 1 && !m->slot->pin))
+		    (ig_model_is_current(m) && m->entry != s && m->n_holds == 1 && !m->entry->pin))
 			n += bytes_of(m);
 	return n;
 }
 
-uint64_t ig_models_own_bytes(const struct ig_models *ms, const struct ig_slot *s)
+uint64_t ig_models_own_bytes(const struct ig_models *ms, const struct ig_model_entry *s)
 {
 	const struct ig_model *m;
 	uint64_t n = 0;
 
 	TAILQ_FOREACH(m, &ms->all, all)
-		if (m->slot == s && m->n_holds)
+		if (m->entry == s && m->n_holds)
 			n += bytes_of(m);
 	return n;
 }
@@ -222,7 +224,7 @@ uint64_t ig_models_own_bytes(const struct ig_models *ms, const struct ig_slot *s
 /* ---- holding -------------------------------------------------------------------------- */
 
 /* Its model is not loaded: see to it that it will be. */
-static int want(struct ig_models *ms, struct ig_slot *s, void (*ready)(void *ctx), void *ctx,
+static int want(struct ig_models *ms, struct ig_model_entry *s, void (*ready)(void *ctx), void *ctx,
 		struct ig_error *err)
 {
 	uint64_t idle, own;
@@ -242,21 +244,21 @@ static int want(struct ig_models *ms, struct ig_slot *s, void (*ready)(void *ctx
 	rc = add_waiter(s, ready, ctx, err);
 	if (rc < 0)
 		return rc;
-	ig_slot_queue(ms, s, false);
+	ig_entry_queue(ms, s, false);
 	return ig_fail(err, -EINPROGRESS, "the model %s is being loaded", s->name);
 }
 
 int ig_models_take(struct ig_models *ms, const char *name, void (*ready)(void *ctx), void *ctx,
 		   const struct ig_engine_model **out, struct ig_error *err)
 {
-	struct ig_slot *s = NULL;
+	struct ig_model_entry *s = NULL;
 	int rc;
 
 	pthread_mutex_lock(&ms->lock);
 	if (ms->draining) {
 		rc = ig_fail(err, -ESHUTDOWN, "the server is shutting down");
 	} else {
-		rc = find_slot(ms, name, &s, err);
+		rc = find_entry(ms, name, &s, err);
 		if (!rc && !s->model)
 			rc = want(ms, s, ready, ctx, err);
 	}
@@ -305,7 +307,7 @@ void ig_engine_release_model(const struct ig_engine_model *shown)
 		pthread_cond_signal(&ms->wake);
 	} else if (m->n_holds == 1 && ig_model_is_current(m)) {
 		m->idle_since_ns = ig_now_ns();
-		if (m->slot->keep_alive_ms)
+		if (m->entry->keep_alive_ms)
 			pthread_cond_signal(&ms->wake);
 	}
 	pthread_mutex_unlock(&ms->lock);
@@ -314,7 +316,7 @@ void ig_engine_release_model(const struct ig_engine_model *shown)
 }
 
 /* What is queued or being loaded for it is not wanted. */
-static void drop_load(struct ig_models *ms, struct ig_slot *s)
+static void drop_load(struct ig_models *ms, struct ig_model_entry *s)
 {
 	s->version++;
 	s->again = IG_AGAIN_NO;
@@ -327,21 +329,21 @@ static void drop_load(struct ig_models *ms, struct ig_slot *s)
 int ig_models_unload(struct ig_models *ms, const char *name, struct ig_error *err)
 {
 	struct ig_waiter *waiters = NULL;
-	struct ig_slot *s;
+	struct ig_model_entry *s;
 	int rc;
 
 	pthread_mutex_lock(&ms->lock);
-	rc = find_slot(ms, name, &s, err);
+	rc = find_entry(ms, name, &s, err);
 	if (!rc) {
 		if (s->model)
-			ig_slot_let_go(ms, s);
+			ig_entry_release(ms, s);
 		s->error = (struct ig_error){ 0 };
 		drop_load(ms, s);
 		if (s->load == IG_LOAD_NONE)
-			waiters = ig_slot_take_waiters(s);
+			waiters = ig_entry_take_waiters(s);
 	}
 	pthread_mutex_unlock(&ms->lock);
-	ig_waiters_call(waiters);
+	ig_waiters_notify(waiters);
 	return rc;
 }
 
@@ -353,9 +355,9 @@ static bool same_file(const struct ig_file_id *a, const struct ig_file_id *b)
 	       a->mtime_ns == b->mtime_ns && a->files == b->files;
 }
 
-static struct ig_slot *named(const struct ig_slot_list *list, const char *name)
+static struct ig_model_entry *named(const struct ig_entry_list *list, const char *name)
 {
-	struct ig_slot *s;
+	struct ig_model_entry *s;
 
 	TAILQ_FOREACH(s, list, link)
 		if (!strcmp(s->name, name))
@@ -364,7 +366,7 @@ static struct ig_slot *named(const struct ig_slot_list *list, const char *name)
 }
 
 /* What is wanted of s has changed from what may be loaded, or is to be loaded first. */
-static void wanted_anew(struct ig_models *ms, struct ig_slot *s)
+static void wanted_anew(struct ig_models *ms, struct ig_model_entry *s)
 {
 	bool look_only;
 
@@ -374,13 +376,13 @@ static void wanted_anew(struct ig_models *ms, struct ig_slot *s)
 		forget_figures(s);
 	look_only = !s->model && !s->at_start && !s->waiters;
 	if (s->load != IG_LOAD_RUNS)
-		ig_slot_queue(ms, s, look_only);
+		ig_entry_queue(ms, s, look_only);
 	else if (s->again != IG_AGAIN_LOAD)
 		s->again = look_only && s->look_only ? IG_AGAIN_LOOK : IG_AGAIN_LOAD;
 }
 
 /* What is loaded is what the entry says. */
-static bool is_loaded(const struct ig_slot *s, const struct ig_slot *fresh,
+static bool is_loaded(const struct ig_model_entry *s, const struct ig_model_entry *fresh,
 		      const struct ig_file_id *id)
 {
 	const struct ig_model *m = s->model;
@@ -390,8 +392,8 @@ static bool is_loaded(const struct ig_slot *s, const struct ig_slot *fresh,
 }
 
 /* An entry that was there before. */
-static void update_slot(struct ig_models *ms, struct ig_slot *s, struct ig_slot *fresh,
-			const struct ig_file_id *id)
+static void update_entry(struct ig_models *ms, struct ig_model_entry *s,
+			 struct ig_model_entry *fresh, const struct ig_file_id *id)
 {
 	bool starts = fresh->at_start && !s->at_start;
 	bool other = strcmp(s->path, fresh->path) || s->context != fresh->context;
@@ -410,61 +412,61 @@ static void update_slot(struct ig_models *ms, struct ig_slot *s, struct ig_slot 
 	} else if (other || s->model || s->error.code) {
 		wanted_anew(ms, s);
 	} else if (starts) {
-		ig_slot_queue(ms, s, false);
+		ig_entry_queue(ms, s, false);
 	}
 }
 
 /* Its entry is gone.  True: it may be freed. */
-static bool remove_slot(struct ig_models *ms, struct ig_slot *s, struct ig_waiter **waiters)
+static bool remove_entry(struct ig_models *ms, struct ig_model_entry *s, struct ig_waiter **waiters)
 {
 	struct ig_model *m;
 
 	s->gone = true;
 	if (s->model)
-		ig_slot_let_go(ms, s);
+		ig_entry_release(ms, s);
 	TAILQ_FOREACH(m, &ms->all, all)
-		if (m->slot == s)
-			m->slot = NULL;
-	append_waiters(waiters, ig_slot_take_waiters(s));
+		if (m->entry == s)
+			m->entry = NULL;
+	append_waiters(waiters, ig_entry_take_waiters(s));
 	drop_load(ms, s);
 	return s->load == IG_LOAD_NONE;
 }
 
 /* Under the lock.  fresh: one for each entry; those that are used, or to be freed by the
  * caller, are left in it. */
-static struct ig_waiter *take_over(struct ig_models *ms, struct ig_slot **fresh,
+static struct ig_waiter *take_over(struct ig_models *ms, struct ig_model_entry **fresh,
 				   const struct ig_file_id *ids, size_t n)
 {
-	struct ig_slot_list old = TAILQ_HEAD_INITIALIZER(old), idle = TAILQ_HEAD_INITIALIZER(idle);
+	struct ig_entry_list old = TAILQ_HEAD_INITIALIZER(old), idle = TAILQ_HEAD_INITIALIZER(idle);
 	struct ig_waiter *waiters = NULL;
-	struct ig_slot *s;
+	struct ig_model_entry *s;
 
-	TAILQ_CONCAT(&old, &ms->slots, link);
+	TAILQ_CONCAT(&old, &ms->entries, link);
 	for (size_t i = 0; i < n; i++) {
 		s = named(&old, fresh[i]->name);
 		if (s) {
 			TAILQ_REMOVE(&old, s, link);
-			update_slot(ms, s, fresh[i], &ids[i]);
+			update_entry(ms, s, fresh[i], &ids[i]);
 		} else {
 			s = fresh[i];
 			fresh[i] = NULL;
-			ig_slot_queue(ms, s, !s->at_start);
+			ig_entry_queue(ms, s, !s->at_start);
 			ig_log_info("model %s: configured", s->name);
 		}
-		TAILQ_INSERT_TAIL(&ms->slots, s, link);
+		TAILQ_INSERT_TAIL(&ms->entries, s, link);
 	}
-	ms->n_slots = n;
+	ms->n_entries = n;
 	while ((s = TAILQ_FIRST(&old))) {
 		TAILQ_REMOVE(&old, s, link);
 		ig_log_info("model %s: no longer configured", s->name);
-		if (ms->default_slot == s)
-			ms->default_slot = TAILQ_FIRST(&ms->slots);
-		if (remove_slot(ms, s, &waiters))
+		if (ms->default_entry == s)
+			ms->default_entry = TAILQ_FIRST(&ms->entries);
+		if (remove_entry(ms, s, &waiters))
 			TAILQ_INSERT_TAIL(&idle, s, link);
 	}
 	while ((s = TAILQ_FIRST(&idle))) {
 		TAILQ_REMOVE(&idle, s, link);
-		ig_slot_free(s);
+		ig_entry_free(s);
 	}
 	return waiters;
 }
@@ -472,14 +474,14 @@ static struct ig_waiter *take_over(struct ig_models *ms, struct ig_slot **fresh,
 void ig_models_reload(struct ig_models *ms, const struct ig_config *config)
 {
 	size_t n = config->n_models;
-	struct ig_slot **fresh = calloc(n + 1, sizeof *fresh);
+	struct ig_model_entry **fresh = calloc(n + 1, sizeof *fresh);
 	struct ig_file_id *ids = calloc(n + 1, sizeof *ids);
 	struct ig_waiter *waiters = NULL;
 	struct ig_error err = { 0 };
 	bool ok = fresh && ids;
 
 	for (size_t i = 0; ok && i < n; i++) {
-		fresh[i] = slot_create(&config->models[i]);
+		fresh[i] = entry_create(&config->models[i]);
 		ok = fresh[i] != NULL;
 		if (ok)
 			ig_file_id_of(fresh[i]->path, &ids[i]);
@@ -490,23 +492,23 @@ void ig_models_reload(struct ig_models *ms, const struct ig_config *config)
 		waiters = take_over(ms, fresh, ids, n);
 		if (ig_models_set_default(ms, config->default_model, &err) < 0 && n)
 			ig_log_error("reload: %s; the default stays", err.text);
-		if (!ms->default_slot)
-			ms->default_slot = TAILQ_FIRST(&ms->slots);
+		if (!ms->default_entry)
+			ms->default_entry = TAILQ_FIRST(&ms->entries);
 		pthread_cond_signal(&ms->wake);
 		pthread_mutex_unlock(&ms->lock);
 	} else {
 		ig_log_error("reload: out of memory for %zu models; they stay as they were", n);
 	}
-	ig_waiters_call(waiters);
+	ig_waiters_notify(waiters);
 	for (size_t i = 0; fresh && i < n; i++)
-		ig_slot_free(fresh[i]);
+		ig_entry_free(fresh[i]);
 	free(fresh);
 	free(ids);
 }
 
 /* ---- what is said of them ---------------------------------------------------------------- */
 
-static enum ig_model_state state_of(const struct ig_models *ms, const struct ig_slot *s)
+static enum ig_model_state state_of(const struct ig_models *ms, const struct ig_model_entry *s)
 {
 	const struct ig_model *m;
 
@@ -517,12 +519,12 @@ static enum ig_model_state state_of(const struct ig_models *ms, const struct ig_
 	if (s->error.code)
 		return IG_MODEL_FAILED;
 	TAILQ_FOREACH(m, &ms->all, all)
-		if (m->slot == s)
+		if (m->entry == s)
 			return IG_MODEL_LEAVING;
 	return IG_MODEL_UNLOADED;
 }
 
-static void fill_status(const struct ig_models *ms, const struct ig_slot *s,
+static void fill_status(const struct ig_models *ms, const struct ig_model_entry *s,
 			struct ig_model_status *out)
 {
 	const struct ig_model *m;
@@ -530,7 +532,7 @@ static void fill_status(const struct ig_models *ms, const struct ig_slot *s,
 
 	*out = (struct ig_model_status){
 		.state = state_of(ms, s),
-		.is_default = s == ms->default_slot,
+		.is_default = s == ms->default_entry,
 		.pinned = s->pin,
 		.n_context = s->model ? s->model->limits.max_context : s->n_context,
 		.weight_bytes = s->model ? s->model->memory.weight_bytes : s->need.weights,
@@ -546,7 +548,7 @@ static void fill_status(const struct ig_models *ms, const struct ig_slot *s,
 	if (s->error.code)
 		snprintf(out->error, sizeof out->error, "%.255s", s->error.text);
 	TAILQ_FOREACH(m, &ms->all, all)
-		if (m->slot == s)
+		if (m->entry == s)
 			out->n_active += atomic_load(&m->n_active);
 	if (!s->model || s->model->n_holds > 1)
 		return;
@@ -560,11 +562,11 @@ static void fill_status(const struct ig_models *ms, const struct ig_slot *s,
 
 size_t ig_models_status(struct ig_models *ms, struct ig_model_status *out, size_t cap)
 {
-	const struct ig_slot *s;
+	const struct ig_model_entry *s;
 	size_t n = 0;
 
 	pthread_mutex_lock(&ms->lock);
-	TAILQ_FOREACH(s, &ms->slots, link)
+	TAILQ_FOREACH(s, &ms->entries, link)
 		if (n++ < cap)
 			fill_status(ms, s, &out[n - 1]);
 	pthread_mutex_unlock(&ms->lock);
@@ -578,10 +580,10 @@ void ig_models_describe(struct ig_models *ms, struct ig_json_writer *w)
 		[IG_MODEL_READY] = "ready",	  [IG_MODEL_LEAVING] = "leaving",
 		[IG_MODEL_FAILED] = "failed",
 	};
-	const struct ig_slot *s;
+	const struct ig_model_entry *s;
 
 	pthread_mutex_lock(&ms->lock);
-	TAILQ_FOREACH(s, &ms->slots, link) {
+	TAILQ_FOREACH(s, &ms->entries, link) {
 		const struct ig_chat_template *chat = s->model ? s->model->chat : NULL;
 		struct ig_model_status st;
 
@@ -596,7 +598,7 @@ void ig_models_describe(struct ig_models *ms, struct ig_json_writer *w)
 		ig_json_put_uint(w, "weight_bytes", st.weight_bytes);
 		ig_json_put_uint(w, "scratch_bytes", st.scratch_bytes);
 		ig_json_put_text(w, "chat_template", chat ? ig_chat_template_name(chat) : NULL);
-		ig_json_put_text(w, "chat_note", s->model ? s->model->chat_note : NULL);
+		ig_json_put_text(w, "chat_error", s->model ? s->model->chat_error : NULL);
 		ig_json_put_bool(w, "default", st.is_default);
 		ig_json_close_object(w);
 	}

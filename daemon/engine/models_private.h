@@ -10,24 +10,25 @@
 /* The following are called under the lock. */
 
 /* Have s loaded, or looked at; what runs for it already is not begun twice. */
-void ig_slot_queue(struct ig_models *ms, struct ig_slot *s, bool look_only);
+void ig_entry_queue(struct ig_models *ms, struct ig_model_entry *s, bool look_only);
 /* Give up its instance: it goes as soon as nobody holds it. */
-void ig_slot_let_go(struct ig_models *ms, struct ig_slot *s);
-struct ig_waiter *ig_slot_take_waiters(struct ig_slot *s);
+void ig_entry_release(struct ig_models *ms, struct ig_model_entry *s);
+struct ig_waiter *ig_entry_take_waiters(struct ig_model_entry *s);
 /* The figures of the file that was opened. */
-void ig_slot_note(struct ig_slot *s, const struct ig_model *m);
+void ig_entry_set_figures(struct ig_model_entry *s, const struct ig_model *m);
 /* Bytes that would be free if all that nobody uses were unloaded, and what is of s itself. */
-uint64_t ig_models_idle_bytes(const struct ig_models *ms, const struct ig_slot *s);
-uint64_t ig_models_own_bytes(const struct ig_models *ms, const struct ig_slot *s);
+uint64_t ig_models_idle_bytes(const struct ig_models *ms, const struct ig_model_entry *s);
+uint64_t ig_models_own_bytes(const struct ig_models *ms, const struct ig_model_entry *s);
 
 /* And these without it. */
 
-/* The slots of a configuration, before there are threads. */
-int ig_models_set_slots(struct ig_models *ms, const struct ig_config *config, struct ig_error *err);
+/* The entries of a configuration, before there are threads. */
+int ig_models_set_entries(struct ig_models *ms, const struct ig_config *config,
+			  struct ig_error *err);
 /* Under the lock, once there are threads. */
 int ig_models_set_default(struct ig_models *ms, const char *name, struct ig_error *err);
-void ig_waiters_call(struct ig_waiter *w);
-void ig_slot_free(struct ig_slot *s); /* NULL is fine */
+void ig_waiters_notify(struct ig_waiter *w);
+void ig_entry_free(struct ig_model_entry *s); /* NULL is fine */
 void ig_models_free(struct ig_models *ms);
 
 /* ---- the engine's: see engine.h --------------------------------------------------- */

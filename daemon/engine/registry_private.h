@@ -2,8 +2,8 @@
  * registry_private.h: models by configuration and what is loaded of them: what models.c,
  * loader.c and contract.c share.
  *
- * A *slot* is a configured name; an *instance* (struct ig_model) is a file that was
- * opened for it, with its program and memory.  A slot points at the instance that
+ * A *entry* is a configured name; an *instance* (struct ig_model) is a file that was
+ * opened for it, with its program and memory.  A entry points at the instance that
  * requests are given now; a reload may put another in its place, and the old one stays
  * until the last who holds it lets go.  Instances that exist count in the memory
  * contract, whoever holds them.
@@ -38,13 +38,13 @@ enum ig_again {
 	IG_AGAIN_LOAD,
 };
 
-struct ig_slot {
-	TAILQ_ENTRY(ig_slot) link;  /* in the configuration's order */
-	TAILQ_ENTRY(ig_slot) queue; /* while it is IG_LOAD_QUEUED */
+struct ig_model_entry {
+	TAILQ_ENTRY(ig_model_entry) link;  /* in the configuration's order */
+	TAILQ_ENTRY(ig_model_entry) queue; /* while it is IG_LOAD_QUEUED */
 	char *name, *path;
 	uint32_t context, keep_alive_ms;
 	bool pin, at_start;
-	struct ig_model *model; /* what requests are given; its hold is the slot's.  NULL: none */
+	struct ig_model *model; /* what requests are given; its hold is the entry's.  NULL: none */
 	enum ig_load load;
 	bool look_only;	       /* the load is a look at the file's figures */
 	enum ig_again again;   /* when the load that runs has ended */
@@ -63,7 +63,7 @@ struct ig_slot {
 	uint64_t n_loads;
 	double loaded_s;
 };
-TAILQ_HEAD(ig_slot_list, ig_slot);
+TAILQ_HEAD(ig_entry_list, ig_model_entry);
 TAILQ_HEAD(ig_model_list, ig_model);
 
 /* Bytes.  weights, scratch and logits are those of the instances that exist. */
@@ -80,11 +80,11 @@ struct ig_models {
 	void (*change)(void *ctx, struct ig_change *c);
 	void *change_ctx;
 	uint32_t chunk; /* the most rows of one sequence in a step */
-	struct ig_slot_list slots, queue;
-	size_t n_slots;
-	struct ig_slot *default_slot; /* NULL: there are no slots */
-	struct ig_model_list all;     /* instances that exist and are counted */
-	struct ig_contract contract;  /* budget, arena and slab are fixed */
+	struct ig_entry_list entries, queue;
+	size_t n_entries;
+	struct ig_model_entry *default_entry; /* NULL: there are no entries */
+	struct ig_model_list all;	      /* instances that exist and are counted */
+	struct ig_contract contract;	      /* budget, arena and slab are fixed */
 	bool draining, stopping;
 	pthread_t thread;
 	bool has_thread;
@@ -92,7 +92,7 @@ struct ig_models {
 
 static inline bool ig_model_is_current(const struct ig_model *m)
 {
-	return m->slot && m->slot->model == m;
+	return m->entry && m->entry->model == m;
 }
 
 #endif

@@ -64,20 +64,20 @@ struct ig_sched {
 	struct ig_seq_list show;       /* by show_link: has text to pass on */
 	uint32_t n_waiting, n_running; /* n_running: paused ones are not counted */
 	uint32_t n_paused, n_holding;  /* that hold blocks */
-	uint32_t n_edits; /* most edits of logits that the running sequences may have */
-	bool kv_freed;	  /* since admission last ran out of blocks */
-	bool kv_blocked;  /* admission ran out of blocks */
-	bool moved;	  /* something ended or was preempted: look again before sleeping */
+	uint32_t n_adjusts; /* most edits of logits that the running sequences may have */
+	bool kv_freed;	    /* since admission last ran out of blocks */
+	bool kv_blocked;    /* admission ran out of blocks */
+	bool moved;	    /* something ended or was preempted: look again before sleeping */
 	struct ig_flight flights[IG_STEPS_IN_FLIGHT]; /* oldest first */
 	uint32_t n_flights;
 	uint64_t n_submitted; /* steps: they take turns with the copies of logits */
 	/* [max_logit_rows, n_logits] of any model that gives them */
 	float *logits[IG_STEPS_IN_FLIGHT];
-	uint64_t step;	       /* number of the step being built */
-	bool wants_room;       /* a step was put off until nothing is under way: it must preempt */
-	int64_t landed_ns;     /* when the last step was done */
-	struct ig_turns turns; /* models by turn, the one whose turn it is first */
-	bool holds_back;       /* no step begins before a change is made */
+	uint64_t step;	   /* number of the step being built */
+	bool wants_room;   /* a step was put off until nothing is under way: it must preempt */
+	int64_t landed_ns; /* when the last step was done */
+	struct ig_model_queue turns; /* models by turn, the one whose turn it is first */
+	bool holds_back;	     /* no step begins before a change is made */
 };
 
 #endif

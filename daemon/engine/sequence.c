@@ -138,7 +138,7 @@ static int check_spec(const struct ig_gen_spec *spec, struct ig_error *err)
 	if (spec->n_top < -1 || spec->n_top > IG_MAX_TOP)
 		return ig_fail(err, -EINVAL, "n_top is %d; it must be from -1 to %d", spec->n_top,
 			       IG_MAX_TOP);
-	if (spec->n_top >= 0 && !ig_stream_keeps_notes(spec->stream))
+	if (spec->n_top >= 0 && !ig_stream_has_logprobs(spec->stream))
 		return ig_fail(err, -EINVAL,
 			       "log probabilities are wanted, but the stream keeps no "
 			       "notes");
@@ -187,21 +187,21 @@ static int stop_init(struct ig_stop *stop, const char *text)
 /* ---- edits of logits ------------------------------------------------------------- */
 
 /* The edit of a token, made if there is none; there is room for all that there can be. */
-static struct ig_logit_edit *edit_of(struct ig_seq *s, int32_t id)
+static struct ig_logit_adjust *adjust_of(struct ig_seq *s, int32_t id)
 {
-	uint32_t mask = s->n_edit_slots - 1, at = (uint32_t)id * 2654435761u;
+	uint32_t mask = s->n_adjust_table - 1, at = (uint32_t)id * 2654435761u;
 
-	for (at ^= at >> 15; s->edit_slots[at & mask]; at++) {
-		struct ig_logit_edit *e = &s->edits[s->edit_slots[at & mask] - 1];
+	for (at ^= at >> 15; s->adjust_table[at & mask]; at++) {
+		struct ig_logit_adjust *e = &s->adjusts[s->adjust_table[at & mask] - 1];
 		if (e->id == id)
 			return e;
 	}
-	s->edits[s->sample.n_edits] = (struct ig_logit_edit){ .id = id };
-	s->edit_slots[at & mask] = ++s->sample.n_edits;
-	return &s->edits[s->sample.n_edits - 1];
+	s->adjusts[s->sample.n_adjusts] = (struct ig_logit_adjust){ .id = id };
+	s->adjust_table[at & mask] = ++s->sample.n_adjusts;
+	return &s->adjusts[s->sample.n_adjusts - 1];
 }
 
-static int make_edits(struct ig_seq *s, const struct ig_gen_spec *spec)
+static int make_adjusts(struct ig_seq *s, const struct ig_gen_spec *spec)
 {
 	struct ig_sample_params *p = &s->sample;
 	bool repetition = p->repetition_penalty != 1.0f;
@@ -214,19 +214,19 @@ static int make_edits(struct ig_seq *s, const struct ig_gen_spec *spec)
 		max = (uint64_t)ig_tokenizer_n_vocab(s->model->shown.tokenizer);
 	if (!max)
 		return 0;
-	if (max > IG_MAX_STEP_EDITS)
+	if (max > IG_MAX_STEP_ADJUSTS)
 		return -E2BIG;
-	s->max_edits = (uint32_t)max;
-	for (s->n_edit_slots = 2; s->n_edit_slots < 2 * s->max_edits;)
-		s->n_edit_slots *= 2;
-	s->edits = malloc(s->max_edits * sizeof *s->edits);
-	s->edit_slots = calloc(s->n_edit_slots, sizeof *s->edit_slots);
-	if (!s->edits || !s->edit_slots)
+	s->max_adjusts = (uint32_t)max;
+	for (s->n_adjust_table = 2; s->n_adjust_table < 2 * s->max_adjusts;)
+		s->n_adjust_table *= 2;
+	s->adjusts = malloc(s->max_adjusts * sizeof *s->adjusts);
+	s->adjust_table = calloc(s->n_adjust_table, sizeof *s->adjust_table);
+	if (!s->adjusts || !s->adjust_table)
 		return -ENOMEM;
 	for (uint32_t i = 0; i < spec->sampling.n_biases; i++)
-		edit_of(s, spec->sampling.biases[i].id)->bias += spec->sampling.biases[i].bias;
+		adjust_of(s, spec->sampling.biases[i].id)->bias += spec->sampling.biases[i].bias;
 	for (int32_t i = 0; repetition && i < s->n_prompt; i++)
-		edit_of(s, spec->prompt[i])->seen = 1;
+		adjust_of(s, spec->prompt[i])->seen = 1;
 	return 0;
 }
 
@@ -234,25 +234,25 @@ void ig_seq_count(struct ig_seq *s, int32_t id)
 {
 	if (!s->penalties)
 		return;
-	struct ig_logit_edit *e = edit_of(s, id);
-	e->n_drawn++;
+	struct ig_logit_adjust *e = adjust_of(s, id);
+	e->n_sampled++;
 	e->seen = 1;
 }
 
 /* All notes that will ever wait at once: a stop string may hold back text of few bytes
  * and, among control tokens without text, any number of tokens. */
-static int make_notes(struct ig_seq *s)
+static int make_logprobs(struct ig_seq *s)
 {
-	s->note_base = s->n_given = s->n_prompt;
-	s->note_end = INT32_MAX;
+	s->logprob_base = s->n_given = s->n_prompt;
+	s->logprob_end = INT32_MAX;
 	if (s->n_top < 0 || !s->max_output)
 		return 0;
-	s->note_cap = s->n_stops || s->max_output < MAX_UNSHOWN ? s->max_output : MAX_UNSHOWN;
-	s->notes = malloc((size_t)s->note_cap * sizeof *s->notes);
+	s->logprob_cap = s->n_stops || s->max_output < MAX_UNSHOWN ? s->max_output : MAX_UNSHOWN;
+	s->logprobs = malloc((size_t)s->logprob_cap * sizeof *s->logprobs);
 	if (s->n_top)
-		s->note_tops =
-			malloc((size_t)s->note_cap * (size_t)s->n_top * sizeof *s->note_tops);
-	return s->notes && (s->note_tops || !s->n_top) ? 0 : -ENOMEM;
+		s->logprob_tops =
+			malloc((size_t)s->logprob_cap * (size_t)s->n_top * sizeof *s->logprob_tops);
+	return s->logprobs && (s->logprob_tops || !s->n_top) ? 0 : -ENOMEM;
 }
 
 /* What the op reads of it; a top_p that is above 0 as a double may be 0 as a float. */
@@ -329,11 +329,11 @@ int ig_seq_create(const struct ig_gen_spec *spec, uint32_t max_output, struct ig
 	s->ignore_end = spec->sampling.ignore_end;
 	s->n_top = spec->n_top;
 	s->sample = sample_params(&spec->sampling);
-	rc = make_edits(s, spec);
+	rc = make_adjusts(s, spec);
 	if (rc == -E2BIG) {
 		ig_seq_destroy(s);
 		return ig_fail(err, -EINVAL, "penalties of more than %u different tokens",
-			       IG_MAX_STEP_EDITS);
+			       IG_MAX_STEP_ADJUSTS);
 	}
 	if (rc < 0 || make_stops(s, spec->sampling.stops) < 0)
 		goto no_memory;
@@ -342,7 +342,7 @@ int ig_seq_create(const struct ig_gen_spec *spec, uint32_t max_output, struct ig
 	s->tokens = malloc(((size_t)s->n_prompt + (size_t)s->max_output) * sizeof *s->tokens);
 	s->text_cap = text_capacity(s);
 	s->text = malloc(s->text_cap);
-	if (!s->tokens || !s->text || make_notes(s) < 0)
+	if (!s->tokens || !s->text || make_logprobs(s) < 0)
 		goto no_memory;
 	if (spec->grammar && !s->prefill_only) {
 		s->matcher = ig_grammar_matcher_create(spec->grammar);
@@ -378,12 +378,12 @@ void ig_seq_destroy(struct ig_seq *s)
 	for (uint32_t i = 0; s->stops && i < s->n_stops; i++)
 		free(s->stops[i].fail);
 	free(s->stops);
-	free(s->edits);
-	free(s->edit_slots);
+	free(s->adjusts);
+	free(s->adjust_table);
 	free(s->tokens);
 	free(s->text);
-	free(s->notes);
-	free(s->note_tops);
+	free(s->logprobs);
+	free(s->logprob_tops);
 	ig_grammar_matcher_destroy(s->matcher);
 	ig_grammar_unref(s->grammar);
 	ig_stream_unref(s->stream);
@@ -397,51 +397,52 @@ void ig_seq_destroy(struct ig_seq *s)
 
 /* ---- notes ------------------------------------------------------------------------- */
 
-static struct ig_seq_note *note_of(const struct ig_seq *s, int32_t token)
+static struct ig_seq_logprob *logprob_of(const struct ig_seq *s, int32_t token)
 {
-	return &s->notes[(token - s->note_base) % s->note_cap];
+	return &s->logprobs[(token - s->logprob_base) % s->logprob_cap];
 }
 
-int ig_seq_keep_note(struct ig_seq *s, int32_t id, const float *logits)
+int ig_seq_add_logprob(struct ig_seq *s, int32_t id, const float *logits)
 {
-	struct ig_seq_note *note;
+	struct ig_seq_logprob *logprob;
 	size_t at;
 
 	if (s->n_tokens == s->n_given)
-		s->note_base = s->n_given; /* none waits: the same few are used again */
-	if (s->n_tokens - s->n_given >= s->note_cap)
+		s->logprob_base = s->n_given; /* none waits: the same few are used again */
+	if (s->n_tokens - s->n_given >= s->logprob_cap)
 		return -ENOSPC;
-	note = note_of(s, s->n_tokens);
-	at = (size_t)(note - s->notes) * (size_t)s->n_top;
-	note->logprob = ig_logprobs(logits, (int32_t)s->model->n_logits,
-				    ig_tokenizer_n_vocab(s->model->tokenizer), id,
-				    s->n_top ? s->note_tops + at : NULL, s->n_top, &note->n_top);
+	logprob = logprob_of(s, s->n_tokens);
+	at = (size_t)(logprob - s->logprobs) * (size_t)s->n_top;
+	logprob->logprob = ig_logprobs(
+		logits, (int32_t)s->model->n_logits, ig_tokenizer_n_vocab(s->model->tokenizer), id,
+		s->n_top ? s->logprob_tops + at : NULL, s->n_top, &logprob->n_top);
 	return 0;
 }
 
 /* Is the next note one that the stream may have?  Not before all of its token's text is
  * ready; and what the detokenizer holds may yet become text of the last token. */
-static bool note_is_ready(const struct ig_seq *s)
+static bool logprob_is_ready(const struct ig_seq *s)
 {
-	if (s->n_top < 0 || s->n_given >= s->n_shown || s->n_given >= s->note_end)
+	if (s->n_top < 0 || s->n_given >= s->n_shown || s->n_given >= s->logprob_end)
 		return false;
-	return s->text_done || (note_of(s, s->n_given)->text_end <= s->text_at + s->n_ready &&
+	return s->text_done || (logprob_of(s, s->n_given)->text_end <= s->text_at + s->n_ready &&
 				(s->n_given + 1 < s->n_shown || !s->detokenizer.n_held));
 }
 
-static int give_note(struct ig_seq *s)
+static int give_logprob(struct ig_seq *s)
 {
-	const struct ig_seq_note *from = note_of(s, s->n_given);
-	struct ig_token_note note = { .id = s->tokens[s->n_given],
-				      .logprob = from->logprob,
-				      .text_end = from->text_end,
-				      .n_top = from->n_top };
+	const struct ig_seq_logprob *from = logprob_of(s, s->n_given);
+	struct ig_token_logprob logprob = { .id = s->tokens[s->n_given],
+					    .logprob = from->logprob,
+					    .text_end = from->text_end,
+					    .n_top = from->n_top };
 	int rc;
 
-	if (note.n_top)
-		memcpy(note.top, s->note_tops + (size_t)(from - s->notes) * (size_t)s->n_top,
-		       (size_t)note.n_top * sizeof *note.top);
-	rc = ig_stream_put_note(s->stream, &note);
+	if (logprob.n_top)
+		memcpy(logprob.top,
+		       s->logprob_tops + (size_t)(from - s->logprobs) * (size_t)s->n_top,
+		       (size_t)logprob.n_top * sizeof *logprob.top);
+	rc = ig_stream_put_logprob(s->stream, &logprob);
 	if (rc < 0)
 		return rc;
 	s->given_end = from->text_end;
@@ -450,29 +451,29 @@ static int give_note(struct ig_seq *s)
 }
 
 /* The text that the tokens shown so far gave ends here. */
-static void end_note(struct ig_seq *s)
+static void end_logprob(struct ig_seq *s)
 {
 	if (s->n_top >= 0 && s->n_shown > s->n_given)
-		note_of(s, s->n_shown - 1)->text_end = s->text_at + s->n_text;
+		logprob_of(s, s->n_shown - 1)->text_end = s->text_at + s->n_text;
 }
 
 /* The answer ends after n_text bytes: no note is given of the token whose text begins
  * there, nor of those behind it. */
-static void cut_notes(struct ig_seq *s)
+static void cut_logprobs(struct ig_seq *s)
 {
 	uint64_t end = s->text_at + s->n_text, start = s->given_end;
 	int32_t i;
 
 	for (i = s->n_given; s->n_top >= 0 && i < s->n_shown; i++) {
-		struct ig_seq_note *note = note_of(s, i);
+		struct ig_seq_logprob *logprob = logprob_of(s, i);
 
-		if (start >= end && note->text_end > end)
+		if (start >= end && logprob->text_end > end)
 			break;
-		start = note->text_end;
-		if (note->text_end > end)
-			note->text_end = end;
+		start = logprob->text_end;
+		if (logprob->text_end > end)
+			logprob->text_end = end;
 	}
-	s->note_end = i;
+	s->logprob_end = i;
 }
 
 /* ---- text -------------------------------------------------------------------------- */
@@ -484,8 +485,8 @@ static void flush(struct ig_seq *s)
 	size_t done = 0, ready = s->n_ready;
 
 	s->stuck = false;
-	while (!s->stuck && note_is_ready(s))
-		s->stuck = give_note(s) < 0;
+	while (!s->stuck && logprob_is_ready(s))
+		s->stuck = give_logprob(s) < 0;
 	if (s->n_top >= 0 && (!s->text_done || s->stuck))
 		ready = (size_t)(s->given_end - s->text_at);
 	while (done < ready) {
@@ -508,19 +509,19 @@ static void flush(struct ig_seq *s)
 	s->text_at += done;
 }
 
-bool ig_seq_has_room(const struct ig_seq *s)
+bool ig_seq_has_capacity(const struct ig_seq *s)
 {
 	size_t ready = s->n_ready;
 
-	if (note_is_ready(s)) {
-		if (ig_stream_has_note_room(s->stream))
+	if (logprob_is_ready(s)) {
+		if (ig_stream_has_logprob_space(s->stream))
 			return true;
 		ready = (size_t)(s->given_end - s->text_at);
 		if (!ready)
 			return false;
 	}
 	/* room for any one character is progress; less may never become one */
-	return ig_stream_has_room(s->stream, ready < 4 ? ready : 4);
+	return ig_stream_has_space(s->stream, ready < 4 ? ready : 4);
 }
 
 /* Look at the last n bytes of the text.  Either a stop string ends in them: the
@@ -545,7 +546,7 @@ static void match_stops(struct ig_seq *s, size_t n)
 		}
 		if (found) {
 			s->n_text = s->n_ready = i + 1 - found->len;
-			cut_notes(s);
+			cut_logprobs(s);
 			s->text_done = true;
 			s->result.finish = IG_FINISH_STOP;
 			s->result.stop_index = (int32_t)(found - s->stops);
@@ -574,7 +575,7 @@ void ig_seq_show(struct ig_seq *s)
 	while (!s->stuck && !s->text_done && s->n_shown < s->n_tokens) {
 		n = put_token(s, s->tokens[s->n_shown++]);
 		s->n_text += n;
-		end_note(s);
+		end_logprob(s);
 		match_stops(s, n);
 		flush(s);
 	}
@@ -582,7 +583,7 @@ void ig_seq_show(struct ig_seq *s)
 		return;
 	n = ig_detokenizer_flush(&s->detokenizer, s->text + s->n_text);
 	s->n_text += n;
-	end_note(s);
+	end_logprob(s);
 	match_stops(s, n);
 	s->n_ready = s->n_text; /* what was held back was no stop string after all */
 	s->text_done = true;
@@ -592,7 +593,7 @@ void ig_seq_show(struct ig_seq *s)
 void ig_seq_drop_text(struct ig_seq *s)
 {
 	s->n_text = s->n_ready = 0;
-	s->note_end = s->n_given;
+	s->logprob_end = s->n_given;
 	s->text_done = true;
 	s->stuck = false;
 }

@@ -24,7 +24,7 @@ struct ig_stop {
 };
 
 /* A token's log probability, from its draw until the stream has it. */
-struct ig_seq_note {
+struct ig_seq_logprob {
 	float logprob;
 	int32_t n_top;
 	uint64_t text_end; /* once the token is shown */
@@ -41,13 +41,13 @@ struct ig_seq {
 	char id[64];
 	struct ig_origin *origin; /* counted once adopted */
 	int32_t n_prompt, max_output;
-	struct ig_sample_params sample; /* but for the position and first_edit */
+	struct ig_sample_params sample; /* but for the position and first_adjust */
 	bool penalties;			/* the draw depends on the tokens so far */
 	bool prefill_only, ignore_end;
 	int32_t n_top;		       /* -1: no notes */
 	struct ig_grammar *grammar;    /* NULL: any token may come */
 	int32_t control[IG_MAX_SHOWN]; /* control tokens that are text */
-	uint32_t max_edits;
+	uint32_t max_adjusts;
 	struct ig_stop *stops; /* [n_stops] */
 	uint32_t n_stops;
 	struct ig_stream *stream; /* the writer's hold */
@@ -69,12 +69,13 @@ struct ig_seq {
 	struct ig_seq *next_cancelled;
 	struct ig_seq_list *list; /* the one that link is in; NULL: none */
 	bool on_show, completed;
-	uint32_t n_flights;	     /* steps under way that compute for it */
-	struct ig_kv_seq *kv;	     /* NULL: no blocks */
-	int32_t *tokens;	     /* [n_prompt + max_output] */
-	struct ig_logit_edit *edits; /* [max_edits]; sample.n_edits of them */
-	uint32_t *edit_slots; /* [n_edit_slots], a power of two: an edit's number plus one, by id */
-	uint32_t n_edit_slots;
+	uint32_t n_flights;		 /* steps under way that compute for it */
+	struct ig_kv_seq *kv;		 /* NULL: no blocks */
+	int32_t *tokens;		 /* [n_prompt + max_output] */
+	struct ig_logit_adjust *adjusts; /* [max_adjusts]; sample.n_adjusts of them */
+	uint32_t *
+		adjust_table; /* [n_adjust_table], a power of two: an edit's number plus one, by id */
+	uint32_t n_adjust_table;
 	int32_t n_tokens, n_done, n_shown;
 	uint64_t step;	  /* the newest step that it was built into */
 	uint64_t planned; /* the newest step that it was to be in, with n_planned rows */
@@ -89,12 +90,12 @@ struct ig_seq {
 	bool text_done; /* nothing will be added to text */
 	bool stuck;	/* the stream has no room for what is ready */
 	/* Notes of the tokens n_given … n_tokens - 1, in a ring. */
-	struct ig_seq_note *notes;	 /* [note_cap] */
-	struct ig_token_prob *note_tops; /* [note_cap, n_top] */
-	int32_t note_cap, note_base;	 /* note_base: the token whose note is notes[0] */
-	int32_t n_given, note_end;	 /* tokens from note_end on are given none */
-	uint64_t text_at;		 /* of text[0] in the answer */
-	uint64_t given_end;		 /* text_end of the last note that the stream was given */
+	struct ig_seq_logprob *logprobs;    /* [logprob_cap] */
+	struct ig_token_prob *logprob_tops; /* [logprob_cap, n_top] */
+	int32_t logprob_cap, logprob_base;  /* logprob_base: the token whose note is notes[0] */
+	int32_t n_given, logprob_end;	    /* tokens from logprob_end on are given none */
+	uint64_t text_at;		    /* of text[0] in the answer */
+	uint64_t given_end; /* text_end of the last note that the stream was given */
 
 	int64_t admitted_ns, read_ns, first_ns, last_ns; /* 0: not yet; read: all of the prompt */
 	int64_t paused_ns;
@@ -136,7 +137,7 @@ static inline int32_t ig_seq_n_left(const struct ig_seq *s)
 void ig_seq_count(struct ig_seq *s, int32_t id);
 /* Before token n_tokens is appended: its log probability, from its row of logits.
  * -ENOSPC when there is no room for it, which can't be. */
-int ig_seq_keep_note(struct ig_seq *s, int32_t id, const float *logits);
+int ig_seq_add_logprob(struct ig_seq *s, int32_t id, const float *logits);
 /* Turn tokens into text and text into the stream, as far as there is room.  May
  * find a stop string: result.finish is set then. */
 void ig_seq_show(struct ig_seq *s);
@@ -148,7 +149,7 @@ static inline bool ig_seq_is_shown(const struct ig_seq *s)
 	return s->text_done && !s->n_ready && !s->stuck;
 }
 /* Whether the stream has room again for some of what is ready. */
-bool ig_seq_has_room(const struct ig_seq *s);
+bool ig_seq_has_capacity(const struct ig_seq *s);
 /* The number of tokens that the request is told of. */
 int32_t ig_seq_n_output(const struct ig_seq *s);
 /* Fill in the ledger's row from what happened. */

@@ -38,8 +38,8 @@ static bool can_join(const struct ig_model *m, const struct ig_seq *s)
 
 /* How the token at position is drawn from the row of logits i, and what else is wanted
  * of that. */
-static void add_draw(struct ig_sched *sch, struct ig_flight *f, struct ig_seq *s, int32_t i,
-		     int32_t position)
+static void add_sample(struct ig_sched *sch, struct ig_flight *f, struct ig_seq *s, int32_t i,
+		       int32_t position)
 {
 	struct ig_step_buffer *b = f->buffer;
 	struct ig_step *step = &b->step;
@@ -47,10 +47,10 @@ static void add_draw(struct ig_sched *sch, struct ig_flight *f, struct ig_seq *s
 
 	*p = s->sample;
 	p->position = position;
-	p->first_edit = step->n_edits;
-	if (p->n_edits)
-		memcpy(b->edits + step->n_edits, s->edits, p->n_edits * sizeof *s->edits);
-	step->n_edits += p->n_edits;
+	p->first_adjust = step->n_adjusts;
+	if (p->n_adjusts)
+		memcpy(b->adjusts + step->n_adjusts, s->adjusts, p->n_adjusts * sizeof *s->adjusts);
+	step->n_adjusts += p->n_adjusts;
 	if (s->matcher) {
 		/* words beyond the tokenizer's tokens, if there are any, stay zero */
 		p->mask = (int32_t)step->n_masks++;
@@ -98,7 +98,7 @@ static void add_rows(struct ig_sched *sch, struct ig_flight *f, struct ig_seq *s
 		int32_t i = step->n_logit_rows++;
 
 		b->logit_rows[i] = first + n - 1;
-		add_draw(sch, f, s, i, n_tokens);
+		add_sample(sch, f, s, i, n_tokens);
 		s->logit_index = i;
 	}
 	if (decodes)
@@ -126,7 +126,7 @@ static bool plan_rows(struct ig_sched *sch, struct ig_model *m)
 		}
 		/* Victims are younger, so they come later in the list; if s itself had to
 		 * go, nothing younger was left. */
-		if (!ig_sched_make_room(sch, s, &n))
+		if (!ig_sched_ensure_capacity(sch, s, &n))
 			break;
 		s->planned = sch->step;
 		s->n_planned = 1;
@@ -146,7 +146,7 @@ static bool plan_rows(struct ig_sched *sch, struct ig_model *m)
 			n = (int32_t)sch->now.prefill_chunk;
 		if (n > left)
 			n = left;
-		if (n <= 0 || n_seqs == sch->b->max_seqs || !ig_sched_make_room(sch, s, &n))
+		if (n <= 0 || n_seqs == sch->b->max_seqs || !ig_sched_ensure_capacity(sch, s, &n))
 			break;
 		s->planned = sch->step;
 		s->n_planned = n;
@@ -172,7 +172,7 @@ static bool build_step(struct ig_sched *sch, struct ig_model *m, struct ig_fligh
 	f->buffer = &m->steps[m->next_step];
 	f->n_seqs = f->n_prefill = f->n_decode = 0;
 	step->n_rows = step->n_seqs = step->n_logit_rows = 0;
-	step->n_edits = step->n_masks = 0;
+	step->n_adjusts = step->n_masks = 0;
 	step->logits = NULL;
 	step->token_from = step->prev_ids = NULL;
 	/* those that decode first */
@@ -316,7 +316,7 @@ static void take_token(struct ig_sched *sch, struct ig_seq *s, int32_t id, const
 		ig_sched_end(sch, s, IG_FINISH_STOP);
 		return;
 	}
-	if (s->n_top >= 0 && (!logits || ig_seq_keep_note(s, id, logits) < 0)) {
+	if (s->n_top >= 0 && (!logits || ig_seq_add_logprob(s, id, logits) < 0)) {
 		ig_sched_fail(sch, s, -EIO,
 			      "the log probability of token %d at position %d is missing", id,
 			      s->n_tokens);
@@ -377,7 +377,7 @@ void ig_sched_wait_step(struct ig_sched *sch)
 				   now);
 		else if (s->prefill_only && s->n_done == s->n_prompt)
 			ig_sched_end(sch, s, IG_FINISH_STOP);
-		ig_sched_note_state(sch, s);
+		ig_sched_publish_state(sch, s);
 		ig_sched_show_later(sch, s);
 	}
 	remove_flight(sch, 0);

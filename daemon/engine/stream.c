@@ -25,11 +25,11 @@ struct ig_stream {
 	_Atomic uint64_t head; /* bytes ever written; the writer's */
 	_Atomic uint64_t tail; /* bytes ever taken; the reader's */
 	_Atomic int64_t last_take_ns;
-	atomic_bool finished;	     /* publishes result */
-	struct ig_token_note *notes; /* [n_notes]; NULL: none are kept */
-	uint32_t n_notes;
-	_Atomic uint64_t note_head; /* notes ever written; the writer's */
-	_Atomic uint64_t note_tail; /* notes ever taken; the reader's */
+	atomic_bool finished;		   /* publishes result */
+	struct ig_token_logprob *logprobs; /* [n_logprobs]; NULL: none are kept */
+	uint32_t n_logprobs;
+	_Atomic uint64_t logprob_head; /* notes ever written; the writer's */
+	_Atomic uint64_t logprob_tail; /* notes ever taken; the reader's */
 	struct ig_gen_result result;
 	char ring[];
 };
@@ -69,24 +69,24 @@ struct ig_stream *ig_stream_create(size_t capacity, void (*wake)(void *ctx), voi
 	return s;
 }
 
-int ig_stream_keep_notes(struct ig_stream *s, uint32_t n_notes)
+int ig_stream_enable_logprobs(struct ig_stream *s, uint32_t n_logprobs)
 {
-	struct ig_token_note *notes = calloc(n_notes ? n_notes : 1, sizeof *notes);
+	struct ig_token_logprob *logprobs = calloc(n_logprobs ? n_logprobs : 1, sizeof *logprobs);
 
-	if (!notes)
+	if (!logprobs)
 		return -ENOMEM;
-	free(s->notes);
-	s->notes = notes;
-	s->n_notes = n_notes ? n_notes : 1;
+	free(s->logprobs);
+	s->logprobs = logprobs;
+	s->n_logprobs = n_logprobs ? n_logprobs : 1;
 	return 0;
 }
 
-bool ig_stream_keeps_notes(const struct ig_stream *s) { return s->notes != NULL; }
+bool ig_stream_has_logprobs(const struct ig_stream *s) { return s->logprobs != NULL; }
 
 void ig_stream_unref(struct ig_stream *s)
 {
 	if (s && atomic_fetch_sub_explicit(&s->n_refs, 1, memory_order_acq_rel) == 1) {
-		free(s->notes);
+		free(s->logprobs);
 		free(s);
 	}
 }
@@ -101,7 +101,7 @@ static size_t room(const struct ig_stream *s)
 	return s->capacity - (size_t)(head - tail);
 }
 
-bool ig_stream_has_room(const struct ig_stream *s, size_t len) { return len <= room(s); }
+bool ig_stream_has_space(const struct ig_stream *s, size_t len) { return len <= room(s); }
 
 int ig_stream_put(struct ig_stream *s, const char *text, size_t len)
 {
@@ -123,22 +123,22 @@ int ig_stream_put(struct ig_stream *s, const char *text, size_t len)
 	return 0;
 }
 
-bool ig_stream_has_note_room(const struct ig_stream *s)
+bool ig_stream_has_logprob_space(const struct ig_stream *s)
 {
-	uint64_t head = atomic_load_explicit(&s->note_head, memory_order_relaxed);
-	uint64_t tail = atomic_load_explicit(&s->note_tail, memory_order_acquire);
+	uint64_t head = atomic_load_explicit(&s->logprob_head, memory_order_relaxed);
+	uint64_t tail = atomic_load_explicit(&s->logprob_tail, memory_order_acquire);
 
-	return head - tail < s->n_notes;
+	return head - tail < s->n_logprobs;
 }
 
-int ig_stream_put_note(struct ig_stream *s, const struct ig_token_note *note)
+int ig_stream_put_logprob(struct ig_stream *s, const struct ig_token_logprob *logprob)
 {
-	uint64_t head = atomic_load_explicit(&s->note_head, memory_order_relaxed);
+	uint64_t head = atomic_load_explicit(&s->logprob_head, memory_order_relaxed);
 
-	if (!ig_stream_has_note_room(s))
+	if (!ig_stream_has_logprob_space(s))
 		return -EAGAIN;
-	s->notes[head % s->n_notes] = *note;
-	atomic_store_explicit(&s->note_head, head + 1, memory_order_release);
+	s->logprobs[head % s->n_logprobs] = *logprob;
+	atomic_store_explicit(&s->logprob_head, head + 1, memory_order_release);
 	if (s->wake)
 		s->wake(s->wake_ctx);
 	return 0;
@@ -191,25 +191,25 @@ size_t ig_stream_take(struct ig_stream *s, char *buf, size_t cap)
 }
 
 /* The oldest note that was not taken, if all of its text was: NULL when there is none. */
-static const struct ig_token_note *next_note(const struct ig_stream *s)
+static const struct ig_token_logprob *next_logprob(const struct ig_stream *s)
 {
-	uint64_t tail = atomic_load_explicit(&s->note_tail, memory_order_relaxed);
-	uint64_t head = atomic_load_explicit(&s->note_head, memory_order_acquire);
+	uint64_t tail = atomic_load_explicit(&s->logprob_tail, memory_order_relaxed);
+	uint64_t head = atomic_load_explicit(&s->logprob_head, memory_order_acquire);
 	uint64_t taken = atomic_load_explicit(&s->tail, memory_order_relaxed);
 
-	if (head == tail || s->notes[tail % s->n_notes].text_end > taken)
+	if (head == tail || s->logprobs[tail % s->n_logprobs].text_end > taken)
 		return NULL;
-	return &s->notes[tail % s->n_notes];
+	return &s->logprobs[tail % s->n_logprobs];
 }
 
-size_t ig_stream_take_notes(struct ig_stream *s, struct ig_token_note *out, size_t cap)
+size_t ig_stream_take_logprobs(struct ig_stream *s, struct ig_token_logprob *out, size_t cap)
 {
-	const struct ig_token_note *note;
+	const struct ig_token_logprob *logprob;
 	size_t n = 0;
 
-	while (n < cap && (note = next_note(s))) {
-		out[n++] = *note;
-		atomic_fetch_add_explicit(&s->note_tail, 1, memory_order_release);
+	while (n < cap && (logprob = next_logprob(s))) {
+		out[n++] = *logprob;
+		atomic_fetch_add_explicit(&s->logprob_tail, 1, memory_order_release);
 	}
 	if (n)
 		atomic_store_explicit(&s->last_take_ns, ig_now_ns(), memory_order_relaxed);
@@ -225,7 +225,7 @@ bool ig_stream_finished(struct ig_stream *s, struct ig_gen_result *r)
 	    atomic_load_explicit(&s->tail, memory_order_relaxed))
 		return false;
 	/* Notes whose text was thrown away (a request that was cancelled) can't be taken. */
-	if (next_note(s))
+	if (next_logprob(s))
 		return false;
 	*r = s->result;
 	return true;

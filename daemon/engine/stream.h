@@ -31,7 +31,7 @@ struct ig_gen_result {
 /* One token of the answer with its log probability: the softmax of the model's own
  * logits, before penalties, masks and temperature. */
 #define IG_MAX_TOP 20
-struct ig_token_note {
+struct ig_token_logprob {
 	int32_t id;
 	float logprob;	   /* from -9999 to 0, as are those below */
 	uint64_t text_end; /* bytes of the answer up to and with this token's text; a
@@ -55,18 +55,18 @@ struct ig_stream *ig_stream_create(size_t capacity, void (*wake)(void *ctx), voi
  * are a second ring, and a full one pauses the sequence like a full ring of text.  A
  * token's text is then put only behind its note: the notes of all text that was taken
  * can be taken after it.  0 or -ENOMEM. */
-int ig_stream_keep_notes(struct ig_stream *s, uint32_t n_notes);
-bool ig_stream_keeps_notes(const struct ig_stream *s);
+int ig_stream_enable_logprobs(struct ig_stream *s, uint32_t n_logprobs);
+bool ig_stream_has_logprobs(const struct ig_stream *s);
 void ig_stream_unref(struct ig_stream *s); /* NULL is fine */
 
 /* ---- the engine's side ---- */
 
 /* All of text or nothing; -EAGAIN when it does not fit (now). */
 int ig_stream_put(struct ig_stream *s, const char *text, size_t len);
-bool ig_stream_has_room(const struct ig_stream *s, size_t len);
+bool ig_stream_has_space(const struct ig_stream *s, size_t len);
 /* Before the text that it ends.  -EAGAIN when the ring of notes is full (now). */
-int ig_stream_put_note(struct ig_stream *s, const struct ig_token_note *note);
-bool ig_stream_has_note_room(const struct ig_stream *s);
+int ig_stream_put_logprob(struct ig_stream *s, const struct ig_token_logprob *logprob);
+bool ig_stream_has_logprob_space(const struct ig_stream *s);
 /* The last call of the writer. */
 void ig_stream_finish(struct ig_stream *s, const struct ig_gen_result *r);
 /* Nanoseconds (ig_now_ns) when the reader last took something. */
@@ -77,7 +77,7 @@ int64_t ig_stream_last_take_ns(const struct ig_stream *s);
 /* Move up to cap bytes of text to buf: whole UTF-8 characters only. */
 size_t ig_stream_take(struct ig_stream *s, char *buf, size_t cap);
 /* Move up to cap notes to out: those of tokens whose text was taken, in order. */
-size_t ig_stream_take_notes(struct ig_stream *s, struct ig_token_note *out, size_t cap);
+size_t ig_stream_take_logprobs(struct ig_stream *s, struct ig_token_logprob *out, size_t cap);
 /* True once everything was taken and the writer has finished: *r is filled in.  Notes of
  * text that never came (the request was cancelled) can't be taken and are not waited for. */
 bool ig_stream_finished(struct ig_stream *s, struct ig_gen_result *r);

@@ -58,8 +58,8 @@ struct net_options {
 	uint32_t slow_client_timeout_ms, keepalive_interval_ms, retry_after_s;
 	uint32_t model_wait_ms, max_waiting;
 	struct ig_key_limits limits;
-	uint32_t max_kept;
-	uint64_t max_kept_bytes;
+	uint32_t max_stored;
+	uint64_t max_stored_bytes;
 };
 
 struct ig_net {

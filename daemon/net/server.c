@@ -106,8 +106,8 @@ static void read_options(const struct ig_config *config, struct net_options *o)
 		.max_waiting = config->scheduler.max_queue,
 		.limits = { config->limits.max_concurrent, config->limits.requests_per_minute,
 			    config->limits.tokens_per_minute },
-		.max_kept = config->responses.max_kept,
-		.max_kept_bytes = config->responses.max_kept_bytes,
+		.max_stored = config->responses.max_stored,
+		.max_stored_bytes = config->responses.max_stored_bytes,
 	};
 }
 
@@ -120,8 +120,8 @@ static void api_options(const struct ig_net *net, struct ig_api_options *o)
 		.model_wait_ms = net->options.model_wait_ms,
 		.max_waiting = net->options.max_waiting,
 		.limits = net->options.limits,
-		.max_kept = net->options.max_kept,
-		.max_kept_bytes = net->options.max_kept_bytes,
+		.max_stored = net->options.max_stored,
+		.max_stored_bytes = net->options.max_stored_bytes,
 	};
 }
 

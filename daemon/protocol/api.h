@@ -27,8 +27,8 @@ struct ig_api_options {		/* may change with a reload */
 	uint32_t model_wait_ms;	     /* a request waits so long for its model to load */
 	uint32_t max_waiting;	     /* so many at once */
 	struct ig_key_limits limits; /* of keys that have none of their own, and of nobody */
-	uint32_t max_kept;	     /* finished responses that are kept */
-	uint64_t max_kept_bytes;
+	uint32_t max_stored;	     /* finished responses that are kept */
+	uint64_t max_stored_bytes;
 };
 
 struct ig_api_deps {

@@ -63,9 +63,9 @@ struct ig_gpu_tensor {
 	uint32_t row_class;  /* values: enum ig_row_class */
 };
 
-/* The node that is lowered.  Weights have the layout of their file (IG_FORM_ROWS): rows without
+/* The node that is lowered.  Weights have the layout of their file (IG_LAYOUT_ROWS): rows without
  * padding; a tensor starts at a multiple of 32 bytes. */
-struct ig_gpu_call {
+struct ig_gpu_launch {
 	uint32_t struct_size;
 	uint32_t n_in, n_weights, n_out;
 	const void *params;
@@ -192,9 +192,9 @@ struct ig_gpu_op {
 	uint32_t flags; /* enum ig_gpu_op_flags */
 	/* The element type that in[i] must have, chosen by weights and options: IG_F32, IG_F16 or
 	 * IG_BF16.  in[] has no dtype yet.  NULL: IG_F32. */
-	uint32_t (*in_dtype)(const struct ig_gpu_call *c, uint32_t i);
+	uint32_t (*in_dtype)(const struct ig_gpu_launch *c, uint32_t i);
 	/* Emit the node's dispatches.  -ENOTSUP with text if no kernel fits. */
-	int (*lower)(const struct ig_gpu_call *c, const struct ig_gpu_host *h,
+	int (*lower)(const struct ig_gpu_launch *c, const struct ig_gpu_host *h,
 		     struct ig_gpu_tape *t, struct ig_error *err);
 };
 

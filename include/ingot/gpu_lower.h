@@ -48,7 +48,7 @@ static inline uint32_t ig_gpu_live_of(const struct ig_gpu_tensor *v)
 {
 	return v->row_class == IG_ROWS_LOGITS ? IG_LIVE_LOGIT_ROWS : IG_LIVE_ROWS;
 }
-static inline uint32_t ig_gpu_max_rows(const struct ig_gpu_call *c)
+static inline uint32_t ig_gpu_max_rows(const struct ig_gpu_launch *c)
 {
 	return c->out[0].row_class == IG_ROWS_LOGITS ? c->max_logit_rows : c->max_rows;
 }

@@ -312,7 +312,8 @@ struct ig_rope {
 };
 
 /* The pair, as a real number, that makes n full rotations over n_context positions. */
-static inline double ig_rope_pair_of_turns(const struct ig_rope *rope, uint32_t n_context, float n)
+static inline double ig_rope_pair_of_rotations(const struct ig_rope *rope, uint32_t n_context,
+					       float n)
 {
 	return rope->table.n_pairs * log(n_context / (2 * 3.14159265358979323846 * (double)n)) /
 	       log((double)rope->table.freq_base);
@@ -352,8 +353,8 @@ static inline int ig_rope_read_yarn(const struct ig_hparam_source *s, const stru
 			       "%s.rope.scaling.type \"yarn\" with %u of %u "
 			       "dimensions rotated is not supported",
 			       s->arch, 2 * rope->table.n_pairs, p->head_dim);
-	first = fmax(floor(ig_rope_pair_of_turns(rope, n_context, fast)), 0);
-	last = fmin(ceil(ig_rope_pair_of_turns(rope, n_context, slow)),
+	first = fmax(floor(ig_rope_pair_of_rotations(rope, n_context, fast)), 0);
+	last = fmin(ceil(ig_rope_pair_of_rotations(rope, n_context, slow)),
 		    2 * rope->table.n_pairs - 1);
 	if (last - first < 0.001)
 		last = first + 0.001;

@@ -17,18 +17,18 @@
 #include <ingot/params.h>
 
 /* Incremented when a layout changes that no declaration shows, so that the build id changes:
- * IG_FORM_TILE16, IG_FORM_Q8, the step buffer in shaders/step.h. */
+ * IG_LAYOUT_TILE16, IG_LAYOUT_Q8, the step buffer in shaders/step.h. */
 enum { IG_LAYOUT_REVISION = 1 };
 
 /* ---- layouts -------------------------------------------------------------- */
 
 /* The memory layout of a tensor. */
-enum ig_form {
-	IG_FORM_ROWS = 0, /* row after row, as in files */
+enum ig_layout {
+	IG_LAYOUT_ROWS = 0, /* row after row, as in files */
 	/* Weights only: tiles of 16 interleaved rows (outputs).  One vector lane is one output; k
 	 * ascends in every lane.  ops/cpu/tile16.h has the layout of each element type; the last
 	 * tile is padded with zeros. */
-	IG_FORM_TILE16 = 1,
+	IG_LAYOUT_TILE16 = 1,
 	/* Activations only: a row in blocks of 32 values, k a multiple of 32, as arrays
 	 * int8 q[k], float d[k/32], float s[k/32], int32 n[k/32], int32 h[k/32],
 	 * float x[k/32], int32 t[k/32].  Of a block: value = d q, n = -sum(q), s = -d n,
@@ -36,8 +36,8 @@ enum ig_form {
 	 * of its block; it is stored separately: its q is 0 and x is the value.  t / 32 is the
 	 * distance in blocks to the next block with an outlier (0: this one; past the end of the
 	 * row: none), t % 32 the index of this block's outlier. */
-	IG_FORM_Q8 = 2,
-	IG_FORM_BF16 = 3, /* activations only: bf16[k rounded up to 2] per row */
+	IG_LAYOUT_Q8 = 2,
+	IG_LAYOUT_BF16 = 3, /* activations only: bf16[k rounded up to 2] per row */
 };
 
 /* ---- shapes --------------------------------------------------------------- */
@@ -105,16 +105,16 @@ struct ig_step_kv {
 
 /* Penalties and bias of one token's logit x:
  *   if seen: x = x > 0 ? x / repetition_penalty : x * repetition_penalty
- *   x = x - n_drawn * frequency_penalty - (n_drawn > 0) * presence_penalty + bias */
-struct ig_logit_edit {
-	int32_t id;	  /* token; at most once per row */
-	uint32_t n_drawn; /* occurrences in the completion so far */
-	uint32_t seen;	  /* 1: occurs in the prompt or the completion */
+ *   x = x - n_sampled * frequency_penalty - (n_sampled > 0) * presence_penalty + bias */
+struct ig_logit_adjust {
+	int32_t id;	    /* token; at most once per row */
+	uint32_t n_sampled; /* occurrences in the completion so far */
+	uint32_t seen;	    /* 1: occurs in the prompt or the completion */
 	float bias;
 };
 
 /* The most entries of `edits` in one step, over all rows. */
-#define IG_MAX_STEP_EDITS (1u << 18)
+#define IG_MAX_STEP_ADJUSTS (1u << 18)
 
 /* Sampling parameters of one row.  Order: penalties and biases, mask, temperature, top_k, top_p
  * of the remaining tokens, min_p relative to the largest probability, sampling in the order of
@@ -126,9 +126,9 @@ struct ig_sample_params {
 	int32_t top_k;				   /* 0: off */
 	float repetition_penalty;		   /* 1: off */
 	float frequency_penalty, presence_penalty; /* 0: off */
-	int32_t mask;		      /* row of step->masks; -1: all tokens are allowed */
-	uint32_t first_edit, n_edits; /* in step->edits */
-	int32_t position;	      /* of the sampled token; with seed: its random bits */
+	int32_t mask;			  /* row of step->masks; -1: all tokens are allowed */
+	uint32_t first_adjust, n_adjusts; /* in step->edits */
+	int32_t position;		  /* of the sampled token; with seed: its random bits */
 	uint32_t reserved;
 	uint64_t seed;
 };
@@ -155,8 +155,8 @@ struct ig_step {
 	void *const *slab_bases;     /* by slab number */
 	const struct ig_step_kv *kv; /* [n_groups] */
 	uint32_t n_groups;
-	uint32_t n_edits;
-	const struct ig_logit_edit *edits; /* [n_edits] */
+	uint32_t n_adjusts;
+	const struct ig_logit_adjust *adjusts; /* [n_adjusts] */
 	const uint32_t *masks; /* [n_masks, (n_vocab + 31) / 32]; a set bit allows the token */
 	uint32_t n_masks;
 	uint32_t reserved;
@@ -182,12 +182,12 @@ struct ig_tensor {
 	int64_t n_rows, n_cols;
 	int64_t row_stride; /* bytes; 0 for tiled weights */
 	uint32_t dtype;
-	uint32_t form; /* enum ig_form */
+	uint32_t layout; /* enum ig_layout */
 };
 
 struct ig_cpu_kernel;
 
-struct ig_op_call {
+struct ig_op_launch {
 	uint32_t struct_size;
 	uint32_t n_in, n_weights, n_out;
 	const void *params;
@@ -219,18 +219,18 @@ enum ig_unit_kind {
 
 struct ig_cpu_kernel {
 	uint32_t struct_size;
-	uint32_t isa;	       /* enum ig_isa */
-	uint32_t weight_dtype; /* of weight[0]; IG_DTYPE_NONE: any or none */
-	uint32_t weight_form;  /* required layout of the 2-D weights */
-	uint32_t in_form;      /* required layout of in[0] */
-	uint32_t unit_kind;    /* enum ig_unit_kind */
+	uint32_t isa;		/* enum ig_isa */
+	uint32_t weight_dtype;	/* of weight[0]; IG_DTYPE_NONE: any or none */
+	uint32_t weight_layout; /* required layout of the 2-D weights */
+	uint32_t in_layout;	/* required layout of in[0] */
+	uint32_t unit_kind;	/* enum ig_unit_kind */
 	/* The number of units: a function of shapes, the step, and the results of earlier ops,
 	 * which are complete when the driver calls it. */
-	int64_t (*n_units)(const struct ig_op_call *call);
+	int64_t (*n_units)(const struct ig_op_launch *launch);
 	/* The most bytes of scratch memory that one worker needs; NULL: none. */
-	uint64_t (*scratch_bytes)(const struct ig_op_call *call);
+	uint64_t (*scratch_bytes)(const struct ig_op_launch *launch);
 	/* Compute units first … last - 1.  Called by several workers concurrently. */
-	void (*run)(const struct ig_op_call *call, int64_t first, int64_t last, void *scratch);
+	void (*run)(const struct ig_op_launch *launch, int64_t first, int64_t last, void *scratch);
 	/* A kernel of another op, which run calls on operands that it prepares: an op made of
 	 * products then supports every weight format of those products.  NULL: none. */
 	const struct ig_cpu_kernel *inner;
@@ -241,8 +241,8 @@ struct ig_cpu_kernel {
 	{ sizeof(struct ig_cpu_kernel),                                                            \
 	  isa_,                                                                                    \
 	  IG_DTYPE_NONE,                                                                           \
-	  IG_FORM_ROWS,                                                                            \
-	  IG_FORM_ROWS,                                                                            \
+	  IG_LAYOUT_ROWS,                                                                          \
+	  IG_LAYOUT_ROWS,                                                                          \
 	  unit_kind_,                                                                              \
 	  n_units_,                                                                                \
 	  scratch_bytes_,                                                                          \
@@ -259,9 +259,9 @@ struct ig_op {
 	const char *name;
 	/* Check shapes and parameters; set s->out.  Returns 0 or a negative errno with text. */
 	int (*check)(struct ig_op_shape *s, struct ig_error *err);
-	/* The reference in plain C: computes all rows.  Weights are IG_FORM_ROWS of any dtype,
-	 * in[] and out[] IG_FORM_ROWS of float32. */
-	void (*reference)(const struct ig_op_call *call);
+	/* The reference in plain C: computes all rows.  Weights are IG_LAYOUT_ROWS of any dtype,
+	 * in[] and out[] IG_LAYOUT_ROWS of float32. */
+	void (*reference)(const struct ig_op_launch *launch);
 	const struct ig_cpu_kernel *cpu_kernels;
 	uint32_t n_cpu_kernels;
 	uint32_t flags;		     /* enum ig_op_flags */
@@ -276,7 +276,7 @@ enum ig_op_flags {
 	/* Weights may be lowered one by one: their outputs are adjacent columns of out[0]. */
 	IG_OP_SPLIT_WEIGHTS = 1u << 2,
 	/* The matrices are experts', of which a step reads only some.  Kernels that take them in
-	 * IG_FORM_ROWS may read them from the mapped file. */
+	 * IG_LAYOUT_ROWS may read them from the mapped file. */
 	IG_OP_EXPERTS = 1u << 3,
 };
 
@@ -288,7 +288,7 @@ struct ig_kernel_host {
 	/* A core op, for ops that are made of others (struct ig_cpu_kernel, inner); NULL: unknown
 	 * name.  Any thread. */
 	const struct ig_op *(*core_op)(const char *name);
-	/* IG_FORM_TILE16: the bytes of a tile of 16 rows of k values, a multiple of 64 (0: not
+	/* IG_LAYOUT_TILE16: the bytes of a tile of 16 rows of k values, a multiple of 64 (0: not
 	 * supported); and packing 16 rows in file layout into a tile, whose address must be a
 	 * multiple of 64. */
 	uint64_t (*tile_bytes)(uint32_t dtype, int64_t k);

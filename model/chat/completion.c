@@ -69,19 +69,19 @@ static bool is_llama3(const char *s, size_t len)
 	       find(s, len, "\"parameters\": ") && !find(s, len, "<function=");
 }
 
-static void look(const char *s, size_t len, struct ig_answer_style *out)
+static void look(const char *s, size_t len, struct ig_completion_style *out)
 {
 	if (find(s, len, "</think>"))
 		out->reasoning = true;
-	if (out->calls != IG_CALLS_NONE)
+	if (out->calls != IG_TOOL_CALLS_NONE)
 		return;
 	if (find(s, len, "[TOOL_CALLS]")) {
-		out->calls = IG_CALLS_MISTRAL;
+		out->calls = IG_TOOL_CALLS_MISTRAL;
 		out->name_args = find(s, len, "[ARGS]") != NULL;
 	} else if (is_hermes(s, len)) {
-		out->calls = IG_CALLS_HERMES;
+		out->calls = IG_TOOL_CALLS_HERMES;
 	} else if (is_llama3(s, len)) {
-		out->calls = IG_CALLS_LLAMA3;
+		out->calls = IG_TOOL_CALLS_LLAMA3;
 	}
 }
 
@@ -93,14 +93,14 @@ static bool ends_in_think(const char *s, size_t len)
 	return len >= strlen(THINK) && !memcmp(s + len - strlen(THINK), THINK, strlen(THINK));
 }
 
-void ig_answer_style_of(const struct ig_chat_template *c, struct ig_answer_style *out)
+void ig_completion_style_of(const struct ig_chat_template *c, struct ig_completion_style *out)
 {
 	const struct ig_chat_message m = { "user", "x", 1 };
 	const char *s;
 	char *prompt;
 	size_t len;
 
-	*out = (struct ig_answer_style){ .calls = IG_CALLS_NONE };
+	*out = (struct ig_completion_style){ .calls = IG_TOOL_CALLS_NONE };
 	for (size_t i = 0; (s = ig_chat_template_source(c, i, &len)); i++)
 		look(s, len, out);
 	/* What a template writes last depends on its variables: it is asked. */
@@ -110,8 +110,8 @@ void ig_answer_style_of(const struct ig_chat_template *c, struct ig_answer_style
 	}
 }
 
-void ig_answer_style_prompted(struct ig_answer_style *s, const struct ig_tokenizer *t,
-			      const int32_t *ids, size_t n)
+void ig_completion_style_prompted(struct ig_completion_style *s, const struct ig_tokenizer *t,
+				  const int32_t *ids, size_t n)
 {
 	char tail[TAIL];
 	size_t at = TAIL;
@@ -133,23 +133,27 @@ void ig_answer_style_prompted(struct ig_answer_style *s, const struct ig_tokeniz
 
 /* ---- tokens ------------------------------------------------------------------------------- */
 
-size_t ig_answer_shown_tokens(const struct ig_answer_style *s, const struct ig_tokenizer *t,
-			      int32_t *ids, size_t cap)
+size_t ig_completion_shown_tokens(const struct ig_completion_style *s, const struct ig_tokenizer *t,
+				  int32_t *ids, size_t cap)
 {
 	static const struct {
 		const char *text;
-		enum ig_call_form form; /* NONE: of reasoning */
+		enum ig_tool_call_format format; /* NONE: of reasoning */
 	} tokens[] = {
-		{ "<think>", IG_CALLS_NONE },	       { "</think>", IG_CALLS_NONE },
-		{ "<tool_call>", IG_CALLS_HERMES },    { "</tool_call>", IG_CALLS_HERMES },
-		{ "<|python_tag|>", IG_CALLS_LLAMA3 }, { "[TOOL_CALLS]", IG_CALLS_MISTRAL },
-		{ "[ARGS]", IG_CALLS_MISTRAL },	       { "[CALL_ID]", IG_CALLS_MISTRAL },
+		{ "<think>", IG_TOOL_CALLS_NONE },
+		{ "</think>", IG_TOOL_CALLS_NONE },
+		{ "<tool_call>", IG_TOOL_CALLS_HERMES },
+		{ "</tool_call>", IG_TOOL_CALLS_HERMES },
+		{ "<|python_tag|>", IG_TOOL_CALLS_LLAMA3 },
+		{ "[TOOL_CALLS]", IG_TOOL_CALLS_MISTRAL },
+		{ "[ARGS]", IG_TOOL_CALLS_MISTRAL },
+		{ "[CALL_ID]", IG_TOOL_CALLS_MISTRAL },
 	};
 	size_t n = 0;
 
 	for (size_t i = 0; i < sizeof tokens / sizeof tokens[0]; i++) {
-		bool wanted =
-			tokens[i].form == IG_CALLS_NONE ? s->reasoning : tokens[i].form == s->calls;
+		bool wanted = tokens[i].format == IG_TOOL_CALLS_NONE ? s->reasoning :
+								       tokens[i].format == s->calls;
 		int32_t id = wanted ? ig_tokenizer_find_special(t, tokens[i].text) : -1;
 
 		if (id < 0)

@@ -78,7 +78,7 @@ static bool is_bare_name(const char *s, size_t len)
 	return true;
 }
 
-static int take_tool(const struct ig_answer_style *s, const json_t *tool, struct tool *t,
+static int take_tool(const struct ig_completion_style *s, const json_t *tool, struct tool *t,
 		     struct ig_error *err)
 {
 	const json_t *function = json_object_get(tool, "function");
@@ -88,7 +88,8 @@ static int take_tool(const struct ig_answer_style *s, const json_t *tool, struct
 	t->name_len = json_string_length(name);
 	if (!t->name_len || memchr(t->name, 0, t->name_len))
 		return ig_fail(err, -EINVAL, "tools[%zu].function.name: not a name", t->index);
-	if (s->calls == IG_CALLS_MISTRAL && s->name_args && !is_bare_name(t->name, t->name_len))
+	if (s->calls == IG_TOOL_CALLS_MISTRAL && s->name_args &&
+	    !is_bare_name(t->name, t->name_len))
 		return ig_fail(err, -EINVAL,
 			       "tools[%zu].function.name: '%.40s' has characters that this model "
 			       "can't write in a name",
@@ -121,15 +122,15 @@ static int write_head(struct tool *t, const char *before, const char *key, struc
 	return t->head ? 0 : no_memory(err);
 }
 
-static int write_choice(const struct ig_answer_style *s, struct tool *t,
+static int write_choice(const struct ig_completion_style *s, struct tool *t,
 			struct ig_grammar_choice *c, struct ig_error *err)
 {
 	struct ig_grammar_part schema = { .kind = IG_GRAMMAR_SCHEMA, .schema = t->schema };
-	bool hermes = s->calls == IG_CALLS_HERMES;
+	bool hermes = s->calls == IG_TOOL_CALLS_HERMES;
 	int rc;
 
 	c->parts = t->parts;
-	if (s->calls == IG_CALLS_MISTRAL && s->name_args) {
+	if (s->calls == IG_TOOL_CALLS_MISTRAL && s->name_args) {
 		add_text(t, c, "[TOOL_CALLS]");
 		add_text(t, c, t->name);
 		add_text(t, c, "[ARGS]");
@@ -137,7 +138,7 @@ static int write_choice(const struct ig_answer_style *s, struct tool *t,
 		return 0;
 	}
 	rc = write_head(t, hermes ? "\n" : "",
-			s->calls == IG_CALLS_LLAMA3 ? "parameters" : "arguments", err);
+			s->calls == IG_TOOL_CALLS_LLAMA3 ? "parameters" : "arguments", err);
 	if (rc)
 		return rc;
 	if (hermes)
@@ -150,12 +151,12 @@ static int write_choice(const struct ig_answer_style *s, struct tool *t,
 	return 0;
 }
 
-static void set_frame(const struct ig_answer_style *s, struct ig_grammar_source *g)
+static void set_frame(const struct ig_completion_style *s, struct ig_grammar_source *g)
 {
-	g->before = ig_answer_before(s);
-	if (s->calls == IG_CALLS_HERMES) {
+	g->before = ig_completion_prefix(s);
+	if (s->calls == IG_TOOL_CALLS_HERMES) {
 		g->between = "\n";
-	} else if (s->calls == IG_CALLS_LLAMA3) {
+	} else if (s->calls == IG_TOOL_CALLS_LLAMA3) {
 		g->between = "; ";
 	} else if (!s->name_args) {
 		g->before = s->opens_reasoning ? "</think>\n\n[TOOL_CALLS][" : "[TOOL_CALLS][";
@@ -164,7 +165,7 @@ static void set_frame(const struct ig_answer_style *s, struct ig_grammar_source 
 	}
 }
 
-const char *ig_answer_before(const struct ig_answer_style *s)
+const char *ig_completion_prefix(const struct ig_completion_style *s)
 {
 	return s->opens_reasoning ? "</think>\n\n" : NULL;
 }
@@ -181,7 +182,7 @@ static void finish_source(struct source *x)
 	free(x->choices);
 }
 
-static int fill_source(const struct ig_answer_style *s, const json_t *tools, const char *name,
+static int fill_source(const struct ig_completion_style *s, const json_t *tools, const char *name,
 		       struct source *x, struct ig_error *err)
 {
 	size_t n = json_array_size(tools);
@@ -239,17 +240,17 @@ static int blame(const struct ig_tokenizer *t, const struct source *x, int rc, s
 	return rc;
 }
 
-int ig_answer_calls_grammar(const struct ig_answer_style *s, const struct ig_tokenizer *t,
-			    struct ig_grammar_cache *cache, const struct json_t *tools,
-			    const char *name, bool parallel, struct ig_grammar **out,
-			    struct ig_error *err)
+int ig_completion_tool_grammar(const struct ig_completion_style *s, const struct ig_tokenizer *t,
+			       struct ig_grammar_cache *cache, const struct json_t *tools,
+			       const char *name, bool parallel, struct ig_grammar **out,
+			       struct ig_error *err)
 {
 	struct ig_grammar_source source = { .max_repeats = parallel ? MAX_CALLS : 1 };
 	struct source x = { 0 };
 	int rc;
 
 	*out = NULL;
-	if (s->calls == IG_CALLS_NONE)
+	if (s->calls == IG_TOOL_CALLS_NONE)
 		return ig_fail(err, -ENOTSUP, "the model's chat template knows no tools");
 	rc = fill_source(s, tools, name, &x, err);
 	if (!rc) {

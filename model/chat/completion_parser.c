@@ -31,19 +31,20 @@ static const char *const marker_texts[N_MARKERS] = {
 	[CALL_ID] = "[CALL_ID]",
 };
 
-struct ig_answer_parser *ig_answer_parser_create(const struct ig_answer_style *s, bool with_calls)
+struct ig_completion_parser *ig_completion_parser_create(const struct ig_completion_style *s,
+							 bool with_calls)
 {
-	struct ig_answer_parser *p = calloc(1, sizeof *p);
+	struct ig_completion_parser *p = calloc(1, sizeof *p);
 
 	if (!p)
 		return NULL;
-	p->form = with_calls ? s->calls : IG_CALLS_NONE;
+	p->format = with_calls ? s->calls : IG_TOOL_CALLS_NONE;
 	p->may_think = s->reasoning || s->opens_reasoning;
 	p->state = s->opens_reasoning ? REASONING_BEGINS : OUTSIDE;
 	return p;
 }
 
-void ig_answer_parser_destroy(struct ig_answer_parser *p)
+void ig_completion_parser_destroy(struct ig_completion_parser *p)
 {
 	if (!p)
 		return;
@@ -56,28 +57,28 @@ void ig_answer_parser_destroy(struct ig_answer_parser *p)
 
 /* ---- events ------------------------------------------------------------------------- */
 
-static bool is_well(const struct ig_answer_parser *p)
+static bool is_well(const struct ig_completion_parser *p)
 {
 	return !p->no_memory && ig_strbuf_ok(&p->held) && ig_strbuf_ok(&p->name) &&
 	       ig_strbuf_ok(&p->args) && ig_strbuf_ok(&p->out);
 }
 
-static void call_event(struct ig_answer_parser *p, enum ig_answer_event_kind kind, const char *s,
-		       size_t len)
+static void call_event(struct ig_completion_parser *p, enum ig_completion_event_kind kind,
+		       const char *s, size_t len)
 {
 	if (is_well(p))
-		p->event(p->ctx, &(struct ig_answer_event){ kind, s, len });
+		p->event(p->ctx, &(struct ig_completion_event){ kind, s, len });
 }
 
-static void flush(struct ig_answer_parser *p)
+static void flush(struct ig_completion_parser *p)
 {
 	if (p->out.len)
 		call_event(p, p->out_kind, p->out.data, p->out.len);
-	ig_answer_clear(p, &p->out);
+	ig_completion_clear(p, &p->out);
 }
 
-void ig_answer_give(struct ig_answer_parser *p, enum ig_answer_event_kind kind, const char *s,
-		    size_t len)
+void ig_completion_append(struct ig_completion_parser *p, enum ig_completion_event_kind kind,
+			  const char *s, size_t len)
 {
 	if (p->out_kind != kind)
 		flush(p);
@@ -85,8 +86,8 @@ void ig_answer_give(struct ig_answer_parser *p, enum ig_answer_event_kind kind, 
 	ig_strbuf_add(&p->out, s, len);
 }
 
-void ig_answer_send(struct ig_answer_parser *p, enum ig_answer_event_kind kind, const char *s,
-		    size_t len)
+void ig_completion_send(struct ig_completion_parser *p, enum ig_completion_event_kind kind,
+			const char *s, size_t len)
 {
 	flush(p);
 	call_event(p, kind, s, len);
@@ -95,21 +96,21 @@ void ig_answer_send(struct ig_answer_parser *p, enum ig_answer_event_kind kind, 
 /* ---- what is held back ---------------------------------------------------------------- */
 
 /* White space next to reasoning or a call is no text. */
-void ig_answer_become_text(struct ig_answer_parser *p, bool whole)
+void ig_completion_become_text(struct ig_completion_parser *p, bool whole)
 {
 	const char *s = p->held.data;
 	size_t len = p->held.len, from = 0;
 
-	for (size_t i = 0; i < len && ig_answer_is_space(s[i]); i++) {
+	for (size_t i = 0; i < len && ig_completion_is_space(s[i]); i++) {
 		if (p->place == AFTER_REASONING && s[i] == '\n')
 			from = i + 1; /* an indented first line stays so */
 		if (p->place == AFTER_CALL && !p->had_text)
 			from = i + 1;
 	}
-	while (!whole && len > from && ig_answer_is_space(s[len - 1]))
+	while (!whole && len > from && ig_completion_is_space(s[len - 1]))
 		len--;
 	if (from < len)
-		ig_answer_give(p, IG_ANSWER_TEXT, s + from, len - from);
+		ig_completion_append(p, IG_COMPLETION_TEXT, s + from, len - from);
 	if (len < p->held.len)
 		memmove(p->held.data, s + len, p->held.len - len);
 	p->held.len -= len;
@@ -120,13 +121,13 @@ void ig_answer_become_text(struct ig_answer_parser *p, bool whole)
 	p->in_list = p->in_tag = false;
 }
 
-void ig_answer_hold(struct ig_answer_parser *p, char c)
+void ig_completion_hold(struct ig_completion_parser *p, char c)
 {
 	if (!p->announced)
 		ig_strbuf_add(&p->held, &c, 1);
 }
 
-static unsigned find_markers(const struct ig_answer_parser *p, enum marker *m)
+static unsigned find_markers(const struct ig_completion_parser *p, enum marker *m)
 {
 	unsigned n = 0;
 
@@ -148,11 +149,11 @@ static unsigned find_markers(const struct ig_answer_parser *p, enum marker *m)
 			m[n++] = THINK;
 		if (p->in_tag)
 			m[n++] = CALL_TAG_END;
-		if (p->form == IG_CALLS_HERMES)
+		if (p->format == IG_TOOL_CALLS_HERMES)
 			m[n++] = CALL_TAG;
-		else if (p->form == IG_CALLS_LLAMA3)
+		else if (p->format == IG_TOOL_CALLS_LLAMA3)
 			m[n++] = PYTHON_TAG;
-		else if (p->form == IG_CALLS_MISTRAL)
+		else if (p->format == IG_TOOL_CALLS_MISTRAL)
 			m[n++] = CALLS;
 		break;
 	default: break;
@@ -161,7 +162,7 @@ static unsigned find_markers(const struct ig_answer_parser *p, enum marker *m)
 }
 
 /* Whether c goes on with, or completes, a marker that may be here. */
-static int match(const struct ig_answer_parser *p, char c)
+static int match(const struct ig_completion_parser *p, char c)
 {
 	enum marker m[N_MARKERS];
 	unsigned n = find_markers(p, m);
@@ -182,34 +183,34 @@ static int match(const struct ig_answer_parser *p, char c)
 	return found;
 }
 
-bool ig_answer_take_marker(struct ig_answer_parser *p, char c, int *m)
+bool ig_completion_match_marker(struct ig_completion_parser *p, char c, int *m)
 {
 	*m = match(p, c);
 	if (*m == NO_MATCH)
 		return false;
-	ig_answer_hold(p, c);
+	ig_completion_hold(p, c);
 	p->n_marker = *m == PARTIAL ? p->n_marker + 1 : 0;
 	return true;
 }
 
 /* ---- outside of calls ------------------------------------------------------------------- */
 
-static void on_marker(struct ig_answer_parser *p, int m)
+static void on_marker(struct ig_completion_parser *p, int m)
 {
 	switch (m) {
 	case THINK:
 		p->may_think = false;
 		p->state = REASONING_BEGINS;
-		ig_answer_clear(p, &p->held);
+		ig_completion_clear(p, &p->held);
 		break;
 	case THINK_END:
 		p->state = OUTSIDE;
 		p->place = AFTER_REASONING;
-		ig_answer_clear(p, &p->held);
+		ig_completion_clear(p, &p->held);
 		break;
 	case CALL_TAG_END:
 		p->in_tag = false;
-		ig_answer_clear(p, &p->held);
+		ig_completion_clear(p, &p->held);
 		break;
 	default:
 		p->marked = true;
@@ -218,90 +219,90 @@ static void on_marker(struct ig_answer_parser *p, int m)
 	}
 }
 
-static bool step_reasoning(struct ig_answer_parser *p, char c)
+static bool step_reasoning(struct ig_completion_parser *p, char c)
 {
 	int m;
 
-	if (ig_answer_take_marker(p, c, &m)) {
+	if (ig_completion_match_marker(p, c, &m)) {
 		if (m != PARTIAL)
 			on_marker(p, m);
 		return true;
 	}
-	if (!p->n_marker && ig_answer_is_space(c)) {
+	if (!p->n_marker && ig_completion_is_space(c)) {
 		if (p->state == REASONING)
-			ig_answer_hold(p, c);
+			ig_completion_hold(p, c);
 		return true;
 	}
 	if (p->held.len)
-		ig_answer_give(p, IG_ANSWER_REASONING, p->held.data, p->held.len);
-	ig_answer_clear(p, &p->held);
+		ig_completion_append(p, IG_COMPLETION_REASONING, p->held.data, p->held.len);
+	ig_completion_clear(p, &p->held);
 	p->state = REASONING;
 	if (p->n_marker) {
 		p->n_marker = 0;
 		return false;
 	}
-	ig_answer_give(p, IG_ANSWER_REASONING, &c, 1);
+	ig_completion_append(p, IG_COMPLETION_REASONING, &c, 1);
 	return true;
 }
 
 /* Between calls; dropped when another follows. */
-static bool is_separator(const struct ig_answer_parser *p, char c)
+static bool is_separator(const struct ig_completion_parser *p, char c)
 {
 	if (p->place != AFTER_CALL)
 		return false;
-	if (p->form == IG_CALLS_LLAMA3)
+	if (p->format == IG_TOOL_CALLS_LLAMA3)
 		return c == ';';
 	return p->in_tag && c == '}'; /* one too many, before the closing tag */
 }
 
-static bool keep(struct ig_answer_parser *p, char c)
+static bool keep(struct ig_completion_parser *p, char c)
 {
-	ig_answer_hold(p, c);
+	ig_completion_hold(p, c);
 	return true;
 }
 
-static bool step_outside(struct ig_answer_parser *p, char c)
+static bool step_outside(struct ig_completion_parser *p, char c)
 {
 	int m;
 
-	if (ig_answer_take_marker(p, c, &m)) {
+	if (ig_completion_match_marker(p, c, &m)) {
 		if (m != PARTIAL)
 			on_marker(p, m);
 		return true;
 	}
 	if (p->n_marker) {
-		ig_answer_become_text(p, true);
+		ig_completion_become_text(p, true);
 		return false;
 	}
-	if (ig_answer_is_space(c) && (p->form != IG_CALLS_NONE || p->place != IN_TEXT))
+	if (ig_completion_is_space(c) && (p->format != IG_TOOL_CALLS_NONE || p->place != IN_TEXT))
 		return keep(p, c);
-	if (c == '{' && p->form == IG_CALLS_LLAMA3 && p->place != IN_TEXT) {
+	if (c == '{' && p->format == IG_TOOL_CALLS_LLAMA3 && p->place != IN_TEXT) {
 		p->marked = false;
-		ig_answer_call_begin(p, c);
+		ig_completion_tool_call_begin(p, c);
 		return true;
 	}
 	if (is_separator(p, c))
 		return keep(p, c);
 	if (p->held.len || p->place != IN_TEXT)
-		ig_answer_become_text(p, true);
-	ig_answer_give(p, IG_ANSWER_TEXT, &c, 1);
+		ig_completion_become_text(p, true);
+	ig_completion_append(p, IG_COMPLETION_TEXT, &c, 1);
 	return true;
 }
 
-static bool step(struct ig_answer_parser *p, char c)
+static bool step(struct ig_completion_parser *p, char c)
 {
 	switch (p->state) {
 	case REASONING_BEGINS:
 	case REASONING: return step_reasoning(p, c);
 	case OUTSIDE: return step_outside(p, c);
-	default: return ig_answer_call_step(p, c);
+	default: return ig_completion_tool_call_step(p, c);
 	}
 }
 
 /* ---- feeding ------------------------------------------------------------------------------ */
 
 /* Too much is held: it goes out, but for the beginning of a marker at its end. */
-static void overflow(struct ig_answer_parser *p)
+static void overflow(struct ig_completion_parser *p)
 {
 	bool reasons = p->state == REASONING || p->state == REASONING_BEGINS;
 	size_t n = reasons || p->state == OUTSIDE ? p->n_marker : 0;
@@ -310,16 +311,16 @@ static void overflow(struct ig_answer_parser *p)
 	memcpy(marker, p->held.data + p->held.len - n, n);
 	p->held.len -= n;
 	if (reasons) {
-		ig_answer_give(p, IG_ANSWER_REASONING, p->held.data, p->held.len);
-		ig_answer_clear(p, &p->held);
+		ig_completion_append(p, IG_COMPLETION_REASONING, p->held.data, p->held.len);
+		ig_completion_clear(p, &p->held);
 	} else {
-		ig_answer_become_text(p, true);
+		ig_completion_become_text(p, true);
 	}
 	ig_strbuf_add(&p->held, marker, n);
 	p->n_marker = n;
 }
 
-static void put(struct ig_answer_parser *p, const unsigned char *s, size_t len)
+static void put(struct ig_completion_parser *p, const unsigned char *s, size_t len)
 {
 	for (size_t i = 0; i < len && is_well(p); i++) {
 		while (!step(p, (char)s[i]))
@@ -329,13 +330,13 @@ static void put(struct ig_answer_parser *p, const unsigned char *s, size_t len)
 	}
 }
 
-static void put_broken(struct ig_answer_parser *p)
+static void put_broken(struct ig_completion_parser *p)
 {
 	put(p, (const unsigned char *)"\xef\xbf\xbd", 3);
 }
 
 /* Whole characters only go further. */
-static void put_byte(struct ig_answer_parser *p, unsigned char c)
+static void put_byte(struct ig_completion_parser *p, unsigned char c)
 {
 	p->rest[p->n_rest++] = c;
 	while (p->n_rest) {
@@ -354,7 +355,7 @@ static void put_byte(struct ig_answer_parser *p, unsigned char c)
 }
 
 /* At the end: what is held only parts calls, or is a closing tag that is cut off. */
-static bool is_left_over(const struct ig_answer_parser *p)
+static bool is_left_over(const struct ig_completion_parser *p)
 {
 	bool in_list = p->state == LIST || p->state == LIST_BEGINS;
 	size_t n = p->held.len - p->n_marker;
@@ -363,7 +364,7 @@ static bool is_left_over(const struct ig_answer_parser *p)
 		return false;
 	for (size_t i = 0; i < n; i++) {
 		char c = p->held.data[i];
-		if (!ig_answer_is_space(c) && !is_separator(p, c) && !(in_list && c == ','))
+		if (!ig_completion_is_space(c) && !is_separator(p, c) && !(in_list && c == ','))
 			return false;
 	}
 	return !p->n_marker ||
@@ -371,7 +372,7 @@ static bool is_left_over(const struct ig_answer_parser *p)
 }
 
 /* The answer ended here. */
-static void finish(struct ig_answer_parser *p)
+static void finish(struct ig_completion_parser *p)
 {
 	if (p->n_rest)
 		put_broken(p);
@@ -379,18 +380,20 @@ static void finish(struct ig_answer_parser *p)
 	if (!is_well(p))
 		return;
 	if (p->announced) {
-		ig_answer_call_leave(p);
+		ig_completion_tool_call_end(p);
 	} else if (p->state == REASONING || p->state == REASONING_BEGINS) {
 		if (p->held.len)
-			ig_answer_give(p, IG_ANSWER_REASONING, p->held.data, p->held.len);
+			ig_completion_append(p, IG_COMPLETION_REASONING, p->held.data, p->held.len);
 	} else if (!is_left_over(p)) {
-		ig_answer_become_text(p, true);
+		ig_completion_become_text(p, true);
 	}
-	ig_answer_clear(p, &p->held);
+	ig_completion_clear(p, &p->held);
 }
 
-int ig_answer_parser_feed(struct ig_answer_parser *p, const char *text, size_t len, bool last,
-			  void (*event)(void *ctx, const struct ig_answer_event *e), void *ctx)
+int ig_completion_parser_feed(struct ig_completion_parser *p, const char *text, size_t len,
+			      bool last,
+			      void (*event)(void *ctx, const struct ig_completion_event *e),
+			      void *ctx)
 {
 	p->event = event;
 	p->ctx = ctx;

@@ -8,7 +8,7 @@
 #include "base/strbuf.h"
 #include "model/chat/completion.h"
 
-#define IG_ANSWER_MAX_KEY 16 /* longer than each key that is looked for */
+#define IG_COMPLETION_MAX_KEY 16 /* longer than each key that is looked for */
 
 enum marker {
 	THINK,
@@ -65,9 +65,9 @@ struct unescape { /* the inside of a JSON string */
 	uint32_t high; /* the first half of a pair; 0: none */
 };
 
-struct ig_answer_parser {
-	enum ig_call_form form; /* NONE: calls are not looked for */
-	bool may_think;		/* <think> is still looked for */
+struct ig_completion_parser {
+	enum ig_tool_call_format format; /* NONE: calls are not looked for */
+	bool may_think;			 /* <think> is still looked for */
 	enum state state;
 	enum place place;
 	bool had_text;
@@ -83,32 +83,32 @@ struct ig_answer_parser {
 	struct ig_strbuf name;
 	bool has_name;
 	struct ig_strbuf args; /* that came before the name */
-	char key[IG_ANSWER_MAX_KEY];
+	char key[IG_COMPLETION_MAX_KEY];
 	size_t n_key;
 	enum key which;
 	struct unescape unescape;
 	bool in_string, escaped; /* within arguments or another value */
 	uint64_t depth;
-	char word[IG_ANSWER_MAX_KEY];
+	char word[IG_COMPLETION_MAX_KEY];
 	size_t n_word;
 
 	unsigned char rest[4]; /* the start of a character that is not whole yet */
 	size_t n_rest;
 
 	/* Events of one kind are given as one. */
-	enum ig_answer_event_kind out_kind;
+	enum ig_completion_event_kind out_kind;
 	struct ig_strbuf out;
-	void (*event)(void *ctx, const struct ig_answer_event *e);
+	void (*event)(void *ctx, const struct ig_completion_event *e);
 	void *ctx;
 };
 
-static inline bool ig_answer_is_space(char c)
+static inline bool ig_completion_is_space(char c)
 {
 	return c == ' ' || c == '\n' || c == '\t' || c == '\r';
 }
 
 /* Forget what b holds, but not that memory was short. */
-static inline void ig_answer_clear(struct ig_answer_parser *p, struct ig_strbuf *b)
+static inline void ig_completion_clear(struct ig_completion_parser *p, struct ig_strbuf *b)
 {
 	p->no_memory = p->no_memory || !ig_strbuf_ok(b);
 	ig_strbuf_clear(b);
@@ -117,28 +117,28 @@ static inline void ig_answer_clear(struct ig_answer_parser *p, struct ig_strbuf 
 /* ---- completion_parser.c ---------------------------------------------------------------- */
 
 /* Text, reasoning or arguments. */
-void ig_answer_give(struct ig_answer_parser *p, enum ig_answer_event_kind kind, const char *s,
-		    size_t len);
+void ig_completion_append(struct ig_completion_parser *p, enum ig_completion_event_kind kind,
+			  const char *s, size_t len);
 /* An event that stands alone. */
-void ig_answer_send(struct ig_answer_parser *p, enum ig_answer_event_kind kind, const char *s,
-		    size_t len);
+void ig_completion_send(struct ig_completion_parser *p, enum ig_completion_event_kind kind,
+			const char *s, size_t len);
 /* Keep c until it is known what it is. */
-void ig_answer_hold(struct ig_answer_parser *p, char c);
+void ig_completion_hold(struct ig_completion_parser *p, char c);
 /* What is held is no call: it is text; if not the whole, white space at its end stays held,
  * since a call may follow. */
-void ig_answer_become_text(struct ig_answer_parser *p, bool whole);
+void ig_completion_become_text(struct ig_completion_parser *p, bool whole);
 /* Takes c when it belongs to a marker that may be here: true; *m is the marker that it
  * completes, or PARTIAL. */
-bool ig_answer_take_marker(struct ig_answer_parser *p, char c, int *m);
+bool ig_completion_match_marker(struct ig_completion_parser *p, char c, int *m);
 
 /* ---- completion_tool_call.c ------------------------------------------------------------------ */
 
 /* A character in one of the states from OPENED on; false: the state is another now, and c
  * is to be looked at again. */
-bool ig_answer_call_step(struct ig_answer_parser *p, char c);
+bool ig_completion_tool_call_step(struct ig_completion_parser *p, char c);
 /* c opens an object that may be a call. */
-void ig_answer_call_begin(struct ig_answer_parser *p, char c);
+void ig_completion_tool_call_begin(struct ig_completion_parser *p, char c);
 /* The call is over; what follows it is not known yet. */
-void ig_answer_call_leave(struct ig_answer_parser *p);
+void ig_completion_tool_call_end(struct ig_completion_parser *p);
 
 #endif

@@ -92,85 +92,85 @@ static int unescape(struct unescape *u, char c, char *out, size_t *n)
 
 /* ---- a call ------------------------------------------------------------------------------- */
 
-static void begin_call(struct ig_answer_parser *p)
+static void begin_launch(struct ig_completion_parser *p)
 {
 	p->announced = p->has_arguments = p->args_ended = p->has_name = false;
 	p->bare = p->is_null = false;
-	ig_answer_clear(p, &p->name);
-	ig_answer_clear(p, &p->args);
+	ig_completion_clear(p, &p->name);
+	ig_completion_clear(p, &p->args);
 }
 
 /* It is a call now, whatever follows. */
-static void announce(struct ig_answer_parser *p)
+static void announce(struct ig_completion_parser *p)
 {
-	ig_answer_send(p, IG_ANSWER_CALL, p->name.data, p->name.len);
+	ig_completion_send(p, IG_COMPLETION_TOOL_CALL, p->name.data, p->name.len);
 	p->announced = true;
-	ig_answer_clear(p, &p->held);
+	ig_completion_clear(p, &p->held);
 	if (p->args.len)
-		ig_answer_give(p, IG_ANSWER_ARGUMENTS, p->args.data, p->args.len);
-	ig_answer_clear(p, &p->args);
+		ig_completion_append(p, IG_COMPLETION_ARGUMENTS, p->args.data, p->args.len);
+	ig_completion_clear(p, &p->args);
 	if (p->args_ended)
-		ig_answer_send(p, IG_ANSWER_CALL_END, "", 0);
+		ig_completion_send(p, IG_COMPLETION_TOOL_CALL_END, "", 0);
 }
 
-static void give_arguments(struct ig_answer_parser *p, const char *s, size_t len)
+static void give_arguments(struct ig_completion_parser *p, const char *s, size_t len)
 {
 	if (p->announced)
-		ig_answer_give(p, IG_ANSWER_ARGUMENTS, s, len);
+		ig_completion_append(p, IG_COMPLETION_ARGUMENTS, s, len);
 	else
 		ig_strbuf_add(&p->args, s, len);
 }
 
-static void end_arguments(struct ig_answer_parser *p)
+static void end_arguments(struct ig_completion_parser *p)
 {
 	p->args_ended = true;
 	if (p->announced)
-		ig_answer_send(p, IG_ANSWER_CALL_END, "", 0);
+		ig_completion_send(p, IG_COMPLETION_TOOL_CALL_END, "", 0);
 	else if (p->has_name)
 		announce(p);
 }
 
-void ig_answer_call_leave(struct ig_answer_parser *p)
+void ig_completion_tool_call_end(struct ig_completion_parser *p)
 {
 	if (p->announced && !p->args_ended)
-		ig_answer_send(p, IG_ANSWER_CALL_END, "", 0);
+		ig_completion_send(p, IG_COMPLETION_TOOL_CALL_END, "", 0);
 	p->announced = false;
 	p->place = AFTER_CALL;
 	p->state = p->in_list ? LIST : OUTSIDE;
-	p->in_tag = p->form == IG_CALLS_HERMES;
+	p->in_tag = p->format == IG_TOOL_CALLS_HERMES;
 }
 
 /* This is not how a call goes on: the character that says so is looked at again. */
-static bool give_up(struct ig_answer_parser *p)
+static bool give_up(struct ig_completion_parser *p)
 {
 	if (p->announced)
-		ig_answer_call_leave(p);
+		ig_completion_tool_call_end(p);
 	else
-		ig_answer_become_text(p, false);
+		ig_completion_become_text(p, false);
 	return false;
 }
 
 /* A state that goes on with the next character. */
-static bool next(struct ig_answer_parser *p, char c, enum state s)
+static bool next(struct ig_completion_parser *p, char c, enum state s)
 {
-	ig_answer_hold(p, c);
+	ig_completion_hold(p, c);
 	p->state = s;
 	return true;
 }
 
-void ig_answer_call_begin(struct ig_answer_parser *p, char c)
+void ig_completion_tool_call_begin(struct ig_completion_parser *p, char c)
 {
-	begin_call(p);
+	begin_launch(p);
 	next(p, c, OBJECT_BEGINS);
 }
 
-static bool begin_string(struct ig_answer_parser *p, char c, enum state s)
+static bool begin_string(struct ig_completion_parser *p, char c, enum state s)
 {
 	p->unescape = (struct unescape){ 0 };
 	return next(p, c, s);
 }
 
-static bool end_object(struct ig_answer_parser *p)
+static bool end_object(struct ig_completion_parser *p)
 {
 	if (!p->announced) {
 		/* Without arguments only a marker makes it a call. */
@@ -179,11 +179,11 @@ static bool end_object(struct ig_answer_parser *p)
 		ig_strbuf_puts(&p->args, "{}");
 		end_arguments(p);
 	}
-	ig_answer_call_leave(p);
+	ig_completion_tool_call_end(p);
 	return true;
 }
 
-static enum key classify(const struct ig_answer_parser *p)
+static enum key classify(const struct ig_completion_parser *p)
 {
 	static const struct {
 		const char *text;
@@ -202,14 +202,14 @@ static enum key classify(const struct ig_answer_parser *p)
 	return KEY_OTHER;
 }
 
-static bool step_key(struct ig_answer_parser *p, char c)
+static bool step_key(struct ig_completion_parser *p, char c)
 {
 	char out[8];
 	size_t n;
 	int rc = unescape(&p->unescape, c, out, &n);
 
 	for (size_t i = 0; i < n; i++)
-		if (p->n_key < IG_ANSWER_MAX_KEY)
+		if (p->n_key < IG_COMPLETION_MAX_KEY)
 			p->key[p->n_key++] = out[i];
 	if (rc == 0)
 		return next(p, c, KEY);
@@ -220,9 +220,9 @@ static bool step_key(struct ig_answer_parser *p, char c)
 	return next(p, c, COLON);
 }
 
-static bool begin_value(struct ig_answer_parser *p, char c)
+static bool begin_value(struct ig_completion_parser *p, char c)
 {
-	if (ig_answer_is_space(c))
+	if (ig_completion_is_space(c))
 		return next(p, c, VALUE_BEGINS);
 	if (p->which == KEY_NAME && !p->has_name)
 		return c == '"' ? begin_string(p, c, NAME_STRING) : give_up(p);
@@ -261,10 +261,10 @@ static bool is_word(char c)
 	       c == '-' || c == '+' || c == '.';
 }
 
-static bool step_word(struct ig_answer_parser *p, char c)
+static bool step_word(struct ig_completion_parser *p, char c)
 {
 	if (is_word(c)) {
-		if (p->n_word < IG_ANSWER_MAX_KEY)
+		if (p->n_word < IG_COMPLETION_MAX_KEY)
 			p->word[p->n_word++] = c;
 		return next(p, c, WORD);
 	}
@@ -281,7 +281,7 @@ static bool step_word(struct ig_answer_parser *p, char c)
 	return false;
 }
 
-static bool step_name(struct ig_answer_parser *p, char c)
+static bool step_name(struct ig_completion_parser *p, char c)
 {
 	char out[8];
 	size_t n;
@@ -295,7 +295,7 @@ static bool step_name(struct ig_answer_parser *p, char c)
 	if (!p->name.len)
 		return give_up(p);
 	p->has_name = true;
-	ig_answer_hold(p, c);
+	ig_completion_hold(p, c);
 	if (p->args_ended)
 		announce(p);
 	p->state = VALUE_ENDED;
@@ -303,7 +303,7 @@ static bool step_name(struct ig_answer_parser *p, char c)
 }
 
 /* Where strings and brackets are; false: the value ended with c. */
-static bool follow_value(struct ig_answer_parser *p, char c)
+static bool follow_value(struct ig_completion_parser *p, char c)
 {
 	if (p->in_string) {
 		if (p->escaped)
@@ -323,32 +323,32 @@ static bool follow_value(struct ig_answer_parser *p, char c)
 	return p->depth > 0;
 }
 
-static bool step_arguments(struct ig_answer_parser *p, char c)
+static bool step_arguments(struct ig_completion_parser *p, char c)
 {
 	/* The closing tag comes before the braces do. */
-	if (c == '<' && !p->in_string && p->form == IG_CALLS_HERMES)
+	if (c == '<' && !p->in_string && p->format == IG_TOOL_CALLS_HERMES)
 		return give_up(p);
 	give_arguments(p, &c, 1);
-	ig_answer_hold(p, c);
+	ig_completion_hold(p, c);
 	if (follow_value(p, c))
 		return true;
 	end_arguments(p);
 	if (p->bare)
-		ig_answer_call_leave(p);
+		ig_completion_tool_call_end(p);
 	else
 		p->state = VALUE_ENDED;
 	return true;
 }
 
 /* Arguments in a string.  Only what begins like an object is taken for them. */
-static bool step_arguments_string(struct ig_answer_parser *p, char c)
+static bool step_arguments_string(struct ig_completion_parser *p, char c)
 {
 	char out[8];
 	size_t n;
 	int rc = unescape(&p->unescape, c, out, &n);
 
 	for (size_t i = 0; i < n; i++) {
-		if (p->depth == 0 && !ig_answer_is_space(out[i])) {
+		if (p->depth == 0 && !ig_completion_is_space(out[i])) {
 			if (out[i] != '{')
 				return give_up(p);
 			p->depth = 1;
@@ -357,11 +357,11 @@ static bool step_arguments_string(struct ig_answer_parser *p, char c)
 		}
 		give_arguments(p, &out[i], 1);
 	}
-	ig_answer_hold(p, c);
+	ig_completion_hold(p, c);
 	if (rc == 0)
 		return true;
 	if (p->depth == 0) {
-		ig_answer_clear(p, &p->args);
+		ig_completion_clear(p, &p->args);
 		ig_strbuf_puts(&p->args, "{}");
 	}
 	end_arguments(p);
@@ -369,12 +369,12 @@ static bool step_arguments_string(struct ig_answer_parser *p, char c)
 	return true;
 }
 
-static bool step_object(struct ig_answer_parser *p, char c)
+static bool step_object(struct ig_completion_parser *p, char c)
 {
 	switch (p->state) {
 	case OBJECT_BEGINS:
 	case KEY_BEGINS:
-		if (ig_answer_is_space(c))
+		if (ig_completion_is_space(c))
 			return next(p, c, p->state);
 		if (c == '}' && p->state == OBJECT_BEGINS)
 			return end_object(p);
@@ -382,7 +382,7 @@ static bool step_object(struct ig_answer_parser *p, char c)
 		return c == '"' ? begin_string(p, c, KEY) : give_up(p);
 	case KEY: return step_key(p, c);
 	case COLON:
-		if (ig_answer_is_space(c))
+		if (ig_completion_is_space(c))
 			return next(p, c, COLON);
 		return c == ':' ? next(p, c, VALUE_BEGINS) : give_up(p);
 	case VALUE_BEGINS: return begin_value(p, c);
@@ -397,7 +397,7 @@ static bool step_object(struct ig_answer_parser *p, char c)
 		return next(p, c, OTHER_STRING);
 	case OTHER_VALUE: return next(p, c, follow_value(p, c) ? OTHER_VALUE : VALUE_ENDED);
 	default: /* VALUE_ENDED */
-		if (ig_answer_is_space(c))
+		if (ig_completion_is_space(c))
 			return next(p, c, VALUE_ENDED);
 		if (c == ',')
 			return next(p, c, KEY_BEGINS);
@@ -405,9 +405,9 @@ static bool step_object(struct ig_answer_parser *p, char c)
 	}
 }
 
-static bool begin_object(struct ig_answer_parser *p, char c)
+static bool begin_object(struct ig_completion_parser *p, char c)
 {
-	ig_answer_call_begin(p, c);
+	ig_completion_tool_call_begin(p, c);
 	return true;
 }
 
@@ -420,24 +420,24 @@ static bool is_name(char c)
 	       c != '\x7f';
 }
 
-static bool step_opened(struct ig_answer_parser *p, char c)
+static bool step_opened(struct ig_completion_parser *p, char c)
 {
-	if (ig_answer_is_space(c))
+	if (ig_completion_is_space(c))
 		return next(p, c, OPENED);
 	if (c == '{')
 		return begin_object(p, c);
-	if (p->form != IG_CALLS_MISTRAL)
+	if (p->format != IG_TOOL_CALLS_MISTRAL)
 		return give_up(p);
 	if (c == '[') {
 		p->in_list = true;
 		return next(p, c, LIST_BEGINS);
 	}
-	begin_call(p);
+	begin_launch(p);
 	p->state = NAME;
 	return false;
 }
 
-static bool begin_bare_arguments(struct ig_answer_parser *p, char c)
+static bool begin_bare_arguments(struct ig_completion_parser *p, char c)
 {
 	if (c != '{' || !p->name.len || p->name.len > MAX_NAME)
 		return give_up(p);
@@ -450,11 +450,11 @@ static bool begin_bare_arguments(struct ig_answer_parser *p, char c)
 	return true;
 }
 
-static bool step_bare_name(struct ig_answer_parser *p, char c)
+static bool step_bare_name(struct ig_completion_parser *p, char c)
 {
 	int m;
 
-	if (ig_answer_take_marker(p, c, &m)) {
+	if (ig_completion_match_marker(p, c, &m)) {
 		if (m != PARTIAL)
 			p->state = m == ARGS ? ARGS_OPENED : ID;
 		return true;
@@ -462,8 +462,8 @@ static bool step_bare_name(struct ig_answer_parser *p, char c)
 	if (p->n_marker)
 		return give_up(p);
 	if (p->state == ID)
-		return is_name(c) || ig_answer_is_space(c) ? next(p, c, ID) : give_up(p);
-	if (ig_answer_is_space(c) && p->name.len)
+		return is_name(c) || ig_completion_is_space(c) ? next(p, c, ID) : give_up(p);
+	if (ig_completion_is_space(c) && p->name.len)
 		return next(p, c, NAME_ENDED);
 	if (c == '{')
 		return begin_bare_arguments(p, c);
@@ -473,9 +473,9 @@ static bool step_bare_name(struct ig_answer_parser *p, char c)
 	return next(p, c, NAME);
 }
 
-static bool step_list(struct ig_answer_parser *p, char c)
+static bool step_list(struct ig_completion_parser *p, char c)
 {
-	if (ig_answer_is_space(c))
+	if (ig_completion_is_space(c))
 		return next(p, c, p->state);
 	if (p->state == LIST_BEGINS)
 		return c == '{' ? begin_object(p, c) : give_up(p);
@@ -483,7 +483,7 @@ static bool step_list(struct ig_answer_parser *p, char c)
 		return next(p, c, LIST_BEGINS);
 	if (c != ']')
 		return give_up(p);
-	ig_answer_clear(p, &p->held);
+	ig_completion_clear(p, &p->held);
 	p->in_list = false;
 	p->state = OUTSIDE;
 	return true;
@@ -491,7 +491,7 @@ static bool step_list(struct ig_answer_parser *p, char c)
 
 /* ---- one character ------------------------------------------------------------------------ */
 
-bool ig_answer_call_step(struct ig_answer_parser *p, char c)
+bool ig_completion_tool_call_step(struct ig_completion_parser *p, char c)
 {
 	switch (p->state) {
 	case OPENED: return step_opened(p, c);
@@ -499,7 +499,8 @@ bool ig_answer_call_step(struct ig_answer_parser *p, char c)
 	case NAME_ENDED:
 	case ID: return step_bare_name(p, c);
 	case ARGS_OPENED:
-		return ig_answer_is_space(c) ? next(p, c, ARGS_OPENED) : begin_bare_arguments(p, c);
+		return ig_completion_is_space(c) ? next(p, c, ARGS_OPENED) :
+						   begin_bare_arguments(p, c);
 	case LIST_BEGINS:
 	case LIST: return step_list(p, c);
 	default: return step_object(p, c);

@@ -76,7 +76,7 @@ int ig_checkpoint_index(const struct ig_checkpoint *g, struct ig_index *x, uint3
 	return x->slots ? 0 : ig_checkpoint_no_memory(g, (uint64_t)size * sizeof *x->slots, err);
 }
 
-uint32_t *ig_checkpoint_kv_slot(const struct ig_checkpoint *g, const char *key, size_t len)
+uint32_t *ig_checkpoint_kv_index(const struct ig_checkpoint *g, const char *key, size_t len)
 {
 	uint64_t i = ig_hash_bytes(&g->hash_key, key, len);
 
@@ -90,7 +90,7 @@ uint32_t *ig_checkpoint_kv_slot(const struct ig_checkpoint *g, const char *key, 
 	}
 }
 
-uint32_t *ig_checkpoint_tensor_slot(const struct ig_checkpoint *g, const char *name)
+uint32_t *ig_checkpoint_tensor_index(const struct ig_checkpoint *g, const char *name)
 {
 	uint64_t i = ig_hash_bytes(&g->hash_key, name, strlen(name));
 
@@ -281,7 +281,7 @@ void ig_checkpoint_drop_tensor(const struct ig_checkpoint *g, const struct ig_ch
 static int find(const struct ig_checkpoint *g, const char *key, const struct ig_kv **out,
 		struct ig_error *err)
 {
-	uint32_t slot = *ig_checkpoint_kv_slot(g, key, strlen(key));
+	uint32_t slot = *ig_checkpoint_kv_index(g, key, strlen(key));
 
 	if (!slot)
 		return ig_fail(err, -ENOENT, "%s: key '%s' is missing", g->label, key);
@@ -544,7 +544,7 @@ const struct ig_checkpoint_tensor *ig_checkpoint_tensor(const struct ig_checkpoi
 const struct ig_checkpoint_tensor *ig_checkpoint_find_tensor(const struct ig_checkpoint *g,
 							     const char *name)
 {
-	uint32_t slot = *ig_checkpoint_tensor_slot(g, name);
+	uint32_t slot = *ig_checkpoint_tensor_index(g, name);
 
 	return slot ? &g->tensors[slot - 1] : NULL;
 }

@@ -104,7 +104,7 @@ const struct ig_checkpoint_tensor *ig_checkpoint_tensor(const struct ig_checkpoi
 const struct ig_checkpoint_tensor *ig_checkpoint_find_tensor(const struct ig_checkpoint *g,
 							     const char *name);
 
-/* Rows first … first + n - 1 in IG_FORM_ROWS: a pointer into the map, or buf, which has room
+/* Rows first … first + n - 1 in IG_LAYOUT_ROWS: a pointer into the map, or buf, which has room
  * for n * ig_dtype_row_bytes(t->dtype, t->n_cols) bytes and into which they were written.
  * What a file has in pieces, transposed or in an encoding without kernels is put
  * together here.  Any thread. */

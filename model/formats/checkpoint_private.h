@@ -85,8 +85,8 @@ struct ig_shown ig_show(const char *s, uint64_t len);
 int ig_checkpoint_index(const struct ig_checkpoint *g, struct ig_index *x, uint32_t n,
 			struct ig_error *err);
 /* The slot of this key or name: taken by it, or free. */
-uint32_t *ig_checkpoint_kv_slot(const struct ig_checkpoint *g, const char *key, size_t len);
-uint32_t *ig_checkpoint_tensor_slot(const struct ig_checkpoint *g, const char *name);
+uint32_t *ig_checkpoint_kv_index(const struct ig_checkpoint *g, const char *key, size_t len);
+uint32_t *ig_checkpoint_tensor_index(const struct ig_checkpoint *g, const char *name);
 int ig_checkpoint_no_memory(const struct ig_checkpoint *g, uint64_t bytes, struct ig_error *err);
 
 /* A regular file of at least min bytes ("can't be WHAT" otherwise), mapped read-only.  0 or

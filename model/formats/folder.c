@@ -494,7 +494,7 @@ void ig_folder_drop(const struct ig_checkpoint *g, uint32_t tensor)
 	const struct ig_hf_made *m = &g->folder->made[tensor];
 
 	for (uint32_t i = 0; i < m->n_pieces; i++) {
-		const struct ig_hf_piece *p = &m->pieces[i];
+		const struct ig_hf_part *p = &m->pieces[i];
 		ig_checkpoint_drop_pages(g, p->weight->data, p->weight->n_bytes);
 		if (!p->scales)
 			continue;

@@ -35,14 +35,14 @@ struct ig_folder_file {
 
 /* ---- how a tensor's rows are made ---------------------------------------------------- */
 
-struct ig_hf_piece {
+struct ig_hf_part {
 	const struct ig_st_tensor *weight;
 	const struct ig_st_tensor *scales, *biases; /* MLX's groups, or NULL */
 	int64_t first_row;			    /* of the piece's rows, within weight's */
 };
 
 struct ig_hf_made {
-	struct ig_hf_piece *pieces; /* [n_pieces], one below the other; NULL: ready made */
+	struct ig_hf_part *pieces; /* [n_pieces], one below the other; NULL: ready made */
 	uint32_t n_pieces;
 	uint32_t source;    /* dtype of the pieces' rows */
 	int64_t piece_rows; /* of the tensor's rows, in each piece */
@@ -118,9 +118,9 @@ struct ig_folder {
 	struct ig_st_file *headers;   /* [n_files] */
 	uint32_t n_files;
 	struct ig_hf_config config;
-	struct ig_hf_made *made;    /* [n_tensors] */
-	struct ig_hf_piece *pieces; /* those of all tensors */
-	void **owned;		    /* keys and their values */
+	struct ig_hf_made *made;   /* [n_tensors] */
+	struct ig_hf_part *pieces; /* those of all tensors */
+	void **owned;		   /* keys and their values */
 	size_t n_owned;
 	pthread_mutex_t lock; /* over the siblings */
 	struct ig_folder_file siblings[IG_FOLDER_MAX_SIBLINGS];

@@ -236,7 +236,7 @@ static int read_kvs(struct reader *r, uint32_t n)
 		uint64_t at = r->pos;
 		if ((rc = read_kv(r, kv)))
 			return rc;
-		uint32_t *slot = ig_checkpoint_kv_slot(g, kv->key, kv->key_len);
+		uint32_t *slot = ig_checkpoint_kv_index(g, kv->key, kv->key_len);
 		if (*slot)
 			return bad(r, at, "key '%s' is there twice",
 				   ig_show(kv->key, kv->key_len).text);
@@ -342,7 +342,7 @@ static int read_tensors(struct reader *r, uint32_t n)
 		if ((rc = read_tensor(r, &g->tensors[i], &name_end, &offsets[i])))
 			goto out;
 		const char *name = g->tensors[i].name;
-		uint32_t *slot = ig_checkpoint_tensor_slot(g, name);
+		uint32_t *slot = ig_checkpoint_tensor_index(g, name);
 		if (*slot) {
 			rc = bad(r, at, "tensor '%s' is there twice",
 				 ig_show(name, strlen(name)).text);

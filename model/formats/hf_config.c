@@ -286,7 +286,7 @@ int ig_hf_config_read(struct ig_checkpoint *g, const struct ig_arch *const *arch
 		return r.rc;
 	if (out->files.rope_theta != 0)
 		put_rope(&r);
-	ig_hf_call_hook(&r);
+	ig_hf_run_hook(&r);
 	out->tied = ig_hf_flag(&r, out->root, "tie_word_embeddings",
 			       ig_hf_flag(&r, r.text, "tie_word_embeddings", out->files.tied));
 	read_quantization(&r);

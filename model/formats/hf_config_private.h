@@ -43,6 +43,6 @@ uint32_t ig_hf_was_put(const struct ig_hf_reading *r, const char *key);
 
 /* The keys of the architecture's table, and what its own function says. */
 void ig_hf_put_keys(struct ig_hf_reading *r);
-void ig_hf_call_hook(struct ig_hf_reading *r);
+void ig_hf_run_hook(struct ig_hf_reading *r);
 
 #endif

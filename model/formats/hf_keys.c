@@ -422,7 +422,7 @@ hook_refuse(const struct ig_config *c, int code, const char *name, const char *f
 	ig_hf_fail(reading_of(c), code, name, "%s", what);
 }
 
-void ig_hf_call_hook(struct ig_hf_reading *r)
+void ig_hf_run_hook(struct ig_hf_reading *r)
 {
 	const struct hook h = { { .struct_size = sizeof h.c,
 				  .u32 = hook_u32,

@@ -88,7 +88,7 @@ static int64_t last_dim(const struct ig_st_tensor *t) { return t->dims[t->n_dims
 
 /* Block b of 32 values of the source's row, as Q4_1 or Q8_M has it. */
 static void make_block(const struct ig_checkpoint *g, const struct ig_hf_made *m,
-		       const struct ig_hf_piece *p, int64_t row, int64_t b, int64_t n_cols,
+		       const struct ig_hf_part *p, int64_t row, int64_t b, int64_t n_cols,
 		       uint8_t *dst)
 {
 	const int64_t n_groups = last_dim(p->scales), group = n_cols / n_groups;
@@ -120,7 +120,7 @@ static int64_t in_pairs(int64_t i, int64_t n)
 
 /* Row `row` of a piece, as the tensor has it. */
 static void make_row(const struct ig_checkpoint *g, const struct ig_checkpoint_tensor *t,
-		     const struct ig_hf_made *m, const struct ig_hf_piece *p, int64_t row,
+		     const struct ig_hf_made *m, const struct ig_hf_part *p, int64_t row,
 		     uint8_t *dst)
 {
 	const uint64_t row_bytes = ig_dtype_row_bytes(m->source, t->n_cols);
@@ -190,7 +190,7 @@ void ig_hf_make_rows(const struct ig_checkpoint *g, uint32_t number, int64_t fir
 		return;
 	}
 	for (int64_t i = first; i < first + n; i++, dst += row_bytes) {
-		const struct ig_hf_piece *p = &m->pieces[i / m->piece_rows];
+		const struct ig_hf_part *p = &m->pieces[i / m->piece_rows];
 		make_row(g, t, m, p, p->first_row + in_pairs(i % m->piece_rows, m->head_rows), dst);
 	}
 }

@@ -297,12 +297,12 @@ static int shape_of(const struct placing *p, const struct group *x, struct ig_hf
 
 /* ---- pieces ---------------------------------------------------------------------------------------- */
 
-static struct ig_hf_piece piece_of(const struct group *x, size_t i, int64_t first_row)
+static struct ig_hf_part piece_of(const struct group *x, size_t i, int64_t first_row)
 {
-	return (struct ig_hf_piece){ .weight = x->main[i].t,
-				     .scales = x->n_scales ? x->scales[i].t : NULL,
-				     .biases = x->n_biases ? x->biases[i].t : NULL,
-				     .first_row = first_row };
+	return (struct ig_hf_part){ .weight = x->main[i].t,
+				    .scales = x->n_scales ? x->scales[i].t : NULL,
+				    .biases = x->n_biases ? x->biases[i].t : NULL,
+				    .first_row = first_row };
 }
 
 /* out has one expert's rows, or the tensor's; afterwards all of them. */
@@ -336,7 +336,7 @@ static bool ends_with(const char *s, const char *ending)
 /* In the file as it is wanted?  Then nothing is made. */
 static void use_data(struct ig_hf_made *m, struct ig_checkpoint_tensor *t)
 {
-	const struct ig_hf_piece *q = &m->pieces[0];
+	const struct ig_hf_part *q = &m->pieces[0];
 
 	if (m->n_pieces == 1 && !q->scales && m->source == t->dtype && !m->head_rows &&
 	    !m->transposed && m->add == 0 && q->first_row == 0 &&
@@ -432,9 +432,9 @@ static int index_all(struct ig_checkpoint *g, struct ig_error *err)
 	if (!rc)
 		rc = ig_checkpoint_index(g, &g->tensor_index, g->n_tensors, err);
 	for (uint32_t i = 0; i < g->n_kvs && !rc; i++)
-		*ig_checkpoint_kv_slot(g, g->kvs[i].key, g->kvs[i].key_len) = i + 1;
+		*ig_checkpoint_kv_index(g, g->kvs[i].key, g->kvs[i].key_len) = i + 1;
 	for (uint32_t i = 0; i < g->n_tensors && !rc; i++)
-		*ig_checkpoint_tensor_slot(g, g->tensors[i].name) = i + 1;
+		*ig_checkpoint_tensor_index(g, g->tensors[i].name) = i + 1;
 	return rc;
 }
 

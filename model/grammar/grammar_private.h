@@ -135,11 +135,11 @@ enum {
 	IG_MASK_UNKNOWN,
 	IG_MASK_BUSY,	/* somebody makes it */
 	IG_MASK_NARROW, /* so few tokens are looked at that a walk is as good */
-	IG_MASK_NO_ROOM,
-	IG_MASK_SLOT, /* + the slot's number */
+	IG_MASK_FULL,
+	IG_MASK_ENTRY, /* + the slot's number */
 };
 
-struct ig_mask_slot {
+struct ig_mask_entry {
 	uint32_t *bits;	 /* tokens that may come whatever is below on the stack */
 	uint32_t *roots; /* nodes of the trie at which the rule has ended: what is below
 			  * them is for the state that is returned to */
@@ -167,8 +167,8 @@ struct ig_grammar {
 	uint32_t n_classes;
 	uint32_t *classes;	   /* [n_states] states of one class have the same mask */
 	_Atomic uint32_t *entries; /* [2 * n_classes] by class, then whether it is to close */
-	struct ig_mask_slot *slots;
-	uint32_t cap_slots;
+	struct ig_mask_entry *slots;
+	uint32_t cap_entries;
 	_Atomic uint32_t n_slots;   /* that are taken */
 	struct ig_mask_pair *pairs; /* [IG_PAIRS] */
 	size_t bytes;		    /* of memory */
@@ -224,7 +224,7 @@ uint32_t ig_walk_close(struct ig_walk *w, const struct ig_grammar *g, const stru
  * were looked at. */
 uint32_t ig_walk_tokens(struct ig_walk *w, const struct ig_grammar *g, uint32_t top,
 			struct ig_conf conf, bool closing, uint32_t *bits,
-			struct ig_mask_slot *slot, bool *full);
+			struct ig_mask_entry *slot, bool *full);
 
 /* masks.c: the tokens that can be read from conf, into mask.  No allocation. */
 void ig_masks_add(struct ig_walk *w, struct ig_grammar *g, struct ig_conf conf, bool closing,

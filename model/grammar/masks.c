@@ -23,7 +23,7 @@
 
 /* From below the trie's root. */
 static uint32_t walk_all(struct ig_walk *w, const struct ig_grammar *g, struct ig_conf conf,
-			 bool closing, uint32_t *bits, struct ig_mask_slot *slot, bool *full)
+			 bool closing, uint32_t *bits, struct ig_mask_entry *slot, bool *full)
 {
 	return ig_walk_tokens(w, g, 0, conf, closing, bits, slot, full);
 }
@@ -42,7 +42,7 @@ static int64_t take_slot(struct ig_grammar *g)
 {
 	uint32_t n = atomic_load_explicit(&g->n_slots, memory_order_relaxed);
 
-	while (n < g->cap_slots)
+	while (n < g->cap_entries)
 		if (atomic_compare_exchange_weak_explicit(
 			    &g->n_slots, &n, n + 1, memory_order_relaxed, memory_order_relaxed))
 			return n;
@@ -51,31 +51,31 @@ static int64_t take_slot(struct ig_grammar *g)
 
 /* What a slot's roots become with conf, which its rule has returned to. */
 static void add_roots(struct ig_walk *w, const struct ig_grammar *g,
-		      const struct ig_mask_slot *slot, struct ig_conf conf, bool closing,
-		      uint32_t *mask, struct ig_mask_slot *out, bool *full)
+		      const struct ig_mask_entry *slot, struct ig_conf conf, bool closing,
+		      uint32_t *mask, struct ig_mask_entry *out, bool *full)
 {
 	for (uint32_t i = 0; i < slot->n_roots; i++)
 		ig_walk_tokens(w, g, slot->roots[i], conf, closing, mask, out, full);
 }
 
 /* Fill a slot with another's mask and what its roots become in state back. */
-static uint32_t make_pair(struct ig_walk *w, struct ig_grammar *g, const struct ig_mask_slot *slot,
+static uint32_t make_pair(struct ig_walk *w, struct ig_grammar *g, const struct ig_mask_entry *slot,
 			  uint32_t back, bool closing)
 {
 	int64_t n = take_slot(g);
 	bool full = false;
 
 	if (n < 0)
-		return IG_MASK_NO_ROOM;
+		return IG_MASK_FULL;
 	memcpy(g->slots[n].bits, slot->bits, ig_mask_words(g->vocab) * sizeof *slot->bits);
 	add_roots(w, g, slot, base_of(g, back), closing, g->slots[n].bits, &g->slots[n], &full);
-	return full ? IG_MASK_NO_ROOM : IG_MASK_SLOT + (uint32_t)n;
+	return full ? IG_MASK_FULL : IG_MASK_ENTRY + (uint32_t)n;
 }
 
 /* The slot for a mask and the state that is returned to, or NULL. */
-static const struct ig_mask_slot *find_pair(struct ig_walk *w, struct ig_grammar *g,
-					    const struct ig_mask_slot *slot, uint32_t back,
-					    bool closing)
+static const struct ig_mask_entry *find_pair(struct ig_walk *w, struct ig_grammar *g,
+					     const struct ig_mask_entry *slot, uint32_t back,
+					     bool closing)
 {
 	uint64_t key = (uint64_t)(slot - g->slots + 1) << 32 | g->classes[back] << 1 | closing;
 	uint32_t at = (uint32_t)((key * 0x9e3779b97f4a7c15u) >> 40), what;
@@ -92,17 +92,17 @@ static const struct ig_mask_slot *find_pair(struct ig_walk *w, struct ig_grammar
 		}
 		if (had == key) {
 			what = atomic_load_explicit(&p->entry, memory_order_acquire);
-			return what >= IG_MASK_SLOT ? &g->slots[what - IG_MASK_SLOT] : NULL;
+			return what >= IG_MASK_ENTRY ? &g->slots[what - IG_MASK_ENTRY] : NULL;
 		}
 	}
 	return NULL;
 }
 
-static void add_slot(struct ig_walk *w, struct ig_grammar *g, const struct ig_mask_slot *slot,
+static void add_slot(struct ig_walk *w, struct ig_grammar *g, const struct ig_mask_entry *slot,
 		     struct ig_conf conf, bool closing, uint32_t *mask)
 {
 	uint32_t n_words = ig_mask_words(g->vocab);
-	const struct ig_mask_slot *pair;
+	const struct ig_mask_entry *pair;
 	bool full;
 
 	while (conf.node >= IG_STACK_FIRST && slot->n_roots > MANY_ROOTS &&
@@ -123,8 +123,8 @@ static void make(struct ig_walk *w, struct ig_grammar *g, struct ig_conf conf, b
 		 _Atomic uint32_t *entry, uint32_t *mask)
 {
 	const struct ig_conf base = base_of(g, conf.state);
-	struct ig_mask_slot *slot;
-	uint32_t what = IG_MASK_NO_ROOM;
+	struct ig_mask_entry *slot;
+	uint32_t what = IG_MASK_FULL;
 	bool full = false;
 	int64_t n;
 
@@ -134,7 +134,7 @@ static void make(struct ig_walk *w, struct ig_grammar *g, struct ig_conf conf, b
 		slot = &g->slots[n];
 		walk_all(w, g, base, closing, slot->bits, slot, &full);
 		if (!full)
-			what = IG_MASK_SLOT + (uint32_t)n;
+			what = IG_MASK_ENTRY + (uint32_t)n;
 	}
 	atomic_store_explicit(entry, what, memory_order_release);
 }
@@ -150,8 +150,8 @@ void ig_masks_add(struct ig_walk *w, struct ig_grammar *g, struct ig_conf conf, 
 	    atomic_compare_exchange_strong_explicit(entry, &what, IG_MASK_BUSY,
 						    memory_order_acquire, memory_order_acquire))
 		make(w, g, conf, closing, entry, mask);
-	else if (what >= IG_MASK_SLOT)
-		add_slot(w, g, &g->slots[what - IG_MASK_SLOT], conf, closing, mask);
+	else if (what >= IG_MASK_ENTRY)
+		add_slot(w, g, &g->slots[what - IG_MASK_ENTRY], conf, closing, mask);
 	else
 		walk_all(w, g, conf, closing, mask, NULL, &full);
 }
@@ -160,7 +160,7 @@ void ig_masks_add(struct ig_walk *w, struct ig_grammar *g, struct ig_conf conf, 
 
 static int new_slot(struct ig_grammar *g, uint32_t n, uint32_t cap_roots)
 {
-	struct ig_mask_slot *s = &g->slots[n];
+	struct ig_mask_entry *s = &g->slots[n];
 	uint32_t n_words = ig_mask_words(g->vocab);
 
 	s->bits = calloc(n_words, sizeof *s->bits);
@@ -171,8 +171,8 @@ static int new_slot(struct ig_grammar *g, uint32_t n, uint32_t cap_roots)
 }
 
 /* Masks of class after class, in the order in which a text meets them first. */
-static int make_common(struct ig_grammar *g, struct ig_walk *w, struct ig_mask_slot *scratch,
-		       uint32_t max_slots)
+static int make_common(struct ig_grammar *g, struct ig_walk *w, struct ig_mask_entry *scratch,
+		       uint32_t max_entries)
 {
 	uint32_t n_words = ig_mask_words(g->vocab), n = 0, next = 0;
 	uint64_t n_looked = 0;
@@ -187,8 +187,8 @@ static int make_common(struct ig_grammar *g, struct ig_walk *w, struct ig_mask_s
 		scratch->n_roots = 0;
 		looked = walk_all(w, g, base, false, scratch->bits, scratch, &full);
 		n_looked += looked + 64;
-		if (looked >= NARROW && (full || n == max_slots)) {
-			what = full ? IG_MASK_NO_ROOM : IG_MASK_UNKNOWN;
+		if (looked >= NARROW && (full || n == max_entries)) {
+			what = full ? IG_MASK_FULL : IG_MASK_UNKNOWN;
 		} else if (looked >= NARROW) {
 			if (new_slot(g, n, scratch->n_roots))
 				return -ENOMEM;
@@ -196,11 +196,11 @@ static int make_common(struct ig_grammar *g, struct ig_walk *w, struct ig_mask_s
 			memcpy(g->slots[n].roots, scratch->roots,
 			       scratch->n_roots * sizeof *scratch->roots);
 			g->slots[n].n_roots = scratch->n_roots;
-			what = IG_MASK_SLOT + n++;
+			what = IG_MASK_ENTRY + n++;
 		}
 		memset(scratch->bits, 0, n_words * sizeof *scratch->bits);
 		atomic_init(&g->entries[2 * g->classes[s]], what);
-		if (n == max_slots)
+		if (n == max_entries)
 			break;
 	}
 	atomic_init(&g->n_slots, n);
@@ -209,16 +209,16 @@ static int make_common(struct ig_grammar *g, struct ig_walk *w, struct ig_mask_s
 
 int ig_masks_create(struct ig_grammar *g)
 {
-	uint32_t n_words = ig_mask_words(g->vocab), max_slots = MAX_BYTES / (n_words * 4 + 64), n;
+	uint32_t n_words = ig_mask_words(g->vocab), max_entries = MAX_BYTES / (n_words * 4 + 64), n;
 	uint32_t n_spare = SPARE + (g->n_rules > 1 ? SPARE_PAIRS : 0);
-	struct ig_mask_slot scratch = { .cap_roots = CAP_ROOTS };
+	struct ig_mask_entry scratch = { .cap_roots = CAP_ROOTS };
 	struct ig_walk w = { 0 };
 	int rc = -ENOMEM;
 
-	if (max_slots > g->n_classes)
-		max_slots = g->n_classes;
+	if (max_entries > g->n_classes)
+		max_entries = g->n_classes;
 	g->entries = malloc(2 * (size_t)g->n_classes * sizeof *g->entries);
-	g->slots = calloc((size_t)max_slots + n_spare, sizeof *g->slots);
+	g->slots = calloc((size_t)max_entries + n_spare, sizeof *g->slots);
 	g->pairs = malloc(IG_PAIRS * sizeof *g->pairs);
 	scratch.bits = calloc(n_words, sizeof *scratch.bits);
 	scratch.roots = malloc(CAP_ROOTS * sizeof *scratch.roots);
@@ -230,14 +230,14 @@ int ig_masks_create(struct ig_grammar *g)
 		atomic_init(&g->pairs[i].key, 0);
 		atomic_init(&g->pairs[i].entry, IG_MASK_UNKNOWN);
 	}
-	g->cap_slots = max_slots + n_spare; /* for destroy, should a part fail */
+	g->cap_entries = max_entries + n_spare; /* for destroy, should a part fail */
 	g->bytes += 2 * (size_t)g->n_classes * sizeof *g->entries;
-	if ((rc = ig_walk_init(&w)) || (rc = make_common(g, &w, &scratch, max_slots)))
+	if ((rc = ig_walk_init(&w)) || (rc = make_common(g, &w, &scratch, max_entries)))
 		goto out;
 	n = atomic_load(&g->n_slots);
 	for (uint32_t i = 0; i < n_spare && !rc; i++)
 		rc = new_slot(g, n + i, CAP_ROOTS / 4);
-	g->cap_slots = n + n_spare;
+	g->cap_entries = n + n_spare;
 out:
 	ig_walk_finish(&w);
 	free(scratch.bits);
@@ -247,7 +247,7 @@ out:
 
 void ig_masks_destroy(struct ig_grammar *g)
 {
-	for (uint32_t i = 0; g->slots && i < g->cap_slots; i++) {
+	for (uint32_t i = 0; g->slots && i < g->cap_entries; i++) {
 		free(g->slots[i].bits);
 		free(g->slots[i].roots);
 	}

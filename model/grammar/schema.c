@@ -51,7 +51,7 @@ size_t ig_schema_enter(struct ig_schema *x, const char *name, const char *key, i
 	return len;
 }
 
-void ig_schema_leave(struct ig_schema *x, size_t len)
+void ig_schema_exit(struct ig_schema *x, size_t len)
 {
 	if (x->path.data && x->path.len > len) {
 		x->path.len = len;
@@ -586,7 +586,7 @@ static const json_t *with_each(struct ig_schema *x, const json_t *beside, const 
 			merged = ig_schema_merge(x, beside, merged);
 		if (merged && json_array_append(out, (json_t *)merged))
 			ig_schema_fail(x, -ENOMEM, "out of memory");
-		ig_schema_leave(x, len);
+		ig_schema_exit(x, len);
 		if (x->rc)
 			return NULL;
 	}
@@ -619,7 +619,7 @@ static uint32_t alternatives(struct ig_schema *x, const json_t *schema, const ch
 		size_t len = ig_schema_enter(x, key, NULL, (int64_t)i);
 		if (!x->rc && !x->a->rc)
 			ig_nfa_join(x->a, ig_schema_value(x, one, from), end);
-		ig_schema_leave(x, len);
+		ig_schema_exit(x, len);
 		if (x->rc)
 			break;
 	}

@@ -230,7 +230,7 @@ static uint32_t member(struct ig_schema *x, const struct member *m, uint32_t fro
 
 	from = ig_schema_colon(x, ig_schema_name(x, m->name, m->len, from));
 	from = ig_schema_again(x, m->schema, from);
-	ig_schema_leave(x, len);
+	ig_schema_exit(x, len);
 	return from;
 }
 
@@ -247,7 +247,7 @@ static uint32_t extra(struct ig_schema *x, const struct extra *e, uint32_t from)
 	len = e->pattern ? ig_schema_enter(x, "patternProperties", e->pattern, -1) :
 			   ig_schema_enter(x, "additionalProperties", NULL, -1);
 	from = ig_schema_again(x, e->schema, ig_schema_colon(x, from));
-	ig_schema_leave(x, len);
+	ig_schema_exit(x, len);
 	return from;
 }
 
@@ -353,7 +353,7 @@ static uint32_t item(struct ig_schema *x, const struct array *r, uint64_t i, uin
 		from = again ? ig_schema_again(x, r->items, from) :
 			       ig_schema_value(x, r->items, from);
 	}
-	ig_schema_leave(x, len);
+	ig_schema_exit(x, len);
 	return from;
 }
 

@@ -32,7 +32,7 @@ __attribute__((format(printf, 3, 4))) void ig_schema_fail(struct ig_schema *x, i
 /* Go to a part: ".NAME" and, if index is not negative, "[INDEX]"; back with the returned
  * length. */
 size_t ig_schema_enter(struct ig_schema *x, const char *name, const char *key, int64_t index);
-void ig_schema_leave(struct ig_schema *x, size_t len);
+void ig_schema_exit(struct ig_schema *x, size_t len);
 
 /* ---- schema.c -------------------------------------------------------------------- */
 

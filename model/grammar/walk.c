@@ -192,7 +192,7 @@ struct search { /* a walk over a part of the trie */
 	bool closing;
 	uint32_t base; /* depth of the node that it began at */
 	uint32_t *bits;
-	struct ig_mask_slot *slot;
+	struct ig_mask_entry *slot;
 	bool *full;
 };
 
@@ -265,7 +265,7 @@ static bool may_read(struct ig_walk *w, const struct ig_grammar *g, struct ig_co
 
 uint32_t ig_walk_tokens(struct ig_walk *w, const struct ig_grammar *g, uint32_t top,
 			struct ig_conf conf, bool closing, uint32_t *bits,
-			struct ig_mask_slot *slot, bool *full)
+			struct ig_mask_entry *slot, bool *full)
 {
 	const struct ig_vocab *v = g->vocab;
 	const struct search x = { g, closing, v->nodes[top].depth, bits, slot, full };

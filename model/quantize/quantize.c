@@ -95,7 +95,7 @@ static void pack_word(uint8_t *dst, uint8_t *code)
 
 /* The half near d that leaves the least error: where a half's steps are coarse beside the
  * grid's, the nearest one need not be it. */
-static float best_half(struct ig_piece *p, const struct ig_grid *g, float d)
+static float best_half(struct ig_quant_group *p, const struct ig_grid *g, float d)
 {
 	uint16_t h = ig_half_from(d);
 	float best = INFINITY, best_d = 0;
@@ -104,22 +104,22 @@ static float best_half(struct ig_piece *p, const struct ig_grid *g, float d)
 		uint16_t near = (uint16_t)(h + by);
 		if ((near & 0x7c00) == 0x7c00 || (near ^ h) & 0x8000)
 			continue;
-		float e = ig_piece_error(p, g, ig_half_to(near));
+		float e = ig_quant_group_error(p, g, ig_half_to(near));
 		if (e < best) {
 			best = e;
 			best_d = ig_half_to(near);
 		}
 	}
-	ig_piece_error(p, g, best_d);
+	ig_quant_group_error(p, g, best_d);
 	return best_d;
 }
 
 static void one_scale(uint32_t dtype, const struct ig_grid *g, const float *x, uint8_t *dst)
 {
-	struct ig_piece p = { .x = x, .n = 32 };
+	struct ig_quant_group p = { .x = x, .n = 32 };
 	uint8_t code[32];
 
-	ig_put_half(dst, best_half(&p, g, ig_piece_scale(&p, g)));
+	ig_put_half(dst, best_half(&p, g, ig_quant_group_scale(&p, g)));
 	for (int i = 0; i < 32; i++)
 		code[i] = ig_grid_code(g, p.q[i]);
 	if (dtype == IG_Q5_0) {
@@ -133,20 +133,20 @@ static void one_scale(uint32_t dtype, const struct ig_grid *g, const float *x, u
 /* 255 levels need no search: the largest value is 127, and the scale is fitted once. */
 static void q8_0(const struct ig_grid *g, const float *x, uint8_t *dst)
 {
-	struct ig_piece p = { .x = x, .n = 32 };
+	struct ig_quant_group p = { .x = x, .n = 32 };
 	float most = 0, xq = 0, qq = 0;
 
 	for (int i = 0; i < 32; i++)
 		most = fabsf(x[i]) > most ? fabsf(x[i]) : most;
-	ig_piece_error(&p, g, most / 127);
+	ig_quant_group_error(&p, g, most / 127);
 	for (int i = 0; i < 32; i++) {
 		xq += x[i] * p.q[i];
 		qq += p.q[i] * p.q[i];
 	}
-	float a = best_half(&p, g, most / 127), left = ig_piece_error(&p, g, a);
+	float a = best_half(&p, g, most / 127), left = ig_quant_group_error(&p, g, a);
 	float b = qq > 0 ? best_half(&p, g, xq / qq) : 0;
-	float d = ig_piece_error(&p, g, b) < left ? b : a;
-	ig_piece_error(&p, g, d);
+	float d = ig_quant_group_error(&p, g, b) < left ? b : a;
+	ig_quant_group_error(&p, g, d);
 	ig_put_half(dst, d);
 	for (int i = 0; i < 32; i++)
 		dst[2 + i] = (uint8_t)(int8_t)p.q[i];
@@ -154,7 +154,7 @@ static void q8_0(const struct ig_grid *g, const float *x, uint8_t *dst)
 
 static void scale_and_min(uint32_t dtype, const float *x, uint8_t *dst)
 {
-	struct ig_piece p = { .x = x, .n = 32 };
+	struct ig_quant_group p = { .x = x, .n = 32 };
 	float top = dtype == IG_Q5_1 ? 31 : 15, d, m;
 	uint8_t code[32];
 
@@ -184,7 +184,7 @@ static void scale_and_min(uint32_t dtype, const float *x, uint8_t *dst)
 /* The scale is a power of two: of the few that can be it the best. */
 static void mxfp4(const struct ig_grid *g, const float *x, uint8_t *dst)
 {
-	struct ig_piece p = { .n = 32 };
+	struct ig_quant_group p = { .n = 32 };
 	float most = 0, best = INFINITY, y[32];
 	int exponent, best_e = 0;
 	uint8_t code[32] = { 0 };
@@ -199,7 +199,8 @@ static void mxfp4(const struct ig_grid *g, const float *x, uint8_t *dst)
 			int b = e + 128 < 0 ? 0 : e + 128 > 254 ? 254 : e + 128;
 			for (int i = 0; i < 32; i++)
 				y[i] = ldexpf(x[i], 128 - b);
-			float left = ldexpf(ig_piece_error(&p, g, 1), 2 * (b - 128 - exponent));
+			float left =
+				ldexpf(ig_quant_group_error(&p, g, 1), 2 * (b - 128 - exponent));
 			if (left < best) {
 				best = left;
 				best_e = b;

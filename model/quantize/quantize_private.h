@@ -36,21 +36,21 @@ static inline uint8_t ig_grid_code(const struct ig_grid *g, float q)
 }
 
 /* A piece of up to 32 values that share one scale; n is 16 or 32. */
-struct ig_piece {
+struct ig_quant_group {
 	const float *x;
 	int n;
-	float q[32]; /* values on the grid, as ig_piece_error and ig_affine_error left them */
+	float q[32]; /* values on the grid, as ig_quant_group_error and ig_affine_error left them */
 };
 
 /* The scale with which the grid says x best; may be negative; 0 for zeros. */
-float ig_piece_scale(struct ig_piece *p, const struct ig_grid *g);
+float ig_quant_group_scale(struct ig_quant_group *p, const struct ig_grid *g);
 /* The squared error with this scale; fills in q. */
-float ig_piece_error(struct ig_piece *p, const struct ig_grid *g, float d);
+float ig_quant_group_error(struct ig_quant_group *p, const struct ig_grid *g, float d);
 
 /* The same for x = d q - m, q from 0 to top.  free_min: m may have any sign, else it is not
  * negative. */
-void ig_affine_scale(struct ig_piece *p, float top, bool free_min, float *d, float *m);
-float ig_affine_error(struct ig_piece *p, float top, float d, float m);
+void ig_affine_scale(struct ig_quant_group *p, float top, bool free_min, float *d, float *m);
+float ig_affine_error(struct ig_quant_group *p, float top, float d, float m);
 
 /* Pack codes the way that the file format has them; see base/dtype.c. */
 void ig_pack_nibbles(uint8_t *dst, const uint8_t *code, int n_values, int n);

@@ -98,7 +98,7 @@ static inline float gain(const float *x, const float *q, int n, float *d)
 	return b > 0 ? a * *d : 0;
 }
 
-float ig_piece_scale(struct ig_piece *p, const struct ig_grid *g)
+float ig_quant_group_scale(struct ig_quant_group *p, const struct ig_grid *g)
 {
 	/* Where the largest value may come to lie, in gaps beyond the end. */
 	static const float first = -1.3f, last = 0.65f, step = 0.13f;
@@ -129,7 +129,7 @@ float ig_piece_scale(struct ig_piece *p, const struct ig_grid *g)
 	return best_d;
 }
 
-float ig_piece_error(struct ig_piece *p, const struct ig_grid *g, float d)
+float ig_quant_group_error(struct ig_quant_group *p, const struct ig_grid *g, float d)
 {
 	f4 total = splat(0), by = splat(d);
 
@@ -180,7 +180,7 @@ static float fit(const float *x, const float *q, int n, bool free_min, float *d,
 	return sxx - *d * sxq + *m * sx;
 }
 
-void ig_affine_scale(struct ig_piece *p, float top, bool free_min, float *d, float *m)
+void ig_affine_scale(struct ig_quant_group *p, float top, bool free_min, float *d, float *m)
 {
 	float low = p->x[0], high = p->x[0], best = INFINITY, trial_d, trial_m;
 
@@ -217,7 +217,7 @@ void ig_affine_scale(struct ig_piece *p, float top, bool free_min, float *d, flo
 	}
 }
 
-float ig_affine_error(struct ig_piece *p, float top, float d, float m)
+float ig_affine_error(struct ig_quant_group *p, float top, float d, float m)
 {
 	f4 total = splat(0), by = splat(d), off = splat(m);
 

@@ -19,7 +19,7 @@
 #define MAX_PIECES 16
 
 struct super {
-	struct ig_piece p[MAX_PIECES];
+	struct ig_quant_group p[MAX_PIECES];
 	int n_pieces;
 	float wish[MAX_PIECES], wish_min[MAX_PIECES];
 	float d, m; /* halves */
@@ -61,13 +61,13 @@ static float choose_scales(struct super *s, const struct ig_grid *g, int top, fl
 		for (int c = near - 1; c <= near + 1; c++) {
 			if (c < -top || c > top - 1)
 				continue;
-			float e = ig_piece_error(&s->p[i], g, d * (float)c);
+			float e = ig_quant_group_error(&s->p[i], g, d * (float)c);
 			if (e < best) {
 				best = e;
 				s->scale[i] = c;
 			}
 		}
-		ig_piece_error(&s->p[i], g, d * (float)s->scale[i]);
+		ig_quant_group_error(&s->p[i], g, d * (float)s->scale[i]);
 		total += best;
 	}
 	return total;
@@ -93,7 +93,7 @@ static void scales_only(struct super *s, const struct ig_grid *g, int top)
 	float most = 0;
 
 	for (int i = 0; i < s->n_pieces; i++) {
-		s->wish[i] = ig_piece_scale(&s->p[i], g);
+		s->wish[i] = ig_quant_group_scale(&s->p[i], g);
 		if (fabsf(s->wish[i]) > fabsf(most))
 			most = s->wish[i];
 	}

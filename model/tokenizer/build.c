@@ -89,7 +89,7 @@ static bool table_add(struct ig_tokenizer *t, int32_t id)
 {
 	uint32_t tag;
 	const char *bytes = t->bytes + t->starts[id];
-	uint32_t *slot = ig_tokenizer_slot(t, bytes, ig_tokenizer_len(t, id), &tag);
+	uint32_t *slot = ig_tokenizer_entry(t, bytes, ig_tokenizer_len(t, id), &tag);
 
 	if (*slot)
 		return false;
@@ -190,7 +190,7 @@ int ig_byte_of_name(const char *s, size_t len)
 	return high && low ? (int)((high - digits) << 4 | (low - digits)) : -1;
 }
 
-bool ig_is_turn_text(const char *s, size_t len)
+bool ig_is_turn_marker(const char *s, size_t len)
 {
 	for (size_t i = 0; i < N_TURN_TEXTS; i++)
 		if (strlen(turn_texts[i]) == len && !memcmp(turn_texts[i], s, len))
@@ -224,7 +224,7 @@ int ig_builder_token(struct ig_builder *b, uint64_t i, int32_t type, const char 
 	bool user = type == IG_TYPE_USER || type == IG_TYPE_ADDED || type == IG_TYPE_USER_PIECE;
 	int64_t n = -1;
 
-	if (user && ig_is_turn_text(s, len))
+	if (user && ig_is_turn_marker(s, len))
 		type = IG_TYPE_CONTROL;
 	if (pieces && type == IG_TYPE_BYTE)
 		return take_byte(b, i, ig_byte_of_name(s, len));

@@ -303,7 +303,7 @@ static int read_added(struct reading *r)
 		a->text.len = (uint32_t)json_string_length(content);
 		a->id = (int32_t)v;
 		a->special = json_is_true(json_object_get(one, "special")) ||
-			     ig_is_turn_text(a->text.s, a->text.len);
+			     ig_is_turn_marker(a->text.s, a->text.len);
 		a->normalized = json_is_true(json_object_get(one, "normalized"));
 		for (size_t k = 0; k < 2; k++)
 			if (json_is_true(json_object_get(one, strips[k].name)))

@@ -234,7 +234,7 @@ struct ig_special_set { /* USER and CONTROL tokens, sorted by their bytes */
 /* Tokens by their bytes: those that text can become.  A slot holds 8 bits of the hash
  * above and id + 1 below: few other strings are looked at, and the table of a common
  * vocabulary stays in a processor's own cache. */
-#define IG_SLOT_ID 0x00ffffffu
+#define IG_ENTRY_ID 0x00ffffffu
 struct ig_token_table {
 	uint32_t *slots;
 	uint64_t mask;
@@ -290,19 +290,19 @@ static inline size_t ig_tokenizer_len(const struct ig_tokenizer *t, int32_t id)
 }
 
 /* The slot of these bytes, or the free one where they belong, with the tag for it. */
-static inline uint32_t *ig_tokenizer_slot(const struct ig_tokenizer *t, const char *s, size_t len,
-					  uint32_t *tag)
+static inline uint32_t *ig_tokenizer_entry(const struct ig_tokenizer *t, const char *s, size_t len,
+					   uint32_t *tag)
 {
 	uint64_t h = ig_hash_bytes(&t->table.key, s, len);
 
-	*tag = (uint32_t)(h >> 32) & ~IG_SLOT_ID;
+	*tag = (uint32_t)(h >> 32) & ~IG_ENTRY_ID;
 	for (uint64_t i = h;; i++) {
 		uint32_t *slot = &t->table.slots[i & t->table.mask];
 		if (*slot == 0)
 			return slot;
-		if ((*slot & ~IG_SLOT_ID) != *tag)
+		if ((*slot & ~IG_ENTRY_ID) != *tag)
 			continue;
-		int32_t id = (int32_t)(*slot & IG_SLOT_ID) - 1;
+		int32_t id = (int32_t)(*slot & IG_ENTRY_ID) - 1;
 		if (ig_tokenizer_len(t, id) == len && !memcmp(t->bytes + t->starts[id], s, len))
 			return slot;
 	}
@@ -313,7 +313,7 @@ static inline int32_t ig_tokenizer_lookup(const struct ig_tokenizer *t, const ch
 {
 	uint32_t tag;
 
-	return (int32_t)(*ig_tokenizer_slot(t, s, len, &tag) & IG_SLOT_ID) - 1;
+	return (int32_t)(*ig_tokenizer_entry(t, s, len, &tag) & IG_ENTRY_ID) - 1;
 }
 
 /* Sort a list and find where each byte begins. */
@@ -379,7 +379,7 @@ void ig_builder_finish(struct ig_builder *b, struct ig_tokenizer **out);
 void ig_builder_cancel(struct ig_builder *b); /* fine after finish */
 /* Tokens that begin and end turns are control tokens whatever a file says, for else
  * anybody could write them. */
-bool ig_is_turn_text(const char *s, size_t len);
+bool ig_is_turn_marker(const char *s, size_t len);
 /* The byte that "<0x0A>" names, or -1. */
 int ig_byte_of_name(const char *s, size_t len);
 

@@ -90,17 +90,17 @@ static double reference_score(const struct ig_attention_params *p, const struct 
 }
 
 /* Two passes over the scores, in double: the largest, then the weighted sum. */
-static void reference(const struct ig_op_call *call)
+static void reference(const struct ig_op_launch *launch)
 {
-	const struct ig_attention_params *p = call->params;
-	const struct ig_step *step = call->step;
+	const struct ig_attention_params *p = launch->params;
+	const struct ig_step *step = launch->step;
 	const uint32_t per_kv = p->n_heads / p->n_kv_heads;
 	float v[MAX_HEAD_DIM];
 
 	for (int64_t row = 0; row < step->n_rows; row++) {
-		const float *q = (const float *)((const char *)call->in[0].data +
-						 row * call->in[0].row_stride);
-		float *y = (float *)((char *)call->out[0].data + row * call->out[0].row_stride);
+		const float *q = (const float *)((const char *)launch->in[0].data +
+						 row * launch->in[0].row_stride);
+		float *y = (float *)((char *)launch->out[0].data + row * launch->out[0].row_stride);
 		const int64_t pos = step->positions[row], lo = first_seen(p, pos);
 		for (uint32_t h = 0; h < p->n_heads; h++, q += p->head_dim, y += p->head_dim) {
 			struct pages pages =
@@ -124,16 +124,16 @@ static void reference(const struct ig_op_call *call)
 
 /* ---- the plain kernel; a unit is one row and one KV head ---------------------------- */
 
-static int64_t n_units_generic(const struct ig_op_call *call)
+static int64_t n_units_generic(const struct ig_op_launch *launch)
 {
-	const struct ig_attention_params *p = call->params;
-	return (int64_t)call->step->n_rows * p->n_kv_heads;
+	const struct ig_attention_params *p = launch->params;
+	return (int64_t)launch->step->n_rows * p->n_kv_heads;
 }
 
 /* Per query head: a range's scores, output, maximum and sum, and the merged three. */
-static uint64_t scratch_generic(const struct ig_op_call *call)
+static uint64_t scratch_generic(const struct ig_op_launch *launch)
 {
-	const struct ig_attention_params *p = call->params;
+	const struct ig_attention_params *p = launch->params;
 	uint64_t per_kv = p->n_heads / p->n_kv_heads;
 	return per_kv * (IG_ATTENTION_RANGE + 2 * p->head_dim + 4) * sizeof(float);
 }
@@ -220,17 +220,18 @@ static void merge(float *max_to, float *sum_to, float *o_to, float max, float su
 		o_to[d] = o_to[d] * a + o[d] * b;
 }
 
-static void unit_generic(const struct ig_op_call *call, int64_t row, uint32_t kv_head,
+static void unit_generic(const struct ig_op_launch *launch, int64_t row, uint32_t kv_head,
 			 float *scratch)
 {
-	const struct ig_attention_params *p = call->params;
-	const struct ig_step *step = call->step;
+	const struct ig_attention_params *p = launch->params;
+	const struct ig_step *step = launch->step;
 	const uint32_t per_kv = p->n_heads / p->n_kv_heads, dim = p->head_dim;
 	const size_t offset = (size_t)kv_head * per_kv * dim;
 	const float *q =
-		(const float *)((const char *)call->in[0].data + row * call->in[0].row_stride) +
+		(const float *)((const char *)launch->in[0].data + row * launch->in[0].row_stride) +
 		offset;
-	float *y = (float *)((char *)call->out[0].data + row * call->out[0].row_stride) + offset;
+	float *y =
+		(float *)((char *)launch->out[0].data + row * launch->out[0].row_stride) + offset;
 	const struct pages pages = pages_of(step, p->group, p->layer, step->row_seq[row], kv_head);
 	const int64_t pos = step->positions[row], lo = first_seen(p, pos);
 	float *s = scratch;				    /* [per_kv, IG_ATTENTION_RANGE] */
@@ -273,18 +274,20 @@ static void unit_generic(const struct ig_op_call *call, int64_t row, uint32_t kv
 			y[(size_t)g * dim + d] = o_all[(size_t)g * dim + d] / sum_all[g];
 }
 
-static void run_generic(const struct ig_op_call *call, int64_t first, int64_t last, void *scratch)
+static void run_generic(const struct ig_op_launch *launch, int64_t first, int64_t last,
+			void *scratch)
 {
-	const struct ig_attention_params *p = call->params;
+	const struct ig_attention_params *p = launch->params;
 	for (int64_t unit = first; unit < last; unit++)
-		unit_generic(call, unit / p->n_kv_heads, (uint32_t)(unit % p->n_kv_heads), scratch);
+		unit_generic(launch, unit / p->n_kv_heads, (uint32_t)(unit % p->n_kv_heads),
+			     scratch);
 }
 
 #if defined(__x86_64__) || defined(__aarch64__)
-static int64_t n_units_vector(const struct ig_op_call *call)
+static int64_t n_units_vector(const struct ig_op_launch *launch)
 {
-	const struct ig_attention_params *p = call->params;
-	return n_row_groups(call->step, unit_rows(p)) * p->n_kv_heads;
+	const struct ig_attention_params *p = launch->params;
+	return n_row_groups(launch->step, unit_rows(p)) * p->n_kv_heads;
 }
 #endif
 

@@ -106,12 +106,13 @@ INLINE void scores_half(const int nq, const struct unit *u, const char *src, flo
 
 #include "attention_eights.h"
 
-uint64_t ig_attention_scratch_avx2(const struct ig_op_call *call)
+uint64_t ig_attention_scratch_avx2(const struct ig_op_launch *launch)
 {
-	return unit_scratch_bytes(call);
+	return unit_scratch_bytes(launch);
 }
 
-void ig_attention_avx2(const struct ig_op_call *call, int64_t first, int64_t last, void *scratch)
+void ig_attention_avx2(const struct ig_op_launch *launch, int64_t first, int64_t last,
+		       void *scratch)
 {
-	run_units(call, first, last, scratch);
+	run_units(launch, first, last, scratch);
 }

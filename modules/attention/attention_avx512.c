@@ -173,12 +173,13 @@ static int scores_in_place(const struct unit *u, int nq, const char *block, floa
 	return 1;
 }
 
-uint64_t ig_attention_scratch_avx512(const struct ig_op_call *call)
+uint64_t ig_attention_scratch_avx512(const struct ig_op_launch *launch)
 {
-	return unit_scratch_bytes(call);
+	return unit_scratch_bytes(launch);
 }
 
-void ig_attention_avx512(const struct ig_op_call *call, int64_t first, int64_t last, void *scratch)
+void ig_attention_avx512(const struct ig_op_launch *launch, int64_t first, int64_t last,
+			 void *scratch)
 {
-	run_units(call, first, last, scratch);
+	run_units(launch, first, last, scratch);
 }

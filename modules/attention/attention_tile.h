@@ -110,10 +110,10 @@ static uint64_t lay_out(struct unit *u, const struct ig_attention_params *p, uin
 	return at - base + 63;
 }
 
-static uint64_t unit_scratch_bytes(const struct ig_op_call *call)
+static uint64_t unit_scratch_bytes(const struct ig_op_launch *launch)
 {
 	struct unit u;
-	return lay_out(&u, call->params, 0);
+	return lay_out(&u, launch->params, 0);
 }
 
 /* ---- K and V of a few blocks -------------------------------------------------------- */
@@ -246,22 +246,23 @@ INLINE void weigh_tile(const int nq, const int nv, const int f16, const struct u
 /* Every tile up to TILE_Q by TILE_V as a case of its own, so that its accumulators
  * are registers. */
 #if TILE_V == 4
-#define EACH_NV(nq, call)                                                                          \
-	case (nq) * 8 + 1: call(nq, 1); break;                                                     \
-	case (nq) * 8 + 2: call(nq, 2); break;                                                     \
-	case (nq) * 8 + 3: call(nq, 3); break;                                                     \
-	case (nq) * 8 + 4: call(nq, 4); break;
+#define EACH_NV(nq, launch)                                                                        \
+	case (nq) * 8 + 1: launch(nq, 1); break;                                                   \
+	case (nq) * 8 + 2: launch(nq, 2); break;                                                   \
+	case (nq) * 8 + 3: launch(nq, 3); break;                                                   \
+	case (nq) * 8 + 4: launch(nq, 4); break;
 #elif TILE_V == 2
-#define EACH_NV(nq, call)                                                                          \
-	case (nq) * 8 + 2: call(nq, 2); break;
+#define EACH_NV(nq, launch)                                                                        \
+	case (nq) * 8 + 2: launch(nq, 2); break;
 #endif
 #ifdef IG_KEEP_LOOPS
-#define EACH_TILE(call)                                                                            \
-	default: call(nq, nv); break;
+#define EACH_TILE(launch)                                                                          \
+	default: launch(nq, nv); break;
 #else
-#define EACH_TILE(call)                                                                            \
-	EACH_NV(1, call)                                                                           \
-	EACH_NV(2, call) EACH_NV(3, call) EACH_NV(4, call) EACH_NV(5, call) EACH_NV(6, call)
+#define EACH_TILE(launch)                                                                          \
+	EACH_NV(1, launch)                                                                         \
+	EACH_NV(2, launch)                                                                         \
+	EACH_NV(3, launch) EACH_NV(4, launch) EACH_NV(5, launch) EACH_NV(6, launch)
 #endif
 
 static void scores(const struct unit *u, int nq, int nv, int32_t first, int32_t column, float *s)
@@ -476,11 +477,11 @@ static void merge_range(struct unit *u)
 
 /* ---- a unit: rows row … row + n_rows - 1, one KV head ------------------------------------ */
 
-static void run_unit(struct unit *u, const struct ig_op_call *call, int64_t row, int64_t n_rows,
+static void run_unit(struct unit *u, const struct ig_op_launch *launch, int64_t row, int64_t n_rows,
 		     uint32_t kv_head)
 {
 	const struct ig_attention_params *p = u->p;
-	const struct ig_step *step = call->step;
+	const struct ig_step *step = launch->step;
 	const int32_t per_kv = (int32_t)(p->n_heads / p->n_kv_heads);
 	const int64_t first_pos = step->positions[row], last_pos = first_pos + n_rows - 1;
 	const int64_t offset = (int64_t)kv_head * per_kv * u->dim; /* of the head, in floats */
@@ -491,8 +492,8 @@ static void run_unit(struct unit *u, const struct ig_op_call *call, int64_t row,
 	u->pages = pages_of(step, p->group, p->layer, step->row_seq[row], kv_head);
 	u->n = (int32_t)n_rows * per_kv;
 	for (int32_t i = 0, q = 0; i < n_rows; i++) {
-		const float *x = (const float *)((const char *)call->in[0].data +
-						 (row + i) * call->in[0].row_stride) +
+		const float *x = (const float *)((const char *)launch->in[0].data +
+						 (row + i) * launch->in[0].row_stride) +
 				 offset;
 		for (int32_t g = 0; g < per_kv; g++, q++)
 			u->q[q] = x + g * u->dim;
@@ -531,9 +532,9 @@ static void run_unit(struct unit *u, const struct ig_op_call *call, int64_t row,
 		merge_range(u);
 	}
 	for (int32_t i = 0, q = 0; i < n_rows; i++) {
-		float *restrict y =
-			(float *)((char *)call->out[0].data + (row + i) * call->out[0].row_stride) +
-			offset;
+		float *restrict y = (float *)((char *)launch->out[0].data +
+					      (row + i) * launch->out[0].row_stride) +
+				    offset;
 		for (int32_t g = 0; g < per_kv; g++, q++, y += u->dim) {
 			const float *restrict o = u->o_all + q * u->dim16;
 			const float share = 1 / u->sum_all[q];
@@ -543,24 +544,24 @@ static void run_unit(struct unit *u, const struct ig_op_call *call, int64_t row,
 	}
 }
 
-static void run_units(const struct ig_op_call *call, int64_t first, int64_t last, void *scratch)
+static void run_units(const struct ig_op_launch *launch, int64_t first, int64_t last, void *scratch)
 {
-	const struct ig_attention_params *p = call->params;
+	const struct ig_attention_params *p = launch->params;
 	struct unit u = { .p = p,
-			  .layout = call->step->kv[p->group].layout,
+			  .layout = launch->step->kv[p->group].layout,
 			  .dim = (int32_t)p->head_dim,
 			  .dim16 = (int32_t)(p->head_dim + 15) / 16 * 16 };
-	const int64_t n_groups = n_row_groups(call->step, unit_rows(p));
+	const int64_t n_groups = n_row_groups(launch->step, unit_rows(p));
 	int64_t row = 0, n_rows = 0;
 
 	lay_out(&u, p, (uintptr_t)scratch);
 	for (int64_t unit = first; unit < last; unit++) {
 		const uint32_t kv_head = (uint32_t)(unit % p->n_kv_heads);
 		if (unit == first || kv_head == 0) {
-			row = group_row(call->step, unit_rows(p),
+			row = group_row(launch->step, unit_rows(p),
 					n_groups - 1 - unit / p->n_kv_heads);
-			n_rows = row_group(call->step, unit_rows(p), row);
+			n_rows = row_group(launch->step, unit_rows(p), row);
 		}
-		run_unit(&u, call, row, n_rows, kv_head);
+		run_unit(&u, launch, row, n_rows, kv_head);
 	}
 }

@@ -25,19 +25,19 @@ static_assert(STEP_RANGE == IG_ATTENTION_RANGE && STEP_BLOCK_TOKENS == IG_BLOCK_
 #define ALWAYS .when_live = IG_LIVE_ONE, .when_max = UINT32_MAX
 
 /* A weight of one row of n float32 values. */
-static struct ig_gpu_bind bind_weight(const struct ig_gpu_call *c, uint32_t i, uint64_t n)
+static struct ig_gpu_bind bind_weight(const struct ig_gpu_launch *c, uint32_t i, uint64_t n)
 {
 	const struct ig_gpu_ref none = { .buffer = -1 };
 	return ig_gpu_bind_ref(i < c->n_weights ? c->weight[i].ref : none, n * sizeof(float),
 			       IG_GPU_READ);
 }
 
-static int has_weight(const struct ig_gpu_call *c, uint32_t i)
+static int has_weight(const struct ig_gpu_launch *c, uint32_t i)
 {
 	return i < c->n_weights && c->weight[i].ref.buffer >= 0;
 }
 
-static int check_result(const struct ig_gpu_call *c, const char *op, struct ig_error *err)
+static int check_result(const struct ig_gpu_launch *c, const char *op, struct ig_error *err)
 {
 	const uint32_t t = c->out[0].dtype;
 	if (!ig_gpu_is_value(t))
@@ -45,7 +45,7 @@ static int check_result(const struct ig_gpu_call *c, const char *op, struct ig_e
 	return 0;
 }
 
-static int check_cache(const struct ig_gpu_call *c, const char *op, struct ig_error *err)
+static int check_cache(const struct ig_gpu_launch *c, const char *op, struct ig_error *err)
 {
 	if (c->kv_dtype != IG_F16 && c->kv_dtype != IG_F32)
 		return ig_fail(err, -ENOTSUP, "%s: no kernel for a cache of element type %u", op,
@@ -55,7 +55,7 @@ static int check_cache(const struct ig_gpu_call *c, const char *op, struct ig_er
 
 /* ---- rope_table ---------------------------------------------------------------- */
 
-static int lower_rope_table(const struct ig_gpu_call *c, const struct ig_gpu_host *h,
+static int lower_rope_table(const struct ig_gpu_launch *c, const struct ig_gpu_host *h,
 			    struct ig_gpu_tape *t, struct ig_error *err)
 {
 	const struct ig_rope_table_params *p = c->params;
@@ -98,7 +98,7 @@ const struct ig_gpu_op ig_gpu_rope_table = {
 /* ---- rope_kv ------------------------------------------------------------------- */
 
 /* A constant with the scale of q for all possible positions. */
-static int bind_q_scales(const struct ig_gpu_call *c, const struct ig_gpu_host *h,
+static int bind_q_scales(const struct ig_gpu_launch *c, const struct ig_gpu_host *h,
 			 struct ig_gpu_tape *t, struct ig_gpu_bind *bind, struct ig_error *err)
 {
 	const struct ig_rope_kv_params *p = c->params;
@@ -118,7 +118,7 @@ static int bind_q_scales(const struct ig_gpu_call *c, const struct ig_gpu_host *
 	return 0;
 }
 
-static int lower_rope_kv(const struct ig_gpu_call *c, const struct ig_gpu_host *h,
+static int lower_rope_kv(const struct ig_gpu_launch *c, const struct ig_gpu_host *h,
 			 struct ig_gpu_tape *t, struct ig_error *err)
 {
 	const struct ig_rope_kv_params *p = c->params;
@@ -201,13 +201,13 @@ static uint32_t built_dim(uint32_t head_dim)
 }
 
 /* The type of q is that of the cache. */
-static uint32_t attention_in_dtype(const struct ig_gpu_call *c, uint32_t i)
+static uint32_t attention_in_dtype(const struct ig_gpu_launch *c, uint32_t i)
 {
 	return c->kv_dtype == IG_F16 ? IG_F16 : IG_F32;
 }
 
 struct attention {
-	const struct ig_gpu_call *c;
+	const struct ig_gpu_launch *c;
 	const struct ig_attention_params *p;
 	struct attention_args args;
 	struct ig_gpu_bind q, y, kv;
@@ -321,7 +321,7 @@ static int partial_scratch(const struct ig_gpu_host *h, struct ig_gpu_tape *t, u
 	return 0;
 }
 
-static int lower_attention(const struct ig_gpu_call *c, const struct ig_gpu_host *h,
+static int lower_attention(const struct ig_gpu_launch *c, const struct ig_gpu_host *h,
 			   struct ig_gpu_tape *t, struct ig_error *err)
 {
 	const struct ig_attention_params *p = c->params;

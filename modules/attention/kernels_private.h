@@ -23,14 +23,18 @@ float ig_rope_position_scale(const struct ig_rope_table_params *p);
 float ig_rope_q_scale(const struct ig_rope_kv_params *p, int32_t i);
 
 #if defined(__x86_64__)
-void ig_rope_kv_avx2(const struct ig_op_call *call, int64_t first, int64_t last, void *scratch);
-void ig_rope_kv_avx512(const struct ig_op_call *call, int64_t first, int64_t last, void *scratch);
-uint64_t ig_attention_scratch_avx2(const struct ig_op_call *call);
-uint64_t ig_attention_scratch_avx512(const struct ig_op_call *call);
-void ig_attention_avx2(const struct ig_op_call *call, int64_t first, int64_t last, void *scratch);
-void ig_attention_avx512(const struct ig_op_call *call, int64_t first, int64_t last, void *scratch);
+void ig_rope_kv_avx2(const struct ig_op_launch *launch, int64_t first, int64_t last, void *scratch);
+void ig_rope_kv_avx512(const struct ig_op_launch *launch, int64_t first, int64_t last,
+		       void *scratch);
+uint64_t ig_attention_scratch_avx2(const struct ig_op_launch *launch);
+uint64_t ig_attention_scratch_avx512(const struct ig_op_launch *launch);
+void ig_attention_avx2(const struct ig_op_launch *launch, int64_t first, int64_t last,
+		       void *scratch);
+void ig_attention_avx512(const struct ig_op_launch *launch, int64_t first, int64_t last,
+			 void *scratch);
 #elif defined(__aarch64__)
-void ig_rope_kv_neon(const struct ig_op_call *call, int64_t first, int64_t last, void *scratch);
-uint64_t ig_attention_scratch_neon(const struct ig_op_call *call);
-void ig_attention_neon(const struct ig_op_call *call, int64_t first, int64_t last, void *scratch);
+void ig_rope_kv_neon(const struct ig_op_launch *launch, int64_t first, int64_t last, void *scratch);
+uint64_t ig_attention_scratch_neon(const struct ig_op_launch *launch);
+void ig_attention_neon(const struct ig_op_launch *launch, int64_t first, int64_t last,
+		       void *scratch);
 #endif

@@ -87,29 +87,31 @@ float ig_rope_q_scale(const struct ig_rope_kv_params *p, int32_t i)
 }
 
 /* 1 / base^(i / n_pairs) / factor[i] */
-static void inverse_frequencies(const struct ig_op_call *call, float *inv)
+static void inverse_frequencies(const struct ig_op_launch *launch, float *inv)
 {
-	const struct ig_rope_table_params *p = call->params;
-	const float *factors = call->n_weights > 0 ? call->weight[0].data : NULL; /* [n_pairs] */
+	const struct ig_rope_table_params *p = launch->params;
+	const float *factors =
+		launch->n_weights > 0 ? launch->weight[0].data : NULL; /* [n_pairs] */
 	ig_rope_inverse_frequencies(p, inv);
 	for (uint32_t i = 0; factors && i < p->n_pairs; i++)
 		inv[i] /= factors[i];
 }
 
-static int64_t n_rows_of_step(const struct ig_op_call *call) { return call->step->n_rows; }
+static int64_t n_rows_of_step(const struct ig_op_launch *launch) { return launch->step->n_rows; }
 
-static void table_rows(const struct ig_op_call *call, int64_t first, int64_t last, void *scratch)
+static void table_rows(const struct ig_op_launch *launch, int64_t first, int64_t last,
+		       void *scratch)
 {
-	const struct ig_rope_table_params *p = call->params;
-	const struct ig_tensor *out = &call->out[0];
+	const struct ig_rope_table_params *p = launch->params;
+	const struct ig_tensor *out = &launch->out[0];
 	float inv[MAX_HEAD_DIM / 2];
 
 	(void)scratch;
-	inverse_frequencies(call, inv);
+	inverse_frequencies(launch, inv);
 	for (int64_t row = first; row < last; row++) {
 		float *c = (float *)((char *)out->data + row * out->row_stride);
 		float *s = c + p->n_pairs;
-		float position = (float)call->step->positions[row] * ig_rope_position_scale(p);
+		float position = (float)launch->step->positions[row] * ig_rope_position_scale(p);
 		for (uint32_t i = 0; i < p->n_pairs; i++) {
 			float angle = position * inv[i];
 			c[i] = cosf(angle);
@@ -119,18 +121,18 @@ static void table_rows(const struct ig_op_call *call, int64_t first, int64_t las
 }
 
 /* The angle is a float here too, as in the models' own code. */
-static void reference_table(const struct ig_op_call *call)
+static void reference_table(const struct ig_op_launch *launch)
 {
-	const struct ig_rope_table_params *p = call->params;
-	const struct ig_tensor *out = &call->out[0];
+	const struct ig_rope_table_params *p = launch->params;
+	const struct ig_tensor *out = &launch->out[0];
 	float inv[MAX_HEAD_DIM / 2];
 
-	inverse_frequencies(call, inv);
-	for (int64_t row = 0; row < call->step->n_rows; row++) {
+	inverse_frequencies(launch, inv);
+	for (int64_t row = 0; row < launch->step->n_rows; row++) {
 		float *y = (float *)((char *)out->data + row * out->row_stride);
 		for (uint32_t i = 0; i < p->n_pairs; i++) {
 			float position =
-				(float)call->step->positions[row] * ig_rope_position_scale(p);
+				(float)launch->step->positions[row] * ig_rope_position_scale(p);
 			float angle = position * inv[i];
 			y[i] = (float)cos((double)angle);
 			y[p->n_pairs + i] = (float)sin((double)angle);
@@ -220,11 +222,11 @@ static int check_rope_kv(struct ig_op_shape *s, struct ig_error *err)
 	return 0;
 }
 
-static void rope_kv_generic(const struct ig_op_call *call, int64_t first, int64_t last,
+static void rope_kv_generic(const struct ig_op_launch *launch, int64_t first, int64_t last,
 			    void *scratch)
 {
 	(void)scratch;
-	rope_kv_rows(call, first, last);
+	rope_kv_rows(launch, first, last);
 }
 
 /* 1 / rms(x[n]) */
@@ -238,11 +240,11 @@ static double reference_inverse(const float *x, int64_t n, double eps)
 
 /* One head in double: y = RoPE(norm(x)).  w: the head's weights or NULL; inv: 1 / rms of all
  * heads together, or 0. */
-static void reference_head(const struct ig_op_call *call, int64_t row, const float *x,
+static void reference_head(const struct ig_op_launch *launch, int64_t row, const float *x,
 			   const float *w, double inv, float *y)
 {
-	const struct ig_rope_kv_params *p = call->params;
-	const struct ig_tensor *table = &call->in[1];
+	const struct ig_rope_kv_params *p = launch->params;
+	const struct ig_tensor *table = &launch->in[1];
 	const float *cs;
 	double n[MAX_HEAD_DIM];
 
@@ -254,7 +256,7 @@ static void reference_head(const struct ig_op_call *call, int64_t row, const flo
 		n[i] = (double)x[i] * inv * (w ? (double)w[i] : 1);
 		y[i] = (float)n[i];
 	}
-	if (call->n_in < 2 || !table->data)
+	if (launch->n_in < 2 || !table->data)
 		return;
 	cs = (const float *)((const char *)table->data + row * table->row_stride);
 	for (uint32_t i = 0; i < p->n_pairs; i++) {
@@ -266,25 +268,26 @@ static void reference_head(const struct ig_op_call *call, int64_t row, const flo
 	}
 }
 
-static void reference_rope_kv(const struct ig_op_call *call)
+static void reference_rope_kv(const struct ig_op_launch *launch)
 {
-	const struct ig_rope_kv_params *p = call->params;
-	const struct ig_step *step = call->step;
-	const int has_norm = call->n_weights > 1 && call->weight[0].data;
-	const float *q_norm = has_norm ? call->weight[0].data : NULL;
-	const float *k_norm = has_norm ? call->weight[1].data : NULL;
-	const int64_t dim = p->head_dim, q_n = call->weight[0].n_cols, k_n = call->weight[1].n_cols;
+	const struct ig_rope_kv_params *p = launch->params;
+	const struct ig_step *step = launch->step;
+	const int has_norm = launch->n_weights > 1 && launch->weight[0].data;
+	const float *q_norm = has_norm ? launch->weight[0].data : NULL;
+	const float *k_norm = has_norm ? launch->weight[1].data : NULL;
+	const int64_t dim = p->head_dim, q_n = launch->weight[0].n_cols,
+		      k_n = launch->weight[1].n_cols;
 	const double eps = (double)p->norm_eps;
 	float k[MAX_HEAD_DIM];
 
 	for (int64_t row = 0; row < step->n_rows; row++) {
-		const float *x = (const float *)((const char *)call->in[0].data +
-						 row * call->in[0].row_stride);
-		float *y = (float *)((char *)call->out[0].data + row * call->out[0].row_stride);
+		const float *x = (const float *)((const char *)launch->in[0].data +
+						 row * launch->in[0].row_stride);
+		float *y = (float *)((char *)launch->out[0].data + row * launch->out[0].row_stride);
 		const float *w = q_norm;
 		double inv = w && q_n != dim ? reference_inverse(x, q_n, eps) : 0;
 		for (uint32_t h = 0; h < p->n_heads; h++, x += dim, y += dim) {
-			reference_head(call, row, x, w, inv, y);
+			reference_head(launch, row, x, w, inv, y);
 			for (uint32_t i = 0; p->q_scale_length && i < p->head_dim; i++)
 				y[i] *= ig_rope_q_scale(p, step->positions[row] /
 								   (int32_t)p->q_scale_length);
@@ -298,7 +301,7 @@ static void reference_rope_kv(const struct ig_op_call *call)
 			struct pages pages =
 				pages_of(step, p->group, p->layer, step->row_seq[row], h);
 			char *slot = pages_token(&pages, step->positions[row]);
-			reference_head(call, row, x, w, inv, k);
+			reference_head(launch, row, x, w, inv, k);
 			if (inv != 0)
 				w += dim;
 			store_cache(slot, k, pages.layout, p->head_dim);

@@ -17,8 +17,9 @@ static inline void store_f16(uint16_t *dst, const float *src, uint32_t n)
 
 #include "rope_row.h"
 
-void ig_rope_kv_avx512(const struct ig_op_call *call, int64_t first, int64_t last, void *scratch)
+void ig_rope_kv_avx512(const struct ig_op_launch *launch, int64_t first, int64_t last,
+		       void *scratch)
 {
 	(void)scratch;
-	rope_kv_rows(call, first, last);
+	rope_kv_rows(launch, first, last);
 }

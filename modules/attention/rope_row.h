@@ -79,11 +79,12 @@ struct head_norm {
 	float inv;	/* of all heads together, where step is not 0 */
 };
 
-static inline struct head_norm norm_of(const struct ig_op_call *call, uint32_t i, const float *x)
+static inline struct head_norm norm_of(const struct ig_op_launch *launch, uint32_t i,
+				       const float *x)
 {
-	const struct ig_rope_kv_params *p = call->params;
-	const struct ig_tensor *w = &call->weight[i];
-	struct head_norm n = { call->n_weights > 1 ? w->data : NULL, 0, 0 };
+	const struct ig_rope_kv_params *p = launch->params;
+	const struct ig_tensor *w = &launch->weight[i];
+	struct head_norm n = { launch->n_weights > 1 ? w->data : NULL, 0, 0 };
 
 	if (n.w && w->n_cols != p->head_dim) {
 		n.step = p->head_dim;
@@ -121,12 +122,13 @@ static inline void store_cache(char *dst, const float *src, const struct ig_kv_l
 		memcpy(dst, src, n * sizeof *src);
 }
 
-static inline void rope_kv_rows(const struct ig_op_call *call, int64_t first, int64_t last)
+static inline void rope_kv_rows(const struct ig_op_launch *launch, int64_t first, int64_t last)
 {
-	const struct ig_rope_kv_params *p = call->params;
-	const struct ig_step *step = call->step;
-	const struct ig_tensor *in = &call->in[0], *table = &call->in[1], *out = &call->out[0];
-	const int has_table = call->n_in > 1 && table->data;
+	const struct ig_rope_kv_params *p = launch->params;
+	const struct ig_step *step = launch->step;
+	const struct ig_tensor *in = &launch->in[0], *table = &launch->in[1],
+			       *out = &launch->out[0];
+	const int has_table = launch->n_in > 1 && table->data;
 	const uint32_t dim = p->head_dim;
 	struct rotation rot;
 	float k_head[MAX_HEAD_DIM];
@@ -137,7 +139,8 @@ static inline void rope_kv_rows(const struct ig_op_call *call, int64_t first, in
 		const float *k = q + (size_t)p->n_heads * dim;	  /* [n_kv_heads, head_dim] */
 		const float *v = k + (size_t)p->n_kv_heads * dim; /* [n_kv_heads, head_dim] */
 		float *y = (float *)((char *)out->data + row * out->row_stride);
-		const struct head_norm q_norm = norm_of(call, 0, q), k_norm = norm_of(call, 1, k);
+		const struct head_norm q_norm = norm_of(launch, 0, q),
+				       k_norm = norm_of(launch, 1, k);
 
 		if (has_table)
 			spread_rotation(&rot, p,

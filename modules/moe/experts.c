@@ -123,10 +123,10 @@ static float *row_of(const struct ig_tensor *t, int64_t row)
 }
 
 /* Weight i's rows of one expert, in file layout. */
-static struct ig_tensor expert_rows(const struct ig_op_call *call, uint32_t i, uint32_t expert,
+static struct ig_tensor expert_rows(const struct ig_op_launch *launch, uint32_t i, uint32_t expert,
 				    int64_t n)
 {
-	struct ig_tensor w = call->weight[i];
+	struct ig_tensor w = launch->weight[i];
 	w.data = (char *)w.data + expert * n * w.row_stride;
 	w.n_rows = n;
 	return w;
@@ -134,65 +134,66 @@ static struct ig_tensor expert_rows(const struct ig_op_call *call, uint32_t i, u
 
 static struct ig_tensor one_row(float *data, int64_t n_cols)
 {
-	return (struct ig_tensor){ data,   1,		n_cols, n_cols * (int64_t)sizeof *data,
-				   IG_F32, IG_FORM_ROWS };
+	return (struct ig_tensor){ data,	  1, n_cols, n_cols * (int64_t)sizeof *data, IG_F32,
+				   IG_LAYOUT_ROWS };
 }
 
-static void reference_glu(const struct ig_op_call *call)
+static void reference_glu(const struct ig_op_launch *launch)
 {
-	const struct ig_moe_glu_params *p = call->params;
+	const struct ig_moe_glu_params *p = launch->params;
 	const struct ig_glu_params glu = { sizeof glu, p->act };
-	const struct route r = route_of(&call->in[1], p->top_k);
-	const int64_t f = call->out[0].n_cols / p->top_k;
+	const struct route r = route_of(&launch->in[1], p->top_k);
+	const int64_t f = launch->out[0].n_cols / p->top_k;
 
 	for (uint32_t a = 0; a < r.n; a++) {
 		const uint32_t expert = *route_word(&r, IG_ROUTE_IDS, a);
-		struct ig_op_call c = { .struct_size = sizeof c,
-					.n_in = 1,
-					.n_weights = 2,
-					.n_out = 1,
-					.params = &glu };
+		struct ig_op_launch c = { .struct_size = sizeof c,
+					  .n_in = 1,
+					  .n_weights = 2,
+					  .n_out = 1,
+					  .params = &glu };
 
-		c.in[0] = one_row(row_of(&call->in[0], a / p->top_k), call->in[0].n_cols);
-		c.weight[0] = expert_rows(call, 0, expert, f);
-		c.weight[1] = expert_rows(call, 1, expert, f);
-		c.out[0] = one_row(row_of(&call->out[0], a / p->top_k) + a % p->top_k * f, f);
+		c.in[0] = one_row(row_of(&launch->in[0], a / p->top_k), launch->in[0].n_cols);
+		c.weight[0] = expert_rows(launch, 0, expert, f);
+		c.weight[1] = expert_rows(launch, 1, expert, f);
+		c.out[0] = one_row(row_of(&launch->out[0], a / p->top_k) + a % p->top_k * f, f);
 		host->core_op("glu")->reference(&c);
 	}
 }
 
-static void reference_combine(const struct ig_op_call *call)
+static void reference_combine(const struct ig_op_launch *launch)
 {
-	const struct ig_moe_combine_params *p = call->params;
+	const struct ig_moe_combine_params *p = launch->params;
 	const struct ig_linear_params linear = { sizeof linear, 1, IG_ACT_NONE, 0 };
-	const struct route r = route_of(&call->in[1], p->top_k);
-	const int64_t width = call->out[0].n_cols, f = call->weight[0].n_cols;
+	const struct route r = route_of(&launch->in[1], p->top_k);
+	const int64_t width = launch->out[0].n_cols, f = launch->weight[0].n_cols;
 	float *y = malloc((size_t)width * sizeof *y);
 	double *sum = malloc((size_t)width * sizeof *sum);
 
 	if (!y || !sum)
 		abort(); /* a reference runs in tests */
-	for (int64_t row = 0; row < call->out[0].n_rows; row++) {
+	for (int64_t row = 0; row < launch->out[0].n_rows; row++) {
 		memset(sum, 0, (size_t)width * sizeof *sum);
 		for (uint32_t j = 0; j < p->top_k; j++) {
 			const uint32_t a = (uint32_t)row * p->top_k + j;
-			struct ig_op_call c = { .struct_size = sizeof c,
-						.n_in = 1,
-						.n_weights = 1,
-						.n_out = 1,
-						.params = &linear };
+			struct ig_op_launch c = { .struct_size = sizeof c,
+						  .n_in = 1,
+						  .n_weights = 1,
+						  .n_out = 1,
+						  .params = &linear };
 
-			c.in[0] = one_row(row_of(&call->in[0], row) + j * f, f);
-			c.weight[0] = expert_rows(call, 0, *route_word(&r, IG_ROUTE_IDS, a), width);
+			c.in[0] = one_row(row_of(&launch->in[0], row) + j * f, f);
+			c.weight[0] =
+				expert_rows(launch, 0, *route_word(&r, IG_ROUTE_IDS, a), width);
 			c.out[0] = one_row(y, width);
 			host->core_op("linear")->reference(&c);
 			for (int64_t i = 0; i < width; i++)
 				sum[i] += (double)*route_weight(&r, a) * (double)y[i];
 		}
 		for (int64_t i = 0; i < width; i++)
-			row_of(&call->out[0], row)[i] =
-				(float)(sum[i] + (call->in[2].data ?
-							  (double)row_of(&call->in[2], row)[i] :
+			row_of(&launch->out[0], row)[i] =
+				(float)(sum[i] + (launch->in[2].data ?
+							  (double)row_of(&launch->in[2], row)[i] :
 							  0));
 	}
 	free(y);
@@ -214,15 +215,16 @@ struct workspace {
 };
 
 /* Lay out the scratch memory at `base`; returns its size in bytes. */
-static uint64_t lay_out(const struct ig_op_call *call, int64_t row_bytes, void *base,
+static uint64_t lay_out(const struct ig_op_launch *launch, int64_t row_bytes, void *base,
 			struct workspace *ws)
 {
 	const uint64_t rows = (uint64_t)(GROUP * row_bytes);
 	const uint64_t results = GROUP * BLOCK * TILE * sizeof(float);
 	uint64_t tiles = 0;
 
-	for (uint32_t i = 0; i < call->n_weights && call->weight[i].form == IG_FORM_ROWS; i++)
-		tiles += host->tile_bytes(call->weight[i].dtype, call->weight[i].n_cols);
+	for (uint32_t i = 0; i < launch->n_weights && launch->weight[i].layout == IG_LAYOUT_ROWS;
+	     i++)
+		tiles += host->tile_bytes(launch->weight[i].dtype, launch->weight[i].n_cols);
 	if (base)
 		*ws = (struct workspace){ base, row_bytes, (float *)((char *)base + rows),
 					  (uint8_t *)base + rows + results };
@@ -230,20 +232,20 @@ static uint64_t lay_out(const struct ig_op_call *call, int64_t row_bytes, void *
 }
 
 /* The number of tiles per call of the inner kernel. */
-static int64_t block_of(const struct ig_op_call *call)
+static int64_t block_of(const struct ig_op_launch *launch)
 {
-	return call->weight[0].form == IG_FORM_ROWS ? 1 : BLOCK;
+	return launch->weight[0].layout == IG_LAYOUT_ROWS ? 1 : BLOCK;
 }
 
 /* n tiles of weight i for the inner kernel; n <= block_of(call), or any n if they are packed. */
-static struct ig_tensor tiles_of(const struct ig_op_call *call, uint32_t i, int64_t tile, int64_t n,
-				 const struct workspace *ws)
+static struct ig_tensor tiles_of(const struct ig_op_launch *launch, uint32_t i, int64_t tile,
+				 int64_t n, const struct workspace *ws)
 {
-	const struct ig_tensor *w = &call->weight[i];
+	const struct ig_tensor *w = &launch->weight[i];
 	const uint64_t bytes = host->tile_bytes(w->dtype, w->n_cols);
-	struct ig_tensor t = { NULL, n * TILE, w->n_cols, 0, w->dtype, IG_FORM_TILE16 };
+	struct ig_tensor t = { NULL, n * TILE, w->n_cols, 0, w->dtype, IG_LAYOUT_TILE16 };
 
-	if (w->form == IG_FORM_TILE16) {
+	if (w->layout == IG_LAYOUT_TILE16) {
 		t.data = (uint8_t *)w->data + (uint64_t)tile * bytes;
 	} else {
 		t.data = ws->tiles + i * bytes;
@@ -264,31 +266,31 @@ static int run_of(const struct route *r, uint32_t run, uint32_t *begin, uint32_t
 }
 
 /* The inner kernel on rows x [n, k] and some tiles: out [n, tiles * TILE]. */
-static void run_inner(const struct ig_op_call *call, const void *params, const void *x,
+static void run_inner(const struct ig_op_launch *launch, const void *params, const void *x,
 		      int64_t x_stride, int64_t k, int64_t n, int64_t tile, int64_t n_tiles,
 		      float *out, int64_t out_stride, const struct workspace *ws)
 {
-	struct ig_op_call c = { .struct_size = sizeof c,
-				.n_in = 1,
-				.n_weights = call->n_weights,
-				.n_out = 1,
-				.params = params,
-				.step = call->step,
-				.kernel = call->kernel->inner };
+	struct ig_op_launch c = { .struct_size = sizeof c,
+				  .n_in = 1,
+				  .n_weights = launch->n_weights,
+				  .n_out = 1,
+				  .params = params,
+				  .step = launch->step,
+				  .kernel = launch->kernel->inner };
 
-	c.in[0] = (struct ig_tensor){ (void *)x, n, k, x_stride, IG_F32, call->in[0].form };
+	c.in[0] = (struct ig_tensor){ (void *)x, n, k, x_stride, IG_F32, launch->in[0].layout };
 	for (uint32_t i = 0; i < c.n_weights; i++)
-		c.weight[i] = tiles_of(call, i, tile, n_tiles, ws);
-	c.out[0] = (struct ig_tensor){ out, n, n_tiles * TILE, out_stride, IG_F32, IG_FORM_ROWS };
+		c.weight[i] = tiles_of(launch, i, tile, n_tiles, ws);
+	c.out[0] = (struct ig_tensor){ out, n, n_tiles * TILE, out_stride, IG_F32, IG_LAYOUT_ROWS };
 	c.kernel->run(&c, 0, n_tiles, NULL);
 }
 
 /* ---- moe_glu; a unit is a tile of one active expert ------------------------------------ */
 
-static int64_t tiles_of_expert(const struct ig_op_call *call)
+static int64_t tiles_of_expert(const struct ig_op_launch *launch)
 {
-	const struct ig_moe_glu_params *p = call->params;
-	return call->weight[0].n_rows / p->n_experts / TILE;
+	const struct ig_moe_glu_params *p = launch->params;
+	return launch->weight[0].n_rows / p->n_experts / TILE;
 }
 
 /* The number of runs; the unused entries of RUNS are the last ones. */
@@ -306,29 +308,29 @@ static int64_t count_runs(const struct route *r, uint32_t n_experts)
 	return low;
 }
 
-static int64_t glu_units(const struct ig_op_call *call)
+static int64_t glu_units(const struct ig_op_launch *launch)
 {
-	const struct ig_moe_glu_params *p = call->params;
-	const struct route r = route_of(&call->in[1], p->top_k);
-	return count_runs(&r, p->n_experts) * tiles_of_expert(call);
+	const struct ig_moe_glu_params *p = launch->params;
+	const struct route r = route_of(&launch->in[1], p->top_k);
+	return count_runs(&r, p->n_experts) * tiles_of_expert(launch);
 }
 
-static uint64_t glu_scratch(const struct ig_op_call *call)
+static uint64_t glu_scratch(const struct ig_op_launch *launch)
 {
-	return lay_out(call, call->in[0].row_stride, NULL, NULL);
+	return lay_out(launch, launch->in[0].row_stride, NULL, NULL);
 }
 
 /* Tiles first … last - 1 of an expert for n rows of its run, from assignment i of order on. */
-static void glu_group(const struct ig_op_call *call, const struct route *r, uint32_t i, int64_t n,
-		      int64_t first, int64_t last, const struct workspace *ws)
+static void glu_group(const struct ig_op_launch *launch, const struct route *r, uint32_t i,
+		      int64_t n, int64_t first, int64_t last, const struct workspace *ws)
 {
-	const struct ig_moe_glu_params *p = call->params;
+	const struct ig_moe_glu_params *p = launch->params;
 	const struct ig_glu_params glu = { sizeof glu, p->act };
-	const struct ig_tensor *in = &call->in[0], *out = &call->out[0];
+	const struct ig_tensor *in = &launch->in[0], *out = &launch->out[0];
 	const int64_t f = out->n_cols / p->top_k, n_tiles = f / TILE;
 	const uint32_t a0 = *route_word(r, IG_ROUTE_ORDER, i);
 	const int64_t base = *route_word(r, IG_ROUTE_IDS, a0) * n_tiles;
-	int64_t block = block_of(call);
+	int64_t block = block_of(launch);
 	const void *x = ws->rows;
 
 	if (n == 1) { /* neither gathered nor scattered */
@@ -344,8 +346,8 @@ static void glu_group(const struct ig_op_call *call, const struct route *r, uint
 		const int64_t n_cols = at_most(block, last - t) * TILE;
 		float *to = n == 1 ? row_of(out, a0 / p->top_k) + a0 % p->top_k * f + t * TILE :
 				     ws->results;
-		run_inner(call, &glu, x, ws->row_bytes, in->n_cols, n, base + t, n_cols / TILE, to,
-			  n_cols * (int64_t)sizeof *to, ws);
+		run_inner(launch, &glu, x, ws->row_bytes, in->n_cols, n, base + t, n_cols / TILE,
+			  to, n_cols * (int64_t)sizeof *to, ws);
 		for (int64_t j = 0; n > 1 && j < n; j++) {
 			const uint32_t a = *route_word(r, IG_ROUTE_ORDER, i + (uint32_t)j);
 			memcpy(row_of(out, a / p->top_k) + a % p->top_k * f + t * TILE,
@@ -354,19 +356,19 @@ static void glu_group(const struct ig_op_call *call, const struct route *r, uint
 	}
 }
 
-static void run_glu(const struct ig_op_call *call, int64_t first, int64_t last, void *scratch)
+static void run_glu(const struct ig_op_launch *launch, int64_t first, int64_t last, void *scratch)
 {
-	const struct ig_moe_glu_params *p = call->params;
-	const struct route r = route_of(&call->in[1], p->top_k);
-	const int64_t n_tiles = tiles_of_expert(call);
+	const struct ig_moe_glu_params *p = launch->params;
+	const struct route r = route_of(&launch->in[1], p->top_k);
+	const int64_t n_tiles = tiles_of_expert(launch);
 	struct workspace ws;
 	uint32_t begin, end;
 
-	lay_out(call, call->in[0].row_stride, scratch, &ws);
+	lay_out(launch, launch->in[0].row_stride, scratch, &ws);
 	while (first < last && run_of(&r, (uint32_t)(first / n_tiles), &begin, &end)) {
 		const int64_t t = first % n_tiles, t_end = at_most(n_tiles, t + last - first);
 		for (uint32_t i = begin; i < end; i += GROUP)
-			glu_group(call, &r, i, at_most(GROUP, end - i), t, t_end, &ws);
+			glu_group(launch, &r, i, at_most(GROUP, end - i), t, t_end, &ws);
 		first += t_end - t;
 	}
 }
@@ -375,43 +377,43 @@ static void run_glu(const struct ig_op_call *call, int64_t first, int64_t last, 
 
 /* Rows are gathered again for every range of units: with many rows units are larger; with few
  * rows units are small, so that all threads get some. */
-static int64_t tiles_of_unit(const struct ig_op_call *call)
+static int64_t tiles_of_unit(const struct ig_op_launch *launch)
 {
-	const struct ig_moe_combine_params *p = call->params;
-	return call->out[0].n_rows * p->top_k <= GROUP ? 1 : 4;
+	const struct ig_moe_combine_params *p = launch->params;
+	return launch->out[0].n_rows * p->top_k <= GROUP ? 1 : 4;
 }
 
-static int64_t combine_units(const struct ig_op_call *call)
+static int64_t combine_units(const struct ig_op_launch *launch)
 {
-	const int64_t n = tiles_of_unit(call);
-	return (call->out[0].n_cols / TILE + n - 1) / n;
+	const int64_t n = tiles_of_unit(launch);
+	return (launch->out[0].n_cols / TILE + n - 1) / n;
 }
 
 /* Bytes of one expert's part of a row, in the input's layout. */
-static int64_t slot_bytes(const struct ig_op_call *call)
+static int64_t slot_bytes(const struct ig_op_launch *launch)
 {
-	const int64_t f = call->weight[0].n_cols;
-	switch (call->in[0].form) {
-	case IG_FORM_Q8: return round64(f + f / 32 * 24);
-	case IG_FORM_BF16: return round64(f * 2);
+	const int64_t f = launch->weight[0].n_cols;
+	switch (launch->in[0].layout) {
+	case IG_LAYOUT_Q8: return round64(f + f / 32 * 24);
+	case IG_LAYOUT_BF16: return round64(f * 2);
 	default: return round64(f * 4);
 	}
 }
 
-static uint64_t combine_scratch(const struct ig_op_call *call)
+static uint64_t combine_scratch(const struct ig_op_launch *launch)
 {
-	return lay_out(call, slot_bytes(call), NULL, NULL);
+	return lay_out(launch, slot_bytes(launch), NULL, NULL);
 }
 
 /* Copy one expert's part of a row of h: a part of each array of the layout. */
-static void gather_slot(const struct ig_op_call *call, uint32_t row, uint32_t slot, uint8_t *to)
+static void gather_slot(const struct ig_op_launch *launch, uint32_t row, uint32_t slot, uint8_t *to)
 {
-	const struct ig_tensor *in = &call->in[0];
-	const size_t f = (size_t)call->weight[0].n_cols, n = (size_t)in->n_cols;
+	const struct ig_tensor *in = &launch->in[0];
+	const size_t f = (size_t)launch->weight[0].n_cols, n = (size_t)in->n_cols;
 	const uint8_t *from = (const uint8_t *)in->data + row * in->row_stride;
 
-	if (in->form != IG_FORM_Q8) {
-		const size_t bytes = f * (in->form == IG_FORM_BF16 ? 2 : 4);
+	if (in->layout != IG_LAYOUT_Q8) {
+		const size_t bytes = f * (in->layout == IG_LAYOUT_BF16 ? 2 : 4);
 		memcpy(to, from + slot * bytes, bytes);
 		return;
 	}
@@ -421,12 +423,12 @@ static void gather_slot(const struct ig_op_call *call, uint32_t row, uint32_t sl
 }
 
 /* Add n_cols columns, from tile t on, of one expert's result to its row. */
-static void add_slot(const struct ig_op_call *call, const struct route *r, uint32_t a, int64_t t,
-		     int64_t n_cols, const float *y)
+static void add_slot(const struct ig_op_launch *launch, const struct route *r, uint32_t a,
+		     int64_t t, int64_t n_cols, const float *y)
 {
 	const uint32_t row = a / r->top_k, slot = a % r->top_k;
 	const float w = *route_weight(r, a);
-	float *to = row_of(&call->out[0], row) + t * TILE;
+	float *to = row_of(&launch->out[0], row) + t * TILE;
 
 	if (slot == 0)
 		for (int64_t c = 0; c < n_cols; c++)
@@ -434,47 +436,48 @@ static void add_slot(const struct ig_op_call *call, const struct route *r, uint3
 	else
 		for (int64_t c = 0; c < n_cols; c++)
 			to[c] += w * y[c];
-	if (slot == r->top_k - 1 && call->in[2].data) {
-		const float *residual = row_of(&call->in[2], row) + t * TILE;
+	if (slot == r->top_k - 1 && launch->in[2].data) {
+		const float *residual = row_of(&launch->in[2], row) + t * TILE;
 		for (int64_t c = 0; c < n_cols; c++)
 			to[c] += residual[c];
 	}
 }
 
-static void combine_group(const struct ig_op_call *call, const struct route *r, uint32_t i,
+static void combine_group(const struct ig_op_launch *launch, const struct route *r, uint32_t i,
 			  int64_t n, int64_t first, int64_t last, const struct workspace *ws)
 {
 	const struct ig_linear_params linear = { sizeof linear, 1, IG_ACT_NONE, 0 };
 	const uint32_t expert = *route_word(r, IG_ROUTE_IDS, *route_word(r, IG_ROUTE_ORDER, i));
-	const int64_t base = expert * (call->out[0].n_cols / TILE), block = block_of(call);
+	const int64_t base = expert * (launch->out[0].n_cols / TILE), block = block_of(launch);
 
 	for (int64_t j = 0; j < n; j++) {
 		const uint32_t a = *route_word(r, IG_ROUTE_ORDER, i + (uint32_t)j);
-		gather_slot(call, a / r->top_k, a % r->top_k, ws->rows + j * ws->row_bytes);
+		gather_slot(launch, a / r->top_k, a % r->top_k, ws->rows + j * ws->row_bytes);
 	}
 	for (int64_t t = first; t < last; t += block) {
 		const int64_t n_cols = at_most(block, last - t) * TILE;
-		run_inner(call, &linear, ws->rows, ws->row_bytes, call->weight[0].n_cols, n,
+		run_inner(launch, &linear, ws->rows, ws->row_bytes, launch->weight[0].n_cols, n,
 			  base + t, n_cols / TILE, ws->results,
 			  n_cols * (int64_t)sizeof *ws->results, ws);
 		for (int64_t j = 0; j < n; j++)
-			add_slot(call, r, *route_word(r, IG_ROUTE_ORDER, i + (uint32_t)j), t,
+			add_slot(launch, r, *route_word(r, IG_ROUTE_ORDER, i + (uint32_t)j), t,
 				 n_cols, ws->results + j * n_cols);
 	}
 }
 
-static void run_combine(const struct ig_op_call *call, int64_t first, int64_t last, void *scratch)
+static void run_combine(const struct ig_op_launch *launch, int64_t first, int64_t last,
+			void *scratch)
 {
-	const struct ig_moe_combine_params *p = call->params;
-	const struct route r = route_of(&call->in[1], p->top_k);
-	const int64_t n = tiles_of_unit(call), n_tiles = call->out[0].n_cols / TILE;
+	const struct ig_moe_combine_params *p = launch->params;
+	const struct route r = route_of(&launch->in[1], p->top_k);
+	const int64_t n = tiles_of_unit(launch), n_tiles = launch->out[0].n_cols / TILE;
 	struct workspace ws;
 	uint32_t begin, end;
 
-	lay_out(call, slot_bytes(call), scratch, &ws);
+	lay_out(launch, slot_bytes(launch), scratch, &ws);
 	for (uint32_t run = 0; first < last && run_of(&r, run, &begin, &end); run++)
 		for (uint32_t i = begin; i < end; i += GROUP)
-			combine_group(call, &r, i, at_most(GROUP, end - i), first * n,
+			combine_group(launch, &r, i, at_most(GROUP, end - i), first * n,
 				      at_most(last * n, n_tiles), &ws);
 }
 
@@ -516,7 +519,7 @@ static int make_kernels(const char *inner, const struct ig_cpu_kernel *like, str
 
 	for (uint32_t i = 0; of && i < of->n_cpu_kernels; i++) {
 		const struct ig_cpu_kernel *k = &of->cpu_kernels[i];
-		if (k->weight_form != IG_FORM_TILE16 || k->scratch_bytes)
+		if (k->weight_layout != IG_LAYOUT_TILE16 || k->scratch_bytes)
 			continue;
 		for (int mapped = 0; mapped < 2; mapped++) {
 			if (n == MAX_KERNELS)
@@ -524,8 +527,8 @@ static int make_kernels(const char *inner, const struct ig_cpu_kernel *like, str
 			kernels[n] = *like;
 			kernels[n].isa = k->isa;
 			kernels[n].weight_dtype = k->weight_dtype;
-			kernels[n].weight_form = mapped ? IG_FORM_ROWS : IG_FORM_TILE16;
-			kernels[n].in_form = k->in_form;
+			kernels[n].weight_layout = mapped ? IG_LAYOUT_ROWS : IG_LAYOUT_TILE16;
+			kernels[n].in_layout = k->in_layout;
 			kernels[n++].inner = k;
 		}
 	}

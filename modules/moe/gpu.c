@@ -30,7 +30,7 @@ _Static_assert(MOE_FEW_THREADS / 32 == IG_GPU_FEW_ROWS &&
 #define MANY (FEW + 1)
 
 /* Kernels count in 32 bits: elements of x, of results and of the route. */
-static int check_size(const struct ig_gpu_call *c, const char *op, uint64_t elements,
+static int check_size(const struct ig_gpu_launch *c, const char *op, uint64_t elements,
 		      struct ig_error *err)
 {
 	if (elements > UINT32_MAX / ig_gpu_max_rows(c))
@@ -41,7 +41,7 @@ static int check_size(const struct ig_gpu_call *c, const char *op, uint64_t elem
 
 /* ---- moe_route --------------------------------------------------------------------------- */
 
-static int lower_route(const struct ig_gpu_call *c, const struct ig_gpu_host *h,
+static int lower_route(const struct ig_gpu_launch *c, const struct ig_gpu_host *h,
 		       struct ig_gpu_tape *t, struct ig_error *err)
 {
 	const struct ig_moe_route_params *p = c->params;
@@ -139,7 +139,7 @@ static const struct variant metal[] = {
 };
 
 struct product {
-	const struct ig_gpu_call *call;
+	const struct ig_gpu_launch *launch;
 	const char *op;
 	bool pair;	  /* moe_glu */
 	uint32_t dtype;	  /* of the weights */
@@ -150,7 +150,7 @@ struct product {
 };
 
 /* The route and the residual are not converted. */
-static uint32_t in_dtype(const struct ig_gpu_call *c, uint32_t i)
+static uint32_t in_dtype(const struct ig_gpu_launch *c, uint32_t i)
 {
 	const uint32_t type = ig_gpu_element_of(c->weight[0].dtype);
 	return i || c->f32 || type == IG_DTYPE_NONE ? IG_F32 : type;
@@ -158,7 +158,7 @@ static uint32_t in_dtype(const struct ig_gpu_call *c, uint32_t i)
 
 static const struct variant *variants_of(const struct product *p, uint32_t *n)
 {
-	const struct ig_gpu_facts *f = p->call->facts;
+	const struct ig_gpu_facts *f = p->launch->facts;
 
 	*n = f->kind == IG_GPU_CUDA ? 2 : 3;
 	if (p->element == IG_F32)
@@ -190,7 +190,7 @@ static uint32_t threadgroup_bytes(const struct product *p, const struct variant 
 /* The number of shares of k (split-K); depends only on the weight's shape and the device. */
 static uint32_t shares_of(const struct product *p, const struct variant *v, uint32_t n)
 {
-	const struct ig_gpu_facts *f = p->call->facts;
+	const struct ig_gpu_facts *f = p->launch->facts;
 	const uint32_t steps = (p->args.product.k + SHARE_STEP - 1) / SHARE_STEP;
 	uint32_t shares = steps < 8 ? 1 : steps / 4 < MAX_SHARES ? steps / 4 : MAX_SHARES;
 
@@ -232,7 +232,7 @@ static const char *format_name(const struct product *p)
 static int emit(struct product *p, const struct variant *v, const struct ig_gpu_host *h,
 		struct ig_gpu_tape *t, struct ig_error *err)
 {
-	const struct ig_gpu_call *c = p->call;
+	const struct ig_gpu_launch *c = p->launch;
 	const struct shape *s = &v->shape;
 	const uint32_t width = p->pair ? s->bn / 2 : s->bn;
 	const uint32_t shares = p->args.product.shares, live = ig_gpu_live_of(&c->out[0]);
@@ -278,7 +278,7 @@ static int emit(struct product *p, const struct variant *v, const struct ig_gpu_
 static int lower_product(struct product *p, uint64_t n, uint64_t k, uint32_t y_type,
 			 const struct ig_gpu_host *h, struct ig_gpu_tape *t, struct ig_error *err)
 {
-	const struct ig_gpu_call *c = p->call;
+	const struct ig_gpu_launch *c = p->launch;
 	const struct ig_gpu_tensor *w = &c->weight[0];
 	struct linear_args *a = &p->args.product;
 	const struct variant *v;
@@ -313,13 +313,13 @@ static int lower_product(struct product *p, uint64_t n, uint64_t k, uint32_t y_t
 	return rc;
 }
 
-static int lower_glu(const struct ig_gpu_call *c, const struct ig_gpu_host *h,
+static int lower_glu(const struct ig_gpu_launch *c, const struct ig_gpu_host *h,
 		     struct ig_gpu_tape *t, struct ig_error *err)
 {
 	const struct ig_moe_glu_params *params = c->params;
 	const uint64_t f = (uint64_t)c->weight[0].n_rows / params->n_experts;
 	struct product p = {
-		.call = c,
+		.launch = c,
 		.op = "moe_glu",
 		.pair = true,
 		.dtype = c->weight[0].dtype,
@@ -347,7 +347,7 @@ const struct ig_gpu_op ig_gpu_moe_glu = {
 
 /* ---- moe_combine ------------------------------------------------------------------------- */
 
-static int lower_combine(const struct ig_gpu_call *c, const struct ig_gpu_host *h,
+static int lower_combine(const struct ig_gpu_launch *c, const struct ig_gpu_host *h,
 			 struct ig_gpu_tape *t, struct ig_error *err)
 {
 	const struct ig_moe_combine_params *params = c->params;
@@ -376,7 +376,7 @@ static int lower_combine(const struct ig_gpu_call *c, const struct ig_gpu_host *
 		return ig_fail(err, rc, "moe_combine: no %llu bytes for the experts' results",
 			       (unsigned long long)parts.n_bytes);
 	struct product p = {
-		.call = c,
+		.launch = c,
 		.op = "moe_combine",
 		.dtype = c->weight[0].dtype,
 		.element = c->in[0].dtype,

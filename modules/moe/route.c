@@ -108,13 +108,13 @@ static void sort_assignments(const struct route *r, uint32_t n_experts)
 		*route_word(r, IG_ROUTE_ORDER, next[*route_word(r, IG_ROUTE_IDS, a)]++) = a;
 }
 
-static int64_t one_unit(const struct ig_op_call *call) { return 1; }
+static int64_t one_unit(const struct ig_op_launch *launch) { return 1; }
 
-static void run(const struct ig_op_call *call, int64_t first, int64_t last, void *scratch)
+static void run(const struct ig_op_launch *launch, int64_t first, int64_t last, void *scratch)
 {
-	const struct ig_moe_route_params *p = call->params;
-	const struct ig_tensor *in = &call->in[0];
-	const struct route r = route_of(&call->out[0], p->top_k);
+	const struct ig_moe_route_params *p = launch->params;
+	const struct ig_tensor *in = &launch->in[0];
+	const struct route r = route_of(&launch->out[0], p->top_k);
 
 	if (first >= last)
 		return;
@@ -133,11 +133,11 @@ static int before(const float *x, uint32_t a, uint32_t b)
 	return key_of(x[a]) != key_of(x[b]) ? key_of(x[a]) > key_of(x[b]) : a < b;
 }
 
-static void reference(const struct ig_op_call *call)
+static void reference(const struct ig_op_launch *launch)
 {
-	const struct ig_moe_route_params *p = call->params;
-	const struct ig_tensor *in = &call->in[0];
-	const struct route r = route_of(&call->out[0], p->top_k);
+	const struct ig_moe_route_params *p = launch->params;
+	const struct ig_tensor *in = &launch->in[0];
+	const struct route r = route_of(&launch->out[0], p->top_k);
 	uint32_t n_placed = 0, n_runs = 0;
 
 	for (uint32_t row = 0; row < in->n_rows; row++) {

@@ -1,4 +1,4 @@
-/* q8_row.h: the numbers after the int8 values of a row in IG_FORM_Q8: of row r of x, of block b of
+/* q8_row.h: the numbers after the int8 values of a row in IG_LAYOUT_Q8: of row r of x, of block b of
  * a row of k values. */
 #pragma once
 

@@ -67,7 +67,7 @@ static float *row_of(const struct ig_tensor *t, int64_t r)
 	return (float *)((char *)t->data + r * t->row_stride);
 }
 
-void KERNEL(ig_norm)(const struct ig_op_call *c, int64_t first, int64_t last, void *s)
+void KERNEL(ig_norm)(const struct ig_op_launch *c, int64_t first, int64_t last, void *s)
 {
 	const struct ig_norm_params *p = c->params;
 	const float *bias = c->n_weights > 1 ? c->weight[1].data : NULL;
@@ -132,7 +132,7 @@ static int split_outlier(const float *x, uint32_t top, float *rest, float *outli
 	return at;
 }
 
-void KERNEL(ig_pack_q8)(const struct ig_op_call *c, int64_t first, int64_t last, void *s)
+void KERNEL(ig_pack_q8)(const struct ig_op_launch *c, int64_t first, int64_t last, void *s)
 {
 	int64_t k = c->in[0].n_cols, kb = k / 32;
 
@@ -183,7 +183,7 @@ void KERNEL(ig_pack_q8)(const struct ig_op_call *c, int64_t first, int64_t last,
 	}
 }
 
-void KERNEL(ig_pack_bf16)(const struct ig_op_call *c, int64_t first, int64_t last, void *s)
+void KERNEL(ig_pack_bf16)(const struct ig_op_launch *c, int64_t first, int64_t last, void *s)
 {
 	int64_t k = c->in[0].n_cols;
 

@@ -19,13 +19,15 @@
 #endif
 
 #define ROWS_DECLARE(name, isa)                                                                    \
-	void ig_norm_##name(const struct ig_op_call *c, int64_t first, int64_t last, void *s);     \
-	void ig_sample_##name(const struct ig_op_call *c, int64_t first, int64_t last, void *s);   \
-	uint64_t ig_sample_scratch_##name(const struct ig_op_call *c);                             \
-	void ig_pack_q8_##name(const struct ig_op_call *c, int64_t first, int64_t last, void *s);  \
-	void ig_pack_bf16_##name(const struct ig_op_call *c, int64_t first, int64_t last, void *s);
+	void ig_norm_##name(const struct ig_op_launch *c, int64_t first, int64_t last, void *s);   \
+	void ig_sample_##name(const struct ig_op_launch *c, int64_t first, int64_t last, void *s); \
+	uint64_t ig_sample_scratch_##name(const struct ig_op_launch *c);                           \
+	void ig_pack_q8_##name(const struct ig_op_launch *c, int64_t first, int64_t last,          \
+			       void *s);                                                           \
+	void ig_pack_bf16_##name(const struct ig_op_launch *c, int64_t first, int64_t last,        \
+				 void *s);
 ROWS_LIST(ROWS_DECLARE)
 #undef ROWS_DECLARE
 
 /* Bytes of a row of n values in a layout of activations. */
-uint64_t ig_form_row_bytes(uint32_t form, int64_t n);
+uint64_t ig_layout_row_bytes(uint32_t layout, int64_t n);

@@ -37,7 +37,7 @@ struct cut {
 	int32_t id;
 };
 
-uint64_t KERNEL(ig_sample_scratch)(const struct ig_op_call *c)
+uint64_t KERNEL(ig_sample_scratch)(const struct ig_op_launch *c)
 {
 	uint64_t n = (uint64_t)c->in[0].n_cols;
 	return BUCKETS * 12 + (n / BLOCK + 1) * 8 + n * 14;
@@ -93,15 +93,15 @@ static int32_t id_of_largest(const float *x, int64_t n, float top, const uint32_
 
 /* ---- penalties and biases ---- */
 
-static void edit(const struct ig_step *s, const struct ig_sample_params *p, const uint32_t *mask,
-		 const float *x, float *y, int64_t n)
+static void adjust(const struct ig_step *s, const struct ig_sample_params *p, const uint32_t *mask,
+		   const float *x, float *y, int64_t n)
 {
-	const struct ig_logit_edit *e = s->edits + p->first_edit;
+	const struct ig_logit_adjust *e = s->adjusts + p->first_adjust;
 
 	memcpy(y, x, (size_t)n * sizeof *y);
-	for (uint32_t i = 0; i < p->n_edits; i++)
+	for (uint32_t i = 0; i < p->n_adjusts; i++)
 		if (e[i].id >= 0 && e[i].id < n)
-			y[e[i].id] = ig_sample_edited(x[e[i].id], &e[i], p);
+			y[e[i].id] = ig_sample_adjusted(x[e[i].id], &e[i], p);
 	for (int64_t i = 0; mask && i < n; i += 32) {
 		uint32_t word = mask[i / 32];
 		int64_t m = n - i < 32 ? n - i : 32;
@@ -282,7 +282,7 @@ static int32_t draw(const float *x, int64_t n, float top, const struct ig_sample
 	}
 }
 
-void KERNEL(ig_sample)(const struct ig_op_call *c, int64_t first, int64_t last, void *scratch)
+void KERNEL(ig_sample)(const struct ig_op_launch *c, int64_t first, int64_t last, void *scratch)
 {
 	int64_t n = c->in[0].n_cols;
 	struct workspace r = workspace_in(scratch, n);
@@ -294,12 +294,12 @@ void KERNEL(ig_sample)(const struct ig_op_call *c, int64_t first, int64_t last, 
 		float top;
 		if (c->step->logits)
 			memcpy(c->step->logits + i * n, x, (size_t)n * sizeof *x);
-		if (mask || p->n_edits) {
-			edit(c->step, p, mask, x, r.x, n);
+		if (mask || p->n_adjusts) {
+			adjust(c->step, p, mask, x, r.x, n);
 			x = r.x;
 		}
 		top = largest(x, n);
-		c->step->sampled_ids[i] = ig_sample_is_drawn(p) && fabsf(top) < INFINITY ?
+		c->step->sampled_ids[i] = ig_sample_is_random(p) && fabsf(top) < INFINITY ?
 						  draw(x, n, top, p, &r) :
 						  id_of_largest(x, n, top, mask);
 	}

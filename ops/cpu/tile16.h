@@ -44,7 +44,7 @@
 uint64_t ig_tile16_tile_bytes(uint32_t dtype, int64_t k);
 static inline int64_t ig_tile16_n_tiles(int64_t n) { return (n + IG_TILE - 1) / IG_TILE; }
 
-/* Pack tiles first … last - 1 of a matrix [n, k] in IG_FORM_ROWS.  dst is the whole
+/* Pack tiles first … last - 1 of a matrix [n, k] in IG_LAYOUT_ROWS.  dst is the whole
  * packed matrix, 64-byte aligned.  Threads may pack different tiles at once. */
 void ig_tile16_pack(uint32_t dtype, const void *src, int64_t n, int64_t k, void *dst, int64_t first,
 		    int64_t last);

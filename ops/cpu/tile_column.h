@@ -1,6 +1,6 @@
 /*
  * tile_column.h: one column of a tile, the weights of its sixteen outputs for one activation,
- * and what outliers (IG_FORM_Q8) add to a product.  Written with compiler vectors of sixteen lanes
+ * and what outliers (IG_LAYOUT_Q8) add to a product.  Written with compiler vectors of sixteen lanes
  * for every instruction set; nothing is fused, so all give the same bits.
  */
 #pragma once
@@ -173,7 +173,7 @@ COLUMN void tile_column(uint32_t dtype, const uint8_t *tile, int64_t k, int64_t 
 	}
 }
 
-/* Add the outliers of rows in IG_FORM_Q8 to their products [n_rows][16], blocks ascending. */
+/* Add the outliers of rows in IG_LAYOUT_Q8 to their products [n_rows][16], blocks ascending. */
 COLUMN void add_outliers(uint32_t dtype, const uint8_t *tile, int64_t k, const uint8_t *x,
 			 int64_t stride, float *out, int n_rows)
 {

@@ -56,7 +56,7 @@ ALWAYS_INLINE void generic_bf16_rows(const uint8_t *tile, int64_t k, const uint8
 }
 TILE_KERNELS(generic_bf16, ANY)
 
-/* A row in IG_FORM_Q8. */
+/* A row in IG_LAYOUT_Q8. */
 struct q8_row {
 	const int8_t *q;
 	const float *d, *s;

@@ -81,7 +81,7 @@ ALWAYS_INLINE void finish_tile(const struct ig_tensor *out, const struct epilogu
 	}
 }
 
-static void run_product(const struct ig_op_call *c, int64_t first, int64_t last,
+static void run_product(const struct ig_op_launch *c, int64_t first, int64_t last,
 			const struct epilogue *e, tile_product *product, int max_rows)
 {
 	const struct ig_tensor *x = &c->in[0], *w = &c->weight[0], *out = &c->out[0];
@@ -105,8 +105,8 @@ static void run_product(const struct ig_op_call *c, int64_t first, int64_t last,
 #if defined(__GNUC__) && !defined(__clang__)
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
 #endif
-static void run_glu(const struct ig_op_call *c, int64_t first, int64_t last, tile_product *product,
-		    int max_rows)
+static void run_glu(const struct ig_op_launch *c, int64_t first, int64_t last,
+		    tile_product *product, int max_rows)
 {
 	const struct ig_glu_params *p = c->params;
 	const struct ig_tensor *x = &c->in[0], *gate = &c->weight[0], *up = &c->weight[1];
@@ -164,7 +164,7 @@ enum tile_max_rows { TILE_MAX_4 = 4, TILE_MAX_8 = 8, TILE_MAX_ANY = 4 };
 
 /* From NAME_rows, an always-inline product of up to max rows (4, 8, or ANY: 4 at once, in one
  * copy), make the kernels ig_linear_NAME, ig_glu_NAME and ig_logits_NAME; the second for weights
- * of that dtype and rows in IG_FORM_Q8, whose outliers NAME_rows omits. */
+ * of that dtype and rows in IG_LAYOUT_Q8, whose outliers NAME_rows omits. */
 #define TILE_KERNELS(name, max) TILE_KERNELS_(name, max, (void)0)
 #define TILE_KERNELS_Q8(name, max, dtype)                                                          \
 	TILE_KERNELS_(name, max, add_outliers(dtype, tile, k, x, x_stride, out, n_rows))
@@ -177,18 +177,18 @@ enum tile_max_rows { TILE_MAX_4 = 4, TILE_MAX_8 = 8, TILE_MAX_ANY = 4 };
 		}                                                                                  \
 		then;                                                                              \
 	}                                                                                          \
-	void ig_linear_##name(const struct ig_op_call *c, int64_t first, int64_t last, void *s)    \
+	void ig_linear_##name(const struct ig_op_launch *c, int64_t first, int64_t last, void *s)  \
 	{                                                                                          \
 		const struct ig_linear_params *p = c->params;                                      \
 		struct epilogue e = { p->act, p->bias ? c->weight[1].data : NULL,                  \
 				      c->in[1].data ? &c->in[1] : NULL };                          \
 		run_product(c, first, last, &e, name##_product, TILE_MAX_##max);                   \
 	}                                                                                          \
-	void ig_glu_##name(const struct ig_op_call *c, int64_t first, int64_t last, void *s)       \
+	void ig_glu_##name(const struct ig_op_launch *c, int64_t first, int64_t last, void *s)     \
 	{                                                                                          \
 		run_glu(c, first, last, name##_product, TILE_MAX_##max);                           \
 	}                                                                                          \
-	void ig_logits_##name(const struct ig_op_call *c, int64_t first, int64_t last, void *s)    \
+	void ig_logits_##name(const struct ig_op_launch *c, int64_t first, int64_t last, void *s)  \
 	{                                                                                          \
 		const struct epilogue e = { IG_ACT_NONE, NULL, NULL };                             \
 		run_product(c, first, last, &e, name##_product, TILE_MAX_##max);                   \

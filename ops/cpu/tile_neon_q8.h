@@ -26,7 +26,7 @@
 #error "smmla is used together with sdot"
 #endif
 
-/* Activations of a row in IG_FORM_Q8. */
+/* Activations of a row in IG_LAYOUT_Q8. */
 ALWAYS_INLINE const int8_t *quants_of(const uint8_t *x, int64_t stride, int r, int64_t at)
 {
 	return (const int8_t *)(x + r * stride + at);

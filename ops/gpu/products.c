@@ -83,7 +83,7 @@ static const struct variants
 
 /* Weights of one dispatch. */
 struct product {
-	const struct ig_gpu_call *call;
+	const struct ig_gpu_launch *launch;
 	const char *op; /* also the prefix of kernel names */
 	const struct ig_shader *shader;
 	const struct ig_gpu_tensor *weight[4], *bias[4];
@@ -98,7 +98,7 @@ struct product {
 /* ---- element types ------------------------------------------------------------------- */
 
 /* Weights that require different types are multiplied in float32. */
-static uint32_t wanted(const struct ig_gpu_call *c, uint32_t n_weights)
+static uint32_t wanted(const struct ig_gpu_launch *c, uint32_t n_weights)
 {
 	uint32_t type = ig_gpu_element_of(c->weight[0].dtype);
 	for (uint32_t i = 1; i < n_weights; i++)
@@ -107,17 +107,17 @@ static uint32_t wanted(const struct ig_gpu_call *c, uint32_t n_weights)
 	return c->f32 || type == IG_DTYPE_NONE ? IG_F32 : type;
 }
 
-static uint32_t linear_in(const struct ig_gpu_call *c, uint32_t i)
+static uint32_t linear_in(const struct ig_gpu_launch *c, uint32_t i)
 {
 	return i ? IG_F32 : wanted(c, ((const struct ig_linear_params *)c->params)->n_weights);
 }
 
-static uint32_t glu_in(const struct ig_gpu_call *c, uint32_t i)
+static uint32_t glu_in(const struct ig_gpu_launch *c, uint32_t i)
 {
 	return i ? IG_F32 : wanted(c, 2);
 }
 
-static uint32_t logits_in(const struct ig_gpu_call *c, uint32_t i)
+static uint32_t logits_in(const struct ig_gpu_launch *c, uint32_t i)
 {
 	return i ? IG_F32 : wanted(c, 1);
 }
@@ -158,7 +158,7 @@ static uint64_t threadgroup_bytes(const struct variant *v, uint32_t element, uin
 static bool is_large(const struct product *p)
 {
 	return (p->dtype == IG_F16 || p->dtype == IG_BF16) &&
-	       !is_odd(p->dtype, p->call->in[0].n_cols);
+	       !is_odd(p->dtype, p->launch->in[0].n_cols);
 }
 
 static int64_t n_cores(const struct ig_gpu_facts *f) { return f->n_cores ? f->n_cores : 132; }
@@ -181,7 +181,7 @@ static struct variant nv_few(const struct product *p, int64_t outputs, bool shar
 	few_pair = { "few", { SHAPE_NV_FEW_PAIR }, 1, FEW, SHARES },
 	few_shares = { "few_shares", { SHAPE_NV_FEW_SHARES }, 1, NV_NARROW_ROWS, SHARES },
 	few_64 = { "few_64", { SHAPE_NV_FEW_64 }, 1, FEW, SHARES };
-	const struct ig_gpu_facts *f = p->call->facts;
+	const struct ig_gpu_facts *f = p->launch->facts;
 	const struct variant *v = p->pair ? pairs : narrow;
 	size_t n = p->pair ? sizeof pairs / sizeof *pairs : sizeof narrow / sizeof *narrow;
 
@@ -216,7 +216,7 @@ static struct variant nv_rush(const struct product *p, int64_t outputs)
 				    rush_pair = {
 					    "rush_48", { SHAPE_NV_RUSH_48_PAIR }, 1, FEW, RUSH
 				    };
-	const int64_t cores = n_cores(p->call->facts);
+	const int64_t cores = n_cores(p->launch->facts);
 
 	if (outputs > 96 * cores)
 		return rush_64;
@@ -234,7 +234,7 @@ static struct variant nv_rush(const struct product *p, int64_t outputs)
  * proportional to the time. */
 static int64_t stream_columns(const struct product *p, int64_t bn, int64_t down)
 {
-	const int64_t clusters = n_cores(p->call->facts) / PRODUCT_STREAM_CLUSTER;
+	const int64_t clusters = n_cores(p->launch->facts) / PRODUCT_STREAM_CLUSTER;
 	const int64_t across = tiles_across(p, bn);
 	return (down / 2 * across + down % 2 * (across + 1) / 2 + clusters - 1) / clusters * bn;
 }
@@ -278,7 +278,7 @@ static void add_streams(const struct product *p, uint32_t done, struct variants 
  * run concurrently, then streams. */
 static struct variants nv_large(const struct product *p, int64_t outputs)
 {
-	const int64_t cores = n_cores(p->call->facts);
+	const int64_t cores = n_cores(p->launch->facts);
 	struct variants r = { .v = { nv_rush(p, outputs) }, .n = 1 };
 	uint32_t done = r.v[0].max_rows;
 	int64_t down = p->pair || outputs > 48 * cores ? 0 : 2 * cores / tiles_across(p, 64);
@@ -308,7 +308,7 @@ static struct variants nv_large(const struct product *p, int64_t outputs)
  * their number, as long as there are enough tiles for the GPU. */
 static struct variants nv_variants(const struct product *p, int64_t outputs, bool shared)
 {
-	const struct ig_gpu_facts *f = p->call->facts;
+	const struct ig_gpu_facts *f = p->launch->facts;
 
 	if (f->arch == 90 && is_large(p)) /* only this capability has wgmma and such tensor maps */
 		return nv_large(p, outputs);
@@ -316,7 +316,7 @@ static struct variants nv_variants(const struct product *p, int64_t outputs, boo
 	struct variants r = { .v = { nv_few(p, outputs, shared) }, .n = 1 };
 	uint32_t many = r.v[0].max_rows + 1;
 
-	if (f->arch != 90 || is_odd(p->dtype, p->call->in[0].n_cols)) {
+	if (f->arch != 90 || is_odd(p->dtype, p->launch->in[0].n_cols)) {
 		r.v[r.n++] = (struct variant){ "tile", { SHAPE_NV_TILE }, many, UINT32_MAX, TILE };
 		return r;
 	}
@@ -334,7 +334,7 @@ static struct variants nv_variants(const struct product *p, int64_t outputs, boo
 /* The kernels, and the number of shares of k, each of at least four steps. */
 static uint32_t choose(const struct product *p, struct variants *variants)
 {
-	const struct ig_gpu_call *c = p->call;
+	const struct ig_gpu_launch *c = p->launch;
 	int64_t steps = (c->in[0].n_cols + SHARE_STEP - 1) / SHARE_STEP, outputs = 0;
 	bool f32 = p->element == IG_F32, is_nv = c->facts->kind == IG_GPU_CUDA;
 	uint32_t shares = steps < 8		 ? 1 :
@@ -371,7 +371,7 @@ static void box_operands(const struct product *p, const struct linear_args *args
 			 uint32_t box_x, uint32_t box_w, struct ig_gpu_dispatch *d)
 {
 	d->box[d->n_boxes++] =
-		(struct ig_gpu_box){ 0, box_x, n_rows, args->k, p->call->in[0].row_stride };
+		(struct ig_gpu_box){ 0, box_x, n_rows, args->k, p->launch->in[0].row_stride };
 	for (uint32_t i = 0; i < (p->pair ? 2 : 4); i++) {
 		const struct ig_gpu_tensor *w = p->weight[i < p->n ? i : 0];
 		d->box[d->n_boxes++] = (struct ig_gpu_box){ 1 + i, box_w, (uint32_t)w->n_rows,
@@ -383,7 +383,7 @@ static void bind_operands(const struct product *p, const struct linear_args *arg
 			  struct ig_gpu_dispatch *d)
 {
 	const struct ig_gpu_bind left_out = IG_GPU_NONE;
-	const struct ig_gpu_call *c = p->call;
+	const struct ig_gpu_launch *c = p->launch;
 	/* Offsets of buffers are multiples of 4 bytes. */
 	uint64_t first = (uint64_t)p->column - args->column, columns = args->column;
 
@@ -410,7 +410,7 @@ static void bind_operands(const struct product *p, const struct linear_args *arg
 static int emit(const struct product *p, const struct variant *v, const struct linear_args *args,
 		const struct ig_gpu_host *h, struct ig_gpu_tape *t)
 {
-	const uint32_t max_rows = ig_gpu_max_rows(p->call);
+	const uint32_t max_rows = ig_gpu_max_rows(p->launch);
 	const struct shape *s = &v->shape;
 	uint32_t width = p->pair ? s->bn / 2 : s->bn;
 	uint32_t groups = s->sm * s->sn * (v->kind == SHARES ? args->shares : 1);
@@ -431,14 +431,14 @@ static int emit(const struct product *p, const struct variant *v, const struct l
 	d.n_arg_bytes = sizeof *args;
 	d.threads = groups * 32;
 	d.threadgroup_bytes = (uint32_t)threadgroup_bytes(v, p->element, args->shares);
-	d.when_live = ig_gpu_live_of(&p->call->out[0]);
+	d.when_live = ig_gpu_live_of(&p->launch->out[0]);
 	d.when_min = v->min_rows;
 	d.when_max = v->max_rows;
 	if (v->kind == STREAM) {
 		d.cluster = PRODUCT_STREAM_CLUSTER;
-		d.grid[0] = (struct ig_gpu_extent){
-			IG_LIVE_ONE, 1, 1, (uint32_t)n_cores(p->call->facts) / d.cluster * d.cluster
-		};
+		d.grid[0] = (struct ig_gpu_extent){ IG_LIVE_ONE, 1, 1,
+						    (uint32_t)n_cores(p->launch->facts) /
+							    d.cluster * d.cluster };
 	} else if (v->max_rows <= s->bm)
 		d.grid[0] = (struct ig_gpu_extent){ IG_LIVE_ONE, 1, 1, (uint32_t)tiles };
 	else
@@ -455,7 +455,7 @@ static int emit(const struct product *p, const struct variant *v, const struct l
 static int lower(const struct product *p, const struct ig_gpu_host *h, struct ig_gpu_tape *t,
 		 struct ig_error *err)
 {
-	const struct ig_gpu_call *c = p->call;
+	const struct ig_gpu_launch *c = p->launch;
 	const struct ig_gpu_tensor *x = &c->in[0], *y = &c->out[0];
 	struct variants variants;
 	uint64_t limit = INT32_MAX;
@@ -536,14 +536,14 @@ static const struct ig_shader *shader_of(const struct product *p)
 /* ---- the ops --------------------------------------------------------------------------- */
 
 /* Consecutive weights of one format share dispatches. */
-static int lower_linear(const struct ig_gpu_call *c, const struct ig_gpu_host *h,
+static int lower_linear(const struct ig_gpu_launch *c, const struct ig_gpu_host *h,
 			struct ig_gpu_tape *t, struct ig_error *err)
 {
 	const struct ig_linear_params *params = c->params;
 	int64_t column = 0;
 
 	for (uint32_t first = 0, next; first < params->n_weights; first = next) {
-		struct product p = { .call = c,
+		struct product p = { .launch = c,
 				     .op = "linear",
 				     .dtype = c->weight[first].dtype,
 				     .element = c->in[0].dtype,
@@ -563,11 +563,11 @@ static int lower_linear(const struct ig_gpu_call *c, const struct ig_gpu_host *h
 	return 0;
 }
 
-static int lower_glu(const struct ig_gpu_call *c, const struct ig_gpu_host *h,
+static int lower_glu(const struct ig_gpu_launch *c, const struct ig_gpu_host *h,
 		     struct ig_gpu_tape *t, struct ig_error *err)
 {
 	const struct ig_glu_params *params = c->params;
-	struct product p = { .call = c,
+	struct product p = { .launch = c,
 			     .op = "glu",
 			     .dtype = c->weight[0].dtype,
 			     .element = c->in[0].dtype,
@@ -580,10 +580,10 @@ static int lower_glu(const struct ig_gpu_call *c, const struct ig_gpu_host *h,
 	return lower(&p, h, t, err);
 }
 
-static int lower_logits(const struct ig_gpu_call *c, const struct ig_gpu_host *h,
+static int lower_logits(const struct ig_gpu_launch *c, const struct ig_gpu_host *h,
 			struct ig_gpu_tape *t, struct ig_error *err)
 {
-	struct product p = { .call = c,
+	struct product p = { .launch = c,
 			     .op = "logits",
 			     .dtype = c->weight[0].dtype,
 			     .element = c->in[0].dtype,

@@ -19,7 +19,7 @@ static bool fits(const struct ig_gpu_tensor *t)
 
 /* ---- embed ---------------------------------------------------------------------------- */
 
-static int lower_embed(const struct ig_gpu_call *c, const struct ig_gpu_host *h,
+static int lower_embed(const struct ig_gpu_launch *c, const struct ig_gpu_host *h,
 		       struct ig_gpu_tape *t, struct ig_error *err)
 {
 	const struct ig_embed_params *p = c->params;
@@ -80,7 +80,7 @@ const struct ig_gpu_op ig_gpu_embed = { sizeof(struct ig_gpu_op), 0, NULL, lower
 
 /* ---- norm ------------------------------------------------------------------------------- */
 
-static int lower_norm(const struct ig_gpu_call *c, const struct ig_gpu_host *h,
+static int lower_norm(const struct ig_gpu_launch *c, const struct ig_gpu_host *h,
 		      struct ig_gpu_tape *t, struct ig_error *err)
 {
 	const struct ig_norm_params *p = c->params;
@@ -144,7 +144,7 @@ struct sample_scratch {
 	struct ig_gpu_bind keys, tops, sums, counts, weights, cuts;
 };
 
-static int add_scratch(const struct ig_gpu_call *c, const struct ig_gpu_host *h,
+static int add_scratch(const struct ig_gpu_launch *c, const struct ig_gpu_host *h,
 		       struct ig_gpu_tape *t, const struct sample_args *a, struct sample_scratch *r)
 {
 	uint64_t rows = c->max_logit_rows, parts = rows * a->n_parts;
@@ -182,7 +182,7 @@ static struct ig_gpu_bind writes(struct ig_gpu_bind b)
 }
 
 /* The last operand, or the last three of sample_weigh, are results. */
-static int emit_sample(const struct ig_gpu_call *c, const struct ig_gpu_host *h,
+static int emit_sample(const struct ig_gpu_launch *c, const struct ig_gpu_host *h,
 		       struct ig_gpu_tape *t, const struct sample_args *a,
 		       const struct sample_scratch *r, struct ig_gpu_ref ids,
 		       struct ig_gpu_ref logits)
@@ -264,7 +264,7 @@ static int emit_sample(const struct ig_gpu_call *c, const struct ig_gpu_host *h,
 	return 0;
 }
 
-static int lower_sample(const struct ig_gpu_call *c, const struct ig_gpu_host *h,
+static int lower_sample(const struct ig_gpu_launch *c, const struct ig_gpu_host *h,
 			struct ig_gpu_tape *t, struct ig_error *err)
 {
 	const struct ig_gpu_tensor *x = &c->in[0];

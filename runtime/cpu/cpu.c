@@ -121,11 +121,11 @@ static void set_rows(const struct cpu_program *p, const struct ig_step *step,
 /* Set the numbers of rows, before the threads start. */
 static void prepare(struct cpu_program *p, const struct ig_step *step)
 {
-	for (uint32_t i = 0; i < p->n_calls; i++) {
-		struct cpu_call *c = &p->calls[i];
-		c->call.step = step;
-		set_rows(p, step, c->in, c->call.in, c->call.n_in);
-		set_rows(p, step, c->out, c->call.out, c->call.n_out);
+	for (uint32_t i = 0; i < p->n_launches; i++) {
+		struct cpu_launch *c = &p->launches[i];
+		c->launch.step = step;
+		set_rows(p, step, c->in, c->launch.in, c->launch.n_in);
+		set_rows(p, step, c->out, c->launch.out, c->launch.n_out);
 	}
 	for (uint32_t i = 0; i < p->n_phases; i++)
 		atomic_store_explicit(&p->counters[i].word, 0, memory_order_relaxed);
@@ -133,33 +133,33 @@ static void prepare(struct cpu_program *p, const struct ig_step *step)
 
 static int64_t phase_units(const struct cpu_program *p, const struct cpu_phase *ph)
 {
-	const struct cpu_call *c = &p->calls[ph->first_call];
+	const struct cpu_launch *c = &p->launches[ph->first_launch];
 	int64_t n = 0;
 
-	if (rows_of(c->call.step, c->row_class) == 0)
+	if (rows_of(c->launch.step, c->row_class) == 0)
 		return 0;
 	if (ph->rows)
-		return c->kernel->n_units(&c->call);
-	for (uint32_t i = 0; i < ph->n_calls; i++)
-		n += c[i].kernel->n_units(&c[i].call);
+		return c->kernel->n_units(&c->launch);
+	for (uint32_t i = 0; i < ph->n_launches; i++)
+		n += c[i].kernel->n_units(&c[i].launch);
 	return n;
 }
 
 static void run_units(const struct cpu_program *p, const struct cpu_phase *ph, int64_t first,
 		      int64_t last, void *scratch)
 {
-	const struct cpu_call *c = &p->calls[ph->first_call];
+	const struct cpu_launch *c = &p->launches[ph->first_launch];
 
 	if (ph->rows) {
-		for (uint32_t i = 0; i < ph->n_calls; i++)
-			c[i].kernel->run(&c[i].call, first, last, scratch);
+		for (uint32_t i = 0; i < ph->n_launches; i++)
+			c[i].kernel->run(&c[i].launch, first, last, scratch);
 		return;
 	}
 	/* The units of the kernels are numbered consecutively. */
-	for (uint32_t i = 0; i < ph->n_calls && first < last; i++) {
-		int64_t n = c[i].kernel->n_units(&c[i].call);
+	for (uint32_t i = 0; i < ph->n_launches && first < last; i++) {
+		int64_t n = c[i].kernel->n_units(&c[i].launch);
 		if (first < n)
-			c[i].kernel->run(&c[i].call, first, last < n ? last : n, scratch);
+			c[i].kernel->run(&c[i].launch, first, last < n ? last : n, scratch);
 		first = first > n ? first - n : 0;
 		last -= n;
 	}

@@ -25,7 +25,7 @@ struct cpu_driver {
 
 /* A weight's memory. */
 struct cpu_weight {
-	uint32_t form; /* IG_FORM_ROWS (vectors, mapped experts) or IG_FORM_TILE16 */
+	uint32_t layout; /* IG_LAYOUT_ROWS (vectors, mapped experts) or IG_LAYOUT_TILE16 */
 	bool used;
 	bool mapped;		/* read from the mapped file, not in weight_mem */
 	uint64_t offset, bytes; /* in weight_mem */
@@ -45,16 +45,16 @@ struct cpu_operand {
 	uint64_t col_offset; /* bytes into the row */
 };
 
-struct cpu_call {
+struct cpu_launch {
 	const struct ig_cpu_kernel *kernel;
-	struct ig_op_call call; /* complete except for the numbers of rows and the step */
+	struct ig_op_launch launch; /* complete except for the numbers of rows and the step */
 	struct cpu_operand in[IG_MAX_IN], out[IG_MAX_OUT];
 	int32_t weight[IG_MAX_WEIGHTS]; /* index in the plan; negative: none */
 	uint32_t row_class;		/* of the rows that it computes */
 };
 
 struct cpu_phase {
-	uint32_t first_call, n_calls;
+	uint32_t first_launch, n_launches;
 	bool rows; /* a chain of kernels whose units are rows */
 };
 
@@ -67,8 +67,8 @@ struct cpu_program {
 	struct ig_program base;
 	struct cpu_driver *driver;
 	const struct ig_plan *plan;
-	struct cpu_call *calls;
-	uint32_t n_calls, cap_calls;
+	struct cpu_launch *launches;
+	uint32_t n_launches, cap_launches;
 	struct cpu_phase *phases;
 	uint32_t n_phases, cap_phases;
 	struct cpu_buffer *buffers;

@@ -16,12 +16,12 @@
 
 struct lowering {
 	struct cpu_program *p;
-	int32_t *value_buffer; /* [n_values] */
-	int32_t *form_buffer;  /* [n_values, N_FORMS] */
+	int32_t *value_buffer;	/* [n_values] */
+	int32_t *layout_buffer; /* [n_values, N_LAYOUTS] */
 	struct ig_error *err;
 };
 
-#define N_FORMS 4
+#define N_LAYOUTS 4
 
 static uint64_t round_up(uint64_t n, uint64_t to) { return (n + to - 1) / to * to; }
 
@@ -46,22 +46,22 @@ static int no_memory(struct lowering *l)
 /* ---- kernels ---------------------------------------------------------------------- */
 
 /* The best kernel for a weight format: of the highest instruction set that the driver may use,
- * with quantized activations unless float32 is required.  experts_form: the layout of experts'
- * weights; IG_FORM_ANY for other ops. */
-#define IG_FORM_ANY UINT32_MAX
+ * with quantized activations unless float32 is required.  experts_layout: the layout of experts'
+ * weights; IG_LAYOUT_ANY for other ops. */
+#define IG_LAYOUT_ANY UINT32_MAX
 static const struct ig_cpu_kernel *choose(const struct cpu_driver *d, const struct ig_cpu_kernel *k,
-					  uint32_t n, uint32_t dtype, uint32_t experts_form)
+					  uint32_t n, uint32_t dtype, uint32_t experts_layout)
 {
 	const struct ig_cpu_kernel *best = NULL;
 
 	for (uint32_t i = 0; i < n; i++) {
 		if (!ig_isa_includes(d->isa, k[i].isa) ||
-		    (experts_form != IG_FORM_ANY && k[i].weight_form != experts_form) ||
+		    (experts_layout != IG_LAYOUT_ANY && k[i].weight_layout != experts_layout) ||
 		    (k[i].weight_dtype != IG_DTYPE_NONE && k[i].weight_dtype != dtype) ||
-		    (d->f32 && k[i].in_form != IG_FORM_ROWS))
+		    (d->f32 && k[i].in_layout != IG_LAYOUT_ROWS))
 			continue;
 		if (!best || k[i].isa > best->isa ||
-		    (k[i].isa == best->isa && best->in_form == IG_FORM_ROWS))
+		    (k[i].isa == best->isa && best->in_layout == IG_LAYOUT_ROWS))
 			best = &k[i];
 	}
 	return best;
@@ -70,16 +70,16 @@ static const struct ig_cpu_kernel *choose(const struct cpu_driver *d, const stru
 static const struct ig_cpu_kernel *choose_for(const struct cpu_driver *d, const struct ig_op *op,
 					      uint32_t dtype)
 {
-	uint32_t form = !(op->flags & IG_OP_EXPERTS) ? IG_FORM_ANY :
-			d->mapped_experts	     ? IG_FORM_ROWS :
-						       IG_FORM_TILE16;
-	return choose(d, op->cpu_kernels, op->n_cpu_kernels, dtype, form);
+	uint32_t layout = !(op->flags & IG_OP_EXPERTS) ? IG_LAYOUT_ANY :
+			  d->mapped_experts	       ? IG_LAYOUT_ROWS :
+							 IG_LAYOUT_TILE16;
+	return choose(d, op->cpu_kernels, op->n_cpu_kernels, dtype, layout);
 }
 
 /* Kernels that convert rows of float to another layout. */
 #define PACK_ENTRY(name, isa) IG_CPU_KERNEL(isa, IG_UNITS_ROWS, pack_units, NULL, PACK_FN(name)),
 
-static int64_t pack_units(const struct ig_op_call *c) { return c->out[0].n_rows; }
+static int64_t pack_units(const struct ig_op_launch *c) { return c->out[0].n_rows; }
 
 #define PACK_FN(name) ig_pack_q8_##name
 static const struct ig_cpu_kernel pack_q8[] = { ROWS_LIST(PACK_ENTRY) };
@@ -105,21 +105,21 @@ static int32_t add_buffer(struct lowering *l, uint64_t row_bytes, uint32_t row_c
 }
 
 /* Append the call: in a new phase, or in the last one if it can be chained or `join` is set. */
-static int add_call(struct lowering *l, const struct cpu_call *c, bool chain, bool join)
+static int add_launch(struct lowering *l, const struct cpu_launch *c, bool chain, bool join)
 {
 	struct cpu_program *p = l->p;
 
-	if (!grow((void **)&p->calls, p->n_calls, &p->cap_calls, sizeof *p->calls) ||
+	if (!grow((void **)&p->launches, p->n_launches, &p->cap_launches, sizeof *p->launches) ||
 	    !grow((void **)&p->phases, p->n_phases, &p->cap_phases, sizeof *p->phases))
 		return no_memory(l);
-	p->calls[p->n_calls++] = *c;
+	p->launches[p->n_launches++] = *c;
 	struct cpu_phase *last = p->n_phases ? &p->phases[p->n_phases - 1] : NULL;
 	bool rows = c->kernel->unit_kind == IG_UNITS_ROWS;
 	if (join || (chain && last && last->rows && rows &&
-		     p->calls[last->first_call].row_class == c->row_class))
-		last->n_calls++;
+		     p->launches[last->first_launch].row_class == c->row_class))
+		last->n_launches++;
 	else
-		p->phases[p->n_phases++] = (struct cpu_phase){ p->n_calls - 1, 1, rows };
+		p->phases[p->n_phases++] = (struct cpu_phase){ p->n_launches - 1, 1, rows };
 	for (uint32_t i = 0; i < IG_MAX_IN + IG_MAX_OUT; i++) {
 		int32_t b = i < IG_MAX_IN ? c->in[i].buffer : c->out[i - IG_MAX_IN].buffer;
 		if (b < 0)
@@ -132,12 +132,12 @@ static int add_call(struct lowering *l, const struct cpu_call *c, bool chain, bo
 	return 0;
 }
 
-static struct cpu_call empty_call(const struct ig_cpu_kernel *k, uint32_t row_class)
+static struct cpu_launch empty_launch(const struct ig_cpu_kernel *k, uint32_t row_class)
 {
-	struct cpu_call c = { .kernel = k, .row_class = row_class };
+	struct cpu_launch c = { .kernel = k, .row_class = row_class };
 
-	c.call.struct_size = sizeof c.call;
-	c.call.kernel = k;
+	c.launch.struct_size = sizeof c.launch;
+	c.launch.kernel = k;
 	for (uint32_t i = 0; i < IG_MAX_IN; i++)
 		c.in[i].buffer = -1;
 	for (uint32_t i = 0; i < IG_MAX_OUT; i++)
@@ -148,23 +148,23 @@ static struct cpu_call empty_call(const struct ig_cpu_kernel *k, uint32_t row_cl
 }
 
 /* A buffer as an operand in this layout. */
-static struct ig_tensor rows_in(const struct cpu_program *p, int32_t buffer, uint32_t form,
+static struct ig_tensor rows_in(const struct cpu_program *p, int32_t buffer, uint32_t layout,
 				int64_t n_cols)
 {
 	return (struct ig_tensor){ .n_cols = n_cols,
 				   .dtype = IG_F32,
-				   .form = form,
+				   .layout = layout,
 				   .row_stride = (int64_t)p->buffers[buffer].row_bytes };
 }
 
 /* The value in this layout; adds the conversion if it is the first use. */
-static int value_in_form(struct lowering *l, ig_value v, uint32_t form, int32_t *buffer)
+static int value_in_layout(struct lowering *l, ig_value v, uint32_t layout, int32_t *buffer)
 {
 	struct cpu_program *p = l->p;
 	const struct ig_shape *s = &p->plan->values[v].shape;
-	int32_t *known = &l->form_buffer[(uint32_t)v * N_FORMS + form];
+	int32_t *known = &l->layout_buffer[(uint32_t)v * N_LAYOUTS + layout];
 
-	if (form == IG_FORM_ROWS) {
+	if (layout == IG_LAYOUT_ROWS) {
 		*buffer = l->value_buffer[v];
 		return 0;
 	}
@@ -172,57 +172,59 @@ static int value_in_form(struct lowering *l, ig_value v, uint32_t form, int32_t 
 		*buffer = *known;
 		return 0;
 	}
-	const struct ig_cpu_kernel *k = choose(p->driver, form == IG_FORM_Q8 ? pack_q8 : pack_bf16,
-					       N_PACKS, IG_F32, IG_FORM_ANY);
+	const struct ig_cpu_kernel *k =
+		choose(p->driver, layout == IG_LAYOUT_Q8 ? pack_q8 : pack_bf16, N_PACKS, IG_F32,
+		       IG_LAYOUT_ANY);
 	/* `choose` also fits here if float32 is required: the input of a conversion is float. */
-	int32_t b = add_buffer(l, ig_form_row_bytes(form, s->n_cols), s->row_class);
+	int32_t b = add_buffer(l, ig_layout_row_bytes(layout, s->n_cols), s->row_class);
 	if (b < 0)
 		return no_memory(l);
-	struct cpu_call c = empty_call(k, s->row_class);
-	c.call.n_in = c.call.n_out = 1;
+	struct cpu_launch c = empty_launch(k, s->row_class);
+	c.launch.n_in = c.launch.n_out = 1;
 	c.in[0].buffer = l->value_buffer[v];
-	c.call.in[0] = rows_in(p, c.in[0].buffer, IG_FORM_ROWS, s->n_cols);
+	c.launch.in[0] = rows_in(p, c.in[0].buffer, IG_LAYOUT_ROWS, s->n_cols);
 	c.out[0].buffer = b;
-	c.call.out[0] = rows_in(p, b, form, s->n_cols);
+	c.launch.out[0] = rows_in(p, b, layout, s->n_cols);
 	*known = *buffer = b;
-	return add_call(l, &c, true, false);
+	return add_launch(l, &c, true, false);
 }
 
-static int use_weight(struct lowering *l, struct cpu_call *c, uint32_t i, ig_weight w)
+static int use_weight(struct lowering *l, struct cpu_launch *c, uint32_t i, ig_weight w)
 {
 	struct cpu_program *p = l->p;
 	const struct ig_plan_weight *pw = &p->plan->weights[w];
 	struct cpu_weight *cw = &p->weights[w];
-	uint32_t form = pw->shape.n_rows == 1 ? IG_FORM_ROWS : c->kernel->weight_form;
+	uint32_t layout = pw->shape.n_rows == 1 ? IG_LAYOUT_ROWS : c->kernel->weight_layout;
 
-	if (form == IG_FORM_TILE16 && !ig_tile16_tile_bytes(pw->shape.dtype, pw->shape.n_cols))
+	if (layout == IG_LAYOUT_TILE16 && !ig_tile16_tile_bytes(pw->shape.dtype, pw->shape.n_cols))
 		return ig_fail(l->err, -ENOTSUP,
 			       "tensor \"%s\": the cpu driver has no kernels for %s", pw->name,
 			       ig_dtype_name(pw->shape.dtype));
-	if (cw->used && cw->form != form)
+	if (cw->used && cw->layout != layout)
 		return ig_fail(l->err, -ENOTSUP, "tensor \"%s\" is needed in two layouts",
 			       pw->name);
 	/* Only kernels of experts take matrices in rows. */
-	cw->mapped = form == IG_FORM_ROWS && pw->shape.n_rows > 1;
+	cw->mapped = layout == IG_LAYOUT_ROWS && pw->shape.n_rows > 1;
 	if (cw->mapped && !pw->tensor->data)
 		return ig_fail(l->err, -ENOTSUP,
 			       "tensor \"%s\" is not in the file as it is used: "
 			       "experts cannot stay mapped",
 			       pw->name);
 	cw->used = true;
-	cw->form = form;
+	cw->layout = layout;
 	c->weight[i] = w;
-	c->call.weight[i] = (struct ig_tensor){
+	c->launch.weight[i] = (struct ig_tensor){
 		.n_rows = pw->shape.n_rows,
 		.n_cols = pw->shape.n_cols,
 		.dtype = pw->shape.dtype,
-		.form = form,
-		.row_stride = form == IG_FORM_ROWS ? (int64_t)ig_dtype_row_bytes(pw->shape.dtype,
-										 pw->shape.n_cols) :
-						     0,
+		.layout = layout,
+		.row_stride =
+			layout == IG_LAYOUT_ROWS ?
+				(int64_t)ig_dtype_row_bytes(pw->shape.dtype, pw->shape.n_cols) :
+				0,
 	};
-	if (c->call.n_weights < i + 1)
-		c->call.n_weights = i + 1;
+	if (c->launch.n_weights < i + 1)
+		c->launch.n_weights = i + 1;
 	return 0;
 }
 
@@ -236,7 +238,7 @@ static int refuse(struct lowering *l, const struct ig_plan_node *n, uint32_t dty
 }
 
 /* Inputs, outputs and the row class of a call for node n. */
-static int operands(struct lowering *l, const struct ig_plan_node *n, struct cpu_call *c,
+static int operands(struct lowering *l, const struct ig_plan_node *n, struct cpu_launch *c,
 		    bool *chain)
 {
 	struct cpu_program *p = l->p;
@@ -244,15 +246,15 @@ static int operands(struct lowering *l, const struct ig_plan_node *n, struct cpu
 
 	for (uint32_t i = 0; i < n->n_in; i++) {
 		int32_t b;
-		uint32_t form = i == 0 ? c->kernel->in_form : IG_FORM_ROWS;
+		uint32_t layout = i == 0 ? c->kernel->in_layout : IG_LAYOUT_ROWS;
 		if (n->in[i] == IG_NONE)
 			continue;
-		int rc = value_in_form(l, n->in[i], form, &b);
+		int rc = value_in_layout(l, n->in[i], layout, &b);
 		if (rc)
 			return rc;
-		c->call.n_in = i + 1;
+		c->launch.n_in = i + 1;
 		c->in[i].buffer = b;
-		c->call.in[i] = rows_in(p, b, form, values[n->in[i]].shape.n_cols);
+		c->launch.in[i] = rows_in(p, b, layout, values[n->in[i]].shape.n_cols);
 		/* Gathering rows needs a barrier: they come from any unit. */
 		if (values[n->in[i]].shape.row_class != c->row_class)
 			*chain = false;
@@ -266,9 +268,9 @@ static int operands(struct lowering *l, const struct ig_plan_node *n, struct cpu
 			return no_memory(l);
 		l->value_buffer[n->out[i]] = b;
 		c->out[i].buffer = b;
-		c->call.out[i] = rows_in(p, b, IG_FORM_ROWS, s->n_cols);
+		c->launch.out[i] = rows_in(p, b, IG_LAYOUT_ROWS, s->n_cols);
 	}
-	c->call.n_out = n->n_out;
+	c->launch.n_out = n->n_out;
 	return 0;
 }
 
@@ -299,15 +301,15 @@ static int lower_split(struct lowering *l, const struct ig_plan_node *n, uint32_
 		int32_t b;
 		if (!k)
 			return refuse(l, n, weight_dtype(l, n, i));
-		if ((rc = value_in_form(l, n->in[0], k->in_form, &b)))
+		if ((rc = value_in_layout(l, n->in[0], k->in_layout, &b)))
 			return rc;
 	}
 	for (uint32_t i = 0; i < m; i++) {
 		const struct ig_cpu_kernel *k =
 			choose_for(l->p->driver, n->op, weight_dtype(l, n, i));
-		struct cpu_call c = empty_call(k, row_class_of(l, n));
+		struct cpu_launch c = empty_launch(k, row_class_of(l, n));
 		bool chain = false;
-		c.call.params = n->params;
+		c.launch.params = n->params;
 		rc = operands(l, n, &c, &chain);
 		if (!rc)
 			rc = use_weight(l, &c, 0, n->weight[i]);
@@ -316,13 +318,13 @@ static int lower_split(struct lowering *l, const struct ig_plan_node *n, uint32_
 		if (rc)
 			return rc;
 		c.out[0].col_offset = col;
-		c.call.out[0].n_cols = c.call.weight[0].n_rows;
+		c.launch.out[0].n_cols = c.launch.weight[0].n_rows;
 		if (c.in[1].buffer >= 0) {
 			c.in[1].col_offset = col;
-			c.call.in[1].n_cols = c.call.weight[0].n_rows;
+			c.launch.in[1].n_cols = c.launch.weight[0].n_rows;
 		}
-		col += (uint64_t)c.call.weight[0].n_rows * 4;
-		if ((rc = add_call(l, &c, false, i > 0)))
+		col += (uint64_t)c.launch.weight[0].n_rows * 4;
+		if ((rc = add_launch(l, &c, false, i > 0)))
 			return rc;
 	}
 	return 0;
@@ -340,14 +342,14 @@ static int lower_node(struct lowering *l, const struct ig_plan_node *n)
 	const struct ig_cpu_kernel *k = choose_for(l->p->driver, n->op, dtype);
 	if (!k)
 		return refuse(l, n, dtype);
-	struct cpu_call c = empty_call(k, row_class_of(l, n));
+	struct cpu_launch c = empty_launch(k, row_class_of(l, n));
 	bool chain = true;
-	c.call.params = n->params;
+	c.launch.params = n->params;
 	rc = operands(l, n, &c, &chain);
 	for (uint32_t i = 0; !rc && i < n->n_weights; i++)
 		if (n->weight[i] != IG_NONE)
 			rc = use_weight(l, &c, i, n->weight[i]);
-	return rc ? rc : add_call(l, &c, chain, false);
+	return rc ? rc : add_launch(l, &c, chain, false);
 }
 
 /* ---- memory ---------------------------------------------------------------------------- */
@@ -392,16 +394,16 @@ static void place_workers(struct cpu_program *p)
 				  .n_seqs = (int32_t)lim->max_seqs,
 				  .n_logit_rows = (int32_t)lim->max_logit_rows };
 
-	for (uint32_t i = 0; i < p->n_calls; i++) {
-		struct ig_op_call c = p->calls[i].call;
-		if (!p->calls[i].kernel->scratch_bytes)
+	for (uint32_t i = 0; i < p->n_launches; i++) {
+		struct ig_op_launch c = p->launches[i].launch;
+		if (!p->launches[i].kernel->scratch_bytes)
 			continue;
 		c.step = &widest;
 		for (uint32_t j = 0; j < c.n_in; j++)
 			c.in[j].n_rows = lim->max_rows;
 		for (uint32_t j = 0; j < c.n_out; j++)
 			c.out[j].n_rows = lim->max_rows;
-		uint64_t bytes = round_up(p->calls[i].kernel->scratch_bytes(&c), 64);
+		uint64_t bytes = round_up(p->launches[i].kernel->scratch_bytes(&c), 64);
 		if (p->worker_bytes < bytes)
 			p->worker_bytes = bytes;
 	}
@@ -416,7 +418,7 @@ static void place_weights(struct cpu_program *p)
 		struct cpu_weight *w = &p->weights[i];
 		if (!w->used || w->mapped)
 			continue;
-		if (w->form == IG_FORM_TILE16)
+		if (w->layout == IG_LAYOUT_TILE16)
 			w->bytes = ig_tile16_tile_bytes(pw->shape.dtype, pw->shape.n_cols) *
 				   (uint64_t)ig_tile16_n_tiles(pw->shape.n_rows);
 		else
@@ -443,13 +445,13 @@ int ig_cpu_lower(struct ig_driver *d, const struct ig_plan *plan,
 	p->plan = plan;
 	p->weights = calloc(plan->n_weights + 1, sizeof *p->weights);
 	l.value_buffer = malloc((plan->n_values + 1) * sizeof *l.value_buffer);
-	l.form_buffer = malloc((plan->n_values + 1) * N_FORMS * sizeof *l.form_buffer);
-	if (!p->weights || !l.value_buffer || !l.form_buffer) {
+	l.layout_buffer = malloc((plan->n_values + 1) * N_LAYOUTS * sizeof *l.layout_buffer);
+	if (!p->weights || !l.value_buffer || !l.layout_buffer) {
 		no_memory(&l);
 		goto done;
 	}
 	memset(l.value_buffer, 0xff, (plan->n_values + 1) * sizeof *l.value_buffer);
-	memset(l.form_buffer, 0xff, (plan->n_values + 1) * N_FORMS * sizeof *l.form_buffer);
+	memset(l.layout_buffer, 0xff, (plan->n_values + 1) * N_LAYOUTS * sizeof *l.layout_buffer);
 	for (uint32_t i = 0; i < plan->n_nodes; i++) {
 		if ((rc = lower_node(&l, &plan->nodes[i])))
 			goto done;
@@ -465,7 +467,7 @@ int ig_cpu_lower(struct ig_driver *d, const struct ig_plan *plan,
 	*memory = (struct ig_program_memory){ p->weight_bytes, p->scratch_bytes };
 done:
 	free(l.value_buffer);
-	free(l.form_buffer);
+	free(l.layout_buffer);
 	if (rc)
 		ig_cpu_destroy(&p->base);
 	else
@@ -514,7 +516,7 @@ static uint64_t converted_rows_bytes(const struct cpu_program *p)
 	for (uint32_t i = 0; i < p->plan->n_weights; i++) {
 		const struct ig_plan_weight *pw = &p->plan->weights[i];
 		uint64_t row = ig_dtype_row_bytes(pw->shape.dtype, pw->shape.n_cols);
-		if (p->weights[i].used && p->weights[i].form == IG_FORM_TILE16 &&
+		if (p->weights[i].used && p->weights[i].layout == IG_LAYOUT_TILE16 &&
 		    !pw->tensor->data && most < row)
 			most = row;
 	}
@@ -538,17 +540,17 @@ static void *address_of(const struct cpu_program *p, const struct cpu_operand *o
 /* From buffers and offsets to addresses. */
 static void resolve(struct cpu_program *p)
 {
-	for (uint32_t i = 0; i < p->n_calls; i++) {
-		struct cpu_call *c = &p->calls[i];
+	for (uint32_t i = 0; i < p->n_launches; i++) {
+		struct cpu_launch *c = &p->launches[i];
 		for (uint32_t j = 0; j < IG_MAX_IN; j++)
-			c->call.in[j].data = address_of(p, &c->in[j]);
+			c->launch.in[j].data = address_of(p, &c->in[j]);
 		for (uint32_t j = 0; j < IG_MAX_OUT; j++)
-			c->call.out[j].data = address_of(p, &c->out[j]);
+			c->launch.out[j].data = address_of(p, &c->out[j]);
 		for (uint32_t j = 0; j < IG_MAX_WEIGHTS; j++) {
 			if (c->weight[j] < 0)
 				continue;
 			const struct cpu_weight *w = &p->weights[c->weight[j]];
-			c->call.weight[j].data =
+			c->launch.weight[j].data =
 				w->mapped ? (void *)p->plan->weights[c->weight[j]].tensor->data :
 					    p->weight_mem + w->offset;
 		}
@@ -582,7 +584,7 @@ int ig_cpu_load(struct ig_program *base, struct ig_error *err)
 		const struct cpu_weight *w = &p->weights[i];
 		if (!w->used || w->mapped)
 			continue;
-		if (w->form == IG_FORM_TILE16) {
+		if (w->layout == IG_LAYOUT_TILE16) {
 			struct packing k = {
 				.p = p, .weight = i, .rows = rows, .rows_bytes = rows_bytes
 			};
@@ -610,6 +612,6 @@ void ig_cpu_destroy(struct ig_program *base)
 	free(p->weights);
 	free(p->buffers);
 	free(p->phases);
-	free(p->calls);
+	free(p->launches);
 	free(p);
 }

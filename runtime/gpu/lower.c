@@ -84,12 +84,12 @@ static int use_weight(struct lowering *l, ig_weight w, struct ig_gpu_tensor *out
 }
 
 /* A call without the values' types and buffers. */
-static int begin_call(struct lowering *l, const struct ig_plan_node *n, struct ig_gpu_call *c)
+static int begin_launch(struct lowering *l, const struct ig_plan_node *n, struct ig_gpu_launch *c)
 {
 	const struct ig_program_limits *limits = &l->p->shape.limits;
 	int rc = 0;
 
-	*c = (struct ig_gpu_call){
+	*c = (struct ig_gpu_launch){
 		.struct_size = sizeof *c,
 		.n_in = n->n_in,
 		.n_weights = n->n_weights,
@@ -124,7 +124,7 @@ static int begin_call(struct lowering *l, const struct ig_plan_node *n, struct i
 	return rc;
 }
 
-static uint32_t wanted(const struct ig_plan_node *n, const struct ig_gpu_call *c, uint32_t i)
+static uint32_t wanted(const struct ig_plan_node *n, const struct ig_gpu_launch *c, uint32_t i)
 {
 	return n->op->gpu->in_dtype ? n->op->gpu->in_dtype(c, i) : IG_F32;
 }
@@ -156,11 +156,11 @@ static int choose_types(struct lowering *l)
 {
 	for (uint32_t i = 0; i < l->plan->n_nodes; i++) {
 		const struct ig_plan_node *n = &l->plan->nodes[i];
-		struct ig_gpu_call c;
+		struct ig_gpu_launch c;
 		if (!n->op->gpu || !n->op->gpu->lower)
 			return refuse(l, n, -ENOTSUP, "no GPU runs it");
 		l->p->tape->node = i;
-		int rc = begin_call(l, n, &c);
+		int rc = begin_launch(l, n, &c);
 		if (rc)
 			return ig_fail(l->err, rc, "%s", l->p->tape->error.text);
 		for (uint32_t j = 0; j < n->n_in; j++) {
@@ -213,11 +213,11 @@ static int lower_node(struct lowering *l, uint32_t number)
 	const struct ig_plan_node *n = &l->plan->nodes[number];
 	struct ig_gpu_tape *t = l->p->tape;
 	struct ig_error why = { 0 };
-	struct ig_gpu_call c, typeless;
+	struct ig_gpu_launch c, typeless;
 	int rc;
 
 	t->node = number;
-	rc = begin_call(l, n, &c);
+	rc = begin_launch(l, n, &c);
 	typeless = c;
 	for (uint32_t i = 0; i < n->n_in && !rc; i++)
 		if (n->in[i] != IG_NONE)

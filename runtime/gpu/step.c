@@ -18,7 +18,7 @@
 _Static_assert(STEP_MAX_GROUPS == IG_MAX_CACHE_GROUPS, "cache groups");
 _Static_assert(STEP_BLOCK_TOKENS == IG_BLOCK_TOKENS && STEP_BLOCK_BITS == IG_BLOCK_BITS, "blocks");
 _Static_assert(STEP_RANGE == IG_ATTENTION_RANGE, "ranges");
-_Static_assert(sizeof(struct step_edit) == sizeof(struct ig_logit_edit), "edits are copied");
+_Static_assert(sizeof(struct step_adjust) == sizeof(struct ig_logit_adjust), "edits are copied");
 _Static_assert(IG_GPU_COPY_AREA_BYTES >= (sizeof(struct step_head) + 15) / 16 * 16 +
 						 IG_GPU_MAX_COPIES * sizeof(struct step_copy),
 	       "a step of copies");
@@ -46,7 +46,7 @@ int ig_gpu_step_init(struct ig_gpu_step_shape *s, const struct ig_model_info *in
 		     const struct ig_program_limits *limits, uint32_t max_partials,
 		     struct ig_error *err)
 {
-	uint64_t bytes = 0, edits;
+	uint64_t bytes = 0, adjusts;
 	bool fits;
 
 	memset(s, 0, sizeof *s);
@@ -57,8 +57,8 @@ int ig_gpu_step_init(struct ig_gpu_step_shape *s, const struct ig_model_info *in
 		return ig_fail(err, -ENOTSUP, "%u cache groups", info->n_groups);
 	if (!s->limits.max_slabs || s->limits.max_slabs > 1u << (32 - IG_BLOCK_BITS))
 		s->limits.max_slabs = 1u << (32 - IG_BLOCK_BITS);
-	edits = (uint64_t)info->n_vocab * limits->max_logit_rows; /* each id once per row */
-	s->max_edits = edits < IG_MAX_STEP_EDITS ? (uint32_t)edits : IG_MAX_STEP_EDITS;
+	adjusts = (uint64_t)info->n_vocab * limits->max_logit_rows; /* each id once per row */
+	s->max_adjusts = adjusts < IG_MAX_STEP_ADJUSTS ? (uint32_t)adjusts : IG_MAX_STEP_ADJUSTS;
 
 	for (uint32_t g = 0; g < info->n_groups; g++) {
 		const struct ig_cache_group *c = &info->groups[g];
@@ -74,7 +74,7 @@ int ig_gpu_step_init(struct ig_gpu_step_shape *s, const struct ig_model_info *in
 	fits = fits && add_array(&bytes, (uint64_t)limits->max_seqs + 1, 4);
 	fits = fits && add_array(&bytes, limits->max_logit_rows, 4);
 	fits = fits && add_array(&bytes, limits->max_logit_rows, sizeof(struct step_sample));
-	fits = fits && add_array(&bytes, s->max_edits, sizeof(struct step_edit));
+	fits = fits && add_array(&bytes, s->max_adjusts, sizeof(struct step_adjust));
 	fits = fits &&
 	       add_array(&bytes, (uint64_t)limits->max_logit_rows * mask_words(info->n_vocab), 4);
 	for (uint32_t g = 0; g < info->n_groups; g++)
@@ -200,16 +200,16 @@ static int pack_samples(struct packing *k)
 	const struct ig_step *s = k->step;
 	uint32_t n_vocab = k->shape->info.n_vocab;
 
-	if (s->n_edits > k->shape->max_edits || (s->n_edits && !s->edits))
+	if (s->n_adjusts > k->shape->max_adjusts || (s->n_adjusts && !s->adjusts))
 		return ig_fail(k->err, -EINVAL, "%u penalties and biases, at most %u fit a step",
-			       s->n_edits, k->shape->max_edits);
+			       s->n_adjusts, k->shape->max_adjusts);
 	if (s->n_masks > k->shape->limits.max_logit_rows || (s->n_masks && !s->masks))
 		return ig_fail(k->err, -EINVAL, "%u masks, at most %u fit a step", s->n_masks,
 			       k->shape->limits.max_logit_rows);
-	for (uint32_t i = 0; i < s->n_edits; i++)
-		if (s->edits[i].id < 0 || (uint32_t)s->edits[i].id >= n_vocab)
+	for (uint32_t i = 0; i < s->n_adjusts; i++)
+		if (s->adjusts[i].id < 0 || (uint32_t)s->adjusts[i].id >= n_vocab)
 			return ig_fail(k->err, -EINVAL, "penalty or bias %u is of token %d of %u",
-				       i, s->edits[i].id, n_vocab);
+				       i, s->adjusts[i].id, n_vocab);
 	struct step_sample *to = put(k, (uint64_t)s->n_logit_rows * sizeof *to, &k->head.sample);
 	for (int32_t i = 0; i < s->n_logit_rows; i++) {
 		const struct ig_sample_params *p = &s->sample[i];
@@ -222,8 +222,8 @@ static int pack_samples(struct packing *k)
 			.frequency_penalty = p->frequency_penalty,
 			.presence_penalty = p->presence_penalty,
 			.mask = p->mask < 0 ? -1 : p->mask,
-			.first_edit = p->first_edit,
-			.n_edits = p->n_edits,
+			.first_adjust = p->first_adjust,
+			.n_adjusts = p->n_adjusts,
 			.position = p->position,
 			.seed_low = (uint32_t)p->seed,
 			.seed_high = (uint32_t)(p->seed >> 32),
@@ -231,7 +231,7 @@ static int pack_samples(struct packing *k)
 		if (p->temperature > 0)
 			k->out->live[IG_LIVE_DRAWS] = (uint32_t)s->n_logit_rows;
 	}
-	put_copy(k, s->edits, (uint64_t)s->n_edits * sizeof *s->edits, &k->head.edits);
+	put_copy(k, s->adjusts, (uint64_t)s->n_adjusts * sizeof *s->adjusts, &k->head.adjusts);
 	k->head.mask_words = mask_words(n_vocab);
 	put_copy(k, s->masks, (uint64_t)s->n_masks * k->head.mask_words * 4, &k->head.masks);
 	return 0;

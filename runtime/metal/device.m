@@ -300,7 +300,7 @@ int ig_metal_alloc(struct ig_gpu_device *device, uint64_t n_bytes, uint32_t memo
 
 	*out = NULL;
 	if (__atomic_load_n(&d->gone, __ATOMIC_SEQ_CST))
-		return ig_metal_fail_gone(d, err);
+		return ig_metal_fail_lost(d, err);
 	if (n_bytes == 0)
 		return ig_fail(err, -EINVAL, "metal: a buffer of no bytes");
 	if (n_bytes > d->facts.max_buffer_bytes)
@@ -326,7 +326,7 @@ static int metal_wrap(struct ig_gpu_device *device, const void *base, uint64_t n
 
 	*out = NULL;
 	if (__atomic_load_n(&d->gone, __ATOMIC_SEQ_CST))
-		return ig_metal_fail_gone(d, err);
+		return ig_metal_fail_lost(d, err);
 	if (!n_bytes || (uintptr_t)base % page || n_bytes % page)
 		return ig_fail(err, -EINVAL,
 			       "metal: a view of %" PRIu64 " bytes at %p, not whole pages "

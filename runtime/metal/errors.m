@@ -72,7 +72,7 @@ const char *ig_metal_error_text(NSError *e)
 	return text ? text : "the system gave no reason";
 }
 
-int ig_metal_fail_gone(struct metal_device *d, struct ig_error *err)
+int ig_metal_fail_lost(struct metal_device *d, struct ig_error *err)
 {
 	return ig_fail(err, -ENODEV,
 		       "metal: GPU '%s' is gone; only a restart of this process brings it back",

@@ -172,7 +172,7 @@ struct metal_device {
 int ig_metal_fail_buffer(struct metal_device *d, id<MTLCommandBuffer> b, const char *what,
 			 struct ig_error *err);
 /* -ENODEV with text. */
-int ig_metal_fail_gone(struct metal_device *d, struct ig_error *err);
+int ig_metal_fail_lost(struct metal_device *d, struct ig_error *err);
 /* Text of an NSError, never NULL; valid as long as the autorelease pool. */
 const char *ig_metal_error_text(NSError *e);
 

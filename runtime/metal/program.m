@@ -188,7 +188,7 @@ int ig_metal_program_create(struct ig_gpu_device *device, const struct ig_gpu_ta
 
 	*out = NULL;
 	if (__atomic_load_n(&d->gone, __ATOMIC_SEQ_CST))
-		return ig_metal_fail_gone(d, err);
+		return ig_metal_fail_lost(d, err);
 	if (!tape->closed || tape->status)
 		return ig_fail(err, -EINVAL, "metal: the tape is not closed");
 	p = calloc(1, sizeof *p);
@@ -370,7 +370,7 @@ int ig_metal_program_submit(struct ig_gpu_program *program, const struct ig_gpu_
 	int rc = 0;
 
 	if (__atomic_load_n(&d->gone, __ATOMIC_SEQ_CST))
-		return ig_metal_fail_gone(d, err);
+		return ig_metal_fail_lost(d, err);
 	if (s->slot >= IG_STEPS_IN_FLIGHT)
 		return ig_fail(err, -EINVAL, "metal: slot %u", s->slot);
 	if (s->step_bytes > p->step_bytes)

@@ -45,24 +45,24 @@ kernel void sample_top(constant sample_args &args [[buffer(0)]],
 		const uint i = first + j * SAMPLE_THREADS + tid;
 		v[j] = i < n ? from[i] : 0.0f;
 	}
-	if (p->n_edits != 0) {
+	if (p->n_adjusts != 0) {
 		UNROLL
 		for (uint j = 0; j < EACH; j++)
 			room[j * SAMPLE_THREADS + tid] = v[j];
 		threadgroup_barrier(mem_flags::mem_threadgroup);
-		device const step_edit *edits =
-			step_at<step_edit>(step, step->edits) + p->first_edit;
-		for (uint i = tid; i < p->n_edits; i += SAMPLE_THREADS) {
-			const uint nth = uint(edits[i].id) - first;
+		device const step_adjust *adjusts =
+			step_at<step_adjust>(step, step->adjusts) + p->first_adjust;
+		for (uint i = tid; i < p->n_adjusts; i += SAMPLE_THREADS) {
+			const uint nth = uint(adjusts[i].id) - first;
 			if (nth < SAMPLE_PART) // each id once: no two threads have one place
-				room[nth] = edited(room[nth], edits + i, p);
+				room[nth] = adjusted(room[nth], adjusts + i, p);
 		}
 		threadgroup_barrier(mem_flags::mem_threadgroup);
 		UNROLL
 		for (uint j = 0; j < EACH; j++)
 			v[j] = room[j * SAMPLE_THREADS + tid];
 	}
-	const bool masked = p->mask >= 0, drawn = is_drawn(p);
+	const bool masked = p->mask >= 0, sampled = is_random(p);
 	device const uint *mask =
 		step_at<uint>(step, step->masks) + ulong(masked ? p->mask : 0) * step->mask_words;
 	device uint *to = keys + ulong(row) * n;
@@ -74,7 +74,7 @@ kernel void sample_top(constant sample_args &args [[buffer(0)]],
 		if (i < n) {
 			if (!masked || (mask[i / 32] >> (i % 32) & 1) != 0)
 				key = key_of(v[j]);
-			if (drawn)
+			if (sampled)
 				to[i] = key;
 		}
 		id = key > best ? i : id;
@@ -137,7 +137,7 @@ sample_weigh(constant sample_args &args [[buffer(0)]], device const step_head *s
 	if (row >= step->n_logit_rows)
 		return;
 	device const step_sample *p = step_at<step_sample>(step, step->sample) + row;
-	if (!is_drawn(p))
+	if (!is_random(p))
 		return;
 	const uint top = top_of(tops + ulong(row) * args.n_parts, args.n_parts, lane);
 	if (!is_finite_key(top))
@@ -311,7 +311,7 @@ sample_cut(constant sample_args &args [[buffer(0)]], device const step_head *ste
 	if (row >= step->n_logit_rows)
 		return;
 	device const step_sample *p = step_at<step_sample>(step, step->sample) + row;
-	if (!is_drawn(p) || !is_cut(p, args.n_vocab))
+	if (!is_random(p) || !is_cut(p, args.n_vocab))
 		return;
 	const ulong first_part = ulong(row) * args.n_parts;
 	const uint top = top_of(tops + first_part, args.n_parts, lane);
@@ -393,7 +393,7 @@ sample_sum(constant sample_args &args [[buffer(0)]], device const step_head *ste
 	if (row >= step->n_logit_rows)
 		return;
 	device const step_sample *p = step_at<step_sample>(step, step->sample) + row;
-	if (!is_drawn(p) || !is_cut(p, n))
+	if (!is_random(p) || !is_cut(p, n))
 		return;
 	const uint top = top_of(tops + ulong(row) * args.n_parts, args.n_parts, lane);
 	if (!is_finite_key(top))
@@ -435,7 +435,7 @@ sample_pick(constant sample_args &args [[buffer(0)]], device const step_head *st
 	device int *id = ids + ulong(step->ids) * args.max_logit_rows + row;
 	device const uint2 *row_tops = tops + ulong(row) * args.n_parts;
 	const uint n = args.n_vocab, top = top_of(row_tops, args.n_parts, lane);
-	if (!is_drawn(p) || !is_finite_key(top)) {
+	if (!is_random(p) || !is_finite_key(top)) {
 		// Parts ascend and so do their ids: the first with the key has the lowest.
 		uint lowest = 0xffffffffu;
 		for (uint i = lane; i < args.n_parts; i += 32)

@@ -38,7 +38,7 @@ METAL_FUNC ulong order_of(uint key, uint id) { return ulong(key) << 24 | ulong(0
 METAL_FUNC bool is_finite_key(uint key) { return key > KEY_MINUS_INFINITY && key < KEY_INFINITY; }
 
 // Temperatures below 2^-100 are 0.
-METAL_FUNC bool is_drawn(device const step_sample *p)
+METAL_FUNC bool is_random(device const step_sample *p)
 {
 	return p->temperature >= 7.88860905e-31f && p->top_k != 1;
 }
@@ -48,13 +48,13 @@ METAL_FUNC bool is_cut(device const step_sample *p, uint n_vocab)
 	return (p->top_k > 0 && uint(p->top_k) < n_vocab) || p->top_p < 1.0f;
 }
 
-METAL_FUNC float edited(float x, device const step_edit *e, device const step_sample *p)
+METAL_FUNC float adjusted(float x, device const step_adjust *e, device const step_sample *p)
 {
 	if (e->seen != 0)
 		x = x > 0.0f ? precise::divide(x, p->repetition_penalty) :
 			       x * p->repetition_penalty;
-	x = fma(-float(e->n_drawn), p->frequency_penalty, x);
-	if (e->n_drawn != 0)
+	x = fma(-float(e->n_sampled), p->frequency_penalty, x);
+	if (e->n_sampled != 0)
 		x -= p->presence_penalty;
 	return x + e->bias;
 }

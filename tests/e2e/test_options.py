@@ -621,7 +621,7 @@ def test_limits(start, models):
 
 def test_kept_responses(start, models):
     """How many, how large, and that a reload takes hold of those that are there."""
-    d = start(models.script(), extra={"responses": {"max_kept": 3, "max_kept_bytes": "256KiB"}})
+    d = start(models.script(), extra={"responses": {"max_stored": 3, "max_stored_bytes": "256KiB"}})
 
     def make(content="hi"):
         r = d.http("POST", "/v1/responses", {"input": content, "max_output_tokens": 1})
@@ -637,9 +637,9 @@ def test_kept_responses(start, models):
     too_large = d.http("POST", "/v1/responses", {"input": "hi", "max_output_tokens": 1,
                                                  "prompt_cache_key": "x" * 300000})
     assert too_large.json["store"] is False and not there(too_large.json) and there(large)
-    reload(d, {"responses": {"max_kept_bytes": "16KiB"}}, "max_kept_bytes: 256KiB -> 16KiB")
+    reload(d, {"responses": {"max_stored_bytes": "16KiB"}}, "max_stored_bytes: 256KiB -> 16KiB")
     until(lambda: not there(large), "what is too much is gone")
-    reload(d, {"responses": {"max_kept": 0}}, "max_kept: 3 -> 0")
+    reload(d, {"responses": {"max_stored": 0}}, "max_stored: 3 -> 0")
     until(lambda: not make()["store"], "nothing is kept")
 
 

@@ -64,7 +64,7 @@ static int check(struct ig_op_shape *s, struct ig_error *err)
 	return ig_fail(err, -22, "%s is never recorded", OP_NAME);
 }
 
-static void reference(const struct ig_op_call *call) { abort(); }
+static void reference(const struct ig_op_launch *call) { abort(); }
 
 static const struct ig_op op = {
 	.struct_size = OP_SIZE,

@@ -314,7 +314,7 @@ struct ig_case_data *ig_case_open(const struct ig_case *c)
 	d->stride = d->out_cols * (int64_t)sizeof(float) + GUARD;
 	for (int i = 0; i < 2; i++)
 		d->out[i] = make((size_t)(d->stride * c->rows + GUARD));
-	d->packed = make(ig_form_row_bytes(IG_FORM_ROWS, c->k) * 2 * (uint64_t)c->rows);
+	d->packed = make(ig_layout_row_bytes(IG_LAYOUT_ROWS, c->k) * 2 * (uint64_t)c->rows);
 	return d;
 }
 
@@ -360,8 +360,8 @@ bool ig_case_fits(const struct ig_case *c, const struct ig_cpu_kernel *k)
 }
 
 /* The operands of a call on rows first … first + n - 1 (of the result). */
-static void fill(struct ig_case_data *d, struct ig_op_call *call, struct ig_step *step,
-		 uint32_t form, const void *x, int64_t x_stride, bool tiled, int32_t first,
+static void fill(struct ig_case_data *d, struct ig_op_launch *launch, struct ig_step *step,
+		 uint32_t layout, const void *x, int64_t x_stride, bool tiled, int32_t first,
 		 int32_t n)
 {
 	const struct ig_case *c = d->c;
@@ -372,53 +372,53 @@ static void fill(struct ig_case_data *d, struct ig_op_call *call, struct ig_step
 				  .n_logit_rows = n,
 				  .token_ids = d->ids + first,
 				  .logit_rows = d->gathered + first };
-	*call = (struct ig_op_call){ .struct_size = sizeof *call,
-				     .params = &d->params,
-				     .step = step,
-				     .n_in = d->n_in,
-				     .n_weights = d->n_weights,
-				     .n_out = d->n_out };
+	*launch = (struct ig_op_launch){ .struct_size = sizeof *launch,
+					 .params = &d->params,
+					 .step = step,
+					 .n_in = d->n_in,
+					 .n_weights = d->n_weights,
+					 .n_out = d->n_out };
 	if (d->n_in > 0)
-		call->in[0] = (struct ig_tensor){
-			(char *)x + in_first * x_stride, n, c->k, x_stride, IG_F32, form
+		launch->in[0] = (struct ig_tensor){
+			(char *)x + in_first * x_stride, n, c->k, x_stride, IG_F32, layout
 		};
 	if (d->n_in > 1)
-		call->in[1] = (struct ig_tensor){
-			d->residual + in_first * c->n, n, c->n, c->n * 4, IG_F32, IG_FORM_ROWS
+		launch->in[1] = (struct ig_tensor){
+			d->residual + in_first * c->n, n, c->n, c->n * 4, IG_F32, IG_LAYOUT_ROWS
 		};
 	for (uint32_t i = 0; i < d->n_matrices; i++)
-		call->weight[i] = (struct ig_tensor){ tiled ? d->tiled[i] : d->rows_form[i],
-						      c->n,
-						      c->k,
-						      tiled ? 0 : (int64_t)d->row_bytes,
-						      c->dtype,
-						      tiled ? IG_FORM_TILE16 : IG_FORM_ROWS };
+		launch->weight[i] = (struct ig_tensor){ tiled ? d->tiled[i] : d->rows_form[i],
+							c->n,
+							c->k,
+							tiled ? 0 : (int64_t)d->row_bytes,
+							c->dtype,
+							tiled ? IG_LAYOUT_TILE16 : IG_LAYOUT_ROWS };
 	for (uint32_t i = d->n_matrices; i < d->n_weights; i++)
-		call->weight[i] = (struct ig_tensor){
-			d->vector[i - d->n_matrices], 1, c->n, c->n * 4, IG_F32, IG_FORM_ROWS
+		launch->weight[i] = (struct ig_tensor){
+			d->vector[i - d->n_matrices], 1, c->n, c->n * 4, IG_F32, IG_LAYOUT_ROWS
 		};
-	for (uint32_t i = 0; i < call->n_out; i++)
-		call->out[i] = (struct ig_tensor){ d->out[i] + GUARD + first * d->stride,
-						   n,
-						   d->out_cols,
-						   d->stride,
-						   IG_F32,
-						   IG_FORM_ROWS };
+	for (uint32_t i = 0; i < launch->n_out; i++)
+		launch->out[i] = (struct ig_tensor){ d->out[i] + GUARD + first * d->stride,
+						     n,
+						     d->out_cols,
+						     d->stride,
+						     IG_F32,
+						     IG_LAYOUT_ROWS };
 }
 
 void ig_case_call(struct ig_case_data *d, int32_t first, int32_t n, float *const out[IG_MAX_OUT],
-		  struct ig_op_call *call, struct ig_step *step)
+		  struct ig_op_launch *launch, struct ig_step *step)
 {
 	const struct ig_case *c = d->c;
 
-	fill(d, call, step, IG_FORM_ROWS, d->x, c->k * 4, false, first, n);
+	fill(d, launch, step, IG_LAYOUT_ROWS, d->x, c->k * 4, false, first, n);
 	if (!c->gather)
 		step->n_rows = n;
 	else
-		call->in[0].n_rows = call->in[1].n_rows = c->rows;
-	for (uint32_t i = 0; i < call->n_out; i++) {
-		call->out[i].data = out[i];
-		call->out[i].row_stride = d->out_cols * (int64_t)sizeof(float);
+		launch->in[0].n_rows = launch->in[1].n_rows = c->rows;
+	for (uint32_t i = 0; i < launch->n_out; i++) {
+		launch->out[i].data = out[i];
+		launch->out[i].row_stride = d->out_cols * (int64_t)sizeof(float);
 	}
 }
 
@@ -427,16 +427,16 @@ int32_t ig_case_out_rows(const struct ig_case_data *d) { return d->out_rows; }
 int64_t ig_case_out_cols(const struct ig_case_data *d) { return d->out_cols; }
 
 /* All rows of x in a form; the stride of the rows. */
-static int64_t to_form(struct ig_case_data *d, uint32_t form)
+static int64_t to_form(struct ig_case_data *d, uint32_t layout)
 {
-	int64_t stride = (int64_t)ig_form_row_bytes(form, d->c->k);
-	struct ig_op_call c = {
+	int64_t stride = (int64_t)ig_layout_row_bytes(layout, d->c->k);
+	struct ig_op_launch c = {
 		.n_in = 1,
 		.n_out = 1,
-		.in = { { d->x, d->c->rows, d->c->k, d->c->k * 4, IG_F32, IG_FORM_ROWS } },
-		.out = { { d->packed, d->c->rows, d->c->k, stride, IG_F32, form } },
+		.in = { { d->x, d->c->rows, d->c->k, d->c->k * 4, IG_F32, IG_LAYOUT_ROWS } },
+		.out = { { d->packed, d->c->rows, d->c->k, stride, IG_F32, layout } },
 	};
-	if (form == IG_FORM_Q8)
+	if (layout == IG_LAYOUT_Q8)
 		ig_pack_q8_generic(&c, 0, d->c->rows, NULL);
 	else
 		ig_pack_bf16_generic(&c, 0, d->c->rows, NULL);
@@ -477,28 +477,28 @@ static void clear(struct ig_case_data *d)
 		memset(d->out[i], GUARD_BYTE, (size_t)(d->stride * d->c->rows + GUARD));
 }
 
-void ig_case_reference(struct ig_case_data *d, uint32_t form, float *out)
+void ig_case_reference(struct ig_case_data *d, uint32_t layout, float *out)
 {
 	const struct ig_case *c = d->c;
-	struct ig_op_call call;
+	struct ig_op_launch launch;
 	struct ig_step step;
 	float *x = must(malloc((size_t)(c->rows * c->k) * sizeof *x));
 
 	memcpy(x, d->x, (size_t)(c->rows * c->k) * sizeof *x);
-	if (form != IG_FORM_ROWS && d->n_in) {
-		int64_t stride = to_form(d, form);
+	if (layout != IG_LAYOUT_ROWS && d->n_in) {
+		int64_t stride = to_form(d, layout);
 		for (int32_t r = 0; r < c->rows; r++) {
 			const uint8_t *row = d->packed + r * stride;
 			for (int64_t i = 0; i < c->k; i++)
 				x[r * c->k + i] =
-					form == IG_FORM_Q8 ?
+					layout == IG_LAYOUT_Q8 ?
 						ig_case_q8_value(row, c->k, i) :
 						ig_f32_from_bf16(((const uint16_t *)row)[i]);
 		}
 	}
 	clear(d);
-	fill(d, &call, &step, IG_FORM_ROWS, x, c->k * 4, false, 0, d->out_rows);
-	d->op->reference(&call);
+	fill(d, &launch, &step, IG_LAYOUT_ROWS, x, c->k * 4, false, 0, d->out_rows);
+	d->op->reference(&launch);
 	if (!collect(d, out))
 		abort();
 	free(x);
@@ -507,40 +507,41 @@ void ig_case_reference(struct ig_case_data *d, uint32_t form, float *out)
 bool ig_case_kernel(struct ig_case_data *d, const struct ig_cpu_kernel *k, enum ig_case_cut cut,
 		    float *out)
 {
-	struct ig_op_call call;
+	struct ig_op_launch launch;
 	struct ig_step step;
 	const void *x = d->x;
 	int64_t x_stride = d->c->k * 4;
-	bool tiled = k->weight_form == IG_FORM_TILE16;
+	bool tiled = k->weight_layout == IG_LAYOUT_TILE16;
 
-	if (k->in_form != IG_FORM_ROWS) {
-		x_stride = to_form(d, k->in_form);
+	if (k->in_layout != IG_LAYOUT_ROWS) {
+		x_stride = to_form(d, k->in_layout);
 		x = d->packed;
 	}
 	clear(d);
 	for (int32_t r = 0; r < (cut == IG_CUT_ROWS ? d->out_rows : 1); r++) {
-		fill(d, &call, &step, k->in_form, x, x_stride, tiled, r,
+		fill(d, &launch, &step, k->in_layout, x, x_stride, tiled, r,
 		     cut == IG_CUT_ROWS ? 1 : d->out_rows);
-		int64_t n = k->n_units(&call);
+		int64_t n = k->n_units(&launch);
 		if (cut == IG_CUT_UNITS)
 			for (int64_t u = n - 1; u >= 0; u--)
-				k->run(&call, u, u + 1, NULL);
+				k->run(&launch, u, u + 1, NULL);
 		else
-			k->run(&call, 0, n, NULL);
+			k->run(&launch, 0, n, NULL);
 	}
 	return collect(d, out);
 }
 
 void ig_case_time(struct ig_case_data *d, const struct ig_cpu_kernel *k, int n_times)
 {
-	struct ig_op_call call;
+	struct ig_op_launch launch;
 	struct ig_step step;
-	int64_t stride = k->in_form == IG_FORM_ROWS ? d->c->k * 4 : to_form(d, k->in_form);
+	int64_t stride = k->in_layout == IG_LAYOUT_ROWS ? d->c->k * 4 : to_form(d, k->in_layout);
 
-	fill(d, &call, &step, k->in_form, k->in_form == IG_FORM_ROWS ? (void *)d->x : d->packed,
-	     stride, k->weight_form == IG_FORM_TILE16, 0, d->out_rows);
+	fill(d, &launch, &step, k->in_layout,
+	     k->in_layout == IG_LAYOUT_ROWS ? (void *)d->x : d->packed, stride,
+	     k->weight_layout == IG_LAYOUT_TILE16, 0, d->out_rows);
 	for (int i = 0; i < n_times; i++)
-		k->run(&call, 0, k->n_units(&call), NULL);
+		k->run(&launch, 0, k->n_units(&launch), NULL);
 }
 
 uint64_t ig_case_weight_bytes(const struct ig_case *c)
@@ -557,12 +558,12 @@ uint64_t ig_case_macs(const struct ig_case *c)
 
 const char *ig_case_name(const struct ig_case *c, const struct ig_cpu_kernel *k)
 {
-	static const char *const forms[] = { "f32", "tile16", "q8", "bf16" };
+	static const char *const layouts[] = { "f32", "tile16", "q8", "bf16" };
 	static char buf[160];
 
 	snprintf(buf, sizeof buf, "%s %s [%lld, %lld] rows %d%s%s%s%s act %u, %s x %s", c->op,
 		 ig_dtype_name(c->dtype), (long long)c->n, (long long)c->k, c->rows,
 		 c->bias ? " bias" : "", c->residual ? " residual" : "", c->gather ? " gather" : "",
-		 c->extreme ? " extreme" : "", c->act, ig_isa_name(k->isa), forms[k->in_form]);
+		 c->extreme ? " extreme" : "", c->act, ig_isa_name(k->isa), layouts[k->in_layout]);
 	return buf;
 }

@@ -34,7 +34,7 @@ struct ig_case_data *ig_case_open(const struct ig_case *c);
 void ig_case_close(struct ig_case_data *d);
 const struct ig_op *ig_case_op(const struct ig_case_data *d);
 
-/* Value i of a row of n in IG_FORM_Q8, as the products take it. */
+/* Value i of a row of n in IG_LAYOUT_Q8, as the products take it. */
 float ig_case_q8_value(const void *row, int64_t n, int64_t i);
 
 /* Whether this machine runs the kernel and it fits the case's weights. */
@@ -43,7 +43,7 @@ bool ig_case_fits(const struct ig_case *c, const struct ig_cpu_kernel *k);
 /* The reference's result: out[rows of the result * n] of float.  With form, the
  * input is first taken through that form and back, as the kernels of that form
  * see it. */
-void ig_case_reference(struct ig_case_data *d, uint32_t form, float *out);
+void ig_case_reference(struct ig_case_data *d, uint32_t layout, float *out);
 
 /* How the units and rows of a run are cut up. */
 enum ig_case_cut {
@@ -63,7 +63,7 @@ const char *ig_case_name(const struct ig_case *c, const struct ig_cpu_kernel *k)
  * takes them; they lie in d, the results in out[], one after the other.  With gather the
  * step has all of the input's rows. */
 void ig_case_call(struct ig_case_data *d, int32_t first, int32_t n, float *const out[IG_MAX_OUT],
-		  struct ig_op_call *call, struct ig_step *step);
+		  struct ig_op_launch *launch, struct ig_step *step);
 int32_t ig_case_out_rows(const struct ig_case_data *d);
 int64_t ig_case_out_cols(const struct ig_case_data *d);
 

@@ -43,7 +43,7 @@ struct run {
 	struct ig_gpu_lab *lab;
 	const struct ig_gpu_case *c;
 	struct ig_gpu_tape *tape;
-	struct ig_gpu_call call;
+	struct ig_gpu_launch launch;
 	struct piece *pieces; /* [tape->n_buffers] */
 	struct ig_gpu_place *places;
 	struct ig_gpu_buffer **slabs; /* [n_slabs] */
@@ -160,21 +160,21 @@ static uint32_t at_least_one(uint32_t asked, int32_t used)
 }
 
 /* The call without operands' places, as in_dtype sees it. */
-static void begin_call(const struct ig_gpu_lab *lab, const struct ig_gpu_case *c,
-		       struct ig_gpu_call *g)
+static void begin_launch(const struct ig_gpu_lab *lab, const struct ig_gpu_case *c,
+			 struct ig_gpu_launch *g)
 {
-	const struct ig_op_call *call = c->call;
-	const struct ig_step *s = call->step;
+	const struct ig_op_launch *launch = c->launch;
+	const struct ig_step *s = launch->step;
 	int32_t context = 1;
 
 	for (int32_t i = 0; s->seq_lens && i < s->n_seqs; i++)
 		context = s->seq_lens[i] > context ? s->seq_lens[i] : context;
-	*g = (struct ig_gpu_call){
+	*g = (struct ig_gpu_launch){
 		.struct_size = sizeof *g,
-		.n_in = call->n_in,
-		.n_weights = call->n_weights,
-		.n_out = call->n_out,
-		.params = call->params,
+		.n_in = launch->n_in,
+		.n_weights = launch->n_weights,
+		.n_out = launch->n_out,
+		.params = launch->params,
 		.facts = lab->class->facts(lab->device),
 		.max_rows = at_least_one(c->max_rows, s->n_rows),
 		.max_seqs = at_least_one(c->max_seqs, s->n_seqs),
@@ -184,12 +184,12 @@ static void begin_call(const struct ig_gpu_lab *lab, const struct ig_gpu_case *c
 		.f32 = c->f32,
 		.max_partials = c->max_partials,
 	};
-	for (uint32_t i = 0; i < call->n_in; i++)
-		g->in[i] = (struct ig_gpu_tensor){ .ref.buffer = call->in[i].data ? 0 : -1,
-						   .n_cols = call->in[i].n_cols,
+	for (uint32_t i = 0; i < launch->n_in; i++)
+		g->in[i] = (struct ig_gpu_tensor){ .ref.buffer = launch->in[i].data ? 0 : -1,
+						   .n_cols = launch->in[i].n_cols,
 						   .row_class = c->in_class };
-	for (uint32_t i = 0; i < call->n_weights; i++) {
-		const struct ig_tensor *w = &call->weight[i];
+	for (uint32_t i = 0; i < launch->n_weights; i++) {
+		const struct ig_tensor *w = &launch->weight[i];
 		g->weight[i] = (struct ig_gpu_tensor){ .ref.buffer = w->data ? 0 : -1,
 						       .n_rows = w->n_rows,
 						       .n_cols = w->n_cols,
@@ -200,38 +200,38 @@ static void begin_call(const struct ig_gpu_lab *lab, const struct ig_gpu_case *c
 
 uint32_t ig_gpu_case_in_dtype(struct ig_gpu_lab *lab, const struct ig_gpu_case *c, uint32_t i)
 {
-	struct ig_gpu_call g;
+	struct ig_gpu_launch g;
 
-	begin_call(lab, c, &g);
+	begin_launch(lab, c, &g);
 	return c->op->gpu && c->op->gpu->in_dtype ? c->op->gpu->in_dtype(&g, i) : IG_F32;
 }
 
 /* Row classes of the outputs, from the op's own check. */
 static int check_shapes(const struct ig_gpu_case *c, struct ig_op_shape *s, struct ig_error *err)
 {
-	const struct ig_op_call *call = c->call;
+	const struct ig_op_launch *launch = c->launch;
 
 	*s = (struct ig_op_shape){ .struct_size = sizeof *s,
-				   .n_in = call->n_in,
-				   .n_weights = call->n_weights,
-				   .n_out = call->n_out,
-				   .params = call->params };
-	for (uint32_t i = 0; i < call->n_in; i++)
-		s->in[i] = (struct ig_shape){ .n_cols = call->in[i].n_cols,
-					      .dtype = call->in[i].dtype,
+				   .n_in = launch->n_in,
+				   .n_weights = launch->n_weights,
+				   .n_out = launch->n_out,
+				   .params = launch->params };
+	for (uint32_t i = 0; i < launch->n_in; i++)
+		s->in[i] = (struct ig_shape){ .n_cols = launch->in[i].n_cols,
+					      .dtype = launch->in[i].dtype,
 					      .row_class = c->in_class };
-	for (uint32_t i = 0; i < call->n_weights; i++)
-		if (call->weight[i].data)
-			s->weight[i] = (struct ig_shape){ .n_rows = call->weight[i].n_rows,
-							  .n_cols = call->weight[i].n_cols,
-							  .dtype = call->weight[i].dtype };
+	for (uint32_t i = 0; i < launch->n_weights; i++)
+		if (launch->weight[i].data)
+			s->weight[i] = (struct ig_shape){ .n_rows = launch->weight[i].n_rows,
+							  .n_cols = launch->weight[i].n_cols,
+							  .dtype = launch->weight[i].dtype };
 	return c->op->check(s, err);
 }
 
 static uint32_t rows_of(const struct ig_gpu_case *c, uint32_t row_class)
 {
-	return (uint32_t)(row_class == IG_ROWS_LOGITS ? c->call->step->n_logit_rows :
-							c->call->step->n_rows);
+	return (uint32_t)(row_class == IG_ROWS_LOGITS ? c->launch->step->n_logit_rows :
+							c->launch->step->n_rows);
 }
 
 static int make_value(struct run *r, uint32_t dtype, int64_t n_cols, uint32_t row_class,
@@ -239,7 +239,7 @@ static int make_value(struct run *r, uint32_t dtype, int64_t n_cols, uint32_t ro
 {
 	int rc = ig_gpu_tape_value(
 		r->tape, dtype, n_cols, row_class,
-		row_class == IG_ROWS_LOGITS ? r->call.max_logit_rows : r->call.max_rows, out);
+		row_class == IG_ROWS_LOGITS ? r->launch.max_logit_rows : r->launch.max_rows, out);
 
 	return rc ? ig_fail(err, rc, "no memory for a value") : 0;
 }
@@ -247,7 +247,7 @@ static int make_value(struct run *r, uint32_t dtype, int64_t n_cols, uint32_t ro
 static int lower(struct run *r, struct ig_error *err)
 {
 	const struct ig_gpu_case *c = r->c;
-	const struct ig_op_call *call = c->call;
+	const struct ig_op_launch *launch = c->launch;
 	const struct ig_gpu_op *gpu = c->op->gpu;
 	struct ig_op_shape shape;
 	uint32_t wanted[IG_MAX_IN];
@@ -258,33 +258,35 @@ static int lower(struct run *r, struct ig_error *err)
 	rc = check_shapes(c, &shape, err);
 	if (rc)
 		return rc;
-	begin_call(r->lab, c, &r->call);
-	for (uint32_t i = 0; i < call->n_in; i++)
-		wanted[i] = gpu->in_dtype ? gpu->in_dtype(&r->call, i) : IG_F32;
-	for (uint32_t i = 0; i < call->n_in; i++) {
-		if (!call->in[i].data)
+	begin_launch(r->lab, c, &r->launch);
+	for (uint32_t i = 0; i < launch->n_in; i++)
+		wanted[i] = gpu->in_dtype ? gpu->in_dtype(&r->launch, i) : IG_F32;
+	for (uint32_t i = 0; i < launch->n_in; i++) {
+		if (!launch->in[i].data)
 			continue;
-		rc = make_value(r, wanted[i], call->in[i].n_cols, c->in_class, &r->call.in[i], err);
+		rc = make_value(r, wanted[i], launch->in[i].n_cols, c->in_class, &r->launch.in[i],
+				err);
 		if (rc)
 			return rc;
 	}
-	for (uint32_t i = 0; i < call->n_weights; i++) {
-		const struct ig_tensor *w = &call->weight[i];
+	for (uint32_t i = 0; i < launch->n_weights; i++) {
+		const struct ig_tensor *w = &launch->weight[i];
 
 		if (!w->data)
 			continue;
 		rc = ig_gpu_tape_weight(r->tape, (uint64_t)w->row_stride * (uint64_t)w->n_rows,
-					&r->call.weight[i].ref);
+					&r->launch.weight[i].ref);
 		if (rc)
 			return ig_fail(err, rc, "no memory for a weight");
 	}
-	for (uint32_t i = 0; i < call->n_out; i++) {
+	for (uint32_t i = 0; i < launch->n_out; i++) {
 		rc = make_value(r, i == 0 && c->out_dtype ? c->out_dtype : IG_F32,
-				call->out[i].n_cols, shape.out[i].row_class, &r->call.out[i], err);
+				launch->out[i].n_cols, shape.out[i].row_class, &r->launch.out[i],
+				err);
 		if (rc)
 			return rc;
 	}
-	rc = gpu->lower(&r->call, &ig_gpu_tape_host, r->tape, err);
+	rc = gpu->lower(&r->launch, &ig_gpu_tape_host, r->tape, err);
 	if (rc)
 		return rc;
 	return ig_gpu_tape_close(r->tape, err);
@@ -317,7 +319,7 @@ static int put(struct run *r, const void *src, uint64_t n_bytes, uint32_t *place
 /* First rows of the sequences, and which rows have partials. */
 static int put_sequences(struct run *r, struct step_head *head, struct ig_error *err)
 {
-	const struct ig_step *s = r->c->call->step;
+	const struct ig_step *s = r->c->launch->step;
 	uint32_t n_partials = 0, *partials;
 	int32_t *first, row = 0;
 	int rc;
@@ -362,7 +364,7 @@ static int put_sequences(struct run *r, struct step_head *head, struct ig_error 
 
 static int put_samples(struct run *r, struct step_head *head, struct ig_error *err)
 {
-	const struct ig_step *s = r->c->call->step;
+	const struct ig_step *s = r->c->launch->step;
 	struct step_sample *to;
 	int rc = put(r, NULL, (uint64_t)s->n_logit_rows * sizeof *to, &head->sample, err);
 
@@ -381,8 +383,8 @@ static int put_samples(struct run *r, struct step_head *head, struct ig_error *e
 			p->frequency_penalty,
 			p->presence_penalty,
 			p->mask,
-			p->first_edit,
-			p->n_edits,
+			p->first_adjust,
+			p->n_adjusts,
 			p->position,
 			0,
 			(uint32_t)p->seed,
@@ -397,7 +399,7 @@ static int put_samples(struct run *r, struct step_head *head, struct ig_error *e
 static int put_cache(struct run *r, struct step_head *head, struct ig_error *err)
 {
 	const struct ig_gpu_case *c = r->c;
-	const struct ig_step *s = c->call->step;
+	const struct ig_step *s = c->launch->step;
 	struct step_copy *copies;
 	uint64_t *slabs;
 	int rc;
@@ -440,7 +442,7 @@ static int put_cache(struct run *r, struct step_head *head, struct ig_error *err
 /* The step's bytes as shaders/step.h has them, and the counts that grids follow. */
 static int pack(struct run *r, struct ig_error *err)
 {
-	const struct ig_step *s = r->c->call->step;
+	const struct ig_step *s = r->c->launch->step;
 	struct step_head head = {
 		.n_rows = (uint32_t)s->n_rows,
 		.n_seqs = (uint32_t)s->n_seqs,
@@ -450,7 +452,7 @@ static int pack(struct run *r, struct ig_error *err)
 		.prev_ids = 1 - SLOT,
 		.want_logits = s->logits != NULL,
 	};
-	const struct ig_tensor *x = &r->c->call->in[0];
+	const struct ig_tensor *x = &r->c->launch->in[0];
 	uint64_t rows = (uint64_t)s->n_rows * 4, logit_rows = (uint64_t)s->n_logit_rows * 4;
 	uint32_t head_place;
 	int rc;
@@ -466,8 +468,8 @@ static int pack(struct run *r, struct ig_error *err)
 	rc = rc ? rc : put(r, s->seq_lens, (uint64_t)s->n_seqs * 4, &head.seq_lens, err);
 	rc = rc ? rc : put(r, s->logit_rows, logit_rows, &head.logit_rows, err);
 	rc = rc ? rc :
-		  put(r, s->edits, (uint64_t)s->n_edits * sizeof(struct step_edit), &head.edits,
-		      err);
+		  put(r, s->adjusts, (uint64_t)s->n_adjusts * sizeof(struct step_adjust),
+		      &head.adjusts, err);
 	rc = rc ? rc :
 		  put(r, s->masks, (uint64_t)s->n_masks * head.mask_words * 4, &head.masks, err);
 	r->live[IG_LIVE_ONE] = 1;
@@ -516,22 +518,22 @@ static void fill_piece(struct run *r, uint32_t b)
 {
 	const struct ig_gpu_case *c = r->c;
 	const struct ig_gpu_tape_buffer *t = &r->tape->buffers[b];
-	const struct ig_op_call *call = c->call;
+	const struct ig_op_launch *launch = c->launch;
 	struct piece *p = &r->pieces[b];
 
 	memset(p->image, GUARD_BYTE, p->n_bytes + 2 * GUARD);
-	for (uint32_t i = 0; i < call->n_in; i++)
-		if (r->call.in[i].ref.buffer == (int32_t)b) {
-			fill_value(p, &r->call.in[i], &call->in[i], rows_of(c, c->in_class));
+	for (uint32_t i = 0; i < launch->n_in; i++)
+		if (r->launch.in[i].ref.buffer == (int32_t)b) {
+			fill_value(p, &r->launch.in[i], &launch->in[i], rows_of(c, c->in_class));
 			return;
 		}
-	for (uint32_t i = 0; i < call->n_weights; i++)
-		if (r->call.weight[i].ref.buffer == (int32_t)b) {
-			memcpy(p->image + GUARD, call->weight[i].data, p->n_bytes);
+	for (uint32_t i = 0; i < launch->n_weights; i++)
+		if (r->launch.weight[i].ref.buffer == (int32_t)b) {
+			memcpy(p->image + GUARD, launch->weight[i].data, p->n_bytes);
 			return;
 		}
-	for (uint32_t i = 0; i < call->n_out; i++) {
-		const struct ig_gpu_tensor *out = &r->call.out[i];
+	for (uint32_t i = 0; i < launch->n_out; i++) {
+		const struct ig_gpu_tensor *out = &r->launch.out[i];
 
 		if (out->ref.buffer != (int32_t)b)
 			continue;
@@ -548,9 +550,9 @@ static void fill_piece(struct run *r, uint32_t b)
 	}
 	p->n_rows = UINT32_MAX;
 	memset(p->image + GUARD, UNSET_BYTE, p->n_bytes);
-	if (t->kind == IG_GPU_BUFFER_IDS && call->step->prev_ids)
-		memcpy(p->image + GUARD + (1 - SLOT) * (uint64_t)r->call.max_logit_rows * 4,
-		       call->step->prev_ids, (uint64_t)r->call.max_logit_rows * 4);
+	if (t->kind == IG_GPU_BUFFER_IDS && launch->step->prev_ids)
+		memcpy(p->image + GUARD + (1 - SLOT) * (uint64_t)r->launch.max_logit_rows * 4,
+		       launch->step->prev_ids, (uint64_t)r->launch.max_logit_rows * 4);
 }
 
 static int make_memory(struct run *r, struct ig_error *err)
@@ -588,7 +590,7 @@ static int make_memory(struct run *r, struct ig_error *err)
 		if (!image)
 			return ig_fail(err, -ENOMEM, "no memory");
 		memset(image, GUARD_BYTE, c->slab_bytes + 2 * GUARD);
-		memcpy(image + GUARD, c->call->step->slab_bases[i], c->slab_bytes);
+		memcpy(image + GUARD, c->launch->step->slab_bases[i], c->slab_bytes);
 		rc = upload(r, image, c->slab_bytes + 2 * GUARD, IG_GPU_MEMORY_SLAB, &r->slabs[i],
 			    err);
 		free(image);
@@ -605,14 +607,14 @@ static const char *name_of(const struct run *r, uint32_t b, char *buf, size_t n)
 	static const char *const kinds[] = { "weights", "scratch", "constants",
 					     "ids",	"logits",  "cache" };
 
-	for (uint32_t i = 0; i < r->call.n_in; i++)
-		if (r->call.in[i].ref.buffer == (int32_t)b)
+	for (uint32_t i = 0; i < r->launch.n_in; i++)
+		if (r->launch.in[i].ref.buffer == (int32_t)b)
 			snprintf(buf, n, "in[%u]", i);
-	for (uint32_t i = 0; i < r->call.n_weights; i++)
-		if (r->call.weight[i].ref.buffer == (int32_t)b)
+	for (uint32_t i = 0; i < r->launch.n_weights; i++)
+		if (r->launch.weight[i].ref.buffer == (int32_t)b)
 			snprintf(buf, n, "weight[%u]", i);
-	for (uint32_t i = 0; i < r->call.n_out; i++)
-		if (r->call.out[i].ref.buffer == (int32_t)b)
+	for (uint32_t i = 0; i < r->launch.n_out; i++)
+		if (r->launch.out[i].ref.buffer == (int32_t)b)
 			snprintf(buf, n, "out[%u]", i);
 	if (!buf[0])
 		snprintf(buf, n, "buffer %u (%s)", b, kinds[r->tape->buffers[b].kind]);
@@ -632,7 +634,7 @@ static bool is_free(const struct piece *p, uint64_t at)
 /* The outputs as floats, and a look at all that must be as it was. */
 static int collect_piece(struct run *r, uint32_t b, struct ig_error *err)
 {
-	const struct ig_op_call *call = r->c->call;
+	const struct ig_op_launch *launch = r->c->launch;
 	struct piece *p = &r->pieces[b];
 	const uint64_t n = p->n_bytes + 2 * GUARD;
 	uint8_t *now = malloc(n);
@@ -650,14 +652,14 @@ static int collect_piece(struct run *r, uint32_t b, struct ig_error *err)
 			     r->c->op->name, (long long)at - GUARD, name_of(r, b, buf, sizeof buf),
 			     (unsigned long long)p->n_bytes);
 	}
-	for (uint32_t i = 0; !rc && i < call->n_out; i++) {
-		const struct ig_gpu_tensor *t = &r->call.out[i];
+	for (uint32_t i = 0; !rc && i < launch->n_out; i++) {
+		const struct ig_gpu_tensor *t = &r->launch.out[i];
 
 		if (t->ref.buffer != (int32_t)b)
 			continue;
 		for (uint32_t row = 0; row < p->n_rows; row++) {
-			float *dst = (float *)(void *)((char *)call->out[i].data +
-						       row * call->out[i].row_stride);
+			float *dst = (float *)(void *)((char *)launch->out[i].data +
+						       row * launch->out[i].row_stride);
 			const uint8_t *src = now + GUARD + row * p->stride;
 
 			for (int64_t j = 0; j < t->n_cols; j++)
@@ -684,7 +686,7 @@ static int collect_slab(struct run *r, uint32_t i, struct ig_error *err)
 				     c->op->name, i);
 	if (!rc && c->slabs_after)
 		memcpy(c->slabs_after[i], now + GUARD, c->slab_bytes);
-	else if (!rc && memcmp(now + GUARD, c->call->step->slab_bases[i], c->slab_bytes))
+	else if (!rc && memcmp(now + GUARD, c->launch->step->slab_bases[i], c->slab_bytes))
 		rc = ig_fail(err, -EFAULT, "%s: slab %u was written", c->op->name, i);
 	free(now);
 	return rc;
@@ -693,7 +695,7 @@ static int collect_slab(struct run *r, uint32_t i, struct ig_error *err)
 static int execute(struct run *r, struct ig_error *err)
 {
 	const struct ig_gpu_device_class *class = r->lab->class;
-	const struct ig_step *s = r->c->call->step;
+	const struct ig_step *s = r->c->launch->step;
 	struct ig_gpu_submission sub = { .slot = SLOT, .step_bytes = r->step_bytes };
 	const int32_t *ids = NULL;
 	const float *logits = NULL;
@@ -721,7 +723,7 @@ static int execute(struct run *r, struct ig_error *err)
 int ig_gpu_case_run(struct ig_gpu_lab *lab, const struct ig_gpu_case *c, struct ig_error *err)
 {
 	struct run r = { .lab = lab, .c = c };
-	int32_t logit_rows = c->call->step->n_logit_rows;
+	int32_t logit_rows = c->launch->step->n_logit_rows;
 	int rc = ig_gpu_tape_create(ig_gpu_lab_facts(lab),
 				    at_least_one(c->max_logit_rows, logit_rows), &r.tape);
 
@@ -756,12 +758,12 @@ int ig_gpu_case_run(struct ig_gpu_lab *lab, const struct ig_gpu_case *c, struct 
 
 int ig_gpu_case_reference(struct ig_gpu_lab *lab, const struct ig_gpu_case *c, struct ig_error *err)
 {
-	struct ig_op_call call = *c->call;
+	struct ig_op_launch launch = *c->launch;
 	float *copies[IG_MAX_IN] = { NULL };
 	int rc = 0;
 
-	for (uint32_t i = 0; i < call.n_in; i++) {
-		struct ig_tensor *t = &call.in[i];
+	for (uint32_t i = 0; i < launch.n_in; i++) {
+		struct ig_tensor *t = &launch.in[i];
 		uint32_t dtype = ig_gpu_case_in_dtype(lab, c, i);
 
 		if (!t->data)
@@ -780,7 +782,7 @@ int ig_gpu_case_reference(struct ig_gpu_lab *lab, const struct ig_gpu_case *c, s
 		t->data = copies[i];
 		t->row_stride = t->n_cols * (int64_t)sizeof(float);
 	}
-	c->op->reference(&call);
+	c->op->reference(&launch);
 out:
 	for (uint32_t i = 0; i < IG_MAX_IN; i++)
 		free(copies[i]);

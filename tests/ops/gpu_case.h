@@ -36,9 +36,9 @@ struct ig_gpu_case_copy {
 
 struct ig_gpu_case {
 	const struct ig_op *op;
-	/* in[] float in IG_FORM_ROWS; weight[] in IG_FORM_ROWS; out[] float, filled in;
+	/* in[] float in IG_LAYOUT_ROWS; weight[] in IG_LAYOUT_ROWS; out[] float, filled in;
 	 * step->sampled_ids and step->logits are filled in where they are not NULL. */
-	const struct ig_op_call *call;
+	const struct ig_op_launch *launch;
 	/* Row class of the inputs. */
 	uint32_t in_class;
 	/* What out[0] is stored as: IG_F32, or with IG_GPU_OUT_ANY IG_F16, IG_BF16. */

@@ -61,7 +61,7 @@ static struct ig_tensor tensor_of(const struct table *t, int tiled)
 				   N_COLS,
 				   tiled ? 0 : (int64_t)ig_dtype_row_bytes(t->dtype, N_COLS),
 				   t->dtype,
-				   tiled ? IG_FORM_TILE16 : IG_FORM_ROWS };
+				   tiled ? IG_LAYOUT_TILE16 : IG_LAYOUT_ROWS };
 }
 
 static void check_tables(uint32_t token_dtype, uint32_t position_dtype, int64_t n_positions)
@@ -78,40 +78,40 @@ static void check_tables(uint32_t token_dtype, uint32_t position_dtype, int64_t 
 	struct table token = make_table(token_dtype, 50, &random);
 	struct table learned = make_table(position_dtype, n_positions, &random);
 	float want[N_ROWS][N_COLS], got[N_ROWS][N_COLS], scratch[N_COLS], row[N_COLS];
-	struct ig_op_call call = {
-		.struct_size = sizeof call,
+	struct ig_op_launch launch = {
+		.struct_size = sizeof launch,
 		.n_weights = 2,
 		.n_out = 1,
 		.params = &p,
 		.step = &step,
 		.weight = { tensor_of(&token, 0), tensor_of(&learned, 0) },
-		.out = { { want, N_ROWS, N_COLS, sizeof want[0], IG_F32, IG_FORM_ROWS } },
+		.out = { { want, N_ROWS, N_COLS, sizeof want[0], IG_F32, IG_LAYOUT_ROWS } },
 	};
 
-	ig_op_embed.reference(&call);
+	ig_op_embed.reference(&launch);
 	for (int r = 0; r < N_ROWS; r++) { /* what it means, said once more */
 		int64_t at = positions[r] < n_positions ? positions[r] : 0;
 
 		ig_dtype_to_f32(token.dtype,
-				(char *)token.rows + ids[r] * call.weight[0].row_stride, row,
+				(char *)token.rows + ids[r] * launch.weight[0].row_stride, row,
 				N_COLS);
 		ig_dtype_to_f32(learned.dtype,
-				(char *)learned.rows + at * call.weight[1].row_stride, scratch,
+				(char *)learned.rows + at * launch.weight[1].row_stride, scratch,
 				N_COLS);
 		for (int i = 0; i < N_COLS; i++)
 			assert_true(want[r][i] == row[i] * 1.5f + scratch[i]);
 	}
-	call.weight[0] = tensor_of(&token, 1);
-	call.weight[1] = tensor_of(&learned, n_positions > 1);
-	call.out[0].data = got;
-	assert_int_equal(k->scratch_bytes(&call), sizeof scratch);
-	assert_int_equal(k->n_units(&call), N_ROWS);
+	launch.weight[0] = tensor_of(&token, 1);
+	launch.weight[1] = tensor_of(&learned, n_positions > 1);
+	launch.out[0].data = got;
+	assert_int_equal(k->scratch_bytes(&launch), sizeof scratch);
+	assert_int_equal(k->n_units(&launch), N_ROWS);
 	memset(got, 0xff, sizeof got);
-	k->run(&call, 0, N_ROWS, scratch);
+	k->run(&launch, 0, N_ROWS, scratch);
 	assert_memory_equal(got, want, sizeof got);
 	memset(got, 0xff, sizeof got);
 	for (int r = N_ROWS; r-- > 0;)
-		k->run(&call, r, r + 1, scratch);
+		k->run(&launch, r, r + 1, scratch);
 	assert_memory_equal(got, want, sizeof got);
 	free(token.rows);
 	free(token.tiled);

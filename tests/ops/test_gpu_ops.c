@@ -72,7 +72,7 @@ static double product_bound(const float *x, const float *w, int64_t k, double w_
 }
 
 /* bounds[] for the products: one for each value of the result. */
-static void product_bounds(const struct ig_case *c, const struct ig_op_call *call,
+static void product_bounds(const struct ig_case *c, const struct ig_op_launch *launch,
 			   uint32_t in_dtype, double *bounds)
 {
 	const bool glu = !strcmp(c->op, "glu");
@@ -84,16 +84,16 @@ static void product_bounds(const struct ig_case *c, const struct ig_op_call *cal
 		w[i] = must(malloc((size_t)c->k * sizeof *w[i]));
 	for (int64_t j = 0; j < c->n; j++) {
 		for (int i = 0; i <= glu; i++)
-			ig_weight_row(&call->weight[i], j, w[i]);
-		for (int64_t r = 0; r < call->out[0].n_rows; r++) {
-			const float *row = ig_row(&call->in[0], r);
+			ig_weight_row(&launch->weight[i], j, w[i]);
+		for (int64_t r = 0; r < launch->out[0].n_rows; r++) {
+			const float *row = ig_row(&launch->in[0], r);
 			double y, u, e, f;
 
 			for (int64_t i = 0; i < c->k; i++)
 				x[i] = ig_gpu_case_round(in_dtype, row[i]);
 			e = product_bound(x, w[0], c->k, w_eps, &y);
 			if (c->bias)
-				y += (double)((const float *)call->weight[1].data)[j];
+				y += (double)((const float *)launch->weight[1].data)[j];
 			/* silu and gelu: slope below 1.13, their own error some units */
 			e = 1.2 * e + 0x1p-21 * fabs(y);
 			if (glu) {
@@ -101,7 +101,7 @@ static void product_bounds(const struct ig_case *c, const struct ig_op_call *cal
 				e = e * fabs(u) + fabs(y) * f + e * f + 0x1p-22 * fabs(y * u);
 			}
 			if (c->residual)
-				e += 0x1p-23 * fabs((double)ig_row(&call->in[1], r)[j]);
+				e += 0x1p-23 * fabs((double)ig_row(&launch->in[1], r)[j]);
 			bounds[r * c->n + j] = e + 1e-30;
 		}
 	}
@@ -111,21 +111,21 @@ static void product_bounds(const struct ig_case *c, const struct ig_op_call *cal
 }
 
 /* Some units of what was summed; the sum x + delta itself is exact. */
-static void norm_bounds(const struct ig_case *c, const struct ig_op_call *call, double *bounds)
+static void norm_bounds(const struct ig_case *c, const struct ig_op_launch *launch, double *bounds)
 {
-	const int64_t n = c->k, rows = call->out[0].n_rows;
+	const int64_t n = c->k, rows = launch->out[0].n_rows;
 
 	for (int64_t r = 0; r < rows; r++) {
-		int64_t from = c->gather ? call->step->logit_rows[r] : r;
+		int64_t from = c->gather ? launch->step->logit_rows[r] : r;
 		double mean = 0.0, size = 0.0, var = 0.0, scale;
 
 		for (int pass = 0; pass < 3; pass++)
 			for (int64_t i = 0; i < n; i++) {
-				double x = (double)ig_row(&call->in[0], from)[i];
+				double x = (double)ig_row(&launch->in[0], from)[i];
 
 				if (c->residual)
-					x = (double)(float)(x +
-							    (double)ig_row(&call->in[1], from)[i]);
+					x = (double)(float)(x + (double)ig_row(&launch->in[1],
+									       from)[i]);
 				if (pass == 0) {
 					mean += c->kind == IG_NORM_LAYER ? x / (double)n : 0.0;
 					size += fabs(x) / (double)n;
@@ -135,7 +135,7 @@ static void norm_bounds(const struct ig_case *c, const struct ig_op_call *call, 
 					scale = 1.0 / sqrt(var + 1e-5);
 					bounds[r * n + i] =
 						16 * 0x1p-24 * (fabs(x) + size) * scale *
-							fabs((double)((float *)call->weight[0]
+							fabs((double)((float *)launch->weight[0]
 									      .data)[i]) +
 						(c->bias ? 0x1p-22 : 0.0);
 				}
@@ -174,11 +174,11 @@ static const char *name_of(const struct ig_case *c, const struct way *how)
 static int run_rows(struct ig_case_data *d, const struct ig_case *c, const struct way *how,
 		    int32_t first, int32_t n, float *const out[IG_MAX_OUT], bool reference)
 {
-	struct ig_op_call call;
+	struct ig_op_launch launch;
 	struct ig_step step;
 	struct ig_gpu_case g = {
 		.op = ig_case_op(d),
-		.call = &call,
+		.launch = &launch,
 		.f32 = how->f32,
 		.out_dtype = how->out_dtype,
 		.in_class = strcmp(c->op, "logits") ? IG_ROWS_TOKENS : IG_ROWS_LOGITS,
@@ -186,7 +186,7 @@ static int run_rows(struct ig_case_data *d, const struct ig_case *c, const struc
 	struct ig_error err = { 0 };
 	int rc;
 
-	ig_case_call(d, first, n, out, &call, &step);
+	ig_case_call(d, first, n, out, &launch, &step);
 	rc = reference ? ig_gpu_case_reference(lab, &g, &err) : ig_gpu_case_run(lab, &g, &err);
 	if (rc)
 		print_error("%s, rows %d … %d: %s\n", name_of(c, how), first, first + n - 1,
@@ -258,22 +258,22 @@ static int check_case(const struct ig_case *c, const struct way *how, double *wo
 	float *got[IG_MAX_OUT] = { buf, buf + one };
 	float *ref[IG_MAX_OUT] = { buf + 2 * one, buf + 3 * one };
 	static const int32_t parts[] = { 1, 5, 16, 17 };
-	struct ig_op_call call;
+	struct ig_op_launch launch;
 	struct ig_step step;
 	int failed =
 		run_rows(d, c, how, 0, rows, got, false) || run_rows(d, c, how, 0, rows, ref, true);
 
 	if (failed)
 		goto out;
-	ig_case_call(d, 0, rows, ref, &call, &step);
+	ig_case_call(d, 0, rows, ref, &launch, &step);
 	if (!strcmp(c->op, "norm")) {
-		norm_bounds(c, &call, bounds);
+		norm_bounds(c, &launch, bounds);
 	} else if (!strcmp(c->op, "embed")) {
 		embed_bounds(c, ref[0], bounds);
 	} else {
-		struct ig_gpu_case g = { .op = ig_case_op(d), .call = &call, .f32 = how->f32 };
+		struct ig_gpu_case g = { .op = ig_case_op(d), .launch = &launch, .f32 = how->f32 };
 
-		product_bounds(c, &call, ig_gpu_case_in_dtype(lab, &g, 0), bounds);
+		product_bounds(c, &launch, ig_gpu_case_in_dtype(lab, &g, 0), bounds);
 	}
 	failed = compare(c, how, got[0], ref[0], bounds, one, worst);
 	for (int64_t i = one; i < n && !failed; i++) /* the sum of two floats has one answer */

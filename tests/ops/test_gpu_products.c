@@ -99,40 +99,40 @@ static int run(struct world *w, int32_t first, int32_t n, float *out, bool refer
 {
 	const struct layout *l = w->l;
 	struct ig_step step = { .struct_size = sizeof step, .n_rows = n };
-	struct ig_op_call call = { .struct_size = sizeof call,
-				   .params = &w->params,
-				   .step = &step,
-				   .n_in = l->residual ? 2 : 1,
-				   .n_out = 1,
-				   .n_weights = l->n * (1 + l->bias) };
+	struct ig_op_launch launch = { .struct_size = sizeof launch,
+				       .params = &w->params,
+				       .step = &step,
+				       .n_in = l->residual ? 2 : 1,
+				       .n_out = 1,
+				       .n_weights = l->n * (1 + l->bias) };
 	struct ig_gpu_case c = { .op = &ig_op_linear,
-				 .call = &call,
+				 .launch = &launch,
 				 .in_class = IG_ROWS_TOKENS,
 				 .out_dtype = l->out_dtype,
 				 .f32 = l->f32 };
 
-	call.in[0] =
-		(struct ig_tensor){ w->x + first * l->k, n, l->k, l->k * 4, IG_F32, IG_FORM_ROWS };
+	launch.in[0] = (struct ig_tensor){ w->x + first * l->k, n, l->k, l->k * 4, IG_F32,
+					   IG_LAYOUT_ROWS };
 	if (l->residual)
-		call.in[1] = (struct ig_tensor){ w->residual + first * w->columns,
-						 n,
-						 w->columns,
-						 w->columns * 4,
-						 IG_F32,
-						 IG_FORM_ROWS };
+		launch.in[1] = (struct ig_tensor){ w->residual + first * w->columns,
+						   n,
+						   w->columns,
+						   w->columns * 4,
+						   IG_F32,
+						   IG_LAYOUT_ROWS };
 	for (uint32_t i = 0; i < l->n; i++) {
-		call.weight[i] = (struct ig_tensor){
+		launch.weight[i] = (struct ig_tensor){
 			w->weight[i], l->rows_of[i],
 			l->k,	      (int64_t)ig_dtype_row_bytes(l->dtype[i], l->k),
-			l->dtype[i],  IG_FORM_ROWS
+			l->dtype[i],  IG_LAYOUT_ROWS
 		};
 		if (l->bias)
-			call.weight[l->n + i] =
+			launch.weight[l->n + i] =
 				(struct ig_tensor){ w->bias[i],	       1,      l->rows_of[i],
-						    l->rows_of[i] * 4, IG_F32, IG_FORM_ROWS };
+						    l->rows_of[i] * 4, IG_F32, IG_LAYOUT_ROWS };
 	}
-	call.out[0] =
-		(struct ig_tensor){ out, n, w->columns, w->columns * 4, IG_F32, IG_FORM_ROWS };
+	launch.out[0] =
+		(struct ig_tensor){ out, n, w->columns, w->columns * 4, IG_F32, IG_LAYOUT_ROWS };
 	return reference ? ig_gpu_case_reference(lab, &c, err) : ig_gpu_case_run(lab, &c, err);
 }
 
@@ -276,28 +276,28 @@ static void test_blocks(void **state)
 static void test_refused(void **state)
 {
 	struct ig_linear_params params = { sizeof params, 1, IG_ACT_NONE, 0 };
-	struct ig_gpu_call call = { .struct_size = sizeof call,
-				    .n_in = 1,
-				    .n_weights = 1,
-				    .n_out = 1,
-				    .params = &params,
-				    .facts = ig_gpu_lab_facts(lab),
-				    .max_rows = 1 };
+	struct ig_gpu_launch launch = { .struct_size = sizeof launch,
+					.n_in = 1,
+					.n_weights = 1,
+					.n_out = 1,
+					.params = &params,
+					.facts = ig_gpu_lab_facts(lab),
+					.max_rows = 1 };
 	struct ig_error err = { 0 };
 
-	call.in[0] = (struct ig_gpu_tensor){ .n_cols = 32, .row_stride = 64, .dtype = IG_F32 };
-	call.weight[0] = (struct ig_gpu_tensor){
+	launch.in[0] = (struct ig_gpu_tensor){ .n_cols = 32, .row_stride = 64, .dtype = IG_F32 };
+	launch.weight[0] = (struct ig_gpu_tensor){
 		.n_rows = 1, .n_cols = 32, .row_stride = 34, .dtype = IG_I32
 	};
-	call.out[0] = (struct ig_gpu_tensor){ .n_cols = 1, .row_stride = 64, .dtype = IG_F32 };
-	assert_int_equal(ig_op_linear.gpu->lower(&call, &ig_gpu_tape_host, NULL, &err), -ENOTSUP);
+	launch.out[0] = (struct ig_gpu_tensor){ .n_cols = 1, .row_stride = 64, .dtype = IG_F32 };
+	assert_int_equal(ig_op_linear.gpu->lower(&launch, &ig_gpu_tape_host, NULL, &err), -ENOTSUP);
 	assert_non_null(strstr(err.text, "dtype 26"));
-	call.weight[0].dtype = IG_BF16;
-	call.in[0].dtype = IG_F16;
-	assert_int_equal(ig_op_linear.gpu->lower(&call, &ig_gpu_tape_host, NULL, &err), -ENOTSUP);
-	call.in[0].dtype = IG_BF16;
-	call.in[0].n_cols = (int64_t)1 << 40;
-	assert_int_equal(ig_op_linear.gpu->lower(&call, &ig_gpu_tape_host, NULL, &err), -ENOTSUP);
+	launch.weight[0].dtype = IG_BF16;
+	launch.in[0].dtype = IG_F16;
+	assert_int_equal(ig_op_linear.gpu->lower(&launch, &ig_gpu_tape_host, NULL, &err), -ENOTSUP);
+	launch.in[0].dtype = IG_BF16;
+	launch.in[0].n_cols = (int64_t)1 << 40;
+	assert_int_equal(ig_op_linear.gpu->lower(&launch, &ig_gpu_tape_host, NULL, &err), -ENOTSUP);
 	assert_non_null(strstr(err.text, "too long"));
 }
 

@@ -26,10 +26,10 @@
 
 static struct ig_gpu_lab *lab;
 
-static int run(const struct ig_op *op, struct ig_op_call *call, uint32_t out_dtype)
+static int run(const struct ig_op *op, struct ig_op_launch *launch, uint32_t out_dtype)
 {
 	const struct ig_gpu_case c = { .op = op,
-				       .call = call,
+				       .launch = launch,
 				       .out_dtype = out_dtype,
 				       .in_class = IG_ROWS_TOKENS,
 				       .max_logit_rows = 4 };
@@ -50,7 +50,7 @@ static int check_same(struct ig_op_shape *s, struct ig_error *err)
 	return 0;
 }
 
-static int lower_convert(const struct ig_gpu_call *c, const struct ig_gpu_host *h,
+static int lower_convert(const struct ig_gpu_launch *c, const struct ig_gpu_host *h,
 			 struct ig_gpu_tape *t, struct ig_error *err)
 {
 	return ig_gpu_emit_convert(t, &c->in[0], &c->out[0]);
@@ -96,13 +96,13 @@ static void test_convert(void **state)
 	static float x[ROWS * COLS], y[ROWS * COLS];
 	static const uint32_t types[] = { IG_F16, IG_BF16 };
 	struct ig_step step = { .struct_size = sizeof step, .n_rows = ROWS };
-	struct ig_op_call call = {
-		.struct_size = sizeof call,
+	struct ig_op_launch launch = {
+		.struct_size = sizeof launch,
 		.n_in = 1,
 		.n_out = 1,
 		.step = &step,
-		.in = { { x, ROWS, COLS, COLS * 4, IG_F32, IG_FORM_ROWS } },
-		.out = { { y, ROWS, COLS, COLS * 4, IG_F32, IG_FORM_ROWS } },
+		.in = { { x, ROWS, COLS, COLS * 4, IG_F32, IG_LAYOUT_ROWS } },
+		.out = { { y, ROWS, COLS, COLS * 4, IG_F32, IG_LAYOUT_ROWS } },
 	};
 	uint64_t s = 6;
 
@@ -110,7 +110,7 @@ static void test_convert(void **state)
 		x[i] = ldexpf(ig_random_normalish(&s), (int)(ig_random_u64(&s) % 48) - 30);
 	memcpy(x + 1000, special, sizeof special);
 	for (int t = 0; t < 2; t++) {
-		assert_int_equal(run(&convert_op, &call, types[t]), 0);
+		assert_int_equal(run(&convert_op, &launch, types[t]), 0);
 		for (int i = 0; i < ROWS * COLS; i++) {
 			float want = ig_gpu_case_round(types[t], x[i]);
 			if (x[i] != x[i])
@@ -133,29 +133,29 @@ static void test_embed_reads_the_last_draws(void **state)
 	static float table[VOCAB * WIDTH], want[TOKENS * WIDTH], got[TOKENS * WIDTH];
 	static const int32_t ids[TOKENS] = { 3, 0, 19, -5, 20 }; /* the last two: not tokens */
 	static const int32_t from[TOKENS] = { -1, 2, -1, -1, -1 };
-	static const int32_t drawn[4] = { 1, 2, 17, 4 }; /* [max_logit_rows] */
+	static const int32_t sampled[4] = { 1, 2, 17, 4 }; /* [max_logit_rows] */
 	struct ig_embed_params p = { sizeof p, 0.5f };
 	struct ig_step step = { .struct_size = sizeof step,
 				.n_rows = TOKENS,
 				.token_ids = ids,
 				.token_from = from,
-				.prev_ids = drawn };
-	struct ig_op_call call = {
-		.struct_size = sizeof call,
+				.prev_ids = sampled };
+	struct ig_op_launch launch = {
+		.struct_size = sizeof launch,
 		.params = &p,
 		.n_weights = 1,
 		.n_out = 1,
 		.step = &step,
-		.weight = { { table, VOCAB, WIDTH, WIDTH * 4, IG_F32, IG_FORM_ROWS } },
-		.out = { { want, TOKENS, WIDTH, WIDTH * 4, IG_F32, IG_FORM_ROWS } },
+		.weight = { { table, VOCAB, WIDTH, WIDTH * 4, IG_F32, IG_LAYOUT_ROWS } },
+		.out = { { want, TOKENS, WIDTH, WIDTH * 4, IG_F32, IG_LAYOUT_ROWS } },
 	};
 
 	for (int i = 0; i < VOCAB * WIDTH; i++)
 		table[i] = (float)i;
-	ig_op_embed.reference(&call);
+	ig_op_embed.reference(&launch);
 	assert_true(want[WIDTH] == (float)(17 * WIDTH) * 0.5f);
-	call.out[0].data = got;
-	assert_int_equal(run(&ig_op_embed, &call, IG_F32), 0);
+	launch.out[0].data = got;
+	assert_int_equal(run(&ig_op_embed, &launch, IG_F32), 0);
 	assert_memory_equal(got, want, sizeof got);
 }
 
@@ -180,24 +180,25 @@ static void test_embed_adds_learned_positions(void **state)
 		uint32_t other = formats[(i + 1) % (sizeof formats / sizeof *formats)];
 		int64_t row[2] = { (int64_t)ig_dtype_row_bytes(formats[i], width),
 				   (int64_t)ig_dtype_row_bytes(other, width) };
-		struct ig_op_call call = {
-			.struct_size = sizeof call,
+		struct ig_op_launch launch = {
+			.struct_size = sizeof launch,
 			.params = &p,
 			.n_weights = 2,
 			.n_out = 1,
 			.step = &step,
-			.weight = { { tables[0], VOCAB, width, row[0], formats[i], IG_FORM_ROWS },
-				    { tables[1], POSITIONS, width, row[1], other, IG_FORM_ROWS } },
-			.out = { { want, TOKENS, width, width * 4, IG_F32, IG_FORM_ROWS } },
+			.weight = { { tables[0], VOCAB, width, row[0], formats[i], IG_LAYOUT_ROWS },
+				    { tables[1], POSITIONS, width, row[1], other,
+				      IG_LAYOUT_ROWS } },
+			.out = { { want, TOKENS, width, width * 4, IG_F32, IG_LAYOUT_ROWS } },
 		};
 
 		for (int64_t r = 0; r < POSITIONS; r++) {
 			ig_case_weight_row(formats[i], tables[0] + r * row[0], width, &seed);
 			ig_case_weight_row(other, tables[1] + r * row[1], width, &seed);
 		}
-		ig_op_embed.reference(&call);
-		call.out[0].data = got;
-		assert_int_equal(run(&ig_op_embed, &call, IG_F32), 0);
+		ig_op_embed.reference(&launch);
+		launch.out[0].data = got;
+		assert_int_equal(run(&ig_op_embed, &launch, IG_F32), 0);
 		for (int64_t j = 0; j < TOKENS * width; j++)
 			if (!(fabsf(got[j] - want[j]) <= 0x1p-22f * (1.0f + fabsf(want[j]))))
 				fail_msg("formats %u and %u: value %lld is %.9g, expected %.9g",
@@ -213,16 +214,16 @@ static void test_norm_of_what_is_not_ordinary(void **state)
 	static float x[ROWS * COLS], y[ROWS * COLS], w[COLS];
 	struct ig_norm_params p = { sizeof p, IG_NORM_RMS, 0.0f, 0 };
 	struct ig_step step = { .struct_size = sizeof step, .n_rows = ROWS };
-	struct ig_op_call call = {
-		.struct_size = sizeof call,
+	struct ig_op_launch launch = {
+		.struct_size = sizeof launch,
 		.params = &p,
 		.n_in = 1,
 		.n_weights = 1,
 		.n_out = 1,
 		.step = &step,
-		.in = { { x, ROWS, COLS, COLS * 4, IG_F32, IG_FORM_ROWS } },
-		.weight = { { w, 1, COLS, COLS * 4, IG_F32, IG_FORM_ROWS } },
-		.out = { { y, ROWS, COLS, COLS * 4, IG_F32, IG_FORM_ROWS } },
+		.in = { { x, ROWS, COLS, COLS * 4, IG_F32, IG_LAYOUT_ROWS } },
+		.weight = { { w, 1, COLS, COLS * 4, IG_F32, IG_LAYOUT_ROWS } },
+		.out = { { y, ROWS, COLS, COLS * 4, IG_F32, IG_LAYOUT_ROWS } },
 	};
 
 	for (int i = 0; i < COLS; i++) {
@@ -231,7 +232,7 @@ static void test_norm_of_what_is_not_ordinary(void **state)
 		x[COLS + i] = i == 500 ? NAN : 1.0f;
 		x[2 * COLS + i] = 1.0f;
 	}
-	assert_int_equal(run(&ig_op_norm, &call, IG_F16), 0);
+	assert_int_equal(run(&ig_op_norm, &launch, IG_F16), 0);
 	for (int i = 0; i < COLS; i++) {
 		assert_true(y[i] == (i % 2 ? -65504.0f : 65504.0f));
 		assert_true(y[COLS + i] != y[COLS + i]); /* a NaN stays in its row, and is seen */

@@ -22,7 +22,7 @@
 #include <stdlib.h>
 
 #define MAX_ROWS 9
-#define N_EDITS 96
+#define N_ADJUSTS 96
 #define N_MASKS 2
 
 static struct ig_gpu_lab *lab;
@@ -34,7 +34,7 @@ struct rows {
 	int64_t n, stride; /* of logits */
 	float *logits;
 	uint32_t *masks; /* [N_MASKS, words] */
-	struct ig_logit_edit edits[MAX_ROWS * N_EDITS];
+	struct ig_logit_adjust adjusts[MAX_ROWS * N_ADJUSTS];
 	struct ig_sample_params params[MAX_ROWS];
 };
 
@@ -96,21 +96,21 @@ static int draw(const struct rows *r, int32_t first, int32_t n_rows, bool refere
 		.sample = r->params + first,
 		.sampled_ids = ids,
 		.logits = copy,
-		.edits = r->edits,
-		.n_edits = MAX_ROWS * N_EDITS,
+		.adjusts = r->adjusts,
+		.n_adjusts = MAX_ROWS * N_ADJUSTS,
 		.masks = r->masks,
 		.n_masks = N_MASKS,
 	};
-	struct ig_op_call call = {
-		.struct_size = sizeof call,
+	struct ig_op_launch launch = {
+		.struct_size = sizeof launch,
 		.params = &op,
 		.n_in = 1,
 		.step = &step,
 		.in = { { r->logits + first * r->n, n_rows, r->n, r->n * 4, IG_F32,
-			  IG_FORM_ROWS } },
+			  IG_LAYOUT_ROWS } },
 	};
 	const struct ig_gpu_case c = { .op = &ig_op_sample,
-				       .call = &call,
+				       .launch = &launch,
 				       .in_class = IG_ROWS_LOGITS,
 				       .max_logit_rows = MAX_ROWS };
 	struct ig_error err = { 0 };
@@ -119,7 +119,7 @@ static int draw(const struct rows *r, int32_t first, int32_t n_rows, bool refere
 	for (int32_t i = 0; i < n_rows; i++)
 		logit_rows[i] = i;
 	if (reference) {
-		ig_op_sample.reference(&call);
+		ig_op_sample.reference(&launch);
 		return 0;
 	}
 	rc = ig_gpu_case_run(lab, &c, &err);
@@ -144,22 +144,22 @@ static void check(const struct rows *r, const char *what)
 	assert_int_equal(alone, want[one]);
 }
 
-static void random_edits(struct rows *r, uint64_t *s)
+static void random_adjusts(struct rows *r, uint64_t *s)
 {
 	for (int32_t row = 0; row < r->n_rows; row++) {
-		struct ig_logit_edit *e = r->edits + row * N_EDITS;
+		struct ig_logit_adjust *e = r->adjusts + row * N_ADJUSTS;
 		uint32_t n = 0;
 
 		/* ascending steps: each id once */
-		for (int64_t id = (int64_t)(ig_random_u64(s) % 3); id < r->n && n < N_EDITS;
-		     id += 1 + (int64_t)(ig_random_u64(s) % (uint64_t)(1 + 2 * r->n / N_EDITS)))
-			e[n++] =
-				(struct ig_logit_edit){ .id = (int32_t)id,
-							.n_drawn = (uint32_t)(ig_random_u64(s) % 4),
-							.seen = (uint32_t)(ig_random_u64(s) % 2),
-							.bias = ig_random_normalish(s) * 4.0f };
-		r->params[row].first_edit = (uint32_t)(row * N_EDITS);
-		r->params[row].n_edits = n;
+		for (int64_t id = (int64_t)(ig_random_u64(s) % 3); id < r->n && n < N_ADJUSTS;
+		     id += 1 + (int64_t)(ig_random_u64(s) % (uint64_t)(1 + 2 * r->n / N_ADJUSTS)))
+			e[n++] = (struct ig_logit_adjust){ .id = (int32_t)id,
+							   .n_sampled =
+								   (uint32_t)(ig_random_u64(s) % 4),
+							   .seen = (uint32_t)(ig_random_u64(s) % 2),
+							   .bias = ig_random_normalish(s) * 4.0f };
+		r->params[row].first_adjust = (uint32_t)(row * N_ADJUSTS);
+		r->params[row].n_adjusts = n;
 		r->params[row].repetition_penalty = 1.3f;
 		r->params[row].frequency_penalty = 0.7f;
 		r->params[row].presence_penalty = -0.4f;
@@ -196,7 +196,7 @@ static void test_draws(void **state)
 				p->position = (int32_t)(ig_random_u64(&s) >> 40);
 			}
 			if (round % 2)
-				random_edits(r, &s);
+				random_adjusts(r, &s);
 			for (int32_t j = 0; round % 4 == 3 && j < r->n_rows; j++)
 				r->params[j].mask = (int32_t)(ig_random_u64(&s) % 3) - 1;
 			check(r, "random");
@@ -290,7 +290,7 @@ static void test_the_copy_is_what_the_model_gave(void **state)
 	uint64_t s = 4;
 
 	fill(r, 8, 3.0f);
-	random_edits(r, &s);
+	random_adjusts(r, &s);
 	r->params[1].mask = 1;
 	assert_int_equal(draw(r, 0, 3, false, ids, copy), 0);
 	assert_memory_equal(copy, r->logits, (size_t)(3 * r->n) * sizeof *copy);

@@ -97,12 +97,12 @@ static void test_tiles_are_as_small_as_files(void **state)
 	}
 }
 
-static void (*const pack_q8[])(const struct ig_op_call *, int64_t, int64_t, void *) = {
+static void (*const pack_q8[])(const struct ig_op_launch *, int64_t, int64_t, void *) = {
 #define PACK(name, isa) ig_pack_q8_##name,
 	ROWS_LIST(PACK)
 #undef PACK
 };
-static void (*const pack_bf16[])(const struct ig_op_call *, int64_t, int64_t, void *) = {
+static void (*const pack_bf16[])(const struct ig_op_launch *, int64_t, int64_t, void *) = {
 #define PACK(name, isa) ig_pack_bf16_##name,
 	ROWS_LIST(PACK)
 #undef PACK
@@ -116,14 +116,15 @@ static const uint32_t pack_isa[] = {
 #define K 96
 #define ROWS 5
 
-static void run_pack(void (*pack)(const struct ig_op_call *, int64_t, int64_t, void *),
-		     uint32_t form, float (*x)[K], uint8_t *out)
+static void run_pack(void (*pack)(const struct ig_op_launch *, int64_t, int64_t, void *),
+		     uint32_t layout, float (*x)[K], uint8_t *out)
 {
-	struct ig_op_call c = {
+	struct ig_op_launch c = {
 		.n_in = 1,
 		.n_out = 1,
-		.in = { { x, ROWS, K, K * 4, IG_F32, IG_FORM_ROWS } },
-		.out = { { out, ROWS, K, (int64_t)ig_form_row_bytes(form, K), IG_F32, form } },
+		.in = { { x, ROWS, K, K * 4, IG_F32, IG_LAYOUT_ROWS } },
+		.out = { { out, ROWS, K, (int64_t)ig_layout_row_bytes(layout, K), IG_F32,
+			   layout } },
 	};
 	pack(&c, 2, ROWS, NULL);
 	pack(&c, 0, 2, NULL);
@@ -136,8 +137,8 @@ static void test_q8(void **state)
 	uint64_t s = 5;
 	int n_apart = 0;
 
-	assert_int_equal(ig_form_row_bytes(IG_FORM_Q8, K), 192); /* 96 + 3 * 24, rounded up */
-	assert_int_equal(ig_form_row_bytes(IG_FORM_Q8, 256), 448);
+	assert_int_equal(ig_layout_row_bytes(IG_LAYOUT_Q8, K), 192); /* 96 + 3 * 24, rounded up */
+	assert_int_equal(ig_layout_row_bytes(IG_LAYOUT_Q8, 256), 448);
 	for (int r = 0; r < ROWS; r++)
 		for (int i = 0; i < K; i++)
 			x[r][i] = ig_random_normalish(&s) * (float)(r + 1);
@@ -150,7 +151,7 @@ static void test_q8(void **state)
 	x[3][3] = INFINITY;
 	x[3][70] = NAN;
 	memset(out, 0, sizeof out);
-	run_pack(pack_q8[0], IG_FORM_Q8, x, out);
+	run_pack(pack_q8[0], IG_LAYOUT_Q8, x, out);
 	for (int r = 0; r < ROWS; r++) {
 		const int8_t *q = (const int8_t *)out + r * 192;
 		const float *d = (const float *)(q + K), *sums = d + 3;
@@ -206,7 +207,7 @@ static void test_q8(void **state)
 		if (!ig_isa_includes(ig_isa_best(), pack_isa[i]))
 			continue;
 		memset(other, 0, sizeof other);
-		run_pack(pack_q8[i], IG_FORM_Q8, x, other);
+		run_pack(pack_q8[i], IG_LAYOUT_Q8, x, other);
 		assert_memory_equal(out, other, ROWS * 192);
 	}
 }
@@ -220,7 +221,7 @@ static void test_bf16(void **state)
 	for (int r = 0; r < ROWS; r++)
 		for (int i = 0; i < K; i++)
 			x[r][i] = ig_random_normalish(&s);
-	run_pack(pack_bf16[0], IG_FORM_BF16, x, (uint8_t *)out);
+	run_pack(pack_bf16[0], IG_LAYOUT_BF16, x, (uint8_t *)out);
 	for (int r = 0; r < ROWS; r++)
 		for (int i = 0; i < K; i++)
 			assert_true(fabsf(ig_f32_from_bf16(out[r * K + i]) - x[r][i]) <=
@@ -228,7 +229,7 @@ static void test_bf16(void **state)
 	for (size_t i = 1; i < sizeof pack_isa / sizeof *pack_isa; i++) {
 		if (!ig_isa_includes(ig_isa_best(), pack_isa[i]))
 			continue;
-		run_pack(pack_bf16[i], IG_FORM_BF16, x, (uint8_t *)other);
+		run_pack(pack_bf16[i], IG_LAYOUT_BF16, x, (uint8_t *)other);
 		assert_memory_equal(out, other, sizeof out);
 	}
 }

@@ -76,7 +76,7 @@ static struct rows rows_make(int64_t n, int64_t n_cols)
 static struct ig_tensor rows_tensor(const struct rows *r, int64_t first, int64_t n, uint32_t dtype)
 {
 	return (struct ig_tensor){
-		r->mem + GUARD + first * r->stride, n, r->n_cols, r->stride, dtype, IG_FORM_ROWS
+		r->mem + GUARD + first * r->stride, n, r->n_cols, r->stride, dtype, IG_LAYOUT_ROWS
 	};
 }
 
@@ -157,7 +157,7 @@ static void make_route(const struct shape *s, const struct rows *logits, int64_t
 {
 	const struct ig_moe_route_params p = { sizeof p, s->n_experts, s->top_k, s->normalise,
 					       1.5f };
-	struct ig_op_call c = { .struct_size = sizeof c, .n_in = 1, .n_out = 1, .params = &p };
+	struct ig_op_launch c = { .struct_size = sizeof c, .n_in = 1, .n_out = 1, .params = &p };
 
 	c.in[0] = rows_tensor(logits, first, n, IG_F32);
 	c.out[0] = rows_tensor(route, 0, n, IG_I32);
@@ -211,8 +211,8 @@ static void setup_create(struct setup *t, const char *op, const struct shape *s,
 	t->route = rows_make(s->rows, 4 * (int64_t)s->top_k);
 	make_route(s, &logits, 0, s->rows, &t->route);
 	t->out = rows_make(s->rows, glu ? s->n * s->top_k : s->n);
-	t->packed =
-		aligned_alloc(64, (size_t)s->rows * (ig_form_row_bytes(IG_FORM_ROWS, t->x.n_cols)));
+	t->packed = aligned_alloc(64, (size_t)s->rows *
+					      (ig_layout_row_bytes(IG_LAYOUT_ROWS, t->x.n_cols)));
 	assert_non_null(t->packed);
 	for (uint32_t i = 0; i < t->n_weights; i++) {
 		t->weight[i] = aligned_alloc(64, (row_bytes * (uint64_t)n + 63) / 64 * 64);
@@ -242,21 +242,21 @@ static void setup_destroy(struct setup *t)
 }
 
 /* x in a form; with back, as the form sees it, in place of x. */
-static struct ig_tensor in_form(const struct setup *t, uint32_t form, bool back)
+static struct ig_tensor in_layout(const struct setup *t, uint32_t layout, bool back)
 {
-	const int64_t n_cols = t->x.n_cols, stride = (int64_t)ig_form_row_bytes(form, n_cols);
-	struct ig_op_call c = { .n_in = 1, .n_out = 1 };
+	const int64_t n_cols = t->x.n_cols, stride = (int64_t)ig_layout_row_bytes(layout, n_cols);
+	struct ig_op_launch c = { .n_in = 1, .n_out = 1 };
 
 	c.in[0] = rows_tensor(&t->x, 0, t->x.n, IG_F32);
-	if (form == IG_FORM_ROWS)
+	if (layout == IG_LAYOUT_ROWS)
 		return c.in[0];
-	c.out[0] = (struct ig_tensor){ t->packed, t->x.n, n_cols, stride, IG_F32, form };
-	(form == IG_FORM_Q8 ? ig_pack_q8_generic : ig_pack_bf16_generic)(&c, 0, t->x.n, NULL);
+	c.out[0] = (struct ig_tensor){ t->packed, t->x.n, n_cols, stride, IG_F32, layout };
+	(layout == IG_LAYOUT_Q8 ? ig_pack_q8_generic : ig_pack_bf16_generic)(&c, 0, t->x.n, NULL);
 	for (int64_t r = 0; back && r < t->x.n; r++) {
 		const uint8_t *row = t->packed + r * stride;
 
 		for (int64_t i = 0; i < n_cols; i++)
-			rows_at(&t->x, r)[i] = form == IG_FORM_Q8 ?
+			rows_at(&t->x, r)[i] = layout == IG_LAYOUT_Q8 ?
 						       ig_case_q8_value(row, n_cols, i) :
 						       ig_f32_from_bf16(((const uint16_t *)row)[i]);
 	}
@@ -264,16 +264,16 @@ static struct ig_tensor in_form(const struct setup *t, uint32_t form, bool back)
 }
 
 /* The call on rows first … first + n - 1, with a route of theirs. */
-static struct ig_op_call call_of(const struct setup *t, struct ig_tensor x,
-				 const struct rows *route, uint32_t weight_form, int64_t first,
-				 int64_t n)
+static struct ig_op_launch call_of(const struct setup *t, struct ig_tensor x,
+				   const struct rows *route, uint32_t weight_layout, int64_t first,
+				   int64_t n)
 {
-	const bool tiled = weight_form == IG_FORM_TILE16;
-	struct ig_op_call c = { .struct_size = sizeof c,
-				.n_in = t->n_weights == 2 || !t->s->residual ? 2 : 3,
-				.n_weights = t->n_weights,
-				.n_out = 1,
-				.params = &t->params };
+	const bool tiled = weight_layout == IG_LAYOUT_TILE16;
+	struct ig_op_launch c = { .struct_size = sizeof c,
+				  .n_in = t->n_weights == 2 || !t->s->residual ? 2 : 3,
+				  .n_weights = t->n_weights,
+				  .n_out = 1,
+				  .params = &t->params };
 
 	c.in[0] = x;
 	c.in[0].data = (char *)x.data + first * x.row_stride;
@@ -288,7 +288,7 @@ static struct ig_op_call call_of(const struct setup *t, struct ig_tensor x,
 					    t->k,
 					    tiled ? 0 : (int64_t)ig_dtype_row_bytes(t->dtype, t->k),
 					    t->dtype,
-					    weight_form };
+					    weight_layout };
 	c.out[0] = rows_tensor(&t->out, first, n, IG_F32);
 	return c;
 }
@@ -299,14 +299,14 @@ enum cut { CUT_NONE, CUT_UNITS, CUT_ROWS };
 static bool run_kernel(struct setup *t, const struct ig_cpu_kernel *k, enum cut cut,
 		       struct rows *out)
 {
-	const struct ig_tensor x = in_form(t, k->in_form, false);
+	const struct ig_tensor x = in_layout(t, k->in_layout, false);
 	struct rows logits = make_logits(t->s), route = rows_make(t->s->rows, t->route.n_cols);
 	const int64_t n = cut == CUT_ROWS ? 1 : t->s->rows;
 	bool whole = true;
 
 	rows_clear(&t->out);
 	for (int64_t r = 0; r < t->s->rows; r += n) {
-		struct ig_op_call c = call_of(t, x, &route, k->weight_form, r, n);
+		struct ig_op_launch c = call_of(t, x, &route, k->weight_layout, r, n);
 		uint64_t bytes;
 		uint8_t *scratch;
 
@@ -333,17 +333,17 @@ static bool run_kernel(struct setup *t, const struct ig_cpu_kernel *k, enum cut 
 	return whole;
 }
 
-static void run_reference(struct setup *t, uint32_t form, struct rows *out)
+static void run_reference(struct setup *t, uint32_t layout, struct rows *out)
 {
 	const size_t bytes = (size_t)(t->x.stride * t->x.n + GUARD);
 	uint8_t *keep = malloc(bytes);
-	struct ig_op_call c;
+	struct ig_op_launch c;
 
 	assert_non_null(keep);
 	memcpy(keep, t->x.mem, bytes);
-	in_form(t, form, true);
+	in_layout(t, layout, true);
 	rows_clear(&t->out);
-	c = call_of(t, rows_tensor(&t->x, 0, t->x.n, IG_F32), &t->route, IG_FORM_ROWS, 0,
+	c = call_of(t, rows_tensor(&t->x, 0, t->x.n, IG_F32), &t->route, IG_LAYOUT_ROWS, 0,
 		    t->s->rows);
 	t->op->reference(&c);
 	assert_true(rows_whole(&t->out));
@@ -355,13 +355,13 @@ static void run_reference(struct setup *t, uint32_t form, struct rows *out)
 
 static const char *name_of(const struct setup *t, const struct ig_cpu_kernel *k)
 {
-	static const char *const forms[] = { "f32", "tile16", "q8", "bf16" };
+	static const char *const layouts[] = { "f32", "tile16", "q8", "bf16" };
 	static char buf[160];
 
 	snprintf(buf, sizeof buf, "%s %s, %u of %u experts, [%lld, %lld], %d rows, %s, x %s, %s",
 		 t->op->name, ig_dtype_name(t->dtype), t->s->top_k, t->s->n_experts,
 		 (long long)t->s->n, (long long)t->k, t->s->rows, ig_isa_name(k->isa),
-		 forms[k->in_form], k->weight_form == IG_FORM_ROWS ? "mapped" : "packed");
+		 layouts[k->in_layout], k->weight_layout == IG_LAYOUT_ROWS ? "mapped" : "packed");
 	return buf;
 }
 
@@ -384,14 +384,14 @@ static int check_dtype(const char *op, const struct shape *s, uint32_t dtype)
 
 		if (k->weight_dtype != dtype || !ig_isa_includes(ig_isa_best(), k->isa))
 			continue;
-		if (!have_ref[k->in_form])
-			run_reference(&t, k->in_form, &ref[k->in_form]);
-		have_ref[k->in_form] = true;
+		if (!have_ref[k->in_layout])
+			run_reference(&t, k->in_layout, &ref[k->in_layout]);
+		have_ref[k->in_layout] = true;
 		if (!run_kernel(&t, k, CUT_NONE, &got)) {
 			print_error("%s: wrote outside\n", name_of(&t, k));
 			n_failed++;
 		}
-		worst = rows_worst(&got, &ref[k->in_form]);
+		worst = rows_worst(&got, &ref[k->in_layout]);
 		if (!(worst <= TOLERANCE)) {
 			print_error("%s: off by %g of the result's size\n", name_of(&t, k), worst);
 			n_failed++;
@@ -403,12 +403,12 @@ static int check_dtype(const char *op, const struct shape *s, uint32_t dtype)
 				n_failed++;
 			}
 		/* the packed one comes first, then the mapped one with the same inner kernel */
-		if (k->weight_form == IG_FORM_TILE16) {
+		if (k->weight_layout == IG_LAYOUT_TILE16) {
 			for (int64_t r = 0; r < s->rows; r++)
 				memcpy(rows_at(&packed, r), rows_at(&got, r),
 				       (size_t)got.n_cols * 4);
 			assert_ptr_equal(k[1].inner, k->inner);
-			assert_int_equal(k[1].weight_form, IG_FORM_ROWS);
+			assert_int_equal(k[1].weight_layout, IG_LAYOUT_ROWS);
 		} else if (!rows_same(&got, &packed)) {
 			print_error("%s: other bits than packed\n", name_of(&t, k));
 			n_failed++;
@@ -434,7 +434,7 @@ static void check_op(const char *name, const char *inner_name)
 		const uint32_t dtype = inner->cpu_kernels[i].weight_dtype;
 		uint32_t j = 0;
 
-		n_inner += inner->cpu_kernels[i].weight_form == IG_FORM_TILE16;
+		n_inner += inner->cpu_kernels[i].weight_layout == IG_LAYOUT_TILE16;
 		while (j < n_seen && seen[j] != dtype)
 			j++;
 		if (j < n_seen)
@@ -463,7 +463,7 @@ static void expect_route(const struct shape *s, const struct rows *logits)
 	struct rows ref = rows_make(s->rows, 4 * (int64_t)s->top_k);
 	struct rows got = rows_make(s->rows, 4 * (int64_t)s->top_k);
 	struct rows one = rows_make(1, 4 * (int64_t)s->top_k);
-	struct ig_op_call c = { .struct_size = sizeof c, .n_in = 1, .n_out = 1, .params = &p };
+	struct ig_op_launch c = { .struct_size = sizeof c, .n_in = 1, .n_out = 1, .params = &p };
 	const uint32_t k = s->top_k;
 
 	c.in[0] = rows_tensor(logits, 0, s->rows, IG_F32);

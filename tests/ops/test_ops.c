@@ -80,11 +80,11 @@ static void check_op(const char *name)
 			const struct ig_cpu_kernel *k = &op->cpu_kernels[j];
 			if (!ig_case_fits(c, k))
 				continue;
-			if (!has_ref[k->in_form])
-				ig_case_reference(d, k->in_form, ref[k->in_form]);
-			has_ref[k->in_form] = true;
+			if (!has_ref[k->in_layout])
+				ig_case_reference(d, k->in_layout, ref[k->in_layout]);
+			has_ref[k->in_layout] = true;
 			n_failed +=
-				check_kernel(c, d, k, ref[k->in_form], buf + 3 * n, buf + 4 * n);
+				check_kernel(c, d, k, ref[k->in_layout], buf + 3 * n, buf + 4 * n);
 			n_checked++;
 		}
 		free(buf);
@@ -119,7 +119,7 @@ static void test_levels_agree(void **state)
 		assert_non_null(first);
 		for (uint32_t j = 0; j < op->n_cpu_kernels; j++) {
 			const struct ig_cpu_kernel *k = &op->cpu_kernels[j];
-			if (k->isa == IG_ISA_GENERIC || k->in_form != IG_FORM_Q8 ||
+			if (k->isa == IG_ISA_GENERIC || k->in_layout != IG_LAYOUT_Q8 ||
 			    !ig_case_fits(c, k))
 				continue;
 			assert_true(ig_case_kernel(d, k, IG_CUT_NONE, n_ran ? first + n : first));

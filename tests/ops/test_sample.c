@@ -25,7 +25,7 @@
 
 static float logits[N_MOST];
 static uint64_t scratch[N_MOST * 4 + 8192];
-static struct ig_logit_edit edits[64];
+static struct ig_logit_adjust adjusts[64];
 static uint32_t masks[3][MASK_WORDS];
 
 static void fill(int n, uint64_t seed)
@@ -46,13 +46,13 @@ static int32_t draw_with(const struct ig_cpu_kernel *k, const struct ig_sample_p
 				.sample = p,
 				.sampled_ids = &id,
 				.logits = copy,
-				.edits = edits,
-				.n_edits = 64 };
-	struct ig_op_call c = { .struct_size = sizeof c,
-				.params = &op,
-				.n_in = 1,
-				.step = &step,
-				.in = { { logits, 1, n, n * 4, IG_F32, IG_FORM_ROWS } } };
+				.adjusts = adjusts,
+				.n_adjusts = 64 };
+	struct ig_op_launch c = { .struct_size = sizeof c,
+				  .params = &op,
+				  .n_in = 1,
+				  .step = &step,
+				  .in = { { logits, 1, n, n * 4, IG_F32, IG_LAYOUT_ROWS } } };
 	uint32_t packed[3 * MASK_WORDS]; /* as the op finds them: rows of n's own length */
 	int words = (n + 31) / 32;
 
@@ -100,9 +100,9 @@ static void mask_one(int row, int id, bool allowed)
 static void random_changes(int n, uint64_t *s)
 {
 	for (int i = 0; i < 64; i++)
-		edits[i] = (struct ig_logit_edit){
+		adjusts[i] = (struct ig_logit_adjust){
 			.id = (int32_t)((ig_random_u64(s) % (uint64_t)(n / 64)) * 64) + i,
-			.n_drawn = (uint32_t)(ig_random_u64(s) % 3),
+			.n_sampled = (uint32_t)(ig_random_u64(s) % 3),
 			.seen = (uint32_t)(ig_random_u64(s) % 2),
 			.bias = ig_random_normalish(s) * 3.0f
 		};
@@ -134,8 +134,8 @@ static void test_kernels_agree_with_the_reference(void **state)
 							for (int i = 0; i < n; i++)
 								logits[i] = rintf(logits[i]) * 0.5f;
 							random_changes(n, &s);
-							p.n_edits = 50;
-							p.first_edit = 7;
+							p.n_adjusts = 50;
+							p.first_adjust = 7;
 							p.repetition_penalty = 1.2f;
 							p.frequency_penalty = 0.3f;
 							p.presence_penalty = -0.4f;
@@ -222,8 +222,8 @@ static void test_the_copy_is_what_the_model_gave(void **state)
 	struct ig_sample_params p = PARAMS(1.0f, 0.9f, 0);
 	static float before[N], copy[N];
 
-	p.n_edits = 1;
-	edits[0] = (struct ig_logit_edit){ .id = 4, .bias = 100.0f };
+	p.n_adjusts = 1;
+	adjusts[0] = (struct ig_logit_adjust){ .id = 4, .bias = 100.0f };
 	mask_all(0, false);
 	mask_one(0, 4, true);
 	p.mask = 0;
@@ -272,8 +272,8 @@ static void test_every_parameter_matters(void **state)
 	small_row();
 	for (int i = 0; i < 9; i++)
 		p[i] = plain;
-	edits[0] = (struct ig_logit_edit){ .id = 3, .n_drawn = 2, .seen = 1 };
-	edits[1] = (struct ig_logit_edit){ .id = 7, .bias = 1.0f };
+	adjusts[0] = (struct ig_logit_adjust){ .id = 3, .n_sampled = 2, .seen = 1 };
+	adjusts[1] = (struct ig_logit_adjust){ .id = 7, .bias = 1.0f };
 	mask_all(0, true);
 	mask_one(0, 11, false);
 	p[0].temperature = 0.7f;
@@ -283,10 +283,10 @@ static void test_every_parameter_matters(void **state)
 	p[4].repetition_penalty = 1.5f;
 	p[5].frequency_penalty = 0.5f;
 	p[6].presence_penalty = 0.5f;
-	p[4].n_edits = p[5].n_edits = p[6].n_edits = 1;
+	p[4].n_adjusts = p[5].n_adjusts = p[6].n_adjusts = 1;
 	p[7].mask = 0;
-	p[8].first_edit = 1; /* a bias */
-	p[8].n_edits = 1;
+	p[8].first_adjust = 1; /* a bias */
+	p[8].n_adjusts = 1;
 	sums[9] = tally(plain, count);
 	for (int i = 0; i < N_SMALL; i++)
 		assert_true(count[i] > 0);
@@ -334,8 +334,8 @@ static void test_the_order_of_the_cuts(void **state)
 	mask_one(0, 3, false);
 	mask_one(0, 7, false);
 	p.mask = 0;
-	p.n_edits = 1;
-	edits[0] = (struct ig_logit_edit){ .id = 3, .bias = 100.0f };
+	p.n_adjusts = 1;
+	adjusts[0] = (struct ig_logit_adjust){ .id = 3, .bias = 100.0f };
 	tally(p, count);
 	assert_true(count[11] && count[2]);
 	assert_int_equal(count[11] + count[2], 1000);
@@ -344,18 +344,18 @@ static void test_the_order_of_the_cuts(void **state)
 static void test_penalties(void **state)
 {
 	struct ig_sample_params p = PARAMS(0.0f, 1.0f, 0);
-	struct ig_logit_edit e = { .id = 0, .n_drawn = 3, .seen = 1, .bias = 0.125f };
+	struct ig_logit_adjust e = { .id = 0, .n_sampled = 3, .seen = 1, .bias = 0.125f };
 
 	p.repetition_penalty = 2.0f;
 	p.frequency_penalty = 0.5f;
 	p.presence_penalty = 0.25f;
-	assert_true(ig_sample_edited(5.0f, &e, &p) == 2.5f - 1.5f - 0.25f + 0.125f);
-	assert_true(ig_sample_edited(-5.0f, &e, &p) == -10.0f - 1.5f - 0.25f + 0.125f);
+	assert_true(ig_sample_adjusted(5.0f, &e, &p) == 2.5f - 1.5f - 0.25f + 0.125f);
+	assert_true(ig_sample_adjusted(-5.0f, &e, &p) == -10.0f - 1.5f - 0.25f + 0.125f);
 	e.seen = 0;
-	assert_true(ig_sample_edited(5.0f, &e, &p) == 5.0f - 1.5f - 0.25f + 0.125f);
-	e.n_drawn = 0; /* in the prompt alone: no frequency, no presence */
+	assert_true(ig_sample_adjusted(5.0f, &e, &p) == 5.0f - 1.5f - 0.25f + 0.125f);
+	e.n_sampled = 0; /* in the prompt alone: no frequency, no presence */
 	e.seen = 1;
-	assert_true(ig_sample_edited(5.0f, &e, &p) == 2.5f + 0.125f);
+	assert_true(ig_sample_adjusted(5.0f, &e, &p) == 2.5f + 0.125f);
 
 	/* greedy with edits: the largest of what is left */
 	fill(N, 3);
@@ -364,12 +364,12 @@ static void test_penalties(void **state)
 	logits[300] = 18.0f;
 	assert_int_equal(draw(&p, N), 100);
 	p.repetition_penalty = 1.0f;
-	edits[5] = (struct ig_logit_edit){ .id = 100, .n_drawn = 2, .seen = 1 };
-	edits[6] = (struct ig_logit_edit){ .id = 200, .n_drawn = 1, .seen = 1 };
-	edits[7] = (struct ig_logit_edit){ .id = -1, .bias = 1000.0f }; /* no token: nothing */
-	edits[8] = (struct ig_logit_edit){ .id = N, .bias = 1000.0f };
-	p.first_edit = 5;
-	p.n_edits = 4;
+	adjusts[5] = (struct ig_logit_adjust){ .id = 100, .n_sampled = 2, .seen = 1 };
+	adjusts[6] = (struct ig_logit_adjust){ .id = 200, .n_sampled = 1, .seen = 1 };
+	adjusts[7] = (struct ig_logit_adjust){ .id = -1, .bias = 1000.0f }; /* no token: nothing */
+	adjusts[8] = (struct ig_logit_adjust){ .id = N, .bias = 1000.0f };
+	p.first_adjust = 5;
+	p.n_adjusts = 4;
 	assert_int_equal(draw(&p, N), 100); /* 20 - 2 * 0.5 - 0.25 > 19 - 0.5 - 0.25 */
 	p.frequency_penalty = 0.9f;
 	p.presence_penalty = 0.0f;
@@ -385,13 +385,13 @@ static void test_bias(void **state)
 {
 	struct ig_sample_params p = PARAMS(1.0f, 1.0f, 0);
 
-	p.n_edits = 1;
+	p.n_adjusts = 1;
 	for (p.position = 0; p.position < 300; p.position++) {
 		fill(N, 3);
-		edits[0] = (struct ig_logit_edit){ .id = 77, .bias = 100.0f };
+		adjusts[0] = (struct ig_logit_adjust){ .id = 77, .bias = 100.0f };
 		assert_int_equal(draw(&p, N), 77);
 		logits[78] = 30.0f;
-		edits[0] = (struct ig_logit_edit){ .id = 78, .bias = -100.0f };
+		adjusts[0] = (struct ig_logit_adjust){ .id = 78, .bias = -100.0f };
 		assert_int_not_equal(draw(&p, N), 78);
 	}
 }

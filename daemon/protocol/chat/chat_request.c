@@ -52,7 +52,7 @@ static int read_call(json_t *calls, json_t *v, const char *param, struct ig_api_
 	snprintf(sub, sizeof sub, "%s.function.arguments", param);
 	if (arguments && !json_is_string(arguments) && !json_is_object(arguments))
 		return ig_fail_type(e, sub, "a string of JSON", arguments);
-	json_t *call = ig_call_object(
+	json_t *call = ig_tool_call_object(
 		ig_json_text(v, "id"), json_string_value(name),
 		arguments && json_is_string(arguments) ? json_string_value(arguments) : "");
 	if (call && json_is_object(arguments) &&

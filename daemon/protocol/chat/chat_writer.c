@@ -66,7 +66,7 @@ static const char *finish_reason(const struct ig_choice *c)
 {
 	if (c->result.finish == IG_FINISH_LENGTH)
 		return "length";
-	return has_part(c, IG_PART_CALL) ? "tool_calls" : "stop";
+	return has_part(c, IG_PART_TOOL_CALL) ? "tool_calls" : "stop";
 }
 
 /* ---- log probabilities ------------------------------------------------------------------ */
@@ -79,7 +79,8 @@ static void logprobs(struct ig_choice *c, size_t first, size_t last, struct ig_j
 		return;
 	}
 	ig_json_open_object(w, "logprobs");
-	ig_json_put_logprobs(w, "content", c->reply->prepared.model, c->notes, first, last, true);
+	ig_json_put_logprobs(w, "content", c->reply->prepared.model, c->logprobs, first, last,
+			     true);
 	ig_json_put_raw(w, "refusal", NULL);
 	ig_json_close_object(w);
 }
@@ -99,14 +100,14 @@ static void chunk_begin(struct ig_choice *c, struct ig_json_writer *w)
 	ig_json_open_object(w, "delta");
 }
 
-/* with_notes: the chunk carries the log probabilities of the tokens so far. */
-static void chunk_end(struct ig_choice *c, struct ig_json_writer *w, bool with_notes,
+/* with_logprobs: the chunk carries the log probabilities of the tokens so far. */
+static void chunk_end(struct ig_choice *c, struct ig_json_writer *w, bool with_logprobs,
 		      const char *finish)
 {
 	ig_json_close_object(w);
-	if (with_notes) {
-		logprobs(c, c->n_notes_sent, c->n_notes, w);
-		c->n_notes_sent = c->n_notes;
+	if (with_logprobs) {
+		logprobs(c, c->n_logprobs_sent, c->n_logprobs, w);
+		c->n_logprobs_sent = c->n_logprobs;
 	} else {
 		ig_json_put_raw(w, "logprobs", NULL);
 	}
@@ -126,7 +127,7 @@ static size_t call_number(const struct ig_choice *c, size_t part)
 	size_t n = 0;
 
 	for (size_t i = 0; i < part; i++)
-		n += c->parts[i].kind == IG_PART_CALL;
+		n += c->parts[i].kind == IG_PART_TOOL_CALL;
 	return n;
 }
 
@@ -153,7 +154,7 @@ static void delta(struct ig_choice *c, const struct ig_part *p, struct ig_json_w
 	size_t len = p->text.len - c->n_sent;
 
 	chunk_begin(c, w);
-	if (p->kind == IG_PART_CALL) {
+	if (p->kind == IG_PART_TOOL_CALL) {
 		ig_json_open_array(w, "tool_calls");
 		ig_json_open_object(w, NULL);
 		ig_json_put_uint(w, "index", call_number(c, c->part));
@@ -178,7 +179,7 @@ static bool choice_frames(struct ig_choice *c, struct ig_strbuf *out)
 
 	while (c->part < c->n_parts) {
 		struct ig_part *p = &c->parts[c->part];
-		if (p->kind == IG_PART_CALL && (size_t)c->stage <= c->part) {
+		if (p->kind == IG_PART_TOOL_CALL && (size_t)c->stage <= c->part) {
 			announce(c, p, &w);
 			c->stage = (int)c->part + 1;
 		}
@@ -194,7 +195,7 @@ static bool choice_frames(struct ig_choice *c, struct ig_strbuf *out)
 		ig_result_error(&c->result, &e);
 		if (!e.status) {
 			chunk_begin(c, &w);
-			chunk_end(c, &w, c->n_notes_sent < c->n_notes, finish_reason(c));
+			chunk_end(c, &w, c->n_logprobs_sent < c->n_logprobs, finish_reason(c));
 		}
 		c->stage = CHOICE_ENDED;
 	}
@@ -300,7 +301,7 @@ static void put_calls(const struct ig_choice *c, struct ig_json_writer *w)
 	ig_json_open_array(w, "tool_calls");
 	for (size_t i = 0; i < c->n_parts; i++) {
 		const struct ig_part *p = &c->parts[i];
-		if (p->kind != IG_PART_CALL)
+		if (p->kind != IG_PART_TOOL_CALL)
 			continue;
 		ig_json_open_object(w, NULL);
 		ig_json_put_text(w, "id", p->call_id);
@@ -316,7 +317,7 @@ static void put_calls(const struct ig_choice *c, struct ig_json_writer *w)
 
 static void choice(struct ig_choice *c, struct ig_json_writer *w)
 {
-	bool calls = has_part(c, IG_PART_CALL);
+	bool calls = has_part(c, IG_PART_TOOL_CALL);
 
 	ig_json_open_object(w, NULL);
 	ig_json_put_uint(w, "index", c->index);
@@ -330,7 +331,7 @@ static void choice(struct ig_choice *c, struct ig_json_writer *w)
 	ig_json_put_raw(w, "refusal", NULL);
 	ig_json_put_raw(w, "annotations", "[]");
 	ig_json_close_object(w);
-	logprobs(c, 0, c->n_notes, w);
+	logprobs(c, 0, c->n_logprobs, w);
 	ig_json_put_text(w, "finish_reason", finish_reason(c));
 	ig_json_close_object(w);
 }

@@ -37,15 +37,15 @@ static void logprobs(struct ig_choice *c, size_t first, size_t last, struct ig_j
 	ig_json_open_object(w, "logprobs");
 	ig_json_open_array(w, "tokens");
 	for (size_t i = first; i < last; i++)
-		ig_json_put_token(w, m, c->notes[i].id, false);
+		ig_json_put_token(w, m, c->logprobs[i].id, false);
 	ig_json_close_array(w);
 	ig_json_open_array(w, "token_logprobs");
 	for (size_t i = first; i < last; i++)
-		ig_json_put_real(w, NULL, "%.8g", (double)c->notes[i].logprob);
+		ig_json_put_real(w, NULL, "%.8g", (double)c->logprobs[i].logprob);
 	ig_json_close_array(w);
 	ig_json_open_array(w, "top_logprobs");
 	for (size_t i = first; i < last; i++) {
-		const struct ig_token_note *n = &c->notes[i];
+		const struct ig_token_logprob *n = &c->logprobs[i];
 		ig_json_open_object(w, NULL);
 		for (int32_t k = 0; k < n->n_top; k++) {
 			ig_json_put_token(w, m, n->top[k].id, true);
@@ -56,7 +56,7 @@ static void logprobs(struct ig_choice *c, size_t first, size_t last, struct ig_j
 	ig_json_close_array(w);
 	ig_json_open_array(w, "text_offset");
 	for (size_t i = first; i < last; i++)
-		ig_json_put_uint(w, NULL, i ? c->notes[i - 1].text_end : 0);
+		ig_json_put_uint(w, NULL, i ? c->logprobs[i - 1].text_end : 0);
 	ig_json_close_array(w);
 	ig_json_close_object(w);
 }
@@ -91,12 +91,12 @@ static const char *finish_reason(const struct ig_choice *c)
 }
 
 static void choice(struct ig_choice *c, struct ig_json_writer *w, const char *text, size_t len,
-		   size_t first_note, const char *finish)
+		   size_t first_logprob, const char *finish)
 {
 	ig_json_open_object(w, NULL);
 	ig_json_put_uint(w, "index", c->index);
 	ig_json_put_string(w, "text", len ? text : "", len);
-	logprobs(c, first_note, c->n_notes, w);
+	logprobs(c, first_logprob, c->n_logprobs, w);
 	ig_json_put_text(w, "finish_reason", finish);
 	ig_json_close_object(w);
 }
@@ -109,9 +109,9 @@ static void chunk(struct ig_choice *c, struct ig_strbuf *out, const char *text, 
 	ig_sse_begin(out, NULL);
 	head(c->reply, &w);
 	ig_json_open_array(&w, "choices");
-	choice(c, &w, text, len, c->n_notes_sent, finish);
+	choice(c, &w, text, len, c->n_logprobs_sent, finish);
 	ig_json_close_array(&w);
-	c->n_notes_sent = c->n_notes;
+	c->n_logprobs_sent = c->n_logprobs;
 	if (c->reply->request.include_usage)
 		ig_json_put_raw(&w, "usage", NULL);
 	ig_json_close_object(&w);

@@ -10,7 +10,7 @@
 #include <string.h>
 
 /* Notes of tokens that wait in a stream; a full ring pauses its sequence. */
-#define RING_NOTES 256
+#define RING_LOGPROBS 256
 
 static void woken(void *ctx)
 {
@@ -29,8 +29,8 @@ int ig_choice_init(struct ig_choice *c, struct ig_reply *r, uint32_t index)
 		return -1;
 	if (!q->messages)
 		return 0;
-	c->parser = ig_answer_parser_create(&r->prepared.style,
-					    q->tools && q->tool_choice != IG_TOOLS_NONE);
+	c->parser = ig_completion_parser_create(&r->prepared.style,
+						q->tools && q->tool_choice != IG_TOOLS_NONE);
 	return c->parser ? 0 : -1;
 }
 
@@ -41,9 +41,9 @@ void ig_choice_finish(struct ig_choice *c)
 	if (c->wake)
 		ig_wake_put(c->wake);
 	ig_stream_unref(c->stream);
-	ig_answer_parser_destroy(c->parser);
+	ig_completion_parser_destroy(c->parser);
 	ig_parts_finish(c);
-	free(c->notes);
+	free(c->logprobs);
 }
 
 /* ---- to the engine ------------------------------------------------------------------------ */
@@ -99,7 +99,8 @@ int ig_choice_submit(struct ig_choice *c, struct ig_api_error *e)
 		snprintf(spec.id, sizeof spec.id, "%.52s-%u", r->id, c->index);
 	else
 		snprintf(spec.id, sizeof spec.id, "%s", r->id);
-	if (spec.stream && !(q->logprobs && ig_stream_keep_notes(spec.stream, RING_NOTES) < 0))
+	if (spec.stream &&
+	    !(q->logprobs && ig_stream_enable_logprobs(spec.stream, RING_LOGPROBS) < 0))
 		rc = ig_engine_submit(r->api->deps.engine, &spec, &c->gen, &err);
 	if (!rc) {
 		c->stream = spec.stream;
@@ -113,22 +114,22 @@ int ig_choice_submit(struct ig_choice *c, struct ig_api_error *e)
 
 /* ---- what comes back ------------------------------------------------------------------------ */
 
-static bool take_notes(struct ig_choice *c)
+static bool take_logprobs(struct ig_choice *c)
 {
 	for (;;) {
-		if (c->n_notes == c->cap_notes) {
-			size_t cap = c->cap_notes ? c->cap_notes * 2 : 64;
-			struct ig_token_note *p = realloc(c->notes, cap * sizeof *p);
+		if (c->n_logprobs == c->cap_logprobs) {
+			size_t cap = c->cap_logprobs ? c->cap_logprobs * 2 : 64;
+			struct ig_token_logprob *p = realloc(c->logprobs, cap * sizeof *p);
 			if (!p)
 				return false;
-			c->notes = p;
-			c->cap_notes = cap;
+			c->logprobs = p;
+			c->cap_logprobs = cap;
 		}
-		size_t n = ig_stream_take_notes(c->stream, c->notes + c->n_notes,
-						c->cap_notes - c->n_notes);
+		size_t n = ig_stream_take_logprobs(c->stream, c->logprobs + c->n_logprobs,
+						   c->cap_logprobs - c->n_logprobs);
 		if (!n)
 			return true;
-		c->n_notes += n;
+		c->n_logprobs += n;
 	}
 }
 
@@ -144,7 +145,7 @@ void ig_choice_take(struct ig_choice *c, size_t cap)
 {
 	struct ig_reply *r = c->reply;
 	char piece[4096];
-	size_t taken = 0, n_notes = c->n_notes, n;
+	size_t taken = 0, n_logprobs = c->n_logprobs, n;
 	bool ok = true;
 
 	if (c->finished || !c->stream)
@@ -155,11 +156,12 @@ void ig_choice_take(struct ig_choice *c, size_t cap)
 		if (!n)
 			break;
 		taken += n;
-		ok = (!r->request.logprobs || take_notes(c)) && ig_choice_feed(c, piece, n, false);
+		ok = (!r->request.logprobs || take_logprobs(c)) &&
+		     ig_choice_feed(c, piece, n, false);
 	}
 	c->n_bytes += taken;
 	if (ok && r->request.logprobs)
-		ok = take_notes(c);
+		ok = take_logprobs(c);
 	bool end = ok && ig_stream_finished(c->stream, &c->result);
 	if (end)
 		ok = ig_choice_feed(c, "", 0, true);
@@ -171,7 +173,7 @@ void ig_choice_take(struct ig_choice *c, size_t cap)
 	}
 	if (end)
 		ended(c);
-	else if (taken || c->n_notes > n_notes)
+	else if (taken || c->n_logprobs > n_logprobs)
 		ig_engine_resume(r->api->deps.engine, c->gen);
 }
 

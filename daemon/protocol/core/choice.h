@@ -10,18 +10,18 @@
 struct ig_reply;
 struct ig_wake;
 
-enum ig_part_kind { IG_PART_TEXT, IG_PART_REASONING, IG_PART_CALL };
+enum ig_part_kind { IG_PART_TEXT, IG_PART_REASONING, IG_PART_TOOL_CALL };
 
 /* A piece of an answer: text up to a tool call, a tool call, text after it … */
 struct ig_part {
 	enum ig_part_kind kind;
-	bool done;		     /* nothing will be added */
-	bool whole;		     /* of a tool call: the model has ended it */
-	size_t first_note, end_note; /* of text: its tokens' notes, with logprobs */
-	struct ig_strbuf text;	     /* of a tool call: its arguments */
-	char *name;		     /* of a tool call */
-	char id[48];		     /* random, with the prefix msg_, rs_ or fc_ */
-	char call_id[48];	     /* of a tool call: call_ and random */
+	bool done;			   /* nothing will be added */
+	bool whole;			   /* of a tool call: the model has ended it */
+	size_t first_logprob, end_logprob; /* of text: its tokens' notes, with logprobs */
+	struct ig_strbuf text;		   /* of a tool call: its arguments */
+	char *name;			   /* of a tool call */
+	char id[48];			   /* random, with the prefix msg_, rs_ or fc_ */
+	char call_id[48];		   /* of a tool call: call_ and random */
 };
 
 struct ig_choice {
@@ -32,18 +32,18 @@ struct ig_choice {
 	uint64_t gen;
 	bool finished; /* result is valid and all text was taken */
 	struct ig_gen_result result;
-	struct ig_answer_parser *parser; /* NULL: all is one part of text */
-	struct ig_part *parts;		 /* [n_parts]; there is none before the first text */
+	struct ig_completion_parser *parser; /* NULL: all is one part of text */
+	struct ig_part *parts;		     /* [n_parts]; there is none before the first text */
 	size_t n_parts, cap_parts;
-	size_t n_bytes;		     /* of the model's text so far */
-	struct ig_token_note *notes; /* [n_notes]: of the text so far, with logprobs */
-	size_t n_notes, cap_notes;
+	size_t n_bytes;			   /* of the model's text so far */
+	struct ig_token_logprob *logprobs; /* [n_logprobs]: of the text so far, with logprobs */
+	size_t n_logprobs, cap_logprobs;
 	/* Bytes that the parser was fed; notes of the tokens among them; of those, the first that
 	 * no part has yet. */
 	size_t n_fed, n_placed, first_unplaced;
 	/* Where its writer is: up to which part, how much of that, of the notes. */
 	int stage;
-	size_t part, n_sent, n_notes_sent;
+	size_t part, n_sent, n_logprobs_sent;
 };
 
 /* ---- choice.c: the engine ---- */

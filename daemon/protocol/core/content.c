@@ -162,7 +162,7 @@ static json_t *call_arguments(const char *text)
 	return json_string(text);
 }
 
-json_t *ig_call_object(const char *id, const char *name, const char *arguments)
+json_t *ig_tool_call_object(const char *id, const char *name, const char *arguments)
 {
 	json_t *id_value = id ? json_string(id) : NULL;
 

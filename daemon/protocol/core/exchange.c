@@ -54,7 +54,7 @@ static void refuse(struct ig_exchange *x, const struct ig_api_error *e)
 		if (x->reply)
 			ig_reply_refuse(x->reply, e);
 		else
-			ig_note_refused(x->api, x->origin, e);
+			ig_reply_record_refused(x->api, x->origin, e);
 	}
 	ig_exchange_fail(x, e);
 }

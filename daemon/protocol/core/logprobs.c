@@ -41,8 +41,8 @@ void ig_json_put_token(struct ig_json_writer *w, const struct ig_engine_model *m
 }
 
 /* The members of a token's object. */
-static void put_note(struct ig_json_writer *w, const struct ig_engine_model *m, int32_t id,
-		     float logprob, bool with_bytes)
+static void put_logprob(struct ig_json_writer *w, const struct ig_engine_model *m, int32_t id,
+			float logprob, bool with_bytes)
 {
 	size_t len = 0;
 	bool special;
@@ -60,18 +60,18 @@ static void put_note(struct ig_json_writer *w, const struct ig_engine_model *m, 
 }
 
 void ig_json_put_logprobs(struct ig_json_writer *w, const char *name,
-			  const struct ig_engine_model *m, const struct ig_token_note *notes,
+			  const struct ig_engine_model *m, const struct ig_token_logprob *logprobs,
 			  size_t first, size_t last, bool with_bytes)
 {
 	ig_json_open_array(w, name);
 	for (size_t i = first; i < last; i++) {
-		const struct ig_token_note *n = &notes[i];
+		const struct ig_token_logprob *n = &logprobs[i];
 		ig_json_open_object(w, NULL);
-		put_note(w, m, n->id, n->logprob, with_bytes);
+		put_logprob(w, m, n->id, n->logprob, with_bytes);
 		ig_json_open_array(w, "top_logprobs");
 		for (int32_t k = 0; k < n->n_top; k++) {
 			ig_json_open_object(w, NULL);
-			put_note(w, m, n->top[k].id, n->top[k].logprob, with_bytes);
+			put_logprob(w, m, n->top[k].id, n->top[k].logprob, with_bytes);
 			ig_json_close_object(w);
 		}
 		ig_json_close_array(w);

@@ -13,7 +13,7 @@ void ig_json_put_token(struct ig_json_writer *w, const struct ig_engine_model *m
 /* The member "logprobs", or another of this name, of notes first … last - 1:
  * [{"token","logprob","bytes","top_logprobs"} …]; without bytes where they are not wanted. */
 void ig_json_put_logprobs(struct ig_json_writer *w, const char *name,
-			  const struct ig_engine_model *m, const struct ig_token_note *notes,
+			  const struct ig_engine_model *m, const struct ig_token_logprob *logprobs,
 			  size_t first, size_t last, bool with_bytes);
 
 #endif

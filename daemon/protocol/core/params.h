@@ -48,7 +48,7 @@ int ig_read_content(json_t **out, const char *param, json_t *v, const char *cons
 		    struct ig_api_error *e);
 
 /* An element of an assistant message's tool_calls; id NULL: none. */
-json_t *ig_call_object(const char *id, const char *name, const char *arguments);
+json_t *ig_tool_call_object(const char *id, const char *name, const char *arguments);
 /* The name of the call that had this id, the latest; borrowed.  NULL: there was none. */
 json_t *ig_request_called(const struct ig_request *r, const char *id);
 

@@ -11,7 +11,7 @@ static struct ig_part *part_new(struct ig_choice *c, enum ig_part_kind kind)
 	static const char *const prefixes[] = {
 		[IG_PART_TEXT] = "msg_",
 		[IG_PART_REASONING] = "rs_",
-		[IG_PART_CALL] = "fc_",
+		[IG_PART_TOOL_CALL] = "fc_",
 	};
 
 	if (c->n_parts == c->cap_parts) {
@@ -28,9 +28,9 @@ static struct ig_part *part_new(struct ig_choice *c, enum ig_part_kind kind)
 	*p = (struct ig_part){ .kind = kind };
 	ig_random_id(p->id, sizeof p->id, prefixes[kind]);
 	/* Mistral's templates take ids of nine characters only. */
-	if (kind == IG_PART_CALL && c->reply->prepared.style.calls == IG_CALLS_MISTRAL)
+	if (kind == IG_PART_TOOL_CALL && c->reply->prepared.style.calls == IG_TOOL_CALLS_MISTRAL)
 		ig_random_id(p->call_id, 10, "");
-	else if (kind == IG_PART_CALL)
+	else if (kind == IG_PART_TOOL_CALL)
 		ig_random_id(p->call_id, sizeof p->call_id, "call_");
 	c->n_parts++;
 	return p;
@@ -42,18 +42,18 @@ struct feed {
 	bool failed;
 };
 
-static void on_event(void *ctx, const struct ig_answer_event *e)
+static void on_event(void *ctx, const struct ig_completion_event *e)
 {
 	struct feed *f = ctx;
 	struct ig_choice *c = f->choice;
 	struct ig_part *p = c->n_parts ? &c->parts[c->n_parts - 1] : NULL;
-	enum ig_part_kind kind = e->kind == IG_ANSWER_TEXT	? IG_PART_TEXT :
-				 e->kind == IG_ANSWER_REASONING ? IG_PART_REASONING :
-								  IG_PART_CALL;
+	enum ig_part_kind kind = e->kind == IG_COMPLETION_TEXT	    ? IG_PART_TEXT :
+				 e->kind == IG_COMPLETION_REASONING ? IG_PART_REASONING :
+								      IG_PART_TOOL_CALL;
 
 	if (f->failed)
 		return;
-	if (e->kind == IG_ANSWER_CALL_END) {
+	if (e->kind == IG_COMPLETION_TOOL_CALL_END) {
 		/* The end of all that was said ends a call, too. */
 		if (p) {
 			p->done = true;
@@ -61,13 +61,13 @@ static void on_event(void *ctx, const struct ig_answer_event *e)
 		}
 		return;
 	}
-	if (!p || p->kind != kind || p->done || e->kind == IG_ANSWER_CALL)
+	if (!p || p->kind != kind || p->done || e->kind == IG_COMPLETION_TOOL_CALL)
 		p = part_new(c, kind);
 	if (!p) {
 		f->failed = true;
 		return;
 	}
-	if (e->kind == IG_ANSWER_CALL) {
+	if (e->kind == IG_COMPLETION_TOOL_CALL) {
 		p->name = strndup(e->data, e->len);
 		f->failed = !p->name;
 		return;
@@ -82,16 +82,16 @@ static bool feed(struct ig_choice *c, const char *text, size_t len, bool last)
 	struct feed f = { .choice = c, .last = last };
 
 	if (c->parser)
-		return !ig_answer_parser_feed(c->parser, text, len, last, on_event, &f) &&
+		return !ig_completion_parser_feed(c->parser, text, len, last, on_event, &f) &&
 		       !f.failed;
 	if (len)
-		on_event(&f, &(struct ig_answer_event){ IG_ANSWER_TEXT, text, len });
+		on_event(&f, &(struct ig_completion_event){ IG_COMPLETION_TEXT, text, len });
 	return !f.failed;
 }
 
 /* The tokens that the last feed, or those before it, were about: of a part of text, or of
  * nothing that has notes (thoughts, calls, markers). */
-static void place_notes(struct ig_choice *c, size_t n_parts_before, size_t len_before)
+static void place_logprobs(struct ig_choice *c, size_t n_parts_before, size_t len_before)
 {
 	struct ig_part *p = c->n_parts ? &c->parts[c->n_parts - 1] : NULL;
 
@@ -101,11 +101,11 @@ static void place_notes(struct ig_choice *c, size_t n_parts_before, size_t len_b
 		/* The last tokens that so much text is of: before it there may be a marker. */
 		size_t first = c->n_placed;
 		for (uint64_t n = 0; n < p->text.len && first > c->first_unplaced; first--)
-			n += c->notes[first - 1].text_end -
-			     (first > 1 ? c->notes[first - 2].text_end : 0);
-		if (!p->end_note)
-			p->first_note = first;
-		p->end_note = c->n_placed;
+			n += c->logprobs[first - 1].text_end -
+			     (first > 1 ? c->logprobs[first - 2].text_end : 0);
+		if (!p->end_logprob)
+			p->first_logprob = first;
+		p->end_logprob = c->n_placed;
 	}
 	c->first_unplaced = c->n_placed;
 }
@@ -115,23 +115,23 @@ bool ig_choice_feed(struct ig_choice *c, const char *text, size_t len, bool last
 	do {
 		size_t n = len, n_parts = c->n_parts,
 		       before = n_parts ? c->parts[n_parts - 1].text.len : 0;
-		while (c->n_placed < c->n_notes && c->notes[c->n_placed].text_end <= c->n_fed)
+		while (c->n_placed < c->n_logprobs && c->logprobs[c->n_placed].text_end <= c->n_fed)
 			c->n_placed++;
-		if (c->n_placed < c->n_notes && c->notes[c->n_placed].text_end - c->n_fed < n)
-			n = (size_t)(c->notes[c->n_placed].text_end - c->n_fed);
+		if (c->n_placed < c->n_logprobs && c->logprobs[c->n_placed].text_end - c->n_fed < n)
+			n = (size_t)(c->logprobs[c->n_placed].text_end - c->n_fed);
 		if (!feed(c, text, n, last && n == len))
 			return false;
 		c->n_fed += n;
 		text += n;
 		len -= n;
-		while (c->n_placed < c->n_notes && c->notes[c->n_placed].text_end <= c->n_fed)
+		while (c->n_placed < c->n_logprobs && c->logprobs[c->n_placed].text_end <= c->n_fed)
 			c->n_placed++;
-		place_notes(c, n_parts, before);
+		place_logprobs(c, n_parts, before);
 	} while (len);
 	/* Tokens without a text of their own end what was said last. */
 	struct ig_part *p = c->n_parts ? &c->parts[c->n_parts - 1] : NULL;
-	if (last && p && p->kind == IG_PART_TEXT && p->end_note)
-		p->end_note = c->n_placed;
+	if (last && p && p->kind == IG_PART_TEXT && p->end_logprob)
+		p->end_logprob = c->n_placed;
 	return true;
 }
 

@@ -120,7 +120,7 @@ static int render(struct ig_reply *r, struct ig_ids *out)
 
 	if (!m->chat)
 		return ig_api_fail(&r->error, 400, "unsupported_model", "model",
-				   "The model '%s' can't chat: %s.", m->name, m->chat_note);
+				   "The model '%s' can't chat: %s.", m->name, m->chat_error);
 	if (too_long(m, contents_length(q->history) + contents_length(q->messages)))
 		return fail_prompt(r, -E2BIG, &err);
 	json_t *messages = whole_conversation(q, r->protocol->merges_system);
@@ -242,9 +242,10 @@ static int make_grammar(struct ig_reply *r)
 	int rc;
 
 	if (q->tool_choice == IG_TOOLS_REQUIRED || q->tool_choice == IG_TOOLS_NAMED) {
-		rc = ig_answer_calls_grammar(&p->style, p->model->tokenizer, cache, q->tools,
-					     q->tool_choice == IG_TOOLS_NAMED ? q->tool_name : NULL,
-					     q->parallel_tool_calls, &p->grammar, &err);
+		rc = ig_completion_tool_grammar(&p->style, p->model->tokenizer, cache, q->tools,
+						q->tool_choice == IG_TOOLS_NAMED ? q->tool_name :
+										   NULL,
+						q->parallel_tool_calls, &p->grammar, &err);
 		return rc < 0 ? fail_grammar(r, rc, "tool_choice", &err) : 0;
 	}
 	if (q->form == IG_OUTPUT_FREE)
@@ -258,7 +259,7 @@ static int make_grammar(struct ig_reply *r)
 		.schema = q->schema,
 	};
 	struct ig_grammar_choice choice = { &part, 1 };
-	struct ig_grammar_source source = { .before = ig_answer_before(&p->style),
+	struct ig_grammar_source source = { .before = ig_completion_prefix(&p->style),
 					    .choices = &choice,
 					    .n_choices = 1,
 					    .max_repeats = 1 };
@@ -290,13 +291,13 @@ static int read_style(struct ig_reply *r)
 
 	if (!p->model->chat || !q->messages)
 		return 0;
-	ig_answer_style_of(p->model->chat, &p->style);
-	if (q->tools && q->tool_choice != IG_TOOLS_NONE && p->style.calls == IG_CALLS_NONE)
+	ig_completion_style_of(p->model->chat, &p->style);
+	if (q->tools && q->tool_choice != IG_TOOLS_NONE && p->style.calls == IG_TOOL_CALLS_NONE)
 		return ig_api_fail(&r->error, 400, "unsupported_model", "tools",
 				   "The chat template of the model '%s' knows no tools.",
 				   p->model->name);
-	p->n_shown = (uint32_t)ig_answer_shown_tokens(&p->style, p->model->tokenizer, p->shown,
-						      IG_MAX_SHOWN);
+	p->n_shown = (uint32_t)ig_completion_shown_tokens(&p->style, p->model->tokenizer, p->shown,
+							  IG_MAX_SHOWN);
 	return 0;
 }
 
@@ -328,7 +329,7 @@ void ig_prepare(struct ig_reply *r)
 	if (check_biases(r) < 0 || make_prompts(r) < 0 || protocol->immediate || !p->n_prompts)
 		return;
 	if (r->request.messages)
-		ig_answer_style_prompted(&p->style, p->model->tokenizer, p->prompts[0].ids,
-					 p->prompts[0].n);
+		ig_completion_style_prompted(&p->style, p->model->tokenizer, p->prompts[0].ids,
+					     p->prompts[0].n);
 	make_grammar(r);
 }

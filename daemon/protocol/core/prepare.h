@@ -14,7 +14,7 @@ struct ig_prepared {
 	struct ig_ids *prompts;		     /* [n_prompts] */
 	size_t n_prompts;
 	struct ig_grammar *grammar; /* NULL: none */
-	struct ig_answer_style style;
+	struct ig_completion_style style;
 	int32_t shown[IG_MAX_SHOWN];
 	uint32_t n_shown;
 };

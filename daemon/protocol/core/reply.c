@@ -35,7 +35,7 @@ static void note(struct ig_api *api, const struct ig_origin *origin, const char 
 	ig_utf8_copy(row.model, sizeof row.model, model);
 	snprintf(row.finish, sizeof row.finish, "refused");
 	ig_utf8_copy(row.error, sizeof row.error, e->message);
-	ig_engine_note_refused(api->deps.engine, &row);
+	ig_engine_record_refused(api->deps.engine, &row);
 }
 
 void ig_reply_refuse(const struct ig_reply *r, const struct ig_api_error *e)
@@ -46,8 +46,8 @@ void ig_reply_refuse(const struct ig_reply *r, const struct ig_api_error *e)
 	     e);
 }
 
-void ig_note_refused(struct ig_api *api, const struct ig_origin *origin,
-		     const struct ig_api_error *e)
+void ig_reply_record_refused(struct ig_api *api, const struct ig_origin *origin,
+			     const struct ig_api_error *e)
 {
 	note(api, origin, "", "", e);
 }

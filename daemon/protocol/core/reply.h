@@ -105,8 +105,8 @@ void ig_reply_refuse(const struct ig_reply *r, const struct ig_api_error *e);
 /* The same of one whose client left; nothing where it is about other requests. */
 void ig_reply_abandoned(const struct ig_reply *r);
 /* The same without a reply. */
-void ig_note_refused(struct ig_api *api, const struct ig_origin *origin,
-		     const struct ig_api_error *e);
+void ig_reply_record_refused(struct ig_api *api, const struct ig_origin *origin,
+			     const struct ig_api_error *e);
 
 /* "": the client can't know it yet. */
 const char *ig_reply_known_id(const struct ig_reply *r);

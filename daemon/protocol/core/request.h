@@ -28,11 +28,11 @@ struct ig_prompt {
 	size_t n_ids;
 };
 
-enum ig_output_form { /* what the text of an answer must be */
-		      IG_OUTPUT_FREE,
-		      IG_OUTPUT_OBJECT, /* any JSON object */
-		      IG_OUTPUT_SCHEMA,
-		      IG_OUTPUT_REGEX,
+enum ig_output_format { /* what the text of an answer must be */
+			IG_OUTPUT_FREE,
+			IG_OUTPUT_OBJECT, /* any JSON object */
+			IG_OUTPUT_SCHEMA,
+			IG_OUTPUT_REGEX,
 };
 
 enum ig_tool_choice {
@@ -64,7 +64,7 @@ struct ig_request {
 	int32_t n_top; /* alternatives of each token, with logprobs */
 
 	/* ---- its form ---- */
-	enum ig_output_form form;
+	enum ig_output_format form;
 	json_t *schema; /* of IG_OUTPUT_SCHEMA */
 	char *regex;	/* of IG_OUTPUT_REGEX */
 	enum ig_tool_choice tool_choice;

@@ -65,7 +65,7 @@ static void stop(const struct ig_reply *r, struct ig_json_writer *w)
 								    "end_turn";
 
 	for (size_t i = 0; i < c->n_parts && c->result.finish == IG_FINISH_STOP; i++)
-		if (c->parts[i].kind == IG_PART_CALL)
+		if (c->parts[i].kind == IG_PART_TOOL_CALL)
 			reason = "tool_use";
 	ig_json_put_text(w, "stop_reason", reason);
 	ig_json_put_text(w, "stop_sequence",
@@ -110,7 +110,7 @@ static void block(const struct ig_part *p, const char *key, bool whole, struct i
 		ig_json_put_string(w, "thinking", len ? p->text.data : "", len);
 		ig_json_put_text(w, "signature", "");
 		break;
-	case IG_PART_CALL:
+	case IG_PART_TOOL_CALL:
 		ig_json_put_text(w, "type", "tool_use");
 		ig_json_put_text(w, "id", p->call_id);
 		ig_json_put_text(w, "name", p->name);
@@ -154,7 +154,7 @@ static void delta(struct ig_choice *c, const struct ig_part *p, struct ig_json_w
 	static const char *const names[][2] = {
 		[IG_PART_TEXT] = { "text_delta", "text" },
 		[IG_PART_REASONING] = { "thinking_delta", "thinking" },
-		[IG_PART_CALL] = { "input_json_delta", "partial_json" },
+		[IG_PART_TOOL_CALL] = { "input_json_delta", "partial_json" },
 	};
 
 	event(w, "content_block_delta");

@@ -92,7 +92,7 @@ static void place(struct ig_reply *r, const struct ig_part *p, struct ig_json_wr
 {
 	ig_json_put_text(w, "item_id", p->id);
 	ig_json_put_uint(w, "output_index", r->choices[0].part);
-	if (p->kind != IG_PART_CALL)
+	if (p->kind != IG_PART_TOOL_CALL)
 		ig_json_put_uint(w, "content_index", 0);
 }
 
@@ -100,7 +100,7 @@ static void place(struct ig_reply *r, const struct ig_part *p, struct ig_json_wr
 static void delta(struct ig_reply *r, const struct ig_part *p, struct ig_strbuf *out)
 {
 	struct ig_choice *c = &r->choices[0];
-	bool custom = p->kind == IG_PART_CALL && ig_response_is_custom(r, p);
+	bool custom = p->kind == IG_PART_TOOL_CALL && ig_response_is_custom(r, p);
 	struct ig_json_writer w = { .out = out };
 
 	begin(r, &w,
@@ -115,18 +115,18 @@ static void delta(struct ig_reply *r, const struct ig_part *p, struct ig_strbuf 
 		ig_json_put_string(&w, "delta", p->text.data + c->n_sent, p->text.len - c->n_sent);
 	c->n_sent = p->text.len;
 	if (p->kind == IG_PART_TEXT) {
-		if (c->n_notes_sent < p->first_note)
-			c->n_notes_sent = p->first_note;
-		ig_response_logprobs(r, c->n_notes_sent, p->end_note, false, &w);
-		if (p->end_note > c->n_notes_sent)
-			c->n_notes_sent = p->end_note;
+		if (c->n_logprobs_sent < p->first_logprob)
+			c->n_logprobs_sent = p->first_logprob;
+		ig_response_logprobs(r, c->n_logprobs_sent, p->end_logprob, false, &w);
+		if (p->end_logprob > c->n_logprobs_sent)
+			c->n_logprobs_sent = p->end_logprob;
 	}
 	end(r, &w);
 }
 
 static void text_done(struct ig_reply *r, const struct ig_part *p, struct ig_strbuf *out)
 {
-	bool custom = p->kind == IG_PART_CALL && ig_response_is_custom(r, p);
+	bool custom = p->kind == IG_PART_TOOL_CALL && ig_response_is_custom(r, p);
 	struct ig_json_writer w = { .out = out };
 
 	begin(r, &w,
@@ -135,14 +135,14 @@ static void text_done(struct ig_reply *r, const struct ig_part *p, struct ig_str
 	      custom			   ? "response.custom_tool_call_input.done" :
 					     "response.function_call_arguments.done");
 	place(r, p, &w);
-	if (p->kind == IG_PART_CALL && !custom)
+	if (p->kind == IG_PART_TOOL_CALL && !custom)
 		ig_json_put_text(&w, "name", p->name);
 	if (custom)
 		ig_response_custom_input("input", p, &w);
 	else
-		ig_response_text(p->kind == IG_PART_CALL ? "arguments" : "text", &p->text, &w);
+		ig_response_text(p->kind == IG_PART_TOOL_CALL ? "arguments" : "text", &p->text, &w);
 	if (p->kind == IG_PART_TEXT)
-		ig_response_logprobs(r, p->first_note, p->end_note, false, &w);
+		ig_response_logprobs(r, p->first_logprob, p->end_logprob, false, &w);
 	end(r, &w);
 }
 
@@ -171,7 +171,7 @@ static void content_event(struct ig_reply *r, const struct ig_part *p, bool done
 static bool has_delta(const struct ig_reply *r, const struct ig_part *p)
 {
 	return p->text.len > r->choices[0].n_sent &&
-	       (p->done || p->kind != IG_PART_CALL || !ig_response_is_custom(r, p));
+	       (p->done || p->kind != IG_PART_TOOL_CALL || !ig_response_is_custom(r, p));
 }
 
 /* One event of the part under way; false: nothing is new. */
@@ -179,7 +179,7 @@ static bool part_event(struct ig_reply *r, struct ig_strbuf *out)
 {
 	struct ig_choice *c = &r->choices[0];
 	const struct ig_part *p = &c->parts[c->part];
-	bool has_content = p->kind != IG_PART_CALL;
+	bool has_content = p->kind != IG_PART_TOOL_CALL;
 
 	switch (c->stage) {
 	case PART_ITEM:

@@ -104,8 +104,8 @@ static int fold_call(json_t *messages, const json_t *item, bool custom)
 				 "function", "name", name, "arguments", "input",
 				 json_object_get(item, "input"));
 	else
-		call = ig_call_object(id, name,
-				      json_string_value(json_object_get(item, "arguments")));
+		call = ig_tool_call_object(id, name,
+					   json_string_value(json_object_get(item, "arguments")));
 	if (!call)
 		return -1;
 	if (!last) {

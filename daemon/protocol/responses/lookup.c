@@ -1,7 +1,7 @@
 /* lookup.c: what is asked of finished responses, by their ids. */
 #include "daemon/protocol/responses/query.h"
 #include "daemon/protocol/responses/responses_private.h"
-#include "daemon/protocol/responses/stored.h"
+#include "daemon/protocol/responses/response_store.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -25,7 +25,7 @@ static void fail_response(struct ig_exchange *x, const char *id)
 	ig_exchange_fail(x, &e);
 }
 
-static void get_response(struct ig_exchange *x, struct ig_kept *k, const char *query)
+static void get_response(struct ig_exchange *x, struct ig_stored_response *k, const char *query)
 {
 	struct ig_api_error e;
 
@@ -33,11 +33,11 @@ static void get_response(struct ig_exchange *x, struct ig_kept *k, const char *q
 		ig_exchange_fail(x, &e);
 		return;
 	}
-	ig_strbuf_puts(&x->body, ig_kept_text(k));
+	ig_strbuf_puts(&x->body, ig_stored_response_text(k));
 	ig_exchange_reply(x, 200);
 }
 
-static void get_input_items(struct ig_exchange *x, struct ig_kept *k, const char *query)
+static void get_input_items(struct ig_exchange *x, struct ig_stored_response *k, const char *query)
 {
 	struct ig_item_query q;
 	struct ig_api_error e;
@@ -45,7 +45,7 @@ static void get_input_items(struct ig_exchange *x, struct ig_kept *k, const char
 
 	if (ig_query_items(query, &q, &e) < 0)
 		goto fail;
-	list = ig_kept_input(k);
+	list = ig_stored_response_input(k);
 	if (!list) {
 		ig_fail_memory(&e);
 		goto fail;
@@ -60,7 +60,7 @@ fail:
 	ig_exchange_fail(x, &e);
 }
 
-static void delete_response(struct ig_exchange *x, struct ig_kept *k, const char *id)
+static void delete_response(struct ig_exchange *x, struct ig_stored_response *k, const char *id)
 {
 	struct ig_json_writer w = { .out = &x->body };
 
@@ -69,7 +69,7 @@ static void delete_response(struct ig_exchange *x, struct ig_kept *k, const char
 	ig_json_put_text(&w, "object", "response.deleted");
 	ig_json_put_bool(&w, "deleted", true);
 	ig_json_close_object(&w);
-	ig_kept_drop(x->api->responses->kept, k);
+	ig_response_store_remove(x->api->responses->kept, k);
 	ig_exchange_reply(x, 200);
 }
 
@@ -100,9 +100,10 @@ bool ig_responses_below(struct ig_exchange *x, const struct ig_http_request *r, 
 	}
 	snprintf(id, sizeof id, "%.*s", (int)(len < sizeof id ? len : sizeof id - 1), rest);
 	/* Ours are shorter. */
-	struct ig_kept *k = len < sizeof id ? ig_kept_find_stored(x->api->responses->kept, id,
-								  x->origin->who.identity) :
-					      NULL;
+	struct ig_stored_response *k =
+		len < sizeof id ? ig_response_store_find_stored(x->api->responses->kept, id,
+								x->origin->who.identity) :
+				  NULL;
 	if (!k)
 		fail_response(x, id);
 	else if (cancel)

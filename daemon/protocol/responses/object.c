@@ -38,7 +38,7 @@ void ig_response_text(const char *key, const struct ig_strbuf *text, struct ig_j
 void ig_response_logprobs(struct ig_reply *r, size_t first, size_t last, bool with_bytes,
 			  struct ig_json_writer *w)
 {
-	ig_json_put_logprobs(w, "logprobs", r->prepared.model, r->choices[0].notes, first, last,
+	ig_json_put_logprobs(w, "logprobs", r->prepared.model, r->choices[0].logprobs, first, last,
 			     with_bytes);
 }
 
@@ -53,8 +53,8 @@ void ig_response_content(struct ig_reply *r, const char *key, const struct ig_pa
 	ig_response_text("text", whole ? &p->text : &nothing, w);
 	if (message) {
 		ig_json_put_raw(w, "annotations", "[]");
-		ig_response_logprobs(r, p->first_note, whole ? p->end_note : p->first_note, true,
-				     w);
+		ig_response_logprobs(r, p->first_logprob, whole ? p->end_logprob : p->first_logprob,
+				     true, w);
 	}
 	ig_json_close_object(w);
 }
@@ -117,7 +117,7 @@ void ig_response_item(struct ig_reply *r, const char *key, size_t i, bool done,
 {
 	const struct ig_choice *c = &r->choices[0];
 	const struct ig_part *p = &c->parts[i];
-	bool custom = p->kind == IG_PART_CALL && ig_response_is_custom(r, p);
+	bool custom = p->kind == IG_PART_TOOL_CALL && ig_response_is_custom(r, p);
 
 	ig_json_open_object(w, key);
 	ig_json_put_text(w, "id", p->id);
@@ -127,7 +127,7 @@ void ig_response_item(struct ig_reply *r, const char *key, size_t i, bool done,
 			 custom			      ? "custom_tool_call" :
 							"function_call");
 	ig_json_put_text(w, "status", done ? item_status(c, i) : "in_progress");
-	if (p->kind == IG_PART_CALL) {
+	if (p->kind == IG_PART_TOOL_CALL) {
 		put_call(p, custom, done, w);
 	} else {
 		if (p->kind == IG_PART_TEXT)

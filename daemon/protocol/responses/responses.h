@@ -24,9 +24,9 @@ bool ig_responses_below(struct ig_exchange *x, const struct ig_http_request *r, 
 
 /* ---- what an api holds of them ---- */
 
-struct ig_responses *ig_responses_create(uint32_t max_kept, uint64_t max_kept_bytes);
+struct ig_responses *ig_responses_create(uint32_t max_stored, uint64_t max_stored_bytes);
 void ig_responses_destroy(struct ig_responses *s); /* NULL is fine */
-void ig_responses_limit(struct ig_responses *s, uint32_t max_kept, uint64_t max_kept_bytes);
+void ig_responses_limit(struct ig_responses *s, uint32_t max_stored, uint64_t max_stored_bytes);
 /* Every session looks again whether it has anything left to do. */
 void ig_responses_drain(struct ig_api *api);
 

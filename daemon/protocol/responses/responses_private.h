@@ -4,11 +4,11 @@
 
 #include "base/json.h"
 #include "daemon/protocol/responses/responses.h"
-#include "daemon/protocol/responses/stored.h"
+#include "daemon/protocol/responses/response_store.h"
 
 /* The loop's. */
 struct ig_responses {
-	struct ig_kept_store *kept;
+	struct ig_response_store *kept;
 	struct link sessions; /* all of them */
 };
 

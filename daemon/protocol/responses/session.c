@@ -35,7 +35,7 @@ struct ig_session {
 	/* Replies by of_owner: messages that are parsed; creates whose turn has not come, in the
 	 * order of their arrival; those that run, the next to write first. */
 	struct link reading, waiting, running;
-	size_t n_reading, n_waiting, n_running, n_notes;
+	size_t n_reading, n_waiting, n_running, n_logprobs;
 	struct note *notes, **notes_tail;
 	char *lanes[MAX_LANES];
 	size_t n_lanes;
@@ -61,7 +61,7 @@ static struct note *note_new(struct ig_session *s)
 	}
 	*s->notes_tail = n;
 	s->notes_tail = &n->next;
-	s->n_notes++;
+	s->n_logprobs++;
 	want_write(s);
 	return n;
 }
@@ -78,7 +78,8 @@ static void note_error(struct ig_session *s, const struct ig_api_error *e, const
 static void drop_parent(struct ig_session *s, const struct ig_request *q)
 {
 	if (q->previous_id)
-		ig_kept_drop_of_lane(s->api->responses->kept, s, q->stream_id, q->previous_id);
+		ig_response_store_remove_lane(s->api->responses->kept, s, q->stream_id,
+					      q->previous_id);
 }
 
 /* The ledger's row and the event of an error: the reply's end. */
@@ -377,7 +378,7 @@ void ig_session_receive(struct ig_session *s, char *text, size_t len)
 	if (!r) {
 		free(text);
 		ig_fail_memory(&e);
-		ig_note_refused(s->api, s->origin, &e);
+		ig_reply_record_refused(s->api, s->origin, &e);
 		note_error(s, &e, NULL);
 		return;
 	}
@@ -395,7 +396,7 @@ void ig_session_receive(struct ig_session *s, char *text, size_t len)
 
 bool ig_session_wants_input(const struct ig_session *s)
 {
-	return s->n_reading < MAX_READING && s->n_notes < MAX_NOTES;
+	return s->n_reading < MAX_READING && s->n_logprobs < MAX_NOTES;
 }
 
 static enum ig_fill fill_note(struct ig_session *s, struct ig_strbuf *out)
@@ -405,7 +406,7 @@ static enum ig_fill fill_note(struct ig_session *s, struct ig_strbuf *out)
 	s->notes = n->next;
 	if (!s->notes)
 		s->notes_tail = &s->notes;
-	s->n_notes--;
+	s->n_logprobs--;
 	if (!ig_strbuf_ok(&n->text))
 		s->broken = true;
 	else
@@ -489,7 +490,7 @@ void ig_session_end(struct ig_session *s)
 			ig_reply_cancel(r, "client_gone");
 		ig_reply_destroy(r);
 	}
-	ig_kept_drop_connection(s->api->responses->kept, s);
+	ig_response_store_remove_connection(s->api->responses->kept, s);
 	while (s->notes) {
 		struct note *n = s->notes;
 		s->notes = n->next;

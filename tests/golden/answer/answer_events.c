@@ -18,10 +18,10 @@
 static struct ig_tokenizer *tokenizer;
 
 static const char *const call_forms[] = {
-	[IG_CALLS_NONE] = "none",
-	[IG_CALLS_HERMES] = "hermes",
-	[IG_CALLS_LLAMA3] = "llama3",
-	[IG_CALLS_MISTRAL] = "mistral",
+	[IG_TOOL_CALLS_NONE] = "none",
+	[IG_TOOL_CALLS_HERMES] = "hermes",
+	[IG_TOOL_CALLS_LLAMA3] = "llama3",
+	[IG_TOOL_CALLS_MISTRAL] = "mistral",
 };
 
 static void die(const char *why)
@@ -44,13 +44,13 @@ static void open_tokenizer(void)
 	gw_finish(&w);
 }
 
-static void add_event(void *ctx, const struct ig_answer_event *e)
+static void add_event(void *ctx, const struct ig_completion_event *e)
 {
 	static const char *const kinds[] = { "text", "reasoning", "call", "arguments", "end" };
 	json_t *list = ctx, *last = json_array_get(list, json_array_size(list) - 1);
 	const char *kind = kinds[e->kind];
 
-	if (last && e->kind != IG_ANSWER_CALL &&
+	if (last && e->kind != IG_COMPLETION_TOOL_CALL &&
 	    !strcmp(json_string_value(json_array_get(last, 0)), kind)) {
 		json_t *data = json_array_get(last, 1);
 		struct ig_strbuf b;
@@ -65,9 +65,9 @@ static void add_event(void *ctx, const struct ig_answer_event *e)
 	}
 }
 
-static json_t *parse(const struct ig_answer_style *s, const json_t *answer)
+static json_t *parse(const struct ig_completion_style *s, const json_t *answer)
 {
-	struct ig_answer_parser *p = ig_answer_parser_create(s, true);
+	struct ig_completion_parser *p = ig_completion_parser_create(s, true);
 	const char *text = json_string_value(answer);
 	size_t len = json_string_length(answer), n;
 	json_t *list = json_array();
@@ -76,12 +76,12 @@ static json_t *parse(const struct ig_answer_style *s, const json_t *answer)
 		die("no memory, or an answer that is no text");
 	for (size_t at = 0; at < len || !len; at += n) {
 		n = len - at < PIECE ? len - at : PIECE;
-		if (ig_answer_parser_feed(p, text + at, n, at + n == len, add_event, list))
+		if (ig_completion_parser_feed(p, text + at, n, at + n == len, add_event, list))
 			die("no memory");
 		if (!len)
 			break;
 	}
-	ig_answer_parser_destroy(p);
+	ig_completion_parser_destroy(p);
 	return list;
 }
 
@@ -89,7 +89,7 @@ static json_t *answer_case(const json_t *one)
 {
 	const json_t *template = json_object_get(one, "template"), *answer;
 	json_t *lists = json_array(), *result;
-	struct ig_answer_style s;
+	struct ig_completion_style s;
 	struct ig_chat_template *c;
 	struct ig_error err = { 0 };
 	struct ig_checkpoint *g;
@@ -106,7 +106,7 @@ static json_t *answer_case(const json_t *one)
 		json_decref(lists);
 		result = json_pack("{s:s}", "error", err.text);
 	} else {
-		ig_answer_style_of(c, &s);
+		ig_completion_style_of(c, &s);
 		snprintf(style, sizeof style, "%s%s%s%s", call_forms[s.calls],
 			 s.name_args ? " name_args" : "", s.reasoning ? " reasoning" : "",
 			 s.opens_reasoning ? " opens" : "");

@@ -158,7 +158,7 @@ static void run(struct ig_stepper *s, const struct golden *g, int first, int las
 		}
 		assert_int_equal(ig_stepper_run(s, true), 0);
 		for (int i = first; i < last; i++) {
-			id[i] = ig_stepper_drawn(s, draw[i]);
+			id[i] = ig_stepper_sampled(s, draw[i]);
 			memcpy(logits + ((size_t)i * N_STEPS + t) * g->n_vocab,
 			       ig_stepper_logits(s, draw[i]), g->n_vocab * sizeof *logits);
 			if (id[i] != g->prompts[i].greedy[t])

@@ -525,7 +525,7 @@ int ig_stepper_run(struct ig_stepper *s, bool want_logits)
 	return rc ? rc : ig_program_wait(s->program);
 }
 
-int32_t ig_stepper_drawn(const struct ig_stepper *s, int draw) { return s->sampled[draw]; }
+int32_t ig_stepper_sampled(const struct ig_stepper *s, int draw) { return s->sampled[draw]; }
 
 const float *ig_stepper_logits(const struct ig_stepper *s, int draw)
 {

@@ -73,7 +73,7 @@ int ig_stepper_put(struct ig_stepper *s, int seq, const int32_t *ids, int32_t n,
 		   const struct ig_sample_params *draw);
 /* Run the step.  The draws are readable until the next put. */
 int ig_stepper_run(struct ig_stepper *s, bool want_logits);
-int32_t ig_stepper_drawn(const struct ig_stepper *s, int draw);
+int32_t ig_stepper_sampled(const struct ig_stepper *s, int draw);
 const float *ig_stepper_logits(const struct ig_stepper *s, int draw); /* [n_vocab] */
 
 /* The largest logit. */

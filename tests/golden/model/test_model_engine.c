@@ -42,8 +42,8 @@ static int n_tokens = MAX_TOKENS;
 struct request {
 	struct ig_ids prompt;
 	struct ig_stream *stream;
-	struct ig_token_note notes[MAX_TOKENS];
-	size_t n_notes, n_text;
+	struct ig_token_logprob notes[MAX_TOKENS];
+	size_t n_logprobs, n_text;
 	char text[4096];
 	struct ig_gen_result result;
 };
@@ -121,7 +121,7 @@ static void ask(struct request *r, const char *prompt, struct ig_gen_spec spec)
 	spec.n_top = N_TOP;
 	spec.sampling.ignore_end = !spec.grammar;
 	spec.stream = r->stream = ig_stream_create(sizeof r->text, NULL, NULL);
-	assert_int_equal(ig_stream_keep_notes(r->stream, MAX_TOKENS), 0);
+	assert_int_equal(ig_stream_enable_logprobs(r->stream, MAX_TOKENS), 0);
 	if (ig_engine_submit(engine, &spec, &gen, &err))
 		fail_msg("%s", err.text);
 	ig_grammar_unref(spec.grammar);
@@ -132,14 +132,14 @@ static void finish(struct request *r)
 	while (!ig_stream_finished(r->stream, &r->result)) {
 		r->n_text += ig_stream_take(r->stream, r->text + r->n_text,
 					    sizeof r->text - 1 - r->n_text);
-		r->n_notes += ig_stream_take_notes(r->stream, r->notes + r->n_notes,
-						   MAX_TOKENS - r->n_notes);
+		r->n_logprobs += ig_stream_take_logprobs(r->stream, r->notes + r->n_logprobs,
+							 MAX_TOKENS - r->n_logprobs);
 		usleep(500);
 	}
 	r->text[r->n_text] = 0;
 	ig_stream_unref(r->stream);
-	assert_int_equal(r->n_notes, r->result.n_output);
-	assert_int_equal(r->notes[r->n_notes - 1].text_end, r->n_text);
+	assert_int_equal(r->n_logprobs, r->result.n_output);
+	assert_int_equal(r->notes[r->n_logprobs - 1].text_end, r->n_text);
 }
 
 static struct ig_grammar *regex(const char *text)
@@ -170,8 +170,8 @@ static double judge(const struct request *r, int32_t n_vocab)
 	ig_stepper_reset(stepper);
 	seq = ig_stepper_add(stepper, 512);
 	assert_true(seq >= 0);
-	for (size_t i = 0; i < r->n_notes; i++) {
-		const struct ig_token_note *note = &r->notes[i];
+	for (size_t i = 0; i < r->n_logprobs; i++) {
+		const struct ig_token_logprob *note = &r->notes[i];
 		const int32_t *ids = i ? &r->notes[i - 1].id : r->prompt.ids;
 		int draw = ig_stepper_put(stepper, seq, ids, i ? 1 : (int32_t)r->prompt.n,
 					  &ig_stepper_greedy);
@@ -223,16 +223,16 @@ static void test_log_probabilities(void **state)
 		double worst;
 
 		finish(&r[i]);
-		for (size_t k = 0; k < r[i].n_notes; k++)
+		for (size_t k = 0; k < r[i].n_logprobs; k++)
 			n_largest[i] += r[i].notes[k].id == r[i].notes[k].top[0].id;
 		worst = judge(&r[i], ig_tokenizer_n_vocab(t));
 		printf("# %d of %zu tokens are the likeliest; log probabilities off by %.1e at most\n",
-		       n_largest[i], r[i].n_notes, worst);
+		       n_largest[i], r[i].n_logprobs, worst);
 		assert_true(worst < 2e-6);
 	}
 	/* Without edits and temperature the likeliest is drawn; with them not always, and the
 	 * probabilities are the model's all the same. */
-	assert_int_equal(r[0].n_notes, n_tokens);
+	assert_int_equal(r[0].n_logprobs, n_tokens);
 	assert_int_equal(n_largest[0], n_tokens);
 	assert_true(n_largest[2] < n_tokens);
 	for (int k = 0; k < n_tokens; k++)

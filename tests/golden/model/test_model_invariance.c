@@ -136,7 +136,7 @@ static void ask(struct ig_stepper *s, const struct setting *how, uint32_t chunk,
 		for (uint32_t i = 0; i < n; i++) {
 			if (c[i].draw < 0)
 				continue;
-			c[i].last = ig_stepper_drawn(s, c[i].draw);
+			c[i].last = ig_stepper_sampled(s, c[i].draw);
 			assert_in_range(c[i].last, 0, n_vocab - 1);
 			c[i].n_left--;
 		}

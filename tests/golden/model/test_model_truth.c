@@ -72,7 +72,7 @@ static void judge(struct ig_stepper *s, uint32_t prompt, uint32_t step, int draw
 	if (best < 0)
 		fail_msg("prompt %u, step %u: logits that are not finite", prompt, step);
 	/* The op `sample` drew the largest of the same logits. */
-	assert_int_equal(ig_stepper_drawn(s, draw), best);
+	assert_int_equal(ig_stepper_sampled(s, draw), best);
 }
 
 /* Every prompt in one chunk, then all of them side by side along the forced ids. */

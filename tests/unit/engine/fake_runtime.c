@@ -584,7 +584,7 @@ static uint64_t checksum(const struct ig_program *p, const struct ig_step *s)
 	h = mix(h, s->seq_lens, (size_t)s->n_seqs * 4);
 	h = mix(h, s->logit_rows, (size_t)s->n_logit_rows * 4);
 	h = mix(h, s->sample, (size_t)s->n_logit_rows * sizeof *s->sample);
-	h = mix(h, s->edits, s->n_edits * sizeof *s->edits);
+	h = mix(h, s->adjusts, s->n_adjusts * sizeof *s->adjusts);
 	h = mix(h, s->masks, s->n_masks * mask_words(p) * 4);
 	for (uint32_t g = 0; g < s->n_groups; g++)
 		h = mix(h, s->kv[g].block_tables,
@@ -810,15 +810,16 @@ static void draw(const struct ig_program *p, const struct ig_step *s)
 				}
 			}
 		}
-		int n_drawn = 0, n_seen = 0;
+		int n_sampled = 0, n_seen = 0;
 		float bias = 0;
-		for (uint32_t k = 0; k < s->sample[i].n_edits; k++) {
-			const struct ig_logit_edit *e = &s->edits[s->sample[i].first_edit + k];
-			n_drawn += (int)e->n_drawn;
+		for (uint32_t k = 0; k < s->sample[i].n_adjusts; k++) {
+			const struct ig_logit_adjust *e =
+				&s->adjusts[s->sample[i].first_adjust + k];
+			n_sampled += (int)e->n_sampled;
 			n_seen += e->seen != 0;
 			bias += e->bias;
 		}
-		atomic_store(&fake.n_drawn, n_drawn);
+		atomic_store(&fake.n_sampled, n_sampled);
 		atomic_store(&fake.n_seen, n_seen);
 		fake.bias = bias;
 		s->sampled_ids[i] = fake_next(p->plan->file->path, tokens, n, s->sample[i].seed);

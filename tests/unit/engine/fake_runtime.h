@@ -61,7 +61,7 @@ struct fake {
 	atomic_int n_requests, n_itl, n_step_metrics, n_prefill_rows, n_decode_rows;
 	_Atomic double gauges[IG_N_GAUGES];
 	atomic_int counters[IG_N_COUNTERS];
-	atomic_int n_drawn, n_seen; /* of the edits of the row drawn last */
+	atomic_int n_sampled, n_seen; /* of the edits of the row drawn last */
 	_Atomic float bias;
 	_Atomic int64_t driver_ns; /* time spent in submit and wait */
 	atomic_int n_allocations;  /* by the engine's thread, between a wait and a submit */

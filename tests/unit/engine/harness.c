@@ -151,8 +151,9 @@ int client_try(struct client *c, struct ig_engine *e, const struct ask *a, struc
 		spec.grammar = fake_grammar(a->grammar);
 	spec.stream = ig_stream_create(a->ring ? a->ring : 65536, count_wake, &n_wakes);
 	if (a->n_probs)
-		assert_int_equal(
-			ig_stream_keep_notes(spec.stream, a->note_ring ? a->note_ring : 1024), 0);
+		assert_int_equal(ig_stream_enable_logprobs(
+					 spec.stream, a->logprob_ring ? a->logprob_ring : 1024),
+				 0);
 	snprintf(spec.id, sizeof spec.id, "%s", a->id ? a->id : "req");
 	spec.origin = ig_origin_create("req_1", "test", "127.0.0.1",
 				       &(struct ig_principal){ .identity = a->salt });
@@ -183,8 +184,8 @@ void client_take(struct client *c)
 {
 	c->n_text += ig_stream_take(c->stream, c->text + c->n_text, sizeof c->text - 1 - c->n_text);
 	c->text[c->n_text] = 0;
-	c->n_notes +=
-		ig_stream_take_notes(c->stream, c->notes + c->n_notes, FAKE_CONTEXT - c->n_notes);
+	c->n_logprobs += ig_stream_take_logprobs(c->stream, c->logprobs + c->n_logprobs,
+						 FAKE_CONTEXT - c->n_logprobs);
 	c->over = ig_stream_finished(c->stream, &c->result);
 }
 

@@ -27,8 +27,8 @@ struct client {
 	uint64_t gen;
 	char text[65536];
 	size_t n_text;
-	struct ig_token_note notes[FAKE_CONTEXT];
-	size_t n_notes;
+	struct ig_token_logprob logprobs[FAKE_CONTEXT];
+	size_t n_logprobs;
 	bool over;
 	struct ig_gen_result result;
 };
@@ -46,7 +46,7 @@ struct ask {
 	const struct ig_bias *bias; /* one, or NULL */
 	const char *stops[5];	    /* NULL-terminated */
 	size_t ring;		    /* 0: 64 KiB */
-	uint32_t note_ring;	    /* 0: 1024 */
+	uint32_t logprob_ring;	    /* 0: 1024 */
 	const char *id;
 	const struct fake_grammar *grammar; /* NULL: none */
 	int32_t n_probs; /* 0: no log probabilities; else so many alternatives plus one */

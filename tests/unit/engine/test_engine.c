@@ -143,7 +143,7 @@ static void test_memory_contract(void **state)
 	e = harness_engine(&config);
 	client_ask(&c, e, &probs);
 	client_finish(&c);
-	assert_int_equal(c.n_notes, 2);
+	assert_int_equal(c.n_logprobs, 2);
 	assert_true(gauge(IG_GAUGE_SCRATCH_BYTES) == (1 << 20) + MASK_BYTES + LOGITS_BYTES);
 	harness_close(e);
 	set(&config.runtime.run_ahead, "on");
@@ -236,17 +236,17 @@ static void test_find_model(void **state)
 	assert_string_equal(m->name, "nochat");
 	assert_int_equal(m->n_context, 100);
 	assert_null(m->chat);
-	assert_string_equal(m->chat_note, "the file has no chat template");
+	assert_string_equal(m->chat_error, "the file has no chat template");
 	assert_int_equal(take(e, "", &m, &err), 0);
 	assert_string_equal(m->name, "nochat");
 	assert_int_equal(take(e, "odd-template", &m, &err), 0);
 	assert_string_equal(m->name, status[2].name);
 	assert_null(m->chat);
-	assert_string_equal(m->chat_note, "the chat template is not one that Ingot knows");
+	assert_string_equal(m->chat_error, "the chat template is not one that Ingot knows");
 	assert_int_equal(m->n_context, FAKE_CONTEXT);
 	assert_int_equal(take(e, "good", &m, &err), 0);
 	assert_non_null(m->chat);
-	assert_null(m->chat_note);
+	assert_null(m->chat_error);
 	assert_string_equal(m->arch, "fake");
 	assert_int_equal(m->weight_bytes, 1 << 20);
 	assert_int_equal(take(e, "gpt-5", &m, &err), -ENOENT);
@@ -308,7 +308,7 @@ static void test_refusals_are_entered(void **state)
 	assert_int_equal(ledger_find("none").status, 400);
 	assert_int_equal(counter(IG_COUNTER_REFUSED), 0); /* those with 503 only */
 	struct ig_ledger_row own = { .id = "early", .finish = "refused", .status = 503 };
-	ig_engine_note_refused(e, &own);
+	ig_engine_record_refused(e, &own);
 	assert_int_equal(ledger_find("early").status, 503);
 	assert_int_equal(counter(IG_COUNTER_REFUSED), 1);
 	assert_int_equal(fake.n_requests, 3);
@@ -352,7 +352,7 @@ static void test_describe(void **state)
 	assert_string_equal(STR(json_array_get(m, 0), "chat_template"), "chatml");
 	assert_true(json_is_true(json_object_get(json_array_get(m, 0), "default")));
 	assert_true(json_is_null(json_object_get(json_array_get(m, 1), "chat_template")));
-	assert_string_equal(STR(json_array_get(m, 1), "chat_note"),
+	assert_string_equal(STR(json_array_get(m, 1), "chat_error"),
 			    "the file has no chat template");
 	assert_int_equal(INT(json_array_get(m, 1), "context"), FAKE_CONTEXT);
 	m = json_object_get(j, "memory");

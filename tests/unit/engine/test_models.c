@@ -250,14 +250,14 @@ static void test_logits(void **state)
 	client_ask(&w, e, &wide);
 	client_finish(&w);
 	assert_answer(&w, &wide);
-	assert_int_equal(w.n_notes, 20);
+	assert_int_equal(w.n_logprobs, 20);
 	assert_true(gauge(IG_GAUGE_SCRATCH_BYTES) >=
 		    scratch + (1 << 19) + 16 * 4 * (FAKE_WIDE_LOGITS - FAKE_LOGITS));
 	assert_int_equal(ig_engine_unload_model(e, "wide", &(struct ig_error){ 0 }), 0);
 	wait_for(gauge(IG_GAUGE_MODELS_LOADED) == 1);
 	client_finish(&c);
 	assert_answer(&c, &a);
-	assert_int_equal(c.n_notes, 300);
+	assert_int_equal(c.n_logprobs, 300);
 	assert_true(gauge(IG_GAUGE_SCRATCH_BYTES) == scratch);
 	harness_close(e);
 }
@@ -287,7 +287,7 @@ static void test_no_room_for_logits(void **state)
 	a.n_probs = 3;
 	client_ask(&c, e, &a);
 	client_finish(&c);
-	assert_int_equal(c.n_notes, 5);
+	assert_int_equal(c.n_logprobs, 5);
 	harness_close(e);
 }
 

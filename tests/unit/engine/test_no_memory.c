@@ -62,7 +62,7 @@ static struct ig_gen_spec full_spec(struct ig_engine *e)
 	make_prompt(prompt, 20, 3);
 	spec.grammar = fake_grammar(&rules);
 	spec.stream = ig_stream_create(4096, NULL, NULL);
-	assert_int_equal(ig_stream_keep_notes(spec.stream, 64), 0);
+	assert_int_equal(ig_stream_enable_logprobs(spec.stream, 64), 0);
 	return spec;
 }
 
@@ -105,7 +105,7 @@ static void test_submit(void **state)
 	ig_grammar_unref(spec.grammar);
 	client_finish(&c);
 	assert_int_equal(c.result.finish, IG_FINISH_LENGTH);
-	assert_int_equal(c.n_notes, 10);
+	assert_int_equal(c.n_logprobs, 10);
 	client_finish(&other);
 	assert_answer(&other, &a);
 	ig_engine_release_model(spec.model);
@@ -124,7 +124,7 @@ static void test_submit(void **state)
 
 static void test_stream(void **state)
 {
-	struct ig_token_note note = { .text_end = 0 };
+	struct ig_token_logprob logprob = { .text_end = 0 };
 	struct ig_stream *s;
 
 	fake_fail_here(0);
@@ -132,14 +132,14 @@ static void test_stream(void **state)
 	assert_true(fake_failed_here());
 	s = ig_stream_create(64, NULL, NULL);
 	fake_fail_here(0);
-	assert_int_equal(ig_stream_keep_notes(s, 10), -ENOMEM);
+	assert_int_equal(ig_stream_enable_logprobs(s, 10), -ENOMEM);
 	assert_true(fake_failed_here());
-	assert_false(ig_stream_keeps_notes(s));
-	assert_int_equal(ig_stream_keep_notes(s, 10), 0);
+	assert_false(ig_stream_has_logprobs(s));
+	assert_int_equal(ig_stream_enable_logprobs(s, 10), 0);
 	fake_fail_here(0);
-	assert_int_equal(ig_stream_keep_notes(s, 20), -ENOMEM); /* the ones there were stay */
+	assert_int_equal(ig_stream_enable_logprobs(s, 20), -ENOMEM); /* the ones there were stay */
 	assert_true(fake_failed_here());
-	assert_int_equal(ig_stream_put_note(s, &note), 0);
+	assert_int_equal(ig_stream_put_logprob(s, &logprob), 0);
 	ig_stream_unref(s);
 	ig_stream_unref(s);
 }

@@ -146,7 +146,7 @@ static void test_penalties_count_tokens(void **state)
 
 	client_ask(&c, e, &a);
 	client_finish(&c);
-	assert_int_equal(fake.n_drawn, 29); /* at the last of 30 draws */
+	assert_int_equal(fake.n_sampled, 29); /* at the last of 30 draws */
 	assert_true(fake.n_seen >= 7 && fake.n_seen <= 7 + 29);
 	assert_true(fake.bias == 2.5f);
 	assert_int_equal(fake.max_in_flight, 1); /* each draw needs the one before */
@@ -155,13 +155,13 @@ static void test_penalties_count_tokens(void **state)
 	a.bias = NULL;
 	client_ask(&c, e, &a);
 	client_finish(&c);
-	assert_int_equal(fake.n_drawn, 29); /* the answer's, not the prompt's */
+	assert_int_equal(fake.n_sampled, 29); /* the answer's, not the prompt's */
 	assert_true(fake.n_seen <= 29 && fake.bias == 0);
 	a.frequency_penalty = 0;
 	a.bias = &bias;
 	client_ask(&c, e, &a);
 	client_finish(&c);
-	assert_int_equal(fake.n_drawn, 0);
+	assert_int_equal(fake.n_sampled, 0);
 	assert_int_equal(fake.n_seen, 0);
 	assert_true(fake.bias == 2.5f);
 	assert_int_equal(fake.max_in_flight, strcmp(harness_run_ahead, "on") ? 1 : 2);

@@ -78,7 +78,7 @@ static struct ig_seq *make(const char *const *stops, size_t ring, struct ig_stre
 
 /* The same with log probabilities and a ring of so many notes. */
 static struct ig_seq *make_noted(const char *const *stops, size_t ring, int32_t n_top,
-				 uint32_t n_notes, struct ig_stream **stream)
+				 uint32_t n_logprobs, struct ig_stream **stream)
 {
 	struct ig_gen_spec spec = spec_of(stops, ring);
 	struct ig_error err = { 0 };
@@ -86,7 +86,7 @@ static struct ig_seq *make_noted(const char *const *stops, size_t ring, int32_t 
 
 	*stream = spec.stream;
 	spec.n_top = n_top;
-	assert_int_equal(ig_stream_keep_notes(spec.stream, n_notes), 0);
+	assert_int_equal(ig_stream_enable_logprobs(spec.stream, n_logprobs), 0);
 	if (ig_seq_create(&spec, 0, &s, &err) < 0)
 		fail_msg("%s", err.text);
 	ig_seq_adopt(s, &spec);
@@ -100,7 +100,7 @@ static void draw(struct ig_seq *s, int32_t id)
 
 	if (s->n_top >= 0) {
 		fake_logits(s->tokens, s->n_tokens, logits);
-		assert_int_equal(ig_seq_keep_note(s, id, logits), 0);
+		assert_int_equal(ig_seq_add_logprob(s, id, logits), 0);
 	}
 	s->tokens[s->n_tokens++] = id;
 }
@@ -314,8 +314,8 @@ static void test_dropped_text(void **state)
 
 /* ---- log probabilities ----------------------------------------------------------------- */
 
-static void assert_note(const struct ig_token_note *note, const struct ig_seq *s, int32_t token,
-			int32_t n_top)
+static void assert_logprobs(const struct ig_token_logprob *logprob, const struct ig_seq *s,
+			    int32_t token, int32_t n_top)
 {
 	struct ig_token_prob top[IG_MAX_TOP];
 	float logits[FAKE_LOGITS], p;
@@ -323,29 +323,30 @@ static void assert_note(const struct ig_token_note *note, const struct ig_seq *s
 
 	fake_logits(s->tokens, token, logits);
 	p = ig_logprobs(logits, FAKE_LOGITS, FAKE_VOCAB, s->tokens[token], top, n_top, &n);
-	assert_int_equal(note->id, s->tokens[token]);
-	assert_int_equal(note->n_top, n_top);
-	assert_memory_equal(&note->logprob, &p, sizeof p);
-	assert_memory_equal(note->top, top, (size_t)n * sizeof *top);
+	assert_int_equal(logprob->id, s->tokens[token]);
+	assert_int_equal(logprob->n_top, n_top);
+	assert_memory_equal(&logprob->logprob, &p, sizeof p);
+	assert_memory_equal(logprob->top, top, (size_t)n * sizeof *top);
 }
 
 /* Draw ids, take text and notes, compare the notes' text_end with ends[n_ends]. */
 static void assert_ends(const char *const *stops, const int32_t *ids, int32_t n,
 			const uint64_t *ends, size_t n_ends, const char *want, int32_t stop_index)
 {
-	struct ig_token_note notes[64];
+	struct ig_token_logprob logprobs[64];
 	struct ig_stream *stream;
 	struct ig_seq *s = make_noted(stops, 4096, 3, 8, &stream);
-	size_t n_notes = 0, len = 0;
+	size_t n_logprobs = 0, len = 0;
 	char text[256];
 
 	for (int32_t i = 0; i < n && !s->text_done; i++) {
 		draw(s, ids[i]);
 		ig_seq_show(s);
 		len += ig_stream_take(stream, text + len, sizeof text - 1 - len);
-		n_notes += ig_stream_take_notes(stream, notes + n_notes, 64 - n_notes);
+		n_logprobs +=
+			ig_stream_take_logprobs(stream, logprobs + n_logprobs, 64 - n_logprobs);
 		/* text and notes keep in step */
-		assert_int_equal(len, n_notes ? notes[n_notes - 1].text_end : 0);
+		assert_int_equal(len, n_logprobs ? logprobs[n_logprobs - 1].text_end : 0);
 	}
 	if (s->result.finish == IG_FINISH_NONE)
 		s->result.finish = IG_FINISH_LENGTH;
@@ -353,13 +354,13 @@ static void assert_ends(const char *const *stops, const int32_t *ids, int32_t n,
 	assert_true(ig_seq_is_shown(s));
 	len += ig_stream_take(stream, text + len, sizeof text - 1 - len);
 	text[len] = 0;
-	n_notes += ig_stream_take_notes(stream, notes + n_notes, 64 - n_notes);
+	n_logprobs += ig_stream_take_logprobs(stream, logprobs + n_logprobs, 64 - n_logprobs);
 	assert_string_equal(text, want);
 	assert_int_equal(s->result.stop_index, stop_index);
-	assert_int_equal(n_notes, n_ends);
+	assert_int_equal(n_logprobs, n_ends);
 	for (size_t i = 0; i < n_ends; i++) {
-		assert_note(&notes[i], s, s->n_prompt + (int32_t)i, 3);
-		assert_int_equal(notes[i].text_end, ends[i]);
+		assert_logprobs(&logprobs[i], s, s->n_prompt + (int32_t)i, 3);
+		assert_int_equal(logprobs[i].text_end, ends[i]);
 	}
 	ig_seq_destroy(s);
 	ig_stream_unref(stream);
@@ -402,7 +403,7 @@ static void test_where_text_ends(void **state)
 }
 
 /* Random texts, stops, rings and takes against the definition. */
-static void test_random_notes(void **state)
+static void test_random_logprobs(void **state)
 {
 	unsigned rng = 99;
 	int n_cut = 0, n_stuck = 0;
@@ -411,13 +412,13 @@ static void test_random_notes(void **state)
 	for (int round = 0; round < 6000; round++) {
 		char stop_text[2][8], whole[600] = "", text[600];
 		const char *stops[3] = { 0 };
-		struct ig_token_note notes[40];
+		struct ig_token_logprob logprobs[40];
 		struct ig_detokenizer d;
 		struct ig_stream *stream;
 		struct ig_seq *s;
 		uint64_t ends[40], start = 0;
 		int32_t n = 1 + (int32_t)RND(36), ids[40], n_top = (int32_t)RND(4), n_want = 0;
-		size_t len = 0, n_notes = 0, cut;
+		size_t len = 0, n_logprobs = 0, cut;
 		bool found = false;
 
 		for (unsigned k = 0, m = RND(3); k < m; k++) {
@@ -443,8 +444,8 @@ static void test_random_notes(void **state)
 			ends[n_want] = ends[n_want] < cut ? ends[n_want] : cut;
 		}
 
-		unsigned ring = 16 + RND(60), note_ring = 1 + RND(8);
-		s = make_noted(stops[0] ? stops : NULL, ring, n_top, note_ring, &stream);
+		unsigned ring = 16 + RND(60), logprob_ring = 1 + RND(8);
+		s = make_noted(stops[0] ? stops : NULL, ring, n_top, logprob_ring, &stream);
 		len = 0;
 		for (int32_t i = 0, tries = 0; tries < 2000; tries++) {
 			if (i < n && !s->stuck && !s->text_done)
@@ -453,24 +454,25 @@ static void test_random_notes(void **state)
 				s->result.finish = IG_FINISH_LENGTH;
 			ig_seq_show(s);
 			n_stuck += s->stuck;
-			if (s->stuck && ig_seq_has_room(s))
+			if (s->stuck && ig_seq_has_capacity(s))
 				fail_msg("round %d: stuck with room", round);
 			if (RND(2))
 				len += ig_stream_take(stream, text + len, 1 + RND(30));
 			if (RND(2))
-				n_notes += ig_stream_take_notes(stream, notes + n_notes, RND(4));
-			if (ig_seq_is_shown(s) && n_notes == (size_t)n_want && len == cut)
+				n_logprobs += ig_stream_take_logprobs(stream, logprobs + n_logprobs,
+								      RND(4));
+			if (ig_seq_is_shown(s) && n_logprobs == (size_t)n_want && len == cut)
 				break;
 		}
 		assert_true(ig_seq_is_shown(s));
 		assert_int_equal(len, cut);
 		assert_memory_equal(text, whole, cut);
-		assert_int_equal(n_notes, n_want);
+		assert_int_equal(n_logprobs, n_want);
 		for (int32_t i = 0; i < n_want; i++) {
-			assert_note(&notes[i], s, s->n_prompt + i, n_top);
-			if (notes[i].text_end != ends[i])
+			assert_logprobs(&logprobs[i], s, s->n_prompt + i, n_top);
+			if (logprobs[i].text_end != ends[i])
 				fail_msg("round %d: token %d ends at %d of \"%s\", expected %d",
-					 round, i, (int)notes[i].text_end, whole, (int)ends[i]);
+					 round, i, (int)logprobs[i].text_end, whole, (int)ends[i]);
 		}
 		n_cut += found;
 		ig_seq_destroy(s);
@@ -481,9 +483,9 @@ static void test_random_notes(void **state)
 }
 
 /* A ring of notes that is full holds up the text too. */
-static void test_full_ring_of_notes(void **state)
+static void test_full_ring_of_logprobs(void **state)
 {
-	struct ig_token_note notes[8];
+	struct ig_token_logprob logprobs[8];
 	struct ig_stream *stream;
 	struct ig_seq *s = make_noted(NULL, 4096, 0, 2, &stream);
 	char text[64];
@@ -492,16 +494,16 @@ static void test_full_ring_of_notes(void **state)
 		draw(s, i % 2);
 	ig_seq_show(s);
 	assert_true(s->stuck);
-	assert_false(ig_seq_has_room(s));
-	assert_int_equal(ig_stream_take_notes(stream, notes, 8), 0);
+	assert_false(ig_seq_has_capacity(s));
+	assert_int_equal(ig_stream_take_logprobs(stream, logprobs, 8), 0);
 	assert_int_equal(ig_stream_take(stream, text, sizeof text), 2);
-	assert_false(ig_seq_has_room(s));
-	assert_int_equal(ig_stream_take_notes(stream, notes, 8), 2);
-	assert_true(ig_seq_has_room(s));
+	assert_false(ig_seq_has_capacity(s));
+	assert_int_equal(ig_stream_take_logprobs(stream, logprobs, 8), 2);
+	assert_true(ig_seq_has_capacity(s));
 	ig_seq_show(s);
 	assert_false(s->stuck);
 	assert_int_equal(ig_stream_take(stream, text, sizeof text), 2);
-	assert_int_equal(ig_stream_take_notes(stream, notes, 8), 2);
+	assert_int_equal(ig_stream_take_logprobs(stream, logprobs, 8), 2);
 	/* what has no room when the request is cancelled is dropped, notes as well */
 	for (int i = 0; i < 3; i++)
 		draw(s, 0);
@@ -516,14 +518,14 @@ static void test_full_ring_of_notes(void **state)
 }
 
 /* Notes that wait are bounded without a stop string, and by max_tokens with one. */
-static void test_room_for_notes(void **state)
+static void test_capacity_for_logprobs(void **state)
 {
 	float logits[FAKE_LOGITS] = { 0 };
 	struct ig_stream *stream;
 	struct ig_seq *s = make_noted(NULL, 4096, 2, 1, &stream);
 	int n = 0;
 
-	while (ig_seq_keep_note(s, 0, logits) == 0) {
+	while (ig_seq_add_logprob(s, 0, logits) == 0) {
 		s->tokens[s->n_tokens++] = 0;
 		n++;
 	}
@@ -537,7 +539,7 @@ static void test_room_for_notes(void **state)
 		ig_seq_show(s);
 		assert_false(s->stuck);
 	}
-	assert_int_equal(ig_seq_keep_note(s, 0, logits), -ENOSPC);
+	assert_int_equal(ig_seq_add_logprob(s, 0, logits), -ENOSPC);
 	ig_seq_destroy(s);
 	ig_stream_unref(stream);
 }
@@ -642,7 +644,7 @@ static void test_refusals(void **state)
 	spec.n_top = 0;
 	assert_refused(&spec, -EINVAL,
 		       "log probabilities are wanted, but the stream keeps no notes");
-	assert_int_equal(ig_stream_keep_notes(spec.stream, 4), 0);
+	assert_int_equal(ig_stream_enable_logprobs(spec.stream, 4), 0);
 	model.gives_logits = false;
 	assert_refused(&spec, -EINVAL,
 		       "log probabilities of good are not possible: memory.budget leaves "
@@ -693,9 +695,9 @@ int main(void)
 		cmocka_unit_test(test_small_ring),
 		cmocka_unit_test(test_dropped_text),
 		cmocka_unit_test(test_where_text_ends),
-		cmocka_unit_test(test_random_notes),
-		cmocka_unit_test(test_full_ring_of_notes),
-		cmocka_unit_test(test_room_for_notes),
+		cmocka_unit_test(test_random_logprobs),
+		cmocka_unit_test(test_full_ring_of_logprobs),
+		cmocka_unit_test(test_capacity_for_logprobs),
 		cmocka_unit_test(test_shown_and_end_tokens),
 		cmocka_unit_test(test_refusals),
 	};

@@ -26,8 +26,8 @@ static void test_put_take_wraps(void **state)
 		assert_int_equal(ig_stream_put(s, "hello, you", 10), 0);
 		assert_int_equal(ig_stream_put(s, "1234567", 7), 0);
 		assert_int_equal(ig_stream_put(s, "abcd", 4), -EAGAIN);
-		assert_false(ig_stream_has_room(s, 4));
-		assert_true(ig_stream_has_room(s, 3));
+		assert_false(ig_stream_has_space(s, 4));
+		assert_true(ig_stream_has_space(s, 3));
 		assert_int_equal(ig_stream_take(s, buf, 5), 5);
 		assert_memory_equal(buf, "hello", 5);
 		assert_int_equal(ig_stream_take(s, buf, sizeof buf), 12);
@@ -141,50 +141,51 @@ static void test_two_threads(void **state)
 
 /* ---- notes --------------------------------------------------------------------------- */
 
-static struct ig_token_note note_at(uint64_t text_end, int32_t id)
+static struct ig_token_logprob logprob_at(uint64_t text_end, int32_t id)
 {
-	return (struct ig_token_note){ .id = id,
-				       .logprob = -1.5f,
-				       .text_end = text_end,
-				       .n_top = 1,
-				       .top = { { id + 1, -0.5f } } };
+	return (struct ig_token_logprob){ .id = id,
+					  .logprob = -1.5f,
+					  .text_end = text_end,
+					  .n_top = 1,
+					  .top = { { id + 1, -0.5f } } };
 }
 
-static void test_notes(void **state)
+static void test_logprobs(void **state)
 {
 	atomic_int wakes = 0;
 	struct ig_stream *s = ig_stream_create(64, count_wake, &wakes);
-	struct ig_token_note note = note_at(5, 1), got[4];
+	struct ig_token_logprob logprob = logprob_at(5, 1), got[4];
 	struct ig_gen_result r = { .finish = IG_FINISH_STOP };
 	char buf[64];
 
-	assert_false(ig_stream_keeps_notes(s));
-	assert_int_equal(ig_stream_put_note(s, &note), -EAGAIN);
-	assert_int_equal(ig_stream_take_notes(s, got, 4), 0);
-	assert_int_equal(ig_stream_keep_notes(s, 3), 0);
-	assert_true(ig_stream_keeps_notes(s));
+	assert_false(ig_stream_has_logprobs(s));
+	assert_int_equal(ig_stream_put_logprob(s, &logprob), -EAGAIN);
+	assert_int_equal(ig_stream_take_logprobs(s, got, 4), 0);
+	assert_int_equal(ig_stream_enable_logprobs(s, 3), 0);
+	assert_true(ig_stream_has_logprobs(s));
 	for (uint64_t round = 0; round < 20; round++) { /* and round the ring */
 		uint64_t at = round * 12;
 		int64_t before;
 
 		for (int32_t i = 0; i < 3; i++) {
-			note = note_at(at + (i < 1 ? 5 : i < 2 ? 5 : 12), 10 + i);
-			assert_true(ig_stream_has_note_room(s));
-			assert_int_equal(ig_stream_put_note(s, &note), 0);
+			logprob = logprob_at(at + (i < 1 ? 5 : i < 2 ? 5 : 12), 10 + i);
+			assert_true(ig_stream_has_logprob_space(s));
+			assert_int_equal(ig_stream_put_logprob(s, &logprob), 0);
 		}
-		assert_false(ig_stream_has_note_room(s));
-		assert_int_equal(ig_stream_put_note(s, &note), -EAGAIN);
-		assert_int_equal(ig_stream_take_notes(s, got, 4), 0); /* their text comes first */
+		assert_false(ig_stream_has_logprob_space(s));
+		assert_int_equal(ig_stream_put_logprob(s, &logprob), -EAGAIN);
+		assert_int_equal(ig_stream_take_logprobs(s, got, 4),
+				 0); /* their text comes first */
 		assert_int_equal(ig_stream_put(s, "hello, you!!", 12), 0);
-		assert_int_equal(ig_stream_take_notes(s, got, 4), 0);
+		assert_int_equal(ig_stream_take_logprobs(s, got, 4), 0);
 		assert_int_equal(ig_stream_take(s, buf, 4), 4);
-		assert_int_equal(ig_stream_take_notes(s, got, 4), 0);
+		assert_int_equal(ig_stream_take_logprobs(s, got, 4), 0);
 		assert_int_equal(ig_stream_take(s, buf, 2), 2);
-		assert_int_equal(ig_stream_take_notes(s, got, 1), 1);
+		assert_int_equal(ig_stream_take_logprobs(s, got, 1), 1);
 		assert_int_equal(got[0].id, 10);
 		before = ig_stream_last_take_ns(s);
 		usleep(100);
-		assert_int_equal(ig_stream_take_notes(s, got, 4), 1); /* one without text */
+		assert_int_equal(ig_stream_take_logprobs(s, got, 4), 1); /* one without text */
 		assert_true(ig_stream_last_take_ns(s) > before);
 		assert_int_equal(got[0].id, 11);
 		assert_int_equal(got[0].text_end, at + 5);
@@ -192,7 +193,7 @@ static void test_notes(void **state)
 		if (round == 19)
 			ig_stream_finish(s, &r);
 		assert_false(ig_stream_finished(s, &r)); /* a note is still there */
-		assert_int_equal(ig_stream_take_notes(s, got, 4), 1);
+		assert_int_equal(ig_stream_take_logprobs(s, got, 4), 1);
 		assert_int_equal(got[0].id, 12);
 		assert_int_equal(got[0].n_top, 1);
 		assert_int_equal(got[0].top[0].id, 13);
@@ -204,31 +205,31 @@ static void test_notes(void **state)
 	ig_stream_unref(s);
 	/* room for none is room for one */
 	s = ig_stream_create(64, NULL, NULL);
-	assert_int_equal(ig_stream_keep_notes(s, 0), 0);
-	assert_int_equal(ig_stream_put_note(s, &note), 0);
-	assert_int_equal(ig_stream_put_note(s, &note), -EAGAIN);
+	assert_int_equal(ig_stream_enable_logprobs(s, 0), 0);
+	assert_int_equal(ig_stream_put_logprob(s, &logprob), 0);
+	assert_int_equal(ig_stream_put_logprob(s, &logprob), -EAGAIN);
 	ig_stream_unref(s);
 	ig_stream_unref(s);
 }
 
 /* A note went ahead of text that never came. */
-static void test_note_without_its_text(void **state)
+static void test_logprob_without_its_text(void **state)
 {
 	struct ig_stream *s = ig_stream_create(64, NULL, NULL);
-	struct ig_token_note note = note_at(3, 1), got[4];
+	struct ig_token_logprob logprob = logprob_at(3, 1), got[4];
 	struct ig_gen_result r = { .finish = IG_FINISH_CANCELLED };
 	char buf[8];
 
-	assert_int_equal(ig_stream_keep_notes(s, 8), 0);
-	assert_int_equal(ig_stream_put_note(s, &note), 0);
+	assert_int_equal(ig_stream_enable_logprobs(s, 8), 0);
+	assert_int_equal(ig_stream_put_logprob(s, &logprob), 0);
 	assert_int_equal(ig_stream_put(s, "abc", 3), 0);
-	note = note_at(9, 2);
-	assert_int_equal(ig_stream_put_note(s, &note), 0);
+	logprob = logprob_at(9, 2);
+	assert_int_equal(ig_stream_put_logprob(s, &logprob), 0);
 	assert_int_equal(ig_stream_put(s, "de", 2), 0);
 	ig_stream_finish(s, &r);
 	assert_int_equal(ig_stream_take(s, buf, 8), 5);
 	assert_false(ig_stream_finished(s, &r));
-	assert_int_equal(ig_stream_take_notes(s, got, 4), 1);
+	assert_int_equal(ig_stream_take_logprobs(s, got, 4), 1);
 	assert_int_equal(got[0].id, 1);
 	assert_true(ig_stream_finished(s, &r));
 	ig_stream_unref(s);
@@ -246,9 +247,9 @@ static void *write_tokens(void *arg)
 
 	for (int32_t i = 0; i < N_TOKENS; i++) {
 		size_t n = (size_t)(i * 7 % 11) % 7;
-		struct ig_token_note note = note_at(at + n, i);
+		struct ig_token_logprob logprob = logprob_at(at + n, i);
 
-		while (ig_stream_put_note(s, &note) == -EAGAIN)
+		while (ig_stream_put_logprob(s, &logprob) == -EAGAIN)
 			sched_yield();
 		while (ig_stream_put(s, "abcdef", n) == -EAGAIN)
 			sched_yield();
@@ -259,7 +260,7 @@ static void *write_tokens(void *arg)
 	return NULL;
 }
 
-static void test_notes_of_two_threads(void **state)
+static void test_logprobs_of_two_threads(void **state)
 {
 	struct ig_stream *s = ig_stream_create(23, NULL, NULL);
 	struct ig_gen_result r;
@@ -267,16 +268,16 @@ static void test_notes_of_two_threads(void **state)
 	int32_t next = 0;
 	pthread_t t;
 
-	assert_int_equal(ig_stream_keep_notes(s, 5), 0);
+	assert_int_equal(ig_stream_enable_logprobs(s, 5), 0);
 	assert_int_equal(pthread_create(&t, NULL, write_tokens, s), 0);
 	while (!ig_stream_finished(s, &r)) {
-		struct ig_token_note got[3];
+		struct ig_token_logprob got[3];
 		char buf[64];
 		size_t n_text = ig_stream_take(s, buf, sizeof buf), n;
 
 		at += n_text;
 		for (bool more = true; more;) {
-			n = ig_stream_take_notes(s, got, 3);
+			n = ig_stream_take_logprobs(s, got, 3);
 			more = n == 3;
 			for (size_t i = 0; i < n; i++) {
 				assert_int_equal(got[i].id, next);
@@ -311,9 +312,9 @@ int main(void)
 		cmocka_unit_test(test_whole_characters),
 		cmocka_unit_test(test_end),
 		cmocka_unit_test(test_two_threads),
-		cmocka_unit_test(test_notes),
-		cmocka_unit_test(test_note_without_its_text),
-		cmocka_unit_test(test_notes_of_two_threads),
+		cmocka_unit_test(test_logprobs),
+		cmocka_unit_test(test_logprob_without_its_text),
+		cmocka_unit_test(test_logprobs_of_two_threads),
 		cmocka_unit_test(test_names),
 	};
 	return cmocka_run_group_tests_name("stream", tests, NULL, NULL);

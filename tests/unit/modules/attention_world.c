@@ -246,7 +246,7 @@ void guarded_create(struct guarded *g, int64_t n_rows, int64_t n_cols)
 				   .n_cols = n_cols,
 				   .row_stride = n_cols * 4 + GUARD,
 				   .dtype = IG_F32,
-				   .form = IG_FORM_ROWS };
+				   .layout = IG_LAYOUT_ROWS };
 	g->n_bytes = GUARD + (uint64_t)n_rows * (uint64_t)g->t.row_stride;
 	g->bytes = malloc(g->n_bytes);
 	assert_non_null(g->bytes);
@@ -271,20 +271,20 @@ void guarded_check(const struct guarded *g)
 
 void guarded_destroy(struct guarded *g) { free(g->bytes); }
 
-void world_run(const struct ig_cpu_kernel *k, const struct ig_op_call *call, int order)
+void world_run(const struct ig_cpu_kernel *k, const struct ig_op_launch *launch, int order)
 {
-	const uint64_t n_bytes = k->scratch_bytes ? k->scratch_bytes(call) : 0;
-	const int64_t n_units = k->n_units(call);
+	const uint64_t n_bytes = k->scratch_bytes ? k->scratch_bytes(launch) : 0;
+	const int64_t n_units = k->n_units(launch);
 	unsigned char *scratch = malloc(n_bytes + 2 * GUARD);
 
 	assert_non_null(scratch);
 	assert_true(n_units > 0);
 	memset(scratch, 0xff, n_bytes + 2 * GUARD);
 	if (order == 0)
-		k->run(call, 0, n_units, scratch + GUARD);
+		k->run(launch, 0, n_units, scratch + GUARD);
 	else
 		for (int64_t i = n_units - 1; i >= 0; i--)
-			k->run(call, i, i + 1, scratch + GUARD);
+			k->run(launch, i, i + 1, scratch + GUARD);
 	for (uint64_t i = 0; i < GUARD; i++)
 		if (scratch[i] != 0xff || scratch[GUARD + n_bytes + i] != 0xff)
 			fail_msg("a byte outside of the scratch was written");

@@ -71,6 +71,6 @@ float *guarded_row(const struct guarded *g, int64_t row);
 
 /* Run a kernel over its units, with scratch of just the size that it asks for:
  * all at once (order 0) or one by one from the last to the first (1). */
-void world_run(const struct ig_cpu_kernel *k, const struct ig_op_call *call, int order);
+void world_run(const struct ig_cpu_kernel *k, const struct ig_op_launch *launch, int order);
 
 #endif

@@ -177,21 +177,21 @@ static void run_rows(struct setup *s, const struct ig_cpu_kernel *k, struct guar
 		.kv = &s->w.kv,
 		.n_groups = 1,
 	};
-	struct ig_op_call call = { .struct_size = sizeof call,
-				   .n_in = 1,
-				   .n_out = 1,
-				   .params = &s->p,
-				   .in = { s->q.t },
-				   .out = { out->t },
-				   .step = &step };
+	struct ig_op_launch launch = { .struct_size = sizeof launch,
+				       .n_in = 1,
+				       .n_out = 1,
+				       .params = &s->p,
+				       .in = { s->q.t },
+				       .out = { out->t },
+				       .step = &step };
 
-	call.in[0].data = guarded_row(&s->q, first);
-	call.out[0].data = guarded_row(out, first);
-	call.in[0].n_rows = call.out[0].n_rows = n;
+	launch.in[0].data = guarded_row(&s->q, first);
+	launch.out[0].data = guarded_row(out, first);
+	launch.in[0].n_rows = launch.out[0].n_rows = n;
 	if (k)
-		world_run(k, &call, order);
+		world_run(k, &launch, order);
 	else
-		world_op("attention")->reference(&call);
+		world_op("attention")->reference(&launch);
 }
 
 static void assert_same(const struct guarded *a, const struct guarded *b, const char *what,

@@ -205,16 +205,16 @@ static void run_rows(struct setup *s, enum way way, uint32_t out_dtype, struct g
 		.kv = &s->w.kv,
 		.n_groups = 1,
 	};
-	struct ig_op_call call = { .struct_size = sizeof call,
-				   .n_in = 1,
-				   .n_out = 1,
-				   .params = &s->p,
-				   .in = { s->q.t },
-				   .out = { out->t },
-				   .step = &step };
+	struct ig_op_launch launch = { .struct_size = sizeof launch,
+				       .n_in = 1,
+				       .n_out = 1,
+				       .params = &s->p,
+				       .in = { s->q.t },
+				       .out = { out->t },
+				       .step = &step };
 	const struct ig_gpu_case c = {
 		.op = world_op("attention"),
-		.call = &call,
+		.launch = &launch,
 		.out_dtype = out_dtype,
 		.max_partials = way == SPLIT ? 100 : 0,
 		.n_slabs = s->w.n_slabs,
@@ -223,9 +223,9 @@ static void run_rows(struct setup *s, enum way way, uint32_t out_dtype, struct g
 	struct ig_error err = { 0 };
 	int rc;
 
-	call.in[0].data = guarded_row(&s->q, first);
-	call.out[0].data = guarded_row(out, first);
-	call.in[0].n_rows = call.out[0].n_rows = n;
+	launch.in[0].data = guarded_row(&s->q, first);
+	launch.out[0].data = guarded_row(out, first);
+	launch.in[0].n_rows = launch.out[0].n_rows = n;
 	rc = way == REFERENCE ? ig_gpu_case_reference(lab, &c, &err) :
 				ig_gpu_case_run(lab, &c, &err);
 	if (rc)
@@ -385,16 +385,16 @@ static void test_limits(void **state)
 			.kv = &s.w.kv,
 			.n_groups = 1,
 		};
-		const struct ig_op_call call = { .struct_size = sizeof call,
-						 .n_in = 1,
-						 .n_out = 1,
-						 .params = &s.p,
-						 .in = { s.q.t },
-						 .out = { other.t },
-						 .step = &step };
+		const struct ig_op_launch launch = { .struct_size = sizeof launch,
+						     .n_in = 1,
+						     .n_out = 1,
+						     .params = &s.p,
+						     .in = { s.q.t },
+						     .out = { other.t },
+						     .step = &step };
 		const struct ig_gpu_case g = {
 			.op = world_op("attention"),
-			.call = &call,
+			.launch = &launch,
 			.max_rows = 512,
 			.max_seqs = 16,
 			.max_logit_rows = 16,
@@ -434,15 +434,15 @@ static void test_refused(void **state)
 					      .slab_bases = s.w.slabs,
 					      .kv = &s.w.kv,
 					      .n_groups = 1 };
-		const struct ig_op_call call = { .struct_size = sizeof call,
-						 .n_in = 1,
-						 .n_out = 1,
-						 .params = &s.p,
-						 .in = { s.q.t },
-						 .out = { out.t },
-						 .step = &step };
+		const struct ig_op_launch launch = { .struct_size = sizeof launch,
+						     .n_in = 1,
+						     .n_out = 1,
+						     .params = &s.p,
+						     .in = { s.q.t },
+						     .out = { out.t },
+						     .step = &step };
 		const struct ig_gpu_case g = { .op = world_op("attention"),
-					       .call = &call,
+					       .launch = &launch,
 					       .n_slabs = s.w.n_slabs,
 					       .slab_bytes = s.w.slab_bytes };
 

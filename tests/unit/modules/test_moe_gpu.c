@@ -87,16 +87,15 @@ static void open_module(void)
 
 static struct ig_tensor values(const void *data, int64_t n_rows, int64_t n_cols, uint32_t dtype)
 {
-	return (struct ig_tensor){
-		(void *)(uintptr_t)data, n_rows, n_cols, n_cols * 4, dtype, IG_FORM_ROWS
-	};
+	return (struct ig_tensor){ (void *)(uintptr_t)data, n_rows, n_cols, n_cols * 4, dtype,
+				   IG_LAYOUT_ROWS };
 }
 
-static void run(const struct ig_op *op, const struct ig_op_call *call, uint32_t out_dtype,
+static void run(const struct ig_op *op, const struct ig_op_launch *launch, uint32_t out_dtype,
 		uint32_t f32, bool reference)
 {
 	const struct ig_gpu_case c = { .op = op,
-				       .call = call,
+				       .launch = launch,
 				       .in_class = IG_ROWS_TOKENS,
 				       .out_dtype = out_dtype,
 				       .f32 = f32 };
@@ -113,8 +112,8 @@ static void route_rows(const struct ig_moe_route_params *p, const float *x, int3
 		       uint32_t *out, bool reference)
 {
 	const struct ig_step step = { .struct_size = sizeof step, .n_rows = n };
-	const struct ig_op_call call = {
-		.struct_size = sizeof call,
+	const struct ig_op_launch launch = {
+		.struct_size = sizeof launch,
 		.n_in = 1,
 		.n_out = 1,
 		.params = p,
@@ -123,7 +122,7 @@ static void route_rows(const struct ig_moe_route_params *p, const float *x, int3
 		.out = { values(out, n, 4 * p->top_k, IG_I32) },
 	};
 
-	run(op_route, &call, IG_F32, 0, reference);
+	run(op_route, &launch, IG_F32, 0, reference);
 }
 
 static void check_route(uint32_t n_experts, uint32_t top_k, uint32_t normalise, float scale)
@@ -212,8 +211,8 @@ static void product_rows(const struct world *w, int32_t first, int32_t n, float 
 	const struct ig_step step = { .struct_size = sizeof step, .n_rows = n };
 	const int64_t row = (int64_t)ig_dtype_row_bytes(l->dtype, l->k);
 	uint32_t *route = must(malloc((size_t)n * 16 * l->top_k));
-	struct ig_op_call call = {
-		.struct_size = sizeof call,
+	struct ig_op_launch launch = {
+		.struct_size = sizeof launch,
 		.n_in = w->residual ? 3 : 2,
 		.n_out = 1,
 		.n_weights = w->glu ? 2 : 1,
@@ -222,15 +221,15 @@ static void product_rows(const struct world *w, int32_t first, int32_t n, float 
 	};
 
 	route_rows(&rp, w->logits + first * (int32_t)l->n_experts, n, route, true);
-	call.in[0] = values(w->x + first * w->x_cols, n, w->x_cols, IG_F32);
-	call.in[1] = values(route, n, 4 * l->top_k, IG_I32);
+	launch.in[0] = values(w->x + first * w->x_cols, n, w->x_cols, IG_F32);
+	launch.in[1] = values(route, n, 4 * l->top_k, IG_I32);
 	if (w->residual)
-		call.in[2] = values(w->res + first * w->y_cols, n, w->y_cols, IG_F32);
-	for (uint32_t i = 0; i < call.n_weights; i++)
-		call.weight[i] = (struct ig_tensor){ w->w[i],  l->n_experts * l->n, l->k, row,
-						     l->dtype, IG_FORM_ROWS };
-	call.out[0] = values(out, n, w->y_cols, IG_F32);
-	run(w->glu ? op_glu : op_combine, &call, l->out_dtype, l->f32, reference);
+		launch.in[2] = values(w->res + first * w->y_cols, n, w->y_cols, IG_F32);
+	for (uint32_t i = 0; i < launch.n_weights; i++)
+		launch.weight[i] = (struct ig_tensor){ w->w[i],	 l->n_experts * l->n, l->k, row,
+						       l->dtype, IG_LAYOUT_ROWS };
+	launch.out[0] = values(out, n, w->y_cols, IG_F32);
+	run(w->glu ? op_glu : op_combine, &launch, l->out_dtype, l->f32, reference);
 	free(route);
 }
 
@@ -329,13 +328,13 @@ static void test_blocks(void **state)
 static void test_refused(void **state)
 {
 	const struct ig_moe_glu_params p = { sizeof p, IG_ACT_SILU, 2, 1 };
-	struct ig_gpu_call c = { .struct_size = sizeof c,
-				 .n_in = 2,
-				 .n_weights = 2,
-				 .n_out = 1,
-				 .params = &p,
-				 .facts = ig_gpu_lab_facts(lab),
-				 .max_rows = 1 };
+	struct ig_gpu_launch c = { .struct_size = sizeof c,
+				   .n_in = 2,
+				   .n_weights = 2,
+				   .n_out = 1,
+				   .params = &p,
+				   .facts = ig_gpu_lab_facts(lab),
+				   .max_rows = 1 };
 	struct ig_error err = { 0 };
 
 	c.in[0] = (struct ig_gpu_tensor){ .n_cols = 32, .row_stride = 64, .dtype = IG_F16 };

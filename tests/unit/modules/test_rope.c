@@ -20,22 +20,22 @@ static void run_table(const struct ig_cpu_kernel *k, const struct ig_rope_table_
 	const struct ig_step step = {
 		.struct_size = sizeof step, .n_rows = n, .n_seqs = 1, .positions = positions + first
 	};
-	struct ig_op_call call = { .struct_size = sizeof call,
-				   .n_weights = factors ? 1 : 0,
-				   .n_out = 1,
-				   .params = p,
-				   .out = { out->t },
-				   .step = &step };
+	struct ig_op_launch launch = { .struct_size = sizeof launch,
+				       .n_weights = factors ? 1 : 0,
+				       .n_out = 1,
+				       .params = p,
+				       .out = { out->t },
+				       .step = &step };
 
-	call.out[0].data = guarded_row(out, first);
-	call.weight[0] = (struct ig_tensor){ .data = (void *)(uintptr_t)factors,
-					     .n_rows = 1,
-					     .n_cols = p->n_pairs,
-					     .dtype = IG_F32 };
+	launch.out[0].data = guarded_row(out, first);
+	launch.weight[0] = (struct ig_tensor){ .data = (void *)(uintptr_t)factors,
+					       .n_rows = 1,
+					       .n_cols = p->n_pairs,
+					       .dtype = IG_F32 };
 	if (k)
-		world_run(k, &call, 1);
+		world_run(k, &launch, 1);
 	else
-		world_op("rope_table")->reference(&call);
+		world_op("rope_table")->reference(&launch);
 }
 
 static void test_table(void **state)
@@ -276,28 +276,28 @@ static void rope_run(struct rope_setup *s, const struct ig_cpu_kernel *k, struct
 		.kv = &s->w.kv,
 		.n_groups = 1,
 	};
-	struct ig_op_call call = { .struct_size = sizeof call,
-				   .n_in = 2,
-				   .n_weights = s->has_norm ? 2 : 0,
-				   .n_out = 1,
-				   .params = &s->p,
-				   .in = { s->x.t, s->table.t },
-				   .out = { out->t },
-				   .step = &step };
+	struct ig_op_launch launch = { .struct_size = sizeof launch,
+				       .n_in = 2,
+				       .n_weights = s->has_norm ? 2 : 0,
+				       .n_out = 1,
+				       .params = &s->p,
+				       .in = { s->x.t, s->table.t },
+				       .out = { out->t },
+				       .step = &step };
 
-	call.in[0].data = guarded_row(&s->x, first);
-	call.in[1].data = s->has_table ? guarded_row(&s->table, first) : NULL;
-	call.out[0].data = guarded_row(out, first);
+	launch.in[0].data = guarded_row(&s->x, first);
+	launch.in[1].data = s->has_table ? guarded_row(&s->table, first) : NULL;
+	launch.out[0].data = guarded_row(out, first);
 	for (int i = 0; i < 2; i++) {
-		call.weight[i] = s->norm.t;
-		call.weight[i].data = guarded_row(&s->norm, i);
-		call.weight[i].n_rows = 1;
-		call.weight[i].n_cols = s->norm_cols[i];
+		launch.weight[i] = s->norm.t;
+		launch.weight[i].data = guarded_row(&s->norm, i);
+		launch.weight[i].n_rows = 1;
+		launch.weight[i].n_cols = s->norm_cols[i];
 	}
 	if (k)
-		world_run(k, &call, order);
+		world_run(k, &launch, order);
 	else
-		world_op("rope_kv")->reference(&call);
+		world_op("rope_kv")->reference(&launch);
 }
 
 /* What a test reads of the pages: k and v of every row, as floats. */

@@ -48,28 +48,28 @@ static void run_table(const struct table_case *c, const float *factors, int32_t 
 				      .n_seqs = 1,
 				      .positions = positions,
 				      .row_seq = row_seq };
-	struct ig_op_call call = {
-		.struct_size = sizeof call,
+	struct ig_op_launch launch = {
+		.struct_size = sizeof launch,
 		.n_weights = factors ? 1 : 0,
 		.n_out = 1,
 		.params = &p,
 		.weight = { { (void *)(uintptr_t)factors, 1, c->n_pairs, c->n_pairs * 4, IG_F32,
-			      IG_FORM_ROWS } },
+			      IG_LAYOUT_ROWS } },
 		.out = { out->t },
 		.step = &step,
 	};
-	const struct ig_gpu_case g = { .op = world_op("rope_table"), .call = &call };
+	const struct ig_gpu_case g = { .op = world_op("rope_table"), .launch = &launch };
 	struct ig_error err = { 0 };
 
 	for (int32_t r = 0; r < n; r++)
 		positions[r] = table_position(first + r);
-	call.out[0].data = guarded_row(out, first);
-	call.out[0].n_rows = n;
+	launch.out[0].data = guarded_row(out, first);
+	launch.out[0].n_rows = n;
 	if (ig_gpu_case_run(lab, &g, &err))
 		fail_msg("%s", err.text);
 	if (truth) {
-		call.out[0] = truth->t;
-		world_op("rope_table")->reference(&call);
+		launch.out[0] = truth->t;
+		world_op("rope_table")->reference(&launch);
 	}
 }
 
@@ -228,17 +228,17 @@ static void rope_run(struct rope_setup *s, int reference, uint32_t out_dtype, st
 		.kv = &s->w.kv,
 		.n_groups = 1,
 	};
-	struct ig_op_call call = { .struct_size = sizeof call,
-				   .n_in = s->c->table ? 2 : 1,
-				   .n_weights = s->c->norm ? 2 : 0,
-				   .n_out = 1,
-				   .params = &s->p,
-				   .in = { s->x.t, s->table.t },
-				   .out = { out->t },
-				   .step = &step };
+	struct ig_op_launch launch = { .struct_size = sizeof launch,
+				       .n_in = s->c->table ? 2 : 1,
+				       .n_weights = s->c->norm ? 2 : 0,
+				       .n_out = 1,
+				       .params = &s->p,
+				       .in = { s->x.t, s->table.t },
+				       .out = { out->t },
+				       .step = &step };
 	const struct ig_gpu_case g = {
 		.op = world_op("rope_kv"),
-		.call = &call,
+		.launch = &launch,
 		.out_dtype = out_dtype,
 		.n_slabs = s->w.n_slabs,
 		.slab_bytes = s->w.slab_bytes,
@@ -246,19 +246,19 @@ static void rope_run(struct rope_setup *s, int reference, uint32_t out_dtype, st
 	};
 	struct ig_error err = { 0 };
 
-	call.in[0].data = guarded_row(&s->x, first);
-	call.in[1].data = guarded_row(&s->table, first);
-	call.out[0].data = guarded_row(out, first);
-	call.in[0].n_rows = call.in[1].n_rows = call.out[0].n_rows = n;
+	launch.in[0].data = guarded_row(&s->x, first);
+	launch.in[1].data = guarded_row(&s->table, first);
+	launch.out[0].data = guarded_row(out, first);
+	launch.in[0].n_rows = launch.in[1].n_rows = launch.out[0].n_rows = n;
 	for (int i = 0; i < 2; i++) {
-		call.weight[i] = s->norm.t;
-		call.weight[i].data = guarded_row(&s->norm, i);
-		call.weight[i].n_rows = 1;
+		launch.weight[i] = s->norm.t;
+		launch.weight[i].data = guarded_row(&s->norm, i);
+		launch.weight[i].n_rows = 1;
 		if (i && s->c->norm == 2)
-			call.weight[i].n_cols = (int64_t)s->c->n_kv_heads * s->c->head_dim;
+			launch.weight[i].n_cols = (int64_t)s->c->n_kv_heads * s->c->head_dim;
 	}
 	if (reference)
-		world_op("rope_kv")->reference(&call);
+		world_op("rope_kv")->reference(&launch);
 	else if (ig_gpu_case_run(lab, &g, &err))
 		fail_msg("%s", err.text);
 }
@@ -490,7 +490,7 @@ extern const struct ig_shader ig_shader_copy;
 
 static int check_nothing(struct ig_op_shape *s, struct ig_error *err) { return 0; }
 
-static int lower_copies(const struct ig_gpu_call *c, const struct ig_gpu_host *h,
+static int lower_copies(const struct ig_gpu_launch *c, const struct ig_gpu_host *h,
 			struct ig_gpu_tape *t, struct ig_error *err)
 {
 	const struct copy_args args = { .n_threads = 3 * 64 };
@@ -531,9 +531,9 @@ static void test_copy(void **state)
 	const struct ig_step step = { .struct_size = sizeof step, .n_seqs = 0 };
 	unsigned char *before[2], *after[2], *expected[2];
 	struct ig_step with = step;
-	const struct ig_op_call call = { .struct_size = sizeof call, .step = &with };
+	const struct ig_op_launch launch = { .struct_size = sizeof launch, .step = &with };
 	struct ig_gpu_case g = { .op = &op,
-				 .call = &call,
+				 .launch = &launch,
 				 .n_slabs = 2,
 				 .slab_bytes = SLAB,
 				 .slabs_after = (void *const *)after,

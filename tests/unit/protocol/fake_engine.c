@@ -93,13 +93,13 @@ static bool step(struct ig_engine *e, struct gen *g)
 		g->at = 0;
 	size_t len = strlen(pieces[g->at]);
 	/* its first byte's id, and half as likely as the one before */
-	struct ig_token_note note = { .id = (unsigned char)pieces[g->at][0],
-				      .logprob = -0.5f * (float)(g->n_output + 1),
-				      .text_end = g->n_bytes + len,
-				      .n_top = 1,
-				      .top = { { 'z', -0.25f } } };
-	if (!ig_stream_has_room(g->stream, len) ||
-	    (ig_stream_keeps_notes(g->stream) && ig_stream_put_note(g->stream, &note) < 0))
+	struct ig_token_logprob note = { .id = (unsigned char)pieces[g->at][0],
+					 .logprob = -0.5f * (float)(g->n_output + 1),
+					 .text_end = g->n_bytes + len,
+					 .n_top = 1,
+					 .top = { { 'z', -0.25f } } };
+	if (!ig_stream_has_space(g->stream, len) ||
+	    (ig_stream_has_logprobs(g->stream) && ig_stream_put_logprob(g->stream, &note) < 0))
 		return false; /* paused until the reader takes something */
 	ig_stream_put(g->stream, pieces[g->at], len);
 	g->n_bytes += len;
@@ -412,7 +412,7 @@ void ig_engine_resume(struct ig_engine *e, uint64_t gen)
 	pthread_mutex_unlock(&e->lock);
 }
 
-void ig_engine_note_refused(struct ig_engine *e, const struct ig_ledger_row *row)
+void ig_engine_record_refused(struct ig_engine *e, const struct ig_ledger_row *row)
 {
 	pthread_mutex_lock(&e->lock);
 	e->seen.n_refused++;
@@ -541,27 +541,27 @@ void ig_ids_finish(struct ig_ids *l)
 
 /* ---- forms: the script says how the model writes; grammars are only counted -------- */
 
-static struct ig_answer_style style;
+static struct ig_completion_style style;
 
-void fake_engine_style(const struct ig_answer_style *s) { style = *s; }
+void fake_engine_style(const struct ig_completion_style *s) { style = *s; }
 
-void ig_answer_style_of(const struct ig_chat_template *c, struct ig_answer_style *out)
+void ig_completion_style_of(const struct ig_chat_template *c, struct ig_completion_style *out)
 {
 	*out = style;
 }
 
-void ig_answer_style_prompted(struct ig_answer_style *s, const struct ig_tokenizer *t,
-			      const int32_t *ids, size_t n)
+void ig_completion_style_prompted(struct ig_completion_style *s, const struct ig_tokenizer *t,
+				  const int32_t *ids, size_t n)
 {
 }
 
-const char *ig_answer_before(const struct ig_answer_style *s)
+const char *ig_completion_prefix(const struct ig_completion_style *s)
 {
 	return s->opens_reasoning ? "</think>" : NULL;
 }
 
-size_t ig_answer_shown_tokens(const struct ig_answer_style *s, const struct ig_tokenizer *t,
-			      int32_t *ids, size_t cap)
+size_t ig_completion_shown_tokens(const struct ig_completion_style *s, const struct ig_tokenizer *t,
+				  int32_t *ids, size_t cap)
 {
 	return 0;
 }
@@ -572,10 +572,10 @@ struct ig_grammar {
 
 static struct ig_grammar grammar;
 
-int ig_answer_calls_grammar(const struct ig_answer_style *s, const struct ig_tokenizer *t,
-			    struct ig_grammar_cache *cache, const struct json_t *tools,
-			    const char *name, bool parallel, struct ig_grammar **out,
-			    struct ig_error *err)
+int ig_completion_tool_grammar(const struct ig_completion_style *s, const struct ig_tokenizer *t,
+			       struct ig_grammar_cache *cache, const struct json_t *tools,
+			       const char *name, bool parallel, struct ig_grammar **out,
+			       struct ig_error *err)
 {
 	*out = ig_grammar_ref(&grammar);
 	return 0;

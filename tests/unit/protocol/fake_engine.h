@@ -34,7 +34,7 @@ void fake_engine_load_ends(struct ig_engine *e, int rc);
 int fake_model_holds(void);
 
 /* How the fake model writes calls; plain text until this is called. */
-void fake_engine_style(const struct ig_answer_style *s);
+void fake_engine_style(const struct ig_completion_style *s);
 /* References to grammars that somebody holds. */
 int fake_grammar_refs(void);
 

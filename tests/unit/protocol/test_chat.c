@@ -254,7 +254,7 @@ static void test_tools(void **state)
 	struct ig_http_head h;
 	struct ig_strbuf text = { 0 }, arguments = { 0 };
 
-	fake_engine_style(&(struct ig_answer_style){ .calls = IG_CALLS_HERMES });
+	fake_engine_style(&(struct ig_completion_style){ .calls = IG_TOOL_CALLS_HERMES });
 	fake_engine_script(w->engine,
 			   &(struct fake_script){ .pieces = pieces, .finish = IG_FINISH_STOP });
 	char *body = body_of(w, post(w, CHAT, ASK "}", &h));
@@ -318,7 +318,7 @@ static void test_tools(void **state)
 	assert_null(strstr(fake_engine_seen(w->engine).prompt, "tools:"));
 	free(body);
 	/* a model without tools */
-	fake_engine_style(&(struct ig_answer_style){ 0 });
+	fake_engine_style(&(struct ig_completion_style){ 0 });
 	body = body_of(w, post(w, CHAT, ASK "}", &h));
 	assert_int_equal(h.status, 400);
 	assert_non_null(strstr(body, "knows no tools"));

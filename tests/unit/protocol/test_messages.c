@@ -253,7 +253,8 @@ static void test_blocks(void **state)
 	struct world *w = *state;
 	struct ig_http_head h;
 
-	fake_engine_style(&(struct ig_answer_style){ .calls = IG_CALLS_HERMES, .reasoning = true });
+	fake_engine_style(
+		&(struct ig_completion_style){ .calls = IG_TOOL_CALLS_HERMES, .reasoning = true });
 	fake_engine_script(w->engine,
 			   &(struct fake_script){ .pieces = pieces, .finish = IG_FINISH_STOP });
 	check_events(body_of(w, post(w, PATH, "{" HI TOOLS ",\"stream\":true}", &h)), want);
@@ -273,7 +274,7 @@ static void test_blocks(void **state)
 	assert_non_null(strstr(body, "\"input\":{\"invalid_json\":\"{\\\"x\\\": 1\"}"));
 	assert_non_null(strstr(body, "\"stop_reason\":\"max_tokens\""));
 	free(body);
-	fake_engine_style(&(struct ig_answer_style){ 0 });
+	fake_engine_style(&(struct ig_completion_style){ 0 });
 }
 
 static void test_count(void **state)

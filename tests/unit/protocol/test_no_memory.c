@@ -181,7 +181,7 @@ static void test_waiting(void **state)
 			continue;
 		n_streams += stream;
 		/* A form needs a style that can call. */
-		fake_engine_style(&(struct ig_answer_style){ .calls = IG_CALLS_HERMES });
+		fake_engine_style(&(struct ig_completion_style){ .calls = IG_TOOL_CALLS_HERMES });
 		for (; k < MANY; k++) {
 			no_memory_at(k - 1);
 			bool whole = waiting_exchange(w, i, &status);
@@ -199,7 +199,7 @@ static void test_waiting(void **state)
 		assert_true(k < MANY && k > 5);
 	}
 	assert_true(n_streams >= 3);
-	fake_engine_style(&(struct ig_answer_style){ 0 });
+	fake_engine_style(&(struct ig_completion_style){ 0 });
 }
 
 static void test_exchanges(void **state)
@@ -211,7 +211,8 @@ static void test_exchanges(void **state)
 	struct world *w = *state;
 	int status;
 
-	fake_engine_style(&(struct ig_answer_style){ .calls = IG_CALLS_HERMES, .reasoning = true });
+	fake_engine_style(
+		&(struct ig_completion_style){ .calls = IG_TOOL_CALLS_HERMES, .reasoning = true });
 	fake_engine_script(w->engine,
 			   &(struct fake_script){ .pieces = pieces, .finish = IG_FINISH_STOP });
 	for (size_t i = 0; i < N_REQUESTS; i++) {
@@ -237,7 +238,7 @@ static void test_exchanges(void **state)
 		}
 		assert_true(k < MANY && k > 5);
 	}
-	fake_engine_style(&(struct ig_answer_style){ 0 });
+	fake_engine_style(&(struct ig_completion_style){ 0 });
 }
 
 /* Events up to a final one or an error, whose text is in out; false when the connection
@@ -274,7 +275,7 @@ static void test_turns(void **state)
 	struct world *w = *state;
 	int k = 1, n_errors = 0, n_unkept = 0;
 
-	fake_engine_style(&(struct ig_answer_style){ .reasoning = true });
+	fake_engine_style(&(struct ig_completion_style){ .reasoning = true });
 	fake_engine_script(w->engine,
 			   &(struct fake_script){ .pieces = pieces, .finish = IG_FINISH_STOP });
 	for (bool reached = true; reached && k < MANY; k++) {
@@ -307,7 +308,7 @@ static void test_turns(void **state)
 			fail_msg("allocation %d: %s", k, event);
 	}
 	assert_true(k < MANY && n_errors > 5 && n_unkept > 0);
-	fake_engine_style(&(struct ig_answer_style){ 0 });
+	fake_engine_style(&(struct ig_completion_style){ 0 });
 }
 
 int main(void)

@@ -562,8 +562,8 @@ static void test_turns(void **state)
 	/* what was cancelled can be continued; a small ring, so that it fits the context */
 	ig_api_set_options(w->api, &(struct ig_api_options){ .client_buffer = 256,
 							     .keepalive_interval_ms = 5000,
-							     .max_kept = 64,
-							     .max_kept_bytes = 1 << 20 });
+							     .max_stored = 64,
+							     .max_stored_bytes = 1 << 20 });
 	fake_engine_script(w->engine,
 			   &(struct fake_script){ .pieces = say_x, .repeat = 1000000000 });
 	send_text(w, "{\"type\":\"response.create\",\"input\":\"stop\"}");
@@ -654,7 +654,8 @@ static const char *const thinks_and_calls[] = {
 
 static void set_style(void)
 {
-	fake_engine_style(&(struct ig_answer_style){ .calls = IG_CALLS_HERMES, .reasoning = true });
+	fake_engine_style(
+		&(struct ig_completion_style){ .calls = IG_TOOL_CALLS_HERMES, .reasoning = true });
 }
 
 /* Every event, as "type place" lines; text joined from deltas. */
@@ -771,7 +772,7 @@ static void test_parts(void **state)
 		 "\"output\":\"one\"}]");
 	expect_code(ask(w, text), "invalid_value", "input");
 	json_decref(items);
-	fake_engine_style(&(struct ig_answer_style){ 0 });
+	fake_engine_style(&(struct ig_completion_style){ 0 });
 }
 
 /* Cut short within a call: what there is of it is incomplete, and not gone on with. */
@@ -796,7 +797,7 @@ static void test_half_a_call(void **state)
 	go_on(w, "", id_of(v), "b", id);
 	expect_prompt(w, "user:a;assistant:well;user:b;");
 	json_decref(v);
-	fake_engine_style(&(struct ig_answer_style){ 0 });
+	fake_engine_style(&(struct ig_completion_style){ 0 });
 }
 
 /* Tokens and their probabilities go with the text that they are. */
@@ -851,7 +852,7 @@ static void test_logprobs(void **state)
 	json_decref(v);
 	ig_strbuf_finish(&text);
 	ig_strbuf_finish(&tokens);
-	fake_engine_style(&(struct ig_answer_style){ 0 });
+	fake_engine_style(&(struct ig_completion_style){ 0 });
 }
 
 /* ---- over HTTP --------------------------------------------------------------------- */
@@ -1122,7 +1123,7 @@ static void test_short_ids(void **state)
 					      NULL };
 	struct world *w = *state;
 
-	fake_engine_style(&(struct ig_answer_style){ .calls = IG_CALLS_MISTRAL });
+	fake_engine_style(&(struct ig_completion_style){ .calls = IG_TOOL_CALLS_MISTRAL });
 	fake_engine_script(w->engine,
 			   &(struct fake_script){ .pieces = pieces, .finish = IG_FINISH_STOP });
 	json_t *v = ask(w, TOOLS ",\"input\":\"a\""),
@@ -1130,7 +1131,7 @@ static void test_short_ids(void **state)
 	assert_string_equal(str(call, "type"), "function_call");
 	assert_int_equal(strlen(str(call, "call_id")), 9);
 	json_decref(v);
-	fake_engine_style(&(struct ig_answer_style){ 0 });
+	fake_engine_style(&(struct ig_completion_style){ 0 });
 }
 
 /* A response that finds no room says so. */
@@ -1171,7 +1172,7 @@ static void test_keepalive(void **state)
 	assert_null(try_event(w));
 	fake_engine_release(w->engine);
 	json_decref(final(w));
-	fake_engine_style(&(struct ig_answer_style){ 0 });
+	fake_engine_style(&(struct ig_completion_style){ 0 });
 }
 
 #define TEST(f) cmocka_unit_test_setup_teardown(f, world_setup, world_teardown)

@@ -42,8 +42,8 @@ int world_setup(void **state)
 			     .retry_after_s = 2,
 			     .model_wait_ms = 60000,
 			     .max_waiting = 8,
-			     .max_kept = 64,
-			     .max_kept_bytes = 1 << 20 },
+			     .max_stored = 64,
+			     .max_stored_bytes = 1 << 20 },
 	};
 	w->api = ig_api_create(&deps);
 	w->session = ig_session_open(w->api, "req_1", "127.0.0.1",

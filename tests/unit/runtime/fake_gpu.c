@@ -61,7 +61,7 @@ void fake_gpu_reset(void)
 /* Counts the call; its turn to fail? */
 static bool fails(struct ig_error *err, const char *what)
 {
-	fake_gpu.n_calls++;
+	fake_gpu.n_launches++;
 	if (!fake_gpu.fail_at || --fake_gpu.fail_at)
 		return false;
 	ig_fail(err, -ENOMEM, "the fake device's %s fails", what);
@@ -396,7 +396,7 @@ static void toy_bind(struct ig_gpu_dispatch *d, const struct ig_gpu_tensor *t, u
 }
 
 /* All operands, in order. */
-static struct ig_gpu_dispatch toy_call(const struct ig_gpu_call *c)
+static struct ig_gpu_dispatch toy_call(const struct ig_gpu_launch *c)
 {
 	struct ig_gpu_dispatch d = toy_dispatch(c->n_out ? c->out[0].row_class : IG_ROWS_LOGITS);
 	for (uint32_t i = 0; i < c->n_in; i++)
@@ -408,7 +408,7 @@ static struct ig_gpu_dispatch toy_call(const struct ig_gpu_call *c)
 	return d;
 }
 
-static int lower_plain(const struct ig_gpu_call *c, const struct ig_gpu_host *h,
+static int lower_plain(const struct ig_gpu_launch *c, const struct ig_gpu_host *h,
 		       struct ig_gpu_tape *t, struct ig_error *err)
 {
 	struct ig_gpu_dispatch d = toy_call(c);
@@ -416,7 +416,7 @@ static int lower_plain(const struct ig_gpu_call *c, const struct ig_gpu_host *h,
 }
 
 /* Kernels for few and for many rows. */
-static int lower_product(const struct ig_gpu_call *c, const struct ig_gpu_host *h,
+static int lower_product(const struct ig_gpu_launch *c, const struct ig_gpu_host *h,
 			 struct ig_gpu_tape *t, struct ig_error *err)
 {
 	struct ig_gpu_dispatch d = toy_call(c);
@@ -438,7 +438,7 @@ static void toy_touch(const struct ig_gpu_host *h, struct ig_gpu_tape *t, struct
 		d->bind[d->n_binds++] = (struct ig_gpu_bind){ r, 0, access | IG_GPU_TOUCH, 0 };
 }
 
-static int lower_rope_kv(const struct ig_gpu_call *c, const struct ig_gpu_host *h,
+static int lower_rope_kv(const struct ig_gpu_launch *c, const struct ig_gpu_host *h,
 			 struct ig_gpu_tape *t, struct ig_error *err)
 {
 	const struct ig_rope_kv_params *p = c->params;
@@ -448,7 +448,7 @@ static int lower_rope_kv(const struct ig_gpu_call *c, const struct ig_gpu_host *
 }
 
 /* Ranges apart, sequences that loop, then what the ranges gave. */
-static int lower_attention(const struct ig_gpu_call *c, const struct ig_gpu_host *h,
+static int lower_attention(const struct ig_gpu_launch *c, const struct ig_gpu_host *h,
 			   struct ig_gpu_tape *t, struct ig_error *err)
 {
 	const struct ig_attention_params *p = c->params;
@@ -477,7 +477,7 @@ static int lower_attention(const struct ig_gpu_call *c, const struct ig_gpu_host
 	return rc ? rc : h->dispatch(t, &d);
 }
 
-static int lower_sample(const struct ig_gpu_call *c, const struct ig_gpu_host *h,
+static int lower_sample(const struct ig_gpu_launch *c, const struct ig_gpu_host *h,
 			struct ig_gpu_tape *t, struct ig_error *err)
 {
 	struct ig_gpu_dispatch d = toy_call(c);
@@ -493,13 +493,13 @@ static int lower_sample(const struct ig_gpu_call *c, const struct ig_gpu_host *h
 	return rc ? rc : h->dispatch(t, &d);
 }
 
-static uint32_t product_dtype(const struct ig_gpu_call *c, uint32_t i)
+static uint32_t product_dtype(const struct ig_gpu_launch *c, uint32_t i)
 {
 	MUST(c->in[i].dtype == IG_DTYPE_NONE && c->weight[0].dtype != IG_DTYPE_NONE);
 	return i || c->f32 ? IG_F32 : IG_F16;
 }
 
-static uint32_t attention_dtype(const struct ig_gpu_call *c, uint32_t i) { return c->kv_dtype; }
+static uint32_t attention_dtype(const struct ig_gpu_launch *c, uint32_t i) { return c->kv_dtype; }
 
 static const struct {
 	const char *op;

@@ -23,7 +23,7 @@ struct fake_gpu {
 	int32_t base;		/* of the tokens that steps draw */
 	/* seen by tests */
 	int n_open, n_buffers, n_programs; /* alive */
-	int n_calls;			   /* that can fail */
+	int n_launches;			   /* that can fail */
 	int n_allocs, n_wraps, n_writes, n_submits, n_waits, n_frees;
 	uint64_t n_bytes; /* alive */
 	uint64_t largest_write;

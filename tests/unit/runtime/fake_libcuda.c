@@ -74,7 +74,7 @@ static void misuse(const char *what)
 /* Whether this call is to fail, and how. */
 static CUresult enter(const char *name, bool needs_context)
 {
-	fake_cuda.n_calls++;
+	fake_cuda.n_launches++;
 	if (needs_context && current != &context)
 		misuse(name);
 	if (fake_cuda.lost)

@@ -44,8 +44,8 @@ struct fake_cuda {
 
 	/* alive */
 	int contexts, memory, pinned, streams, events, modules, graphs, execs;
-	int n_calls;   /* of functions that can fail */
-	int n_failing; /* calls of `fail` so far */
+	int n_launches; /* of functions that can fail */
+	int n_failing;	/* calls of `fail` so far */
 	int n_instantiated;
 	int lost;	  /* a sticky error was given: everything fails with it */
 	char misuse[160]; /* the first call that a real driver would not forgive */

@@ -642,11 +642,11 @@ static void test_deadline(void **state)
 	assert_int_equal(make(&w, &err), 0);
 	assert_int_equal(w.d->class->submit(w.p, &s, &err), 0);
 	fake->n_not_ready = 1 << 30;
-	int calls = fake->n_calls;
+	int launches = fake->n_launches;
 	assert_int_equal(w.d->class->wait(w.p, 0, 50, &ids, &logits, &err), -ETIMEDOUT);
 	assert_non_null(strstr(err.text, "50 ms"));
 	/* it slept in between */
-	assert_in_range(fake->n_calls - calls, 2, 20000);
+	assert_in_range(fake->n_launches - launches, 2, 20000);
 	fake->n_not_ready = 3;
 	assert_int_equal(w.d->class->wait(w.p, 0, 1000, &ids, &logits, &err), 0);
 	end(&w);
@@ -677,7 +677,7 @@ static void test_lost_device(void **state)
 			    "cuda: running a step: CUDA_ERROR_ILLEGAL_ADDRESS (700): an illegal "
 			    "memory access was encountered");
 	/* from now on nothing reaches the library, and all say why */
-	int calls = fake->n_calls;
+	int launches = fake->n_launches;
 	for (int i = 0; i < 5; i++) {
 		memset(&err, 0, sizeof err);
 		int rc = i == 0 ? w.d->class->wait(w.p, 1, 1000, &ids, &logits, &err) :
@@ -689,7 +689,7 @@ static void test_lost_device(void **state)
 		assert_int_equal(err.code, -ENODEV);
 		assert_non_null(strstr(err.text, "running a step: CUDA_ERROR_ILLEGAL_ADDRESS"));
 	}
-	assert_int_equal(fake->n_calls, calls);
+	assert_int_equal(fake->n_launches, launches);
 	assert_null(b);
 	end(&w);
 }
@@ -754,13 +754,13 @@ static void test_every_call_fails(void **state)
 		     { CUDA_ERROR_ILLEGAL_ADDRESS, -ENODEV },
 		     { CUDA_ERROR_INVALID_VALUE, -EIO } };
 	struct ig_error err = { 0 };
-	int n_calls, n_seen = 0;
+	int n_launches, n_seen = 0;
 
 	assert_int_equal(scenario(&err), 0);
-	n_calls = fake->n_calls;
-	assert_true(n_calls > 60);
+	n_launches = fake->n_launches;
+	assert_true(n_launches > 60);
 	for (size_t way = 0; way < 3; way++)
-		for (int i = 0; i < n_calls; i++) {
+		for (int i = 0; i < n_launches; i++) {
 			setup(state);
 			memset(&err, 0, sizeof err);
 			fake->fail = "*";
@@ -778,7 +778,7 @@ static void test_every_call_fails(void **state)
 			assert_true(strlen(err.text) > 10);
 		}
 	/* most calls tell their own error; opening says -ENOTSUP */
-	assert_true(n_seen > 3 * (n_calls - 40));
+	assert_true(n_seen > 3 * (n_launches - 40));
 }
 
 int main(void)

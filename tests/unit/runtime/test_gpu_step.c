@@ -44,7 +44,7 @@ struct world {
 	int32_t ids[ROWS], from[ROWS], positions[ROWS], row_seq[ROWS], lens[SEQS],
 		logit_rows[LOGITS];
 	struct ig_sample_params sample[LOGITS];
-	struct ig_logit_edit edits[8];
+	struct ig_logit_adjust adjusts[8];
 	uint32_t masks[LOGITS][(VOCAB + 31) / 32];
 	struct ig_gpu_submission out;
 };
@@ -156,10 +156,10 @@ static void test_packed(void **state)
 	w.sample[1] =
 		(struct ig_sample_params){ 1.0f, 1.0f, 0.0f, 0, 1.0f, 0, 0, 1, 1, 2, 93, 0, 5 };
 	for (int i = 0; i < 3; i++)
-		w.edits[i] = (struct ig_logit_edit){ i + 3, 2, 1, 0.5f };
+		w.adjusts[i] = (struct ig_logit_adjust){ i + 3, 2, 1, 0.5f };
 	w.masks[1][2] = 77;
-	w.step.edits = w.edits;
-	w.step.n_edits = 3;
+	w.step.adjusts = w.adjusts;
+	w.step.n_adjusts = 3;
 	w.step.masks = &w.masks[0][0];
 	w.step.n_masks = 2;
 	memset(w.from, 0xff, sizeof w.from);
@@ -205,9 +205,9 @@ static void test_packed(void **state)
 		    s[0].top_k == 7 && s[0].repetition_penalty == 1.5f &&
 		    s[0].frequency_penalty == 0.25f && s[0].presence_penalty == 0.75f &&
 		    s[0].position == 301);
-	assert_true(s[1].mask == 1 && s[1].first_edit == 1 && s[1].n_edits == 2);
-	const struct step_edit *e = at(&w, h->edits);
-	assert_true(e[2].id == 5 && e[2].n_drawn == 2 && e[2].seen == 1 && e[2].bias == 0.5f);
+	assert_true(s[1].mask == 1 && s[1].first_adjust == 1 && s[1].n_adjusts == 2);
+	const struct step_adjust *e = at(&w, h->adjusts);
+	assert_true(e[2].id == 5 && e[2].n_sampled == 2 && e[2].seen == 1 && e[2].bias == 0.5f);
 	const uint32_t *masks = at(&w, h->masks);
 	assert_int_equal(masks[5], 77);
 	/* Tables as long as 301 tokens need, and nothing behind a sequence's blocks. */
@@ -276,17 +276,17 @@ static void test_largest(void **state)
 		w.tables[q][0] = IG_BLOCK_WORD(6, 1);
 	w.bases[SLABS - 1] = w.bases[6];
 	w.tables[0][1] = IG_BLOCK_WORD(SLABS - 1, 0);
-	uint32_t n = w.shape.max_edits;
+	uint32_t n = w.shape.max_adjusts;
 	assert_int_equal(n, VOCAB * LOGITS);
-	struct ig_logit_edit *edits = calloc(n, sizeof *edits);
-	assert_non_null(edits);
-	w.step.edits = edits;
-	w.step.n_edits = n;
+	struct ig_logit_adjust *adjusts = calloc(n, sizeof *adjusts);
+	assert_non_null(adjusts);
+	w.step.adjusts = adjusts;
+	w.step.n_adjusts = n;
 	w.step.masks = &w.masks[0][0];
 	w.step.n_masks = LOGITS;
 	assert_int_equal(pack(&w, &err), 0);
 	assert_int_equal(w.out.step_bytes, w.shape.area_bytes);
-	free(edits);
+	free(adjusts);
 	end(&w);
 }
 
@@ -330,12 +330,12 @@ static void test_hostile(void **state)
 	BAD("strides", w.layout.head_stride += 8);
 	BAD("strides", w.layout.v_offset += (uint64_t)1 << 40);
 	BAD("strides", w.layout.block_bytes = (uint64_t)1 << 60);
-	BAD("penalties and biases, at most", w.step.n_edits = w.shape.max_edits + 1);
-	BAD("1 penalties and biases", w.step.n_edits = 1); /* and no list */
+	BAD("penalties and biases, at most", w.step.n_adjusts = w.shape.max_adjusts + 1);
+	BAD("1 penalties and biases", w.step.n_adjusts = 1); /* and no list */
 	BAD("penalty or bias 0 is of token 70",
-	    (w.edits[0].id = VOCAB, w.step.edits = w.edits, w.step.n_edits = 1));
+	    (w.adjusts[0].id = VOCAB, w.step.adjusts = w.adjusts, w.step.n_adjusts = 1));
 	BAD("penalty or bias 0 is of token -1",
-	    (w.edits[0].id = -1, w.step.edits = w.edits, w.step.n_edits = 1));
+	    (w.adjusts[0].id = -1, w.step.adjusts = w.adjusts, w.step.n_adjusts = 1));
 	BAD("5 masks", (w.step.masks = &w.masks[0][0], w.step.n_masks = LOGITS + 1));
 	BAD("1 masks", w.step.n_masks = 1);
 #undef BAD

@@ -253,12 +253,12 @@ static void run_references(const struct ig_plan *plan, const struct ig_step *ste
 		value[v] = calloc((size_t)plan->values[v].shape.n_cols * ROWS, sizeof **value);
 	for (uint32_t i = 0; i < plan->n_nodes; i++) {
 		const struct ig_plan_node *n = &plan->nodes[i];
-		struct ig_op_call c = { .struct_size = sizeof c,
-					.params = n->params,
-					.step = step,
-					.n_in = n->n_in,
-					.n_out = n->n_out,
-					.n_weights = n->n_weights };
+		struct ig_op_launch c = { .struct_size = sizeof c,
+					  .params = n->params,
+					  .step = step,
+					  .n_in = n->n_in,
+					  .n_out = n->n_out,
+					  .n_weights = n->n_weights };
 		for (uint32_t j = 0; j < n->n_in + n->n_out; j++) {
 			ig_value v = j < n->n_in ? n->in[j] : n->out[j - n->n_in];
 			const struct ig_shape *s = &plan->values[v].shape;
@@ -268,7 +268,7 @@ static void run_references(const struct ig_plan *plan, const struct ig_step *ste
 				s->n_cols,
 				s->n_cols * 4,
 				IG_F32,
-				IG_FORM_ROWS
+				IG_LAYOUT_ROWS
 			};
 			if (j < n->n_in)
 				c.in[j] = t;
@@ -283,7 +283,7 @@ static void run_references(const struct ig_plan *plan, const struct ig_step *ste
 				w->shape.n_cols,
 				(int64_t)ig_dtype_row_bytes(w->shape.dtype, w->shape.n_cols),
 				w->shape.dtype,
-				IG_FORM_ROWS
+				IG_LAYOUT_ROWS
 			};
 		}
 		n->op->reference(&c);
@@ -433,10 +433,10 @@ static void test_refusals(void **state)
 	BAD(b.positions[0] = -1, b.positions[0] = 0);
 	BAD(b.seq_lens[0] = CONTEXT + 1, b.seq_lens[0] = 1);
 	BAD(b.logit_rows[0] = 4, b.logit_rows[0] = 3);
-	BAD(b.row_seq[3] = 0, b.row_seq[3] = 1);	       /* sequences in order */
-	BAD(b.positions[2] = 1, b.positions[2] = 2);	       /* positions in order */
-	BAD(b.sample[0].n_edits = 1, b.sample[0].n_edits = 0); /* none in the step */
-	BAD(b.sample[0].first_edit = 1, b.sample[0].first_edit = 0);
+	BAD(b.row_seq[3] = 0, b.row_seq[3] = 1);		   /* sequences in order */
+	BAD(b.positions[2] = 1, b.positions[2] = 2);		   /* positions in order */
+	BAD(b.sample[0].n_adjusts = 1, b.sample[0].n_adjusts = 0); /* none in the step */
+	BAD(b.sample[0].first_adjust = 1, b.sample[0].first_adjust = 0);
 	BAD(b.sample[0].mask = 0, b.sample[0].mask = -1);
 	BAD((b.step.token_from = b.logit_rows, b.step.prev_ids = b.sampled), ); /* no step before */
 	BAD(pages.kv.max_blocks = 0, pages.kv.max_blocks = BLOCKS);

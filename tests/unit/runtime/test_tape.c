@@ -195,11 +195,11 @@ static void test_buffers(void **state)
 	struct ig_gpu_ref r, again;
 	struct ig_gpu_tensor v;
 
-#define BAD(says, call)                                                                            \
+#define BAD(says, launch)                                                                          \
 	do {                                                                                       \
 		struct ig_gpu_tape *t = make();                                                    \
 		struct ig_error err = { 0 };                                                       \
-		assert_int_equal(call, -EINVAL);                                                   \
+		assert_int_equal(launch, -EINVAL);                                                 \
 		assert_int_equal(ig_gpu_tape_close(t, &err), -EINVAL);                             \
 		assert_non_null(strstr(err.text, says));                                           \
 		ig_gpu_tape_destroy(t);                                                            \

@@ -1,5 +1,5 @@
 /*
- * test_answer_grammar.c: the source of the grammar for calls that must be made, written
+ * test_completion_grammar.c: the source of the grammar for calls that must be made, written
  * down by a stand-in for the grammars: texts as they are, a schema as <…>.
  */
 #include <setjmp.h>
@@ -82,7 +82,7 @@ void ig_grammar_unref(struct ig_grammar *g) { assert_ptr_equal(g, &written); }
 
 /* ---- tests ------------------------------------------------------------------------------ */
 
-#define FORM(f) ((struct ig_answer_style){ .calls = IG_CALLS_##f })
+#define FORM(f) ((struct ig_completion_style){ .calls = IG_TOOL_CALLS_##f })
 #define TOOL(name, parameters)                                                                     \
 	"{\"type\": \"function\", \"function\": {\"name\": \"" name "\"" parameters "}}"
 #define WITH(parameters) ", \"parameters\": " parameters
@@ -91,7 +91,7 @@ void ig_grammar_unref(struct ig_grammar *g) { assert_ptr_equal(g, &written); }
 #define EMPTY "{\"properties\":{},\"type\":\"object\"}"
 #define ANY "{\"type\":\"object\"}"
 
-static int compile(struct ig_answer_style s, const char *tools, const char *name, bool parallel,
+static int compile(struct ig_completion_style s, const char *tools, const char *name, bool parallel,
 		   struct ig_error *err)
 {
 	json_t *list = json_loads(tools, 0, NULL);
@@ -100,14 +100,14 @@ static int compile(struct ig_answer_style s, const char *tools, const char *name
 
 	assert_non_null(list);
 	*err = (struct ig_error){ 0 };
-	rc = ig_answer_calls_grammar(&s, NULL, NULL, list, name, parallel, &g, err);
+	rc = ig_completion_tool_grammar(&s, NULL, NULL, list, name, parallel, &g, err);
 	assert_int_equal(rc == 0, g != NULL);
 	assert_int_equal(err->code, rc);
 	json_decref(list);
 	return rc;
 }
 
-static void makes(struct ig_answer_style s, const char *tools, const char *name, bool parallel,
+static void makes(struct ig_completion_style s, const char *tools, const char *name, bool parallel,
 		  const char *want)
 {
 	struct ig_error err;
@@ -119,7 +119,7 @@ static void makes(struct ig_answer_style s, const char *tools, const char *name,
 
 static void forms(void **state)
 {
-	struct ig_answer_style s;
+	struct ig_completion_style s;
 
 	makes(FORM(HERMES), TWO, NULL, true,
 	      "16x ^^ <tool_call>|\n{\"name\": \"f\", \"arguments\": |<" ANY ">}\n|</tool_call>| "
@@ -145,19 +145,19 @@ static void forms(void **state)
 	makes(s, TWO, "f", true,
 	      "16x ^</think>\n\n[TOOL_CALLS][^ {\"name\": \"f\", \"arguments\": |<" ANY ">}| ^, "
 	      "^]^");
-	s.calls = IG_CALLS_LLAMA3;
+	s.calls = IG_TOOL_CALLS_LLAMA3;
 	makes(s, TWO, "f", false,
 	      "1x ^</think>\n\n^ {\"name\": \"f\", \"parameters\": |<" ANY ">"
 	      "}| ^; ^^");
-	assert_string_equal(ig_answer_before(&s), "</think>\n\n");
+	assert_string_equal(ig_completion_prefix(&s), "</think>\n\n");
 	s.opens_reasoning = false;
-	assert_null(ig_answer_before(&s));
+	assert_null(ig_completion_prefix(&s));
 }
 
 /* Parameters are an object, and names are JSON. */
 static void schemas(void **state)
 {
-	struct ig_answer_style s = FORM(LLAMA3);
+	struct ig_completion_style s = FORM(LLAMA3);
 
 #define ONE(schema) "1x ^^ {\"name\": \"f\", \"parameters\": |<" schema ">}| ^; ^^"
 	makes(s, "[" TOOL("f", WITH("null")) "]", NULL, false, ONE(EMPTY));
@@ -170,7 +170,7 @@ static void schemas(void **state)
 	      "1x ^^ {\"name\": \"a\\\"\xc3\xa9\", \"parameters\": |<" EMPTY ">}| ^; ^^");
 }
 
-static void is_refused(struct ig_answer_style s, const char *tools, const char *name, int code,
+static void is_refused(struct ig_completion_style s, const char *tools, const char *name, int code,
 		       const char *why)
 {
 	struct ig_error err;
@@ -181,7 +181,7 @@ static void is_refused(struct ig_answer_style s, const char *tools, const char *
 
 static void refused(void **state)
 {
-	struct ig_answer_style m = FORM(MISTRAL), l = FORM(LLAMA3);
+	struct ig_completion_style m = FORM(MISTRAL), l = FORM(LLAMA3);
 
 	m.name_args = true;
 	is_refused(FORM(NONE), TWO, NULL, -ENOTSUP, "the model's chat template knows no tools");

@@ -21,21 +21,21 @@ static int on_text(void *ctx, const char *s, size_t len)
 	return ctx ? *(int *)ctx : 0;
 }
 
-static struct ig_answer a;
+static struct ig_response a;
 static struct ig_error err;
 
 static int setup(void **state)
 {
 	got[0] = 0;
 	memset(&err, 0, sizeof err);
-	ig_answer_init(&a, on_text, NULL);
+	ig_response_init(&a, on_text, NULL);
 	a.sent_ns = 1000000;
 	return 0;
 }
 
 static int event(const char *json, int64_t ms)
 {
-	return ig_answer_event(&a, json, strlen(json), ms * 1000000, &err);
+	return ig_response_event(&a, json, strlen(json), ms * 1000000, &err);
 }
 
 static void test_request(void **state)
@@ -131,7 +131,7 @@ static void assert_json(const char *text, const char *expected)
 	struct ig_strbuf b;
 
 	ig_strbuf_init(&b);
-	assert_true(ig_answer_json(&a, text, strlen(text), &b));
+	assert_true(ig_response_json(&a, text, strlen(text), &b));
 	assert_string_equal(b.data, expected);
 	ig_strbuf_finish(&b);
 }
@@ -163,15 +163,15 @@ static void test_json(void **state)
 	event("{\"type\":\"response.incomplete\",\"response\":{\"status\":\"incomplete\","
 	      "\"incomplete_details\":{\"reason\":\"max_output_tokens\"}}}",
 	      5);
-	assert_string_equal(ig_answer_finish_reason(&a), "length");
+	assert_string_equal(ig_response_finish_reason(&a), "length");
 	setup(state);
 	event("{\"type\":\"response.incomplete\",\"response\":{\"incomplete_details\":"
 	      "{\"reason\":\"content_filter\"}}}",
 	      5);
-	assert_string_equal(ig_answer_finish_reason(&a), "content_filter");
+	assert_string_equal(ig_response_finish_reason(&a), "content_filter");
 	setup(state);
 	event("{\"type\":\"response.incomplete\",\"response\":{\"status\":\"cancelled\"}}", 5);
-	assert_string_equal(ig_answer_finish_reason(&a), "cancelled");
+	assert_string_equal(ig_response_finish_reason(&a), "cancelled");
 }
 
 static int on_thought(void *ctx, const char *s, size_t len)
@@ -198,13 +198,13 @@ static void test_whole_answer(void **state)
 
 	assert_int_equal(
 		event("{\"type\":\"response.created\",\"response\":{\"id\":\"resp_1\"}}", 2), 0);
-	assert_int_equal(a.state, IG_ANSWER_STREAMING);
+	assert_int_equal(a.state, IG_RESPONSE_STREAMING);
 	assert_string_equal(a.id, "resp_1");
 	assert_int_equal(event("{\"type\":\"response.in_progress\"}", 3), 0);
 	assert_int_equal(event("{\"type\":\"something.new\",\"delta\":7}", 3), 0);
 	assert_int_equal(event("{\"type\":\"response.output_text.delta\",\"delta\":\"Gr\"}", 41),
 			 0);
-	assert_false(ig_answer_ended(&a));
+	assert_false(ig_response_ended(&a));
 	assert_int_equal(
 		event("{\"type\":\"response.output_text.delta\",\"delta\":\"\xc3\xbc\xc3\x9f"
 		      "e\"}",
@@ -216,10 +216,10 @@ static void test_whole_answer(void **state)
 		      "\"input_tokens_details\":{\"cached_tokens\":16},\"output_tokens\":11}}}",
 		      600),
 		0);
-	assert_int_equal(a.state, IG_ANSWER_COMPLETED);
+	assert_int_equal(a.state, IG_RESPONSE_COMPLETED);
 	assert_string_equal(got, "Gr\xc3\xbc\xc3\x9f"
 				 "e");
-	ig_answer_summary(&a, line, sizeof line);
+	ig_response_summary(&a, line, sizeof line);
 	assert_string_equal(line, "11 tokens, 20.0 tok/s, first token after 40.0 ms, "
 				  "prompt 31 tokens (16 cached)");
 }
@@ -234,8 +234,8 @@ static void test_ends(void **state)
 		      "\"usage\":{\"output_tokens\":1}}}",
 		      5),
 		0);
-	assert_int_equal(a.state, IG_ANSWER_INCOMPLETE);
-	ig_answer_summary(&a, line, sizeof line);
+	assert_int_equal(a.state, IG_RESPONSE_INCOMPLETE);
+	ig_response_summary(&a, line, sizeof line);
 	assert_string_equal(line, "1 token, ended early: max_output_tokens");
 
 	setup(state);
@@ -243,8 +243,8 @@ static void test_ends(void **state)
 		event("{\"type\":\"response.incomplete\",\"response\":{\"status\":\"cancelled\"}}",
 		      5),
 		0);
-	assert_int_equal(a.state, IG_ANSWER_CANCELLED);
-	ig_answer_summary(&a, line, sizeof line);
+	assert_int_equal(a.state, IG_RESPONSE_CANCELLED);
+	ig_response_summary(&a, line, sizeof line);
 	assert_string_equal(line, "tokens not counted, cancelled");
 
 	setup(state);
@@ -252,7 +252,7 @@ static void test_ends(void **state)
 			       "{\"code\":\"server_error\",\"message\":\"no memory\"}}}",
 			       5),
 			 0);
-	assert_int_equal(a.state, IG_ANSWER_FAILED);
+	assert_int_equal(a.state, IG_RESPONSE_FAILED);
 	assert_string_equal(a.error, "no memory");
 	assert_string_equal(a.code, "server_error");
 }
@@ -264,7 +264,7 @@ static void test_errors_of_both_shapes(void **state)
 		      "\"message\":\"no model x\\u001b[31m\"}}",
 		      5),
 		0);
-	assert_int_equal(a.state, IG_ANSWER_FAILED);
+	assert_int_equal(a.state, IG_RESPONSE_FAILED);
 	assert_string_equal(a.error, "no model x [31m"); /* nothing that drives a terminal */
 	setup(state);
 	assert_int_equal(event("{\"type\":\"error\",\"message\":\"flat\",\"code\":null}", 5), 0);
@@ -296,7 +296,7 @@ static void test_nonsense(void **state)
 		if (event(bad[i], 5) != -EBADMSG)
 			fail_msg("taken: %s", bad[i]);
 	memset(deep, '[', sizeof deep);
-	assert_int_equal(ig_answer_event(&a, deep, sizeof deep, 5, &err), -EBADMSG);
+	assert_int_equal(ig_response_event(&a, deep, sizeof deep, 5, &err), -EBADMSG);
 	/* odd, but no reason to fail */
 	assert_int_equal(event("{\"type\":\"response.created\",\"response\":{\"id\":7}}", 5), 0);
 	assert_string_equal(a.id, "");
@@ -336,7 +336,7 @@ static int on_bytes(void *ctx, const char *s, size_t len)
 /* A model may write any character, the first one too. */
 static void test_nul_in_text(void **state)
 {
-	ig_answer_init(&a, on_bytes, NULL);
+	ig_response_init(&a, on_bytes, NULL);
 	assert_int_equal(
 		event("{\"type\":\"response.output_text.delta\",\"delta\":\"a\\u0000b\"}", 5), 0);
 	assert_int_equal(n_got, 3);
@@ -346,7 +346,7 @@ static void test_reader_that_fails(void **state)
 {
 	int rc = -EPIPE;
 
-	ig_answer_init(&a, on_text, &rc);
+	ig_response_init(&a, on_text, &rc);
 	assert_int_equal(event("{\"type\":\"response.output_text.delta\",\"delta\":\"x\"}", 5),
 			 -EPIPE);
 }

@@ -1,5 +1,5 @@
 /*
- * test_answer_memory.c: each allocation of opening a template, parsing an answer and making
+ * test_completion_memory.c: each allocation of opening a template, parsing an answer and making
  * a grammar's source fails once; what comes of it is an error, never a crash, a call that
  * does not end, or (under AddressSanitizer) a leak.
  */
@@ -62,21 +62,22 @@ struct seen {
 	bool in_call;
 };
 
-static void on_event(void *ctx, const struct ig_answer_event *e)
+static void on_event(void *ctx, const struct ig_completion_event *e)
 {
 	struct seen *s = ctx;
 
-	s->n_text += e->kind == IG_ANSWER_TEXT ? e->len : 0;
-	s->n_calls += e->kind == IG_ANSWER_CALL;
-	s->n_ends += e->kind == IG_ANSWER_CALL_END;
-	if (e->kind == IG_ANSWER_CALL)
+	s->n_text += e->kind == IG_COMPLETION_TEXT ? e->len : 0;
+	s->n_calls += e->kind == IG_COMPLETION_TOOL_CALL;
+	s->n_ends += e->kind == IG_COMPLETION_TOOL_CALL_END;
+	if (e->kind == IG_COMPLETION_TOOL_CALL)
 		assert_true(e->len == 1 && *e->data == 'f'); /* never half a name */
 }
 
 static int parse(void *arg)
 {
-	static const struct ig_answer_style s = { .calls = IG_CALLS_HERMES, .reasoning = true };
-	struct ig_answer_parser *p = ig_answer_parser_create(&s, true);
+	static const struct ig_completion_style s = { .calls = IG_TOOL_CALLS_HERMES,
+						      .reasoning = true };
+	struct ig_completion_parser *p = ig_completion_parser_create(&s, true);
 	const char *text = arg;
 	struct seen seen = { 0 };
 	size_t len = strlen(text);
@@ -85,18 +86,19 @@ static int parse(void *arg)
 	if (!p)
 		return -ENOMEM;
 	for (size_t at = 0; at < len && !rc; at += 50)
-		rc = ig_answer_parser_feed(p, text + at, len - at < 50 ? len - at : 50,
-					   len - at <= 50, on_event, &seen);
+		rc = ig_completion_parser_feed(p, text + at, len - at < 50 ? len - at : 50,
+					       len - at <= 50, on_event, &seen);
 	if (rc) { /* and so it stays */
 		struct seen before = seen;
-		assert_int_equal(ig_answer_parser_feed(p, "x", 1, true, on_event, &seen), -ENOMEM);
+		assert_int_equal(ig_completion_parser_feed(p, "x", 1, true, on_event, &seen),
+				 -ENOMEM);
 		assert_memory_equal(&before, &seen, sizeof seen);
 	} else {
 		assert_int_equal(seen.n_calls, 3);
 		assert_int_equal(seen.n_ends, 3);
 		assert_true(seen.n_text > 0);
 	}
-	ig_answer_parser_destroy(p);
+	ig_completion_parser_destroy(p);
 	return rc;
 }
 
@@ -121,7 +123,7 @@ static int make_source(void *arg)
 {
 	struct ig_grammar *g;
 	struct ig_error err = { 0 };
-	int rc = ig_answer_calls_grammar(arg, NULL, NULL, tools, NULL, true, &g, &err);
+	int rc = ig_completion_tool_grammar(arg, NULL, NULL, tools, NULL, true, &g, &err);
 
 	assert_int_equal(err.code, rc);
 	assert_int_equal(g != NULL, rc == 0);
@@ -132,7 +134,7 @@ static int make_source(void *arg)
 
 static void sources(void **state)
 {
-	struct ig_answer_style s = { .calls = IG_CALLS_LLAMA3 };
+	struct ig_completion_style s = { .calls = IG_TOOL_CALLS_LLAMA3 };
 
 	tools = json_loads("[{\"function\": {\"name\": "
 			   "\"a_name_that_takes_more_room_than_a_first_piece_"
@@ -165,10 +167,10 @@ static int open_template(void *arg)
 /* A style can be told without the memory to render: it opens nothing then. */
 static int tell_style(void *arg)
 {
-	struct ig_answer_style s;
+	struct ig_completion_style s;
 
-	ig_answer_style_of(arg, &s);
-	assert_int_equal(s.calls, IG_CALLS_MISTRAL);
+	ig_completion_style_of(arg, &s);
+	assert_int_equal(s.calls, IG_TOOL_CALLS_MISTRAL);
 	assert_true(s.reasoning);
 	return s.opens_reasoning ? 0 : -ENOMEM;
 }

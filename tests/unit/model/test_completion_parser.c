@@ -1,5 +1,5 @@
 /*
- * test_answer_parser.c: answers in each form to events, whole and in pieces.
+ * test_completion_parser.c: answers in each form to events, whole and in pieces.
  *
  * Events are written down as text: T{…} text, R{…} reasoning, C{…} a call's name, A{…} its
  * arguments, E its end; neighbours of one kind are one, since the cut of the answer decides
@@ -18,18 +18,18 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define H { .calls = IG_CALLS_HERMES }
-#define HR { .calls = IG_CALLS_HERMES, .reasoning = true }
-#define HO { .calls = IG_CALLS_HERMES, .reasoning = true, .opens_reasoning = true }
-#define L { .calls = IG_CALLS_LLAMA3 }
-#define LR { .calls = IG_CALLS_LLAMA3, .reasoning = true }
-#define M { .calls = IG_CALLS_MISTRAL, .name_args = true }
-#define N { .calls = IG_CALLS_NONE }
-#define NR { .calls = IG_CALLS_NONE, .reasoning = true }
-#define NO { .calls = IG_CALLS_NONE, .reasoning = true, .opens_reasoning = true }
+#define H { .calls = IG_TOOL_CALLS_HERMES }
+#define HR { .calls = IG_TOOL_CALLS_HERMES, .reasoning = true }
+#define HO { .calls = IG_TOOL_CALLS_HERMES, .reasoning = true, .opens_reasoning = true }
+#define L { .calls = IG_TOOL_CALLS_LLAMA3 }
+#define LR { .calls = IG_TOOL_CALLS_LLAMA3, .reasoning = true }
+#define M { .calls = IG_TOOL_CALLS_MISTRAL, .name_args = true }
+#define N { .calls = IG_TOOL_CALLS_NONE }
+#define NR { .calls = IG_TOOL_CALLS_NONE, .reasoning = true }
+#define NO { .calls = IG_TOOL_CALLS_NONE, .reasoning = true, .opens_reasoning = true }
 
 static const struct sample {
-	struct ig_answer_style style;
+	struct ig_completion_style style;
 	const char *text, *want;
 } samples[] = {
 	/* ---- plain text */
@@ -294,11 +294,11 @@ struct notes {
 	char ended_with; /* T or R: their content is still open */
 };
 
-static void note(void *ctx, const struct ig_answer_event *e)
+static void note(void *ctx, const struct ig_completion_event *e)
 {
 	static const char letters[] = "TRCAE";
 	struct notes *n = ctx;
-	bool of_call = e->kind == IG_ANSWER_ARGUMENTS || e->kind == IG_ANSWER_CALL_END;
+	bool of_call = e->kind == IG_COMPLETION_ARGUMENTS || e->kind == IG_COMPLETION_TOOL_CALL_END;
 
 	for (size_t i = 0; i < e->len;) {
 		int len = ig_utf8_check((const unsigned char *)e->data + i, e->len - i);
@@ -306,18 +306,18 @@ static void note(void *ctx, const struct ig_answer_event *e)
 		i += (size_t)len;
 	}
 	assert_int_equal(of_call, n->in_call);
-	assert_int_equal(e->len == 0, e->kind == IG_ANSWER_CALL_END);
-	n->in_call = e->kind == IG_ANSWER_CALL || e->kind == IG_ANSWER_ARGUMENTS;
-	if (n->kind == (int)e->kind && (e->kind != IG_ANSWER_CALL)) {
+	assert_int_equal(e->len == 0, e->kind == IG_COMPLETION_TOOL_CALL_END);
+	n->in_call = e->kind == IG_COMPLETION_TOOL_CALL || e->kind == IG_COMPLETION_ARGUMENTS;
+	if (n->kind == (int)e->kind && (e->kind != IG_COMPLETION_TOOL_CALL)) {
 		assert_true(n->text.data[n->text.len - 1] == '}');
 		n->text.len--;
 	} else {
 		ig_strbuf_printf(&n->text, "%c", letters[e->kind]);
-		if (e->kind != IG_ANSWER_CALL_END)
+		if (e->kind != IG_COMPLETION_TOOL_CALL_END)
 			ig_strbuf_puts(&n->text, "{");
 	}
 	ig_strbuf_add(&n->text, e->data, e->len);
-	if (e->kind != IG_ANSWER_CALL_END)
+	if (e->kind != IG_COMPLETION_TOOL_CALL_END)
 		ig_strbuf_puts(&n->text, "}");
 	n->kind = (int)e->kind;
 }
@@ -336,10 +336,10 @@ static void end_notes(struct notes *n)
 }
 
 /* The cuts are ascending places in the text. */
-static char *events(const struct ig_answer_style *s, bool with_calls, const char *text, size_t len,
-		    const size_t *cuts, size_t n_cuts)
+static char *events(const struct ig_completion_style *s, bool with_calls, const char *text,
+		    size_t len, const size_t *cuts, size_t n_cuts)
 {
-	struct ig_answer_parser *p = ig_answer_parser_create(s, with_calls);
+	struct ig_completion_parser *p = ig_completion_parser_create(s, with_calls);
 	struct notes n;
 	size_t at = 0;
 
@@ -351,18 +351,18 @@ static char *events(const struct ig_answer_style *s, bool with_calls, const char
 		char *piece = malloc(end - at ? end - at : 1);
 		assert_non_null(piece);
 		memcpy(piece, text + at, end - at);
-		assert_int_equal(ig_answer_parser_feed(p, piece, end - at, i == n_cuts, note, &n),
-				 0);
+		assert_int_equal(
+			ig_completion_parser_feed(p, piece, end - at, i == n_cuts, note, &n), 0);
 		free(piece);
 		at = end;
 	}
 	end_notes(&n);
-	ig_answer_parser_destroy(p);
+	ig_completion_parser_destroy(p);
 	return n.text.data;
 }
 
-static void same(const struct ig_answer_style *s, const char *text, size_t len, const size_t *cuts,
-		 size_t n_cuts, const char *want)
+static void same(const struct ig_completion_style *s, const char *text, size_t len,
+		 const size_t *cuts, size_t n_cuts, const char *want)
 {
 	char *got = events(s, true, text, len, cuts, n_cuts);
 
@@ -493,13 +493,14 @@ static size_t compose(char *out, size_t cap)
 /* Any mixture of what is looked for: the events are those of the whole, however it is cut. */
 static void mixtures(void **state)
 {
-	static const struct ig_answer_style styles[] = { H, HR, HO, L, LR, M, NR, NO };
+	static const struct ig_completion_style styles[] = { H, HR, HO, L, LR, M, NR, NO };
 	size_t cuts[1024];
 	char text[1000];
 	size_t n_calls = 0;
 
 	for (int i = 0; i < 20000; i++) {
-		const struct ig_answer_style *s = &styles[draw(sizeof styles / sizeof styles[0])];
+		const struct ig_completion_style *s =
+			&styles[draw(sizeof styles / sizeof styles[0])];
 		size_t len = compose(text, sizeof text);
 		char *want = events(s, true, text, len, NULL, 0);
 
@@ -515,13 +516,14 @@ static void mixtures(void **state)
 /* Text without what is looked for comes out as it went in, in every form. */
 static void nothing_lost(void **state)
 {
-	static const struct ig_answer_style styles[] = { H, HR, M, N, NR, L };
+	static const struct ig_completion_style styles[] = { H, HR, M, N, NR, L };
 	char text[1000];
 
 	for (int i = 0; i < 20000; i++) {
 		bool with_calls = draw(2);
-		const struct ig_answer_style *s = &styles[draw(sizeof styles / sizeof styles[0])];
-		struct ig_answer_style plain = { .calls = s->calls };
+		const struct ig_completion_style *s =
+			&styles[draw(sizeof styles / sizeof styles[0])];
+		struct ig_completion_style plain = { .calls = s->calls };
 		size_t cuts[1024], n_cuts, len = compose(text, sizeof text - 1);
 		char *got, want[1100];
 
@@ -544,7 +546,7 @@ static void nothing_lost(void **state)
 /* A call is told of as soon as it is one, and its arguments as they come. */
 static void streamed(void **state)
 {
-	static const struct ig_answer_style s = H;
+	static const struct ig_completion_style s = H;
 	static const struct {
 		const char *piece, *want; /* all events so far */
 	} steps[] = {
@@ -560,38 +562,38 @@ static void streamed(void **state)
 		{ "}", "T{Hi you <b>}C{f}A{{\"a\": \"\xc3\xa9\"}}E" },
 		{ "}\n</tool_call>", "T{Hi you <b>}C{f}A{{\"a\": \"\xc3\xa9\"}}E" },
 	};
-	struct ig_answer_parser *p = ig_answer_parser_create(&s, true);
+	struct ig_completion_parser *p = ig_completion_parser_create(&s, true);
 	struct notes n;
 
 	begin_notes(&n);
 	for (size_t i = 0; i < sizeof steps / sizeof steps[0]; i++) {
-		assert_int_equal(ig_answer_parser_feed(p, steps[i].piece, strlen(steps[i].piece),
-						       false, note, &n),
+		assert_int_equal(ig_completion_parser_feed(p, steps[i].piece,
+							   strlen(steps[i].piece), false, note, &n),
 				 0);
 		assert_string_equal(n.text.data, steps[i].want);
 	}
-	assert_int_equal(ig_answer_parser_feed(p, NULL, 0, true, note, &n), 0);
+	assert_int_equal(ig_completion_parser_feed(p, NULL, 0, true, note, &n), 0);
 	assert_string_equal(n.text.data, steps[sizeof steps / sizeof steps[0] - 1].want);
 	end_notes(&n);
 	ig_strbuf_finish(&n.text);
-	ig_answer_parser_destroy(p);
-	ig_answer_parser_destroy(NULL);
+	ig_completion_parser_destroy(p);
+	ig_completion_parser_destroy(NULL);
 }
 
 /* An object of Llama's that can't be a call is not held back. */
 static void soon(void **state)
 {
-	static const struct ig_answer_style s = L;
-	struct ig_answer_parser *p = ig_answer_parser_create(&s, true);
+	static const struct ig_completion_style s = L;
+	struct ig_completion_parser *p = ig_completion_parser_create(&s, true);
 	struct notes n;
 
 	begin_notes(&n);
-	assert_int_equal(ig_answer_parser_feed(p, " {\"city\"", 8, false, note, &n), 0);
+	assert_int_equal(ig_completion_parser_feed(p, " {\"city\"", 8, false, note, &n), 0);
 	assert_string_equal(n.text.data, "T{ {\"city\"}");
-	assert_int_equal(ig_answer_parser_feed(p, "", 0, true, note, &n), 0);
+	assert_int_equal(ig_completion_parser_feed(p, "", 0, true, note, &n), 0);
 	end_notes(&n);
 	ig_strbuf_finish(&n.text);
-	ig_answer_parser_destroy(p);
+	ig_completion_parser_destroy(p);
 }
 
 /* What is held back is bounded: a text of n bytes of fill between head and tail. */
@@ -607,7 +609,7 @@ static char *long_text(const char *head, char fill, size_t n, const char *tail)
 	return ig_strbuf_steal(&b);
 }
 
-static void bound(struct ig_answer_style s, const char *head, char fill, const char *tail,
+static void bound(struct ig_completion_style s, const char *head, char fill, const char *tail,
 		  bool is_call)
 {
 	char *text = long_text(head, fill, 70 << 10, tail), *got;
@@ -622,19 +624,19 @@ static void bound(struct ig_answer_style s, const char *head, char fill, const c
 	}
 	free(got);
 	text[66 << 10] = 0; /* and it comes out at once, before the end */
-	struct ig_answer_parser *p = ig_answer_parser_create(&s, true);
+	struct ig_completion_parser *p = ig_completion_parser_create(&s, true);
 	struct notes n;
 	begin_notes(&n);
-	assert_int_equal(ig_answer_parser_feed(p, text, strlen(text), false, note, &n), 0);
+	assert_int_equal(ig_completion_parser_feed(p, text, strlen(text), false, note, &n), 0);
 	assert_true(n.text.len > 60 << 10);
 	ig_strbuf_finish(&n.text);
-	ig_answer_parser_destroy(p);
+	ig_completion_parser_destroy(p);
 	free(text);
 }
 
 static void bounded(void **state)
 {
-	struct ig_answer_style h = H, l = L, m = M;
+	struct ig_completion_style h = H, l = L, m = M;
 
 	bound(h, "<tool_call>{\"arguments\": {\"a\": \"", 'x', "\"}, \"name\": \"f\"}</tool_call>",
 	      false);
@@ -655,9 +657,9 @@ static void bounded(void **state)
 /* White space, and what may be a marker, within reasoning. */
 static void bounded_reasoning(void **state)
 {
-	static const struct ig_answer_style s = HR;
+	static const struct ig_completion_style s = HR;
 	char *text = long_text("<think>a", ' ', 70 << 10, "b</think>c"), *got;
-	struct ig_answer_parser *p = ig_answer_parser_create(&s, true);
+	struct ig_completion_parser *p = ig_completion_parser_create(&s, true);
 	struct notes n;
 
 	got = events(&s, true, text, strlen(text), NULL, 0);
@@ -665,10 +667,10 @@ static void bounded_reasoning(void **state)
 	assert_string_equal(got + (70 << 10) + 3, "b}T{c}");
 	free(got);
 	begin_notes(&n);
-	assert_int_equal(ig_answer_parser_feed(p, text, 69 << 10, false, note, &n), 0);
+	assert_int_equal(ig_completion_parser_feed(p, text, 69 << 10, false, note, &n), 0);
 	assert_true(n.text.len > 60 << 10);
 	ig_strbuf_finish(&n.text);
-	ig_answer_parser_destroy(p);
+	ig_completion_parser_destroy(p);
 	free(text);
 	/* The bound lies within a marker. */
 	for (size_t k = 0; k < 12; k++) {
@@ -688,7 +690,7 @@ static void bounded_reasoning(void **state)
 /* Braces by the million are only counted. */
 static void deep(void **state)
 {
-	static const struct ig_answer_style s = H;
+	static const struct ig_completion_style s = H;
 	char *text = long_text("<tool_call>{\"name\": \"f\", \"arguments\": ", '{', 2000000, "");
 	char *got = events(&s, true, text, strlen(text), NULL, 0);
 

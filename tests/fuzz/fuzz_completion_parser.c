@@ -1,5 +1,5 @@
 /*
- * fuzz_answer_parser.c: any bytes as what a model wrote, in every form.
+ * fuzz_completion_parser.c: any bytes as what a model wrote, in every form.
  *
  * The first byte chooses the form (and whether the rest is a template's source instead),
  * the second how the answer is cut.  Events are whole characters in an order that makes
@@ -30,29 +30,29 @@ static void check(bool right)
 		abort();
 }
 
-static void on_event(void *ctx, const struct ig_answer_event *e)
+static void on_event(void *ctx, const struct ig_completion_event *e)
 {
 	struct log *l = ctx;
-	bool of_call = e->kind == IG_ANSWER_ARGUMENTS || e->kind == IG_ANSWER_CALL_END;
+	bool of_call = e->kind == IG_COMPLETION_ARGUMENTS || e->kind == IG_COMPLETION_TOOL_CALL_END;
 
 	check(of_call == l->in_call);
-	check((e->len == 0) == (e->kind == IG_ANSWER_CALL_END));
+	check((e->len == 0) == (e->kind == IG_COMPLETION_TOOL_CALL_END));
 	for (size_t i = 0; i < e->len;) {
 		int n = ig_utf8_check((const unsigned char *)e->data + i, e->len - i);
 		check(n > 0);
 		i += (size_t)n;
 	}
-	l->in_call = e->kind == IG_ANSWER_CALL || e->kind == IG_ANSWER_ARGUMENTS;
-	if (l->kind != (int)e->kind || e->kind == IG_ANSWER_CALL)
+	l->in_call = e->kind == IG_COMPLETION_TOOL_CALL || e->kind == IG_COMPLETION_ARGUMENTS;
+	if (l->kind != (int)e->kind || e->kind == IG_COMPLETION_TOOL_CALL)
 		ig_strbuf_printf(&l->text, "%c", "TRCAE"[e->kind]);
 	ig_strbuf_add(&l->text, e->data, e->len);
 	l->kind = (int)e->kind;
 }
 
-static void parse(const struct ig_answer_style *s, bool with_calls, const char *text, size_t len,
-		  uint32_t cut, struct log *l)
+static void parse(const struct ig_completion_style *s, bool with_calls, const char *text,
+		  size_t len, uint32_t cut, struct log *l)
 {
-	struct ig_answer_parser *p = ig_answer_parser_create(s, with_calls);
+	struct ig_completion_parser *p = ig_completion_parser_create(s, with_calls);
 
 	*l = (struct log){ .kind = -1 };
 	check(p != NULL);
@@ -62,11 +62,11 @@ static void parse(const struct ig_answer_style *s, bool with_calls, const char *
 			cut = cut * 1664525 + 1013904223;
 			n = (cut >> 16) % 9 < n ? (cut >> 16) % 9 : n;
 		}
-		check(!ig_answer_parser_feed(p, text + at, n, false, on_event, l));
+		check(!ig_completion_parser_feed(p, text + at, n, false, on_event, l));
 	}
-	check(!ig_answer_parser_feed(p, NULL, 0, true, on_event, l));
+	check(!ig_completion_parser_feed(p, NULL, 0, true, on_event, l));
 	check(!l->in_call && ig_strbuf_ok(&l->text));
-	ig_answer_parser_destroy(p);
+	ig_completion_parser_destroy(p);
 }
 
 static bool is_utf8(const char *s, size_t len)
@@ -84,7 +84,7 @@ static bool is_utf8(const char *s, size_t len)
 static void look_at_template(const char *text, size_t len)
 {
 	static struct ig_tokenizer *tokenizer;
-	struct ig_answer_style s;
+	struct ig_completion_style s;
 	struct ig_chat_template *c;
 	struct ig_checkpoint *g;
 	struct gw w;
@@ -102,10 +102,10 @@ static void look_at_template(const char *text, size_t len)
 	gw_string(&w, text, len);
 	check(!ig_checkpoint_open_memory(w.data, w.len, "fuzz", &g, NULL));
 	if (!ig_chat_template_open(g, tokenizer, &c, NULL)) {
-		ig_answer_style_of(c, &s);
+		ig_completion_style_of(c, &s);
 		check(!s.opens_reasoning || s.reasoning);
-		check(!s.name_args || s.calls == IG_CALLS_MISTRAL);
-		check(ig_answer_shown_tokens(&s, tokenizer, ids, 16) == 0); /* it has none */
+		check(!s.name_args || s.calls == IG_TOOL_CALLS_MISTRAL);
+		check(ig_completion_shown_tokens(&s, tokenizer, ids, 16) == 0); /* it has none */
 		ig_chat_template_close(c);
 	}
 	ig_checkpoint_close(g);
@@ -114,7 +114,7 @@ static void look_at_template(const char *text, size_t len)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-	struct ig_answer_style s = { 0 };
+	struct ig_completion_style s = { 0 };
 	const char *text = (const char *)data + 2;
 	struct log whole, cut;
 	bool with_calls;
@@ -127,7 +127,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		look_at_template(text, len);
 		return 0;
 	}
-	s.calls = (enum ig_call_form)(data[0] & 3);
+	s.calls = (enum ig_tool_call_format)(data[0] & 3);
 	s.reasoning = data[0] & REASONING;
 	s.opens_reasoning = data[0] & OPENS;
 	with_calls = !(data[0] & WITHOUT_CALLS);
@@ -135,7 +135,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	parse(&s, with_calls, text, len, data[1] + 1u, &cut);
 	check(whole.text.len == cut.text.len);
 	check(!whole.text.len || !memcmp(whole.text.data, cut.text.data, cut.text.len));
-	if ((!with_calls || s.calls == IG_CALLS_NONE) && !s.reasoning && !s.opens_reasoning &&
+	if ((!with_calls || s.calls == IG_TOOL_CALLS_NONE) && !s.reasoning && !s.opens_reasoning &&
 	    len && is_utf8(text, len))
 		check(whole.text.len == len + 1 && whole.text.data[0] == 'T' &&
 		      !memcmp(whole.text.data + 1, text, len));

@@ -1,4 +1,4 @@
-/* test_answer.c: what a template's source says about its model's answers. */
+/* test_completion.c: what a template's source says about its model's answers. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -44,13 +44,13 @@ static void close_world(struct world *x)
 	gw_finish(&x->w);
 }
 
-static void is_style(const char *template, const char *tool_use, struct ig_answer_style want)
+static void is_style(const char *template, const char *tool_use, struct ig_completion_style want)
 {
-	struct ig_answer_style s;
+	struct ig_completion_style s;
 	struct world x;
 
 	open_world(&x, template, tool_use);
-	ig_answer_style_of(x.c, &s);
+	ig_completion_style_of(x.c, &s);
 	if (s.calls != want.calls || s.name_args != want.name_args ||
 	    s.reasoning != want.reasoning || s.opens_reasoning != want.opens_reasoning)
 		fail_msg("%s: %u%s%s%s", template, (unsigned)s.calls,
@@ -59,7 +59,7 @@ static void is_style(const char *template, const char *tool_use, struct ig_answe
 	close_world(&x);
 }
 
-#define FORM(f) ((struct ig_answer_style){ .calls = IG_CALLS_##f })
+#define FORM(f) ((struct ig_completion_style){ .calls = IG_TOOL_CALLS_##f })
 #define Q "{{ '"
 #define U "' }}"
 
@@ -95,7 +95,7 @@ static void calls(void **state)
 		 NULL, FORM(HERMES));
 	is_style("{{ '[TOOL_CALLS][' }}", NULL, FORM(MISTRAL));
 	is_style("{{ '[TOOL_CALLS]' + n + '[ARGS]' + a }}", NULL,
-		 (struct ig_answer_style){ .calls = IG_CALLS_MISTRAL, .name_args = true });
+		 (struct ig_completion_style){ .calls = IG_TOOL_CALLS_MISTRAL, .name_args = true });
 	is_style("{{ '[TOOL_CALL]' + n + '[ARGS]' + a }}", NULL, FORM(NONE));
 	/* In the template for tools. */
 	is_style("{{ 'x' }}", "{{ '<tool_call>{\"name\": ' }}", FORM(HERMES));
@@ -103,8 +103,9 @@ static void calls(void **state)
 
 static void reasoning(void **state)
 {
-	static const struct ig_answer_style may = { .reasoning = true },
-					    opens = { .reasoning = true, .opens_reasoning = true };
+	static const struct ig_completion_style may = { .reasoning = true },
+						opens = { .reasoning = true,
+							  .opens_reasoning = true };
 
 	is_style("{{ m.split('</think>')[-1] if m }}", NULL, may);
 	is_style("<think>", NULL, FORM(NONE));
@@ -138,7 +139,7 @@ static void prompted(void **state)
 		  "hello hello hello hello <think>\n",
 		  true },
 	};
-	struct ig_answer_style s = { .reasoning = true };
+	struct ig_completion_style s = { .reasoning = true };
 	struct world x;
 
 	open_world(&x, "{{ 'x' }}", NULL);
@@ -148,17 +149,17 @@ static void prompted(void **state)
 						     true, 1000, &ids),
 				 0);
 		s.opens_reasoning = !prompts[i].opens;
-		ig_answer_style_prompted(&s, x.t, ids.ids, ids.n);
+		ig_completion_style_prompted(&s, x.t, ids.ids, ids.n);
 		if (s.opens_reasoning != prompts[i].opens)
 			fail_msg("%s", prompts[i].text);
 		/* A model that does not reason is not made to. */
-		struct ig_answer_style none = { .calls = IG_CALLS_HERMES };
-		ig_answer_style_prompted(&none, x.t, ids.ids, ids.n);
+		struct ig_completion_style none = { .calls = IG_TOOL_CALLS_HERMES };
+		ig_completion_style_prompted(&none, x.t, ids.ids, ids.n);
 		assert_false(none.opens_reasoning);
 		ig_ids_finish(&ids);
 	}
 	/* Ids that there are not end the look. */
-	ig_answer_style_prompted(&s, x.t, &(int32_t){ N_TINY }, 1);
+	ig_completion_style_prompted(&s, x.t, &(int32_t){ N_TINY }, 1);
 	assert_false(s.opens_reasoning);
 	close_world(&x);
 }
@@ -171,7 +172,7 @@ static void shown(void **state)
 					     "[ARGS]",	     "[CALL_ID]",      "<|eot_id|>" };
 	const char *names[16];
 	int32_t types[16], ids[16];
-	struct ig_answer_style s = { .calls = IG_CALLS_MISTRAL };
+	struct ig_completion_style s = { .calls = IG_TOOL_CALLS_MISTRAL };
 	struct ig_tokenizer *t;
 	struct ig_error err;
 	struct ig_checkpoint *g;
@@ -190,19 +191,19 @@ static void shown(void **state)
 	assert_int_equal(ig_checkpoint_open_memory(w.data, w.len, "tiny", &g, &err), 0);
 	assert_int_equal(ig_tokenizer_open(g, &t, &err), 0);
 
-	assert_int_equal(ig_answer_shown_tokens(&s, t, ids, 16), 3);
+	assert_int_equal(ig_completion_shown_tokens(&s, t, ids, 16), 3);
 	assert_memory_equal(ids, ((int32_t[]){ 5, 6, 7 }), 12);
-	assert_int_equal(ig_answer_shown_tokens(&s, t, ids, 2), 2);
-	assert_int_equal(ig_answer_shown_tokens(&s, t, NULL, 0), 0);
+	assert_int_equal(ig_completion_shown_tokens(&s, t, ids, 2), 2);
+	assert_int_equal(ig_completion_shown_tokens(&s, t, NULL, 0), 0);
 	s.reasoning = true;
-	s.calls = IG_CALLS_LLAMA3;
-	assert_int_equal(ig_answer_shown_tokens(&s, t, ids, 16), 2);
+	s.calls = IG_TOOL_CALLS_LLAMA3;
+	assert_int_equal(ig_completion_shown_tokens(&s, t, ids, 16), 2);
 	assert_memory_equal(ids, ((int32_t[]){ 0, 4 }), 8);
-	s.calls = IG_CALLS_HERMES;
-	assert_int_equal(ig_answer_shown_tokens(&s, t, ids, 16), 3);
+	s.calls = IG_TOOL_CALLS_HERMES;
+	assert_int_equal(ig_completion_shown_tokens(&s, t, ids, 16), 3);
 	assert_memory_equal(ids, ((int32_t[]){ 0, 2, 3 }), 12);
 	s = FORM(NONE);
-	assert_int_equal(ig_answer_shown_tokens(&s, t, ids, 16), 0);
+	assert_int_equal(ig_completion_shown_tokens(&s, t, ids, 16), 0);
 	ig_tokenizer_close(t);
 	ig_checkpoint_close(g);
 	gw_finish(&w);

@@ -1,5 +1,5 @@
 /*
- * test_answers.c: what an answer may be asked for beside its text, through the whole
+ * test_generation.c: what an answer may be asked for beside its text, through the whole
  * engine: log probabilities, a grammar, shown tokens, end tokens that do not end,
  * prompts without an answer.
  */
@@ -75,28 +75,28 @@ static void answer_to(const struct ask *a, struct answer *w)
 	w->text[len] = 0;
 }
 
-static void assert_notes(const struct client *c, const struct ask *a, const struct answer *w)
+static void assert_logprobs(const struct client *c, const struct ask *a, const struct answer *w)
 {
 	int32_t n_top = a->n_probs - 1;
 
-	assert_int_equal(c->n_notes, a->n_probs ? w->n - w->n_prompt : 0);
+	assert_int_equal(c->n_logprobs, a->n_probs ? w->n - w->n_prompt : 0);
 	for (int32_t i = w->n_prompt; i < w->n && a->n_probs; i++) {
-		const struct ig_token_note *note = &c->notes[i - w->n_prompt];
+		const struct ig_token_logprob *logprob = &c->logprobs[i - w->n_prompt];
 		struct ig_token_prob top[IG_MAX_TOP];
 		float logits[FAKE_LOGITS], p;
 		int32_t n;
 
 		fake_logits(w->tokens, i, logits);
 		p = ig_logprobs(logits, FAKE_LOGITS, FAKE_VOCAB, w->tokens[i], top, n_top, &n);
-		assert_int_equal(note->id, w->tokens[i]);
-		assert_memory_equal(&note->logprob, &p, sizeof p); /* bit for bit */
-		assert_int_equal(note->n_top, n_top);
+		assert_int_equal(logprob->id, w->tokens[i]);
+		assert_memory_equal(&logprob->logprob, &p, sizeof p); /* bit for bit */
+		assert_int_equal(logprob->n_top, n_top);
 		if (n_top)
-			assert_memory_equal(note->top, top, (size_t)n * sizeof *top);
-		assert_true(i == w->n_prompt || note->text_end >= note[-1].text_end);
+			assert_memory_equal(logprob->top, top, (size_t)n * sizeof *top);
+		assert_true(i == w->n_prompt || logprob->text_end >= logprob[-1].text_end);
 	}
-	if (c->n_notes)
-		assert_int_equal(c->notes[c->n_notes - 1].text_end, strlen(w->text));
+	if (c->n_logprobs)
+		assert_int_equal(c->logprobs[c->n_logprobs - 1].text_end, strlen(w->text));
 }
 
 /* Whether c got the answer; the number of draws that took. */
@@ -109,7 +109,7 @@ static int assert_answer(const struct client *c, const struct ask *a)
 	assert_int_equal(c->result.finish, w.finish);
 	assert_int_equal(c->result.n_output, w.n - w.n_prompt);
 	assert_int_equal(c->result.stop_index, -1);
-	assert_notes(c, a, &w);
+	assert_logprobs(c, a, &w);
 	return w.n_draws;
 }
 
@@ -175,7 +175,7 @@ static int32_t odd_script(const int32_t *tokens, int32_t n)
 static void test_probabilities_of_odd_tokens(void **state)
 {
 	struct ask a = {
-		.n_prompt = 6, .max_tokens = 29, .n_probs = 3, .ring = 16, .note_ring = 1
+		.n_prompt = 6, .max_tokens = 29, .n_probs = 3, .ring = 16, .logprob_ring = 1
 	};
 	struct client c;
 	struct ig_engine *e;
@@ -199,12 +199,12 @@ static void test_probabilities_of_odd_tokens(void **state)
 	harness_close(e);
 }
 
-static void test_full_ring_of_notes_pauses(void **state)
+static void test_full_ring_of_logprobs_pauses(void **state)
 {
 	struct client slow, other;
 	struct ig_engine *e = harness_engine(&config);
 	struct ask a = {
-		.n_prompt = 10, .prompt_seed = 5, .max_tokens = 100, .n_probs = 2, .note_ring = 3
+		.n_prompt = 10, .prompt_seed = 5, .max_tokens = 100, .n_probs = 2, .logprob_ring = 3
 	};
 	struct ask b = { .n_prompt = 10, .prompt_seed = 6, .max_tokens = 300 };
 
@@ -217,7 +217,7 @@ static void test_full_ring_of_notes_pauses(void **state)
 	while (!slow.over) {
 		client_take(&slow);
 		assert_int_equal(slow.n_text,
-				 slow.n_notes ? slow.notes[slow.n_notes - 1].text_end : 0);
+				 slow.n_logprobs ? slow.logprobs[slow.n_logprobs - 1].text_end : 0);
 		ig_engine_resume(e, slow.gen);
 	}
 	client_drop(&slow);
@@ -227,17 +227,17 @@ static void test_full_ring_of_notes_pauses(void **state)
 }
 
 /* Who takes text and no notes is slow, too; so is who takes nothing. */
-static void test_notes_that_nobody_takes(void **state)
+static void test_logprobs_that_nobody_takes(void **state)
 {
 	struct client slow[2];
-	struct ask a = { .n_prompt = 10, .n_probs = 1, .note_ring = 4, .id = "slow" };
+	struct ask a = { .n_prompt = 10, .n_probs = 1, .logprob_ring = 4, .id = "slow" };
 	char text[4096];
 	struct ig_engine *e;
 
 	config.server.slow_client_timeout_ms = 60;
 	e = harness_engine(&config);
 	client_ask(&slow[0], e, &a);
-	a.note_ring = 1024;
+	a.logprob_ring = 1024;
 	a.ring = 16;
 	a.id = "slower";
 	client_ask(&slow[1], e, &a);
@@ -247,7 +247,7 @@ static void test_notes_that_nobody_takes(void **state)
 	ig_stream_take(slow[0].stream, text, sizeof text);
 	for (int i = 0; i < 2; i++) { /* what was put can be taken still */
 		client_finish(&slow[i]);
-		assert_true(slow[i].n_notes > 0);
+		assert_true(slow[i].n_logprobs > 0);
 		assert_int_equal(slow[i].result.finish, IG_FINISH_CANCELLED);
 	}
 	harness_close(e);
@@ -389,8 +389,8 @@ static void test_grammar_and_a_stop_string(void **state)
 	assert_int_equal(c.result.stop_index, 1);
 	assert_int_equal(c.n_text, at - w->text);
 	assert_memory_equal(c.text, w->text, c.n_text);
-	assert_true(c.n_notes > 0);
-	assert_true(c.notes[c.n_notes - 1].text_end <= c.n_text);
+	assert_true(c.n_logprobs > 0);
+	assert_true(c.logprobs[c.n_logprobs - 1].text_end <= c.n_text);
 	free(w);
 	harness_close(e);
 }
@@ -552,7 +552,7 @@ static void test_prefill_only_among_others(void **state)
 		}
 		assert_int_equal(c[i].result.finish, IG_FINISH_STOP);
 		assert_int_equal(c[i].result.n_output, 0);
-		assert_int_equal(c[i].n_text + c[i].n_notes, 0);
+		assert_int_equal(c[i].n_text + c[i].n_logprobs, 0);
 	}
 	assert_int_equal(fake.n_masked, 0);
 	harness_close(e);
@@ -566,8 +566,8 @@ int main(int argc, char **argv)
 		T(test_probabilities),
 		T(test_probabilities_in_a_batch),
 		T(test_probabilities_of_odd_tokens),
-		T(test_full_ring_of_notes_pauses),
-		T(test_notes_that_nobody_takes),
+		T(test_full_ring_of_logprobs_pauses),
+		T(test_logprobs_that_nobody_takes),
 		T(test_no_memory_for_logits),
 		T(test_grammar),
 		T(test_grammars_among_others),

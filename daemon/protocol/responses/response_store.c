@@ -1,10 +1,10 @@
 /*
- * stored.c: see stored.h.  A tree of counted nodes (a child holds its parent) beside an
+ * response_store.c: see response_store.h.  A tree of counted nodes (a child holds its parent) beside an
  * index by id and a list by last use.  A node that is dropped from the index lives as
  * long as a child does, and its bytes count as long as it lives: so what is counted is
  * what is held.
  */
-#include "daemon/protocol/responses/stored.h"
+#include "daemon/protocol/responses/response_store.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -12,9 +12,9 @@
 
 #define FIRST_BUCKETS 64
 
-struct ig_kept {
+struct ig_stored_response {
 	uint32_t n_refs;		   /* the index, and children */
-	struct ig_kept *parent;		   /* counted; NULL: none */
+	struct ig_stored_response *parent; /* counted; NULL: none */
 	json_t *messages, *input, *output; /* its own */
 	char *text;			   /* NULL: none */
 	uint64_t bytes, text_bytes;	   /* text_bytes are among bytes */
@@ -22,17 +22,17 @@ struct ig_kept {
 	char *id, *lane; /* lane: NULL for one that is stored */
 	uint64_t owner;
 	const void *connection; /* likewise */
-	struct ig_kept *next_in_bucket;
-	struct ig_kept *newer, *older;
-	struct ig_kept *lane_prev, *lane_next; /* those of connections */
+	struct ig_stored_response *next_in_bucket;
+	struct ig_stored_response *newer, *older;
+	struct ig_stored_response *lane_prev, *lane_next; /* those of connections */
 };
 
-struct ig_kept_store {
+struct ig_response_store {
 	uint32_t max_count;
 	uint64_t max_bytes, bytes;
 	size_t count, n_buckets; /* n_buckets: a power of two */
-	struct ig_kept **buckets;
-	struct ig_kept *newest, *oldest, *lanes;
+	struct ig_stored_response **buckets;
+	struct ig_stored_response *newest, *oldest, *lanes;
 };
 
 /* ---- sizes ------------------------------------------------------------------------- */
@@ -64,7 +64,7 @@ static uint64_t size_of(const json_t *v)
 
 /* ---- nodes ------------------------------------------------------------------------- */
 
-static void node_free(struct ig_kept *k)
+static void node_free(struct ig_stored_response *k)
 {
 	json_decref(k->messages);
 	json_decref(k->input);
@@ -76,10 +76,10 @@ static void node_free(struct ig_kept *k)
 }
 
 /* Up the line of parents as far as nobody else holds them. */
-static void node_put(struct ig_kept_store *s, struct ig_kept *k)
+static void node_put(struct ig_response_store *s, struct ig_stored_response *k)
 {
 	while (k && !--k->n_refs) {
-		struct ig_kept *parent = k->parent;
+		struct ig_stored_response *parent = k->parent;
 		s->bytes -= k->bytes;
 		node_free(k);
 		k = parent;
@@ -97,9 +97,10 @@ static json_t *joined(json_t *a, json_t *b, json_t *c)
 	return NULL;
 }
 
-static struct ig_kept *node_new(const struct ig_kept_spec *spec, bool with_history)
+static struct ig_stored_response *node_new(const struct ig_stored_response_spec *spec,
+					   bool with_history)
 {
-	struct ig_kept *k = calloc(1, sizeof *k);
+	struct ig_stored_response *k = calloc(1, sizeof *k);
 
 	if (!k)
 		return NULL;
@@ -135,23 +136,23 @@ static size_t hash_of(const char *id)
 	return (size_t)(h ^ h >> 32);
 }
 
-static struct ig_kept **bucket_of(const struct ig_kept_store *s, const char *id)
+static struct ig_stored_response **bucket_of(const struct ig_response_store *s, const char *id)
 {
 	return &s->buckets[hash_of(id) & (s->n_buckets - 1)];
 }
 
 /* Longer chains are no harm when there is no memory for more buckets. */
-static void grow(struct ig_kept_store *s)
+static void grow(struct ig_response_store *s)
 {
-	struct ig_kept_store larger = { .n_buckets = s->n_buckets * 2 };
+	struct ig_response_store larger = { .n_buckets = s->n_buckets * 2 };
 
 	if (s->count < s->n_buckets || s->n_buckets > SIZE_MAX / 16)
 		return;
 	larger.buckets = calloc(larger.n_buckets, sizeof *larger.buckets);
 	if (!larger.buckets)
 		return;
-	for (struct ig_kept *k = s->newest; k; k = k->older) {
-		struct ig_kept **b = bucket_of(&larger, k->id);
+	for (struct ig_stored_response *k = s->newest; k; k = k->older) {
+		struct ig_stored_response **b = bucket_of(&larger, k->id);
 		k->next_in_bucket = *b;
 		*b = k;
 	}
@@ -160,7 +161,7 @@ static void grow(struct ig_kept_store *s)
 	s->n_buckets = larger.n_buckets;
 }
 
-static void lanes_push(struct ig_kept_store *s, struct ig_kept *k)
+static void lanes_push(struct ig_response_store *s, struct ig_stored_response *k)
 {
 	k->lane_next = s->lanes;
 	if (s->lanes)
@@ -168,7 +169,7 @@ static void lanes_push(struct ig_kept_store *s, struct ig_kept *k)
 	s->lanes = k;
 }
 
-static void lanes_remove(struct ig_kept_store *s, struct ig_kept *k)
+static void lanes_remove(struct ig_response_store *s, struct ig_stored_response *k)
 {
 	*(k->lane_prev ? &k->lane_prev->lane_next : &s->lanes) = k->lane_next;
 	if (k->lane_next)
@@ -176,23 +177,23 @@ static void lanes_remove(struct ig_kept_store *s, struct ig_kept *k)
 	k->lane_prev = k->lane_next = NULL;
 }
 
-static void list_remove(struct ig_kept_store *s, struct ig_kept *k)
+static void list_remove(struct ig_response_store *s, struct ig_stored_response *k)
 {
 	*(k->newer ? &k->newer->older : &s->newest) = k->older;
 	*(k->older ? &k->older->newer : &s->oldest) = k->newer;
 	k->newer = k->older = NULL;
 }
 
-static void list_push(struct ig_kept_store *s, struct ig_kept *k)
+static void list_push(struct ig_response_store *s, struct ig_stored_response *k)
 {
 	k->older = s->newest;
 	*(s->newest ? &s->newest->newer : &s->oldest) = k;
 	s->newest = k;
 }
 
-void ig_kept_drop(struct ig_kept_store *s, struct ig_kept *k)
+void ig_response_store_remove(struct ig_response_store *s, struct ig_stored_response *k)
 {
-	struct ig_kept **b = bucket_of(s, k->id);
+	struct ig_stored_response **b = bucket_of(s, k->id);
 
 	while (*b != k)
 		b = &(*b)->next_in_bucket;
@@ -210,45 +211,46 @@ void ig_kept_drop(struct ig_kept_store *s, struct ig_kept *k)
 	node_put(s, k);
 }
 
-static void trim(struct ig_kept_store *s)
+static void trim(struct ig_response_store *s)
 {
 	while (s->oldest && (s->count > s->max_count || s->bytes > s->max_bytes))
-		ig_kept_drop(s, s->oldest);
+		ig_response_store_remove(s, s->oldest);
 }
 
-static void drop_some(struct ig_kept_store *s, const void *connection, const char *lane,
+static void drop_some(struct ig_response_store *s, const void *connection, const char *lane,
 		      const char *id)
 {
-	for (struct ig_kept *k = s->lanes, *next; k; k = next) {
+	for (struct ig_stored_response *k = s->lanes, *next; k; k = next) {
 		next = k->lane_next;
 		if (k->connection == connection && (!lane || !strcmp(k->lane, lane)) &&
 		    (!id || !strcmp(k->id, id)))
-			ig_kept_drop(s, k);
+			ig_response_store_remove(s, k);
 	}
 }
 
-void ig_kept_drop_of_lane(struct ig_kept_store *s, const void *connection, const char *lane,
-			  const char *id)
+void ig_response_store_remove_lane(struct ig_response_store *s, const void *connection,
+				   const char *lane, const char *id)
 {
 	if (connection)
 		drop_some(s, connection, lane, id);
 }
 
-void ig_kept_drop_connection(struct ig_kept_store *s, const void *connection)
+void ig_response_store_remove_connection(struct ig_response_store *s, const void *connection)
 {
 	if (connection)
 		drop_some(s, connection, NULL, NULL);
 }
 
-int ig_kept_add(struct ig_kept_store *s, const struct ig_kept_spec *spec)
+int ig_response_store_add(struct ig_response_store *s, const struct ig_stored_response_spec *spec)
 {
-	struct ig_kept *parent = NULL;
+	struct ig_stored_response *parent = NULL;
 
 	if (!spec->stored && !spec->connection)
 		return 0;
 	if (spec->previous_id)
-		parent = ig_kept_find(s, spec->previous_id, spec->owner, spec->connection);
-	struct ig_kept *k = node_new(spec, !parent);
+		parent =
+			ig_response_store_find(s, spec->previous_id, spec->owner, spec->connection);
+	struct ig_stored_response *k = node_new(spec, !parent);
 	if (!k)
 		return -ENOMEM;
 	if (k->bytes > s->max_bytes || !s->max_count) {
@@ -259,8 +261,8 @@ int ig_kept_add(struct ig_kept_store *s, const struct ig_kept_spec *spec)
 		k->parent = parent;
 		parent->n_refs++;
 	}
-	ig_kept_drop_of_lane(s, spec->connection, spec->lane, NULL);
-	struct ig_kept **b = bucket_of(s, k->id);
+	ig_response_store_remove_lane(s, spec->connection, spec->lane, NULL);
+	struct ig_stored_response **b = bucket_of(s, k->id);
 	k->next_in_bucket = *b;
 	*b = k;
 	list_push(s, k);
@@ -273,10 +275,10 @@ int ig_kept_add(struct ig_kept_store *s, const struct ig_kept_spec *spec)
 	return 0;
 }
 
-static struct ig_kept *find(struct ig_kept_store *s, const char *id, uint64_t owner,
-			    const void *connection, bool stored)
+static struct ig_stored_response *find(struct ig_response_store *s, const char *id, uint64_t owner,
+				       const void *connection, bool stored)
 {
-	struct ig_kept *k = *bucket_of(s, id);
+	struct ig_stored_response *k = *bucket_of(s, id);
 
 	while (k && strcmp(k->id, id))
 		k = k->next_in_bucket;
@@ -287,34 +289,35 @@ static struct ig_kept *find(struct ig_kept_store *s, const char *id, uint64_t ow
 	return k;
 }
 
-struct ig_kept *ig_kept_find(struct ig_kept_store *s, const char *id, uint64_t owner,
-			     const void *connection)
+struct ig_stored_response *ig_response_store_find(struct ig_response_store *s, const char *id,
+						  uint64_t owner, const void *connection)
 {
 	return find(s, id, owner, connection, false);
 }
 
-struct ig_kept *ig_kept_find_stored(struct ig_kept_store *s, const char *id, uint64_t owner)
+struct ig_stored_response *ig_response_store_find_stored(struct ig_response_store *s,
+							 const char *id, uint64_t owner)
 {
 	return find(s, id, owner, NULL, true);
 }
 
 /* ---- what is in them --------------------------------------------------------------- */
 
-static const struct ig_kept **line_of(const struct ig_kept *k, size_t *n)
+static const struct ig_stored_response **line_of(const struct ig_stored_response *k, size_t *n)
 {
 	*n = 0;
-	for (const struct ig_kept *p = k; p; p = p->parent)
+	for (const struct ig_stored_response *p = k; p; p = p->parent)
 		++*n;
-	const struct ig_kept **line = calloc(*n, sizeof *line);
+	const struct ig_stored_response **line = calloc(*n, sizeof *line);
 	for (size_t i = *n; line && i; k = k->parent)
 		line[--i] = k;
 	return line;
 }
 
-json_t *ig_kept_messages(const struct ig_kept *k)
+json_t *ig_stored_response_messages(const struct ig_stored_response *k)
 {
 	size_t n;
-	const struct ig_kept **line = line_of(k, &n);
+	const struct ig_stored_response **line = line_of(k, &n);
 	json_t *list = line ? json_array() : NULL;
 
 	for (size_t i = 0; list && i < n; i++)
@@ -326,10 +329,10 @@ json_t *ig_kept_messages(const struct ig_kept *k)
 	return list;
 }
 
-json_t *ig_kept_input(const struct ig_kept *k)
+json_t *ig_stored_response_input(const struct ig_stored_response *k)
 {
 	size_t n;
-	const struct ig_kept **line = line_of(k, &n);
+	const struct ig_stored_response **line = line_of(k, &n);
 	json_t *list = line ? json_array() : NULL;
 
 	for (size_t i = 0; list && i < n; i++)
@@ -342,13 +345,16 @@ json_t *ig_kept_input(const struct ig_kept *k)
 	return list;
 }
 
-const char *ig_kept_text(const struct ig_kept *k) { return k->text ? k->text : ""; }
+const char *ig_stored_response_text(const struct ig_stored_response *k)
+{
+	return k->text ? k->text : "";
+}
 
 /* ---- life -------------------------------------------------------------------------- */
 
-struct ig_kept_store *ig_kept_store_create(uint32_t max_count, uint64_t max_bytes)
+struct ig_response_store *ig_response_store_create(uint32_t max_count, uint64_t max_bytes)
 {
-	struct ig_kept_store *s = calloc(1, sizeof *s);
+	struct ig_response_store *s = calloc(1, sizeof *s);
 
 	if (!s)
 		return NULL;
@@ -362,17 +368,17 @@ struct ig_kept_store *ig_kept_store_create(uint32_t max_count, uint64_t max_byte
 	return NULL;
 }
 
-void ig_kept_store_destroy(struct ig_kept_store *s)
+void ig_response_store_destroy(struct ig_response_store *s)
 {
 	if (!s)
 		return;
 	while (s->oldest)
-		ig_kept_drop(s, s->oldest);
+		ig_response_store_remove(s, s->oldest);
 	free(s->buckets);
 	free(s);
 }
 
-void ig_kept_store_limit(struct ig_kept_store *s, uint32_t max_count, uint64_t max_bytes)
+void ig_response_store_limit(struct ig_response_store *s, uint32_t max_count, uint64_t max_bytes)
 {
 	s->max_count = max_count;
 	s->max_bytes = max_bytes;

@@ -1,5 +1,5 @@
 /*
- * test_answer_calls.c: calls that must be made, from the grammar to the parser.
+ * test_completion_tool_call.c: calls that must be made, from the grammar to the parser.
  *
  * What the grammar lets through, token by token at random, is read back by the parser as
  * calls of the tools, with arguments that are objects; and the grammar lets through what a
@@ -33,13 +33,13 @@ static const char tools_text[] =
 	"{\"type\": "
 	"\"object\", \"properties\": {}, \"additionalProperties\": false}}}]";
 
-static const struct ig_answer_style styles[] = {
-	{ .calls = IG_CALLS_HERMES },
-	{ .calls = IG_CALLS_HERMES, .reasoning = true, .opens_reasoning = true },
-	{ .calls = IG_CALLS_LLAMA3 },
-	{ .calls = IG_CALLS_MISTRAL },
-	{ .calls = IG_CALLS_MISTRAL, .reasoning = true, .opens_reasoning = true },
-	{ .calls = IG_CALLS_MISTRAL, .name_args = true },
+static const struct ig_completion_style styles[] = {
+	{ .calls = IG_TOOL_CALLS_HERMES },
+	{ .calls = IG_TOOL_CALLS_HERMES, .reasoning = true, .opens_reasoning = true },
+	{ .calls = IG_TOOL_CALLS_LLAMA3 },
+	{ .calls = IG_TOOL_CALLS_MISTRAL },
+	{ .calls = IG_TOOL_CALLS_MISTRAL, .reasoning = true, .opens_reasoning = true },
+	{ .calls = IG_TOOL_CALLS_MISTRAL, .name_args = true },
 };
 
 static struct ig_tokenizer *tokenizer;
@@ -61,14 +61,14 @@ static int tear_down(void **state)
 	return 0;
 }
 
-static struct ig_grammar_matcher *make(const struct ig_answer_style *s, const char *name,
+static struct ig_grammar_matcher *make(const struct ig_completion_style *s, const char *name,
 				       bool parallel)
 {
 	struct ig_grammar_matcher *m;
 	struct ig_error err;
 	struct ig_grammar *g;
 
-	if (ig_answer_calls_grammar(s, tokenizer, cache, tools, name, parallel, &g, &err))
+	if (ig_completion_tool_grammar(s, tokenizer, cache, tools, name, parallel, &g, &err))
 		fail_msg("%s", err.text);
 	m = ig_grammar_matcher_create(g);
 	assert_non_null(m);
@@ -83,17 +83,17 @@ struct seen {
 	unsigned n_calls, n_of[2];
 };
 
-static void on_event(void *ctx, const struct ig_answer_event *e)
+static void on_event(void *ctx, const struct ig_completion_event *e)
 {
 	struct seen *s = ctx;
 
 	/* Nothing but calls. */
-	assert_true(e->kind != IG_ANSWER_TEXT && e->kind != IG_ANSWER_REASONING);
-	if (e->kind == IG_ANSWER_CALL) {
+	assert_true(e->kind != IG_COMPLETION_TEXT && e->kind != IG_COMPLETION_REASONING);
+	if (e->kind == IG_COMPLETION_TOOL_CALL) {
 		ig_strbuf_clear(&s->name);
 		ig_strbuf_clear(&s->arguments);
 		ig_strbuf_add(&s->name, e->data, e->len);
-	} else if (e->kind == IG_ANSWER_ARGUMENTS) {
+	} else if (e->kind == IG_COMPLETION_ARGUMENTS) {
 		ig_strbuf_add(&s->arguments, e->data, e->len);
 	} else {
 		json_t *a = json_loads(s->arguments.data, JSON_REJECT_DUPLICATES, NULL);
@@ -144,11 +144,11 @@ static int32_t choose(struct ig_grammar_matcher *m)
 }
 
 /* Returns how many calls one walk made. */
-static unsigned walk(const struct ig_answer_style *s, const char *name, bool parallel,
+static unsigned walk(const struct ig_completion_style *s, const char *name, bool parallel,
 		     struct seen *seen)
 {
 	struct ig_grammar_matcher *m = make(s, name, parallel);
-	struct ig_answer_parser *p = ig_answer_parser_create(s, true);
+	struct ig_completion_parser *p = ig_completion_parser_create(s, true);
 	unsigned before = seen->n_calls;
 
 	assert_non_null(p);
@@ -162,10 +162,10 @@ static unsigned walk(const struct ig_answer_style *s, const char *name, bool par
 		assert_int_equal(ig_grammar_matcher_accept(m, id), 0);
 		if (ig_tokenizer_is_end(tokenizer, id))
 			break;
-		assert_int_equal(ig_answer_parser_feed(p, text, len, false, on_event, seen), 0);
+		assert_int_equal(ig_completion_parser_feed(p, text, len, false, on_event, seen), 0);
 	}
-	assert_int_equal(ig_answer_parser_feed(p, NULL, 0, true, on_event, seen), 0);
-	ig_answer_parser_destroy(p);
+	assert_int_equal(ig_completion_parser_feed(p, NULL, 0, true, on_event, seen), 0);
+	ig_completion_parser_destroy(p);
 	ig_grammar_matcher_destroy(m);
 	return seen->n_calls - before;
 }
@@ -194,7 +194,7 @@ static void forced(void **state)
 
 /* ---- what models were trained to write ------------------------------------------------------ */
 
-static void lets_through(const struct ig_answer_style *s, const char *text, bool want)
+static void lets_through(const struct ig_completion_style *s, const char *text, bool want)
 {
 	struct ig_grammar_matcher *m = make(s, NULL, true);
 	static uint32_t mask[(N_VOCAB + 31) / 32];
@@ -256,7 +256,7 @@ static void refused(void **state)
 	struct ig_error err;
 
 	assert_int_equal(
-		ig_answer_calls_grammar(&styles[0], tokenizer, cache, bad, NULL, true, &g, &err),
+		ig_completion_tool_grammar(&styles[0], tokenizer, cache, bad, NULL, true, &g, &err),
 		-EINVAL);
 	assert_memory_equal(err.text, "tools[1].function.parameters: ", 30);
 	assert_non_null(strstr(err.text, "a"));

@@ -74,7 +74,7 @@ static int keep(struct ig_reply *r, const char *object)
 	if (!q->store && !r->connection)
 		return 0;
 	if (read_answer(r, &output, &answer) && give_ids(q->items)) {
-		struct ig_kept_spec spec = {
+		struct ig_stored_response_spec spec = {
 			.id = r->id,
 			.owner = r->origin->who.identity,
 			.stored = q->store,
@@ -88,7 +88,7 @@ static int keep(struct ig_reply *r, const char *object)
 			.output = q->store ? output : NULL,
 			.text = q->store ? object : NULL,
 		};
-		rc = ig_kept_add(r->api->responses->kept, &spec);
+		rc = ig_response_store_add(r->api->responses->kept, &spec);
 	}
 	json_decref(output);
 	json_decref(answer);
@@ -105,7 +105,7 @@ static void note_done(struct ig_reply *r)
 	snprintf(row.id, sizeof row.id, "%s", r->id);
 	snprintf(row.model, sizeof row.model, "%s", ig_reply_model_name(r));
 	snprintf(row.finish, sizeof row.finish, "%s", ig_finish_name(IG_FINISH_STOP));
-	ig_engine_note_refused(r->api->deps.engine, &row);
+	ig_engine_record_refused(r->api->deps.engine, &row);
 }
 
 /* The final object; what it says of being stored is true by now. */
@@ -118,8 +118,8 @@ void ig_response_final(struct ig_reply *r, struct ig_strbuf *out)
 	if (ig_response_outcome(r) == IG_OUTCOME_FAILED) {
 		/* What a lane could not go on from is not offered again. */
 		if (r->request.previous_id)
-			ig_kept_drop_of_lane(r->api->responses->kept, r->connection,
-					     r->request.stream_id, r->request.previous_id);
+			ig_response_store_remove_lane(r->api->responses->kept, r->connection,
+						      r->request.stream_id, r->request.previous_id);
 	} else if (ig_strbuf_ok(&object) && keep(r, object.data) < 0 && r->request.store) {
 		r->request.store = false;
 		ig_strbuf_clear(&object);
@@ -135,26 +135,26 @@ void ig_response_final(struct ig_reply *r, struct ig_strbuf *out)
 int ig_responses_recall(struct ig_api *api, struct ig_request *q, const struct ig_principal *who,
 			const void *connection, struct ig_api_error *e)
 {
-	struct ig_kept *k =
-		ig_kept_find(api->responses->kept, q->previous_id, who->identity, connection);
+	struct ig_stored_response *k = ig_response_store_find(api->responses->kept, q->previous_id,
+							      who->identity, connection);
 
 	if (!k)
 		return ig_api_fail(e, 400, "previous_response_not_found", "previous_response_id",
 				   "Previous response with id '%.100s' not found.", q->previous_id);
-	q->history = ig_kept_messages(k);
+	q->history = ig_stored_response_messages(k);
 	return q->history ? 0 : ig_fail_memory(e);
 }
 
 /* ---- what an api holds of them ------------------------------------------------------ */
 
-struct ig_responses *ig_responses_create(uint32_t max_kept, uint64_t max_kept_bytes)
+struct ig_responses *ig_responses_create(uint32_t max_stored, uint64_t max_stored_bytes)
 {
 	struct ig_responses *s = calloc(1, sizeof *s);
 
 	if (!s)
 		return NULL;
 	link_init(&s->sessions);
-	s->kept = ig_kept_store_create(max_kept, max_kept_bytes);
+	s->kept = ig_response_store_create(max_stored, max_stored_bytes);
 	if (s->kept)
 		return s;
 	free(s);
@@ -164,11 +164,11 @@ struct ig_responses *ig_responses_create(uint32_t max_kept, uint64_t max_kept_by
 void ig_responses_destroy(struct ig_responses *s)
 {
 	if (s)
-		ig_kept_store_destroy(s->kept);
+		ig_response_store_destroy(s->kept);
 	free(s);
 }
 
-void ig_responses_limit(struct ig_responses *s, uint32_t max_kept, uint64_t max_kept_bytes)
+void ig_responses_limit(struct ig_responses *s, uint32_t max_stored, uint64_t max_stored_bytes)
 {
-	ig_kept_store_limit(s->kept, max_kept, max_kept_bytes);
+	ig_response_store_limit(s->kept, max_stored, max_stored_bytes);
 }
