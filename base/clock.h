@@ -1,6 +1,5 @@
 /* clock.h: the two clocks, in nanoseconds. */
-#ifndef INGOT_BASE_CLOCK_H
-#define INGOT_BASE_CLOCK_H
+#pragma once
 
 #include <stdint.h>
 #include <time.h>
@@ -20,5 +19,3 @@ static inline int64_t ig_wall_ns(void)
 	clock_gettime(CLOCK_REALTIME, &ts);
 	return (int64_t)ts.tv_sec * 1000000000 + ts.tv_nsec;
 }
-
-#endif

@@ -8,8 +8,7 @@
  * brackets and the product with v are exact in float32, so that only the last sum
  * rounds, whoever takes it.
  */
-#ifndef INGOT_BASE_DTYPE_H
-#define INGOT_BASE_DTYPE_H
+#pragma once
 
 #include <ingot/dtype.h>
 #include <ingot/error.h>
@@ -51,5 +50,3 @@ struct ig_quant_type {
 const struct ig_quant_type *ig_quant_type(uint32_t dtype);
 /* Take apart the block at src, of a type for which ig_quant_type is not NULL. */
 void ig_quant_split(uint32_t dtype, const void *src, struct ig_quant_block *out);
-
-#endif

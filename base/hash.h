@@ -5,8 +5,7 @@
  * random bytes per process: nobody can choose strings that collide, and a table
  * stays linear.  No result ever depends on the key.
  */
-#ifndef INGOT_BASE_HASH_H
-#define INGOT_BASE_HASH_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -58,5 +57,3 @@ static inline uint64_t ig_hash_bytes(const struct ig_hash_key *key, const void *
 	h = ig_hash_mix(h, key->k[1] | 1);
 	return ig_hash_mix(h, key->k[0] | 1);
 }
-
-#endif

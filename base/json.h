@@ -5,8 +5,7 @@
  * What is read is checked by json_scan.h's walk, of which a tree is made; files of
  * megabytes are walked without one.
  */
-#ifndef INGOT_BASE_JSON_H
-#define INGOT_BASE_JSON_H
+#pragma once
 
 #include "base/strbuf.h"
 
@@ -83,5 +82,3 @@ void ig_json_put_line(struct ig_json_writer *w);
 char *ig_json_to_text(const json_t *v);
 /* A line on standard output, in ASCII, its reals with so many digits (0: 17); -EIO or 0. */
 int ig_json_print(const json_t *v, unsigned digits);
-
-#endif

@@ -6,8 +6,7 @@
  * Every error names the file and the byte.  Nothing is kept of nested values, so that
  * depth costs nothing.
  */
-#ifndef INGOT_BASE_JSON_SCAN_H
-#define INGOT_BASE_JSON_SCAN_H
+#pragma once
 
 #include <ingot/error.h>
 #include <stdbool.h>
@@ -55,5 +54,3 @@ int ig_json_scan_skip(struct ig_json_scan *s, struct ig_json_scan *value);
 int ig_json_scan_json(struct ig_json_scan *s, struct json_t **out);
 /* Nothing but white space is left. */
 int ig_json_scan_end(struct ig_json_scan *s);
-
-#endif

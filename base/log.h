@@ -2,8 +2,7 @@
  * log.h: one line a message on standard error, with time and level.
  * Any thread.  What a line says is text for a person; nothing parses it.
  */
-#ifndef INGOT_BASE_LOG_H
-#define INGOT_BASE_LOG_H
+#pragma once
 
 #include <ingot/module.h>
 
@@ -20,5 +19,3 @@ void ig_log_set_level(int level);
 /* Append to the file at path from now on, instead of standard error; NULL: back
  * to standard error.  Called again (on SIGHUP) it reopens.  0 or -errno. */
 int ig_log_set_file(const char *path);
-
-#endif

@@ -1,6 +1,5 @@
 /* machine.h: how much of this machine the process may use. */
-#ifndef INGOT_BASE_MACHINE_H
-#define INGOT_BASE_MACHINE_H
+#pragma once
 
 #include <stdint.h>
 
@@ -18,5 +17,3 @@ uint64_t ig_machine_memory(void);
  * other are never held up by it, but at least 1. */
 unsigned ig_group_cpus(const char *groups, const char *mount);
 uint64_t ig_group_memory(const char *groups, const char *mount);
-
-#endif

@@ -1,10 +1,7 @@
 /* random.h: random bytes from the system.  Any thread. */
-#ifndef INGOT_BASE_RANDOM_H
-#define INGOT_BASE_RANDOM_H
+#pragma once
 
 #include <stddef.h>
 
 /* n is at most 256.  0, or -errno where the system has none: nothing is written then. */
 int ig_random_bytes(void *out, size_t n);
-
-#endif

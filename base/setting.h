@@ -1,6 +1,5 @@
 /* setting.h: an option of a module, as a configuration sets it. */
-#ifndef INGOT_BASE_SETTING_H
-#define INGOT_BASE_SETTING_H
+#pragma once
 
 #include <stdint.h>
 
@@ -9,5 +8,3 @@ struct ig_setting {
 	uint64_t number; /* of a bool 0 or 1, of a time its milliseconds */
 	char *text;	 /* of a choice and of text, else NULL */
 };
-
-#endif

@@ -3,8 +3,7 @@
  * nothing and ig_strbuf_ok says so, so that a chain is checked once.
  * Not for threads to share.
  */
-#ifndef INGOT_BASE_STRBUF_H
-#define INGOT_BASE_STRBUF_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -30,5 +29,3 @@ void ig_strbuf_clear(struct ig_strbuf *b);
 bool ig_strbuf_reserve(struct ig_strbuf *b, size_t len);
 /* The string, owned by the caller (free), b is empty again; NULL on failure. */
 char *ig_strbuf_steal(struct ig_strbuf *b);
-
-#endif

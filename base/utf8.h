@@ -3,8 +3,7 @@
  * surrogates, nothing above U+10FFFF.  Broken bytes end as the standard's "maximal
  * subparts" do, so that each such part becomes one U+FFFD.
  */
-#ifndef INGOT_BASE_UTF8_H
-#define INGOT_BASE_UTF8_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -90,5 +89,3 @@ size_t ig_utf8_cut(const char *s, size_t len, size_t n);
 
 /* Copy what fits, whole characters only; bytes that are not UTF-8 become '?'. */
 void ig_utf8_copy(char *out, size_t cap, const char *s);
-
-#endif

@@ -2,8 +2,7 @@
  * options.h: a command's options as a table, read from argv and printed as help.
  * Values point into argv; nothing is allocated.
  */
-#ifndef INGOT_CLI_OPTIONS_H
-#define INGOT_CLI_OPTIONS_H
+#pragma once
 
 #include <ingot/error.h>
 #include <stdbool.h>
@@ -41,5 +40,3 @@ void ig_options_help(FILE *f, const char *usage, const char *about, const struct
 bool ig_parse_duration(const char *s, int64_t *seconds);
 /* The one of names (NULL-terminated) that is nearest to s, or NULL when none is near. */
 const char *ig_nearest_name(const char *s, const char *const *names);
-
-#endif

@@ -1,6 +1,5 @@
 /* service.h: the daemon's parts.  main's thread. */
-#ifndef INGOT_SERVICE_H
-#define INGOT_SERVICE_H
+#pragma once
 
 #include "daemon/net/net.h"
 #include "daemon/watch.h"
@@ -33,5 +32,3 @@ int ig_service_watch_ms(const struct ig_service *s);
 void ig_service_watch(struct ig_service *s);
 /* Cancel what runs and free all. */
 void ig_service_stop(struct ig_service *s);
-
-#endif

@@ -3,8 +3,7 @@
  * every system, for every way in which editors write, and for links.  Not for threads to
  * share.
  */
-#ifndef INGOT_WATCH_H
-#define INGOT_WATCH_H
+#pragma once
 
 #include <stdbool.h>
 #include <sys/stat.h>
@@ -30,5 +29,3 @@ void ig_watch_take(struct ig_watch *w, const char *path);
  * being written is not looked into.  A file that is not there has not changed: editors
  * take it away for a moment. */
 bool ig_watch_look(struct ig_watch *w, const char *path);
-
-#endif

@@ -5,8 +5,7 @@
  * environment name and whether SIGHUP may change it.  A struct that was loaded
  * is immutable; a reload makes a new one, and the old one stays on any error.
  */
-#ifndef INGOT_STORE_CONFIG_H
-#define INGOT_STORE_CONFIG_H
+#pragma once
 
 #include "base/setting.h"
 
@@ -137,5 +136,3 @@ int ig_config_write_reference(FILE *f, const struct ig_module *const *modules, s
 /* Override one option by its dotted name, as if the file had said so (a list: "a,b").
  * c must come from load or parse, and no other thread may read it yet. */
 int ig_config_set(struct ig_config *c, const char *key, const char *value, struct ig_error *err);
-
-#endif

@@ -6,8 +6,7 @@
  * on the machine, config_modules.c the options that modules bring, config_reference.c the
  * documents.
  */
-#ifndef INGOT_STORE_CONFIG_PRIVATE_H
-#define INGOT_STORE_CONFIG_PRIVATE_H
+#pragma once
 
 #include "base/strbuf.h"
 #include "store/config.h"
@@ -155,5 +154,3 @@ void config_diff_modules(const struct config *old, const struct config *new_,
 
 /* The table of options in docs/configuration.md. */
 int config_write_table(FILE *f, const struct ig_module *const *modules, size_t n);
-
-#endif

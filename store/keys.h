@@ -5,8 +5,7 @@
  * The file holds no key, only the SHA-256 of each.  A set that was loaded is
  * immutable; a reload makes a new one.  `ingot keys` and the daemon share this.
  */
-#ifndef INGOT_STORE_KEYS_H
-#define INGOT_STORE_KEYS_H
+#pragma once
 
 #include "base/strbuf.h"
 
@@ -89,5 +88,3 @@ int ig_keys_write(const char *path, const struct ig_keys *keys, const char *with
 bool ig_key_id_ok(const char *id);
 bool ig_key_note_ok(const char *note);
 const char *ig_role_name(enum ig_role role); /* "user", "administrator", "monitor" */
-
-#endif

@@ -3,8 +3,7 @@
  * Nobody ever waits for it: a full ring drops the row and tells so.  No text of
  * prompts or answers is kept.
  */
-#ifndef INGOT_STORE_LEDGER_H
-#define INGOT_STORE_LEDGER_H
+#pragma once
 
 #include <ingot/error.h>
 #include <stdbool.h>
@@ -72,5 +71,3 @@ struct ig_ledger_stats {
  * (free).  Opens read-only. */
 int ig_ledger_stats(const char *path, int64_t since_ns, struct ig_ledger_stats **out, size_t *n,
 		    struct ig_error *err);
-
-#endif

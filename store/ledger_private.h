@@ -1,6 +1,5 @@
 /* ledger_private.h: what the writing and the reading side of the ledger share. */
-#ifndef INGOT_STORE_LEDGER_PRIVATE_H
-#define INGOT_STORE_LEDGER_PRIVATE_H
+#pragma once
 
 #include "store/ledger.h"
 
@@ -18,5 +17,3 @@ int ledger_number(sqlite3 *db, const char *sql, int64_t *out);
 /* 0 when the file is a ledger that this program knows; *version is its schema, 0 for
  * an empty file. */
 int ledger_check_file(sqlite3 *db, const char *path, int64_t *version, struct ig_error *err);
-
-#endif

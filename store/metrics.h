@@ -3,8 +3,7 @@
  * Prometheus's format.  Writers are any thread, lock-free; names follow vLLM's
  * under the prefix ingot_ (docs/metrics.md).
  */
-#ifndef INGOT_STORE_METRICS_H
-#define INGOT_STORE_METRICS_H
+#pragma once
 
 #include "base/strbuf.h"
 #include "store/ledger.h"
@@ -60,5 +59,3 @@ void ig_metrics_add(struct ig_metrics *m, enum ig_counter c, uint64_t n);
 
 /* Append the exposition text (version 0.0.4). */
 void ig_metrics_write(const struct ig_metrics *m, struct ig_strbuf *out);
-
-#endif

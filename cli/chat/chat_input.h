@@ -2,8 +2,7 @@
  * chat_input.h: what a person types, as messages and commands: lines that belong
  * together become one message; a line that begins with / is a command.  No terminal.
  */
-#ifndef INGOT_CLI_CHAT_CHAT_INPUT_H
-#define INGOT_CLI_CHAT_CHAT_INPUT_H
+#pragma once
 
 #include <ingot/error.h>
 #include <stdbool.h>
@@ -64,5 +63,3 @@ struct ig_chat_command {
  * What came in several lines is never a command; // stands for a / that begins a text. */
 int ig_chat_parse(const struct ig_chat_input *in, struct ig_chat_command *out,
 		  struct ig_error *err);
-
-#endif

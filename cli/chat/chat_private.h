@@ -1,6 +1,5 @@
 /* chat_private.h: the state of `ingot chat`, for its files. */
-#ifndef INGOT_CLI_CHAT_CHAT_PRIVATE_H
-#define INGOT_CLI_CHAT_CHAT_PRIVATE_H
+#pragma once
 
 #include <signal.h>
 
@@ -54,5 +53,3 @@ void chat_say(struct chat *c, const char *text, size_t len);
 void chat_do_command(struct chat *c, const struct ig_chat_command *cmd);
 /* Remember the names in the daemon's list of models, for completion. */
 void chat_know_models(struct chat *c, const json_t *list);
-
-#endif

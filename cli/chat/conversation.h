@@ -2,8 +2,7 @@
  * conversation.h: what was said so far: turns of a user and a model in their order,
  * and the file that /save writes and /load reads.  No sockets here.
  */
-#ifndef INGOT_CLI_CHAT_CONVERSATION_H
-#define INGOT_CLI_CHAT_CONVERSATION_H
+#pragma once
 
 #include <ingot/error.h>
 #include <stdbool.h>
@@ -49,5 +48,3 @@ int ig_conversation_parse(struct ig_conversation *c, const char *text, size_t le
  * replaced if it is a saved conversation (-EEXIST). */
 int ig_conversation_save(const struct ig_conversation *c, const char *path, struct ig_error *err);
 int ig_conversation_load(struct ig_conversation *c, const char *path, struct ig_error *err);
-
-#endif

@@ -5,8 +5,7 @@
  * One entry a line, backslash and newline escaped.  Entries are appended as they are
  * made, so that two chats at once lose nothing of each other.
  */
-#ifndef INGOT_CLI_CHAT_HISTORY_H
-#define INGOT_CLI_CHAT_HISTORY_H
+#pragma once
 
 #include <ingot/error.h>
 #include <stdbool.h>
@@ -36,5 +35,3 @@ void ig_history_finish(struct ig_history *h);
  * out of memory, or an escape that write does not make. */
 bool ig_history_write_line(const char *text, size_t len, struct ig_strbuf *out);
 bool ig_history_read_line(const char *line, size_t len, struct ig_strbuf *out);
-
-#endif

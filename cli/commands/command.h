@@ -3,8 +3,7 @@
  * first after the command's name) and returns the process's exit status: 0, 1 for
  * a failure, 2 for wrong usage, 130 after Ctrl-C.
  */
-#ifndef INGOT_CLI_COMMANDS_COMMAND_H
-#define INGOT_CLI_COMMANDS_COMMAND_H
+#pragma once
 
 enum { IG_EXIT_OK = 0, IG_EXIT_FAILED = 1, IG_EXIT_USAGE = 2, IG_EXIT_INTERRUPTED = 130 };
 
@@ -17,5 +16,3 @@ int ig_models_main(int argc, char **argv);
 int ig_stats_main(int argc, char **argv);
 int ig_doctor_main(int argc, char **argv);
 int ig_keys_main(int argc, char **argv);
-
-#endif

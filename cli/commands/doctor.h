@@ -1,8 +1,7 @@
 /*
  * doctor.h: what `ingot doctor` found, and how it is shown.
  */
-#ifndef INGOT_CLI_COMMANDS_DOCTOR_H
-#define INGOT_CLI_COMMANDS_DOCTOR_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -37,5 +36,3 @@ size_t ig_findings_wrong(const struct ig_findings *f);
 /* Append lines for people, or one JSON object. */
 bool ig_findings_text(const struct ig_findings *f, struct ig_strbuf *out);
 bool ig_findings_json(const struct ig_findings *f, struct ig_strbuf *out);
-
-#endif

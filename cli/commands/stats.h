@@ -1,6 +1,5 @@
 /* stats.h: the ledger's statistics as text. */
-#ifndef INGOT_CLI_COMMANDS_STATS_H
-#define INGOT_CLI_COMMANDS_STATS_H
+#pragma once
 
 #include "base/strbuf.h"
 #include "store/ledger.h"
@@ -10,5 +9,3 @@ bool ig_stats_table(const struct ig_ledger_stats *s, size_t n, struct ig_strbuf 
 /* Append one JSON object; since_s is the span asked for, 0: all. */
 bool ig_stats_json(const struct ig_ledger_stats *s, size_t n, int64_t since_s,
 		   struct ig_strbuf *out);
-
-#endif

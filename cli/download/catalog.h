@@ -5,8 +5,7 @@
  * so every source must bring the same file.  The list is read whole and checked
  * before any of it is used; immutable afterwards.
  */
-#ifndef INGOT_CLI_DOWNLOAD_CATALOG_H
-#define INGOT_CLI_DOWNLOAD_CATALOG_H
+#pragma once
 
 #include <ingot/error.h>
 #include <stdbool.h>
@@ -45,5 +44,3 @@ const struct ig_known_model *ig_catalog_find(const struct ig_catalog *c, const c
 int ig_catalog_locate(const char *path, char *buf, size_t size, struct ig_error *err);
 /* Where models are kept: dir, else $INGOT_MODELS_DIR, else ~/.local/share/ingot/models. */
 int ig_models_dir(const char *dir, char *buf, size_t size, struct ig_error *err);
-
-#endif

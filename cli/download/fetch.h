@@ -2,8 +2,7 @@
  * fetch.h: one file over https into FILE.part, resumed where an earlier attempt
  * ended, and judged by its size and SHA-256.
  */
-#ifndef INGOT_CLI_DOWNLOAD_FETCH_H
-#define INGOT_CLI_DOWNLOAD_FETCH_H
+#pragma once
 
 #include <ingot/error.h>
 
@@ -26,5 +25,3 @@ struct ig_fetch {
  * -EBUSY    another process is fetching it
  */
 int ig_fetch_file(const struct ig_fetch *f, struct ig_error *err);
-
-#endif

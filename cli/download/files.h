@@ -2,8 +2,7 @@
  * files.h: what pull does to the file system: folders, hashes, moving into place,
  * and the Ctrl-C flag that long commands look at.
  */
-#ifndef INGOT_CLI_DOWNLOAD_FILES_H
-#define INGOT_CLI_DOWNLOAD_FILES_H
+#pragma once
 
 #include <ingot/error.h>
 #include <signal.h>
@@ -27,5 +26,3 @@ void ig_remove_tree(const char *dir);
 
 /* Whether a failure lies with this machine, so that another source can't help. */
 bool ig_is_local_failure(int rc);
-
-#endif

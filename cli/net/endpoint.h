@@ -2,8 +2,7 @@
  * endpoint.h: where the daemon is and how to get in: from --url, $INGOT_URL, or a
  * configuration; the API key from --api-key-file, $INGOT_API_KEY or --api-key.
  */
-#ifndef INGOT_CLI_NET_ENDPOINT_H
-#define INGOT_CLI_NET_ENDPOINT_H
+#pragma once
 
 #include <ingot/error.h>
 #include <stdbool.h>
@@ -76,5 +75,3 @@ int ig_endpoint_find(const char *url, const char *config, struct ig_endpoint *ou
 int ig_endpoint_open(const struct ig_where *w, struct ig_endpoint *out, struct ig_error *err);
 /* "nothing answers at URL (why)", and what to do. */
 void ig_endpoint_complain_absent(const struct ig_endpoint *e, const char *why);
-
-#endif

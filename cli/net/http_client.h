@@ -1,8 +1,7 @@
 /*
  * http_client.h: one question to the daemon and its answer, whole, as JSON.
  */
-#ifndef INGOT_CLI_NET_HTTP_CLIENT_H
-#define INGOT_CLI_NET_HTTP_CLIENT_H
+#pragma once
 
 #include "base/json.h"
 #include "cli/net/endpoint.h"
@@ -15,5 +14,3 @@ int ig_http_get_json(const struct ig_endpoint *e, const char *path, int timeout_
  * gets the error's, "" when it has none, and err its message alone. */
 int ig_http_post_json(const struct ig_endpoint *e, const char *path, json_t *body, int timeout_ms,
 		      json_t **out, long *status, char code[64], struct ig_error *err);
-
-#endif

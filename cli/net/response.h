@@ -2,8 +2,7 @@
  * response.h: the events of one response (Responses over WebSocket) as an answer:
  * its text, how it ended, its counts and its speed.  No sockets here.
  */
-#ifndef INGOT_CLI_NET_RESPONSE_H
-#define INGOT_CLI_NET_RESPONSE_H
+#pragma once
 
 #include <ingot/error.h>
 #include <stdbool.h>
@@ -124,5 +123,3 @@ bool ig_response_json(const struct ig_response *a, const char *text, size_t len,
 		      struct ig_strbuf *out);
 /* "42 tokens, 103.4 tok/s, first token after 38 ms, prompt 31 tokens (16 cached)" */
 void ig_response_summary(const struct ig_response *a, char *buf, size_t size);
-
-#endif

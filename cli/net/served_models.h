@@ -1,6 +1,5 @@
 /* served_models.h: the models that the daemon serves (GET /v1/models). */
-#ifndef INGOT_CLI_NET_SERVED_MODELS_H
-#define INGOT_CLI_NET_SERVED_MODELS_H
+#pragma once
 
 #include "base/json.h"
 #include "cli/net/endpoint.h"
@@ -24,5 +23,3 @@ const char *ig_served_expiry(const json_t *entry, char *buf, size_t size);
 
 /* Whether text could be a model's name: 1 to 128 of A-Z a-z 0-9 . _ : / - */
 bool ig_served_is_name(const char *text);
-
-#endif

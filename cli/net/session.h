@@ -2,8 +2,7 @@
  * session.h: a connection on which answers are asked for, one after another: opened
  * when needed, opened anew when it was lost.
  */
-#ifndef INGOT_CLI_NET_SESSION_H
-#define INGOT_CLI_NET_SESSION_H
+#pragma once
 
 #include "cli/net/response.h"
 #include "cli/net/endpoint.h"
@@ -31,5 +30,3 @@ int ig_session_connect(struct ig_session *s, struct ig_error *err);
 int ig_session_ask(struct ig_session *s, const struct ig_ask *q, struct ig_response *a,
 		   struct ig_error *err);
 void ig_session_close(struct ig_session *s);
-
-#endif

@@ -2,8 +2,7 @@
  * ws_client.h: one WebSocket connection as blocking calls: open, send a text, wait
  * for the next text, close.  One thread.
  */
-#ifndef INGOT_CLI_NET_WS_CLIENT_H
-#define INGOT_CLI_NET_WS_CLIENT_H
+#pragma once
 
 #include "base/strbuf.h"
 #include "cli/net/endpoint.h"
@@ -27,5 +26,3 @@ int ig_ws_socket(const struct ig_ws *ws);
 void ig_ws_idle(struct ig_ws *ws);
 /* Say goodbye (code 1000), wait shortly, free.  NULL is fine. */
 void ig_ws_close(struct ig_ws *ws);
-
-#endif

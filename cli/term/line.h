@@ -5,8 +5,7 @@
  * Waiting ends when ig_interrupted is set (files.h); what else goes on meanwhile, a
  * connection that wants an answer to its pings, is served by a hook.
  */
-#ifndef INGOT_CLI_TERM_LINE_H
-#define INGOT_CLI_TERM_LINE_H
+#pragma once
 
 #include <ingot/error.h>
 #include <stdbool.h>
@@ -44,5 +43,3 @@ void ig_line_remember(struct ig_line *l, const char *text);
 void ig_line_close(struct ig_line *l); /* NULL is fine; the terminal is as before */
 /* Whether this build can edit lines. */
 bool ig_line_can_edit(void);
-
-#endif

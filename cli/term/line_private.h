@@ -1,6 +1,5 @@
 /* line_private.h: what the reader of plain lines and the editor share. */
-#ifndef INGOT_CLI_TERM_LINE_PRIVATE_H
-#define INGOT_CLI_TERM_LINE_PRIVATE_H
+#pragma once
 
 #include "cli/term/line.h"
 
@@ -25,6 +24,4 @@ int line_editor_read(struct ig_line *l, const char *prompt, struct ig_strbuf *te
 		     struct ig_error *err);
 void line_editor_remember(struct ig_line *l, const char *text);
 void line_editor_close(struct ig_line *l);
-#endif
-
 #endif

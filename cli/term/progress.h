@@ -2,8 +2,7 @@
  * progress.h: how far a download is: a bar on a terminal, a line at each tenth
  * elsewhere.  On standard error.
  */
-#ifndef INGOT_CLI_TERM_PROGRESS_H
-#define INGOT_CLI_TERM_PROGRESS_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -20,5 +19,3 @@ void ig_progress_start(struct ig_progress *p, uint64_t total, uint64_t done);
 void ig_progress_update(struct ig_progress *p, uint64_t done);
 /* Ends the bar's line. */
 void ig_progress_stop(struct ig_progress *p);
-
-#endif

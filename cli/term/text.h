@@ -2,8 +2,7 @@
  * text.h: what people read: tables, sizes, durations, and text of others made
  * safe for a terminal.
  */
-#ifndef INGOT_CLI_TERM_TEXT_H
-#define INGOT_CLI_TERM_TEXT_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -45,5 +44,3 @@ __attribute__((format(printf, 2, 3))) void ig_table_addf(struct ig_table *t, con
 bool ig_table_write(const struct ig_table *t, struct ig_strbuf *out);
 /* The same to standard output; -ENOMEM or 0. */
 int ig_table_print(const struct ig_table *t);
-
-#endif

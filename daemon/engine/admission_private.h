@@ -1,6 +1,5 @@
 /* admission_private.h: who runs; see admission.c.  The engine's thread. */
-#ifndef INGOT_ENGINE_ADMISSION_PRIVATE_H
-#define INGOT_ENGINE_ADMISSION_PRIVATE_H
+#pragma once
 
 #include "daemon/engine/scheduler_state_private.h"
 
@@ -23,5 +22,3 @@ __attribute__((format(printf, 4, 5))) void ig_sched_fail(struct ig_sched *sch, s
 bool ig_sched_ensure_capacity(struct ig_sched *sch, struct ig_seq *s, int32_t *n);
 /* Let those in that wait, as far as there are rows and blocks. */
 void ig_sched_admit(struct ig_sched *sch);
-
-#endif

@@ -3,8 +3,7 @@
  * and its service, the limits that programs are lowered with, and where figures go.  Only
  * the cache comes later than the rest; after the start nothing in it changes.
  */
-#ifndef INGOT_ENGINE_BACKEND_PRIVATE_H
-#define INGOT_ENGINE_BACKEND_PRIVATE_H
+#pragma once
 
 #include "model/grammar/grammar.h"
 #include "runtime/driver.h"
@@ -43,5 +42,3 @@ void ig_backend_close(struct ig_backend *b);
 void ig_backend_record(const struct ig_backend *b, const struct ig_ledger_row *row);
 /* scheduler.prefill_chunk, as far as a step has rows. */
 uint32_t ig_backend_chunk(const struct ig_backend *b, const struct ig_config *config);
-
-#endif

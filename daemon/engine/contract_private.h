@@ -1,6 +1,5 @@
 /* contract_private.h: the memory contract; see contract.c. */
-#ifndef INGOT_ENGINE_CONTRACT_PRIVATE_H
-#define INGOT_ENGINE_CONTRACT_PRIVATE_H
+#pragma once
 
 #include "daemon/engine/registry_private.h"
 
@@ -19,5 +18,3 @@ int ig_contract_refuse(const struct ig_contract *c, const char *name, const stru
 /* The copies of logits, `all` bytes together; 0 or -ENOMEM. */
 int ig_logits_alloc(const struct ig_backend *b, uint64_t all, float *out[IG_STEPS_IN_FLIGHT]);
 void ig_logits_free(float *logits[IG_STEPS_IN_FLIGHT]);
-
-#endif

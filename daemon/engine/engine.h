@@ -2,8 +2,7 @@
  * engine.h: the engine as the protocol sees it: models by name, requests in,
  * streams out.  Nothing here knows sockets; nothing above knows tensors.
  */
-#ifndef INGOT_ENGINE_ENGINE_H
-#define INGOT_ENGINE_ENGINE_H
+#pragma once
 
 #include "base/strbuf.h"
 #include "daemon/engine/generation.h"
@@ -99,5 +98,3 @@ int ig_engine_prep(struct ig_engine *e, void (*fn)(void *ctx), void *ctx);
 
 /* What `ingot doctor` and /healthz want to know, as JSON. */
 void ig_engine_describe(struct ig_engine *e, struct ig_strbuf *out);
-
-#endif

@@ -1,6 +1,5 @@
 /* generation.h: one generation of the engine, as it is asked for and as it is listed. */
-#ifndef INGOT_ENGINE_GENERATION_H
-#define INGOT_ENGINE_GENERATION_H
+#pragma once
 
 #include "daemon/engine/model.h"
 #include "daemon/engine/origin.h"
@@ -33,5 +32,3 @@ struct ig_gen_info {
 	int32_t n_prompt, n_prefilled, n_output;
 	double age_s;
 };
-
-#endif

@@ -2,8 +2,7 @@
  * instance_private.h: one model that was opened, from its file's path to a program that
  * steps are submitted to.
  */
-#ifndef INGOT_ENGINE_INSTANCE_PRIVATE_H
-#define INGOT_ENGINE_INSTANCE_PRIVATE_H
+#pragma once
 
 #include "daemon/engine/backend_private.h"
 #include "daemon/engine/model.h"
@@ -110,5 +109,3 @@ struct ig_change {
 	struct ig_error err;
 	bool done; /* under the scheduler's lock */
 };
-
-#endif

@@ -1,6 +1,5 @@
 /* loader_private.h: the models' life; see loader.c. */
-#ifndef INGOT_ENGINE_LOADER_PRIVATE_H
-#define INGOT_ENGINE_LOADER_PRIVATE_H
+#pragma once
 
 #include "daemon/engine/registry_private.h"
 
@@ -18,5 +17,3 @@ void ig_models_drain(struct ig_models *ms);
 void ig_models_stop(struct ig_models *ms);
 /* Free all but what somebody still holds. */
 void ig_models_destroy(struct ig_models *ms);
-
-#endif

@@ -1,6 +1,5 @@
 /* logprobs.h: log probabilities from a row of logits. */
-#ifndef INGOT_ENGINE_LOGPROBS_H
-#define INGOT_ENGINE_LOGPROBS_H
+#pragma once
 
 #include "daemon/engine/stream.h"
 
@@ -13,5 +12,3 @@
  * a row's result depends on the row alone. */
 float ig_logprobs(const float *logits, int32_t n_logits, int32_t n_ids, int32_t id,
 		  struct ig_token_prob *top, int32_t n_top, int32_t *n_found);
-
-#endif

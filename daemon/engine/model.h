@@ -1,6 +1,5 @@
 /* model.h: a model as requests and those who ask for a list of them see it. */
-#ifndef INGOT_ENGINE_MODEL_H
-#define INGOT_ENGINE_MODEL_H
+#pragma once
 
 #include "model/chat/chat_template.h"
 #include "model/tokenizer/tokenizer.h"
@@ -47,5 +46,3 @@ struct ig_model_status {
 	double expires_s; /* until keep_alive unloads it; -1: never */
 	int64_t created_s;
 };
-
-#endif

@@ -1,6 +1,5 @@
 /* models_private.h: models by name: for the loader, and for the engine. */
-#ifndef INGOT_ENGINE_MODELS_PRIVATE_H
-#define INGOT_ENGINE_MODELS_PRIVATE_H
+#pragma once
 
 #include "base/json.h"
 #include "daemon/engine/registry_private.h"
@@ -42,5 +41,3 @@ void ig_models_reload(struct ig_models *ms, const struct ig_config *config);
 void ig_models_describe(struct ig_models *ms, struct ig_json_writer *w);
 /* Of describe: budget, weights, scratch, arena. */
 void ig_models_sums(struct ig_models *ms, uint64_t out[4]);
-
-#endif

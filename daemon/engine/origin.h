@@ -2,8 +2,7 @@
  * origin.h: where a request comes from: made when it arrives, shared by all that works for
  * it until its row is in the ledger.
  */
-#ifndef INGOT_ENGINE_ORIGIN_H
-#define INGOT_ENGINE_ORIGIN_H
+#pragma once
 
 #include "store/keys.h"
 #include "store/ledger.h"
@@ -27,5 +26,3 @@ struct ig_origin *ig_origin_ref(struct ig_origin *o);
 void ig_origin_unref(struct ig_origin *o); /* NULL is fine */
 /* The row of a request that has not run: of its times only the total is known. */
 void ig_origin_row(const struct ig_origin *o, int64_t now_ns, struct ig_ledger_row *row);
-
-#endif

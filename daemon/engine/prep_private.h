@@ -1,6 +1,5 @@
 /* prep_private.h: a thread that runs jobs in order; see prep.c. */
-#ifndef INGOT_ENGINE_PREP_PRIVATE_H
-#define INGOT_ENGINE_PREP_PRIVATE_H
+#pragma once
 
 #include <ingot/error.h>
 
@@ -11,5 +10,3 @@ int ig_prep_create(struct ig_prep **out, struct ig_error *err);
 int ig_prep_run(struct ig_prep *p, void (*fn)(void *ctx), void *ctx);
 /* Runs what is queued, then stops.  NULL is fine. */
 void ig_prep_destroy(struct ig_prep *p);
-
-#endif

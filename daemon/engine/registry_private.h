@@ -11,8 +11,7 @@
  * One lock (ig_models.lock) guards all of it.  No callback is called, no file opened and
  * no weight packed with it held.  Where both are taken, the scheduler's lock comes first.
  */
-#ifndef INGOT_ENGINE_REGISTRY_PRIVATE_H
-#define INGOT_ENGINE_REGISTRY_PRIVATE_H
+#pragma once
 
 #include "daemon/engine/instance_private.h"
 
@@ -94,5 +93,3 @@ static inline bool ig_model_is_current(const struct ig_model *m)
 {
 	return m->entry && m->entry->model == m;
 }
-
-#endif

@@ -1,6 +1,5 @@
 /* sampling.h: how a request's tokens are sampled and what ends them. */
-#ifndef INGOT_ENGINE_SAMPLING_H
-#define INGOT_ENGINE_SAMPLING_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -28,5 +27,3 @@ struct ig_sampling {
 	char **stops;	    /* NULL-terminated; NULL: none */
 	bool ignore_end;    /* end tokens do not end it, and give no text; not with a grammar */
 };
-
-#endif

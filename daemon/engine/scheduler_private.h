@@ -1,6 +1,5 @@
 /* scheduler_private.h: the scheduler as the engine and the loader see it; see loop.c. */
-#ifndef INGOT_ENGINE_SCHEDULER_PRIVATE_H
-#define INGOT_ENGINE_SCHEDULER_PRIVATE_H
+#pragma once
 
 #include "daemon/engine/generation.h"
 #include "daemon/engine/instance_private.h"
@@ -38,5 +37,3 @@ struct ig_sched_figures ig_sched_figures(struct ig_sched *sch);
 /* Have c made at a step's boundary, by the engine's thread while there is one; returns when
  * it is done.  One caller at a time.  sched is a struct ig_sched. */
 void ig_sched_change(void *sched, struct ig_change *c);
-
-#endif

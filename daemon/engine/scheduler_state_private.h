@@ -7,8 +7,7 @@
  * Everything else belongs to the engine's thread.  No callback (a stream's wake, the
  * ledger) is ever called with the lock held.
  */
-#ifndef INGOT_ENGINE_SCHEDULER_STATE_PRIVATE_H
-#define INGOT_ENGINE_SCHEDULER_STATE_PRIVATE_H
+#pragma once
 
 #include "daemon/engine/scheduler_private.h"
 #include "daemon/engine/sequence_private.h"
@@ -79,5 +78,3 @@ struct ig_sched {
 	struct ig_model_queue turns; /* models by turn, the one whose turn it is first */
 	bool holds_back;	     /* no step begins before a change is made */
 };
-
-#endif

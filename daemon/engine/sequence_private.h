@@ -8,8 +8,7 @@
  * that the prefix cache still has; its place in a grammar and its notes stay as they
  * are, since both move only when a token is drawn.
  */
-#ifndef INGOT_ENGINE_SEQUENCE_PRIVATE_H
-#define INGOT_ENGINE_SEQUENCE_PRIVATE_H
+#pragma once
 
 #include "daemon/engine/generation.h"
 #include "daemon/engine/instance_private.h"
@@ -154,5 +153,3 @@ bool ig_seq_has_capacity(const struct ig_seq *s);
 int32_t ig_seq_n_output(const struct ig_seq *s);
 /* Fill in the ledger's row from what happened. */
 void ig_seq_row(const struct ig_seq *s, int64_t now_ns, struct ig_ledger_row *row);
-
-#endif

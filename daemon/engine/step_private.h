@@ -1,6 +1,5 @@
 /* step_private.h: what is computed; see step.c.  The engine's thread. */
-#ifndef INGOT_ENGINE_STEP_PRIVATE_H
-#define INGOT_ENGINE_STEP_PRIVATE_H
+#pragma once
 
 #include "daemon/engine/scheduler_state_private.h"
 
@@ -8,5 +7,3 @@
 bool ig_sched_submit_step(struct ig_sched *sch);
 /* Wait for the oldest step under way, and take over what it computed. */
 void ig_sched_wait_step(struct ig_sched *sch);
-
-#endif

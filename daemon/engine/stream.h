@@ -5,8 +5,7 @@
  * and the request's result beside it.  Nothing is allocated after
  * creation.  When the ring is full the engine pauses the sequence.
  */
-#ifndef INGOT_ENGINE_STREAM_H
-#define INGOT_ENGINE_STREAM_H
+#pragma once
 
 #include <ingot/op.h>
 #include <stdbool.h>
@@ -81,5 +80,3 @@ size_t ig_stream_take_logprobs(struct ig_stream *s, struct ig_token_logprob *out
 /* True once everything was taken and the writer has finished: *r is filled in.  Notes of
  * text that never came (the request was cancelled) can't be taken and are not waited for. */
 bool ig_stream_finished(struct ig_stream *s, struct ig_gen_result *r);
-
-#endif

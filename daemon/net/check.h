@@ -1,6 +1,5 @@
 /* check.h: is this request meant for us?  Pure functions over header values. */
-#ifndef INGOT_NET_CHECK_H
-#define INGOT_NET_CHECK_H
+#pragma once
 
 #include "store/keys.h"
 
@@ -25,5 +24,3 @@ bool ig_check_request_id(const char *text);
 bool ig_check_role(enum ig_role role, const char *path);
 /* Whether an address (of a configuration, or a peer's) is this machine's alone. */
 bool ig_check_loopback(const char *address);
-
-#endif

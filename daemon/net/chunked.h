@@ -1,6 +1,5 @@
 /* chunked.h: the chunked coding of a request's body, taken apart as it comes. */
-#ifndef INGOT_NET_CHUNKED_H
-#define INGOT_NET_CHUNKED_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -23,5 +22,3 @@ enum ig_chunked_rc {
  * piece, within the input.  Not to be called again after END or BAD. */
 enum ig_chunked_rc ig_chunked_feed(struct ig_chunked *c, const char **in, size_t *n,
 				   const char **data, size_t *len);
-
-#endif

@@ -2,8 +2,7 @@
  * net.h: the sockets.  One thread (the loop) owns libwebsockets and all of the
  * protocol's state; HTTP and WebSocket come in on one port.
  */
-#ifndef INGOT_NET_NET_H
-#define INGOT_NET_NET_H
+#pragma once
 
 #include "daemon/engine/engine.h"
 
@@ -44,5 +43,3 @@ void ig_net_destroy(struct ig_net *net);
 
 /* File descriptors that so many connections need, the daemon's own included. */
 uint32_t ig_net_n_fds(uint32_t max_connections);
-
-#endif

@@ -1,6 +1,5 @@
 /* net_private.h: what the files of this folder share.  The loop thread's. */
-#ifndef INGOT_NET_NET_PRIVATE_H
-#define INGOT_NET_NET_PRIVATE_H
+#pragma once
 
 #include "daemon/net/chunked.h"
 #include "daemon/net/net.h"
@@ -143,5 +142,3 @@ int ig_http_callback(struct conn *c, enum lws_callback_reasons reason, void *in,
 int ig_ws_callback(struct conn *c, enum lws_callback_reasons reason, void *in, size_t len);
 void ig_http_finish(struct conn *c); /* the exchange and what belongs to it */
 void ig_ws_finish(struct conn *c);
-
-#endif

@@ -9,8 +9,7 @@
  *
  * Every function is the loop thread's unless it says otherwise.
  */
-#ifndef INGOT_PROTOCOL_API_H
-#define INGOT_PROTOCOL_API_H
+#pragma once
 
 #include "base/strbuf.h"
 #include "daemon/engine/engine.h"
@@ -119,5 +118,3 @@ bool ig_session_wants_input(const struct ig_session *s);
 enum ig_fill ig_session_fill(struct ig_session *s, struct ig_strbuf *out);
 void ig_session_cancel(struct ig_session *s, const char *reason); /* NULL is fine */
 void ig_session_end(struct ig_session *s);			  /* NULL is fine */
-
-#endif

@@ -6,8 +6,7 @@
  * given (bos_token …), are control tokens.  What a client wrote is tokenised as plain
  * text, wherever the template puts it.  Immutable, any thread.
  */
-#ifndef INGOT_MODEL_CHAT_CHAT_TEMPLATE_H
-#define INGOT_MODEL_CHAT_CHAT_TEMPLATE_H
+#pragma once
 
 #include "model/tokenizer/tokenizer.h"
 
@@ -58,5 +57,3 @@ int ig_chat_template_encode(const struct ig_chat_template *c, const struct ig_ch
 			    struct ig_ids *out, struct ig_error *err);
 int ig_chat_template_render(const struct ig_chat_template *c, const struct ig_chat_message *m,
 			    size_t n, bool add_generation_prompt, char **out, struct ig_error *err);
-
-#endif

@@ -6,8 +6,7 @@
  * they come and gives events; nothing is given that might still turn out to be the
  * beginning of a marker.  What only looks like a call and is none comes as text.
  */
-#ifndef INGOT_MODEL_CHAT_COMPLETION_H
-#define INGOT_MODEL_CHAT_COMPLETION_H
+#pragma once
 
 #include "model/chat/chat_template.h"
 #include "model/grammar/grammar.h"
@@ -88,5 +87,3 @@ int ig_completion_tool_grammar(const struct ig_completion_style *s, const struct
 			       struct ig_grammar_cache *cache, const struct json_t *tools,
 			       const char *name, bool parallel, struct ig_grammar **out,
 			       struct ig_error *err);
-
-#endif

@@ -2,8 +2,7 @@
  * completion_private.h: the parser of answers, as completion_parser.c (text, reasoning, markers)
  * and completion_tool_call.c (what is behind a marker) share it.
  */
-#ifndef INGOT_MODEL_CHAT_COMPLETION_PRIVATE_H
-#define INGOT_MODEL_CHAT_COMPLETION_PRIVATE_H
+#pragma once
 
 #include "base/strbuf.h"
 #include "model/chat/completion.h"
@@ -140,5 +139,3 @@ bool ig_completion_tool_call_step(struct ig_completion_parser *p, char c);
 void ig_completion_tool_call_begin(struct ig_completion_parser *p, char c);
 /* The call is over; what follows it is not known yet. */
 void ig_completion_tool_call_end(struct ig_completion_parser *p);
-
-#endif

@@ -8,8 +8,7 @@
  * map and live until ig_checkpoint_close.  What is open is immutable to us; any thread
  * may read.
  */
-#ifndef INGOT_MODEL_FORMATS_CHECKPOINT_H
-#define INGOT_MODEL_FORMATS_CHECKPOINT_H
+#pragma once
 
 #include <ingot/dtype.h>
 #include <ingot/error.h>
@@ -120,5 +119,3 @@ void ig_checkpoint_drop_tensor(const struct ig_checkpoint *g, const struct ig_ch
  * GGUF file), -EINVAL.  Any thread. */
 int ig_checkpoint_sibling(const struct ig_checkpoint *g, const char *name, const char **data,
 			  size_t *len, struct ig_error *err);
-
-#endif

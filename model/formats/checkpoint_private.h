@@ -6,8 +6,7 @@
  * the file's map or in memory that the checkpoint owns.  Tensors whose rows are not in a
  * file as they are wanted have no data; their reader makes them (struct ig_folder).
  */
-#ifndef INGOT_MODEL_FORMATS_CHECKPOINT_PRIVATE_H
-#define INGOT_MODEL_FORMATS_CHECKPOINT_PRIVATE_H
+#pragma once
 
 #include "model/formats/checkpoint.h"
 #include "base/hash.h"
@@ -98,5 +97,3 @@ int ig_map_file(int dir_fd, const char *path, const char *label, uint64_t min, c
 int ig_gguf_read(struct ig_checkpoint *g, struct ig_error *err);
 #define IG_GGUF_MIN_BYTES 24
 #define IG_GGUF_ALIGNMENT 8 /* the least that a file may ask for; of memory, too */
-
-#endif

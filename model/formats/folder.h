@@ -11,8 +11,7 @@
  *
  * Private to these files and to checkpoint.c.
  */
-#ifndef INGOT_MODEL_FORMATS_FOLDER_H
-#define INGOT_MODEL_FORMATS_FOLDER_H
+#pragma once
 
 #include <ingot/arch_files.h>
 
@@ -138,5 +137,3 @@ int ig_folder_sibling(const struct ig_checkpoint *g, const char *name, const cha
 /* Is this within a map of the folder's? */
 bool ig_folder_has(const struct ig_checkpoint *g, const void *data, uint64_t n_bytes);
 void ig_folder_drop(const struct ig_checkpoint *g, uint32_t tensor);
-
-#endif

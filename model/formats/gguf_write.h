@@ -6,8 +6,7 @@
  * name (PATH.part-N) until ig_gguf_finish, so that PATH is never half a model.
  * One thread.
  */
-#ifndef INGOT_MODEL_FORMATS_GGUF_WRITE_H
-#define INGOT_MODEL_FORMATS_GGUF_WRITE_H
+#pragma once
 
 #include <ingot/error.h>
 #include <stdbool.h>
@@ -49,5 +48,3 @@ int ig_gguf_write(struct ig_gguf_writer *w, const void *data, size_t n_bytes, st
 int ig_gguf_finish(struct ig_gguf_writer *w, struct ig_error *err);
 /* Without a finish that succeeded nothing stays behind.  NULL is fine. */
 void ig_gguf_close(struct ig_gguf_writer *w);
-
-#endif

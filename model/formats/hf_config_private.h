@@ -1,8 +1,7 @@
 /*
  * hf_config_private.h: what hf_config.c and hf_keys.c share: reading config.json.
  */
-#ifndef INGOT_MODEL_FORMATS_HF_CONFIG_PRIVATE_H
-#define INGOT_MODEL_FORMATS_HF_CONFIG_PRIVATE_H
+#pragma once
 
 #include "model/formats/folder.h"
 
@@ -44,5 +43,3 @@ uint32_t ig_hf_was_put(const struct ig_hf_reading *r, const char *key);
 /* The keys of the architecture's table, and what its own function says. */
 void ig_hf_put_keys(struct ig_hf_reading *r);
 void ig_hf_run_hook(struct ig_hf_reading *r);
-
-#endif

@@ -5,8 +5,7 @@
  * say, none belong to two, and none to no tensor.  What the tensors are for is known to
  * folder.c alone.
  */
-#ifndef INGOT_MODEL_FORMATS_SAFETENSORS_H
-#define INGOT_MODEL_FORMATS_SAFETENSORS_H
+#pragma once
 
 #include "base/json.h"
 
@@ -40,5 +39,3 @@ struct ig_st_file {
 int ig_st_read(const uint8_t *base, uint64_t size, const char *label, struct ig_st_file *out,
 	       struct ig_error *err);
 void ig_st_finish(struct ig_st_file *f); /* zeros are fine */
-
-#endif

@@ -6,8 +6,7 @@
  * Beside bytes an edge may carry a call of another automaton (a rule of the grammar) or a
  * control token of the vocabulary; both are symbols here, nothing looks behind them.
  */
-#ifndef INGOT_MODEL_GRAMMAR_AUTOMATON_PRIVATE_H
-#define INGOT_MODEL_GRAMMAR_AUTOMATON_PRIVATE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -129,5 +128,3 @@ uint32_t ig_nfa_insert(struct ig_nfa *a, uint32_t from, const struct ig_dfa *d);
 /* The same as what stands between the quotes of a JSON string: d's bytes are UTF-8, each
  * character has one spelling there but for control characters. */
 uint32_t ig_nfa_insert_json(struct ig_nfa *a, uint32_t from, const struct ig_dfa *d);
-
-#endif

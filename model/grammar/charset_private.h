@@ -1,8 +1,7 @@
 /*
  * charset_private.h: sets of characters (code points), as expressions name them.
  */
-#ifndef INGOT_MODEL_GRAMMAR_CHARSET_PRIVATE_H
-#define INGOT_MODEL_GRAMMAR_CHARSET_PRIVATE_H
+#pragma once
 
 #include "model/grammar/automaton_private.h"
 
@@ -27,5 +26,3 @@ void ig_charset_negate(struct ig_charset *s);
 /* The characters of a general category ("Lu") or a group of them ("L"); false: there is no
  * such category.  It looks at every character: call it seldom. */
 bool ig_charset_add_category(struct ig_charset *s, const char *name, size_t len);
-
-#endif

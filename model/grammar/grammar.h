@@ -7,8 +7,7 @@
  * engine's thread asks it for a mask before each draw.  What a schema asks for and
  * Ingot can't hold is refused by name, never ignored.
  */
-#ifndef INGOT_MODEL_GRAMMAR_GRAMMAR_H
-#define INGOT_MODEL_GRAMMAR_GRAMMAR_H
+#pragma once
 
 #include "model/tokenizer/tokenizer.h"
 
@@ -80,5 +79,3 @@ void ig_grammar_matcher_mask(struct ig_grammar_matcher *m, uint32_t *mask);
 int ig_grammar_matcher_accept(struct ig_grammar_matcher *m, int32_t id);
 /* The text so far is whole and nothing but an end token can follow. */
 bool ig_grammar_matcher_is_done(const struct ig_grammar_matcher *m);
-
-#endif

@@ -11,8 +11,7 @@
  * each state and kept (the idea of XGrammar, arXiv 2411.15100, which has it from the masks
  * per state of Outlines, arXiv 2307.09702).
  */
-#ifndef INGOT_MODEL_GRAMMAR_GRAMMAR_PRIVATE_H
-#define INGOT_MODEL_GRAMMAR_GRAMMAR_PRIVATE_H
+#pragma once
 
 #include "model/grammar/automaton_private.h"
 #include "model/grammar/grammar.h"
@@ -234,5 +233,3 @@ int ig_masks_create(struct ig_grammar *g);
 void ig_masks_destroy(struct ig_grammar *g);
 
 static inline uint32_t ig_mask_words(const struct ig_vocab *v) { return (v->n_vocab + 31) / 32; }
-
-#endif

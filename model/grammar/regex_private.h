@@ -1,8 +1,7 @@
 /*
  * regex_private.h: regular expressions, as JSON schema and users write them, to automata.
  */
-#ifndef INGOT_MODEL_GRAMMAR_REGEX_PRIVATE_H
-#define INGOT_MODEL_GRAMMAR_REGEX_PRIVATE_H
+#pragma once
 
 #include "model/grammar/automaton_private.h"
 
@@ -13,5 +12,3 @@
  * supported and at which byte, -E2BIG, -ENOMEM. */
 int ig_regex_to_dfa(const char *text, size_t len, bool search, struct ig_budget *budget,
 		    struct ig_dfa *out, struct ig_error *err);
-
-#endif

@@ -1,6 +1,5 @@
 /* regex_tree_private.h: a parsed expression: nodes and sets of characters by number. */
-#ifndef INGOT_MODEL_GRAMMAR_REGEX_TREE_PRIVATE_H
-#define INGOT_MODEL_GRAMMAR_REGEX_TREE_PRIVATE_H
+#pragma once
 
 #include "model/grammar/charset_private.h"
 #include "model/grammar/regex_private.h"
@@ -33,5 +32,3 @@ struct parser {
 
 /* regex_build.c: the automaton of a node behind state from: its last state. */
 uint32_t ig_regex_build(struct parser *x, struct ig_nfa *a, uint32_t from, uint32_t node);
-
-#endif

@@ -6,8 +6,7 @@
  * Each function that writes goes on at a node of the automaton and gives the node where
  * it ends; a failure sticks to the context (rc) and what is written after it is void.
  */
-#ifndef INGOT_MODEL_GRAMMAR_SCHEMA_PRIVATE_H
-#define INGOT_MODEL_GRAMMAR_SCHEMA_PRIVATE_H
+#pragma once
 
 #include "base/json.h"
 #include "base/strbuf.h"
@@ -98,5 +97,3 @@ bool ig_schema_number_fits(struct ig_schema *x, const json_t *schema, const json
 void ig_schema_char(struct ig_schema *x, uint32_t from, uint32_t to, bool plain);
 /* Any string without its first quote. */
 uint32_t ig_schema_any_string(struct ig_schema *x, uint32_t from);
-
-#endif

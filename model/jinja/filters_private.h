@@ -1,6 +1,5 @@
 /* filters_private.h: what filters.c takes from list_filters.c. */
-#ifndef INGOT_MODEL_JINJA_FILTERS_PRIVATE_H
-#define INGOT_MODEL_JINJA_FILTERS_PRIVATE_H
+#pragma once
 
 #include "model/jinja/jinja_private.h"
 
@@ -23,5 +22,3 @@ int filter_select(struct run *r, const struct value *v, const struct args *a, bo
 int filter_map(struct run *r, const struct value *v, const struct args *a, struct value *out);
 int filter_batch(struct run *r, const struct value *v, const struct args *a, struct value *out);
 int filter_first_or_last(struct run *r, const struct value *v, bool first, struct value *out);
-
-#endif

@@ -21,8 +21,7 @@
  * escaped; but as in jinja2, + between a text that is `safe` and one that isn't escapes
  * the latter.  Integers have 64 bits.
  */
-#ifndef INGOT_MODEL_JINJA_JINJA_H
-#define INGOT_MODEL_JINJA_JINJA_H
+#pragma once
 
 #include "base/json.h"
 
@@ -80,5 +79,3 @@ int ig_jinja_render(const struct ig_jinja *j, const struct ig_jinja_input *in,
 		    const struct ig_jinja_limits *limits, struct ig_jinja_output *out,
 		    struct ig_error *err);
 void ig_jinja_output_finish(struct ig_jinja_output *out);
-
-#endif

@@ -10,8 +10,7 @@
  * Nodes and values lie in arenas: one belongs to the compiled template, one to each
  * rendering; nothing is freed on its own.
  */
-#ifndef INGOT_MODEL_JINJA_JINJA_PRIVATE_H
-#define INGOT_MODEL_JINJA_JINJA_PRIVATE_H
+#pragma once
 
 #include "base/hash.h"
 #include "model/jinja/jinja.h"
@@ -479,5 +478,3 @@ const struct value *arg_get(const struct args *a, size_t i, const char *name);
 /* Refuse more arguments than the names listed, and names that aren't among them. */
 int args_check(struct run *r, const struct args *a, const char *what, size_t min,
 	       const char *const *names, size_t n_names);
-
-#endif

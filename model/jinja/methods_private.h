@@ -1,6 +1,5 @@
 /* methods_private.h: the numbers of methods, which methods.c finds by name. */
-#ifndef INGOT_MODEL_JINJA_METHODS_PRIVATE_H
-#define INGOT_MODEL_JINJA_METHODS_PRIVATE_H
+#pragma once
 
 #include "model/jinja/jinja_private.h"
 
@@ -48,5 +47,3 @@ enum method_id {
 /* string_methods.c: method id of the string s; the number of arguments was checked. */
 int string_call(struct run *r, int id, const struct value *s, const struct args *a,
 		struct value *out);
-
-#endif

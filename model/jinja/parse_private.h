@@ -1,6 +1,5 @@
 /* parse_private.h: what parse_expr.c and parse_primary.c share. */
-#ifndef INGOT_MODEL_JINJA_PARSE_PRIVATE_H
-#define INGOT_MODEL_JINJA_PARSE_PRIVATE_H
+#pragma once
 
 #include "model/jinja/jinja_private.h"
 
@@ -16,5 +15,3 @@ int parse_attribute(struct parser *p, struct node *of, struct node **out);
 int parse_postfix(struct parser *p, struct node **n);
 /* Any filters and tests, and calls of what they give. */
 int parse_filtered(struct parser *p, struct node **n);
-
-#endif

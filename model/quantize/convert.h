@@ -5,8 +5,7 @@
  * that the mix gives it.  Rows are read, quantised and written piece by piece, on several
  * threads; the file does not depend on how many.
  */
-#ifndef INGOT_MODEL_QUANTIZE_CONVERT_H
-#define INGOT_MODEL_QUANTIZE_CONVERT_H
+#pragma once
 
 #include "model/formats/checkpoint.h"
 
@@ -66,5 +65,3 @@ struct ig_convert_report {
 int ig_convert(const struct ig_checkpoint *in, const char *path, const struct ig_convert_options *o,
 	       struct ig_convert_report *report, struct ig_error *err);
 void ig_convert_report_finish(struct ig_convert_report *r);
-
-#endif

@@ -5,8 +5,7 @@
  * the sum of squared errors of what ig_dtype_to_f32 reads back.  Which tensor gets which
  * type is model/quantize/convert.h's business.  Any thread; nothing is allocated.
  */
-#ifndef INGOT_MODEL_QUANTIZE_QUANTIZE_H
-#define INGOT_MODEL_QUANTIZE_QUANTIZE_H
+#pragma once
 
 #include <ingot/error.h>
 #include <stdbool.h>
@@ -19,5 +18,3 @@ bool ig_quantize_knows(uint32_t dtype);
  *   -ERANGE  a value is not a finite number, or too large for the type; *at is its place
  *            (at may be NULL), and dst is not whole */
 int ig_quantize_row(uint32_t dtype, const float *src, int64_t n, void *dst, int64_t *at);
-
-#endif

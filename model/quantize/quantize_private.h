@@ -2,8 +2,7 @@
  * quantize_private.h: what the quantisers of blocks of 32 and of 256 values share:
  * halves, and the search for a scale (and a minimum) of up to 32 values.
  */
-#ifndef INGOT_MODEL_QUANTIZE_QUANTIZE_PRIVATE_H
-#define INGOT_MODEL_QUANTIZE_QUANTIZE_PRIVATE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -57,5 +56,3 @@ void ig_pack_nibbles(uint8_t *dst, const uint8_t *code, int n_values, int n);
 
 /* One block of 256 values of dtype (Q2_K to Q6_K, IQ4_XS). */
 void ig_quantize_super(uint32_t dtype, const float *x, uint8_t *dst);
-
-#endif

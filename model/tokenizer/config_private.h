@@ -3,8 +3,7 @@
  * vocabulary doesn't: tokenizer_config.json, special_tokens_map.json,
  * generation_config.json, config.json, added_tokens.json, chat_template.jinja.
  */
-#ifndef INGOT_MODEL_TOKENIZER_CONFIG_PRIVATE_H
-#define INGOT_MODEL_TOKENIZER_CONFIG_PRIVATE_H
+#pragma once
 
 #include "model/tokenizer/tokenizer_private.h"
 
@@ -50,5 +49,3 @@ struct ig_chat_template;
 /* As ig_chat_template_open, from these files. */
 int ig_chat_template_open_files(const struct ig_model_files *files, const struct ig_tokenizer *t,
 				struct ig_chat_template **out, struct ig_error *err);
-
-#endif

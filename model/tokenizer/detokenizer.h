@@ -2,8 +2,7 @@
  * detokenizer.h: a stream of ids to a stream of text that is always whole UTF-8
  * characters.  One per request; memory of the caller; never allocates.
  */
-#ifndef INGOT_MODEL_TOKENIZER_DETOKENIZER_H
-#define INGOT_MODEL_TOKENIZER_DETOKENIZER_H
+#pragma once
 
 #include "model/tokenizer/tokenizer.h"
 
@@ -31,5 +30,3 @@ size_t ig_detokenizer_put(struct ig_detokenizer *d, int32_t id, char *buf);
 size_t ig_detokenizer_flush(struct ig_detokenizer *d, char *buf);
 /* The most bytes that one put can write. */
 size_t ig_detokenizer_max(const struct ig_tokenizer *t);
-
-#endif

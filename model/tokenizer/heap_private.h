@@ -1,6 +1,5 @@
 /* heap_private.h: a heap of numbers, the smallest first; room for them is the caller's. */
-#ifndef INGOT_MODEL_TOKENIZER_HEAP_PRIVATE_H
-#define INGOT_MODEL_TOKENIZER_HEAP_PRIVATE_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -30,5 +29,3 @@ static inline uint64_t heap_pop(uint64_t *heap, size_t *n)
 	heap[i] = v;
 	return top;
 }
-
-#endif

@@ -2,8 +2,7 @@
  * keys.h: a folder's vocabulary and chat templates as the keys that a GGUF file has
  * for them.
  */
-#ifndef INGOT_MODEL_TOKENIZER_KEYS_H
-#define INGOT_MODEL_TOKENIZER_KEYS_H
+#pragma once
 
 #include "model/formats/checkpoint.h"
 
@@ -20,5 +19,3 @@ struct ig_tokenizer_keys {
 int ig_tokenizer_keys_make(const struct ig_checkpoint *folder, struct ig_tokenizer_keys *out,
 			   struct ig_error *err);
 void ig_tokenizer_keys_finish(struct ig_tokenizer_keys *k); /* zeros are fine */
-
-#endif

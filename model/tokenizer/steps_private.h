@@ -2,8 +2,7 @@
  * steps_private.h: what tokenizer.json says of a text's way before and behind the
  * model, put into a tokenizer.
  */
-#ifndef INGOT_MODEL_TOKENIZER_STEPS_PRIVATE_H
-#define INGOT_MODEL_TOKENIZER_STEPS_PRIVATE_H
+#pragma once
 
 #include "model/tokenizer/tokenizer_private.h"
 
@@ -26,5 +25,3 @@ int ig_steps_read(const struct ig_steps_json *parts, struct ig_tokenizer *t, boo
 
 /* The number of bytes written to out (which has room for len), or -1. */
 int64_t ig_base64_decode(const char *s, size_t len, unsigned char *out);
-
-#endif

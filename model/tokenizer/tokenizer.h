@@ -2,8 +2,7 @@
  * tokenizer.h: text to ids and ids to bytes, as the model's own file says.
  * Immutable once opened; any thread may use it.
  */
-#ifndef INGOT_MODEL_TOKENIZER_TOKENIZER_H
-#define INGOT_MODEL_TOKENIZER_TOKENIZER_H
+#pragma once
 
 #include "model/formats/checkpoint.h"
 
@@ -48,5 +47,3 @@ bool ig_tokenizer_add_bos(const struct ig_tokenizer *t);
 bool ig_tokenizer_is_end(const struct ig_tokenizer *t, int32_t id);
 /* The id of exactly this control token, or -1. */
 int32_t ig_tokenizer_find_special(const struct ig_tokenizer *t, const char *text);
-
-#endif

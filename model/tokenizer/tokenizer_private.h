@@ -10,8 +10,7 @@
  * SentencePiece's U+2581 for a space and "<0x0A>" for a byte, are undone once, when
  * the file is opened.
  */
-#ifndef INGOT_MODEL_TOKENIZER_TOKENIZER_PRIVATE_H
-#define INGOT_MODEL_TOKENIZER_TOKENIZER_PRIVATE_H
+#pragma once
 
 #include "base/hash.h"
 #include "model/tokenizer/tokenizer.h"
@@ -417,5 +416,3 @@ int ig_tokenizer_encode_marked(const struct ig_tokenizer *t, const char *text,
 
 /* Append n ids.  0, -ENOMEM, or -E2BIG past max_ids in all. */
 int ig_ids_add(struct ig_ids *l, const int32_t *ids, size_t n, size_t max_ids);
-
-#endif

@@ -2,8 +2,7 @@
  * open_files.h: what a folder's tokenizer must hold whatever its files are; for the fuzz
  * targets of its readers.
  */
-#ifndef INGOT_FUZZ_OPEN_FILES_H
-#define INGOT_FUZZ_OPEN_FILES_H
+#pragma once
 
 #include "model/chat/chat_template.h"
 #include "model/tokenizer/detokenizer.h"
@@ -53,5 +52,3 @@ static inline void open_files(struct tiny_folder *f, bool chat)
 		ig_chat_template_close(c);
 	ig_tokenizer_close(t);
 }
-
-#endif

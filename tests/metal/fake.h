@@ -6,8 +6,7 @@
  * layer asks for is a report: a line of text.  A program that does not collect reports
  * ends with the first one.
  */
-#ifndef INGOT_TESTS_METAL_FAKE_H
-#define INGOT_TESTS_METAL_FAKE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -65,5 +64,3 @@ struct fake_counts {
 };
 
 struct fake_counts fake_count(void);
-
-#endif

@@ -1,6 +1,5 @@
 /* fake_objects.h: the double's classes. */
-#ifndef INGOT_TESTS_METAL_FAKE_OBJECTS_H
-#define INGOT_TESTS_METAL_FAKE_OBJECTS_H
+#pragma once
 
 #include "tests/metal/fake_private.h"
 
@@ -116,5 +115,3 @@ struct fake_signal {
 }
 - (id)initWithCommands:(FakeCommands *)c;
 @end
-
-#endif

@@ -1,6 +1,5 @@
 /* fake_private.h: what the files of the double share. */
-#ifndef INGOT_TESTS_METAL_FAKE_PRIVATE_H
-#define INGOT_TESTS_METAL_FAKE_PRIVATE_H
+#pragma once
 
 #include "tests/metal/fake.h"
 #include "tests/metal/soft/soft.h"
@@ -109,5 +108,3 @@ void fake_pass_destroy(struct fake_pass *p);
 void fake_pass_under_way(struct fake_pass *p, int by);
 /* 0, or -EFAULT: a kernel broke a rule. */
 int fake_pass_run(struct fake_pass *p);
-
-#endif

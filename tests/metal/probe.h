@@ -1,7 +1,6 @@
 /* probe.h: a small program on the device metal, for tests: values x, y, z of PROBE_N
  * floats, ids, a slab, and kernels of probe.metal in any order. */
-#ifndef INGOT_TESTS_METAL_PROBE_H
-#define INGOT_TESTS_METAL_PROBE_H
+#pragma once
 
 #include "runtime/gpu/device.h"
 #include "tests/metal/probe_args.h"
@@ -39,5 +38,3 @@ void probe_write(struct probe *p, int value, float first); /* first, first + 1, 
 float probe_read(struct probe *p, int value, int i);
 int probe_submit(struct probe *p, uint32_t slot, uint32_t step_value, struct ig_error *err);
 int probe_wait(struct probe *p, uint32_t slot, const int32_t **ids, struct ig_error *err);
-
-#endif

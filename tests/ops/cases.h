@@ -5,8 +5,7 @@
  * operands for it (the same for the same case, everywhere), and ig_case_run runs
  * a kernel or the reference on them with guard bytes round every result.
  */
-#ifndef INGOT_TESTS_OPS_CASES_H
-#define INGOT_TESTS_OPS_CASES_H
+#pragma once
 
 #include <ingot/arch.h>
 #include <ingot/op.h>
@@ -78,5 +77,3 @@ uint64_t ig_random_u64(uint64_t *state);
 float ig_random_normalish(uint64_t *state); /* in (-2, 2), mean 0, deviation about 0.6 */
 /* A row of k weights as files have it: values near 0.25, or random blocks of such scales. */
 void ig_case_weight_row(uint32_t dtype, uint8_t *dst, int64_t k, uint64_t *state);
-
-#endif

@@ -10,8 +10,7 @@
  * Ops that read the cache get a world: the call's step names slabs in host memory,
  * which are uploaded before the run and, on wish, read back after it.
  */
-#ifndef INGOT_TESTS_OPS_GPU_CASE_H
-#define INGOT_TESTS_OPS_GPU_CASE_H
+#pragma once
 
 #include "runtime/gpu/device.h"
 
@@ -69,5 +68,3 @@ int ig_gpu_case_reference(struct ig_gpu_lab *lab, const struct ig_gpu_case *c,
 
 /* To nearest, ties to even; halves end at ±65504. */
 float ig_gpu_case_round(uint32_t dtype, float x);
-
-#endif

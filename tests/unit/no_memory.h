@@ -3,8 +3,7 @@
  * place of malloc, calloc, realloc, strdup and strndup (WRAP_MALLOC); other linkers than
  * GNU's and LLVM's for ELF can't.
  */
-#ifndef INGOT_TESTS_NO_MEMORY_H
-#define INGOT_TESTS_NO_MEMORY_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -16,5 +15,3 @@ bool no_memory_failed(void);
 bool no_memory_fails(void);
 /* Asked for each allocation that does not fail anyway; NULL at first. */
 extern bool (*no_memory_also)(void);
-
-#endif

@@ -1,6 +1,5 @@
 /* chat.h: OpenAI's chat completions and completions. */
-#ifndef INGOT_PROTOCOL_CHAT_CHAT_H
-#define INGOT_PROTOCOL_CHAT_CHAT_H
+#pragma once
 
 #include "daemon/protocol/core/params.h"
 #include "daemon/protocol/core/protocol.h"
@@ -19,5 +18,3 @@ void ig_chat_usage(struct ig_json_writer *w, const struct ig_reply *r);
 bool ig_chat_wait(struct ig_reply *r, struct ig_strbuf *out);
 /* The last frame: an error, or [DONE]. */
 void ig_chat_end(struct ig_strbuf *out, const struct ig_reply *r);
-
-#endif

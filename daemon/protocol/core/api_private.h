@@ -1,6 +1,5 @@
 /* api_private.h: what all requests share. */
-#ifndef INGOT_PROTOCOL_CORE_API_PRIVATE_H
-#define INGOT_PROTOCOL_CORE_API_PRIVATE_H
+#pragma once
 
 #include "daemon/protocol/api.h"
 #include "daemon/protocol/core/handoff.h"
@@ -25,5 +24,3 @@ struct ig_api {
 	struct ig_handoff handoff;
 	struct ig_model_waits model_waits; /* prep's */
 };
-
-#endif

@@ -1,6 +1,5 @@
 /* choice.h: one generation of a reply, and the parts that its text is taken apart into. */
-#ifndef INGOT_PROTOCOL_CORE_CHOICE_H
-#define INGOT_PROTOCOL_CORE_CHOICE_H
+#pragma once
 
 #include "base/strbuf.h"
 #include "daemon/engine/engine.h"
@@ -64,5 +63,3 @@ void ig_choice_cancel(struct ig_choice *c, const char *reason);
  * more.  False without memory. */
 bool ig_choice_feed(struct ig_choice *c, const char *text, size_t len, bool last);
 void ig_parts_finish(struct ig_choice *c);
-
-#endif

@@ -1,6 +1,5 @@
 /* errors.h: an error as a client reads it; each that several files have is made here. */
-#ifndef INGOT_PROTOCOL_CORE_ERRORS_H
-#define INGOT_PROTOCOL_CORE_ERRORS_H
+#pragma once
 
 #include "base/json.h"
 
@@ -61,5 +60,3 @@ void ig_error_object(struct ig_strbuf *out, const struct ig_api_error *e);
 void ig_error_member(struct ig_json_writer *w, const struct ig_api_error *e);
 /* The member "message": what a client sent may have been cut in the middle of a character. */
 void ig_error_message(struct ig_json_writer *w, const struct ig_api_error *e);
-
-#endif

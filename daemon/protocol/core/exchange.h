@@ -1,6 +1,5 @@
 /* exchange.h: one HTTP request and its reply, for what answers it. */
-#ifndef INGOT_PROTOCOL_CORE_EXCHANGE_H
-#define INGOT_PROTOCOL_CORE_EXCHANGE_H
+#pragma once
 
 #include "daemon/protocol/core/reply.h"
 
@@ -38,5 +37,3 @@ static inline bool ig_exchange_is_administrator(const struct ig_exchange *x)
 {
 	return x->origin->who.role == IG_ROLE_ADMINISTRATOR;
 }
-
-#endif

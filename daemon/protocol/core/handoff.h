@@ -1,6 +1,5 @@
 /* handoff.h: replies on their way to the prep thread and back. */
-#ifndef INGOT_PROTOCOL_CORE_HANDOFF_H
-#define INGOT_PROTOCOL_CORE_HANDOFF_H
+#pragma once
 
 #include <pthread.h>
 #include <stdbool.h>
@@ -22,5 +21,3 @@ struct ig_reply *ig_handoff_take(struct ig_api *api);
 /* What prep does from now on is for nobody. */
 void ig_handoff_stop(struct ig_handoff *h);
 void ig_handoff_finish(struct ig_handoff *h);
-
-#endif

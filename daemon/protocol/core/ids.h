@@ -1,6 +1,5 @@
 /* ids.h: ids that nobody can guess. */
-#ifndef INGOT_PROTOCOL_CORE_IDS_H
-#define INGOT_PROTOCOL_CORE_IDS_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -8,5 +7,3 @@
 /* prefix and 32 random characters of [a-z0-5], as far as there is room. */
 void ig_random_id(char *out, size_t cap, const char *prefix);
 uint64_t ig_random_seed(void);
-
-#endif

@@ -5,8 +5,7 @@
  * Token buckets that hold a minute's worth and fill evenly; the clock is the caller's.
  * Not for threads to share: the loop's.
  */
-#ifndef INGOT_PROTOCOL_CORE_LIMITS_H
-#define INGOT_PROTOCOL_CORE_LIMITS_H
+#pragma once
 
 #include "daemon/protocol/core/errors.h"
 #include "store/keys.h"
@@ -37,5 +36,3 @@ void ig_limits_charge(struct ig_limits *l, const struct ig_principal *who, int64
 		      int64_t now_ns);
 /* A request that was admitted, or held, has ended.  Once each. */
 void ig_limits_release(struct ig_limits *l, const struct ig_principal *who);
-
-#endif

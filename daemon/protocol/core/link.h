@@ -1,6 +1,5 @@
 /* link.h: a doubly linked list with a head. */
-#ifndef INGOT_PROTOCOL_CORE_LINK_H
-#define INGOT_PROTOCOL_CORE_LINK_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -30,5 +29,3 @@ static inline void link_remove(struct link *l)
 }
 
 #define link_entry(ptr, type, member) ((type *)(void *)((char *)(ptr) - offsetof(type, member)))
-
-#endif

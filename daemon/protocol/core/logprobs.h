@@ -1,6 +1,5 @@
 /* logprobs.h: tokens as clients read them, and their log probabilities. */
-#ifndef INGOT_PROTOCOL_CORE_LOGPROBS_H
-#define INGOT_PROTOCOL_CORE_LOGPROBS_H
+#pragma once
 
 #include "base/json.h"
 #include "daemon/engine/engine.h"
@@ -15,5 +14,3 @@ void ig_json_put_token(struct ig_json_writer *w, const struct ig_engine_model *m
 void ig_json_put_logprobs(struct ig_json_writer *w, const char *name,
 			  const struct ig_engine_model *m, const struct ig_token_logprob *logprobs,
 			  size_t first, size_t last, bool with_bytes);
-
-#endif

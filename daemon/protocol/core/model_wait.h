@@ -4,8 +4,7 @@
  * For all requests that name a model alike there is one wait that the engine calls back,
  * so that a client which leaves meanwhile leaves nothing behind.
  */
-#ifndef INGOT_PROTOCOL_CORE_MODEL_WAIT_H
-#define INGOT_PROTOCOL_CORE_MODEL_WAIT_H
+#pragma once
 
 #include "daemon/engine/engine.h"
 #include "daemon/protocol/core/wake.h"
@@ -47,5 +46,3 @@ struct ig_model_status *ig_models_read(struct ig_engine *e, size_t *n);
 /* The one that is meant by name (NULL or empty: the default) in the list; NULL: none. */
 const struct ig_model_status *ig_models_find(const struct ig_model_status *list, size_t n,
 					     const char *name);
-
-#endif

@@ -1,6 +1,5 @@
 /* params.h: what the parsers of the several kinds of request share. */
-#ifndef INGOT_PROTOCOL_CORE_PARAMS_H
-#define INGOT_PROTOCOL_CORE_PARAMS_H
+#pragma once
 
 #include "daemon/protocol/core/errors.h"
 #include "daemon/protocol/core/request.h"
@@ -89,5 +88,3 @@ int ig_read_format(struct ig_request *r, const char *name, json_t *v, bool neste
 int ig_check_ignore_end(const struct ig_request *r, struct ig_api_error *e);
 /* Remember a value that comes back in the answer as it was sent. */
 int ig_request_say(struct ig_request *r, const char *name, json_t *v, struct ig_api_error *e);
-
-#endif

@@ -1,7 +1,6 @@
 /* prepare.h: from a request to what the engine takes: token ids, a grammar, which control
  * tokens are shown.  The prep thread; all that can be slow about a request. */
-#ifndef INGOT_PROTOCOL_CORE_PREPARE_H
-#define INGOT_PROTOCOL_CORE_PREPARE_H
+#pragma once
 
 #include "daemon/engine/engine.h"
 #include "model/chat/completion.h"
@@ -24,5 +23,3 @@ void ig_prepared_finish(struct ig_prepared *p);
 void ig_prepare(struct ig_reply *r);
 /* Only its model. */
 int ig_prepare_model(struct ig_reply *r);
-
-#endif

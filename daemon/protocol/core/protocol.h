@@ -1,6 +1,5 @@
 /* protocol.h: what one protocol is to the core: a table. */
-#ifndef INGOT_PROTOCOL_CORE_PROTOCOL_H
-#define INGOT_PROTOCOL_CORE_PROTOCOL_H
+#pragma once
 
 #include "daemon/protocol/core/request.h"
 
@@ -42,5 +41,3 @@ struct ig_protocol {
 	bool immediate;	     /* nothing is generated: whole follows prep */
 	bool administrative; /* about the daemon, no model's work: none of it is in the ledger */
 };
-
-#endif

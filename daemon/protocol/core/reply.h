@@ -5,8 +5,7 @@
  * engine for each choice, whose text is taken apart into parts, which the protocol's
  * writer turns into events or one object.
  */
-#ifndef INGOT_PROTOCOL_CORE_REPLY_H
-#define INGOT_PROTOCOL_CORE_REPLY_H
+#pragma once
 
 #include "daemon/protocol/core/api_private.h"
 #include "daemon/protocol/core/choice.h"
@@ -122,5 +121,3 @@ struct ig_usage {
 void ig_reply_usage(const struct ig_reply *r, struct ig_usage *u);
 /* Something went out: no keep-alive is due for a while. */
 void ig_reply_wrote(struct ig_reply *r);
-
-#endif

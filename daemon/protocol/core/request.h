@@ -6,8 +6,7 @@
  * form the answer must have.  Every parameter works, or is accepted at values that change
  * nothing, or is refused by name.  Pure functions of their input: any thread, no globals.
  */
-#ifndef INGOT_PROTOCOL_CORE_REQUEST_H
-#define INGOT_PROTOCOL_CORE_REQUEST_H
+#pragma once
 
 #include "daemon/engine/sampling.h"
 #include "daemon/protocol/core/errors.h"
@@ -93,5 +92,3 @@ struct ig_request {
 typedef int ig_request_parse(const char *text, size_t len, struct ig_request *r,
 			     struct ig_api_error *e);
 void ig_request_finish(struct ig_request *r);
-
-#endif

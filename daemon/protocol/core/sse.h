@@ -1,6 +1,5 @@
 /* sse.h: the frames of server-sent events. */
-#ifndef INGOT_PROTOCOL_CORE_SSE_H
-#define INGOT_PROTOCOL_CORE_SSE_H
+#pragma once
 
 #include "base/strbuf.h"
 
@@ -19,5 +18,3 @@ static inline void ig_sse_keep_alive(struct ig_strbuf *out)
 {
 	ig_strbuf_puts(out, ": keep-alive\n\n");
 }
-
-#endif

@@ -1,6 +1,5 @@
 /* waiting.h: replies back from prep, those that wait for their model, and their clocks. */
-#ifndef INGOT_PROTOCOL_CORE_WAITING_H
-#define INGOT_PROTOCOL_CORE_WAITING_H
+#pragma once
 
 #include "daemon/protocol/core/reply.h"
 
@@ -16,5 +15,3 @@ void ig_reply_end_wait(struct ig_reply *r);
  * nothing is due. */
 bool ig_reply_keep_alive(struct ig_reply *r, bool (*write)(struct ig_reply *r, struct ig_strbuf *),
 			 struct ig_strbuf *out);
-
-#endif

@@ -5,8 +5,7 @@
  * Handles are used again but not freed before the end, so that a late signal hits a handle
  * and at worst costs a look.  All but the two functions for any thread are the loop's.
  */
-#ifndef INGOT_PROTOCOL_CORE_WAKE_H
-#define INGOT_PROTOCOL_CORE_WAKE_H
+#pragma once
 
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -36,5 +35,3 @@ void ig_wakes_clear(struct ig_wakes *w);
 /* Call those that were signalled. */
 void ig_wakes_deliver(struct ig_wakes *w);
 void ig_wakes_finish(struct ig_wakes *w); /* no thread signals any more */
-
-#endif

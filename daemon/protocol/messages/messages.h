@@ -1,11 +1,8 @@
 /* messages.h: Anthropic's messages. */
-#ifndef INGOT_PROTOCOL_MESSAGES_MESSAGES_H
-#define INGOT_PROTOCOL_MESSAGES_MESSAGES_H
+#pragma once
 
 #include "daemon/protocol/core/protocol.h"
 
 extern const struct ig_protocol ig_messages_protocol, ig_count_protocol;
 
 ig_request_parse ig_request_parse_messages, ig_request_parse_count;
-
-#endif

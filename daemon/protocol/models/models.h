@@ -1,6 +1,5 @@
 /* models.h: the models as clients see them. */
-#ifndef INGOT_PROTOCOL_MODELS_MODELS_H
-#define INGOT_PROTOCOL_MODELS_MODELS_H
+#pragma once
 
 #include "daemon/protocol/core/exchange.h"
 
@@ -8,5 +7,3 @@ extern const struct ig_protocol ig_load_protocol, ig_unload_protocol;
 
 void ig_models_get(struct ig_exchange *x, const struct ig_http_request *r);
 bool ig_models_below(struct ig_exchange *x, const struct ig_http_request *r, const char *name);
-
-#endif

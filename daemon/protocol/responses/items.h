@@ -1,6 +1,5 @@
 /* items.h: the items of Responses. */
-#ifndef INGOT_PROTOCOL_RESPONSES_ITEMS_H
-#define INGOT_PROTOCOL_RESPONSES_ITEMS_H
+#pragma once
 
 #include "daemon/protocol/core/params.h"
 
@@ -12,5 +11,3 @@ int ig_items_fold(json_t *messages, const json_t *item);
 /* Results of tools get the names of their calls; one that has no call is an error.  Once the
  * history is there; r's messages must not be shared yet. */
 int ig_items_link(struct ig_request *r, struct ig_api_error *e);
-
-#endif

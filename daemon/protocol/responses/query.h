@@ -1,6 +1,5 @@
 /* query.h: what may stand behind "?" of kept responses. */
-#ifndef INGOT_PROTOCOL_RESPONSES_QUERY_H
-#define INGOT_PROTOCOL_RESPONSES_QUERY_H
+#pragma once
 
 #include "base/strbuf.h"
 #include "daemon/protocol/core/request.h"
@@ -18,5 +17,3 @@ int ig_query_items(const char *query, struct ig_item_query *q, struct ig_api_err
 /* The page of list (items with ids, oldest first) that q asks for, as a list object. */
 int ig_query_write(const struct ig_item_query *q, const json_t *list, struct ig_strbuf *out,
 		   struct ig_api_error *e);
-
-#endif

@@ -7,8 +7,7 @@
  * counts of JSON values are atomic.  Bounded in number and in bytes; the least recently
  * used go first.  All functions are the loop thread's.
  */
-#ifndef INGOT_PROTOCOL_RESPONSES_STORED_H
-#define INGOT_PROTOCOL_RESPONSES_STORED_H
+#pragma once
 
 #include "store/keys.h"
 
@@ -65,5 +64,3 @@ void ig_response_store_remove_lane(struct ig_response_store *s, const void *conn
 				   const char *lane, const char *id);
 /* The connection is gone. */
 void ig_response_store_remove_connection(struct ig_response_store *s, const void *connection);
-
-#endif

@@ -1,6 +1,5 @@
 /* responses.h: OpenAI's Responses, over HTTP and a WebSocket. */
-#ifndef INGOT_PROTOCOL_RESPONSES_RESPONSES_H
-#define INGOT_PROTOCOL_RESPONSES_RESPONSES_H
+#pragma once
 
 #include "daemon/protocol/core/exchange.h"
 
@@ -29,5 +28,3 @@ void ig_responses_destroy(struct ig_responses *s); /* NULL is fine */
 void ig_responses_limit(struct ig_responses *s, uint32_t max_stored, uint64_t max_stored_bytes);
 /* Every session looks again whether it has anything left to do. */
 void ig_responses_drain(struct ig_api *api);
-
-#endif

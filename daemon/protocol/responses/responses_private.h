@@ -1,6 +1,5 @@
 /* responses_private.h: what the files of this folder share. */
-#ifndef INGOT_PROTOCOL_RESPONSES_RESPONSES_PRIVATE_H
-#define INGOT_PROTOCOL_RESPONSES_RESPONSES_PRIVATE_H
+#pragma once
 
 #include "base/json.h"
 #include "daemon/protocol/responses/responses.h"
@@ -61,5 +60,3 @@ bool ig_responses_next_event(struct ig_reply *r, struct ig_strbuf *out, bool *la
 bool ig_responses_wait_event(struct ig_reply *r, struct ig_strbuf *out);
 void ig_ws_error_event(struct ig_strbuf *out, const struct ig_api_error *e, const char *stream_id);
 void ig_ws_steer_failed(struct ig_strbuf *out, const char *steer, const char *stream_id);
-
-#endif

@@ -4,8 +4,7 @@
  * What a record holds, and why signed projections stand for a whole vector of logits, is
  * said in truth.py.
  */
-#ifndef INGOT_TESTS_GOLDEN_H
-#define INGOT_TESTS_GOLDEN_H
+#pragma once
 
 #include <ingot/op.h>
 
@@ -53,5 +52,3 @@ int32_t ig_golden_judge(const struct ig_golden *g, uint32_t prompt, uint32_t ste
 /* Add one sum to another. */
 void ig_golden_add(struct ig_golden_sum *all, const struct ig_golden_sum *one);
 static inline double ig_golden_nmse(const struct ig_golden_sum *s) { return s->squares / s->css; }
-
-#endif

@@ -7,8 +7,7 @@
  * A step is put together sequence by sequence, run, and its logits and drawn ids read.
  * One thread; nothing is allocated between open and close but in ig_stepper_add.
  */
-#ifndef INGOT_TESTS_STEPPER_H
-#define INGOT_TESTS_STEPPER_H
+#pragma once
 
 #include "runtime/driver.h"
 #include "runtime/modules/modules.h"
@@ -78,5 +77,3 @@ const float *ig_stepper_logits(const struct ig_stepper *s, int draw); /* [n_voca
 
 /* The largest logit. */
 extern const struct ig_sample_params ig_stepper_greedy;
-
-#endif

@@ -11,8 +11,7 @@
  * (many logits), "noload".  Of an absolute path the file's first word says so.  Anything
  * else does not exist.
  */
-#ifndef INGOT_TESTS_FAKE_RUNTIME_H
-#define INGOT_TESTS_FAKE_RUNTIME_H
+#pragma once
 
 #include "daemon/engine/engine.h"
 
@@ -112,5 +111,3 @@ struct fake_grammar {
 };
 struct ig_grammar *fake_grammar(const struct fake_grammar *rules);
 bool fake_grammar_allows(const struct fake_grammar *rules, int i, int32_t id);
-
-#endif

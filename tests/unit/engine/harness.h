@@ -2,8 +2,7 @@
  * harness.h: a configuration, an engine over the fake runtime, and clients that
  * ask it and gather what their streams bring.
  */
-#ifndef INGOT_TESTS_ENGINE_HARNESS_H
-#define INGOT_TESTS_ENGINE_HARNESS_H
+#pragma once
 
 #include "fake_runtime.h"
 
@@ -93,5 +92,3 @@ int counter(enum ig_counter c);
 struct ig_ledger_row ledger_row(int n);
 /* The row of this id; fails when there is none. */
 struct ig_ledger_row ledger_find(const char *id);
-
-#endif

@@ -3,8 +3,7 @@
  * of grammars: every byte, what JSON is made of in odd cuts, words, numbers, pieces of
  * UTF-8, runs of spaces, two tokens of the same bytes, control tokens.
  */
-#ifndef INGOT_TEST_MADE_VOCABULARY_H
-#define INGOT_TEST_MADE_VOCABULARY_H
+#pragma once
 
 #include "model/tokenizer/tokenizer.h"
 
@@ -22,5 +21,3 @@ enum {
 /* Of n tokens or as many as the fixed ones; those of the bytes in lacking (NULL: none) are
  * other tokens instead.  Out of memory aborts. */
 struct ig_tokenizer *made_vocabulary(size_t n, const char *lacking, size_t n_lacking);
-
-#endif

@@ -2,8 +2,7 @@
  * test_grammar.h: what the tests of grammars share: compiling from text, and asking a
  * grammar about a text byte by byte.
  */
-#ifndef INGOT_TEST_GRAMMAR_H
-#define INGOT_TEST_GRAMMAR_H
+#pragma once
 
 #include "made_vocabulary.h"
 #include "model/grammar/grammar.h"
@@ -93,5 +92,3 @@ static inline bool takes(const struct ig_tokenizer *t, struct ig_grammar *g, con
 	ig_grammar_matcher_destroy(m);
 	return ok;
 }
-
-#endif

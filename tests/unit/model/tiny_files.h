@@ -3,8 +3,7 @@
  * tokenizer.model, tekken.json, and whatever a test puts beside them.  For tests and fuzz
  * targets only.  Out of memory aborts.
  */
-#ifndef INGOT_TEST_TINY_FILES_H
-#define INGOT_TEST_TINY_FILES_H
+#pragma once
 
 #include "base/json.h"
 #include "model/tokenizer/tokenizer_private.h"
@@ -341,5 +340,3 @@ static inline void tiny_tekken(struct ig_strbuf *b, const char *extra, const cha
 	if (!ig_strbuf_ok(b))
 		abort();
 }
-
-#endif

@@ -2,8 +2,7 @@
  * tiny_gguf.h: GGUF files built in memory, right ones and wrong ones, and a small
  * vocabulary for them.  For tests and fuzz targets only.  Out of memory aborts.
  */
-#ifndef INGOT_TEST_TINY_GGUF_H
-#define INGOT_TEST_TINY_GGUF_H
+#pragma once
 
 #include "model/formats/checkpoint.h"
 
@@ -82,5 +81,3 @@ enum {
 	TINY_TOOL,
 	N_TINY,
 };
-
-#endif

@@ -2,8 +2,7 @@
  * tiny_spm.h: a small vocabulary as SentencePiece has them, as a GGUF file in memory; for
  * tests and fuzz targets.
  */
-#ifndef INGOT_TEST_TINY_SPM_H
-#define INGOT_TEST_TINY_SPM_H
+#pragma once
 
 #include "tiny_gguf.h"
 
@@ -134,5 +133,3 @@ static inline void tiny_spm_file(struct gw *w, const struct tiny_spm *o)
 			gw_number(w, 0, 1);
 	}
 }
-
-#endif

@@ -2,8 +2,7 @@
  * arch_meta.h: a file's metadata as a list of keys, for tests that give architectures
  * good and bad ones.
  */
-#ifndef INGOT_TESTS_ARCH_META_H
-#define INGOT_TESTS_ARCH_META_H
+#pragma once
 
 #include <ingot/arch.h>
 
@@ -120,5 +119,3 @@ static int meta_tensor(const struct ig_meta *m, const char *name, int64_t *n_row
 	*n_cols = 576;
 	return 0;
 }
-
-#endif

@@ -2,8 +2,7 @@
  * fake_engine.h: engine.h's functions without a model, for tests of what is above
  * the engine.  A request's answer is scripted; a thread writes it into the stream.
  */
-#ifndef INGOT_TESTS_FAKE_ENGINE_H
-#define INGOT_TESTS_FAKE_ENGINE_H
+#pragma once
 
 #include "daemon/engine/engine.h"
 #include "model/chat/completion.h"
@@ -59,5 +58,3 @@ struct fake_seen {
 	struct ig_ledger_row refused;
 };
 struct fake_seen fake_engine_seen(struct ig_engine *e);
-
-#endif

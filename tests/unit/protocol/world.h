@@ -2,8 +2,7 @@
  * world.h: an api over the fake engine, a session in it, and what tests of the protocol do
  * with them: send, wait for events, compare them field by field.
  */
-#ifndef INGOT_TESTS_PROTOCOL_WORLD_H
-#define INGOT_TESTS_PROTOCOL_WORLD_H
+#pragma once
 
 #include "daemon/protocol/api.h"
 #include "tests/unit/protocol/fake_engine.h"
@@ -54,5 +53,3 @@ const char *str(json_t *v, const char *key);
  * that begins so. */
 void match(const char *at, json_t *v, json_t *want);
 void match_text(const char *at, const char *text, const char *want);
-
-#endif

@@ -5,8 +5,7 @@
  * row i of the logits gets token `base + i` of the step before it is read.  Every rule
  * of runtime/gpu/device.h that a driver can break is asserted.
  */
-#ifndef INGOT_TESTS_FAKE_GPU_H
-#define INGOT_TESTS_FAKE_GPU_H
+#pragma once
 
 #include "runtime/gpu/gpu.h"
 
@@ -66,5 +65,3 @@ int toy_model_init(struct toy_model *m);
 /* Another model of the same architecture; 0 or -1. */
 int toy_model_open(struct toy_model *m, const char *path);
 void toy_model_finish(struct toy_model *m);
-
-#endif

@@ -5,8 +5,7 @@
  * run only when somebody waits, so that memory used again too early shows; it counts what
  * is alive, and any call can be made to fail.
  */
-#ifndef INGOT_TESTS_FAKE_LIBCUDA_H
-#define INGOT_TESTS_FAKE_LIBCUDA_H
+#pragma once
 
 #include "runtime/cuda/libcuda.h"
 
@@ -52,5 +51,3 @@ struct fake_cuda {
 	struct fake_run runs[FAKE_MAX_RUNS];
 	int n_runs;
 };
-
-#endif
