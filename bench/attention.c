@@ -1,12 +1,11 @@
 /*
- * attention.c: how long the op attention takes on one core, beside what the
- * machine's fused multiply-adds allow.  Loads the module as it is shipped.
+ * attention.c: time of the op attention on one core, and the bound by fused multiply-adds.  Loads
+ * the installed module.
  *
  *   bench-attention MODULE.so [N_HEADS N_KV_HEADS HEAD_DIM]
  *
- * The bound counts 2 * head_dim multiply-adds for every pair of a query vector and
- * a position it sees, at the rate that a loop of nothing else reaches.  "cold" runs
- * over 30 layers, so that K and V come from beyond the second-level cache.
+ * The bound counts 2 * head_dim multiply-adds per query vector and position, at the rate of a loop
+ * that does nothing else.  "cold" runs over 30 layers, so that K and V are not in the L2 cache.
  */
 #include <ingot/arch.h>
 #include <ingot/op.h>
@@ -26,11 +25,11 @@ static double now_us(void)
 {
 	struct timespec t;
 
-	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t); /* what others take is not ours */
+	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t); /* without time of other programs */
 	return (double)t.tv_sec * 1e6 + (double)t.tv_nsec / 1e3;
 }
 
-static int is_here(uint32_t isa)
+static int is_supported(uint32_t isa)
 {
 #if defined(__x86_64__)
 	if (isa == IG_ISA_AVX2)
@@ -46,7 +45,7 @@ static int is_here(uint32_t isa)
 }
 
 #if defined(__x86_64__)
-/* Multiply-adds a microsecond: 12 chains of 8 or 16 lanes, in registers. */
+/* Multiply-adds per microsecond: 12 chains of 8 or 16 lanes, in registers. */
 #define RATE(name, target_isa, vec, lanes, set1, fma)                                              \
 	__attribute__((target(target_isa))) static double name(void)                               \
 	{                                                                                          \
@@ -177,7 +176,7 @@ static void teardown(struct bench *b)
 	free(b->row_seq);
 }
 
-/* Microseconds a layer, the best of many. */
+/* Microseconds per layer, the best of many. */
 static double measure(struct bench *b, const struct ig_cpu_kernel *k, int cold)
 {
 	void *scratch = must(malloc(k->scratch_bytes ? k->scratch_bytes(&b->launch) : 1));
@@ -185,7 +184,6 @@ static double measure(struct bench *b, const struct ig_cpu_kernel *k, int cold)
 
 	do {
 		double t = now_us();
-
 		for (uint32_t i = 0; i < N_LAYERS; i++) {
 			b->p.layer = cold ? i : 0;
 			k->run(&b->launch, 0, k->n_units(&b->launch), scratch);
@@ -227,14 +225,12 @@ int main(int argc, char **argv)
 	for (uint32_t i = 0; i < op->n_cpu_kernels; i++) {
 		const struct ig_cpu_kernel *k = &op->cpu_kernels[i];
 		double rate;
-
-		if (!is_here(k->isa))
+		if (!is_supported(k->isa))
 			continue;
 		rate = rate_of(k->isa);
 		for (size_t r = 0; r < sizeof runs / sizeof runs[0]; r++) {
 			struct bench b;
 			double pairs = 0, warm, cold;
-
 			setup(&b, runs[r].dtype, runs[r].n_rows, runs[r].context, heads, kv_heads,
 			      dim);
 			for (int32_t j = 0; j < runs[r].n_rows; j++)

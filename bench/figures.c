@@ -1,12 +1,11 @@
 /*
  * figures.c: see figures.h.
  *
- * A model file's header is written into memory of the file's size that can't be touched
- * behind the header, so that a figure which read a weight would crash, and the plan is
- * lowered for a device of which only the facts exist.
+ * A model file's header is written to a mapping of the file's size that is inaccessible after the
+ * header, so that reading a weight would crash.  The plan is lowered for a device that only has
+ * facts.
  */
 #include "bench/figures.h"
-
 #include "base/clock.h"
 #include "model/formats/checkpoint.h"
 #include "runtime/gpu/gpu_private.h"
@@ -62,7 +61,6 @@ enum { GGUF_U32 = 4, GGUF_F32 = 6, GGUF_STRING = 8 };
 static void arch_key(struct header *h, const char *arch, const char *key)
 {
 	char name[64];
-
 	snprintf(name, sizeof name, "%s.%s", arch, key);
 	put_text(h, name);
 }
@@ -96,7 +94,6 @@ static void layer_tensor(struct header *h, uint32_t layer, const char *name, uin
 			 uint64_t n_cols)
 {
 	char full[64];
-
 	snprintf(full, sizeof full, "blk.%u.%s.weight", layer, name);
 	tensor(h, full, n_rows, n_cols);
 }
@@ -144,7 +141,6 @@ static void write_header(struct header *h, const struct figures_shape *s)
 		layer_tensor(h, l, "ffn_norm", 0, s->width);
 		if (s->n_experts) {
 			uint32_t dtype = h->dtype;
-
 			layer_tensor(h, l, "attn_q_norm", 0, s->head_dim);
 			layer_tensor(h, l, "attn_k_norm", 0, s->head_dim);
 			h->dtype = IG_F32;
@@ -168,7 +164,7 @@ static void write_header(struct header *h, const struct figures_shape *s)
 	h->at = end;
 }
 
-/* ---- a device that is nothing but its facts --------------------------------------- */
+/* ---- a device that only has facts ------------------------------------------------- */
 
 static const struct ig_gpu_facts kinds[] = {
 	[IG_GPU_METAL] = { sizeof(struct ig_gpu_facts), IG_GPU_METAL, 7, 8, 32768, 1024,
@@ -222,34 +218,29 @@ static double estimate_ps(const struct ig_gpu_tape *t, const struct ig_gpu_dispa
 	       (d->when_live == IG_LIVE_LOOP_ROWS ? LOOP_PS : 0);
 }
 
-/* The layer of a node: that of the weight which was named last. */
+/* The layer of a node, by its first weight; without weights that of the node before. */
 static int layer_of(const struct ig_plan *p, uint32_t node, int before)
 {
 	const struct ig_plan_node *n = &p->nodes[node];
 	unsigned layer;
-
 	if (!n->n_weights || n->weight[0] < 0)
 		return before;
 	return sscanf(p->weights[n->weight[0]].name, "blk.%u.", &layer) == 1 ? (int)layer : -1;
 }
 
-/* Of an op's weights, those that so many rows use at most. */
+/* Of the weights of an op with experts, the most bytes that so many rows use. */
 static uint64_t used_of(const struct ig_plan_node *n, uint64_t n_bytes, uint64_t rows)
 {
-	if (!strcmp(n->op->name, "moe_glu")) {
-		const struct ig_moe_glu_params *p = n->params;
-		return rows * p->top_k < p->n_experts ? n_bytes / p->n_experts * rows * p->top_k :
-							n_bytes;
-	}
-	if (!strcmp(n->op->name, "moe_combine")) {
-		const struct ig_moe_combine_params *p = n->params;
-		return rows * p->top_k < p->n_experts ? n_bytes / p->n_experts * rows * p->top_k :
-							n_bytes;
-	}
-	return n_bytes;
+	const struct ig_moe_glu_params *glu = n->params;
+	const struct ig_moe_combine_params *combine = n->params;
+	const bool is_glu = !strcmp(n->op->name, "moe_glu");
+	const uint32_t n_experts = is_glu ? glu->n_experts : combine->n_experts;
+	const uint64_t used = rows * (is_glu ? glu->top_k : combine->top_k);
+
+	return used < n_experts ? n_bytes / n_experts * used : n_bytes;
 }
 
-/* How often rows make a dispatch read its weights: tiles of rows. */
+/* How often a dispatch reads its weights: the number of tiles of rows. */
 static uint64_t row_tiles(const struct ig_gpu_dispatch *d, const uint32_t live[IG_N_LIVE])
 {
 	uint64_t n = 1;
@@ -267,7 +258,7 @@ static bool bound_before(const struct ig_gpu_dispatch *d, uint32_t i)
 	for (uint32_t j = 0; j < i; j++)
 		if (d->bind[j].ref.buffer == d->bind[i].ref.buffer &&
 		    d->bind[j].ref.offset == d->bind[i].ref.offset)
-			return true; /* a place that is filled, but not read */
+			return true; /* bound, but not read */
 	return false;
 }
 
@@ -298,8 +289,7 @@ static void count_reads(const struct ig_gpu_lowered *p, const struct ig_plan *pl
 		else if (!strcmp(node->op->name, "attention")) /* partials */
 			s->other_reads += b->n_bytes / p->shape.max_partials *
 					  live[IG_LIVE_SPLIT_ROWS] * live[IG_LIVE_SPLIT_RANGES];
-		else if (buffer->kind ==
-			 IG_GPU_BUFFER_SCRATCH) /* one piece for each row of logits */
+		else if (buffer->kind == IG_GPU_BUFFER_SCRATCH) /* one part per row of logits */
 			s->other_reads += b->n_bytes / p->base.limits.max_logit_rows *
 					  live[IG_LIVE_LOGIT_ROWS];
 		else
@@ -379,10 +369,8 @@ static void count(const struct ig_gpu_lowered *p, const struct ig_plan *plan, st
 	}
 	for (uint32_t i = 0; i < plan->n_nodes; i++) {
 		const struct ig_plan_node *n = &plan->nodes[i];
-
 		for (uint32_t j = 0; (n->op->flags & IG_OP_EXPERTS) && j < n->n_weights; j++) {
 			uint64_t n_bytes = plan->weights[n->weight[j]].n_bytes;
-
 			out->weight_bytes -= n_bytes - used_of(n, n_bytes, 1);
 		}
 	}

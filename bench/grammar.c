@@ -4,9 +4,9 @@
  *
  *   ingot-bench-grammar [MODEL.gguf]    without a model: a made-up vocabulary of 150,000
  *
- * Masks are timed along seeded walks in which about each third token is one that text is
- * made of, twice the same ones: first as the grammar leaves the compiler, then again.  The
- * clock is the processor time of the thread, so that other programs don't count.
+ * Masks are timed along seeded random walks, in which about every third token is a common one.
+ * The same walks run twice: first with a newly compiled grammar, then again.  The clock is the
+ * processor time of the thread, without other programs.
  */
 #include "made_vocabulary.h"
 #include "base/json.h"
@@ -67,7 +67,7 @@ static const struct {
 
 static unsigned long long seed;
 
-static unsigned draw(unsigned n)
+static unsigned random_below(unsigned n)
 {
 	seed ^= seed << 13;
 	seed ^= seed >> 7;
@@ -78,7 +78,6 @@ static unsigned draw(unsigned n)
 static int64_t cpu_ns(void)
 {
 	struct timespec t;
-
 	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
 	return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
 }
@@ -86,7 +85,6 @@ static int64_t cpu_ns(void)
 static int compare(const void *a, const void *b)
 {
 	double x = *(const double *)a, y = *(const double *)b;
-
 	return x < y ? -1 : x > y;
 }
 
@@ -103,9 +101,10 @@ static int32_t choose(struct bench *b)
 	int32_t n_vocab = ig_tokenizer_n_vocab(b->tokenizer);
 	size_t n = 0;
 
-	if (draw(3) == 0) { /* a common token, if there is one */
+	if (random_below(3) == 0) { /* a common token, if there is one */
 		for (int i = 0; i < 200; i++) {
-			int32_t id = (int32_t)draw(n_vocab < 3000 ? (unsigned)n_vocab : 3000);
+			int32_t id =
+				(int32_t)random_below(n_vocab < 3000 ? (unsigned)n_vocab : 3000);
 			if (b->mask[id / 32] >> id % 32 & 1)
 				return id;
 		}
@@ -113,7 +112,7 @@ static int32_t choose(struct bench *b)
 	for (int32_t w = 0; w < (n_vocab + 31) / 32; w++)
 		for (uint32_t bits = b->mask[w]; bits; bits &= bits - 1)
 			b->allowed[n++] = w * 32 + __builtin_ctz(bits);
-	return b->allowed[draw((unsigned)n)];
+	return b->allowed[random_below((unsigned)n)];
 }
 
 static void walks(struct bench *b, struct ig_grammar *g)

@@ -1,16 +1,16 @@
 /*
- * ingot_bench.c: how fast the runtime computes a model, without the daemon.
+ * ingot_bench.c: the speed of the runtime with a model, without the daemon.
  *
  *   ingot-bench MODEL.gguf [--prompt N] [--decode M] [--streams S[,S...]] [--rounds R]
  *       [--threads T] [--isa I] [--activations auto|f32] [--kv f16|f32] [--chunk C]
  *       [--driver D] [--json] [--ops [--read-gbs X --gmacs Y]]
  *
- * A round feeds S streams N random tokens each, in steps of up to C rows, then decodes M
- * tokens of all S side by side, each stream feeding back what it drew; several S are
- * measured one after another, with one load.  With --prompt 0 decoding starts from an empty cache, as llama-bench's tg does.  One round warms up, R
- * are timed; tokens per second of all streams together, median (least-most).  --ops shows
- * instead what each kind of op costs in a step (ops.c), beside its limit when the
- * machine's are given (ingot-limits measures them).
+ * A round prefills S streams with N random tokens each, in steps of up to C rows, then decodes M
+ * tokens of all S streams together, each with its own sampled tokens.  Several S are measured one
+ * after another, with one load.  With --prompt 0 decoding starts with an empty cache, like
+ * llama-bench's tg.  After one round of warm-up, R rounds are timed: tokens per second of all
+ * streams together, median (minimum-maximum).  --ops prints instead the cost of each kind of op in
+ * a step (ops.c), and its bound if the machine's roofline is given (from ingot-limits).
  */
 #include "base/clock.h"
 #include "base/json.h"
@@ -29,38 +29,26 @@ struct bench {
 	const char *model;
 	uint32_t n_prompt, n_decode, n_rounds, chunk;
 	uint32_t counts[MAX_COUNTS], n_counts; /* of streams */
-	uint32_t n_streams;		       /* that are measured now */
+	uint32_t n_streams;		       /* of the current measurement */
 	bool json, ops;
-	double read_gbs, gmacs; /* the machine's limits; 0: not given */
+	double read_gbs, gmacs; /* the machine's roofline; 0: not given */
 	struct ig_stepper_options o;
 	int32_t *ids;					/* [n_prompt] */
 	int32_t *last;					/* [n_streams] */
 	double prefill[MAX_ROUNDS], decode[MAX_ROUNDS]; /* seconds */
 };
 
-/* What one token costs, by the plan alone. */
+/* The cost of one token, computed from the plan. */
 struct work {
 	double linear_macs, logits_macs; /* multiply-adds of a token's products */
 	double file_bytes;		 /* of all two-dimensional weights, as the file has them */
 	double step_bytes;		 /* of those that a step of one row reads */
 };
 
-/* Of a product's weights, the share that one row multiplies with; 0: it is no product. */
-static double share_of_row(const struct ig_plan_node *node)
+static bool is_product(const struct ig_op *op)
 {
-	const char *op = node->op->name;
-
-	if (!strcmp(op, "linear") || !strcmp(op, "glu") || !strcmp(op, "logits"))
-		return 1;
-	if (!strcmp(op, "moe_glu")) {
-		const struct ig_moe_glu_params *p = node->params;
-		return (double)p->top_k / p->n_experts;
-	}
-	if (!strcmp(op, "moe_combine")) {
-		const struct ig_moe_combine_params *p = node->params;
-		return (double)p->top_k / p->n_experts;
-	}
-	return 0;
+	return (op->flags & IG_OP_EXPERTS) || !strcmp(op->name, "linear") ||
+	       !strcmp(op->name, "glu") || !strcmp(op->name, "logits");
 }
 
 static void count_work(const struct ig_plan *plan, struct work *w)
@@ -69,12 +57,10 @@ static void count_work(const struct ig_plan *plan, struct work *w)
 	for (uint32_t i = 0; i < plan->n_nodes; i++) {
 		const struct ig_plan_node *node = &plan->nodes[i];
 		bool logits = !strcmp(node->op->name, "logits");
-		double share = share_of_row(node);
-
+		double share = is_product(node->op) ? ig_ops_share(node) : 0;
 		for (uint32_t j = 0; share > 0 && j < node->n_weights; j++) {
 			const struct ig_plan_weight *weight = &plan->weights[node->weight[j]];
 			double macs = (double)weight->shape.n_rows * (double)weight->shape.n_cols;
-
 			w->file_bytes += (double)weight->n_bytes;
 			w->step_bytes += share * (double)weight->n_bytes;
 			*(logits ? &w->logits_macs : &w->linear_macs) += share * macs;
@@ -84,24 +70,23 @@ static void count_work(const struct ig_plan *plan, struct work *w)
 
 static int prefill(struct bench *b, struct ig_stepper *s)
 {
-	const struct ig_sample_params *draw;
-	uint32_t room = b->chunk, n;
+	const struct ig_sample_params *sample;
+	uint32_t left = b->chunk, n;
 	int rc;
 
 	for (uint32_t i = 0; i < b->n_streams; i++) {
 		for (uint32_t at = 0; at < b->n_prompt; at += n) {
-			n = b->n_prompt - at < room ? b->n_prompt - at : room;
-			draw = at + n == b->n_prompt ? &ig_stepper_greedy : NULL;
-			rc = ig_stepper_put(s, (int)i, b->ids + at, (int32_t)n, draw);
+			n = b->n_prompt - at < left ? b->n_prompt - at : left;
+			sample = at + n == b->n_prompt ? &ig_stepper_greedy : NULL;
+			rc = ig_stepper_put(s, (int)i, b->ids + at, (int32_t)n, sample);
 			if (rc < 0)
 				return rc;
-			room -= n;
-			if (room && (i + 1 < b->n_streams || at + n < b->n_prompt))
+			left -= n;
+			if (left && (i + 1 < b->n_streams || at + n < b->n_prompt))
 				continue;
-			rc = ig_stepper_run(s, false);
-			if (rc)
+			if ((rc = ig_stepper_run(s, false)))
 				return rc;
-			room = b->chunk;
+			left = b->chunk;
 		}
 	}
 	return 0;
@@ -111,14 +96,12 @@ static int decode(struct bench *b, struct ig_stepper *s)
 {
 	for (uint32_t t = 0; t < b->n_decode; t++) {
 		int rc;
-
 		for (uint32_t i = 0; i < b->n_streams; i++) {
 			rc = ig_stepper_put(s, (int)i, &b->last[i], 1, &ig_stepper_greedy);
 			if (rc < 0)
 				return rc;
 		}
-		rc = ig_stepper_run(s, false);
-		if (rc)
+		if ((rc = ig_stepper_run(s, false)))
 			return rc;
 		for (uint32_t i = 0; i < b->n_streams; i++)
 			b->last[i] = ig_stepper_sampled(s, (int)i);
@@ -126,7 +109,7 @@ static int decode(struct bench *b, struct ig_stepper *s)
 	return 0;
 }
 
-/* Times of round r, or of nothing when r is negative: the round that warms up. */
+/* Run and time round r; a negative r is warm-up and not timed. */
 static int run_round(struct bench *b, struct ig_stepper *s, int r)
 {
 	int64_t t0, t1, t2;
@@ -137,12 +120,10 @@ static int run_round(struct bench *b, struct ig_stepper *s, int r)
 		b->last[i] = (int32_t)(1 + i);
 	}
 	t0 = ig_now_ns();
-	rc = b->n_prompt ? prefill(b, s) : 0;
-	if (rc)
+	if ((rc = b->n_prompt ? prefill(b, s) : 0))
 		return rc;
 	t1 = ig_now_ns();
-	rc = decode(b, s);
-	if (rc)
+	if ((rc = decode(b, s)))
 		return rc;
 	t2 = ig_now_ns();
 	if (r >= 0) {
@@ -155,12 +136,11 @@ static int run_round(struct bench *b, struct ig_stepper *s, int r)
 static int by_value(const void *a, const void *b)
 {
 	double x = *(const double *)a, y = *(const double *)b;
-
 	return (x > y) - (x < y);
 }
 
-/* Seconds of every round, and the tokens of one, to tokens per second: least, median,
- * most. */
+/* Tokens per second from the seconds of all rounds and the tokens of one: minimum, median,
+ * maximum. */
 static void rates(double *seconds, uint32_t n, double tokens, double out[3])
 {
 	qsort(seconds, n, sizeof *seconds, by_value);
@@ -243,8 +223,7 @@ static int run(struct bench *b, struct ig_error *err)
 	double load_s;
 	int rc;
 
-	rc = ig_stepper_model_open(&model, b->model, NULL, err);
-	if (rc)
+	if ((rc = ig_stepper_model_open(&model, b->model, NULL, err)))
 		return rc;
 	count_work(model.plan, &w);
 	b->n_streams = b->counts[0];
@@ -266,8 +245,7 @@ static int run(struct bench *b, struct ig_error *err)
 	b->o.max_seqs = most;
 	b->o.max_context = b->n_prompt + b->n_decode;
 	b->o.cache_tokens = (uint64_t)b->o.max_context * most;
-	rc = ig_stepper_open(&model, &b->o, &s, err);
-	if (rc)
+	if ((rc = ig_stepper_open(&model, &b->o, &s, err)))
 		goto out;
 	load_s = (double)(ig_now_ns() - t0) * 1e-9;
 	b->ids = calloc(b->n_prompt + 1, sizeof *b->ids);
@@ -287,7 +265,7 @@ static int run(struct bench *b, struct ig_error *err)
 		}
 	for (uint32_t i = 0; i < b->n_counts; i++) {
 		b->n_streams = b->counts[i];
-		/* one round warms up, all counts together */
+		/* one round of warm-up for all counts */
 		for (int r = i ? 0 : -1; r < (int)b->n_rounds; r++) {
 			rc = run_round(b, s, r);
 			if (rc) {
@@ -317,23 +295,21 @@ static int usage(const char *what)
 	return 2;
 }
 
-/* A whole number from least to most. */
+/* An integer in least … most. */
 static bool number(const char *text, uint32_t least, uint32_t most, uint32_t *out)
 {
 	char *end;
 	unsigned long v = strtoul(text, &end, 10);
-
 	if (*text < '0' || *text > '9' || *end || v < least || v > most)
 		return false;
 	*out = (uint32_t)v;
 	return true;
 }
 
-/* Numbers of streams, with commas between them. */
+/* Numbers of streams, separated by commas. */
 static bool counts(char *text, struct bench *b)
 {
 	char *save = NULL;
-
 	b->n_counts = 0;
 	for (char *one = strtok_r(text, ",", &save); one; one = strtok_r(NULL, ",", &save))
 		if (b->n_counts == MAX_COUNTS || !number(one, 1, 1024, &b->counts[b->n_counts++]))
@@ -345,7 +321,6 @@ static bool counts(char *text, struct bench *b)
 static bool positive(const char *text, double *out)
 {
 	char *end;
-
 	*out = strtod(text, &end);
 	return end != text && !*end && *out > 0 && *out < 1e9;
 }

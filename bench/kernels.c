@@ -1,7 +1,6 @@
 /*
- * kernels.c: every cpu kernel of the core ops by itself, over the large cases of the
- * table that their tests use (tests/ops/cases.h): one thread, operands in whatever
- * cache they fit, the best of some rounds.
+ * kernels.c: times every cpu kernel of the core ops on the large cases of the table of their tests
+ * (tests/ops/cases.h): one thread, warm caches, the best of ROUNDS rounds.
  *
  *   ninja tests/ops/bench-kernels, then ./bench-kernels [part of a case's name]
  */
@@ -12,9 +11,9 @@
 #include <string.h>
 
 #define ROUNDS 5
-#define ROUND_NS 20000000 /* long enough for the clock, short enough to dodge neighbours */
+#define ROUND_NS 20000000 /* long enough for the clock, short enough to escape other load */
 
-/* Nanoseconds of one run, the least of all rounds. */
+/* Nanoseconds of one run, the minimum of all rounds. */
 static double time_kernel(struct ig_case_data *d, const struct ig_cpu_kernel *k)
 {
 	double best = 1e30;

@@ -1,17 +1,18 @@
 /*
- * limits.c: what this machine could do at best: bytes read from memory a second, and
- * multiply-adds a second in float32 and in 8 bits.
+ * limits.c: this machine's roofline: bytes read from memory per second, and multiply-adds per
+ * second in float32 and in 8 bits.
  *
  *   ingot-limits [--threads T] [--mib N] [--json]
  *
  * Every thread reads its own part of a buffer of N MiB over and over (as decoding reads
  * the weights once a token), then runs chains of multiply-adds on registers.  The best
- * of several rounds counts: a limit is what was possible, not what was usual.
+ * of several rounds counts.
  */
 #include "base/clock.h"
+#include "runtime/cpu/pool.h"
 
 #include <getopt.h>
-#include <pthread.h>
+#include <math.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -25,20 +26,12 @@
 #define MAX_THREADS 64
 #define N_ROUNDS 25
 
-/* POSIX has barriers, macOS has none. */
-struct barrier {
-	pthread_mutex_t lock;
-	pthread_cond_t all_here;
-	unsigned n, n_here, round;
-};
-
 struct job {
 	const char *data;
 	size_t size;		/* a multiple of 512 */
 	uint64_t sum;		/* so that nothing is optimised away */
 	double done;		/* bytes or multiply-adds */
 	int64_t from_ns, to_ns; /* of the last round */
-	struct barrier *barrier;
 	void (*work)(struct job *j);
 };
 
@@ -50,7 +43,6 @@ static void read_plain(struct job *j)
 
 	for (size_t i = 0; i < j->size; i += 64) {
 		uint64_t v[8];
-
 		memcpy(v, j->data + i, sizeof v);
 		for (int k = 0; k < 8; k++)
 			s[k] += v[k];
@@ -92,7 +84,7 @@ __attribute__((target("avx512f"))) static void read_avx512(struct job *j)
 /* ---- multiplying: twelve chains, more than latency times width ---- */
 
 #define N_CHAINS 12
-#define N_TURNS 500000
+#define N_REPEATS 500000
 /* Unrolled, so that every chain stays in its register. */
 #define EACH_CHAIN _Pragma("GCC unroll 12") for (int k = 0; k < N_CHAINS; k++)
 
@@ -102,12 +94,12 @@ __attribute__((target("avx2,fma"))) static void fma_avx2(struct job *j)
 
 	for (int k = 0; k < N_CHAINS; k++)
 		a[k] = _mm256_set1_ps((float)k);
-	for (int i = 0; i < N_TURNS; i++)
+	for (int i = 0; i < N_REPEATS; i++)
 		EACH_CHAIN
 	a[k] = _mm256_fmadd_ps(a[k], x, y);
 	for (int k = 0; k < N_CHAINS; k++)
 		j->sum += (uint64_t)_mm256_cvtss_f32(a[k]);
-	j->done = 8.0 * N_CHAINS * N_TURNS;
+	j->done = 8.0 * N_CHAINS * N_REPEATS;
 }
 
 __attribute__((target("avx512f"))) static void fma_avx512(struct job *j)
@@ -116,12 +108,12 @@ __attribute__((target("avx512f"))) static void fma_avx512(struct job *j)
 
 	for (int k = 0; k < N_CHAINS; k++)
 		a[k] = _mm512_set1_ps((float)k);
-	for (int i = 0; i < N_TURNS; i++)
+	for (int i = 0; i < N_REPEATS; i++)
 		EACH_CHAIN
 	a[k] = _mm512_fmadd_ps(a[k], x, y);
 	for (int k = 0; k < N_CHAINS; k++)
 		j->sum += (uint64_t)_mm512_cvtss_f32(a[k]);
-	j->done = 16.0 * N_CHAINS * N_TURNS;
+	j->done = 16.0 * N_CHAINS * N_REPEATS;
 }
 
 __attribute__((target("avx2"))) static void int8_avx2(struct job *j)
@@ -131,7 +123,7 @@ __attribute__((target("avx2"))) static void int8_avx2(struct job *j)
 
 	for (int k = 0; k < N_CHAINS; k++)
 		a[k] = _mm256_set1_epi32(k);
-	for (int i = 0; i < N_TURNS; i++)
+	for (int i = 0; i < N_REPEATS; i++)
 		EACH_CHAIN
 		{
 			/* Operands that change, or the product is taken out of the loop. */
@@ -141,7 +133,7 @@ __attribute__((target("avx2"))) static void int8_avx2(struct job *j)
 		}
 	for (int k = 0; k < N_CHAINS; k++)
 		j->sum += (uint64_t)_mm256_extract_epi64(a[k], 0);
-	j->done = 32.0 * N_CHAINS * N_TURNS;
+	j->done = 32.0 * N_CHAINS * N_REPEATS;
 }
 
 __attribute__((target("avx512f,avx512vnni"))) static void int8_vnni(struct job *j)
@@ -150,30 +142,30 @@ __attribute__((target("avx512f,avx512vnni"))) static void int8_vnni(struct job *
 
 	for (int k = 0; k < N_CHAINS; k++)
 		a[k] = _mm512_set1_epi32(k);
-	for (int i = 0; i < N_TURNS; i++)
+	for (int i = 0; i < N_REPEATS; i++)
 		EACH_CHAIN
 	a[k] = _mm512_dpbusd_epi32(a[k], x, y);
 	for (int k = 0; k < N_CHAINS; k++)
 		j->sum += (uint64_t)_mm512_reduce_add_epi32(a[k]);
-	j->done = 64.0 * N_CHAINS * N_TURNS;
+	j->done = 64.0 * N_CHAINS * N_REPEATS;
 }
 #endif
 
-/* What this processor does best of each kind; NULL: not measured here. */
-static void choose(void (**read)(struct job *), void (**fma)(struct job *),
+/* The fastest of each kind on this processor; NULL: not measured. */
+static void choose(void (**read)(struct job *), void (**f32)(struct job *),
 		   void (**int8)(struct job *))
 {
 	*read = read_plain;
-	*fma = *int8 = NULL;
+	*f32 = *int8 = NULL;
 #if defined(__x86_64__)
 	if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) {
 		*read = read_avx2;
-		*fma = fma_avx2;
+		*f32 = fma_avx2;
 		*int8 = int8_avx2;
 	}
 	if (__builtin_cpu_supports("avx512f")) {
 		*read = read_avx512;
-		*fma = fma_avx512;
+		*f32 = fma_avx512;
 	}
 	if (__builtin_cpu_supports("avx512vnni"))
 		*int8 = int8_vnni;
@@ -182,90 +174,39 @@ static void choose(void (**read)(struct job *), void (**fma)(struct job *),
 
 /* ---- threads ---- */
 
-static int barrier_init(struct barrier *b, unsigned n)
+static void run_job(void *ctx, uint32_t thread)
 {
-	*b = (struct barrier){ .n = n };
-	if (pthread_mutex_init(&b->lock, NULL))
-		return -1;
-	if (pthread_cond_init(&b->all_here, NULL)) {
-		pthread_mutex_destroy(&b->lock);
-		return -1;
-	}
-	return 0;
+	struct job *j = (struct job *)ctx + thread;
+
+	j->from_ns = ig_now_ns();
+	j->work(j);
+	j->to_ns = ig_now_ns();
 }
 
-static void barrier_wait(struct barrier *b)
+/* The rate of the best round.  A worker that starts too late misses its round, whose rate is
+ * then lower. */
+static double measure(struct ig_pool *pool, struct job *jobs, void (*work)(struct job *))
 {
-	pthread_mutex_lock(&b->lock);
-	unsigned round = b->round;
-	if (++b->n_here == b->n) {
-		b->n_here = 0;
-		b->round++;
-		pthread_cond_broadcast(&b->all_here);
-	}
-	while (b->round == round)
-		pthread_cond_wait(&b->all_here, &b->lock);
-	pthread_mutex_unlock(&b->lock);
-}
-
-static void barrier_finish(struct barrier *b)
-{
-	pthread_cond_destroy(&b->all_here);
-	pthread_mutex_destroy(&b->lock);
-}
-
-static void *run_job(void *arg)
-{
-	struct job *j = arg;
-
-	for (int i = 0; i < N_ROUNDS; i++) {
-		barrier_wait(j->barrier);
-		j->from_ns = ig_now_ns();
-		j->work(j);
-		j->to_ns = ig_now_ns();
-		barrier_wait(j->barrier);
-	}
-	return NULL;
-}
-
-/* The best round's rate, or a negative number when no thread can be had. */
-static double measure(struct job *jobs, unsigned n, void (*work)(struct job *))
-{
-	struct barrier barrier;
-	pthread_t threads[MAX_THREADS];
+	const uint32_t n = ig_pool_n_threads(pool);
 	double best = 0.0;
 
-	if (!work)
-		return 0.0;
-	if (barrier_init(&barrier, n + 1))
-		return -1.0;
-	for (unsigned i = 0; i < n; i++) {
-		jobs[i].barrier = &barrier;
-		jobs[i].work = work;
-		/* Threads that wait at the barrier can't be taken back: give up at once. */
-		if (pthread_create(&threads[i], NULL, run_job, &jobs[i])) {
-			fprintf(stderr, "ingot-limits: no more threads\n");
-			exit(1);
-		}
-	}
-	for (int r = 0; r < N_ROUNDS; r++) {
+	for (int r = 0; work && r < N_ROUNDS; r++) {
 		int64_t from = INT64_MAX, to = 0;
-		double done = 0.0, rate;
-
-		barrier_wait(&barrier);
-		barrier_wait(&barrier);
-		/* By the workers' own clocks: this thread may wake long after they began. */
-		for (unsigned i = 0; i < n; i++) {
+		double done = 0.0;
+		for (uint32_t i = 0; i < n; i++) {
+			jobs[i].work = work;
+			jobs[i].from_ns = INT64_MAX;
+			jobs[i].done = 0.0;
+		}
+		ig_pool_run(pool, run_job, jobs);
+		/* By the threads' own clocks: this one may return long after they finished. */
+		for (uint32_t i = 0; i < n; i++) {
 			done += jobs[i].done;
 			from = jobs[i].from_ns < from ? jobs[i].from_ns : from;
 			to = jobs[i].to_ns > to ? jobs[i].to_ns : to;
 		}
-		rate = done * 1e9 / (double)(to - from);
-		best = rate > best ? rate : best;
+		best = fmax(best, done * 1e9 / (double)(to - from));
 	}
-	for (unsigned i = 0; i < n; i++)
-		pthread_join(threads[i], NULL);
-	barrier_finish(&barrier);
 	return best;
 }
 
@@ -278,8 +219,9 @@ int main(int argc, char **argv)
 		{ 0 },
 	};
 	static struct job jobs[MAX_THREADS];
-	void (*read)(struct job *), (*fma)(struct job *), (*int8)(struct job *);
+	void (*read)(struct job *), (*f32)(struct job *), (*int8)(struct job *);
 	unsigned long n_threads = 2, mib = 512;
+	struct ig_pool *pool;
 	bool json = false;
 	double bytes, macs, macs8;
 	char *data;
@@ -310,15 +252,16 @@ int main(int argc, char **argv)
 	memset(data, 1, part * n_threads);
 	for (unsigned i = 0; i < n_threads; i++)
 		jobs[i] = (struct job){ .data = data + i * part, .size = part };
-	choose(&read, &fma, &int8);
-	bytes = measure(jobs, (unsigned)n_threads, read);
-	macs = measure(jobs, (unsigned)n_threads, fma);
-	macs8 = measure(jobs, (unsigned)n_threads, int8);
-	free(data);
-	if (bytes < 0 || macs < 0 || macs8 < 0) {
-		fprintf(stderr, "ingot-limits: threads can't be set up\n");
+	choose(&read, &f32, &int8);
+	if (ig_pool_create((uint32_t)n_threads, &pool)) {
+		fprintf(stderr, "ingot-limits: %lu threads cannot be started\n", n_threads);
 		return 1;
 	}
+	bytes = measure(pool, jobs, read);
+	macs = measure(pool, jobs, f32);
+	macs8 = measure(pool, jobs, int8);
+	ig_pool_destroy(pool);
+	free(data);
 	if (json)
 		printf("{\"threads\": %lu, \"read_bytes\": %.4g, \"f32_macs\": %.4g, "
 		       "\"int8_macs\": %.4g}\n",

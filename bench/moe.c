@@ -1,11 +1,11 @@
 /*
- * moe.c: one layer of experts on one thread, in the shape of Qwen3-30B-A3B: what a route
- * costs, and how near the products of the chosen experts come to those of a dense matrix
- * of as many bytes (one row) or multiply-adds (512 rows), measured in turns.
+ * moe.c: one layer of experts on one thread, in the shape of Qwen3-30B-A3B: the time of routing,
+ * and of the experts' products compared with a dense matrix of the same number of bytes (one row)
+ * or multiply-adds (512 rows), measured alternately.
  *
  *   ninja bench-moe, then ./bench-moe ATTENTION.so MOE.so
  *
- * Weights are of one byte's value, larger than any cache; each step chooses other experts.
+ * The weights exceed every cache; each step selects other experts.
  */
 #include "base/clock.h"
 #include "model/formats/checkpoint.h"
@@ -29,7 +29,6 @@ static const uint32_t dtypes[] = { IG_Q4_0, IG_Q8_0, IG_Q4_K, IG_F16 };
 static void *filled(uint64_t bytes, int byte)
 {
 	void *p = aligned_alloc(64, (bytes + 63) / 64 * 64);
-
 	if (!p)
 		abort(); /* a bench */
 	memset(p, byte, bytes);
@@ -48,7 +47,6 @@ static const struct ig_cpu_kernel *kernel(const struct ig_op *op, uint32_t dtype
 
 	for (uint32_t i = 0; i < op->n_cpu_kernels; i++) {
 		const struct ig_cpu_kernel *k = &op->cpu_kernels[i];
-
 		if (ig_isa_includes(ig_isa_best(), k->isa) && k->weight_layout != IG_LAYOUT_ROWS &&
 		    (k->weight_dtype == dtype) &&
 		    (!best || k->isa > best->isa || best->in_layout == IG_LAYOUT_ROWS))
@@ -63,7 +61,6 @@ static const struct ig_cpu_kernel *kernel(const struct ig_op *op, uint32_t dtype
 static double time_call(struct ig_op_launch *c, const struct ig_cpu_kernel *k, void *scratch)
 {
 	int64_t began = ig_now_ns();
-
 	c->kernel = k;
 	k->run(c, 0, k->n_units(c), scratch);
 	return (double)(ig_now_ns() - began) / 1e3;
@@ -75,7 +72,7 @@ static void least(double *best, double x)
 		*best = x;
 }
 
-/* x is of zeros in every form: what a product costs does not depend on it. */
+/* x is zero: the time of a product does not depend on it. */
 static void bench(const struct ig_modules *m, uint32_t dtype, int64_t rows)
 {
 	const struct ig_moe_route_params route_p = { sizeof route_p, N_EXPERTS, TOP_K, 1, 1 };

@@ -1,20 +1,17 @@
 /*
- * ops.c: what each kind of op costs in a step, by leaving it out.
+ * ops.c: the cost of each kind of op in a step, measured by omitting it.
  *
- * For every kind of node that the plan has several of (one a layer, as a rule) a second
- * plan is made in which only the first of them runs and the others' readers read its
- * result.  The difference of the two plans' times is what the rest of them cost, with
- * everything that belongs to it: the weights read from memory, barriers, and bringing a
- * result into the form that its readers want.  Nothing in a driver is instrumented, so
- * any driver can be looked at.  What the plan has once is measured together: the logits
- * by steps that want none, the remainder as what is left.
+ * For every kind of node that the plan has several of (usually one per layer), a second plan runs
+ * only the first of them; the others' readers read its result.  The difference of the two times is
+ * the cost of the others, including reading weights, barriers and conversions to the readers'
+ * layouts.  Drivers need no instrumentation.  Nodes that the plan has once are measured together:
+ * the logits by steps that compute none, the remainder as the difference.
  *
- * The limit of a kind is the larger of its weights' bytes over the machine's reading
- * rate and its multiply-adds over the machine's; times are the least of all rounds.  Of
- * experts' weights those count that rows use which choose theirs at random.
+ * The limit of a kind (roofline) is the larger of its weights' bytes over the machine's read rate
+ * and its multiply-adds over the machine's rate.  Times are the minimum of all rounds.  Of
+ * experts' weights those count that rows with random experts use.
  */
 #include "bench/ops.h"
-
 #include "base/clock.h"
 
 #include <errno.h>
@@ -30,9 +27,9 @@ struct kind {
 	const struct ig_plan_node *first;
 	uint32_t n;
 	double bytes;	 /* of all their weights */
-	double macs;	 /* of all of them, for a row */
-	double share;	 /* of the weights, that a row uses: of experts top_k of n_experts */
-	double saved[2]; /* seconds that leaving n - 1 of them out saved */
+	double macs;	 /* of all of them, per row */
+	double share;	 /* of the weights that a row uses (ig_ops_share) */
+	double saved[2]; /* seconds saved by omitting n - 1 of them */
 };
 
 enum { PREFILL, DECODE };
@@ -55,14 +52,13 @@ static bool same_kind(const struct ig_plan *p, const struct ig_plan_node *a,
 	for (uint32_t i = 0; i < a->n_out; i++) {
 		const struct ig_shape *x = &p->values[a->out[i]].shape;
 		const struct ig_shape *y = &p->values[b->out[i]].shape;
-
 		if (x->n_cols != y->n_cols || x->row_class != y->row_class)
 			return false;
 	}
 	return true;
 }
 
-static double share_of(const struct ig_plan_node *n)
+double ig_ops_share(const struct ig_plan_node *n)
 {
 	if (!strcmp(n->op->name, "moe_glu")) {
 		const struct ig_moe_glu_params *p = n->params;
@@ -75,7 +71,7 @@ static double share_of(const struct ig_plan_node *n)
 	return 1;
 }
 
-/* Bytes of a kind's weights that so many rows read. */
+/* Bytes of a kind's weights that this many rows read. */
 static double bytes_of(const struct kind *k, double rows)
 {
 	return k->bytes * (1 - pow(1 - k->share, rows));
@@ -87,18 +83,16 @@ static uint32_t find_kinds(const struct ig_plan *p, struct kind *kinds)
 
 	for (uint32_t i = 0; i < p->n_nodes; i++) {
 		const struct ig_plan_node *node = &p->nodes[i];
-
 		for (k = 0; k < n && !same_kind(p, kinds[k].first, node); k++)
 			;
 		if (k == n) {
 			if (n == MAX_KINDS)
 				continue; /* stays in the remainder */
-			kinds[n++] = (struct kind){ .first = node, .share = share_of(node) };
+			kinds[n++] = (struct kind){ .first = node, .share = ig_ops_share(node) };
 		}
 		kinds[k].n++;
 		for (uint32_t j = 0; j < node->n_weights; j++) {
 			const struct ig_plan_weight *w;
-
 			if (node->weight[j] < 0 || !strcmp(node->op->name, "embed"))
 				continue;
 			w = &p->weights[node->weight[j]];
@@ -126,7 +120,6 @@ static int prune(const struct ig_plan *p, const struct kind *kind, struct ig_pla
 		goto out;
 	for (uint32_t i = 0; i < p->n_nodes; i++) {
 		struct ig_plan_node node = p->nodes[i];
-
 		if (&p->nodes[i] != kind->first && same_kind(p, kind->first, &p->nodes[i])) {
 			for (uint32_t j = 0; j < node.n_out; j++)
 				map[node.out[j]] = map[kind->first->out[j]];
@@ -139,7 +132,6 @@ static int prune(const struct ig_plan *p, const struct kind *kind, struct ig_pla
 			}
 		for (uint32_t j = 0; j < node.n_out; j++) {
 			uint32_t v = out->n_values++;
-
 			out->values[v].shape = p->values[node.out[j]].shape;
 			out->values[v].first_node = out->values[v].last_node =
 				(int32_t)out->n_nodes;
@@ -169,14 +161,12 @@ static int open_streams(const struct timing *t, struct ig_stepper *s)
 {
 	for (uint32_t i = 0; i < t->o->n_streams; i++) {
 		int rc = ig_stepper_add(s, t->o->n_prompt + N_DECODE);
-
 		if (rc < 0)
 			return rc;
 		rc = ig_stepper_put(s, rc, t->ids, (int32_t)t->o->n_prompt, NULL);
 		if (rc < 0)
 			return rc;
-		rc = ig_stepper_run(s, false);
-		if (rc)
+		if ((rc = ig_stepper_run(s, false)))
 			return rc;
 	}
 	return 0;
@@ -193,8 +183,7 @@ static int time_prefill(const struct timing *t, struct ig_stepper *s, double *be
 	if (rc < 0)
 		return rc;
 	t0 = ig_now_ns();
-	rc = ig_stepper_run(s, false);
-	if (rc)
+	if ((rc = ig_stepper_run(s, false)))
 		return rc;
 	if ((double)(ig_now_ns() - t0) * 1e-9 < *best)
 		*best = (double)(ig_now_ns() - t0) * 1e-9;
@@ -209,7 +198,6 @@ static int time_decode(const struct timing *t, struct ig_stepper *s, bool logits
 	for (uint32_t n = 0; n < N_DECODE; n++) {
 		int64_t t0;
 		int rc;
-
 		for (uint32_t i = 0; i < t->o->n_streams; i++) {
 			rc = ig_stepper_put(s, (int)i, &t->ids[(n + i) % t->o->n_prompt], 1,
 					    logits ? &ig_stepper_greedy : NULL);
@@ -217,8 +205,7 @@ static int time_decode(const struct timing *t, struct ig_stepper *s, bool logits
 				return rc;
 		}
 		t0 = ig_now_ns();
-		rc = ig_stepper_run(s, false);
-		if (rc)
+		if ((rc = ig_stepper_run(s, false)))
 			return rc;
 		if ((double)(ig_now_ns() - t0) * 1e-9 < *best)
 			*best = (double)(ig_now_ns() - t0) * 1e-9;
@@ -226,7 +213,7 @@ static int time_decode(const struct timing *t, struct ig_stepper *s, bool logits
 	return 0;
 }
 
-/* The plan with and without a kind, in turns. */
+/* Time the plan with and without a kind, alternately. */
 static int time_kind(const struct timing *t, const struct ig_stepper_model *m,
 		     const struct ig_stepper_options *so, struct ig_stepper *whole,
 		     struct kind *kind, double *total, struct ig_error *err)
@@ -240,8 +227,7 @@ static int time_kind(const struct timing *t, const struct ig_stepper_model *m,
 	if (rc)
 		return ig_fail(err, rc, "no memory");
 	pruned.plan = &plan;
-	rc = ig_stepper_open(&pruned, so, &s, err);
-	if (rc)
+	if ((rc = ig_stepper_open(&pruned, so, &s, err)))
 		goto out;
 	rc = open_streams(t, s);
 	for (uint32_t r = 0; !rc && r <= t->o->n_rounds; r++) {
@@ -277,7 +263,6 @@ static void print_row(const char *name, uint32_t n, double seconds, double total
 static double limit_of(const struct ig_ops_options *o, double bytes, double macs)
 {
 	double a, b;
-
 	if (!(o->read_bytes > 0) || !(o->macs > 0))
 		return 0.0;
 	a = bytes / o->read_bytes;
@@ -302,7 +287,6 @@ static void print_table(const struct timing *t, const struct ig_plan *p, const s
 		double share = (double)(kinds[k].n - 1) / kinds[k].n, limit = 0.0;
 		int64_t n_rows = 0, n_cols = 0;
 		char name[64];
-
 		for (uint32_t j = 0; j < node->n_weights; j++)
 			if (node->weight[j] >= 0) {
 				n_rows += p->weights[node->weight[j]].shape.n_rows;
@@ -353,8 +337,7 @@ int ig_ops_bench(const struct ig_stepper_model *m, const struct ig_stepper_optio
 		return ig_fail(err, -ENOMEM, "no memory");
 	for (uint32_t i = 0; i < o->n_prompt; i++)
 		t.ids[i] = (int32_t)((i * 2654435761u >> 7) % m->plan->info.n_vocab);
-	rc = ig_stepper_open(m, &so, &whole, err);
-	if (rc)
+	if ((rc = ig_stepper_open(m, &so, &whole, err)))
 		goto out;
 	rc = open_streams(&t, whole);
 	if (rc) {
@@ -364,8 +347,7 @@ int ig_ops_bench(const struct ig_stepper_model *m, const struct ig_stepper_optio
 	for (uint32_t k = 0; k < n_kinds; k++) {
 		if (kinds[k].n < 2)
 			continue;
-		rc = time_kind(&t, m, &so, whole, &kinds[k], total, err);
-		if (rc)
+		if ((rc = time_kind(&t, m, &so, whole, &kinds[k], total, err)))
 			goto out;
 	}
 	for (uint32_t r = 0; r <= o->n_rounds; r++) {

@@ -1,5 +1,5 @@
 /*
- * plan.c: prints what the driver metal makes of known models (bench/figures.h).
+ * plan.c: prints figures of known models with the driver metal (bench/figures.h).
  *
  *   ninja bench/ingot-plan && bench/ingot-plan [PATHS OF attention.so AND moe.so]
  */

@@ -1,7 +1,6 @@
-/* embed.c: rows of a table by token id, and of a second one by position where a model
- * learned its positions.  A table may be any weight format; the first is shared with the
- * logits' product where a model ties them. */
-#include "ops/gpu/rows.h"
+/* embed.c: rows of a table by token id, plus rows of a second one by position if positions are
+ * learned.  A table may have any weight format; if weights are tied, the first table is also the
+ * output matrix. */
 #include "ops/op_private.h"
 
 static int check(struct ig_op_shape *s, struct ig_error *err)
@@ -11,8 +10,7 @@ static int check(struct ig_op_shape *s, struct ig_error *err)
 	if (s->n_weights == 2 &&
 	    (s->weight[1].n_rows < 1 || s->weight[1].n_cols != s->weight[0].n_cols))
 		return ig_fail(err, -EINVAL,
-			       "embed: positions of [%lld, %lld] do not fit rows of %lld "
-			       "values",
+			       "embed: positions of [%lld, %lld] do not fit rows of %lld values",
 			       (long long)s->weight[1].n_rows, (long long)s->weight[1].n_cols,
 			       (long long)s->weight[0].n_cols);
 	s->n_out = 1;
@@ -20,14 +18,14 @@ static int check(struct ig_op_shape *s, struct ig_error *err)
 	return 0;
 }
 
-/* An id out of range reads the first row; the engine lets none through. */
+/* An id out of range would read row 0; the engine rejects it before. */
 static int64_t id_of(const struct ig_op_launch *c, int64_t r)
 {
 	int32_t id = ig_step_token(c->step, r);
 	return id >= 0 && id < c->weight[0].n_rows ? id : 0;
 }
 
-/* The same for a position; a model's context is no longer than its table. */
+/* The same for a position; the context is not longer than the table. */
 static int64_t position_of(const struct ig_op_launch *c, int64_t r)
 {
 	int32_t position = c->step->positions[r];
@@ -97,14 +95,4 @@ static const struct ig_cpu_kernel kernels[] = {
 	  IG_LAYOUT_ROWS, IG_UNITS_ROWS, ig_units_rows, scratch_bytes, run },
 };
 
-const struct ig_op ig_op_embed = {
-	.struct_size = sizeof(struct ig_op),
-	.params_size = sizeof(struct ig_embed_params),
-	.name = "embed",
-	.version = 1,
-	.check = check,
-	.reference = reference,
-	.cpu_kernels = kernels,
-	.n_cpu_kernels = 1,
-	.gpu = &ig_gpu_embed,
-};
+CORE_OP(embed, struct ig_embed_params, 0);

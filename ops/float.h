@@ -1,10 +1,9 @@
 /*
- * float.h: conversions between float and its short forms, bit for bit as IEEE
- * and bfloat16 define them, and the activations' functions.
+ * float.h: conversions between float32, float16 and bfloat16, bit-exact, and activation
+ * functions.
  *
- * exp, silu and gelu are written so that a compiler turns a loop over them into
- * vectors; every instruction set then gives the same bits, because nothing here
- * is fused or reassociated.
+ * exp, silu and gelu can be vectorised by compilers.  Every instruction set gives the same bits,
+ * because nothing here is fused or reassociated.
  */
 #pragma once
 
@@ -78,7 +77,7 @@ static inline float ig_expf(float x)
 
 static inline float ig_siluf(float x) { return x / (1.0f + ig_expf(-x)); }
 
-/* The tanh form: x / (1 + e^(-2 u)), u = sqrt(2/pi) (x + 0.044715 x^3). */
+/* The tanh approximation: x / (1 + e^(-2 u)), u = sqrt(2/pi) (x + 0.044715 x^3). */
 static inline float ig_geluf(float x)
 {
 	float u = 0.797884560802865f * (x + 0.044715f * x * x * x);

@@ -1,5 +1,4 @@
 /* glu.c: gated linear unit (Shazeer 2020): act(x G^T) times x U^T in one pass. */
-#include "ops/gpu/products.h"
 #include "ops/op_private.h"
 
 static int check(struct ig_op_shape *s, struct ig_error *err)
@@ -44,14 +43,4 @@ static void reference(const struct ig_op_launch *c)
 #define ENTRY(name, isa, dtype, layout) TILE_ENTRY(ig_glu_##name, isa, dtype, layout)
 static const struct ig_cpu_kernel kernels[] = { TILE_LIST(ENTRY) };
 
-const struct ig_op ig_op_glu = {
-	.struct_size = sizeof(struct ig_op),
-	.params_size = sizeof(struct ig_glu_params),
-	.name = "glu",
-	.version = 1,
-	.check = check,
-	.reference = reference,
-	.cpu_kernels = kernels,
-	.n_cpu_kernels = sizeof kernels / sizeof *kernels,
-	.gpu = &ig_gpu_glu,
-};
+CORE_OP(glu, struct ig_glu_params, 0);

@@ -1,6 +1,5 @@
 /* linear.c: products with one to four weight matrices side by side, with bias,
  * activation and residual. */
-#include "ops/gpu/products.h"
 #include "ops/op_private.h"
 
 static int check(struct ig_op_shape *s, struct ig_error *err)
@@ -64,15 +63,4 @@ static void reference(const struct ig_op_launch *c)
 #define ENTRY(name, isa, dtype, layout) TILE_ENTRY(ig_linear_##name, isa, dtype, layout)
 static const struct ig_cpu_kernel kernels[] = { TILE_LIST(ENTRY) };
 
-const struct ig_op ig_op_linear = {
-	.struct_size = sizeof(struct ig_op),
-	.params_size = sizeof(struct ig_linear_params),
-	.name = "linear",
-	.version = 1,
-	.check = check,
-	.reference = reference,
-	.cpu_kernels = kernels,
-	.n_cpu_kernels = sizeof kernels / sizeof *kernels,
-	.flags = IG_OP_SPLIT_WEIGHTS,
-	.gpu = &ig_gpu_linear,
-};
+CORE_OP(linear, struct ig_linear_params, IG_OP_SPLIT_WEIGHTS);

@@ -1,5 +1,4 @@
-/* logits.c: the product with the output matrix, for the rows that want it. */
-#include "ops/gpu/products.h"
+/* logits.c: the product with the output matrix, for the rows whose logits are computed. */
 #include "ops/op_private.h"
 
 static int check(struct ig_op_shape *s, struct ig_error *err)
@@ -32,14 +31,4 @@ static void reference(const struct ig_op_launch *c)
 #define ENTRY(name, isa, dtype, layout) TILE_ENTRY(ig_logits_##name, isa, dtype, layout)
 static const struct ig_cpu_kernel kernels[] = { TILE_LIST(ENTRY) };
 
-const struct ig_op ig_op_logits = {
-	.struct_size = sizeof(struct ig_op),
-	.params_size = sizeof(struct ig_logits_params),
-	.name = "logits",
-	.version = 1,
-	.check = check,
-	.reference = reference,
-	.cpu_kernels = kernels,
-	.n_cpu_kernels = sizeof kernels / sizeof *kernels,
-	.gpu = &ig_gpu_logits,
-};
+CORE_OP(logits, struct ig_logits_params, 0);

@@ -1,6 +1,6 @@
 /* norm.c: RMS and layer normalisation (Zhang and Sennrich 2019; Ba et al. 2016),
- * with a residual added before and the rows that want logits gathered. */
-#include "ops/gpu/rows.h"
+ * with an optional residual added before, and optional gathering of the rows whose logits are
+ * computed. */
 #include "ops/op_private.h"
 
 static int check(struct ig_op_shape *s, struct ig_error *err)
@@ -67,14 +67,4 @@ static void reference(const struct ig_op_launch *c)
 #define ENTRY(name, isa) IG_CPU_KERNEL(isa, IG_UNITS_ROWS, ig_units_rows, NULL, ig_norm_##name),
 static const struct ig_cpu_kernel kernels[] = { ROWS_LIST(ENTRY) };
 
-const struct ig_op ig_op_norm = {
-	.struct_size = sizeof(struct ig_op),
-	.params_size = sizeof(struct ig_norm_params),
-	.name = "norm",
-	.version = 1,
-	.check = check,
-	.reference = reference,
-	.cpu_kernels = kernels,
-	.n_cpu_kernels = sizeof kernels / sizeof *kernels,
-	.gpu = &ig_gpu_norm,
-};
+CORE_OP(norm, struct ig_norm_params, 0);

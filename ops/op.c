@@ -1,6 +1,5 @@
-/* op.c: what the files of the core ops share, and the list of them. */
+/* op.c: shared functions of the core ops, and their list. */
 #include "ops/op_private.h"
-
 #include "model/formats/checkpoint.h"
 
 const struct ig_op *const ig_core_ops[] = {

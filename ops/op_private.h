@@ -1,4 +1,4 @@
-/* op_private.h: what the files of the core ops share. */
+/* op_private.h: shared by the files of the core ops. */
 #pragma once
 
 #include "ops/cpu/rows.h"
@@ -8,6 +8,7 @@
 #include "ops/ops.h"
 
 #include <errno.h>
+#include <ingot/gpu.h>
 #include <stdlib.h>
 
 static inline float *ig_row(const struct ig_tensor *t, int64_t r)
@@ -22,8 +23,27 @@ int64_t ig_units_rows(const struct ig_op_launch *c);
 /* Row r of a weight in IG_LAYOUT_ROWS as float [n_cols]. */
 void ig_weight_row(const struct ig_tensor *w, int64_t r, float *dst);
 /* The plain product x W^T of one row, sums in double: y [n_rows of w].
- * w_row is room for one row of w. */
+ * w_row is memory for one row of w. */
 void ig_reference_product(const float *x, const struct ig_tensor *w, float *w_row, float *y);
+
+/* GPU lowerings: ops/gpu/products.c, then ops/gpu/rows.c. */
+extern const struct ig_gpu_op ig_gpu_linear, ig_gpu_glu, ig_gpu_logits;
+extern const struct ig_gpu_op ig_gpu_embed, ig_gpu_norm, ig_gpu_sample;
+
+/* The op of a file, with its static check, reference and kernels. */
+#define CORE_OP(op, params, op_flags)                                                              \
+	const struct ig_op ig_op_##op = {                                                          \
+		.struct_size = sizeof(struct ig_op),                                               \
+		.params_size = sizeof(params),                                                     \
+		.name = #op,                                                                       \
+		.version = 1,                                                                      \
+		.check = check,                                                                    \
+		.reference = reference,                                                            \
+		.cpu_kernels = kernels,                                                            \
+		.n_cpu_kernels = sizeof kernels / sizeof *kernels,                                 \
+		.flags = op_flags,                                                                 \
+		.gpu = &ig_gpu_##op,                                                               \
+	}
 
 /* The kernels of linear, glu and logits, made from the list of tile products. */
 #define TILE_ENTRY(fn, isa, dtype, layout)                                                         \

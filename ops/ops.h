@@ -1,6 +1,6 @@
 /*
- * ops.h: the core ops, one file each: parameters, shape check, plain reference,
- * and the table of cpu kernels.  Other ops come with modules.
+ * ops.h: the core ops, one file each: shape check, reference, table of cpu kernels.  Modules
+ * provide other ops.
  */
 #pragma once
 

@@ -1,14 +1,12 @@
 /*
- * sample.c: from logits to token ids, by each row's own parameters.
+ * sample.c: samples token ids from logits, with each row's own parameters.
  *
- * A row's logits are edited and masked; then, unless the largest is wanted, its
- * candidates are weighed in integers, cut by top_k, top_p and min_p and drawn from in
- * the order of their ids (arithmetic: sampling.h).  NaN counts as -infinity.  Where
- * no logit is finite, or one is infinite, the largest one's lowest id is taken; if
- * the mask allows no token, id 0.  The copy of the logits that a step may want is as
- * the model gave them.
+ * Penalties, biases and the mask are applied to a row's logits.  Unless the row is greedy, its
+ * candidates get integer weights, are cut by top_k, top_p and min_p, and one is sampled in the
+ * order of ids (arithmetic: sampling.h).  NaN counts as -infinity.  If no logit is finite, or one
+ * is infinite, the lowest id of the largest logit is taken; if the mask allows no token, id 0.
+ * step->logits gets the model's unchanged logits.
  */
-#include "ops/gpu/rows.h"
 #include "ops/op_private.h"
 #include "ops/sampling.h"
 
@@ -50,7 +48,7 @@ static uint64_t weight_of(const struct candidate *c, int64_t n)
 	return sum;
 }
 
-static int32_t draw(struct candidate *c, int64_t n, const struct ig_sample_params *p)
+static int32_t sample(struct candidate *c, int64_t n, const struct ig_sample_params *p)
 {
 	float top = c[0].x, scale = ig_sample_scale(p);
 	uint32_t least = ig_sample_min_weight(p);
@@ -94,23 +92,24 @@ static int32_t reference_row(const struct ig_step *s, const struct ig_sample_par
 	if (m == 0)
 		return 0;
 	qsort(c, (size_t)m, sizeof *c, by_logit);
-	return ig_sample_is_random(p) && fabsf(c[0].x) < INFINITY ? draw(c, m, p) : c[0].id;
+	return ig_sample_is_random(p) && fabsf(c[0].x) < INFINITY ? sample(c, m, p) : c[0].id;
 }
 
 static void reference(const struct ig_op_launch *c)
 {
 	int64_t n = c->in[0].n_cols;
-	struct candidate *room = malloc((size_t)n * sizeof *room);
+	struct candidate *candidates = malloc((size_t)n * sizeof *candidates);
 
-	if (!room)
+	if (!candidates)
 		abort(); /* a reference runs in tests */
 	for (int64_t r = 0; r < c->in[0].n_rows; r++) {
 		const float *x = ig_row(&c->in[0], r);
-		c->step->sampled_ids[r] = reference_row(c->step, &c->step->sample[r], x, n, room);
+		c->step->sampled_ids[r] =
+			reference_row(c->step, &c->step->sample[r], x, n, candidates);
 		if (c->step->logits)
 			memcpy(c->step->logits + r * n, x, (size_t)n * sizeof(float));
 	}
-	free(room);
+	free(candidates);
 }
 
 /* ---- kernels ---- */
@@ -121,14 +120,4 @@ static int64_t units(const struct ig_op_launch *c) { return c->in[0].n_rows; }
 	IG_CPU_KERNEL(isa, IG_UNITS_ROWS, units, ig_sample_scratch_##name, ig_sample_##name),
 static const struct ig_cpu_kernel kernels[] = { ROWS_LIST(ENTRY) };
 
-const struct ig_op ig_op_sample = {
-	.struct_size = sizeof(struct ig_op),
-	.params_size = sizeof(struct ig_sample_op_params),
-	.name = "sample",
-	.version = 1,
-	.check = check,
-	.reference = reference,
-	.cpu_kernels = kernels,
-	.n_cpu_kernels = sizeof kernels / sizeof *kernels,
-	.gpu = &ig_gpu_sample,
-};
+CORE_OP(sample, struct ig_sample_op_params, 0);

@@ -1,16 +1,15 @@
 /*
- * sampling.h: the arithmetic of a draw, the same to the bit for every kernel on every
- * device: floats are only subtracted and multiplied on the way to a weight, so there is
- * nothing to fuse, and all that follows is integers, whose sums do not depend on the
- * order in which they are taken.  With top the largest logit:
+ * sampling.h: the arithmetic of sampling, bit-exact for every kernel on every device.  Weights
+ * are computed with subtractions and multiplications that cannot be fused; everything after
+ * them is in integers, whose sums do not depend on the order.  With top the largest logit:
  *   u = (top - x) * (log2(e) / temperature), in units of 2^-26
  *   weight = 2^30 * 2^-u, a polynomial of degree 6, rounded: within 3e-6 of
  *   2^30 e^((x - top) / temperature) and 2; 0 from u = 31 on
  *   top_p reached at: floor(total of weights * top_p), at least 1
  *   min_p: weights below floor(2^30 min_p) are left out
- *   drawn: the first of the kept candidates, in the order of ids, where the sum of
- *   weights up to it exceeds floor(total of the kept * r / 2^64), r being 64 bits that
- *   are a function of (seed, position)
+ *   sampled: the first remaining candidate, in the order of ids, at which the sum of weights
+ *   exceeds floor(total of the remaining * r / 2^64), where r is 64 bits that are a function of
+ *   (seed, position)
  */
 #pragma once
 
@@ -22,15 +21,15 @@
  * Philox 4x32-10, the first two words. */
 uint64_t ig_sample_bits(uint64_t seed, uint64_t position);
 
-/* Whether the row is drawn; if not, its largest logit is taken.  (Also where nothing
- * is finite.)  Temperatures below 2^-100 are 0. */
+/* Whether the row samples at random; if not, its largest logit is taken (also if no logit is
+ * finite).  Temperatures below 2^-100 count as 0. */
 static inline bool ig_sample_is_random(const struct ig_sample_params *p)
 {
 	return p->temperature >= 0x1p-100f && p->top_k != 1;
 }
 
-/* One rounding for each operation of the formula in op.h, but that the product with
- * n_sampled is fused. */
+/* One rounding per operation of the formula in op.h, except that the product with n_sampled is
+ * fused. */
 static inline float ig_sample_adjusted(float x, const struct ig_logit_adjust *e,
 				       const struct ig_sample_params *p)
 {
@@ -42,14 +41,14 @@ static inline float ig_sample_adjusted(float x, const struct ig_logit_adjust *e,
 	return x + e->bias;
 }
 
-#define IG_SAMPLE_UNITS 26 /* bits of u behind the point */
+#define IG_SAMPLE_UNITS 26 /* fractional bits of u */
 
 static inline float ig_sample_scale(const struct ig_sample_params *p)
 {
 	return 1.0f / p->temperature * (1.44269504f * 0x1p26f);
 }
 
-/* u, below 32; top is finite.  NaN is as far as -infinity. */
+/* u, below 32; top must be finite.  NaN counts as -infinity. */
 static inline uint32_t ig_sample_distance(float x, float top, float scale)
 {
 	float u = (top - x) * scale;
@@ -64,7 +63,7 @@ static inline uint32_t ig_sample_mulhi(uint32_t a, uint32_t b)
 static inline uint32_t ig_sample_weight(uint32_t u)
 {
 	uint32_t f = u << (32 - IG_SAMPLE_UNITS), p = 0x0003c405u;
-	/* 2^-f in 31 bits, through the zeros of Chebyshev's polynomial: 6e-9 off */
+	/* 2^-f in 31 bits, interpolated at Chebyshev nodes: error 6e-9 */
 	p = 0x002a5309u - ig_sample_mulhi(f, p);
 	p = 0x013a79c4u - ig_sample_mulhi(f, p);
 	p = 0x071a9948u - ig_sample_mulhi(f, p);

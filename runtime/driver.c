@@ -1,7 +1,5 @@
-/* driver.c: drivers by name, and what all of them have in common: the contract
- * of submit and wait. */
+/* driver.c: opening drivers by name, and the contract of submit and wait that all share. */
 #include "runtime/driver_private.h"
-
 #include "base/log.h"
 
 #include <errno.h>
@@ -28,7 +26,7 @@ int ig_driver_open(const char *name, const struct ig_driver_options *o, struct i
 				ig_fail(err, rc, "%s", why.text);
 			return rc;
 		}
-		ig_log_info("driver %s is not for this machine: %s", (*c)->name, why.text);
+		ig_log_info("driver %s cannot be used: %s", (*c)->name, why.text);
 	}
 	return ig_fail(err, -ENOTSUP, "driver \"%s\" is unknown; known: %s", name, known);
 }
@@ -70,8 +68,8 @@ void ig_program_destroy(struct ig_program *p)
 		p->class->destroy(p);
 }
 
-/* Every block that rows of sequence seq, from position `first` on, read or write is there.
- * Those before a group's window need not be. */
+/* Check that all blocks exist that rows of sequence seq from position `first` on read or write.
+ * Blocks outside a group's window may be missing. */
 static int check_tables(const struct ig_program *p, const struct ig_step *s, int32_t seq,
 			int32_t first, struct ig_error *err)
 {
@@ -87,9 +85,8 @@ static int check_tables(const struct ig_program *p, const struct ig_step *s, int
 
 		if (end >= kv->max_blocks)
 			return ig_fail(err, -EINVAL,
-				       "sequence %d has %d tokens, its table %lld "
-				       "blocks",
-				       seq, s->seq_lens[seq], (long long)kv->max_blocks);
+				       "sequence %d has %d tokens, its table %lld blocks", seq,
+				       s->seq_lens[seq], (long long)kv->max_blocks);
 		for (; i <= end; i++)
 			if (words[i] == IG_BLOCK_NONE)
 				return ig_fail(err, -EINVAL,
@@ -100,7 +97,7 @@ static int check_tables(const struct ig_program *p, const struct ig_step *s, int
 	return 0;
 }
 
-/* Indices that a kernel follows without looking: check them once, here. */
+/* Check the indices that kernels use unchecked. */
 static int check_step(const struct ig_program *p, const struct ig_step *s, struct ig_error *err)
 {
 	const struct ig_program_limits *l = &p->limits;
@@ -120,7 +117,6 @@ static int check_step(const struct ig_program *p, const struct ig_step *s, struc
 	for (int32_t r = 0; r < s->n_rows; r++) {
 		bool first = r == 0 || s->row_seq[r] != s->row_seq[r - 1];
 		int32_t seq = s->row_seq[r];
-
 		if (seq < (r == 0 ? 0 : s->row_seq[r - 1]) || seq >= s->n_seqs)
 			return ig_fail(err, -EINVAL,
 				       "row %d is of sequence %d: rows of one sequence "
@@ -134,8 +130,7 @@ static int check_step(const struct ig_program *p, const struct ig_step *s, struc
 		    (!before || s->prev_ids != before->sampled_ids ||
 		     s->token_from[r] >= before->n_logit_rows))
 			return ig_fail(err, -EINVAL,
-				       "row %d takes token %d of a step that is not the one "
-				       "before",
+				       "row %d takes token %d of a step that is not the one before",
 				       r, s->token_from[r]);
 	}
 	for (int32_t i = 0; i < s->n_seqs; i++) {
@@ -152,14 +147,14 @@ static int check_step(const struct ig_program *p, const struct ig_step *s, struc
 	}
 	for (int32_t i = 0; i < s->n_logit_rows; i++) {
 		const struct ig_sample_params *d = &s->sample[i];
-
 		if (s->logit_rows[i] < 0 || s->logit_rows[i] >= s->n_rows ||
 		    (i > 0 && s->logit_rows[i] <= s->logit_rows[i - 1]))
-			return ig_fail(err, -EINVAL, "logits of row %d are wanted in place %d",
+			return ig_fail(err, -EINVAL, "row %d is wrong as entry %d of logit_rows",
 				       s->logit_rows[i], i);
 		if ((uint64_t)d->first_adjust + d->n_adjusts > s->n_adjusts ||
 		    (d->mask >= 0 && (uint32_t)d->mask >= s->n_masks))
-			return ig_fail(err, -EINVAL, "row %d's edits or mask are not in the step",
+			return ig_fail(err, -EINVAL,
+				       "row %d: its penalties or its mask are not in the step",
 				       s->logit_rows[i]);
 	}
 	return 0;
@@ -178,7 +173,7 @@ int ig_program_submit(struct ig_program *p, const struct ig_step *step)
 	if (!p->loaded)
 		return ig_fail(&p->error, -EINVAL, "the program is not loaded");
 	if (p->n_in_flight == IG_STEPS_IN_FLIGHT) {
-		int rc = p->strict ? ig_fail(&p->error, -EBUSY, "%d steps wait to be waited for",
+		int rc = p->strict ? ig_fail(&p->error, -EBUSY, "%d steps are in flight already",
 					     IG_STEPS_IN_FLIGHT) :
 				     ig_program_wait(p);
 		if (rc)
@@ -196,7 +191,7 @@ int ig_program_wait(struct ig_program *p)
 {
 	p->error = (struct ig_error){ 0 };
 	if (!p->n_in_flight)
-		return p->strict ? ig_fail(&p->error, -EINVAL, "no step is under way") : 0;
+		return p->strict ? ig_fail(&p->error, -EINVAL, "no step is in flight") : 0;
 	int rc = p->class->wait(p);
 	p->n_in_flight = rc ? 0 : p->n_in_flight - 1;
 	for (uint32_t i = 0; i < p->n_in_flight; i++)

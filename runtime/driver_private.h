@@ -1,4 +1,4 @@
-/* driver_private.h: what a driver provides to driver.c. */
+/* driver_private.h: the interface that a driver implements for driver.c. */
 #pragma once
 
 #include "runtime/driver.h"
@@ -14,7 +14,7 @@ struct ig_driver_class {
 		     struct ig_program_memory *memory, struct ig_error *err);
 	int (*load)(struct ig_program *p, struct ig_error *err);
 	void (*destroy)(struct ig_program *p);
-	/* As ig_program_submit and ig_program_wait; text goes to p->error.  wait is for
+	/* As ig_program_submit and ig_program_wait, with the text in p->error.  wait waits for
 	 * in_flight[0]. */
 	int (*submit)(struct ig_program *p, const struct ig_step *step);
 	int (*wait)(struct ig_program *p);
@@ -43,6 +43,6 @@ struct ig_program {
 
 extern const struct ig_driver_class ig_driver_cpu;
 
-/* Of this executable, in the order in which "auto" prefers them, NULL behind the last
+/* This executable's drivers in the order in which "auto" tries them; NULL-terminated
  * (drivers.c). */
 extern const struct ig_driver_class *const ig_driver_classes[];

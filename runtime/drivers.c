@@ -1,9 +1,9 @@
 /*
  * drivers.c: the drivers of an executable.
  *
- * The build compiles it with IG_HAVE_METAL, IG_HAVE_CUDA or neither.  An executable that
- * wants another table (a test over the software device) brings its own object of this
- * file, and the library's is left out.
+ * The build compiles it with IG_HAVE_METAL, IG_HAVE_CUDA or neither.  An executable with another
+ * table (a test with the software device) links its own object of this file instead of the
+ * library's.
  */
 #include "runtime/driver_private.h"
 

@@ -1,7 +1,6 @@
-/* plan.c: see plan.h.  While it is recorded, a plan's arrays grow; the graph
- * keeps the first error and refuses everything after it. */
+/* plan.c: see plan.h.  The graph stores the first error of a recording; everything after it
+ * fails. */
 #include "runtime/plan.h"
-
 #include "model/formats/checkpoint.h"
 #include "runtime/modules/modules.h"
 #include "runtime/plan_private.h"
@@ -10,9 +9,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Far beyond any model; a limit on what a hostile file can make us record. */
+/* Limits what a hostile file can make us record; far beyond any model. */
 #define MAX_NODES 65536
-#define MAX_PARAMS 4096 /* bytes of an op's */
+#define MAX_PARAMS 4096 /* bytes of an op's parameters */
 
 struct ig_graph {
 	struct ig_plan *plan;
@@ -21,7 +20,7 @@ struct ig_graph {
 	struct ig_error error;
 };
 
-/* Room for one more element; false sets the graph's error. */
+/* Ensure capacity for one more element; false: the graph's error is set. */
 static bool grow(struct ig_graph *g, void **array, uint32_t n, uint32_t *cap, size_t size)
 {
 	if (n < *cap)
@@ -48,7 +47,7 @@ ig_weight ig_graph_weight(struct ig_graph *g, const char *name, int64_t n_rows, 
 			if (p->weights[i].shape.n_rows == n_rows &&
 			    p->weights[i].shape.n_cols == n_cols)
 				return (ig_weight)i;
-			ig_fail(&g->error, -EINVAL, "tensor \"%s\" is asked for in two shapes",
+			ig_fail(&g->error, -EINVAL, "tensor \"%s\" is declared with two shapes",
 				name);
 			return IG_NONE;
 		}
@@ -83,8 +82,8 @@ static int fail_op(struct ig_graph *g, const char *op, const char *what)
 	return ig_fail(&g->error, -EINVAL, "op %s, node %u: %s", op, g->plan->n_nodes, what);
 }
 
-/* The op's own copy of its parameters, in its size: what who recorded it did not know is zero,
- * what the op does not know must be. */
+/* A copy of the parameters in the op's own size.  Members that the caller's struct lacks are
+ * zero; members that the op does not know must be zero. */
 static int copy_params(struct ig_graph *g, const struct ig_op *op, const void *params, void **out)
 {
 	const unsigned char *from = params;
@@ -109,7 +108,7 @@ static int copy_params(struct ig_graph *g, const struct ig_op *op, const void *p
 	return 0;
 }
 
-/* The operands' shapes, as check reads them. */
+/* The operands' shapes, for the op's check. */
 static int find_shapes(struct ig_graph *g, const char *name, const ig_value *in,
 		       const ig_weight *weights, struct ig_op_shape *s)
 {
@@ -126,13 +125,13 @@ static int find_shapes(struct ig_graph *g, const char *name, const ig_value *in,
 		if (weights[i] == IG_NONE)
 			continue;
 		if (weights[i] < 0 || (uint32_t)weights[i] >= p->n_weights)
-			return fail_op(g, name, "a weight is not one");
+			return fail_op(g, name, "a weight is not a weight of the plan");
 		s->weight[i] = p->weights[weights[i]].shape;
 	}
 	return 0;
 }
 
-/* Append the node; params is the plan's from here on. */
+/* Append the node; the plan takes ownership of params. */
 static int add_node(struct ig_graph *g, const struct ig_op *op, void *params, const ig_value *in,
 		    const ig_weight *weights, const struct ig_op_shape *s, ig_value *out,
 		    uint32_t n_out)
@@ -189,9 +188,7 @@ int ig_graph_record(struct ig_graph *g, const char *name, const void *params, co
 	if (!op)
 		return fail_op(g, name, "no module provides it");
 	int rc = find_shapes(g, name, in, weights, &s);
-	if (!rc)
-		rc = copy_params(g, op, params, &copy);
-	if (rc)
+	if (rc || (rc = copy_params(g, op, params, &copy)))
 		return rc;
 	s.params = copy;
 	rc = op->check(&s, &err);
@@ -221,11 +218,8 @@ int ig_plan_record(const struct ig_modules *m, const struct ig_checkpoint *file,
 	int rc;
 
 	*out = NULL;
-	rc = ig_checkpoint_str(file, "general.architecture", &name, &len, err);
-	if (rc)
-		return rc;
-	rc = ig_modules_arch_of(m, meta, name, len, &arch, err);
-	if (rc)
+	if ((rc = ig_checkpoint_str(file, "general.architecture", &name, &len, err)) ||
+	    (rc = ig_modules_arch_of(m, meta, name, len, &arch, err)))
 		return rc;
 	const struct ig_host *host = ig_modules_host(m, arch);
 	g.plan = calloc(1, sizeof *g.plan);

@@ -1,9 +1,9 @@
 /*
  * plan.h: a model's forward pass, recorded once.
  *
- * The recorder (struct ig_graph) checks every op's shapes as it is recorded;
- * the finished plan is immutable.  Weights are named and shaped here and stay
- * where the model's file has them until a driver packs them.
+ * The recorder (struct ig_graph) checks the shapes of every op.  A finished plan is immutable.
+ * It has the weights' names and shapes; their data stays in the model's file until a driver
+ * packs it.
  */
 #pragma once
 
@@ -16,21 +16,21 @@ struct ig_modules;
 
 struct ig_plan_value {
 	struct ig_shape shape;
-	int32_t first_node, last_node; /* written first, read last; for sharing scratch */
+	int32_t first_node, last_node; /* first write, last read; for sharing scratch memory */
 };
 
 struct ig_plan_weight {
 	char name[96];
 	struct ig_shape shape;
-	const struct ig_checkpoint_tensor *tensor; /* its rows: ig_checkpoint_rows */
-	uint64_t n_bytes;			   /* of all rows, IG_LAYOUT_ROWS */
+	const struct ig_checkpoint_tensor *tensor; /* see ig_checkpoint_rows */
+	uint64_t n_bytes;			   /* of all rows in IG_LAYOUT_ROWS */
 };
 
 struct ig_plan_node {
 	const struct ig_op *op;
 	const void *params; /* owned by the plan */
 	uint32_t n_in, n_weights, n_out;
-	ig_value in[IG_MAX_IN]; /* IG_NONE: left out */
+	ig_value in[IG_MAX_IN]; /* IG_NONE: omitted */
 	ig_weight weight[IG_MAX_WEIGHTS];
 	ig_value out[IG_MAX_OUT];
 };
@@ -47,9 +47,9 @@ struct ig_plan {
 	const struct ig_checkpoint *file; /* not owned; must outlive the programs lowered from it */
 };
 
-/* Find the file's architecture among the modules, read its hyper-parameters and
- * record it.  -ENOTSUP names an unknown architecture and the known ones; every
- * tensor that is missing or has another shape is named. */
+/* Find the file's architecture among the modules, read the hyper-parameters and record it.
+ * -ENOTSUP with an unknown architecture and the known ones; a missing tensor and one of another
+ * shape are errors that name it. */
 int ig_plan_record(const struct ig_modules *m, const struct ig_checkpoint *file,
 		   struct ig_plan **out, struct ig_error *err);
 void ig_plan_destroy(struct ig_plan *p); /* NULL is fine */

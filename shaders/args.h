@@ -32,7 +32,7 @@ SHARED_SIZE(linear_args, 64);
 #define LINEAR_RESIDUAL 2u
 #define LINEAR_OUT_F16 4u /* else, without LINEAR_OUT_BF16, float */
 #define LINEAR_OUT_BF16 8u
-#define LINEAR_PAIRS 16u    /* columns 2 i and 2 i + 1 lie aligned for a vector of two */
+#define LINEAR_PAIRS 16u    /* columns 2 i and 2 i + 1 are aligned as a vector of two */
 #define PRODUCT_ACT_NONE 0u /* as IG_ACT_… */
 #define PRODUCT_ACT_SILU 1u
 #define PRODUCT_ACT_GELU 2u
@@ -54,7 +54,7 @@ struct moe_args {
 	SHARED_STRUCT(linear_args) product; /* n[0]: outputs of one expert */
 	uint n_experts, top_k;
 	uint route_stride;
-	uint x_slot, y_slot; /* from a slot of a row to the next; 0: all slots have the same */
+	uint x_slot, y_slot; /* stride between the experts of a row; 0: all have the same */
 	uint index_at;	     /* bytes of threadgroup memory before the tile's index */
 };
 SHARED_SIZE(moe_args, 88);
@@ -85,7 +85,7 @@ struct embed_args {
 	uint y_stride;
 	uint w_row_bytes;
 	float scale;
-	uint max_logit_rows; /* row length of the ids that were drawn */
+	uint max_logit_rows; /* row length of the sampled ids */
 	uint format;	     /* of the table, as enum ig_dtype */
 	uint n_positions;    /* rows of learned positions; 0: none */
 	uint learned_row_bytes, learned_format;
@@ -151,4 +151,4 @@ SHARED_SIZE(sample_args, 16);
 #define SAMPLE_PART 4096u     /* logits of one part */
 #define SAMPLE_BUCKETS 256u   /* one a thread */
 #define SAMPLE_MAX_PARTS 256u /* one a thread */
-#define SAMPLE_LIST 2048u     /* members of a bucket that are kept in threadgroup memory */
+#define SAMPLE_LIST 2048u     /* members of a bucket in threadgroup memory */

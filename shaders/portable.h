@@ -1,4 +1,4 @@
-// portable.h: what Apple's compiler and clang's OpenCL mode spell differently.  Every
+// portable.h: what Apple's compiler and clang's OpenCL mode write differently.  Every
 // shader includes it after <metal_stdlib>; shaders write these idioms and no other
 // #ifdef (tile.h, which has two machines behind it, is the exception).
 #pragma once

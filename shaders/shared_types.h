@@ -1,4 +1,4 @@
-/* shared_types.h: the words that headers for both C and Metal are written in. */
+/* shared_types.h: types and macros of headers for both C and Metal. */
 #pragma once
 
 #if defined(__METAL_VERSION__) || defined(MSL_H)

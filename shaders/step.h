@@ -1,9 +1,8 @@
 /*
  * step.h: the device's copy of a step, buffer 1 of every kernel.
  *
- * A head, then arrays whose places the head names in bytes from its own beginning
- * (multiples of 16).  runtime/gpu/step.c writes it, kernels read it with the
- * functions below.
+ * A head, then arrays, whose offsets in bytes from the head (multiples of 16) are in the head.
+ * runtime/gpu/step.c writes it, kernels read it with the functions below.
  */
 #pragma once
 
@@ -55,7 +54,7 @@ SHARED_SIZE(step_copy, 24);
 struct step_head {
 	uint n_rows, n_seqs, n_logit_rows;
 	uint n_copies;
-	uint ids, prev_ids; /* halves of the ids that were drawn: this step's, the last one's */
+	uint ids, prev_ids; /* halves of the sampled ids: this step's, the previous one's */
 	uint want_logits;
 	uint mask_words; /* length of a mask's row */
 	/* places */

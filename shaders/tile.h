@@ -1,5 +1,5 @@
-// tile.h: matrix products out of threadgroup memory.  The one place where the machines
-// differ: Metal's simdgroup matrices (the software device runs this very branch), or an
+// tile.h: matrix products of operands in threadgroup memory.  This file differs between
+// machines: Metal's simdgroup matrices (the software device runs this very branch), or an
 // NVIDIA GPU's tensor cores, by mma.sync or, where there is one, by wgmma.
 //
 //   tile_block     ROWS x K elements in threadgroup memory: layout and copying
@@ -15,9 +15,8 @@
 //   await    until all but N groups have arrived; a barrier must follow
 //   land     registers to threadgroup memory, dequantised; nothing after cp.async
 //
-// A row of a product depends on nothing but its own elements of x and w, and on the order
-// of k, which is ascending, 8 or 16 at a time, whatever the tile: kernels of different
-// tiles give the same bits.
+// A row of a product depends only on its own elements of x and w, and on the order of k, which is
+// ascending, 8 or 16 at a time, for every tile: kernels with different tiles give the same bits.
 #pragma once
 
 #include <metal_stdlib>
@@ -48,15 +47,15 @@ struct tile_rows {
 	device const uchar *a;
 	device const uchar *b;
 	uint row_bytes;
-	uint rows;   // that there are, of each; what lies beyond is zero
-	uint format; // where a kernel serves for several
-	// nullptr: one row after the other.  Else where each of a's rows lies, in units of
+	uint rows;   // existing rows of each; rows after them are zero
+	uint format; // for kernels of several formats
+	// nullptr: consecutive rows.  Else the offset of each of a's rows, in units of
 	// TILE_ROW_UNIT bytes.
 	threadgroup const uint *at;
 };
 
 // ROWS rows of K elements of T, copied by THREADS threads from rows in format F (see
-// core/weights.h).  So that eight rows lie in eight different banks, a row is padded by 16
+// core/weights.h).  So that eight rows are in eight different banks, a row is padded by 16
 // bytes, or, where the tensor core reads the block itself, its chunks of 16 bytes are
 // permuted.  cp.async goes through the first-level cache if CACHED.
 template <typename F, typename T, int ROWS, int K, int THREADS, bool PAIR, bool PERMUTED,
@@ -385,7 +384,7 @@ struct tile_product {
 
 // p = x[BM][from …] * transpose(w[BN][from …]), `steps` steps of BK, elements from `to` on
 // being zero.  STAGES - 1 steps (less those that the tensor core may still be reading) are
-// fetched ahead.  `shared` has room for STAGES stages of tile_stage_size elements, used by
+// fetched ahead.  `shared` has space for STAGES stages of tile_stage_size elements, used by
 // this group alone.  All simdgroups of the threadgroup come here together with the same
 // number of steps, unless a group is one simdgroup and ALONE with its memory.
 template <typename FX, typename FW, typename T, int BM, int BN, int BK, int SM, int SN, int STAGES,

@@ -1,4 +1,4 @@
-// tile_stream.h: tile.h's products where an NVIDIA GPU has a copy engine (sm_90):
+// tile_stream.h: tile.h's products for NVIDIA GPUs with a copy engine (sm_90):
 //
 //   tile_stream    tiles of many rows
 //   tile_rush      tiles of few rows
@@ -9,21 +9,19 @@
 #ifdef NV_WGMMA
 typedef nv_map tile_map; // a matrix, as the driver describes it to the engine
 
-// Lets the engine look at a map before it needs it.
+// Prefetches a tensor map.
 METAL_FUNC void tile_prefetch(tile_map m) { nv_map_prefetch(m); }
 
-// Both kinds below keep blocks as the engine writes them: boxes of 64 elements of k, whose rows
-// are 128 bytes with their chunks of 16 permuted (chunk ^ row % 8).  Barriers lie behind the
-// stages (and `extra` bytes of the caller's): full ones, at which copies arrive, and empty
-// ones, at which those arrive who have read a stage.  k is walked as by a tile_pipe, so the
-// bits are the same.
+// Both variants below have blocks in the engine's layout: boxes of 64 elements of k, whose rows are
+// 128 bytes with permuted chunks of 16 bytes (chunk ^ row % 8).  Barriers follow the stages (and
+// `extra` bytes of the caller): full ones, at which copies arrive, and empty ones, at which the
+// readers of a stage arrive.  The order of k is that of tile_pipe, so the bits are the same.
 
-// A stream of tiles: threadgroups that stay and make tile after tile.  The last warpgroup
-// does nothing but start copies, as far ahead as there are stages; two others multiply in
-// turns, each a tile of its own, so that one does what comes after while the other
-// keeps the tensor cores busy.  Threadgroups go in clusters of two, on multiprocessors that lie
-// together, and make tiles of the same columns or of the same rows: what they share each copies
-// half of, to both.
+// A stream of tiles, computed by persistent threadgroups.  The last warpgroup only starts copies, as
+// far ahead as there are stages.  Two others multiply alternately, each its own tile, so that one
+// runs its epilogue while the other uses the tensor cores.  Threadgroups form clusters of two and
+// compute tiles of the same columns or of the same rows: each copies half of the shared operand, to
+// both.
 template <typename T, int BM, int BN, int STAGES, bool PAIR> struct tile_stream {
 	static constexpr constant int BK = 64, blocks = BM / 64, cluster = 2;
 	static constexpr constant uint turns = 2;

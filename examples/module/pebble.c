@@ -1,18 +1,18 @@
 /*
- * pebble.c: an example of a module: the dense architecture "pebble", pre-norm blocks of
- * grouped-query attention with rotary positions and of a gated feed-forward (SiLU), and one
- * option.  It needs nothing but the installed headers:
+ * pebble.c: an example of a module: the dense architecture "pebble" and one option.  Its blocks
+ * are pre-norm, with grouped-query attention, RoPE and a gated feed-forward (SiLU).  It needs
+ * only the installed headers:
  *
  *   cc -shared -fPIC $(pkg-config --cflags ingot) -o pebble.so pebble.c
  *
- * Put its folder into modules.path; docs/modules.md says the rest.
+ * Add its folder to modules.path; see docs/modules.md.
  */
 #include <ingot/layers.h>
 
 struct pebble {
 	struct ig_hparams p;
 	struct ig_rope rope;
-	uint32_t window; /* tokens that a token sees; 0: all */
+	uint32_t window; /* of the sliding window, in tokens; 0: none */
 };
 
 /* modules.pebble.window in ingot.yaml */

@@ -1,12 +1,11 @@
 /*
- * arch_files.h: what a folder of Hugging Face or MLX calls an architecture's
- * hyper-parameters and tensors, as tables.  Tier 1 (module.h).
+ * arch_files.h: tables of the names that a Hugging Face or MLX folder gives an architecture's
+ * hyper-parameters and tensors.  Tier 1 (module.h).
  *
- * config.json becomes GGUF's keys, which read_params reads, and tensors get GGUF's names,
- * which record declares; the folder is then read like a GGUF file.  What all models of
- * transformers say alike (rope_scaling, quantization, prefixes of names, parts that see) is
- * the host's.  A key that asks for what is not done is refused by its name, and so is a
- * tensor that no table has.
+ * Keys of config.json become GGUF keys, which read_params reads; tensors get GGUF names, which
+ * record declares.  The folder is then read like a GGUF file.  The host handles what all models
+ * of transformers have in common: rope_scaling, quantization, name prefixes, vision parts.  An
+ * unsupported key and a tensor that is in no table are errors that name them.
  */
 #ifndef INGOT_ARCH_FILES_H
 #define INGOT_ARCH_FILES_H
@@ -16,37 +15,38 @@
 /* ---- config.json ------------------------------------------------------------------------ */
 
 enum ig_config_kind {
-	IG_CONFIG_U32 = 0,     /* a whole number of 0 to 2^32 - 1 */
-	IG_CONFIG_F32 = 1,     /* a number that float32 can hold */
-	IG_CONFIG_LAYERS = 2,  /* text: "full|sliding", a list of these words, one a layer: a list
-				* of booleans, false for the first word */
-	IG_CONFIG_WORD = 3,    /* text is the only string that is done */
-	IG_CONFIG_ONLY = 4,    /* fallback is the only whole number that is done */
-	IG_CONFIG_TRUE = 5,    /* true is the only value that is done; fallback: 0 or 1 */
-	IG_CONFIG_FALSE = 6,   /* false is */
-	IG_CONFIG_REFUSED = 7, /* nothing is done but false, null, 0 or an empty list */
+	IG_CONFIG_U32 = 0, /* an integer in 0 … 2^32 - 1 */
+	IG_CONFIG_F32 = 1, /* a number in the range of float32 */
+	/* A list with one word per layer.  text: the two words, "full|sliding".  It becomes a list
+	 * of booleans, false for the first word. */
+	IG_CONFIG_LAYERS = 2,
+	IG_CONFIG_WORD = 3,    /* a string; only `text` is supported */
+	IG_CONFIG_ONLY = 4,    /* an integer; only `fallback` is supported */
+	IG_CONFIG_TRUE = 5,    /* a boolean; only true is supported.  fallback: 0 or 1 */
+	IG_CONFIG_FALSE = 6,   /* a boolean; only false is supported */
+	IG_CONFIG_REFUSED = 7, /* only false, null, 0 and an empty list are supported */
 };
 
-/* What becomes of a number that is missing or null; without a flag it is fallback. */
+/* What a missing or null number means.  Without a flag: fallback. */
 enum ig_config_flags {
-	IG_CONFIG_REQUIRED = 1 << 0, /* an error */
-	IG_CONFIG_OPTIONAL = 1 << 1, /* no key */
-	IG_CONFIG_NULLABLE = 1 << 2, /* no key where it is null, fallback where it is missing */
-	IG_CONFIG_TIMES = 1 << 3,    /* fallback times the number under GGUF's key `text` */
+	IG_CONFIG_REQUIRED = 1 << 0, /* it is an error */
+	IG_CONFIG_OPTIONAL = 1 << 1, /* no GGUF key */
+	IG_CONFIG_NULLABLE = 1 << 2, /* null: no GGUF key; missing: fallback */
+	IG_CONFIG_TIMES = 1 << 3,    /* fallback times the number under the GGUF key `text` */
 };
 
-/* A key of config.json and GGUF's.  Keys are read in order; where two entries have one key
- * of GGUF's, the first that is in the file counts. */
+/* A key of config.json and its GGUF key.  Keys are read in order.  If two entries have the same
+ * GGUF key, the first one that the file has is used. */
 struct ig_config_key {
-	const char *name; /* "a.b": b in object a; "a|b": the first that is there */
-	const char *gguf; /* without the architecture's name; NULL: it is only checked */
+	const char *name; /* "a.b": b in object a; "a|b": the first that the file has */
+	const char *gguf; /* without the architecture's prefix; NULL: only checked */
 	uint32_t kind;	  /* enum ig_config_kind */
 	uint32_t flags;	  /* enum ig_config_flags */
 	double fallback;
 	const char *text;
 };
 
-/* The numbers that nearly all have, with what transformers takes where they are missing. */
+/* Numbers that nearly all models have, with the defaults of transformers. */
 #define IG_CONFIG_NUMBER(name, gguf, fallback) { name, gguf, IG_CONFIG_U32, 0, fallback, NULL }
 #define IG_CONFIG_DECODER(layers, width, ff, heads, context, eps)                                  \
 	IG_CONFIG_NUMBER("num_hidden_layers", "block_count", layers),                              \
@@ -58,31 +58,31 @@ struct ig_config_key {
 		"rms_norm_eps", "attention.layer_norm_rms_epsilon", IG_CONFIG_F32, 0, eps, NULL    \
 	}
 #define IG_CONFIG_KV_HEADS(n) IG_CONFIG_NUMBER("num_key_value_heads", "attention.head_count_kv", n)
-/* Older files have as many heads of keys as of queries, and do not say so. */
+/* Older files have as many KV heads as heads and lack the key. */
 #define IG_CONFIG_KV_HEADS_AS_HEADS                                                                \
 	{ "num_key_value_heads", "attention.head_count_kv", IG_CONFIG_U32, IG_CONFIG_TIMES, 1,     \
 	  "attention.head_count" }
 #define IG_CONFIG_SILU { "hidden_act", NULL, IG_CONFIG_WORD, 0, 0, "silu" }
 
-/* What a table can't say is said by a function over the file.  The first error counts, and
- * what follows does nothing. */
+/* For what a table cannot express: functions over config.json.  After the first error all of
+ * them do nothing. */
 struct ig_config {
 	uint32_t struct_size;
 	uint32_t reserved;
-	/* A value by its name, as in struct ig_config_key, to *out: 1; 0: it is missing, or
-	 * there was an error; -1: it is null. */
+	/* Read the value of that name (see struct ig_config_key) to *out.  Returns 1; 0 if it is
+	 * missing or after an error; -1 if it is null. */
 	int (*u32)(const struct ig_config *c, const char *name, uint32_t *out);
 	int (*f32)(const struct ig_config *c, const char *name, float *out);
 	int (*flag)(const struct ig_config *c, const char *name, uint32_t *out);
-	/* The whole number under GGUF's key, or 0; and one more key. */
+	/* The integer under a GGUF key, or 0; set one more GGUF key. */
 	uint32_t (*get_u32)(const struct ig_config *c, const char *gguf);
 	void (*put_u32)(const struct ig_config *c, const char *gguf, uint32_t value);
-	/* Refuse the file: `"NAME" ` and the text. */
+	/* Refuse the file.  The error is `"NAME" ` and the text. */
 	void (*refuse)(const struct ig_config *c, int code, const char *name, const char *fmt, ...)
 		__attribute__((format(printf, 4, 5)));
 };
 
-/* Qwen's files name a window, which most do not use, and the layer that it begins at. */
+/* Qwen: a sliding window, which most files do not use, and the first layer that has it. */
 static inline void ig_config_put_used_window(const struct ig_config *c)
 {
 	uint32_t used = 0, first = 28, window = 4096;
@@ -97,20 +97,20 @@ static inline void ig_config_put_used_window(const struct ig_config *c)
 /* ---- tensors -------------------------------------------------------------------------------- */
 
 enum ig_tensor_flags {
-	IG_TENSOR_BIAS = 1 << 0,       /* it may have a bias beside its weight */
-	IG_TENSOR_F32 = 1 << 1,	       /* a matrix of float32, whatever the file has */
-	IG_TENSOR_PAIRS = 1 << 2,      /* rows of heads; RoPE's halves become pairs */
+	IG_TENSOR_BIAS = 1 << 0,       /* may have a bias beside its weight */
+	IG_TENSOR_F32 = 1 << 1,	       /* a matrix that is converted to float32 */
+	IG_TENSOR_PAIRS = 1 << 2,      /* rows of heads, reordered: RoPE's halves become pairs */
 	IG_TENSOR_TRANSPOSED = 1 << 3, /* [in, out] in the file */
-	IG_TENSOR_PLUS_ONE = 1 << 4,   /* a norm's weight of 1 + w */
-	/* [expert, rows, columns]; with "*" a tensor for each expert.  May have no ending. */
+	IG_TENSOR_PLUS_ONE = 1 << 4,   /* a norm's weight; 1 is added */
+	/* [expert, rows, columns]; with "*" one tensor per expert.  The suffix may be missing. */
 	IG_TENSOR_EXPERTS = 1 << 5,
-	/* [expert, rows of one and rows of the other, columns]; gguf: "one|the other" */
+	/* [expert, rows of two matrices, columns]; gguf: "first|second" */
 	IG_TENSOR_TWO = 1 << 6,
 };
 
-/* A tensor's name in the file and GGUF's, without prefixes ("model.") and endings (".weight",
- * ".bias", MLX's ".scales" and ".biases"); %u is the layer's number, * the expert's.
- * Vectors become float32. */
+/* A tensor's name in the file and in GGUF, without prefixes ("model.") and suffixes (".weight",
+ * ".bias", MLX's ".scales" and ".biases").  %u is the layer's number, * the expert's.
+ * Vectors are converted to float32. */
 struct ig_tensor_name {
 	const char *name, *gguf;
 	uint32_t flags; /* enum ig_tensor_flags */
@@ -119,7 +119,7 @@ struct ig_tensor_name {
 #define IG_TENSORS_ENDS                                                                            \
 	{ "embed_tokens", "token_embd", 0 }, { "norm", "output_norm", 0 },                         \
 		{ "lm_head", "output", 0 }
-/* Blocks with a norm before each half, attention of three matrices. */
+/* Pre-norm blocks with separate Q, K and V matrices. */
 #define IG_TENSORS_ATTENTION(qk, v, out)                                                           \
 	{ "layers.%u.input_layernorm", "blk.%u.attn_norm", 0 },                                    \
 		{ "layers.%u.self_attn.q_proj", "blk.%u.attn_q", qk },                             \
@@ -136,8 +136,8 @@ struct ig_tensor_name {
 	{ "layers.%u.mlp.gate_proj", "blk.%u.ffn_gate", 0 },                                       \
 		{ "layers.%u.mlp.up_proj", "blk.%u.ffn_up", 0 },                                   \
 		{ "layers.%u.mlp.down_proj", "blk.%u.ffn_down", 0 }
-/* The router and the experts of `block`, "mlp": as transformers has them in newer files, as
- * MLX has them, and as transformers had them, by the names of their matrices. */
+/* The router and the experts of `block` ("mlp"), as newer files of transformers, MLX and older
+ * files of transformers (by the names of their matrices) have them. */
 #define IG_TENSORS_EXPERTS(block, gate, up, down)                                                  \
 	{ "layers.%u." block ".gate", "blk.%u.ffn_gate_inp", IG_TENSOR_F32 },                      \
 		{ "layers.%u." block ".experts.gate_up_proj",                                      \
@@ -152,24 +152,24 @@ struct ig_tensor_name {
 #define IG_TENSORS_EXPERT(name, which)                                                             \
 	{ "layers.%u." name, "blk.%u.ffn_" which "_exps", IG_TENSOR_EXPERTS }
 
-/* ---- both -------------------------------------------------------------------------------------- */
+/* ---- both ----------------------------------------------------------------------------------- */
 
-/* Files of one model_type.  Tables are of entries of key_bytes and name_bytes, so that
- * entries can grow; IG_CONFIG_KEYS and IG_TENSOR_NAMES fill in three members each. */
+/* Folders of one model_type.  The tables' entries have key_bytes and name_bytes bytes, so that
+ * entries can grow; IG_CONFIG_KEYS and IG_TENSOR_NAMES set three members each. */
 struct ig_arch_files {
 	uint32_t struct_size;
-	uint32_t tied; /* 1: the head is the embedding, where tie_word_embeddings is missing */
-	const char *model_type; /* of config.json, or of its text_config */
-	const char *outer_type; /* of config.json, where its text_config has none; or NULL */
+	uint32_t tied; /* default of tie_word_embeddings: 1 if the embedding is the output matrix */
+	const char *model_type; /* in config.json, or in its text_config */
+	const char *outer_type; /* in config.json if text_config has no model_type; or NULL */
 	const char *gguf;	/* general.architecture; NULL: the architecture's name */
 	const struct ig_config_key *keys;
 	uint32_t n_keys, key_bytes;
 	const struct ig_tensor_name *names;
 	uint32_t n_names, name_bytes;
-	double rope_theta; /* where it is missing; 0: no RoPE */
-	uint32_t head_dim; /* where it is missing; 0: hidden_size over heads */
+	double rope_theta; /* the default; 0: no RoPE */
+	uint32_t head_dim; /* the default; 0: hidden_size / number of heads */
 	uint32_t reserved;
-	void (*config)(const struct ig_config *c); /* after the keys and RoPE; or NULL */
+	void (*config)(const struct ig_config *c); /* called after the keys and RoPE; or NULL */
 };
 
 #define IG_CONFIG_KEYS(table)                                                                      \

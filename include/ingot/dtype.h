@@ -1,10 +1,8 @@
-/*
- * dtype.h: the element types of tensors.  Tier 1 (module.h).
- */
+/* dtype.h: element types of tensors.  Tier 1 (module.h). */
 #ifndef INGOT_DTYPE_H
 #define INGOT_DTYPE_H
 
-/* Element types of tensors.  The numbers are GGUF's own. */
+/* The numbers are those of GGUF. */
 enum ig_dtype {
 	IG_F32 = 0,
 	IG_F16 = 1,
@@ -24,8 +22,8 @@ enum ig_dtype {
 	IG_IQ4_XS = 23, /* 256 values: f16 d, 6-bit s a sub-block of 32; v = d s t[q] */
 	IG_I32 = 26,
 	IG_BF16 = 30,
-	IG_MXFP4 = 39,	/* 32 values: an exponent's byte, 4-bit floats (E2M1) */
-	IG_Q8_M = 1000, /* no GGUF has it.  32 values: f16 d, f16 m, 32 uint8; v = d q + m */
+	IG_MXFP4 = 39,	/* 32 values: one exponent byte, 4-bit floats (E2M1) */
+	IG_Q8_M = 1000, /* not in GGUF.  32 values: f16 d, f16 m, 32 uint8; v = d q + m */
 };
 
 #define IG_DTYPE_NONE 0xffffffffu

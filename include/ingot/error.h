@@ -1,6 +1,4 @@
-/*
- * error.h: how functions of the ABI fail.  Tier 1 (module.h).
- */
+/* error.h: errors of ABI functions.  Tier 1 (module.h). */
 #ifndef INGOT_ERROR_H
 #define INGOT_ERROR_H
 
@@ -9,15 +7,13 @@
 #include <stdint.h>
 #include <stdio.h>
 
-/* Where a person will read it, an error carries text; the code is a negative
- * errno, the same that the function returns. */
+/* An error with text for people.  The code is the negative errno that the function returns. */
 struct ig_error {
 	int32_t code;
 	char text[508];
 };
 
-/* Set *err (which may be NULL) and return code, so that a failing function can
- * `return ig_fail(err, -EINVAL, "…")`. */
+/* Set *err (may be NULL) and return code: `return ig_fail(err, -EINVAL, "…")`. */
 __attribute__((format(printf, 3, 4))) static inline int ig_fail(struct ig_error *err, int code,
 								const char *fmt, ...)
 {

@@ -1,6 +1,6 @@
 /*
- * gpu_lower.h: what lowerings for GPUs have in common: strides and operands, the counts that
- * grids follow, and in what formats of weights are multiplied.
+ * gpu_lower.h: helpers for GPU lowerings: strides, operands, live counts, and the element types
+ * in which weight formats are multiplied.
  */
 #ifndef INGOT_GPU_LOWER_H
 #define INGOT_GPU_LOWER_H
@@ -9,16 +9,16 @@
 #include <ingot/gpu.h>
 #include <stdbool.h>
 
-/* Initialisers: one threadgroup; an operand that was left out. */
+/* Initialisers: an extent of one threadgroup; an omitted operand. */
 #define IG_GPU_ONE { IG_LIVE_ONE, 1, 1, 1 }
 #define IG_GPU_NONE { .ref.buffer = -1 }
 
 /* ---- operands ------------------------------------------------------------------ */
 
-/* Of a value's elements. */
+/* Bytes of one element of a value. */
 static inline uint32_t ig_gpu_element_bytes(uint32_t dtype) { return dtype == IG_F32 ? 4 : 2; }
 
-/* Row strides are given in bytes, kernels count elements. */
+/* The row stride in elements, as kernels take it. */
 static inline uint32_t ig_gpu_stride(const struct ig_gpu_tensor *v)
 {
 	return (uint32_t)(v->row_stride / ig_gpu_element_bytes(v->dtype));
@@ -30,7 +30,7 @@ static inline struct ig_gpu_bind ig_gpu_bind_ref(struct ig_gpu_ref ref, uint64_t
 	return (struct ig_gpu_bind){ ref, n_bytes, access, 0 };
 }
 
-/* A value's rows; an operand that was left out stays so. */
+/* All columns of a value; an omitted operand stays omitted. */
 static inline struct ig_gpu_bind ig_gpu_bind_value(const struct ig_gpu_tensor *v, uint32_t access)
 {
 	return ig_gpu_bind_ref(v->ref, (uint64_t)v->n_cols * ig_gpu_element_bytes(v->dtype),
@@ -43,7 +43,7 @@ static inline struct ig_gpu_bind ig_gpu_bind_weight(const struct ig_gpu_tensor *
 	return ig_gpu_bind_ref(w->ref, w->row_stride * (uint64_t)w->n_rows, IG_GPU_READ);
 }
 
-/* The count of a value's rows, and the most of the first result's. */
+/* The live count of a value's rows, and the largest number of rows of out[0]. */
 static inline uint32_t ig_gpu_live_of(const struct ig_gpu_tensor *v)
 {
 	return v->row_class == IG_ROWS_LOGITS ? IG_LIVE_LOGIT_ROWS : IG_LIVE_ROWS;
@@ -55,7 +55,7 @@ static inline uint32_t ig_gpu_max_rows(const struct ig_gpu_launch *c)
 
 /* ---- formats of weights ---------------------------------------------------------- */
 
-/* How kernels are called after a format; NULL: none takes it. */
+/* The format's part of kernel names; NULL: there are no kernels for it. */
 static inline const char *ig_gpu_format_name(uint32_t dtype)
 {
 	static const char *const names[] = {
@@ -72,7 +72,8 @@ static inline const char *ig_gpu_format_name(uint32_t dtype)
 	return dtype < sizeof names / sizeof *names ? names[dtype] : NULL;
 }
 
-/* What a weight is multiplied in, unless everything is float; IG_DTYPE_NONE: not at all. */
+/* The element type in which weights of this format are multiplied, unless f32 is set;
+ * IG_DTYPE_NONE: not supported. */
 static inline uint32_t ig_gpu_element_of(uint32_t dtype)
 {
 	if (dtype == IG_F32 || dtype == IG_BF16)
@@ -80,7 +81,7 @@ static inline uint32_t ig_gpu_element_of(uint32_t dtype)
 	return ig_gpu_format_name(dtype) ? IG_F16 : IG_DTYPE_NONE;
 }
 
-/* Formats that shaders/core/blocks.h takes apart. */
+/* Block formats, which shaders/core/blocks.h dequantizes. */
 static inline bool ig_gpu_is_blocks(uint32_t dtype)
 {
 	return dtype != IG_F16 && ig_gpu_element_of(dtype) == IG_F16;
@@ -91,8 +92,8 @@ static inline bool ig_gpu_is_value(uint32_t dtype)
 	return dtype == IG_F32 || dtype == IG_F16 || dtype == IG_BF16;
 }
 
-/* Whether a product of weights of one format, multiplied in `element`, into values of `result`
- * has kernels: 0 or -ENOTSUP. */
+/* 0 if there are kernels for a product of weights of format `dtype`, multiplied in `element`,
+ * with results of type `result`; else -ENOTSUP with text. */
 static inline int ig_gpu_check_product(const char *op, uint32_t dtype, uint32_t element,
 				       uint32_t result, struct ig_error *err)
 {

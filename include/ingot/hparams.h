@@ -1,12 +1,12 @@
 /*
- * hparams.h: hyper-parameters in GGUF's keys, read and checked once for all architectures.
+ * hparams.h: reading and checking hyper-parameters under GGUF's keys, for all architectures.
  * Tier 1 (module.h).
  *
  * Static functions over struct ig_host: a module links nothing for them but libm.  Keys are
- * given without the architecture's name, which goes before them.  What is read is 0 or a
- * negative errno, whose text names the key: -ENOENT it is missing, -EINVAL it has another
- * type or can't be, -ENOTSUP it asks for what is not done.  What only one architecture has
- * stands in that architecture's file.
+ * given without the architecture's prefix.  Functions that return int return 0 or a negative
+ * errno with a text that names the key: -ENOENT if it is missing, -EINVAL if it has another type
+ * or an impossible value, -ENOTSUP if it asks for an unsupported feature.  A hyper-parameter of
+ * only one architecture is read in that architecture's file.
  */
 #ifndef INGOT_HPARAMS_H
 #define INGOT_HPARAMS_H
@@ -17,15 +17,15 @@
 
 #include <ingot/arch.h>
 
-/* Where they are read from. */
+/* Where hyper-parameters are read from. */
 struct ig_hparam_source {
 	const struct ig_host *host;
 	const struct ig_meta *meta;
-	const char *arch; /* before the first dot of every key */
+	const char *arch; /* prefix of every key, up to its first dot */
 	struct ig_error *err;
 };
 
-/* A key with the architecture's name before it. */
+/* A key with the architecture's prefix. */
 struct ig_hparam_key {
 	char text[96];
 };
@@ -40,7 +40,7 @@ static inline struct ig_hparam_key ig_hparam_key(const struct ig_hparam_source *
 
 /* ---- one key ---------------------------------------------------------------------------- */
 
-/* A number in [min, max].  With fallback, the key may be missing. */
+/* A number in [min, max].  If the key is missing: *fallback, or -ENOENT if fallback is NULL. */
 static inline int ig_hparam_u32(const struct ig_hparam_source *s, const char *key, uint32_t min,
 				uint32_t max, const uint32_t *fallback, uint32_t *out)
 {
@@ -76,7 +76,7 @@ static inline int ig_hparam_f32(const struct ig_hparam_source *s, const char *ke
 	return 0;
 }
 
-/* An array with a number, or a boolean as 0 and 1, for each layer: out [n_layers]. */
+/* An array of one number per layer, or one boolean (0 or 1): out [n_layers]. */
 static inline int ig_hparam_layers(const struct ig_hparam_source *s, const char *key,
 				   uint32_t n_layers, uint32_t *out)
 {
@@ -90,7 +90,7 @@ static inline int ig_hparam_layers(const struct ig_hparam_source *s, const char 
 	return rc;
 }
 
-/* A number that must be 0 or missing: the model with `what` is not done. */
+/* A number that must be 0 or missing; otherwise the model with `what` is not supported. */
 static inline int ig_hparam_refuse_u32(const struct ig_hparam_source *s, const char *key,
 				       const char *what)
 {
@@ -123,7 +123,7 @@ static inline int ig_hparam_refuse_f32(const struct ig_hparam_source *s, const c
 			0;
 }
 
-/* A tensor that must not be there. */
+/* A tensor that the file must not have. */
 static inline int ig_hparam_refuse_tensor(const struct ig_hparam_source *s, const char *name,
 					  const char *what)
 {
@@ -133,16 +133,16 @@ static inline int ig_hparam_refuse_tensor(const struct ig_hparam_source *s, cons
 		       0;
 }
 
-/* ---- what every decoder has --------------------------------------------------------------- */
+/* ---- hyper-parameters of every decoder ---------------------------------------------------- */
 
 struct ig_hparams {
 	uint32_t n_layers, width, n_ff, n_vocab, n_context;
 	uint32_t n_heads, n_kv_heads, head_dim;
-	uint32_t tied; /* 1: no output.weight, the embedding is the output's matrix */
+	uint32_t tied; /* 1: there is no output.weight; the embedding is the output matrix */
 	float norm_eps;
 };
 
-/* The norms' epsilon has a key of their kind. */
+/* The key of the norms' epsilon, by kind of norm. */
 #define IG_RMS_NORM_EPS "attention.layer_norm_rms_epsilon"
 #define IG_LAYER_NORM_EPS "attention.layer_norm_epsilon"
 
@@ -181,13 +181,12 @@ static inline int ig_hparams_read_heads(const struct ig_hparam_source *s, struct
 		return rc;
 	if (v_dim != p->head_dim)
 		return ig_fail(s->err, -ENOTSUP,
-			       "%s.attention.value_length %u is not the key's "
-			       "%u: not supported",
+			       "%s.attention.value_length %u is not the key's %u: not supported",
 			       s->arch, v_dim, p->head_dim);
 	return 0;
 }
 
-/* Few converters write the number of tokens; the embedding has it as its rows. */
+/* Few converters write vocab_size; the default is the embedding's number of rows. */
 static inline int ig_hparams_read_vocab(const struct ig_hparam_source *s, uint32_t *n_vocab)
 {
 	int64_t n_rows, n_cols;
@@ -200,14 +199,14 @@ static inline int ig_hparams_read_vocab(const struct ig_hparam_source *s, uint32
 	return ig_hparam_u32(s, "vocab_size", 1, 1u << 24, &rows, n_vocab);
 }
 
-/* All of them, for a model with experts or without.  norm_eps: IG_RMS_NORM_EPS or
+/* Read all of them, for dense models and models with experts.  norm_eps: IG_RMS_NORM_EPS or
  * IG_LAYER_NORM_EPS. */
 static inline int ig_hparams_read(const struct ig_hparam_source *s, const char *norm_eps,
 				  struct ig_hparams *p)
 {
 	int rc;
 
-	/* Positions are floats when they are rotated: 2^24 is the last exact one. */
+	/* RoPE converts positions to float, which is exact up to 2^24. */
 	if ((rc = ig_hparam_u32(s, "block_count", 1, 1024, NULL, &p->n_layers)) ||
 	    (rc = ig_hparam_u32(s, "embedding_length", 8, 1u << 17, NULL, &p->width)) ||
 	    (rc = ig_hparam_u32(s, "feed_forward_length", 8, 1u << 20, NULL, &p->n_ff)) ||
@@ -220,7 +219,7 @@ static inline int ig_hparams_read(const struct ig_hparam_source *s, const char *
 	return 0;
 }
 
-/* The same for a dense model: experts are refused. */
+/* The same for a dense model: experts are an error. */
 static inline int ig_hparams_dense(const struct ig_hparam_source *s, const char *norm_eps,
 				   struct ig_hparams *p)
 {
@@ -229,7 +228,7 @@ static inline int ig_hparams_dense(const struct ig_hparam_source *s, const char 
 	return rc ? rc : ig_hparams_read(s, norm_eps, p);
 }
 
-/* The sliding window in tokens; 0: there is none, or it is as wide as the context. */
+/* The sliding window in tokens; 0: none, or not smaller than the context. */
 static inline int ig_hparams_window(const struct ig_hparam_source *s, const struct ig_hparams *p,
 				    uint32_t *window)
 {
@@ -241,8 +240,7 @@ static inline int ig_hparams_window(const struct ig_hparam_source *s, const stru
 	return rc;
 }
 
-/* info, which is the host's and zero, of a model with one cache group of all its layers; window
- * in tokens, 0: none. */
+/* Fill in info of a model whose layers are one cache group.  window in tokens; 0: none. */
 static inline void ig_hparams_info(const struct ig_hparams *p, uint32_t window,
 				   struct ig_model_info *info)
 {
@@ -261,12 +259,12 @@ static inline void ig_hparams_info(const struct ig_hparams *p, uint32_t window,
 /* ---- experts -------------------------------------------------------------------------------- */
 
 struct ig_experts {
-	struct ig_moe moe; /* normalise is the architecture's; act is SiLU, scale 1 */
-	uint32_t n_ff;	   /* of each expert */
+	struct ig_moe moe; /* act is SiLU, scale 1; the architecture sets normalise */
+	uint32_t n_ff;	   /* width of one expert's feed-forward */
 };
 
-/* Of a model with experts in every layer.  Shared experts, dense layers and experts in
- * tensors of their own are refused. */
+/* Read the experts of a model that has them in every layer.  Shared experts, dense layers and
+ * one tensor per expert are errors. */
 static inline int ig_hparams_experts(const struct ig_hparam_source *s, const struct ig_hparams *p,
 				     struct ig_experts *e)
 {
@@ -292,13 +290,11 @@ static inline int ig_hparams_experts(const struct ig_hparam_source *s, const str
 		return rc;
 	if (gating > 1)
 		return ig_fail(s->err, -ENOTSUP,
-			       "%s.expert_gating_func is %u: only a softmax (1) is "
-			       "supported",
+			       "%s.expert_gating_func is %u: only a softmax (1) is supported",
 			       s->arch, gating);
 	if (e->n_ff % 16 || p->width % 16)
 		return ig_fail(s->err, -ENOTSUP,
-			       "%s: experts of %u x %u are not supported; "
-			       "multiples of 16 are",
+			       "%s: experts of %u x %u are not supported; multiples of 16 are",
 			       s->arch, e->n_ff, p->width);
 	if (s->host->meta_has_tensor(s->meta, "blk.0.ffn_gate.0.weight"))
 		return ig_fail(s->err, -ENOTSUP,
@@ -312,10 +308,10 @@ static inline int ig_hparams_experts(const struct ig_hparam_source *s, const str
 struct ig_rope {
 	struct ig_rope_table_params table;
 	uint32_t has_factors; /* 1: the file has rope_freqs.weight [1, n_pairs] */
-	float attention;      /* YaRN's temperature: a factor of q . k beside 1 / sqrt(head_dim) */
+	float attention;      /* YaRN's temperature: multiplies q . k besides 1 / sqrt(head_dim) */
 };
 
-/* The pair that turns n times over a context of n_context positions. */
+/* The pair, as a real number, that makes n full rotations over n_context positions. */
 static inline double ig_rope_pair_of_rotations(const struct ig_rope *rope, uint32_t n_context,
 					       float n)
 {
@@ -324,11 +320,10 @@ static inline double ig_rope_pair_of_rotations(const struct ig_rope *rope, uint3
 }
 
 /*
- * YaRN (Peng et al. 2023, arXiv:2309.00071): pairs that turn more than beta_fast times over
- * the context of training keep their frequency, those that turn less than beta_slow times
- * are slowed down by the factor, between them in proportion; and q . k is sharpened by
- * (0.1 ln(factor) + 1)^2, or, where the file has a multiplier of the logarithm, by what is
- * left of that after (0.1 multiplier ln(factor) + 1)^2.
+ * YaRN (Peng et al. 2023, arXiv:2309.00071).  Pairs with more than beta_fast rotations over the
+ * training context keep their frequency; pairs with fewer than beta_slow rotations have it
+ * divided by the factor; between them the frequency is interpolated linearly.  q . k is
+ * multiplied by ((0.1 ln(factor) + 1) / (0.1 log_multiplier ln(factor) + 1))^2.
  */
 static inline int ig_rope_read_yarn(const struct ig_hparam_source *s, const struct ig_hparams *p,
 				    float factor, struct ig_rope *rope)
@@ -388,8 +383,7 @@ static inline int ig_rope_read_scaling(const struct ig_hparam_source *s, const s
 
 	if (rc == 0)
 		return ig_fail(s->err, -ENOTSUP,
-			       "%s is not supported: convert the model anew "
-			       "(%s.rope.scaling.type)",
+			       "%s is not supported: convert the model anew (%s.rope.scaling.type)",
 			       k.text, s->arch);
 	if (rc != -ENOENT)
 		return rc;
@@ -401,9 +395,8 @@ static inline int ig_rope_read_scaling(const struct ig_hparam_source *s, const s
 		return rc;
 	if (!ig_rope_is_type(type, len, "linear") && !ig_rope_is_type(type, len, "yarn"))
 		return ig_fail(s->err, -ENOTSUP,
-			       "%s \"%.*s\" is not supported; none, linear and "
-			       "yarn are",
-			       k.text, (int)(len < 32 ? len : 32), type);
+			       "%s \"%.*s\" is not supported; none, linear and yarn are", k.text,
+			       (int)(len < 32 ? len : 32), type);
 	rc = ig_hparam_f32(s, "rope.scaling.factor", 1, 1024, NULL, &factor);
 	if (rc)
 		return rc;
@@ -413,7 +406,7 @@ static inline int ig_rope_read_scaling(const struct ig_hparam_source *s, const s
 	return 0;
 }
 
-/* How many dimensions of a head are rotated, by which frequencies, and their scaling. */
+/* Read RoPE: the number of rotated dimensions of a head, the frequencies and their scaling. */
 static inline int ig_hparams_rope(const struct ig_hparam_source *s, const struct ig_hparams *p,
 				  struct ig_rope *rope)
 {

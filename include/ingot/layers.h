@@ -1,19 +1,18 @@
 /*
- * layers.h: the parts of a decoder that architectures have in common, one function each.
+ * layers.h: the layers of a decoder that architectures have in common, one function each.
  * Tier 1 (module.h).
  *
- * Static functions that declare a part's weights under GGUF's names and record its ops.
- * Options are plain structs for designated initialisers: what is 0 is off.  x, h and what
- * a function returns are [n_tokens, width] of floats but where it says another shape;
- * residual may be IG_NONE.  After an error of the graph (struct ig_host, graph_status) they
- * return IG_NONE.
+ * Static functions that declare a layer's weights under GGUF's names and record its ops.
+ * Options are structs for designated initialisers; 0 means off.  x, h and results are
+ * [n_tokens, width] of float32 unless a comment gives another shape.  residual may be IG_NONE.
+ * After an error of the graph (struct ig_host, graph_status) they return IG_NONE.
  */
 #ifndef INGOT_LAYERS_H
 #define INGOT_LAYERS_H
 
 #include <ingot/hparams.h>
 
-/* ---- ends ------------------------------------------------------------------------------ */
+/* ---- embedding and output -------------------------------------------------------------- */
 
 /* The tokens' embeddings, times scale. */
 static inline ig_value ig_layer_embed(struct ig_rec *r, const struct ig_hparams *p, float scale)
@@ -22,8 +21,8 @@ static inline ig_value ig_layer_embed(struct ig_rec *r, const struct ig_hparams 
 				   scale);
 }
 
-/* The logits of h, which is normalised and of row class logits, and what is drawn from them:
- * the model's last ops.  Returns the graph's status. */
+/* The model's last ops: the logits of h, which is normalised and of row class logits, and the
+ * tokens sampled from them.  Returns the graph's status. */
 static inline int ig_layer_head(struct ig_rec *r, const struct ig_hparams *p, ig_value h)
 {
 	ig_weight head = ig_rec_weight(r, p->n_vocab, p->width,
@@ -33,7 +32,7 @@ static inline int ig_layer_head(struct ig_rec *r, const struct ig_hparams *p, ig
 	return r->host->graph_status(r->g);
 }
 
-/* The same of x, normalised here by output_norm.weight (RMS). */
+/* The same for x, which is normalised by output_norm.weight (RMS). */
 static inline int ig_layer_norm_head(struct ig_rec *r, const struct ig_hparams *p, ig_value x)
 {
 	ig_weight norm = ig_rec_weight(r, 1, p->width, "output_norm.weight");
@@ -41,7 +40,7 @@ static inline int ig_layer_norm_head(struct ig_rec *r, const struct ig_hparams *
 	return ig_layer_head(r, p, ig_rec_rms_norm_last(r, x, norm, p->norm_eps));
 }
 
-/* RMSNorm(x) by the layer's weight of that name, "blk.%u.attn_norm.weight". */
+/* RMSNorm(x) with the layer's weight of that name, e.g. "blk.%u.attn_norm.weight". */
 __attribute__((format(printf, 3, 0))) static inline ig_value
 ig_layer_rms_norm(struct ig_rec *r, const struct ig_hparams *p, const char *name, uint32_t layer,
 		  ig_value x)
@@ -51,7 +50,8 @@ ig_layer_rms_norm(struct ig_rec *r, const struct ig_hparams *p, const char *name
 
 /* ---- grouped-query attention (Ainslie et al. 2023, arXiv:2305.13245) ---------------------- */
 
-/* The step's cos and sin, with the file's factors if it has them: once for all layers. */
+/* The table of cos and sin for the step, with the file's factors if there are any.  Record it
+ * once for all layers. */
 static inline ig_value ig_layer_rope_table(struct ig_rec *r, const struct ig_rope *rope)
 {
 	ig_weight factors;
@@ -63,25 +63,25 @@ static inline ig_value ig_layer_rope_table(struct ig_rec *r, const struct ig_rop
 }
 
 enum ig_gqa_flags {
-	IG_GQA_FUSED = 1 << 0,	     /* attn_qkv has q, k and v, not attn_q, attn_k, attn_v */
+	IG_GQA_FUSED = 1 << 0,	     /* one attn_qkv instead of attn_q, attn_k, attn_v */
 	IG_GQA_QKV_BIAS = 1 << 1,    /* q, k and v have biases */
-	IG_GQA_OUT_BIAS = 1 << 2,    /* so has the output */
+	IG_GQA_OUT_BIAS = 1 << 2,    /* the output has a bias */
 	IG_GQA_HEAD_NORMS = 1 << 3,  /* QK norm: attn_q_norm, attn_k_norm [1, head_dim] */
-	IG_GQA_WHOLE_NORMS = 1 << 4, /* the same over all heads of q, all of k, together */
+	IG_GQA_WHOLE_NORMS = 1 << 4, /* QK norm over all heads of q, and over all of k */
 };
 
 struct ig_gqa {
 	const struct ig_hparams *p;
-	const struct ig_rope *rope; /* NULL: positions are not rotated */
-	ig_value table;		    /* of ig_layer_rope_table, with rope */
+	const struct ig_rope *rope; /* NULL: no RoPE */
+	ig_value table;		    /* from ig_layer_rope_table, if rope is set */
 	uint32_t mode;		    /* IG_ROPE_PAIRS … */
 	uint32_t flags;		    /* enum ig_gqa_flags */
-	uint32_t window;	    /* in tokens; 0: all are seen */
-	float scale;		    /* of q . k; 0: 1 / sqrt(head_dim), times YaRN's temperature */
-	float q_scale;		    /* of far positions, as in struct ig_rope_kv_params */
+	uint32_t window;	    /* in tokens; 0: all positions */
+	float scale;		    /* of q . k; 0: 1 / sqrt(head_dim) * YaRN's temperature */
+	float q_scale;		    /* see struct ig_rope_kv_params */
 	uint32_t q_scale_length;
 	uint32_t group; /* of the cache */
-	/* [n_layers]: which of its group's layers each is; NULL: the group has all */
+	/* [n_layers]: the layer's index in its group; NULL: one group has all layers */
 	const uint16_t *group_layers;
 };
 
@@ -115,7 +115,7 @@ static inline ig_value ig_gqa_project(struct ig_rec *r, const struct ig_gqa *a, 
 		      ig_rec_linear(r, h, w, n, IG_NONE);
 }
 
-/* RoPE and QK norm of q | k | v; k and v go to the cache.  Returns q. */
+/* QK norm and RoPE of q | k | v; writes k and v to the cache.  Returns q. */
 static inline ig_value ig_gqa_rope(struct ig_rec *r, const struct ig_gqa *a, uint32_t layer,
 				   ig_value qkv)
 {
@@ -192,7 +192,7 @@ static inline ig_value ig_layer_glu(struct ig_rec *r, const struct ig_hparams *p
 	return ig_rec_linear(r, h, &down, 1, residual);
 }
 
-/* The sum over the chosen experts of w_e Down_e(act(Gate_e(h)) * Up_e(h)), + residual. */
+/* Sum over the selected experts of w_e Down_e(act(Gate_e(h)) * Up_e(h)), + residual. */
 static inline ig_value ig_layer_experts(struct ig_rec *r, const struct ig_hparams *p,
 					const struct ig_experts *e, uint32_t layer, ig_value h,
 					ig_value residual)

@@ -1,8 +1,8 @@
 /*
- * params.h: the ops by their parameters.  Tier 1 (module.h).
+ * params.h: the ops and their parameters.  Tier 1 (module.h).
  *
- * A parameter struct begins with its own size and grows at its end alone, where zero
- * means what was before: who was built against a shorter one records the same as ever.
+ * The first member of a parameter struct is its size.  New members are appended, and zero in
+ * them means the earlier behaviour, so a module built against a shorter struct still works.
  */
 #ifndef INGOT_PARAMS_H
 #define INGOT_PARAMS_H
@@ -19,7 +19,7 @@ struct ig_embed_params {
 /* norm: x = in0 (+ in1);  y = x / rms(x) * w       (IG_NORM_RMS)
  *                         y = (x - mean) / std * w + b   (IG_NORM_LAYER)
  * in: x [, delta]; weights: w [1, width] [, b [1, width]]; out: y [, x + delta].
- * With gather, only the rows whose logits are wanted are kept. */
+ * gather 1: out has only the rows whose logits are computed. */
 enum { IG_NORM_RMS = 0, IG_NORM_LAYER = 1 };
 struct ig_norm_params {
 	uint32_t struct_size;
@@ -28,7 +28,7 @@ struct ig_norm_params {
 	uint32_t gather;
 };
 
-/* linear: y = act(x W^T + b) + residual, for up to four W side by side.
+/* linear: y = act(x W^T + b) + residual, for up to four W, whose results are adjacent columns.
  * in: x [n, k] [, residual]; weights: W_i [n_i, k] …, then, with bias, b_i [1, n_i] …
  * out: [n, sum n_i] */
 enum { IG_ACT_NONE = 0, IG_ACT_SILU = 1, IG_ACT_GELU = 2 };
@@ -51,7 +51,7 @@ struct ig_logits_params {
 	uint32_t reserved;
 };
 
-/* sample: draws step->sampled_ids from in0 [n_logit_rows, n_vocab]. */
+/* sample: step->sampled_ids from the logits in0 [n_logit_rows, n_vocab]. */
 struct ig_sample_op_params {
 	uint32_t struct_size;
 	uint32_t reserved;
@@ -64,32 +64,33 @@ struct ig_rope_table_params {
 	uint32_t n_pairs;
 	float freq_base;
 	float freq_scale; /* multiplies the position; 1: off */
-	/* With ramp_last > 0, freq_scale multiplies pair i by its share alone: not at all up
-	 * to pair ramp_first, wholly from pair ramp_last on, in proportion between them. */
+	/* YaRN, if ramp_last > 0: pairs up to ramp_first are not scaled by freq_scale, pairs from
+	 * ramp_last on are, and between them the frequency is interpolated linearly. */
 	float ramp_first, ramp_last;
 };
 
-/* rope_kv (module attention): from x = q | k | v side by side, normalise each
- * head of q and k (with weights q_norm, k_norm [1, head_dim]) or all heads of each
- * together ([1, n_heads * head_dim], [1, n_kv_heads * head_dim]), rotate, and write
- * k and v into the cache.  in: x, table (IG_NONE: no rotation); out: q. */
+/* rope_kv (module attention): QK norm and RoPE of x = q | k | v; writes k and v to the cache.
+ * in: x [, table of rope_table]; without a table there is no RoPE.
+ * weights: none, or q_norm and k_norm: [1, head_dim] normalises each head, [1, n_heads *
+ * head_dim] and [1, n_kv_heads * head_dim] all heads together.
+ * out: q [n, n_heads * head_dim] */
 enum { IG_ROPE_PAIRS = 0 /* (2i, 2i+1) */, IG_ROPE_HALVES = 1 /* (i, i + n_pairs) */ };
 struct ig_rope_kv_params {
 	uint32_t struct_size;
 	uint32_t n_heads, n_kv_heads, head_dim;
 	uint32_t mode;
-	uint32_t n_pairs;      /* dimensions beyond 2 * n_pairs are passed through */
+	uint32_t n_pairs;      /* dimensions from 2 * n_pairs on are not rotated */
 	uint32_t group, layer; /* of the cache */
-	float norm_eps;	       /* of q_norm and k_norm, if given */
-	/* With q_scale_length > 0, q is multiplied by
+	float norm_eps;	       /* of q_norm and k_norm */
+	/* If q_scale_length > 0, q is multiplied by
 	 * 1 + q_scale * log(1 + floor(position / q_scale_length)). */
 	float q_scale;
 	uint32_t q_scale_length;
 };
 
-/* attention (module attention): causal, over the pages of the row's sequence.
- * in: q [n, n_heads * head_dim]; out: the same shape.  window 0: all, else the
- * last `window` positions. */
+/* attention (module attention): causal, over the cached blocks of the row's sequence.
+ * in: q [n, n_heads * head_dim]; out: the same shape.  window: the last `window` positions; 0:
+ * all of them. */
 struct ig_attention_params {
 	uint32_t struct_size;
 	uint32_t n_heads, n_kv_heads, head_dim;
@@ -98,24 +99,24 @@ struct ig_attention_params {
 	uint32_t window;
 };
 
-/* What these two do. */
+/* Limits of rope_kv and attention. */
 #define IG_ATTENTION_MAX_HEADS 1024
 #define IG_ATTENTION_MAX_HEAD_DIM 256 /* multiples of 8 */
 
 /* ---- mixture of experts (module moe) ----
  *
- * The experts' matrices of one kind lie in one weight, one expert behind the other:
- * [n_experts * n, k].  An assignment is a row and one of its top_k experts; its number is
- * row * top_k + slot, slots being in ascending order of the row's experts.  A row's
- * results depend on that row alone, bit for bit.
+ * The experts' matrices of one kind are one weight, expert after expert: [n_experts * n, k].
+ * An assignment is a row and one of its top_k experts; its number is row * top_k + j, where j
+ * counts the row's experts in ascending order of their ids.  The bits of a row's results depend
+ * on that row alone.
  */
 #define IG_MOE_MAX_EXPERTS 1024
 #define IG_MOE_MAX_TOP_K 32
 
-/* moe_route: which experts each row goes to: those of the row's largest logits, on equal
- * ones the lower id, with weights scale * softmax, over all experts or, with normalise, over
- * the row's own.  in: logits [n, n_experts] of float; out: the route, [n, 4 * top_k] words
- * (IG_I32), which moe_glu and moe_combine read. */
+/* moe_route: selects each row's experts: the top_k largest logits, the lower id first if equal.
+ * Their weights are scale * softmax over all experts or, if normalise is 1, over the selected
+ * ones.  in: logits [n, n_experts] of float32; out: the route, [n, 4 * top_k] of IG_I32, which
+ * moe_glu and moe_combine read. */
 struct ig_moe_route_params {
 	uint32_t struct_size;
 	uint32_t n_experts, top_k; /* top_k <= n_experts */
@@ -123,7 +124,7 @@ struct ig_moe_route_params {
 	float scale;
 };
 
-/* moe_glu: slot j of a row = act(x G^T) * (x U^T) by the matrices of its expert.
+/* moe_glu: for each expert j of a row, act(x G_j^T) * (x U_j^T) with that expert's matrices.
  * in: x [n, k], route; weights: gate G, up U [n_experts * f, k] of one dtype, f a multiple
  * of 16; out: [n, top_k * f]. */
 struct ig_moe_glu_params {
@@ -133,7 +134,7 @@ struct ig_moe_glu_params {
 };
 
 /* moe_combine: y = w_0 (h_0 D_0^T) + w_1 (h_1 D_1^T) + ... (+ residual), added from left to
- * right: slots in ascending order, the residual last.
+ * right.
  * in: h [n, top_k * f], route [, residual [n, width]]; weights: down D
  * [n_experts * width, f], f and width multiples of 16; out: [n, width]. */
 struct ig_moe_combine_params {

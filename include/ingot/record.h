@@ -1,9 +1,8 @@
 /*
- * record.h: functions that record ops, so that an architecture reads like the
- * model's paper.  Tier 1 (module.h).
+ * record.h: functions that record ops, so that an architecture reads like the model's paper.
+ * Tier 1 (module.h).
  *
- * A recorded value has one row per token of whatever step runs later; nothing is
- * computed while recording.
+ * Recording computes nothing.  A recorded value has one row per token of each later step.
  */
 #ifndef INGOT_RECORD_H
 #define INGOT_RECORD_H
@@ -22,7 +21,7 @@ static inline ig_weight ig_rec_weight(struct ig_rec *r, int64_t n_rows, int64_t 
 	return r->host->weight(r->g, name, n_rows, n_cols);
 }
 
-/* A layer's weight: name with the layer's number in place of %u. */
+/* A layer's weight; %u in its name is the layer's number. */
 __attribute__((format(printf, 4, 0))) static inline ig_weight
 ig_rec_layer_weight(struct ig_rec *r, int64_t n_rows, int64_t n_cols, const char *name,
 		    uint32_t layer)
@@ -50,7 +49,7 @@ static inline ig_value ig_rec_embed(struct ig_rec *r, ig_weight table)
 	return ig_rec_op(r, "embed", &p, NULL, 0, &table, 1);
 }
 
-/* Positions that were learned: one row of `learned` added to each token's. */
+/* With learned positions: row `position` of `learned` is added. */
 static inline ig_value ig_rec_embed_learned(struct ig_rec *r, ig_weight table, ig_weight learned)
 {
 	struct ig_embed_params p = { sizeof p, 1.0f };
@@ -70,15 +69,15 @@ static inline ig_value ig_rec_rms_norm(struct ig_rec *r, ig_value x, ig_weight w
 	return ig_rec_op(r, "norm", &p, &x, 1, &w, 1);
 }
 
-/* As ig_rec_rms_norm, of the rows whose logits are wanted only. */
+/* As ig_rec_rms_norm, but only of the rows whose logits are computed. */
 static inline ig_value ig_rec_rms_norm_last(struct ig_rec *r, ig_value x, ig_weight w, float eps)
 {
 	struct ig_norm_params p = { sizeof p, IG_NORM_RMS, eps, 1 };
 	return ig_rec_op(r, "norm", &p, &x, 1, &w, 1);
 }
 
-/* *x becomes x + delta; returns its norm.  With gather, both are of the rows whose logits
- * are wanted. */
+/* *x becomes x + delta; returns its norm.  gather 1: both have only the rows whose logits are
+ * computed. */
 static inline ig_value ig_rec_rms_norm_add(struct ig_rec *r, ig_value *x, ig_value delta,
 					   ig_weight w, float eps, uint32_t gather)
 {
@@ -98,7 +97,7 @@ static inline ig_value ig_rec_layer_norm(struct ig_rec *r, ig_value x, ig_weight
 	return ig_rec_op(r, "norm", &p, &x, 1, both, 2);
 }
 
-/* n weights side by side; residual may be IG_NONE. */
+/* Products with n weights, as adjacent columns; residual may be IG_NONE. */
 static inline ig_value ig_rec_linear(struct ig_rec *r, ig_value x, const ig_weight *w, uint32_t n,
 				     ig_value residual)
 {
@@ -107,7 +106,7 @@ static inline ig_value ig_rec_linear(struct ig_rec *r, ig_value x, const ig_weig
 	return ig_rec_op(r, "linear", &p, in, residual == IG_NONE ? 1 : 2, w, n);
 }
 
-/* The same with act(x W^T + b): w is the n weights, then their n biases. */
+/* act(x W^T + b) + residual: w has the n weights, then their n biases. */
 static inline ig_value ig_rec_linear_bias(struct ig_rec *r, ig_value x, const ig_weight *w,
 					  uint32_t n, uint32_t act, ig_value residual)
 {
@@ -143,7 +142,7 @@ static inline ig_value ig_rec_rope_kv(struct ig_rec *r, const struct ig_rope_kv_
 	return ig_rec_op(r, "rope_kv", p, in, table == IG_NONE ? 1 : 2, NULL, 0);
 }
 
-/* The same, each head of q and k normalised before: norms is q_norm, k_norm. */
+/* The same after QK norm: norms has q_norm, k_norm. */
 static inline ig_value ig_rec_rope_kv_norm(struct ig_rec *r, const struct ig_rope_kv_params *p,
 					   ig_value qkv, ig_value table, const ig_weight *norms)
 {
@@ -157,11 +156,11 @@ static inline ig_value ig_rec_attention(struct ig_rec *r, const struct ig_attent
 	return ig_rec_op(r, "attention", p, &q, 1, NULL, 0);
 }
 
-/* What the three ops of a layer of experts have in common. */
+/* Parameters of the three ops of a layer of experts. */
 struct ig_moe {
 	uint32_t n_experts, top_k;
 	uint32_t act;
-	uint32_t normalise; /* the chosen ones' weights sum to 1 */
+	uint32_t normalise; /* 1: the weights of a row's experts sum to 1 */
 	float scale;
 };
 

@@ -1,17 +1,17 @@
 /*
- * arch_gemma3.c: Gemma 3 (Gemma Team 2025, arXiv:2503.19786), its text half: every
- * sixth layer, or those that the file names, sees all positions, the others a window;
- * global and local layers turn by different frequencies; RMS norms before and after
- * each half of a block and of each head's query and key; a gated feed-forward with GELU
- * (tanh form); the embedding is scaled by sqrt(width) and serves as the output's matrix.
+ * arch_gemma3.c: the text model of Gemma 3 (Gemma Team 2025, arXiv:2503.19786).  Every sixth
+ * layer, or those that the file lists, is global; the others are sliding-window layers with
+ * another RoPE base.  RMS norms before and after attention and feed-forward; QK norm; a gated
+ * feed-forward with GELU (tanh approximation).  The embedding is scaled by sqrt(width) and is also
+ * the output matrix.
  *
- * Hyper-parameters and tensor names are GGUF's, whose norms hold 1 + w.  What a file
- * asks for and this file does not do (experts, soft caps) is refused by name.
+ * Norms in GGUF are stored as 1 + w.  Unsupported features of a file (experts, soft caps) are
+ * errors that name the key.
  */
 #include <ingot/arch_files.h>
 #include <ingot/layers.h>
 
-enum { GLOBAL = 0, LOCAL = 1 }; /* kinds of layers */
+enum { GLOBAL = 0, LOCAL = 1 }; /* kinds of layers; LOCAL: sliding window */
 
 #define MAX_LAYERS 1024
 
@@ -21,12 +21,12 @@ struct gemma3 {
 	uint32_t window;	/* of local layers */
 	uint32_t group[2];	/* by kind: its cache group */
 	uint8_t kind[MAX_LAYERS];
-	uint16_t group_layer[MAX_LAYERS]; /* which of its group's layers it is */
+	uint16_t group_layer[MAX_LAYERS]; /* the layer's index in its group */
 	float scale;			  /* of q . k */
 };
 
-/* The pattern is a number, the last layer of each so many is global (0: none is), or a
- * list, true for local layers.  Without a window all layers are global. */
+/* The pattern is a number n (each n-th layer is global; 0: none) or a list of booleans (true:
+ * sliding window).  Without a window all layers are global. */
 static int read_kinds(const struct ig_hparam_source *s, struct gemma3 *m)
 {
 	const uint32_t no_window = 0, sixth = 6;
@@ -47,7 +47,7 @@ static int read_kinds(const struct ig_hparam_source *s, struct gemma3 *m)
 	return rc;
 }
 
-/* A cache group for each kind of layers that there is. */
+/* One cache group per kind of layers in use. */
 static void set_groups(struct gemma3 *m, struct ig_model_info *info)
 {
 	uint16_t n[2] = { 0, 0 };
@@ -75,23 +75,21 @@ static int read_params(const struct ig_host *host, const struct ig_meta *meta, v
 	struct ig_rope *local = &m->rope[LOCAL];
 	int rc;
 
-	memset(m, 0, sizeof *m);
 	if ((rc = ig_hparam_refuse_f32(&s, "final_logit_softcapping", "a soft cap of logits")) ||
 	    (rc = ig_hparam_refuse_f32(&s, "attn_logit_softcapping", "a soft cap of attention")) ||
 	    (rc = ig_hparams_dense(&s, IG_RMS_NORM_EPS, &m->p)) || (rc = read_kinds(&s, m)) ||
 	    (rc = ig_hparams_rope(&s, &m->p, &m->rope[GLOBAL])))
 		return rc;
-	/* Scaling is the global layers'. */
+	/* RoPE scaling applies only to global layers. */
 	*local = (struct ig_rope){ .table = { .struct_size = sizeof local->table,
 					      .n_pairs = m->rope[GLOBAL].table.n_pairs,
 					      .freq_scale = 1 },
 				   .attention = 1 };
-	rc = ig_hparam_f32(&s, "rope.freq_base_swa", 1, 1e12f, &local_base,
-			   &local->table.freq_base);
-	if (rc)
+	if ((rc = ig_hparam_f32(&s, "rope.freq_base_swa", 1, 1e12f, &local_base,
+				&local->table.freq_base)))
 		return rc;
-	/* Queries are scaled by the head's width, but in the model of 27B, which has 62
-	 * layers, by the width of the model over its heads; no key tells. */
+	/* q . k is scaled by 1 / sqrt(head_dim), but in the 27B model, which is recognised by its 62
+	 * layers because there is no key, by 1 / sqrt(width / n_heads). */
 	m->scale = 1 / sqrtf(m->p.n_layers == 62 ? (float)m->p.width / (float)m->p.n_heads :
 						   (float)m->p.head_dim);
 	set_groups(m, info);
@@ -126,7 +124,7 @@ static int record(const struct ig_host *host, struct ig_graph *g, const struct i
 		};
 	x = ig_layer_embed(&r, p, sqrtf((float)p->width));
 	for (uint32_t layer = 0; layer < p->n_layers; layer++) {
-		/* x = x + delta and h = RMSNorm(x) in one */
+		/* x = x + delta; h = RMSNorm(x) */
 		norm = ig_rec_layer_weight(&r, 1, p->width, "blk.%u.attn_norm.weight", layer);
 		h = layer ? ig_rec_rms_norm_add(&r, &x, delta, norm, p->norm_eps, 0) :
 			    ig_rec_rms_norm(&r, x, norm, p->norm_eps);
@@ -141,7 +139,7 @@ static int record(const struct ig_host *host, struct ig_graph *g, const struct i
 	return ig_layer_head(&r, p, ig_rec_rms_norm_add(&r, &x, delta, norm, p->norm_eps, 1));
 }
 
-/* ---- its folders of safetensors ---------------------------------------------------------- */
+/* ---- folders of safetensors -------------------------------------------------------------- */
 
 static const struct ig_config_key keys[] = {
 	IG_CONFIG_DECODER(26, 2304, 9216, 8, 131072, 1e-6),
@@ -158,7 +156,7 @@ static const struct ig_config_key keys[] = {
 	{ "attn_logit_softcapping", "attn_logit_softcapping", IG_CONFIG_F32, IG_CONFIG_OPTIONAL },
 	{ "use_bidirectional_attention", NULL, IG_CONFIG_REFUSED },
 };
-/* Norms are of 1 + w. */
+/* Norms are stored as w; GGUF has 1 + w. */
 static const struct ig_tensor_name names[] = {
 	{ "embed_tokens", "token_embd" },
 	{ "norm", "output_norm", IG_TENSOR_PLUS_ONE },
@@ -175,7 +173,7 @@ static const struct ig_tensor_name names[] = {
 	IG_TENSORS_GLU,
 };
 
-/* As read_params has it. */
+/* The scale must be that of read_params. */
 static void check_scale(const struct ig_config *c)
 {
 	const uint32_t n_heads = c->get_u32(c, "attention.head_count");

@@ -1,9 +1,7 @@
 /*
- * arch_gpt2.c: GPT-2 (Radford et al. 2019): positions are learned and added to the
- * embedding; LayerNorm before each half of a block; q, k and v from one matrix; a
- * feed-forward of two matrices with GELU (tanh form) between; biases everywhere.
- *
- * Hyper-parameters and tensor names are GGUF's.
+ * arch_gpt2.c: GPT-2 (Radford et al. 2019): learned positions, added to the embedding; pre-norm
+ * blocks with LayerNorm; q, k and v from one matrix; a feed-forward of two matrices with GELU
+ * (tanh approximation) between them; biases everywhere.
  */
 #include <ingot/arch_files.h>
 #include <ingot/layers.h>
@@ -19,7 +17,6 @@ static int read_params(const struct ig_host *host, const struct ig_meta *meta, v
 	struct ig_hparams *p = &((struct gpt2 *)params)->p;
 	int rc;
 
-	memset(p, 0, sizeof *p);
 	if ((rc = ig_hparams_dense(&s, IG_LAYER_NORM_EPS, p)))
 		return rc;
 	if (p->n_kv_heads != p->n_heads)
@@ -43,7 +40,6 @@ static ig_value record_norm(struct ig_rec *r, const struct ig_hparams *p, const 
 {
 	ig_weight w = ig_rec_layer_weight(r, 1, p->width, weight, layer);
 	ig_weight b = ig_rec_layer_weight(r, 1, p->width, bias, layer);
-
 	return ig_rec_layer_norm(r, x, w, b, p->norm_eps, 0);
 }
 
@@ -89,7 +85,7 @@ static int record(const struct ig_host *host, struct ig_graph *g, const struct i
 	return ig_layer_head(&r, p, ig_rec_layer_norm(&r, x, norm, norm_bias, p->norm_eps, 1));
 }
 
-/* ---- its folders of safetensors ---------------------------------------------------------- */
+/* ---- folders of safetensors -------------------------------------------------------------- */
 
 static const struct ig_config_key keys[] = {
 	{ "n_layer", "block_count", IG_CONFIG_U32, 0, 12 },

@@ -1,13 +1,11 @@
 /*
- * arch_llama.c: Llama (Touvron et al. 2023, arXiv:2302.13971) and what kept its
- * shape: Llama 2 and 3, TinyLlama, SmolLM, Mistral (Jiang et al. 2023,
- * arXiv:2310.06825), Devstral: pre-norm blocks, rotary positions, grouped-query
- * attention, with a sliding window or biases where the file has them, a gated SiLU
- * feed-forward.  Ministral 3 and Devstral 2 (mistral3) also sharpen the attention of
- * far positions (as in Llama 4).
+ * arch_llama.c: Llama (Touvron et al. 2023, arXiv:2302.13971) and models of the same
+ * architecture: Llama 2 and 3, TinyLlama, SmolLM, Mistral (Jiang et al. 2023, arXiv:2310.06825),
+ * Devstral.  Pre-norm blocks, RoPE, grouped-query attention with an optional sliding window and
+ * optional biases, a gated feed-forward with SiLU.  Ministral 3 and Devstral 2 (mistral3) also
+ * scale q by position, as Llama 4 does.
  *
- * Hyper-parameters and tensor names are GGUF's.  What a file asks for and this
- * file does not do (experts, biases of the feed-forward) is refused by name.
+ * Unsupported features of a file (experts, biases of the feed-forward) are errors that name it.
  */
 #include <ingot/arch_files.h>
 #include <ingot/layers.h>
@@ -15,9 +13,9 @@
 struct llama {
 	struct ig_hparams p;
 	struct ig_rope rope;
-	uint32_t window;	 /* 0: all positions are seen */
-	float q_scale;		 /* of far positions, as in struct ig_rope_kv_params */
-	uint32_t q_scale_length; /* 0: none */
+	uint32_t window;	 /* 0: no sliding window */
+	float q_scale;		 /* see struct ig_rope_kv_params */
+	uint32_t q_scale_length; /* 0: off */
 	uint32_t biases;	 /* enum ig_gqa_flags */
 };
 
@@ -25,7 +23,6 @@ static int read_q_scale(const struct ig_hparam_source *s, struct llama *m)
 {
 	const float none = 0;
 	int rc = ig_hparam_f32(s, "attention.temperature_scale", 0, 1e3f, &none, &m->q_scale);
-
 	if (rc || m->q_scale == 0)
 		return rc;
 	return ig_hparam_u32(s, "rope.scaling.original_context_length", 16, 1u << 24,
@@ -36,7 +33,6 @@ static int read_keys(const struct ig_hparam_source *s, struct llama *m, struct i
 {
 	int rc;
 
-	memset(m, 0, sizeof *m);
 	if ((rc = ig_hparams_dense(s, IG_RMS_NORM_EPS, &m->p)) ||
 	    (rc = ig_hparams_window(s, &m->p, &m->window)) ||
 	    (rc = ig_hparams_rope(s, &m->p, &m->rope)) || (rc = read_q_scale(s, m)) ||
@@ -56,7 +52,6 @@ static int read_llama(const struct ig_host *host, const struct ig_meta *meta, vo
 		      struct ig_model_info *info, struct ig_error *err)
 {
 	const struct ig_hparam_source s = { host, meta, "llama", err };
-
 	return read_keys(&s, params, info);
 }
 
@@ -64,7 +59,6 @@ static int read_mistral3(const struct ig_host *host, const struct ig_meta *meta,
 			 struct ig_model_info *info, struct ig_error *err)
 {
 	const struct ig_hparam_source s = { host, meta, "mistral3", err };
-
 	return read_keys(&s, params, info);
 }
 
@@ -77,7 +71,7 @@ static int record(const struct ig_host *host, struct ig_graph *g, const struct i
 		.p = &m->p,
 		.rope = &m->rope,
 		.table = ig_layer_rope_table(&r, &m->rope),
-		.mode = IG_ROPE_PAIRS, /* the converter orders the rows of Q and K so */
+		.mode = IG_ROPE_PAIRS, /* converters reorder the rows of Q and K */
 		.flags = m->biases,
 		.window = m->window,
 		.q_scale = m->q_scale,
@@ -94,7 +88,7 @@ static int record(const struct ig_host *host, struct ig_graph *g, const struct i
 	return ig_layer_norm_head(&r, &m->p, x);
 }
 
-/* ---- its folders of safetensors ---------------------------------------------------------- */
+/* ---- folders of safetensors -------------------------------------------------------------- */
 
 static const struct ig_config_key llama_keys[] = {
 	IG_CONFIG_DECODER(32, 4096, 11008, 32, 2048, 1e-6),

@@ -20,7 +20,6 @@ static int read_params(const struct ig_host *host, const struct ig_meta *meta, v
 	struct qwen2 *m = params;
 	int rc;
 
-	memset(m, 0, sizeof *m);
 	if ((rc = ig_hparams_dense(&s, IG_RMS_NORM_EPS, &m->p)) ||
 	    (rc = ig_hparam_refuse_u32(&s, "attention.sliding_window", "a sliding window")) ||
 	    (rc = ig_hparams_rope(&s, &m->p, &m->rope)))
@@ -52,7 +51,7 @@ static int record(const struct ig_host *host, struct ig_graph *g, const struct i
 	return ig_layer_norm_head(&r, &m->p, x);
 }
 
-/* ---- its folders of safetensors ---------------------------------------------------------- */
+/* ---- folders of safetensors -------------------------------------------------------------- */
 
 static const struct ig_config_key keys[] = {
 	IG_CONFIG_DECODER(32, 4096, 22016, 32, 32768, 1e-6),

@@ -1,10 +1,8 @@
 /*
- * arch_qwen3.c: Qwen 3 (Yang et al. 2025, arXiv:2505.09388), the dense ones: Llama's
- * blocks with QK norm, an RMS norm of each head's query and key, RoPE of halves, and heads
- * whose width is a number of its own.
+ * arch_qwen3.c: the dense models of Qwen 3 (Yang et al. 2025, arXiv:2505.09388): Llama's blocks
+ * with QK norm, RoPE of halves, and a head_dim that is independent of the width.
  *
- * Hyper-parameters and tensor names are GGUF's.  What a file asks for and this
- * file does not do (experts, windows) is refused by name.
+ * Unsupported features of a file (experts, sliding windows) are errors that name the key.
  */
 #include <ingot/arch_files.h>
 #include <ingot/layers.h>
@@ -21,7 +19,6 @@ static int read_params(const struct ig_host *host, const struct ig_meta *meta, v
 	struct qwen3 *m = params;
 	int rc;
 
-	memset(m, 0, sizeof *m);
 	if ((rc = ig_hparams_dense(&s, IG_RMS_NORM_EPS, &m->p)) ||
 	    (rc = ig_hparam_refuse_u32(&s, "attention.sliding_window", "a sliding window")) ||
 	    (rc = ig_hparams_rope(&s, &m->p, &m->rope)))
@@ -53,7 +50,7 @@ static int record(const struct ig_host *host, struct ig_graph *g, const struct i
 	return ig_layer_norm_head(&r, &m->p, x);
 }
 
-/* ---- its folders of safetensors ---------------------------------------------------------- */
+/* ---- folders of safetensors -------------------------------------------------------------- */
 
 static const struct ig_config_key keys[] = {
 	IG_CONFIG_DECODER(32, 4096, 22016, 32, 32768, 1e-6),

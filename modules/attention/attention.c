@@ -3,9 +3,8 @@
  * plain C.  The vector kernels are attention_tile.h, compiled by
  * attention_avx2.c, attention_avx512.c and attention_neon.c.
  *
- * Order of sums of the plain kernel, for one row and one query head; it knows
- * nothing of other rows, nor whether they prefill or decode:
- *   positions go in ranges of IG_ATTENTION_RANGE, at absolute multiples of it;
+ * Order of sums of the plain kernel, for one row and one query head, independent of other rows:
+ *   positions in ranges of IG_ATTENTION_RANGE, at absolute multiples of it;
  *   q . k: 8 partial sums (dimension modulo 8, ascending), one tree;
  *   sum of p, and p v: positions ascending;
  *   ranges are merged in ascending order.
@@ -31,14 +30,12 @@ static int check(struct ig_op_shape *s, struct ig_error *err)
 			       s->n_in, s->n_weights, s->n_out);
 	if (p->head_dim < 8 || p->head_dim > MAX_HEAD_DIM || p->head_dim % 8)
 		return ig_fail(err, -EINVAL,
-			       "attention: head_dim is %u, not a multiple of 8 up to "
-			       "%d",
+			       "attention: head_dim is %u, not a multiple of 8 up to %d",
 			       p->head_dim, MAX_HEAD_DIM);
 	if (p->n_heads < 1 || p->n_heads > MAX_HEADS || p->n_kv_heads < 1 ||
 	    p->n_heads % p->n_kv_heads)
 		return ig_fail(err, -EINVAL,
-			       "attention: %u heads do not share %u KV heads evenly "
-			       "(at most %d)",
+			       "attention: %u heads do not share %u KV heads evenly (at most %d)",
 			       p->n_heads, p->n_kv_heads, MAX_HEADS);
 	if (p->group >= IG_MAX_CACHE_GROUPS)
 		return ig_fail(err, -EINVAL, "attention: cache group %u, expected less than %d",
@@ -61,7 +58,7 @@ static int check(struct ig_op_shape *s, struct ig_error *err)
 	return 0;
 }
 
-/* The first position that a row at pos sees. */
+/* The first position that a row at pos attends to. */
 static int64_t first_seen(const struct ig_attention_params *p, int64_t pos)
 {
 	return p->window && pos >= p->window ? pos + 1 - p->window : 0;
@@ -86,7 +83,6 @@ static double reference_score(const struct ig_attention_params *p, const struct 
 {
 	float k[MAX_HEAD_DIM];
 	double sum = 0;
-
 	load_head(k, pages_token(pages, t), pages->layout, p->head_dim);
 	for (uint32_t d = 0; d < p->head_dim; d++)
 		sum += (double)q[d] * (double)k[d];
@@ -106,17 +102,14 @@ static void reference(const struct ig_op_launch *launch)
 						 row * launch->in[0].row_stride);
 		float *y = (float *)((char *)launch->out[0].data + row * launch->out[0].row_stride);
 		const int64_t pos = step->positions[row], lo = first_seen(p, pos);
-
 		for (uint32_t h = 0; h < p->n_heads; h++, q += p->head_dim, y += p->head_dim) {
 			struct pages pages =
 				pages_of(step, p->group, p->layer, step->row_seq[row], h / per_kv);
 			double max = -INFINITY, sum = 0, o[MAX_HEAD_DIM] = { 0 };
-
 			for (int64_t t = lo; t <= pos; t++)
 				max = fmax(max, reference_score(p, &pages, q, t));
 			for (int64_t t = lo; t <= pos; t++) {
 				double w = exp(reference_score(p, &pages, q, t) - max);
-
 				load_head(v, pages_token(&pages, t) + pages.layout->v_offset,
 					  pages.layout, p->head_dim);
 				sum += w;
@@ -129,12 +122,11 @@ static void reference(const struct ig_op_launch *launch)
 	}
 }
 
-/* ---- the plain kernel: a unit is one row and one KV head ---------------------------- */
+/* ---- the plain kernel; a unit is one row and one KV head ---------------------------- */
 
 static int64_t n_units_generic(const struct ig_op_launch *launch)
 {
 	const struct ig_attention_params *p = launch->params;
-
 	return (int64_t)launch->step->n_rows * p->n_kv_heads;
 }
 
@@ -143,12 +135,11 @@ static uint64_t scratch_generic(const struct ig_op_launch *launch)
 {
 	const struct ig_attention_params *p = launch->params;
 	uint64_t per_kv = p->n_heads / p->n_kv_heads;
-
 	return per_kv * (IG_ATTENTION_RANGE + 2 * p->head_dim + 4) * sizeof(float);
 }
 
-/* Positions that share one pass over the query heads, so that a head's q, or its
- * output, is read once for all of them. */
+/* Positions that are processed together, so that a head's q, or its output, is read once for
+ * all of them. */
 #define GROUP 4
 
 typedef float vec4 __attribute__((vector_size(16), aligned(4), may_alias));
@@ -162,7 +153,6 @@ static void dots(const float *q, float (*k)[MAX_HEAD_DIM], uint32_t n, float *ou
 	memset(odd, 0, sizeof odd);
 	for (uint32_t d = 0; d < n; d += 8) {
 		const vec4 a = *(const vec4 *)(q + d), b = *(const vec4 *)(q + d + 4);
-
 		for (int j = 0; j < GROUP; j++) {
 			even[j] += a * *(const vec4 *)(k[j] + d);
 			odd[j] += b * *(const vec4 *)(k[j] + d + 4);
@@ -170,7 +160,6 @@ static void dots(const float *q, float (*k)[MAX_HEAD_DIM], uint32_t n, float *ou
 	}
 	for (int j = 0; j < GROUP; j++) {
 		const vec4 x = even[j] + odd[j];
-
 		out[j] = (x[0] + x[2]) + (x[1] + x[3]);
 	}
 }
@@ -180,14 +169,13 @@ static void add_values(float *restrict o, const float *w, float (*v)[MAX_HEAD_DI
 {
 	for (uint32_t d = 0; d < n; d += 4) {
 		vec4 x = *(const vec4 *)(o + d);
-
 		for (int j = 0; j < GROUP; j++)
 			x += w[j] * *(const vec4 *)(v[j] + d);
 		*(vec4 *)(o + d) = x;
 	}
 }
 
-/* K or V (offset bytes beyond) of n positions; what a group lacks of GROUP is zero. */
+/* K, or V at `offset`, of n positions; positions from n to GROUP are zero. */
 static void load_group(float (*y)[MAX_HEAD_DIM], const struct pages *pages, uint64_t offset,
 		       int64_t pos, int64_t n, uint32_t dim)
 {
@@ -219,14 +207,13 @@ static float soft_max(float *s, int64_t n, float scale, float *sum)
 	return max;
 }
 
-/* Add a range's partial (max, sum, o) to the merged one; both weigh in by their
- * distance from the larger maximum. */
+/* Add the partial result (max, sum, o) of a range to the merged one; both are scaled relative to
+ * the larger maximum. */
 static void merge(float *max_to, float *sum_to, float *o_to, float max, float sum, const float *o,
 		  uint32_t n)
 {
 	float top = *max_to > max ? *max_to : max;
 	float a = expf(*max_to - top), b = expf(max - top);
-
 	*max_to = top;
 	*sum_to = *sum_to * a + sum * b;
 	for (uint32_t d = 0; d < n; d++)
@@ -263,7 +250,6 @@ static void unit_generic(const struct ig_op_launch *launch, int64_t row, uint32_
 		const int64_t from = lo > base ? lo : base;
 		const int64_t end = base + IG_ATTENTION_RANGE;
 		const int64_t n = (pos + 1 < end ? pos + 1 : end) - from;
-
 		for (int64_t t = 0; t < n; t += GROUP) {
 			load_group(kv, &pages, 0, from + t, n - t, dim);
 			for (uint32_t g = 0; g < per_kv; g++)
@@ -292,7 +278,6 @@ static void run_generic(const struct ig_op_launch *launch, int64_t first, int64_
 			void *scratch)
 {
 	const struct ig_attention_params *p = launch->params;
-
 	for (int64_t unit = first; unit < last; unit++)
 		unit_generic(launch, unit / p->n_kv_heads, (uint32_t)(unit % p->n_kv_heads),
 			     scratch);
@@ -302,7 +287,6 @@ static void run_generic(const struct ig_op_launch *launch, int64_t first, int64_
 static int64_t n_units_vector(const struct ig_op_launch *launch)
 {
 	const struct ig_attention_params *p = launch->params;
-
 	return n_row_groups(launch->step, unit_rows(p)) * p->n_kv_heads;
 }
 #endif

@@ -1,5 +1,4 @@
-/* attention_avx2.c: attention for AVX2 with FMA and F16C; the kernel is
- * attention_tile.h. */
+/* attention_avx2.c: attention for AVX2 with FMA and F16C; the kernel is attention_tile.h. */
 #include "exp_coefficients.h"
 
 #include <immintrin.h>
@@ -30,7 +29,6 @@ static inline vec vec_keep(vec v, int from, int to, vec other)
 	const __m256i lane = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
 	__m256i below_from = _mm256_cmpgt_epi32(_mm256_set1_epi32(from), lane);
 	__m256i below_to = _mm256_cmpgt_epi32(_mm256_set1_epi32(to), lane);
-
 	return _mm256_blendv_ps(other, v,
 				_mm256_castsi256_ps(_mm256_andnot_si256(below_from, below_to)));
 }
@@ -59,7 +57,6 @@ static inline vec vec_exp(vec x)
 static inline float vec_hsum(vec v)
 {
 	__m128 y = _mm_add_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));
-
 	y = _mm_add_ps(y, _mm_movehl_ps(y, y));
 	return _mm_cvtss_f32(_mm_add_ss(y, _mm_movehdup_ps(y)));
 }
@@ -67,7 +64,6 @@ static inline float vec_hsum(vec v)
 static inline float vec_hmax(vec v)
 {
 	__m128 y = _mm_max_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));
-
 	y = _mm_max_ps(y, _mm_movehl_ps(y, y));
 	return _mm_cvtss_f32(_mm_max_ss(y, _mm_movehdup_ps(y)));
 }
@@ -96,7 +92,6 @@ INLINE void scores_half(const int nq, const struct unit *u, const char *src, flo
 	UNROLL for (int i = 0; i < nq; i++) acc[i] = vec_zero();
 	for (int32_t d = 0; d < u->dim; d += 8) {
 		__m128i x[8];
-
 		f16_lanes_8(x, src + d * 2, u->layout->token_stride);
 		UNROLL for (int j = 0; j < 8; j++)
 		{

@@ -28,7 +28,6 @@ static inline vec vec_keep(vec v, int from, int to, vec other)
 {
 	uint32_t below_to = to >= VL ? 0xffffu : (1u << to) - 1;
 	uint32_t below_from = from <= 0 ? 0 : (1u << from) - 1;
-
 	return _mm512_mask_mov_ps(other, (__mmask16)(below_to & ~below_from), v);
 }
 
@@ -56,7 +55,6 @@ static inline float vec_hsum(vec v)
 {
 	__m256 x = _mm256_add_ps(_mm512_castps512_ps256(v), _mm512_extractf32x8_ps(v, 1));
 	__m128 y = _mm_add_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps(x, 1));
-
 	y = _mm_add_ps(y, _mm_movehl_ps(y, y));
 	return _mm_cvtss_f32(_mm_add_ss(y, _mm_movehdup_ps(y)));
 }
@@ -65,7 +63,6 @@ static inline float vec_hmax(vec v)
 {
 	__m256 x = _mm256_max_ps(_mm512_castps512_ps256(v), _mm512_extractf32x8_ps(v, 1));
 	__m128 y = _mm_max_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps(x, 1));
-
 	y = _mm_max_ps(y, _mm_movehl_ps(y, y));
 	return _mm_cvtss_f32(_mm_max_ss(y, _mm_movehdup_ps(y)));
 }
@@ -113,7 +110,6 @@ INLINE void f16_lanes_32(__m512i x[16], const char *src, uint64_t stride)
 	UNROLL for (int i = 0; i < 8; i++)
 	{
 		__m512i a = x[i], b = x[i + 8];
-
 		x[i] = _mm512_permutex2var_epi64(a, low, b);
 		x[i + 8] = _mm512_permutex2var_epi64(a, high, b);
 	}
@@ -123,7 +119,6 @@ INLINE void f16_lanes_32(__m512i x[16], const char *src, uint64_t stride)
 INLINE vec f16_dimension(const __m512i x[16], const int d)
 {
 	const __m512i v = x[d / 16 * 8 + d % 8];
-
 	return _mm512_cvtph_ps(d & 8 ? _mm512_extracti64x4_epi64(v, 1) : _mm512_castsi512_si256(v));
 }
 
@@ -133,7 +128,6 @@ static void transpose_f16(float *dst, const char *src, uint64_t stride, int32_t 
 
 	for (; d + 32 <= n; d += 32) {
 		__m512i x[16];
-
 		f16_lanes_32(x, src + d * 2, stride);
 		UNROLL_32 for (int i = 0; i < 32; i++)
 			vec_store(dst + (d + i) * KT_STRIDE, f16_dimension(x, i));
@@ -151,7 +145,6 @@ INLINE void scores_block(const int nq, const struct unit *u, const char *block, 
 	UNROLL for (int i = 0; i < nq; i++) acc[i] = vec_zero();
 	for (int32_t d = 0; d < u->dim; d += 32) {
 		__m512i x[16];
-
 		f16_lanes_32(x, block + d * 2, u->layout->token_stride);
 		UNROLL_32 for (int j = 0; j < 32; j++)
 		{

@@ -1,9 +1,8 @@
 /*
- * attention_eights.h: scores of a block from scores_half, which makes those of 8 tokens:
- * for AVX2 and NEON.  Included below it.
+ * attention_eights.h: scores of a block by scores_half, which computes those of 8 tokens; for
+ * AVX2 and NEON.  Included after it.
  */
-#ifndef ATTENTION_EIGHTS_H
-#define ATTENTION_EIGHTS_H
+#pragma once
 
 static int scores_in_place(const struct unit *u, int nq, const char *block, float *s)
 {
@@ -19,5 +18,3 @@ static int scores_in_place(const struct unit *u, int nq, const char *block, floa
 		}
 	return 1;
 }
-
-#endif

@@ -30,7 +30,6 @@ static inline vec vec_keep(vec v, int from, int to, vec other)
 	int32x4_t lane = vld1q_s32(lanes);
 	uint32x4_t keep =
 		vandq_u32(vcgeq_s32(lane, vdupq_n_s32(from)), vcltq_s32(lane, vdupq_n_s32(to)));
-
 	return vbslq_f32(keep, v, other);
 }
 
@@ -59,7 +58,6 @@ static inline vec vec_exp(vec x)
 static inline float vec_hsum(vec v)
 {
 	float32x2_t x = vadd_f32(vget_low_f32(v), vget_high_f32(v));
-
 	return vget_lane_f32(x, 0) + vget_lane_f32(x, 1);
 }
 
@@ -91,7 +89,6 @@ INLINE void transpose_4(vec y[4], const vec x[4])
 INLINE void f16_lanes_4(vec y[4], const char *src, uint64_t stride)
 {
 	vec x[4];
-
 	UNROLL for (int i = 0; i < 4; i++) x[i] =
 		vec_load_f16((const uint16_t *)(src + (uint64_t)i * stride));
 	transpose_4(y, x);

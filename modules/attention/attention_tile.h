@@ -27,8 +27,7 @@
  *   widen_8(y, h)          y[i] = h[i] of 8 halves
  * and, below the inclusion, transpose_f16, transpose_f32 and scores_in_place.
  */
-#ifndef ATTENTION_TILE_H
-#define ATTENTION_TILE_H
+#pragma once
 
 #include "kernels_private.h"
 #include "pages.h"
@@ -114,7 +113,6 @@ static uint64_t lay_out(struct unit *u, const struct ig_attention_params *p, uin
 static uint64_t unit_scratch_bytes(const struct ig_op_launch *launch)
 {
 	struct unit u;
-
 	return lay_out(&u, launch->params, 0);
 }
 
@@ -150,12 +148,10 @@ static void load_v(struct unit *u, char *const *blocks, int32_t from, int32_t to
 		const char *src = blocks[t / IG_BLOCK_TOKENS] + u->layout->v_offset +
 				  (uint64_t)(t % IG_BLOCK_TOKENS) * u->layout->token_stride;
 		float *y = u->v + t * u->dim16;
-
 		int32_t d = 0;
 
 		if (u->layout->dtype == IG_F16) {
 			const uint16_t *h = (const uint16_t *)src;
-
 			for (; d + VL <= u->dim; d += VL)
 				vec_store(y + d, vec_load_f16(h + d));
 			if (d < u->dim) /* VL is 16: 8 are left */
@@ -171,7 +167,6 @@ static void load_v(struct unit *u, char *const *blocks, int32_t from, int32_t to
 static void prefetch_block(const struct unit *u, const char *block)
 {
 	const uint64_t bytes = (uint64_t)u->dim * (u->layout->dtype == IG_F16 ? 2 : 4);
-
 	for (int t = 0; t < IG_BLOCK_TOKENS; t++)
 		for (uint64_t b = 0; b < bytes; b += 64)
 			__builtin_prefetch(block + (uint64_t)t * u->layout->token_stride + b, 0, 2);
@@ -231,7 +226,6 @@ INLINE void weigh_tile(const int nq, const int nv, const int f16, const struct u
 		const char *src = v->block[t / IG_BLOCK_TOKENS] +
 				  (uint64_t)(t % IG_BLOCK_TOKENS) * v->stride +
 				  (uint64_t)column * (f16 ? 2 : 4);
-
 		for (; t < end; t++, src += v->stride) {
 			UNROLL for (int j = 0; j < nv; j++) x[j] =
 				f16 ? vec_load_f16((const uint16_t *)src + j * VL) :
@@ -308,7 +302,6 @@ static void weigh(const struct unit *u, const struct values *v, int f16, int nq,
 		return;
 	for (int32_t column = 0; column < u->dim16; column += TILE_V * VL) {
 		int nv = (u->dim16 - column) / VL;
-
 		nv = nv < TILE_V ? nv : TILE_V;
 		if (f16)
 			weigh_f16(u, v, nq, nv, first, column, from, to);
@@ -359,7 +352,6 @@ static void range_scores(struct unit *u, char *const *blocks, int32_t first_bloc
 		for (int32_t q = 0; q < u->n; q += TILE_Q) {
 			const int nq = at_most(TILE_Q, u->n - q);
 			int32_t lo = RANGE, hi = 0;
-
 			for (int i = 0; i < nq; i++) {
 				lo = at_most(lo, u->lo[q + i]);
 				hi = at_least(hi, u->hi[q + i]);
@@ -371,7 +363,6 @@ static void range_scores(struct unit *u, char *const *blocks, int32_t first_bloc
 			for (int32_t t = start; t < hi; t += TILE_V * VL) {
 				int nv = (hi - t + IG_BLOCK_TOKENS - 1) / IG_BLOCK_TOKENS *
 					 BLOCK_VECS;
-
 				scores(u, nq, at_most(nv, TILE_V), q, t - start,
 				       u->s + q * S_STRIDE + t);
 			}
@@ -442,7 +433,6 @@ static void range_values(struct unit *u, char *const *blocks, int32_t lo, int32_
 	for (int32_t from = lo; from < hi;) {
 		const int32_t first_block = from / IG_BLOCK_TOKENS;
 		int32_t to = hi;
-
 		if (in_place) {
 			for (int32_t b = first_block; b * IG_BLOCK_TOKENS < hi; b++)
 				v.block[b] = blocks[b] + u->layout->v_offset;
@@ -476,7 +466,6 @@ static void merge_range(struct unit *u)
 		const float a = u->old_share[q], b = u->new_share[q];
 		const float *restrict o = u->o + q * u->dim16;
 		float *restrict all = u->o_all + q * u->dim16;
-
 		if (u->lo[q] >= u->hi[q])
 			continue;
 		u->max_all[q] = u->max[q] > u->max_all[q] ? u->max[q] : u->max_all[q];
@@ -506,7 +495,6 @@ static void run_unit(struct unit *u, const struct ig_op_launch *launch, int64_t 
 		const float *x = (const float *)((const char *)launch->in[0].data +
 						 (row + i) * launch->in[0].row_stride) +
 				 offset;
-
 		for (int32_t g = 0; g < per_kv; g++, q++)
 			u->q[q] = x + g * u->dim;
 	}
@@ -528,7 +516,6 @@ static void run_unit(struct unit *u, const struct ig_op_launch *launch, int64_t 
 			blocks[b] = pages_block(&u->pages, base / IG_BLOCK_TOKENS + b);
 		for (int32_t i = 0, q = 0; i < n_rows; i++) {
 			const int64_t pos = first_pos + i - base, from = pos + 1 - window;
-
 			for (int32_t g = 0; g < per_kv; g++, q++) {
 				u->lo[q] = (int32_t)(from < 0 ? 0 : from > RANGE ? RANGE : from);
 				u->hi[q] = (int32_t)(pos < 0	     ? 0 :
@@ -548,11 +535,9 @@ static void run_unit(struct unit *u, const struct ig_op_launch *launch, int64_t 
 		float *restrict y = (float *)((char *)launch->out[0].data +
 					      (row + i) * launch->out[0].row_stride) +
 				    offset;
-
 		for (int32_t g = 0; g < per_kv; g++, q++, y += u->dim) {
 			const float *restrict o = u->o_all + q * u->dim16;
 			const float share = 1 / u->sum_all[q];
-
 			for (int32_t d = 0; d < u->dim; d++)
 				y[d] = o[d] * share;
 		}
@@ -572,7 +557,6 @@ static void run_units(const struct ig_op_launch *launch, int64_t first, int64_t 
 	lay_out(&u, p, (uintptr_t)scratch);
 	for (int64_t unit = first; unit < last; unit++) {
 		const uint32_t kv_head = (uint32_t)(unit % p->n_kv_heads);
-
 		if (unit == first || kv_head == 0) {
 			row = group_row(launch->step, unit_rows(p),
 					n_groups - 1 - unit / p->n_kv_heads);
@@ -581,5 +565,3 @@ static void run_units(const struct ig_op_launch *launch, int64_t first, int64_t 
 		run_unit(&u, launch, row, n_rows, kv_head);
 	}
 }
-
-#endif

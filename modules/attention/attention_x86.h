@@ -1,11 +1,10 @@
 /*
  * attention_x86.h: what the AVX2 and AVX-512 kernels of attention share:
- * transposing 8 tokens at a time.  Included below attention_tile.h.
+ * transposing 8 tokens at a time.  Included after attention_tile.h.
  */
-#ifndef ATTENTION_X86_H
-#define ATTENTION_X86_H
+#pragma once
 
-/* x[d], halves of 8 tokens, from 8 tokens' first 8 dimensions. */
+/* x[d]: dimension d of 8 tokens in float16, for the first 8 dimensions. */
 INLINE void f16_lanes_8(__m128i x[8], const char *src, uint64_t stride)
 {
 	__m128i r[8];
@@ -35,7 +34,6 @@ INLINE void f16_lanes_8(__m128i x[8], const char *src, uint64_t stride)
 INLINE void f16_tile_8(float *dst, const char *src, uint64_t stride)
 {
 	__m128i x[8];
-
 	f16_lanes_8(x, src, stride);
 	UNROLL for (int i = 0; i < 8; i++)
 		_mm256_storeu_ps(dst + i * KT_STRIDE, _mm256_cvtph_ps(x[i]));
@@ -47,7 +45,6 @@ static void transpose_f32(float *dst, const char *src, uint64_t stride, int32_t 
 	for (int t = 0; t < IG_BLOCK_TOKENS; t += 8) {
 		for (int32_t d = 0; d < n; d += 8) {
 			__m256 r[8], x[8];
-
 			UNROLL for (int i = 0; i < 8; i++) r[i] = _mm256_loadu_ps(
 				(const float *)(src + (uint64_t)(t + i) * stride) + d);
 			UNROLL for (int i = 0; i < 8; i += 2)
@@ -65,7 +62,6 @@ static void transpose_f32(float *dst, const char *src, uint64_t stride, int32_t 
 			UNROLL for (int i = 0; i < 4; i++)
 			{
 				float *y = dst + (d + i) * KT_STRIDE + t;
-
 				_mm256_storeu_ps(y, _mm256_permute2f128_ps(r[i], r[i + 4], 0x20));
 				_mm256_storeu_ps(y + 4 * KT_STRIDE,
 						 _mm256_permute2f128_ps(r[i], r[i + 4], 0x31));
@@ -73,5 +69,3 @@ static void transpose_f32(float *dst, const char *src, uint64_t stride, int32_t 
 		}
 	}
 }
-
-#endif

@@ -4,8 +4,7 @@
  * in two fused steps, exp(x) in float is within 8.4e-8 of its value.  The fit is
  * least squares of the relative error, reweighted towards the largest.
  */
-#ifndef ATTENTION_EXP_COEFFICIENTS_H
-#define ATTENTION_EXP_COEFFICIENTS_H
+#pragma once
 
 #define EXP_LOG2E 0x1.715476p+0f
 #define EXP_LN2_HI 0x1.62e430p-1f
@@ -15,6 +14,4 @@
 #define EXP_C2 0x1.5558f8p-5f
 #define EXP_C3 0x1.123b02p-7f
 #define EXP_C4 0x1.6a2256p-10f
-#define EXP_LEAST -87.0f /* results below would be subnormal; they are taken for 0 */
-
-#endif
+#define EXP_LEAST -87.0f /* below it results would be subnormal; they become 0 */

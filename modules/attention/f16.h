@@ -2,16 +2,15 @@
  * f16.h: half precision in plain C, bit for bit what the F16C instructions do
  * (round to nearest, ties to even; overflow becomes infinity; NaN stays NaN).
  */
-#ifndef ATTENTION_F16_H
-#define ATTENTION_F16_H
+#pragma once
 
 #include <stdint.h>
 #include <string.h>
 
 static inline float f16_to_f32(uint16_t h)
 {
-	/* A half's exponent and mantissa moved into a float's place are the value
-	 * times 2^-112, subnormals included; the product puts that right exactly. */
+	/* A half's exponent and mantissa in a float's position are the value times 2^-112,
+	 * subnormals included; the product corrects that exactly. */
 	uint32_t u = (uint32_t)(h & 0x7fff) << 13;
 	float f;
 
@@ -32,7 +31,7 @@ static inline uint16_t f32_to_f16(float f)
 	a = u & 0x7fffffffu;
 	if (a > 0x7f800000u) {
 		a = 0x7e00u | ((a >> 13) & 0x3ff);
-	} else if (a >= 0x477ff000u) { /* 65520: half way to what f16 has not */
+	} else if (a >= 0x477ff000u) { /* 65520: rounds to infinity */
 		a = 0x7c00u;
 	} else if (a < 0x38800000u) { /* below 2^-14: a multiple of 2^-24, ulp of 0.5 */
 		float x;
@@ -47,5 +46,3 @@ static inline uint16_t f32_to_f16(float f)
 	}
 	return (uint16_t)(a | ((u >> 16) & 0x8000u));
 }
-
-#endif

@@ -1,6 +1,6 @@
 /*
- * gpu.c: how rope_table, rope_kv and attention run on a GPU: argument structs, grids
- * and which instance of a kernel.  The kernels are shaders/attention/.
+ * gpu.c: GPU lowerings of rope_table, rope_kv and attention: argument structs, grids and the
+ * choice of kernels, which are in shaders/attention/.
  */
 #include "kernels_private.h"
 #include "shaders/args.h"
@@ -21,14 +21,13 @@ static_assert(STEP_RANGE == IG_ATTENTION_RANGE && STEP_BLOCK_TOKENS == IG_BLOCK_
 	      "the step on the device");
 
 #define ROPE_THREADS 128u
-#define ROPE_HEADS (ROPE_THREADS / 32) /* a simdgroup has one */
+#define ROPE_HEADS (ROPE_THREADS / 32) /* one per simdgroup */
 #define ALWAYS .when_live = IG_LIVE_ONE, .when_max = UINT32_MAX
 
-/* The only row of a weight in float32. */
+/* A weight of one row of n float32 values. */
 static struct ig_gpu_bind bind_weight(const struct ig_gpu_launch *c, uint32_t i, uint64_t n)
 {
 	const struct ig_gpu_ref none = { .buffer = -1 };
-
 	return ig_gpu_bind_ref(i < c->n_weights ? c->weight[i].ref : none, n * sizeof(float),
 			       IG_GPU_READ);
 }
@@ -41,7 +40,6 @@ static int has_weight(const struct ig_gpu_launch *c, uint32_t i)
 static int check_result(const struct ig_gpu_launch *c, const char *op, struct ig_error *err)
 {
 	const uint32_t t = c->out[0].dtype;
-
 	if (!ig_gpu_is_value(t))
 		return ig_fail(err, -ENOTSUP, "%s: no kernel writes elements of type %u", op, t);
 	return 0;
@@ -99,7 +97,7 @@ const struct ig_gpu_op ig_gpu_rope_table = {
 
 /* ---- rope_kv ------------------------------------------------------------------- */
 
-/* A constant of what q is multiplied by, for all positions that there can be. */
+/* A constant with the scale of q for all possible positions. */
 static int bind_q_scales(const struct ig_gpu_launch *c, const struct ig_gpu_host *h,
 			 struct ig_gpu_tape *t, struct ig_gpu_bind *bind, struct ig_error *err)
 {
@@ -126,7 +124,7 @@ static int lower_rope_kv(const struct ig_gpu_launch *c, const struct ig_gpu_host
 	const struct ig_rope_kv_params *p = c->params;
 	const int has_table = c->n_in > 1 && c->in[1].ref.buffer >= 0;
 	const uint32_t n_heads = p->n_heads + 2 * p->n_kv_heads;
-	/* one norm over all heads together */
+	/* QK norm over all heads together */
 	const int q_all = has_weight(c, 0) && c->weight[0].n_cols != p->head_dim;
 	const int k_all = has_weight(c, 1) && c->weight[1].n_cols != p->head_dim;
 	const struct rope_kv_args args = {
@@ -163,9 +161,7 @@ static int lower_rope_kv(const struct ig_gpu_launch *c, const struct ig_gpu_host
 	struct ig_gpu_ref kv;
 	int rc = check_cache(c, "rope_kv", err);
 
-	if (!rc)
-		rc = check_result(c, "rope_kv", err);
-	if (rc)
+	if (rc || (rc = check_result(c, "rope_kv", err)))
 		return rc;
 	rc = h->kv(t, p->group, p->layer, &kv);
 	if (rc)
@@ -191,8 +187,7 @@ const struct ig_gpu_op ig_gpu_rope_kv = {
 
 /* ---- attention ----------------------------------------------------------------- */
 
-/* Head sizes that kernels are built for; others take the next one, with columns of
- * zeros. */
+/* The head sizes of kernels; other sizes use the next larger one, padded with zeros. */
 static const uint32_t head_dims[] = { 32, 64, 80, 96, 128, 256 };
 
 static_assert(MAX_HEAD_DIM == 256, "the largest of the head sizes above");
@@ -200,13 +195,12 @@ static_assert(MAX_HEAD_DIM == 256, "the largest of the head sizes above");
 static uint32_t built_dim(uint32_t head_dim)
 {
 	uint32_t i = 0;
-
 	while (head_dims[i] < head_dim)
 		i++;
 	return head_dims[i];
 }
 
-/* Scores of q in float32 against a cache of halves would round one side only. */
+/* The type of q is that of the cache. */
 static uint32_t attention_in_dtype(const struct ig_gpu_launch *c, uint32_t i)
 {
 	return c->kv_dtype == IG_F16 ? IG_F16 : IG_F32;
@@ -218,11 +212,11 @@ struct attention {
 	struct attention_args args;
 	struct ig_gpu_bind q, y, kv;
 	uint32_t element; /* bytes, of the cache */
-	uint32_t dim;	  /* that the kernel is built for */
+	uint32_t dim;	  /* head size of the kernel */
 	uint32_t nv;	  /* 1: NVIDIA, as in sizes.h */
 };
 
-/* Tiles of 16 * n_tiles queries that rows of a sequence make, for every KV head. */
+/* Tiles of 16 * n_tiles queries of a sequence's rows, for every KV head. */
 static struct ig_gpu_extent tiles(const struct attention *a, uint32_t live, uint32_t n_tiles)
 {
 	return (struct ig_gpu_extent){ live, a->p->n_heads / a->p->n_kv_heads, 16 * n_tiles,
@@ -312,7 +306,7 @@ static int lower_merge(const struct attention *a, const struct ig_gpu_host *h,
 	return h->dispatch(t, &d);
 }
 
-/* Scratch for partial results, as kernels write and then read it. */
+/* Scratch memory for partial results: bind[0] to write it, bind[1] to read it. */
 static int partial_scratch(const struct ig_gpu_host *h, struct ig_gpu_tape *t, uint64_t n_bytes,
 			   struct ig_gpu_bind bind[2], struct ig_error *err)
 {
@@ -355,9 +349,7 @@ static int lower_attention(const struct ig_gpu_launch *c, const struct ig_gpu_ho
 	struct ig_gpu_ref kv;
 	int rc = check_cache(c, "attention", err);
 
-	if (!rc)
-		rc = check_result(c, "attention", err);
-	if (rc)
+	if (rc || (rc = check_result(c, "attention", err)))
 		return rc;
 	rc = h->kv(t, p->group, p->layer, &kv);
 	if (rc)
@@ -373,9 +365,7 @@ static int lower_attention(const struct ig_gpu_launch *c, const struct ig_gpu_ho
 		rc = lower_split(&a, h, t, &outs[0], &tops[0], err);
 	if (!rc)
 		rc = lower_loop(&a, h, t, err);
-	if (!rc)
-		rc = lower_merge(&a, h, t, &outs[1], &tops[1]);
-	return rc;
+	return rc ? rc : lower_merge(&a, h, t, &outs[1], &tops[1]);
 }
 
 const struct ig_gpu_op ig_gpu_attention = {

@@ -1,11 +1,8 @@
 /*
- * kernels_private.h: what the files of this module share: its ops, and
- * the kernels that are compiled once per instruction set.
- *
- * Nothing here leaves the module; attention.so exports ingot_module alone.
+ * kernels_private.h: shared by the files of this module: its ops, and the kernels that are
+ * compiled per instruction set.  attention.so exports only ingot_module.
  */
-#ifndef ATTENTION_KERNELS_PRIVATE_H
-#define ATTENTION_KERNELS_PRIVATE_H
+#pragma once
 
 #include <ingot/arch.h>
 #include <ingot/gpu.h>
@@ -18,11 +15,11 @@ extern const struct ig_gpu_op ig_gpu_rope_table, ig_gpu_rope_kv, ig_gpu_attentio
 #define MAX_HEAD_DIM IG_ATTENTION_MAX_HEAD_DIM
 #define MAX_HEADS IG_ATTENTION_MAX_HEADS
 
-/* 1 / base^(i / n_pairs) for i < n_pairs, a ramp applied. */
+/* 1 / base^(i / n_pairs) for i < n_pairs, with YaRN's ramp. */
 void ig_rope_inverse_frequencies(const struct ig_rope_table_params *p, float *inv);
-/* What is left to multiply positions by. */
+/* The factor of positions that is not in the frequencies. */
 float ig_rope_position_scale(const struct ig_rope_table_params *p);
-/* What q of the i-th q_scale_length positions is multiplied by; 1 without such. */
+/* The scale of q in the i-th range of q_scale_length positions. */
 float ig_rope_q_scale(const struct ig_rope_kv_params *p, int32_t i);
 
 #if defined(__x86_64__)
@@ -40,6 +37,4 @@ void ig_rope_kv_neon(const struct ig_op_launch *launch, int64_t first, int64_t l
 uint64_t ig_attention_scratch_neon(const struct ig_op_launch *launch);
 void ig_attention_neon(const struct ig_op_launch *launch, int64_t first, int64_t last,
 		       void *scratch);
-#endif
-
 #endif

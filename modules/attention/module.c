@@ -1,6 +1,6 @@
 /*
- * module.c: the module "attention": rotary positions, paged attention, and the
- * dense architectures that are made of them and of the core ops.
+ * module.c: the module "attention": RoPE, paged attention, and the dense architectures that use
+ * them.
  */
 #include "kernels_private.h"
 

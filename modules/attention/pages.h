@@ -1,12 +1,10 @@
 /*
- * pages.h: where a token's K and V lie.
+ * pages.h: the addresses of a token's K and V.
  *
- * The only place in this module that does arithmetic on slabs, blocks and the
- * strides of struct ig_kv_layout.  The engine has reserved the blocks of every
- * position that a step reads or writes; nothing is checked again here.
+ * All arithmetic of this module on slabs, blocks and strides of struct ig_kv_layout.  Nothing is
+ * checked here: the engine has reserved the blocks of every position that a step uses.
  */
-#ifndef ATTENTION_PAGES_H
-#define ATTENTION_PAGES_H
+#pragma once
 
 #include <ingot/op.h>
 
@@ -32,12 +30,10 @@ static inline struct pages pages_of(const struct ig_step *step, uint32_t group, 
 	return p;
 }
 
-/* K of the 16 positions from 16 * i on: [16, head_dim], token_stride apart.  V lies
- * v_offset beyond. */
+/* K of the 16 positions from 16 * i on: [16, head_dim], token_stride apart.  V is at v_offset. */
 static inline char *pages_block(const struct pages *p, int64_t i)
 {
 	uint32_t word = p->blocks[i];
-
 	return (char *)p->slab_bases[IG_BLOCK_SLAB(word)] +
 	       IG_BLOCK_INDEX(word) * p->layout->block_bytes + p->offset;
 }
@@ -47,5 +43,3 @@ static inline char *pages_token(const struct pages *p, int64_t pos)
 	return pages_block(p, pos / IG_BLOCK_TOKENS) +
 	       (uint64_t)(pos % IG_BLOCK_TOKENS) * p->layout->token_stride;
 }
-
-#endif

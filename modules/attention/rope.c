@@ -1,10 +1,10 @@
 /*
- * rope.c: the ops rope_table and rope_kv: parameters, shapes, references, and
- * the kernels in plain C.
+ * rope.c: the ops rope_table and rope_kv: parameters, shapes, references, and the kernels in
+ * plain C.
  *
- * rope_table turns the step's positions into cosines and sines, once a step;
- * rope_kv normalises and rotates q and k of one layer and writes k and v into
- * the cache.  The vector kernels of rope_kv are rope_avx2.c and rope_avx512.c.
+ * rope_table computes cosines and sines of the step's positions, once per step; rope_kv applies
+ * QK norm and RoPE in one layer and writes k and v to the cache.  The vector kernels of rope_kv
+ * are in rope_avx2.c, rope_avx512.c and rope_neon.c.
  */
 #include "f16.h"
 #include "kernels_private.h"
@@ -60,18 +60,16 @@ static int check_table(struct ig_op_shape *s, struct ig_error *err)
 	return 0;
 }
 
-/* Each step rounded to float as the models' own code does it; pow in double, so that the
- * rounded power is the nearest. */
+/* Every intermediate is rounded to float, as in the models' own code; pow is computed in double,
+ * so that the rounded power is the nearest float. */
 void ig_rope_inverse_frequencies(const struct ig_rope_table_params *p, float *inv)
 {
 	for (uint32_t i = 0; i < p->n_pairs; i++) {
 		float exponent = (float)(2 * i) / (float)(2 * p->n_pairs);
 		float power = (float)pow((double)p->freq_base, (double)exponent);
-
 		inv[i] = 1.0f / power;
 		if (p->ramp_last > 0) {
 			float share = ((float)i - p->ramp_first) / (p->ramp_last - p->ramp_first);
-
 			share = share < 0 ? 0 : share > 1 ? 1 : share;
 			inv[i] = inv[i] * p->freq_scale * share + inv[i] * (1 - share);
 		}
@@ -94,7 +92,6 @@ static void inverse_frequencies(const struct ig_op_launch *launch, float *inv)
 	const struct ig_rope_table_params *p = launch->params;
 	const float *factors =
 		launch->n_weights > 0 ? launch->weight[0].data : NULL; /* [n_pairs] */
-
 	ig_rope_inverse_frequencies(p, inv);
 	for (uint32_t i = 0; factors && i < p->n_pairs; i++)
 		inv[i] /= factors[i];
@@ -115,17 +112,15 @@ static void table_rows(const struct ig_op_launch *launch, int64_t first, int64_t
 		float *c = (float *)((char *)out->data + row * out->row_stride);
 		float *s = c + p->n_pairs;
 		float position = (float)launch->step->positions[row] * ig_rope_position_scale(p);
-
 		for (uint32_t i = 0; i < p->n_pairs; i++) {
 			float angle = position * inv[i];
-
 			c[i] = cosf(angle);
 			s[i] = sinf(angle);
 		}
 	}
 }
 
-/* The angle is a float here too: that rounding is the model's, not the kernel's. */
+/* The angle is a float here too, as in the models' own code. */
 static void reference_table(const struct ig_op_launch *launch)
 {
 	const struct ig_rope_table_params *p = launch->params;
@@ -135,12 +130,10 @@ static void reference_table(const struct ig_op_launch *launch)
 	inverse_frequencies(launch, inv);
 	for (int64_t row = 0; row < launch->step->n_rows; row++) {
 		float *y = (float *)((char *)out->data + row * out->row_stride);
-
 		for (uint32_t i = 0; i < p->n_pairs; i++) {
 			float position =
 				(float)launch->step->positions[row] * ig_rope_position_scale(p);
 			float angle = position * inv[i];
-
 			y[i] = (float)cos((double)angle);
 			y[p->n_pairs + i] = (float)sin((double)angle);
 		}
@@ -208,7 +201,6 @@ static int check_rope_kv(struct ig_op_shape *s, struct ig_error *err)
 			       (long long)s->in[1].n_cols, s->in[1].dtype, 2 * p->n_pairs);
 	for (uint32_t i = 0; has_norm && i < 2; i++) {
 		const int64_t whole = (int64_t)(i ? p->n_kv_heads : p->n_heads) * p->head_dim;
-
 		if (s->weight[i].n_rows != 1 || s->weight[i].dtype != IG_F32 ||
 		    (s->weight[i].n_cols != p->head_dim && s->weight[i].n_cols != whole))
 			return ig_fail(err, -EINVAL,
@@ -241,14 +233,13 @@ static void rope_kv_generic(const struct ig_op_launch *launch, int64_t first, in
 static double reference_inverse(const float *x, int64_t n, double eps)
 {
 	double sum = 0;
-
 	for (int64_t i = 0; i < n; i++)
 		sum += (double)x[i] * (double)x[i];
 	return 1 / sqrt(sum / (double)n + eps);
 }
 
-/* One head in double: y = rotate(normalise(x)).  w: the head's weights; inv: of all heads
- * together, or 0. */
+/* One head in double: y = RoPE(norm(x)).  w: the head's weights or NULL; inv: 1 / rms of all
+ * heads together, or 0. */
 static void reference_head(const struct ig_op_launch *launch, int64_t row, const float *x,
 			   const float *w, double inv, float *y)
 {
@@ -272,7 +263,6 @@ static void reference_head(const struct ig_op_launch *launch, int64_t row, const
 		uint32_t a = p->mode == IG_ROPE_PAIRS ? 2 * i : i;
 		uint32_t b = p->mode == IG_ROPE_PAIRS ? 2 * i + 1 : i + p->n_pairs;
 		double c = (double)cs[i], s = (double)cs[p->n_pairs + i];
-
 		y[a] = (float)(n[a] * c - n[b] * s);
 		y[b] = (float)(n[b] * c + n[a] * s);
 	}
@@ -296,7 +286,6 @@ static void reference_rope_kv(const struct ig_op_launch *launch)
 		float *y = (float *)((char *)launch->out[0].data + row * launch->out[0].row_stride);
 		const float *w = q_norm;
 		double inv = w && q_n != dim ? reference_inverse(x, q_n, eps) : 0;
-
 		for (uint32_t h = 0; h < p->n_heads; h++, x += dim, y += dim) {
 			reference_head(launch, row, x, w, inv, y);
 			for (uint32_t i = 0; p->q_scale_length && i < p->head_dim; i++)
@@ -312,7 +301,6 @@ static void reference_rope_kv(const struct ig_op_launch *launch)
 			struct pages pages =
 				pages_of(step, p->group, p->layer, step->row_seq[row], h);
 			char *slot = pages_token(&pages, step->positions[row]);
-
 			reference_head(launch, row, x, w, inv, k);
 			if (inv != 0)
 				w += dim;

@@ -10,8 +10,7 @@
  * partial sums (dimension modulo 8, ascending) and one tree; everything else is element
  * by element.
  */
-#ifndef ATTENTION_ROPE_ROW_H
-#define ATTENTION_ROPE_ROW_H
+#pragma once
 
 #include "kernels_private.h"
 #include "pages.h"
@@ -66,7 +65,6 @@ static inline void rotate(float *restrict y, const float *restrict x,
 static inline float inverse_rms(const float *x, uint32_t n, float eps)
 {
 	float acc[8] = { 0 }, sum;
-
 	for (uint32_t i = 0; i < n; i += 8)
 		for (int j = 0; j < 8; j++)
 			acc[j] += x[i + j] * x[i + j];
@@ -105,7 +103,6 @@ static inline void head_of(float *restrict y, const float *restrict x, uint32_t 
 	if (norm->w) {
 		const float *w = norm->w + (size_t)h * norm->step;
 		float inv = norm->step ? norm->inv : inverse_rms(x, p->head_dim, p->norm_eps);
-
 		for (uint32_t i = 0; i < p->head_dim; i++)
 			tmp[i] = x[i] * inv * w[i];
 		x = tmp;
@@ -155,7 +152,6 @@ static inline void rope_kv_rows(const struct ig_op_launch *launch, int64_t first
 		if (p->q_scale_length && (uint32_t)step->positions[row] >= p->q_scale_length) {
 			const float scale = ig_rope_q_scale(p, step->positions[row] /
 								       (int32_t)p->q_scale_length);
-
 			for (uint32_t i = 0; i < p->n_heads * dim; i++)
 				y[i] *= scale;
 		}
@@ -163,7 +159,6 @@ static inline void rope_kv_rows(const struct ig_op_launch *launch, int64_t first
 			struct pages pages =
 				pages_of(step, p->group, p->layer, step->row_seq[row], h);
 			char *slot = pages_token(&pages, step->positions[row]);
-
 			head_of(k_head, k + (size_t)h * dim, h, &k_norm, p,
 				has_table ? &rot : NULL);
 			store_cache(slot, k_head, pages.layout, dim);
@@ -172,5 +167,3 @@ static inline void rope_kv_rows(const struct ig_op_launch *launch, int64_t first
 		}
 	}
 }
-
-#endif

@@ -1,35 +1,30 @@
 /*
- * units.h: how the vector kernels of attention cut a step into units.
+ * units.h: the units of the vector kernels of attention.
  *
- * A unit is one KV head and a group of consecutive rows: rows of one sequence at
- * consecutive positions, at most unit_rows of them.  Units are numbered from the
- * last group to the first, KV head by KV head: in a prefill the later rows see
- * more and cost more, and threads that take pieces in order end together when the
- * large ones come first.
+ * A unit is one KV head and a group of up to unit_rows rows of one sequence at consecutive
+ * positions.  Units are numbered from the last group to the first, KV head by KV head: in a
+ * prefill later rows attend to more positions and take longer, and threads finish at about the
+ * same time if the expensive units come first.
  */
-#ifndef ATTENTION_UNITS_H
-#define ATTENTION_UNITS_H
+#pragma once
 
 #include <ingot/record.h>
 #include <ingot/op.h>
 
-/* Query vectors that a unit takes at most, unless the heads of a single row that
- * share a KV head are more. */
+/* The most query vectors of a unit, unless a single row has more heads per KV head. */
 #define UNIT_QUERIES 48
 #define UNIT_ROWS 32
 
 static inline uint32_t unit_rows(const struct ig_attention_params *p)
 {
 	uint32_t rows = UNIT_QUERIES / (p->n_heads / p->n_kv_heads);
-
 	return rows < 1 ? 1 : rows > UNIT_ROWS ? UNIT_ROWS : rows;
 }
 
-/* The number of rows of the group that begins at row. */
+/* The number of rows of the group that starts at row. */
 static inline int64_t row_group(const struct ig_step *step, uint32_t max_rows, int64_t row)
 {
 	int64_t end = row + 1;
-
 	while (end < step->n_rows && end - row < max_rows &&
 	       step->row_seq[end] == step->row_seq[row] &&
 	       step->positions[end] == step->positions[end - 1] + 1)
@@ -40,7 +35,6 @@ static inline int64_t row_group(const struct ig_step *step, uint32_t max_rows, i
 static inline int64_t n_row_groups(const struct ig_step *step, uint32_t max_rows)
 {
 	int64_t n = 0;
-
 	for (int64_t row = 0; row < step->n_rows; n++)
 		row += row_group(step, max_rows, row);
 	return n;
@@ -50,10 +44,7 @@ static inline int64_t n_row_groups(const struct ig_step *step, uint32_t max_rows
 static inline int64_t group_row(const struct ig_step *step, uint32_t max_rows, int64_t i)
 {
 	int64_t row = 0;
-
 	while (i-- > 0)
 		row += row_group(step, max_rows, row);
 	return row;
 }
-
-#endif

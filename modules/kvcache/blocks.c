@@ -1,15 +1,14 @@
 /*
- * blocks.c: slabs and their blocks: taken, held, dropped, evicted, moved together.
+ * blocks.c: slabs and blocks: allocation, references, eviction, compaction.
  *
- * A slab gets memory when a group first needs one and is cut into that group's blocks;
- * each block has a count of its holders, and a slab's free blocks are a stack.  A group
- * lists its slabs that have both used and free blocks, so that blocks are taken where
- * slabs are in use already, and keeps at most one slab that is wholly empty, so that a
- * sequence which comes and goes at a slab's edge does not map and unmap it each time.
- * Everything else that is empty goes back to the system.
+ * A slab gets memory when a group needs it and is divided into that group's blocks.  Each block
+ * has a reference count; a slab's free blocks are a stack.  A group lists its slabs with used and
+ * free blocks, which are used up first.  It keeps at most one empty slab, so that a sequence that
+ * repeatedly needs one block more does not map and unmap a slab each time; other empty slabs are
+ * returned to the system.
  *
- * A block with a window that only the index of prefixes holds is loose: it is evicted
- * apart from its node, in the order of last use among nodes.
+ * A loose block is one of a group with a window that only the prefix index holds: it is evicted
+ * separately from its node, in the same order of last use.
  */
 #include "kvcache_private.h"
 
@@ -21,7 +20,6 @@
 static void partial_push(struct ig_kvcache *c, struct group *g, uint32_t n)
 {
 	struct slab *s = &c->slabs[n];
-
 	s->prev = NO_SLAB;
 	s->next = g->partial;
 	if (g->partial != NO_SLAB)
@@ -52,7 +50,6 @@ void blocks_free_tables(struct slab *s)
 	s->kept = NULL;
 }
 
-/* Give an empty slab's memory back; it is in no list. */
 void blocks_release_slab(struct ig_kvcache *c, uint32_t n)
 {
 	struct slab *s = &c->slabs[n];
@@ -68,12 +65,11 @@ void blocks_release_slab(struct ig_kvcache *c, uint32_t n)
 	c->n_free_slabs++;
 }
 
-/* A slab number without memory; another group's spare is taken if need be. */
+/* Ensure that there is a free slab number; may release another group's spare slab. */
 static bool find_free_slab(struct ig_kvcache *c)
 {
 	for (uint32_t i = 0; c->free_slabs == NO_SLAB && i < c->n_groups; i++) {
 		struct group *g = &c->groups[i];
-
 		if (!g->used || g->spare == NO_SLAB)
 			continue;
 		blocks_release_slab(c, g->spare);
@@ -117,7 +113,7 @@ static int slab_acquire(struct ig_kvcache *c, uint32_t gi)
 	return 0;
 fail:
 	blocks_free_tables(s);
-	return -ENOSPC; /* for the caller it is the same: no block can be had now */
+	return -ENOSPC; /* as if all slabs were in use */
 }
 
 /* ---- blocks ------------------------------------------------------------------ */
@@ -149,11 +145,10 @@ int blocks_take(struct ig_kvcache *c, uint32_t gi, uint32_t *word)
 	return 0;
 }
 
-/* What is known of a block that the index may hold apart; NULL: its group has no window. */
+/* The index's data of a block; NULL: its group has no window. */
 static struct kept *kept_of(struct ig_kvcache *c, uint32_t word)
 {
 	struct slab *s = &c->slabs[IG_BLOCK_SLAB(word)];
-
 	return s->kept ? &s->kept[IG_BLOCK_INDEX(word)] : NULL;
 }
 
@@ -187,7 +182,6 @@ static void loose_remove(struct ig_kvcache *c, uint32_t word)
 	c->groups[c->slabs[IG_BLOCK_SLAB(word)].group].n_loose--;
 }
 
-/* A sequence holds a block that the index has. */
 void blocks_hold(struct ig_kvcache *c, uint32_t word)
 {
 	if (++c->slabs[IG_BLOCK_SLAB(word)].n_holders[IG_BLOCK_INDEX(word)] == 2) {
@@ -224,7 +218,6 @@ void blocks_drop(struct ig_kvcache *c, uint32_t word)
 
 /* ---- blocks of the index ------------------------------------------------------ */
 
-/* The node holds a block that a sequence has. */
 void blocks_index_hold(struct ig_kvcache *c, uint32_t node, uint32_t word)
 {
 	struct kept *k;
@@ -251,11 +244,9 @@ void blocks_index_drop(struct ig_kvcache *c, uint32_t word)
 	blocks_drop(c, word);
 }
 
-/* The node that was not used for the longest time goes.  False: all are in use. */
 bool blocks_evict_node(struct ig_kvcache *c)
 {
 	uint32_t blocks[MAX_GROUPS_PER_SEQ], n_groups;
-
 	if (!prefix_evict(c->prefix, blocks, &n_groups))
 		return false;
 	for (uint32_t i = 0; i < n_groups; i++)
@@ -263,20 +254,17 @@ bool blocks_evict_node(struct ig_kvcache *c)
 	return true;
 }
 
-/* The oldest loose block goes; its node stays. */
+/* Evict the oldest loose block; its node stays. */
 static void evict_loose(struct ig_kvcache *c)
 {
 	uint32_t word = c->oldest, node = kept_of(c, word)->node, n_groups;
 	const uint32_t *blocks = prefix_blocks(c->prefix, node, &n_groups);
-
 	for (uint32_t i = 0; i < n_groups; i++)
 		if (blocks[i] == word)
 			prefix_set_block(c->prefix, node, i, IG_BLOCK_NONE);
 	blocks_index_drop(c, word);
 }
 
-/* Make room: what was not used for the longest time goes.  False: all that there is is
- * in use. */
 bool blocks_evict(struct ig_kvcache *c)
 {
 	if (c->oldest == IG_BLOCK_NONE || kept_of(c, c->oldest)->stamp > prefix_oldest(c->prefix))
@@ -292,7 +280,7 @@ void *blocks_base(struct ig_kvcache *c, const struct group *g, uint32_t word)
 
 /* ---- compaction -------------------------------------------------------------- */
 
-/* Take the loose block's place in the list over for the one that it was moved to. */
+/* In the list of loose blocks, replace `from` by the block to which it was moved. */
 static void loose_move(struct ig_kvcache *c, uint32_t from, uint32_t to)
 {
 	const struct kept *k = kept_of(c, to);
@@ -307,13 +295,13 @@ static void loose_move(struct ig_kvcache *c, uint32_t from, uint32_t to)
 		kept_of(c, k->newer)->older = to;
 }
 
-/* Move a block, holders and all, to a free one of another slab; its new word. */
+/* Move a block with its references to another slab; returns its new word. */
 static uint32_t move_block(struct ig_kvcache *c, uint32_t gi, uint32_t from)
 {
 	struct slab *s = &c->slabs[IG_BLOCK_SLAB(from)], *t;
 	uint32_t n_holders = s->n_holders[IG_BLOCK_INDEX(from)], to = IG_BLOCK_NONE;
 
-	blocks_take(c, gi, &to); /* there is a free one, and s is not among the partial slabs */
+	blocks_take(c, gi, &to); /* cannot fail, and s is not in the list of partial slabs */
 	t = &c->slabs[IG_BLOCK_SLAB(to)];
 	c->arena.copy(c->arena.ctx, blocks_base(c, &c->groups[gi], to),
 		      blocks_base(c, &c->groups[gi], from), c->groups[gi].layout.block_bytes);
@@ -323,7 +311,6 @@ static uint32_t move_block(struct ig_kvcache *c, uint32_t gi, uint32_t from)
 	c->groups[gi].n_blocks_used--;
 	if (s->kept) {
 		struct kept *k = &s->kept[IG_BLOCK_INDEX(from)];
-
 		t->kept[IG_BLOCK_INDEX(to)] = *k;
 		if (k->node != PREFIX_NONE && n_holders == 1)
 			loose_move(c, from, to);
@@ -357,7 +344,6 @@ int blocks_compact(struct ig_kvcache *c)
 	for (uint32_t i = 0; i < c->n_slabs; i++) {
 		const struct slab *s = &c->slabs[i];
 		const struct group *g = s->group == NO_SLAB ? NULL : &c->groups[s->group];
-
 		if (!g || !s->n_used || !s->n_free ||
 		    g->n_slabs * g->blocks_per_slab - g->n_blocks_used < g->blocks_per_slab)
 			continue;

@@ -1,21 +1,19 @@
 /*
  * kvcache.c: the service "paged": see ingot/kvcache.h.
  *
- * The arena is a row of slab numbers; slabs and their blocks are blocks.c's.  A sequence
- * is a table of blocks for each of its groups, all of them counted.
+ * A sequence is a block table for each of its groups, with counted references.  blocks.c has the
+ * slabs and blocks.
  *
- * Computed blocks are found again through prefix.c, which holds them like a
- * sequence does; when no block is free, the least recently used of those that only
- * it holds goes.
+ * Computed blocks are found through the prefix index (prefix.c), which holds references like a
+ * sequence does.  If no block is free, the least recently used of those that only the index holds
+ * is evicted.
  *
- * In a group with a window a sequence has the blocks that its next tokens read or
- * write, and IG_BLOCK_NONE before them.  What it lets go of is free, or, if the index
- * holds it, *loose*: the index alone has it, and gives it up apart from its node, in the
- * same order of use.  So a beginning that was read by many still ends in blocks that
- * can be continued as long as nobody needs their room.
+ * In a group with a window a sequence has the blocks that its next tokens read or write, and
+ * IG_BLOCK_NONE before them.  A block that it drops is free, or, if the index holds it, *loose*:
+ * it can be evicted separately from its node, in the same order of use.  So a prefix of many
+ * sequences can be continued as long as the memory of its last blocks is not needed.
  *
- * What lies inside a block is the business of whoever wrote it; only blocks.c's
- * compaction copies bytes.  One thread.
+ * The contents of blocks are not interpreted; only compaction copies them.  One thread.
  */
 #include "kvcache_private.h"
 
@@ -29,7 +27,7 @@
 
 #define MAX_SLABS ((1u << (32 - IG_BLOCK_BITS)) - 1) /* the last word is IG_BLOCK_NONE */
 #define MAX_NODES (1u << 20)			     /* of the prefix index */
-#define ALIGNMENT 64 /* of each head's rows: a cache line, a vector */
+#define ALIGNMENT 64				     /* of each head's rows: a cache line */
 
 static uint64_t max_cached; /* the option, in bytes; 0: no limit */
 
@@ -90,8 +88,7 @@ static int kv_create(const struct ig_kv_arena *arena, struct ig_kvcache **out, s
 			       (unsigned long long)arena->slab_bytes);
 	if (n_slabs > MAX_SLABS)
 		return ig_fail(err, -EINVAL,
-			       "kvcache: %llu slabs are more than %u; make kvcache.slab "
-			       "larger",
+			       "kvcache: %llu slabs are more than %u; make kvcache.slab larger",
 			       (unsigned long long)n_slabs, MAX_SLABS);
 	c = calloc(1, sizeof *c);
 	if (!c)
@@ -110,7 +107,7 @@ static int kv_create(const struct ig_kv_arena *arena, struct ig_kvcache **out, s
 	c->free_slabs = 0;
 	c->n_free_slabs = c->n_slabs;
 	c->oldest = c->newest = IG_BLOCK_NONE;
-	/* no block is so small that more nodes than this could be wanted */
+	/* no model has blocks below 1 KiB */
 	c->prefix = prefix_create(arena->arena_bytes / 1024 < MAX_NODES ?
 					  (uint32_t)(arena->arena_bytes / 1024) :
 					  MAX_NODES);
@@ -135,7 +132,7 @@ static int kv_layout(const struct ig_kvcache *c, struct ig_kv_layout *l, struct 
 		return ig_fail(err, -EINVAL, "kvcache: element type %u; f16 and f32 are known",
 			       l->dtype);
 	}
-	/* Bounds that no model comes near keep the products below in 64 bits. */
+	/* Bounds far beyond any model, so that the products below fit into 64 bits. */
 	if (!l->n_layers || l->n_layers > 65536 || !l->n_kv_heads || l->n_kv_heads > 65536 ||
 	    !l->head_dim || l->head_dim > 65536)
 		return ig_fail(err, -EINVAL,
@@ -226,7 +223,7 @@ static void kv_remove_group(struct ig_kvcache *c, uint32_t group)
 	g = &c->groups[group];
 	kv_trim(c, group, UINT32_MAX);
 	if (g->n_blocks_used)
-		abort(); /* a sequence still points into memory that would go away */
+		abort(); /* a sequence still uses the group's blocks */
 	if (g->spare != NO_SLAB)
 		blocks_release_slab(c, g->spare);
 	g->used = false;
@@ -274,8 +271,8 @@ static void shrink(struct ig_kv_seq *s, uint32_t i, uint32_t n_blocks)
 		blocks_drop(s->cache, table(s, i)[--s->n_blocks[i]]);
 }
 
-/* Let go of the i-th table's blocks before block first. */
-static void let_go(struct ig_kv_seq *s, uint32_t i, uint32_t first)
+/* Drop the i-th table's blocks before block first. */
+static void drop_before(struct ig_kv_seq *s, uint32_t i, uint32_t first)
 {
 	if (first > s->n_blocks[i])
 		first = s->n_blocks[i];
@@ -297,7 +294,6 @@ static int kv_seq_reserve(struct ig_kv_seq *s, uint32_t n_tokens, uint32_t n_win
 	memcpy(before, s->n_blocks, sizeof before);
 	for (uint32_t i = 0; i < s->n_groups; i++) {
 		uint32_t n_blocks = blocks_for(window_of(s, i) ? n_window : n_tokens);
-
 		while (s->n_blocks[i] < n_blocks) {
 			rc = blocks_take(s->cache, s->group[i], &table(s, i)[s->n_blocks[i]]);
 			if (rc == 0)
@@ -323,7 +319,6 @@ static void kv_stats(const struct ig_kvcache *c, struct ig_kv_stats *out)
 	for (uint32_t i = 0; i < c->n_groups; i++) {
 		const struct group *g = &c->groups[i];
 		uint64_t n_blocks;
-
 		if (!g->used)
 			continue;
 		n_blocks = g->n_slabs * g->blocks_per_slab;
@@ -335,11 +330,10 @@ static void kv_stats(const struct ig_kvcache *c, struct ig_kv_stats *out)
 	}
 }
 
-/* Of what only later prompts could use, no more than the option allows. */
+/* Evict cached blocks beyond the option's limit. */
 static void keep_within(struct ig_kvcache *c)
 {
 	struct ig_kv_stats s;
-
 	if (!max_cached)
 		return;
 	do
@@ -349,11 +343,11 @@ static void keep_within(struct ig_kvcache *c)
 
 static void kv_seq_advance(struct ig_kv_seq *s, uint32_t n_tokens)
 {
-	/* What continues the last whole block is kept: the index begins others with it. */
+	/* Keep what a continuation of the last full block reads: the index may give it to others. */
 	n_tokens -= n_tokens % IG_BLOCK_TOKENS;
 	for (uint32_t i = 0; i < s->n_groups; i++)
 		if (window_of(s, i))
-			let_go(s, i, first_read(window_of(s, i), n_tokens));
+			drop_before(s, i, first_read(window_of(s, i), n_tokens));
 	keep_within(s->cache);
 }
 
@@ -380,14 +374,14 @@ static void kv_seq_destroy(struct ig_kv_seq *s)
 
 static void move_to_node(struct ig_kv_seq *s, uint32_t node)
 {
-	prefix_use(s->cache->prefix, node); /* first: it holds the one before it too */
+	prefix_use(s->cache->prefix, node); /* first, because it also uses the node before it */
 	if (s->node != PREFIX_NONE)
 		prefix_unuse(s->cache->prefix, s->node);
 	s->node = node;
 }
 
-/* Begin with these nodes' blocks; the tables have their words. */
-static void begin_with(struct ig_kv_seq *s, uint32_t node, uint32_t n_blocks)
+/* Start with the blocks up to this node, whose words are in the tables. */
+static void start_with(struct ig_kv_seq *s, uint32_t node, uint32_t n_blocks)
 {
 	move_to_node(s, node);
 	s->n_indexed = n_blocks;
@@ -419,7 +413,6 @@ static void kv_seq_match(struct ig_kv_seq *s, const int32_t *tokens, uint32_t n_
 		const uint32_t *blocks;
 		bool whole = true;
 		uint32_t n_groups;
-
 		node = prefix_find(p, s->group[0], s->salt, node,
 				   tokens + (n - 1) * IG_BLOCK_TOKENS);
 		if (node == PREFIX_NONE)
@@ -440,11 +433,11 @@ static void kv_seq_match(struct ig_kv_seq *s, const int32_t *tokens, uint32_t n_
 		}
 	}
 	if (best)
-		begin_with(s, best_node, best);
+		start_with(s, best_node, best);
 	*n_cached = best * IG_BLOCK_TOKENS;
 }
 
-/* A node for the sequence's next full block. */
+/* Add a node for the sequence's next full block. */
 static uint32_t add_node(struct ig_kv_seq *s, const int32_t *tokens)
 {
 	struct ig_kvcache *c = s->cache;
@@ -461,7 +454,7 @@ static uint32_t add_node(struct ig_kv_seq *s, const int32_t *tokens)
 	return node;
 }
 
-/* Blocks that were evicted from a node that has the same text. */
+/* Give the node the sequence's blocks in place of evicted ones. */
 static void fill_node(struct ig_kv_seq *s, uint32_t node)
 {
 	struct ig_kvcache *c = s->cache;
@@ -470,7 +463,6 @@ static void fill_node(struct ig_kv_seq *s, uint32_t node)
 
 	for (uint32_t i = 0; i < n_groups && i < s->n_groups; i++) {
 		uint32_t word = table(s, i)[s->n_indexed];
-
 		if (blocks[i] != IG_BLOCK_NONE || word == IG_BLOCK_NONE)
 			continue;
 		prefix_set_block(c->prefix, node, i, word);
@@ -487,13 +479,12 @@ static void kv_seq_commit(struct ig_kv_seq *s, const int32_t *tokens, uint32_t n
 	while (s->n_indexed < n_full) {
 		const int32_t *t = tokens + s->n_indexed * IG_BLOCK_TOKENS;
 		uint32_t node = prefix_find(s->cache->prefix, s->group[0], s->salt, s->node, t);
-
 		if (node != PREFIX_NONE)
 			fill_node(s, node);
 		else
 			node = add_node(s, t);
 		if (node == PREFIX_NONE)
-			return; /* the index is full of what is in use: another time */
+			return; /* the index is full and in use: retry with the next commit */
 		move_to_node(s, node);
 		s->n_indexed++;
 	}

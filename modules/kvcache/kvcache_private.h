@@ -1,6 +1,6 @@
 /*
- * kvcache_private.h: what the files of the service "paged" share: the arena's slabs and
- * blocks (blocks.c), sequences and the service itself (kvcache.c).
+ * kvcache_private.h: shared by the files of the service "paged": slabs and blocks (blocks.c),
+ * sequences and the service (kvcache.c).
  */
 #pragma once
 
@@ -14,18 +14,18 @@
 #define MAX_BLOCKS_PER_SLAB (1u << IG_BLOCK_BITS)
 #define MAX_GROUPS_PER_SEQ PREFIX_MAX_GROUPS
 
-/* A block of a group with a window, as the index has it. */
+/* The index's data of a block of a group with a window. */
 struct kept {
-	uint32_t node;	       /* of the index; PREFIX_NONE: it does not hold the block */
+	uint32_t node;	       /* PREFIX_NONE: the index does not hold the block */
 	uint32_t older, newer; /* block words: in the list of loose blocks */
 	uint64_t stamp;	       /* when it became loose */
 };
 
 struct slab {
-	uint32_t group;	       /* NO_SLAB: no memory, in nobody's use */
-	uint32_t n_used;       /* blocks with a holder */
-	uint32_t n_free;       /* of the stack */
-	uint32_t prev, next;   /* in the group's list of partly used slabs, or the free list */
+	uint32_t group;	       /* NO_SLAB: unused, without memory */
+	uint32_t n_used;       /* blocks with references */
+	uint32_t n_free;       /* blocks on the stack */
+	uint32_t prev, next;   /* in the group's list of partial slabs, or the free list */
 	uint32_t *n_holders;   /* [blocks_per_slab] */
 	uint16_t *free_blocks; /* [blocks_per_slab], the top at n_free - 1 */
 	struct kept *kept;     /* [blocks_per_slab] of a group with a window, else NULL */
@@ -33,21 +33,21 @@ struct slab {
 
 struct group {
 	bool used;
-	uint32_t window; /* 0: all positions are kept */
+	uint32_t window; /* 0: all positions are cached */
 	struct ig_kv_layout layout;
 	uint32_t blocks_per_slab;
 	uint32_t partial; /* first of the slabs with used and free blocks */
-	uint32_t spare;	  /* the one empty slab that is kept */
+	uint32_t spare;	  /* the one empty slab of the group */
 	uint64_t n_blocks_used;
-	uint64_t n_loose; /* of these, blocks that only the index holds, with a window */
+	uint64_t n_loose; /* loose blocks among them (blocks.c) */
 	uint64_t n_slabs;
-	uint32_t root; /* the first group of its model: whose prefixes its blocks hold */
+	uint32_t root; /* the first group of its model */
 };
 
 struct ig_kvcache {
 	struct ig_kv_arena arena;
 	uint32_t n_slabs;
-	uint32_t free_slabs; /* first of the numbers without memory, by slab.next */
+	uint32_t free_slabs; /* first unused slab number; list by slab.next */
 	uint32_t n_free_slabs;
 	void **bases;	    /* [n_slabs] */
 	struct slab *slabs; /* [n_slabs] */
@@ -68,8 +68,8 @@ struct ig_kv_seq {
 	uint32_t n_blocks[MAX_GROUPS_PER_SEQ]; /* in each table */
 	uint32_t max_blocks, max_tokens;
 	uint32_t n_tokens, n_window; /* reserved: of groups without and with a window */
-	uint32_t n_indexed;	     /* blocks that the prefix index was told of */
-	uint32_t node;	   /* the last of their nodes, in use by this sequence; or PREFIX_NONE */
+	uint32_t n_indexed;	     /* blocks in the prefix index */
+	uint32_t node;	   /* the last of their nodes, used by this sequence; or PREFIX_NONE */
 	uint32_t tables[]; /* [n_groups, max_blocks] */
 };
 
@@ -80,21 +80,20 @@ static inline uint32_t *table(struct ig_kv_seq *s, uint32_t i)
 
 /* ---- blocks.c ---- */
 
-/* A free block of group gi, held once: 0, or -ENOSPC. */
+/* A free block of group gi, with one reference: 0, or -ENOSPC. */
 int blocks_take(struct ig_kvcache *c, uint32_t gi, uint32_t *word);
-/* One more sequence holds a block; one fewer does. */
+/* Add or drop a reference of a sequence. */
 void blocks_hold(struct ig_kvcache *c, uint32_t word);
 void blocks_drop(struct ig_kvcache *c, uint32_t word);
 void *blocks_base(struct ig_kvcache *c, const struct group *g, uint32_t word);
-/* The index's node holds a block that a sequence has; no node does any more. */
+/* Add a node's reference to a block that a sequence holds; drop it. */
 void blocks_index_hold(struct ig_kvcache *c, uint32_t node, uint32_t word);
 void blocks_index_drop(struct ig_kvcache *c, uint32_t word);
-/* Make room: what was not used for the longest time goes, or the node that was not.
- * False: all that there is is in use. */
+/* Evict the least recently used loose block or node; only a node.  False: all are in use. */
 bool blocks_evict(struct ig_kvcache *c);
 bool blocks_evict_node(struct ig_kvcache *c);
 /* As the service's compact. */
 int blocks_compact(struct ig_kvcache *c);
-/* Give an empty slab's memory back; it is in no list. */
+/* Return the memory of an empty slab, which is in no list, to the system. */
 void blocks_release_slab(struct ig_kvcache *c, uint32_t n);
 void blocks_free_tables(struct slab *s);

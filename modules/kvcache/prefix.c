@@ -1,10 +1,9 @@
 /*
  * prefix.c: see prefix.h.
  *
- * Only leaves can go: what lies behind a node would be lost with it.  So the list of
- * candidates holds idle nodes without children, in the order in which they were last
- * used; a parent whose last child went was last used when that child was, and takes
- * its place at the old end.
+ * Only leaves are evicted, because the children of a node depend on it.  The list of candidates
+ * has the idle nodes without children in the order of last use.  A parent whose last child is
+ * evicted gets that child's time of last use and goes to the old end of the list.
  */
 #include "prefix.h"
 
@@ -33,7 +32,7 @@ struct node {
 
 struct prefix {
 	struct node *nodes;
-	uint32_t max_nodes, n_touched; /* beyond n_touched none was ever used */
+	uint32_t max_nodes, n_touched; /* nodes from n_touched on were never used */
 	uint32_t free;
 	uint32_t *heads;  /* [n_heads] by hash */
 	uint32_t n_heads; /* a power of two */
@@ -52,7 +51,7 @@ struct prefix *prefix_create(uint32_t max_nodes)
 	p->max_nodes = max_nodes;
 	for (p->n_heads = 16; p->n_heads < max_nodes && p->n_heads < 1u << 30;)
 		p->n_heads *= 2;
-	/* calloc of so much comes straight from the system, which gives pages on touch */
+	/* a large calloc is backed by pages only when they are used */
 	p->nodes = calloc(max_nodes, sizeof *p->nodes);
 	p->heads = calloc(p->n_heads, sizeof *p->heads);
 	if (!p->nodes || !p->heads || getentropy(p->key, sizeof p->key)) {
@@ -85,7 +84,6 @@ static uint32_t *head_of(const struct prefix *p, uint32_t root, uint64_t salt, u
 			 const int32_t *tokens)
 {
 	uint64_t h = fold(fold(p->key[0], salt), (uint64_t)root << 32 | parent);
-
 	for (int i = 0; i < IG_BLOCK_TOKENS; i += 2)
 		h = fold(h ^ p->key[1],
 			 (uint64_t)(uint32_t)tokens[i] << 32 | (uint32_t)tokens[i + 1]);
@@ -116,13 +114,10 @@ void prefix_set_block(struct prefix *p, uint32_t node, uint32_t i, uint32_t word
 	p->nodes[node].blocks[i] = word;
 }
 
-uint32_t prefix_parent(const struct prefix *p, uint32_t node) { return p->nodes[node].parent; }
-
 void prefix_move_blocks(struct prefix *p, uint32_t slab, const uint32_t *words)
 {
 	for (uint32_t i = 0; i < p->n_touched; i++) {
 		struct node *n = &p->nodes[i];
-
 		for (uint32_t g = 0; g < n->n_groups; g++)
 			if (n->blocks[g] != IG_BLOCK_NONE && IG_BLOCK_SLAB(n->blocks[g]) == slab)
 				n->blocks[g] = words[IG_BLOCK_INDEX(n->blocks[g])];
@@ -182,8 +177,8 @@ static void list_add_oldest(struct prefix *p, uint32_t i, uint64_t stamp)
 
 static bool is_candidate(const struct node *n) { return !n->n_busy && !n->n_children; }
 
-/* One reason more for the node to stay; the first makes its parent busy too. */
-static void add_busy(struct prefix *p, uint32_t i)
+/* One more user of the node; the first one makes its parent busy too. */
+void prefix_use(struct prefix *p, uint32_t i)
 {
 	for (; i != PREFIX_NONE; i = p->nodes[i].parent) {
 		struct node *n = &p->nodes[i];
@@ -195,7 +190,7 @@ static void add_busy(struct prefix *p, uint32_t i)
 	}
 }
 
-static void drop_busy(struct prefix *p, uint32_t i)
+void prefix_unuse(struct prefix *p, uint32_t i)
 {
 	for (; i != PREFIX_NONE; i = p->nodes[i].parent) {
 		struct node *n = &p->nodes[i];
@@ -207,11 +202,7 @@ static void drop_busy(struct prefix *p, uint32_t i)
 	}
 }
 
-void prefix_use(struct prefix *p, uint32_t node) { add_busy(p, node); }
-
-void prefix_unuse(struct prefix *p, uint32_t node) { drop_busy(p, node); }
-
-/* ---- adding and taking out -------------------------------------------------------------- */
+/* ---- adding and removing ---------------------------------------------------------------- */
 
 uint32_t prefix_add(struct prefix *p, uint32_t root, uint64_t salt, uint32_t parent,
 		    const int32_t *tokens, const uint32_t *blocks, uint32_t n_groups)

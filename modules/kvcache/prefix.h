@@ -1,18 +1,16 @@
 /*
- * prefix.h: the index of computed blocks: which blocks hold the K and V of which
- * beginning of text.
+ * prefix.h: the prefix index: which blocks have the K and V of which prefix.
  *
- * A tree: a node is one full block of IG_BLOCK_TOKENS tokens behind its parent, so
- * a node stands for all tokens from the beginning on.  Nodes are found by a hash of
- * (parent, tokens), which is a chained hash since a parent stands for everything
- * before it, and compared token by token.  The hash has a random key: who chooses
- * prompts cannot choose collisions.  Each salt has trees of its own: a salt is compared
- * as tokens are.
+ * The index is a tree: a node is one full block of IG_BLOCK_TOKENS tokens after its parent and
+ * represents all tokens up to its end.  Nodes are found by a hash of (parent, tokens), which is a
+ * chained hash of the prefix, and are compared token by token.  The hash has a random key, so
+ * that nobody can choose prompts that collide.  Each salt has its own trees; salts are compared
+ * like tokens.
  *
- * A node holds its blocks, one of each cache group; of a group with a window it may
- * have none (IG_BLOCK_NONE).  Sequences mark the last node that they use; a node
- * without a user at or below it is idle, and idle nodes go, least recently used first,
- * when their blocks are wanted.  One thread.
+ * A node holds one block of each cache group; for a group with a window it may have none
+ * (IG_BLOCK_NONE).  Sequences mark the last node that they use.  A node is idle if neither it nor
+ * a descendant has a user; idle nodes are evicted, least recently used first, when their blocks
+ * are needed.  One thread.
  */
 #pragma once
 
@@ -24,40 +22,39 @@
 
 struct prefix;
 
-/* Room for max_nodes; memory is touched as they are used.  NULL: none. */
+/* Capacity of max_nodes; memory is committed on first use.  NULL: no memory. */
 struct prefix *prefix_create(uint32_t max_nodes);
-void prefix_destroy(struct prefix *p); /* NULL is fine; blocks stay held */
+void prefix_destroy(struct prefix *p); /* NULL is fine; does not drop blocks */
 
-/* The node behind parent (PREFIX_NONE: the beginning, of the model that root names)
- * with this salt and these IG_BLOCK_TOKENS tokens, or PREFIX_NONE. */
+/* The child of parent (PREFIX_NONE: the first block, of model root) with this salt and these
+ * IG_BLOCK_TOKENS tokens, or PREFIX_NONE. */
 uint32_t prefix_find(const struct prefix *p, uint32_t root, uint64_t salt, uint32_t parent,
 		     const int32_t *tokens);
-/* Add it; it must not be there.  PREFIX_NONE when there is no room.  The new node is
- * idle and the most recently used. */
+/* Add that node, which must not exist.  PREFIX_NONE: the index is full.  The new node is idle and
+ * the most recently used. */
 uint32_t prefix_add(struct prefix *p, uint32_t root, uint64_t salt, uint32_t parent,
 		    const int32_t *tokens, const uint32_t *blocks, uint32_t n_groups);
 
-/* Its block words, one a group. */
+/* The node's block words, one per group. */
 const uint32_t *prefix_blocks(const struct prefix *p, uint32_t node, uint32_t *n_groups);
-/* Its block of a group with a window came or went. */
+/* Set or clear (IG_BLOCK_NONE) its block of a group with a window. */
 void prefix_set_block(struct prefix *p, uint32_t node, uint32_t i, uint32_t word);
-uint32_t prefix_parent(const struct prefix *p, uint32_t node);
-/* Blocks of a slab were moved: their new words, by index in it. */
+/* Blocks of a slab were moved: their new words, by index in the slab. */
 void prefix_move_blocks(struct prefix *p, uint32_t slab, const uint32_t *words);
 
-/* A sequence uses the node and all before it. */
+/* A sequence starts or stops using the node and all before it. */
 void prefix_use(struct prefix *p, uint32_t node);
 void prefix_unuse(struct prefix *p, uint32_t node);
 
 /* A new point in time, later than all before. */
 uint64_t prefix_tick(struct prefix *p);
-/* When the node that would be evicted was last used; UINT64_MAX: none is idle. */
+/* The time of last use of the next node to evict; UINT64_MAX: none is idle. */
 uint64_t prefix_oldest(const struct prefix *p);
-/* Take the least recently used idle node out; its blocks [*n_groups] are the caller's
- * to drop.  False: none is idle. */
+/* Remove the least recently used idle node; the caller must drop its blocks [*n_groups].  False:
+ * none is idle. */
 bool prefix_evict(struct prefix *p, uint32_t *blocks, uint32_t *n_groups);
-/* As prefix_evict, of one model's nodes.  All of them must be idle. */
+/* The same for one model's nodes, all of which must be idle. */
 bool prefix_evict_root(struct prefix *p, uint32_t root, uint32_t *blocks, uint32_t *n_groups);
 
-/* Idle nodes of a model, each with one block of each of its groups without a window. */
+/* The number of a model's idle nodes. */
 uint64_t prefix_n_idle(const struct prefix *p, uint32_t root);

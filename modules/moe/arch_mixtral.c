@@ -1,11 +1,9 @@
 /*
- * arch_mixtral.c: Mixtral (Jiang et al. 2024, arXiv:2401.04088): Mistral's attention; in
- * every layer eight experts, of which a softmax router gives each token two, whose weights
- * sum to 1.
+ * arch_mixtral.c: Mixtral (Jiang et al. 2024, arXiv:2401.04088): Mistral's attention; in every
+ * layer eight experts, of which a softmax router selects two per token, whose weights sum to 1.
  *
- * Mixtral's files say that they are of the architecture "llama", and have its keys; what
- * tells them from Llama's is that they have experts.  Hyper-parameters and tensor names
- * are GGUF's.
+ * general.architecture of Mixtral's files is "llama", and their keys are Llama's.  They differ
+ * from Llama's files by having experts.
  */
 #include <ingot/arch_files.h>
 #include <ingot/layers.h>
@@ -14,7 +12,7 @@ struct mixtral {
 	struct ig_hparams p;
 	struct ig_experts experts;
 	struct ig_rope rope;
-	uint32_t window; /* 0: all positions are seen */
+	uint32_t window; /* 0: no sliding window */
 };
 
 static int claims(const struct ig_host *host, const struct ig_meta *meta)
@@ -22,7 +20,6 @@ static int claims(const struct ig_host *host, const struct ig_meta *meta)
 	const char *arch;
 	size_t len;
 	uint32_t n;
-
 	return !host->meta_str(meta, "general.architecture", &arch, &len, NULL) && len == 5 &&
 	       !memcmp(arch, "llama", 5) && !host->meta_u32(meta, "llama.expert_count", &n, NULL) &&
 	       n > 0;
@@ -35,7 +32,6 @@ static int read_params(const struct ig_host *host, const struct ig_meta *meta, v
 	struct mixtral *m = params;
 	int rc;
 
-	memset(m, 0, sizeof *m);
 	if ((rc = ig_hparams_read(&s, IG_RMS_NORM_EPS, &m->p)) ||
 	    (rc = ig_hparams_experts(&s, &m->p, &m->experts)) ||
 	    (rc = ig_hparams_window(&s, &m->p, &m->window)) ||
@@ -55,7 +51,7 @@ static int record(const struct ig_host *host, struct ig_graph *g, const struct i
 		.p = &m->p,
 		.rope = &m->rope,
 		.table = ig_layer_rope_table(&r, &m->rope),
-		.mode = IG_ROPE_PAIRS, /* the converter orders the rows of Q and K so */
+		.mode = IG_ROPE_PAIRS, /* converters reorder the rows of Q and K */
 		.window = m->window,
 	};
 	ig_value x = ig_layer_embed(&r, &m->p, 1), h;
@@ -69,7 +65,7 @@ static int record(const struct ig_host *host, struct ig_graph *g, const struct i
 	return ig_layer_norm_head(&r, &m->p, x);
 }
 
-/* ---- its folders of safetensors ---------------------------------------------------------- */
+/* ---- folders of safetensors -------------------------------------------------------------- */
 
 static const struct ig_config_key keys[] = {
 	IG_CONFIG_DECODER(32, 4096, 14336, 32, 131072, 1e-5),

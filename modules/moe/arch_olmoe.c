@@ -1,11 +1,10 @@
 /*
- * arch_olmoe.c: OLMoE (Muennighoff et al. 2024, arXiv:2409.02060): Llama's attention with
- * an RMS norm of all queries of a token together and one of all keys; in every layer 64
- * experts, of which a softmax router gives each token eight, with weights as the softmax
- * of all has them.
+ * arch_olmoe.c: OLMoE (Muennighoff et al. 2024, arXiv:2409.02060): Llama's attention with QK norm
+ * over all heads together; in every layer 64 experts, of which a softmax router selects eight per
+ * token.  The weights are those of the softmax over all experts.
  *
- * Hyper-parameters and tensor names are GGUF's.  What a file asks for and this file does
- * not do (clamped projections, shared experts) is refused by name.
+ * Unsupported features of a file (clamped projections, shared experts) are errors that name the
+ * key.
  */
 #include <ingot/arch_files.h>
 #include <ingot/layers.h>
@@ -23,7 +22,6 @@ static int read_params(const struct ig_host *host, const struct ig_meta *meta, v
 	struct olmoe *m = params;
 	int rc;
 
-	memset(m, 0, sizeof *m);
 	if ((rc = ig_hparams_read(&s, IG_RMS_NORM_EPS, &m->p)) ||
 	    (rc = ig_hparams_experts(&s, &m->p, &m->experts)) ||
 	    (rc = ig_hparam_refuse_f32(&s, "attention.clamp_kqv", "clamped projections")) ||
@@ -56,7 +54,7 @@ static int record(const struct ig_host *host, struct ig_graph *g, const struct i
 	return ig_layer_norm_head(&r, &m->p, x);
 }
 
-/* ---- its folders of safetensors ---------------------------------------------------------- */
+/* ---- folders of safetensors -------------------------------------------------------------- */
 
 static const struct ig_config_key keys[] = {
 	IG_CONFIG_DECODER(16, 2048, 2048, 16, 4096, 1e-5),

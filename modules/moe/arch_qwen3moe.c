@@ -1,11 +1,10 @@
 /*
- * arch_qwen3moe.c: Qwen 3 with experts (Yang et al. 2025, arXiv:2505.09388): 30B-A3B,
- * 235B-A22B, Coder: Qwen 3's attention, with RMS norms of each head's query and key; in
- * every layer 128 experts, of which a softmax router gives each token eight, whose weights
- * sum to 1.
+ * arch_qwen3moe.c: Qwen 3 with experts (Yang et al. 2025, arXiv:2505.09388): 30B-A3B, 235B-A22B,
+ * Coder.  Qwen 3's attention with QK norm; in every layer 128 experts, of which a softmax router
+ * selects eight per token, whose weights sum to 1.
  *
- * Hyper-parameters and tensor names are GGUF's.  What a file asks for and this file does
- * not do (shared experts, dense layers, windows) is refused by name.
+ * Unsupported features of a file (shared experts, dense layers, sliding windows) are errors that
+ * name the key.
  */
 #include <ingot/arch_files.h>
 #include <ingot/layers.h>
@@ -23,7 +22,6 @@ static int read_params(const struct ig_host *host, const struct ig_meta *meta, v
 	struct qwen3moe *m = params;
 	int rc;
 
-	memset(m, 0, sizeof *m);
 	if ((rc = ig_hparams_read(&s, IG_RMS_NORM_EPS, &m->p)) ||
 	    (rc = ig_hparams_experts(&s, &m->p, &m->experts)) ||
 	    (rc = ig_hparam_refuse_u32(&s, "attention.sliding_window", "a sliding window")) ||
@@ -57,7 +55,7 @@ static int record(const struct ig_host *host, struct ig_graph *g, const struct i
 	return ig_layer_norm_head(&r, &m->p, x);
 }
 
-/* ---- its folders of safetensors ---------------------------------------------------------- */
+/* ---- folders of safetensors -------------------------------------------------------------- */
 
 static const struct ig_config_key keys[] = {
 	IG_CONFIG_DECODER(24, 2048, 6144, 32, 32768, 1e-6),

@@ -1,16 +1,15 @@
 /*
- * experts.c: the ops moe_glu and moe_combine: products of a step's rows with the matrices
- * of the experts that a route gave them to.
+ * experts.c: the ops moe_glu and moe_combine: products of a step's rows with the matrices of
+ * their experts.
  *
- * The products are those of the core ops glu and linear: each of their kernels that reads
- * tiles is the inner kernel of two here, one for experts that are packed as it reads them,
- * one for experts that stay as their file has them, whose tiles it makes in scratch.  Both
- * give the same bits.  What is done here is to gather the rows of one expert, GROUP at a
- * time, and to put results where they belong; idle experts are never looked at, since a
- * route lists the active ones.
+ * The products are computed by kernels of the core ops glu and linear.  Each of their kernels for
+ * tiles is the inner kernel of two here: one for packed experts, one for experts in the mapped
+ * file, whose tiles are packed in scratch memory.  Both give the same bits.  The code here
+ * gathers the rows of one expert, GROUP at a time, and scatters the results.  Inactive experts
+ * cost nothing, since a route lists the active ones.
  *
- * A row's sums are the inner kernel's, which are the same alone and among others; its
- * slots are added in ascending order because experts are walked in that order.
+ * A row's sums are those of the inner kernel, which do not depend on other rows.  The results of
+ * a row's experts are added in ascending order of experts.
  */
 #include "moe_private.h"
 
@@ -20,16 +19,15 @@
 #include <string.h>
 
 #define TILE 16
-#define GROUP 64 /* rows that are gathered at once; they stay in the second-level cache */
-#define BLOCK 16 /* tiles whose results for a group wait in scratch: 64 KiB */
+#define GROUP 64 /* rows gathered at a time; they fit into the L2 cache */
+#define BLOCK 16 /* tiles whose results for a group are in scratch memory: 64 KiB */
 #define MAX_KERNELS 512
 
 static const struct ig_kernel_host *host; /* ig_moe_init */
 
 /* ---- checks ---------------------------------------------------------------------------- */
 
-/* What the route and the experts' matrices have in common.  n is filled in: rows of one
- * expert's matrix. */
+/* Check the route and the experts' matrices.  *n: rows of one expert's matrix. */
 static int check_experts(const struct ig_op_shape *s, const char *op, uint32_t n_experts,
 			 uint32_t top_k, int64_t *n, struct ig_error *err)
 {
@@ -71,13 +69,11 @@ static int check_glu(struct ig_op_shape *s, struct ig_error *err)
 			       "moe_glu: %u inputs, %u weights, %u outputs, "
 			       "activation %u; takes two, two, one and a known one",
 			       s->n_in, s->n_weights, s->n_out, p->act);
-	rc = check_experts(s, "moe_glu", p->n_experts, p->top_k, &f, err);
-	if (rc)
+	if ((rc = check_experts(s, "moe_glu", p->n_experts, p->top_k, &f, err)))
 		return rc;
 	if (g->n_cols != s->in[0].n_cols || u->n_cols != g->n_cols || u->n_rows != g->n_rows)
 		return ig_fail(err, -EINVAL,
-			       "moe_glu: gate [%lld, %lld] and up [%lld, %lld] do not "
-			       "fit %lld",
+			       "moe_glu: gate [%lld, %lld] and up [%lld, %lld] do not fit %lld",
 			       (long long)g->n_rows, (long long)g->n_cols, (long long)u->n_rows,
 			       (long long)u->n_cols, (long long)s->in[0].n_cols);
 	if (g->dtype != u->dtype)
@@ -100,14 +96,12 @@ static int check_combine(struct ig_op_shape *s, struct ig_error *err)
 			       "moe_combine: %u inputs, %u weights, %u outputs; takes "
 			       "two or three, one and one",
 			       s->n_in, s->n_weights, s->n_out);
-	rc = check_experts(s, "moe_combine", p->n_experts, p->top_k, &width, err);
-	if (rc)
+	if ((rc = check_experts(s, "moe_combine", p->n_experts, p->top_k, &width, err)))
 		return rc;
 	if (d->n_cols % TILE || d->n_cols * p->top_k != s->in[0].n_cols)
 		return ig_fail(err, d->n_cols % TILE ? -ENOTSUP : -EINVAL,
-			       "moe_combine: down has "
-			       "rows of %lld values, a multiple of %d is needed; the input has %u "
-			       "slots in %lld",
+			       "moe_combine: down has rows of %lld values, a multiple of %d is "
+			       "needed; the input has %u slots in %lld",
 			       (long long)d->n_cols, TILE, p->top_k, (long long)s->in[0].n_cols);
 	if (s->n_in > 2 && (s->in[2].n_cols != width || s->in[2].dtype != IG_F32 ||
 			    s->in[2].row_class != s->in[0].row_class))
@@ -128,12 +122,11 @@ static float *row_of(const struct ig_tensor *t, int64_t row)
 	return (float *)((char *)t->data + row * t->row_stride);
 }
 
-/* Weight i's rows of one expert, as files have them. */
+/* Weight i's rows of one expert, in file layout. */
 static struct ig_tensor expert_rows(const struct ig_op_launch *launch, uint32_t i, uint32_t expert,
 				    int64_t n)
 {
 	struct ig_tensor w = launch->weight[i];
-
 	w.data = (char *)w.data + expert * n * w.row_stride;
 	w.n_rows = n;
 	return w;
@@ -207,23 +200,23 @@ static void reference_combine(const struct ig_op_launch *launch)
 	free(sum);
 }
 
-/* ---- what both kernels do -------------------------------------------------------------- */
+/* ---- both kernels ---------------------------------------------------------------------- */
 
 static int64_t at_most(int64_t a, int64_t b) { return a < b ? a : b; }
 
 static int64_t round64(int64_t n) { return (n + 63) & ~(int64_t)63; }
 
-/* A worker's scratch. */
-struct room {
-	uint8_t *rows;	   /* [GROUP] gathered rows in the input's form */
+/* A worker's scratch memory. */
+struct workspace {
+	uint8_t *rows;	   /* [GROUP] gathered rows in the input's layout */
 	int64_t row_bytes; /* of each */
 	float *results;	   /* [GROUP, BLOCK * TILE] */
-	uint8_t *tiles;	   /* one of each weight, where experts are mapped */
+	uint8_t *tiles;	   /* one of each weight, if experts are mapped */
 };
 
-/* The layout of scratch from `base` on; the bytes of it. */
+/* Lay out the scratch memory at `base`; returns its size in bytes. */
 static uint64_t lay_out(const struct ig_op_launch *launch, int64_t row_bytes, void *base,
-			struct room *room)
+			struct workspace *ws)
 {
 	const uint64_t rows = (uint64_t)(GROUP * row_bytes);
 	const uint64_t results = GROUP * BLOCK * TILE * sizeof(float);
@@ -233,21 +226,20 @@ static uint64_t lay_out(const struct ig_op_launch *launch, int64_t row_bytes, vo
 	     i++)
 		tiles += host->tile_bytes(launch->weight[i].dtype, launch->weight[i].n_cols);
 	if (base)
-		*room = (struct room){ base, row_bytes, (float *)((char *)base + rows),
-				       (uint8_t *)base + rows + results };
+		*ws = (struct workspace){ base, row_bytes, (float *)((char *)base + rows),
+					  (uint8_t *)base + rows + results };
 	return rows + results + tiles;
 }
 
-/* Tiles that are given to the inner kernel at once. */
+/* The number of tiles per call of the inner kernel. */
 static int64_t block_of(const struct ig_op_launch *launch)
 {
 	return launch->weight[0].layout == IG_LAYOUT_ROWS ? 1 : BLOCK;
 }
 
-/* n tiles of weight i, as the inner kernel reads them; n <= block_of(call), or all of them in
- * one piece where they are packed. */
+/* n tiles of weight i for the inner kernel; n <= block_of(call), or any n if they are packed. */
 static struct ig_tensor tiles_of(const struct ig_op_launch *launch, uint32_t i, int64_t tile,
-				 int64_t n, const struct room *room)
+				 int64_t n, const struct workspace *ws)
 {
 	const struct ig_tensor *w = &launch->weight[i];
 	const uint64_t bytes = host->tile_bytes(w->dtype, w->n_cols);
@@ -256,14 +248,14 @@ static struct ig_tensor tiles_of(const struct ig_op_launch *launch, uint32_t i, 
 	if (w->layout == IG_LAYOUT_TILE16) {
 		t.data = (uint8_t *)w->data + (uint64_t)tile * bytes;
 	} else {
-		t.data = room->tiles + i * bytes;
+		t.data = ws->tiles + i * bytes;
 		host->tile_pack(w->dtype, (const char *)w->data + tile * TILE * w->row_stride,
 				w->n_cols, t.data);
 	}
 	return t;
 }
 
-/* A run: the assignments of one expert.  false behind the last one. */
+/* The assignments of one expert, a run; false: there is no such run. */
 static int run_of(const struct route *r, uint32_t run, uint32_t *begin, uint32_t *end)
 {
 	if (run >= r->n)
@@ -276,7 +268,7 @@ static int run_of(const struct route *r, uint32_t run, uint32_t *begin, uint32_t
 /* The inner kernel on rows x [n, k] and some tiles: out [n, tiles * TILE]. */
 static void run_inner(const struct ig_op_launch *launch, const void *params, const void *x,
 		      int64_t x_stride, int64_t k, int64_t n, int64_t tile, int64_t n_tiles,
-		      float *out, int64_t out_stride, const struct room *room)
+		      float *out, int64_t out_stride, const struct workspace *ws)
 {
 	struct ig_op_launch c = { .struct_size = sizeof c,
 				  .n_in = 1,
@@ -288,28 +280,26 @@ static void run_inner(const struct ig_op_launch *launch, const void *params, con
 
 	c.in[0] = (struct ig_tensor){ (void *)x, n, k, x_stride, IG_F32, launch->in[0].layout };
 	for (uint32_t i = 0; i < c.n_weights; i++)
-		c.weight[i] = tiles_of(launch, i, tile, n_tiles, room);
+		c.weight[i] = tiles_of(launch, i, tile, n_tiles, ws);
 	c.out[0] = (struct ig_tensor){ out, n, n_tiles * TILE, out_stride, IG_F32, IG_LAYOUT_ROWS };
 	c.kernel->run(&c, 0, n_tiles, NULL);
 }
 
-/* ---- moe_glu: a unit is a tile of one active expert ------------------------------------ */
+/* ---- moe_glu; a unit is a tile of one active expert ------------------------------------ */
 
 static int64_t tiles_of_expert(const struct ig_op_launch *launch)
 {
 	const struct ig_moe_glu_params *p = launch->params;
-
 	return launch->weight[0].n_rows / p->n_experts / TILE;
 }
 
-/* Of the entries of RUNS, those that are none lie behind the others. */
+/* The number of runs; the unused entries of RUNS are the last ones. */
 static int64_t count_runs(const struct route *r, uint32_t n_experts)
 {
 	uint32_t low = 0, high = r->n < n_experts ? r->n : n_experts;
 
 	while (low < high) {
 		const uint32_t middle = (low + high) / 2;
-
 		if (*route_word(r, IG_ROUTE_RUNS, middle) < r->n)
 			low = middle + 1;
 		else
@@ -322,7 +312,6 @@ static int64_t glu_units(const struct ig_op_launch *launch)
 {
 	const struct ig_moe_glu_params *p = launch->params;
 	const struct route r = route_of(&launch->in[1], p->top_k);
-
 	return count_runs(&r, p->n_experts) * tiles_of_expert(launch);
 }
 
@@ -333,7 +322,7 @@ static uint64_t glu_scratch(const struct ig_op_launch *launch)
 
 /* Tiles first … last - 1 of an expert for n rows of its run, from assignment i of order on. */
 static void glu_group(const struct ig_op_launch *launch, const struct route *r, uint32_t i,
-		      int64_t n, int64_t first, int64_t last, const struct room *room)
+		      int64_t n, int64_t first, int64_t last, const struct workspace *ws)
 {
 	const struct ig_moe_glu_params *p = launch->params;
 	const struct ig_glu_params glu = { sizeof glu, p->act };
@@ -342,27 +331,25 @@ static void glu_group(const struct ig_op_launch *launch, const struct route *r, 
 	const uint32_t a0 = *route_word(r, IG_ROUTE_ORDER, i);
 	const int64_t base = *route_word(r, IG_ROUTE_IDS, a0) * n_tiles;
 	int64_t block = block_of(launch);
-	const void *x = room->rows;
+	const void *x = ws->rows;
 
-	if (n == 1) { /* neither gathered nor put back */
+	if (n == 1) { /* neither gathered nor scattered */
 		x = (const char *)in->data + a0 / p->top_k * in->row_stride;
 		block = block > 1 ? last - first : 1;
 	}
 	for (int64_t j = 0; n > 1 && j < n; j++)
-		memcpy(room->rows + j * room->row_bytes,
+		memcpy(ws->rows + j * ws->row_bytes,
 		       (const char *)in->data + *route_word(r, IG_ROUTE_ORDER, i + (uint32_t)j) /
 							p->top_k * in->row_stride,
 		       (size_t)in->row_stride);
 	for (int64_t t = first; t < last; t += block) {
 		const int64_t n_cols = at_most(block, last - t) * TILE;
 		float *to = n == 1 ? row_of(out, a0 / p->top_k) + a0 % p->top_k * f + t * TILE :
-				     room->results;
-
-		run_inner(launch, &glu, x, room->row_bytes, in->n_cols, n, base + t, n_cols / TILE,
-			  to, n_cols * (int64_t)sizeof *to, room);
+				     ws->results;
+		run_inner(launch, &glu, x, ws->row_bytes, in->n_cols, n, base + t, n_cols / TILE,
+			  to, n_cols * (int64_t)sizeof *to, ws);
 		for (int64_t j = 0; n > 1 && j < n; j++) {
 			const uint32_t a = *route_word(r, IG_ROUTE_ORDER, i + (uint32_t)j);
-
 			memcpy(row_of(out, a / p->top_k) + a % p->top_k * f + t * TILE,
 			       to + j * n_cols, (size_t)n_cols * sizeof *to);
 		}
@@ -374,42 +361,38 @@ static void run_glu(const struct ig_op_launch *launch, int64_t first, int64_t la
 	const struct ig_moe_glu_params *p = launch->params;
 	const struct route r = route_of(&launch->in[1], p->top_k);
 	const int64_t n_tiles = tiles_of_expert(launch);
-	struct room room;
+	struct workspace ws;
 	uint32_t begin, end;
 
-	lay_out(launch, launch->in[0].row_stride, scratch, &room);
+	lay_out(launch, launch->in[0].row_stride, scratch, &ws);
 	while (first < last && run_of(&r, (uint32_t)(first / n_tiles), &begin, &end)) {
 		const int64_t t = first % n_tiles, t_end = at_most(n_tiles, t + last - first);
-
 		for (uint32_t i = begin; i < end; i += GROUP)
-			glu_group(launch, &r, i, at_most(GROUP, end - i), t, t_end, &room);
+			glu_group(launch, &r, i, at_most(GROUP, end - i), t, t_end, &ws);
 		first += t_end - t;
 	}
 }
 
-/* ---- moe_combine: a unit is some tiles of the result ----------------------------------- */
+/* ---- moe_combine; a unit is some tiles of the result ----------------------------------- */
 
-/* Rows are gathered anew for every range of units, which many rows should pay seldom;
- * few rows leave all tiles to be shared by the threads. */
+/* Rows are gathered again for every range of units: with many rows units are larger; with few
+ * rows units are small, so that all threads get some. */
 static int64_t tiles_of_unit(const struct ig_op_launch *launch)
 {
 	const struct ig_moe_combine_params *p = launch->params;
-
 	return launch->out[0].n_rows * p->top_k <= GROUP ? 1 : 4;
 }
 
 static int64_t combine_units(const struct ig_op_launch *launch)
 {
 	const int64_t n = tiles_of_unit(launch);
-
 	return (launch->out[0].n_cols / TILE + n - 1) / n;
 }
 
-/* Bytes of one slot in the input's form, as a row of its own. */
+/* Bytes of one expert's part of a row, in the input's layout. */
 static int64_t slot_bytes(const struct ig_op_launch *launch)
 {
 	const int64_t f = launch->weight[0].n_cols;
-
 	switch (launch->in[0].layout) {
 	case IG_LAYOUT_Q8: return round64(f + f / 32 * 24);
 	case IG_LAYOUT_BF16: return round64(f * 2);
@@ -422,7 +405,7 @@ static uint64_t combine_scratch(const struct ig_op_launch *launch)
 	return lay_out(launch, slot_bytes(launch), NULL, NULL);
 }
 
-/* A slot of a row of h to a row of its own: a part of each of the form's arrays. */
+/* Copy one expert's part of a row of h: a part of each array of the layout. */
 static void gather_slot(const struct ig_op_launch *launch, uint32_t row, uint32_t slot, uint8_t *to)
 {
 	const struct ig_tensor *in = &launch->in[0];
@@ -431,7 +414,6 @@ static void gather_slot(const struct ig_op_launch *launch, uint32_t row, uint32_
 
 	if (in->layout != IG_LAYOUT_Q8) {
 		const size_t bytes = f * (in->layout == IG_LAYOUT_BF16 ? 2 : 4);
-
 		memcpy(to, from + slot * bytes, bytes);
 		return;
 	}
@@ -440,7 +422,7 @@ static void gather_slot(const struct ig_op_launch *launch, uint32_t row, uint32_
 		memcpy(to + f + i * (f / 8), from + n + i * (n / 8) + slot * (f / 8), f / 8);
 }
 
-/* Columns from tile t on, so many, of one slot's result to its row. */
+/* Add n_cols columns, from tile t on, of one expert's result to its row. */
 static void add_slot(const struct ig_op_launch *launch, const struct route *r, uint32_t a,
 		     int64_t t, int64_t n_cols, const float *y)
 {
@@ -456,14 +438,13 @@ static void add_slot(const struct ig_op_launch *launch, const struct route *r, u
 			to[c] += w * y[c];
 	if (slot == r->top_k - 1 && launch->in[2].data) {
 		const float *residual = row_of(&launch->in[2], row) + t * TILE;
-
 		for (int64_t c = 0; c < n_cols; c++)
 			to[c] += residual[c];
 	}
 }
 
 static void combine_group(const struct ig_op_launch *launch, const struct route *r, uint32_t i,
-			  int64_t n, int64_t first, int64_t last, const struct room *room)
+			  int64_t n, int64_t first, int64_t last, const struct workspace *ws)
 {
 	const struct ig_linear_params linear = { sizeof linear, 1, IG_ACT_NONE, 0 };
 	const uint32_t expert = *route_word(r, IG_ROUTE_IDS, *route_word(r, IG_ROUTE_ORDER, i));
@@ -471,18 +452,16 @@ static void combine_group(const struct ig_op_launch *launch, const struct route 
 
 	for (int64_t j = 0; j < n; j++) {
 		const uint32_t a = *route_word(r, IG_ROUTE_ORDER, i + (uint32_t)j);
-
-		gather_slot(launch, a / r->top_k, a % r->top_k, room->rows + j * room->row_bytes);
+		gather_slot(launch, a / r->top_k, a % r->top_k, ws->rows + j * ws->row_bytes);
 	}
 	for (int64_t t = first; t < last; t += block) {
 		const int64_t n_cols = at_most(block, last - t) * TILE;
-
-		run_inner(launch, &linear, room->rows, room->row_bytes, launch->weight[0].n_cols, n,
-			  base + t, n_cols / TILE, room->results,
-			  n_cols * (int64_t)sizeof *room->results, room);
+		run_inner(launch, &linear, ws->rows, ws->row_bytes, launch->weight[0].n_cols, n,
+			  base + t, n_cols / TILE, ws->results,
+			  n_cols * (int64_t)sizeof *ws->results, ws);
 		for (int64_t j = 0; j < n; j++)
 			add_slot(launch, r, *route_word(r, IG_ROUTE_ORDER, i + (uint32_t)j), t,
-				 n_cols, room->results + j * n_cols);
+				 n_cols, ws->results + j * n_cols);
 	}
 }
 
@@ -492,14 +471,14 @@ static void run_combine(const struct ig_op_launch *launch, int64_t first, int64_
 	const struct ig_moe_combine_params *p = launch->params;
 	const struct route r = route_of(&launch->in[1], p->top_k);
 	const int64_t n = tiles_of_unit(launch), n_tiles = launch->out[0].n_cols / TILE;
-	struct room room;
+	struct workspace ws;
 	uint32_t begin, end;
 
-	lay_out(launch, slot_bytes(launch), scratch, &room);
+	lay_out(launch, slot_bytes(launch), scratch, &ws);
 	for (uint32_t run = 0; first < last && run_of(&r, run, &begin, &end); run++)
 		for (uint32_t i = begin; i < end; i += GROUP)
 			combine_group(launch, &r, i, at_most(GROUP, end - i), first * n,
-				      at_most(last * n, n_tiles), &room);
+				      at_most(last * n, n_tiles), &ws);
 }
 
 /* ---- the kernels' tables --------------------------------------------------------------- */
@@ -530,8 +509,8 @@ struct ig_op ig_op_moe_combine = {
 	.gpu = &ig_gpu_moe_combine,
 };
 
-/* Two kernels for each of the inner op's that reads tiles: like `like` but for what the
- * inner one decides. */
+/* Two kernels for each kernel of the inner op that reads tiles: copies of `like` with the inner
+ * kernel's properties. */
 static int make_kernels(const char *inner, const struct ig_cpu_kernel *like, struct ig_op *op,
 			struct ig_cpu_kernel *kernels)
 {
@@ -540,7 +519,6 @@ static int make_kernels(const char *inner, const struct ig_cpu_kernel *like, str
 
 	for (uint32_t i = 0; of && i < of->n_cpu_kernels; i++) {
 		const struct ig_cpu_kernel *k = &of->cpu_kernels[i];
-
 		if (k->weight_layout != IG_LAYOUT_TILE16 || k->scratch_bytes)
 			continue;
 		for (int mapped = 0; mapped < 2; mapped++) {

@@ -1,13 +1,12 @@
 /*
- * gpu.c: how moe_route, moe_glu and moe_combine run on a GPU.  The kernels are shaders/moe/.
+ * gpu.c: GPU lowerings of moe_route, moe_glu and moe_combine.  The kernels are in shaders/moe/.
  *
- * Products are dispatched over (columns, runs): of few rows there may be as many runs as
- * assignments, of many as experts; threadgroups whose run is not there leave at once.
- * moe_combine is two dispatches: each assignment's product into scratch, then a row's slots
- * by their weights, always from left to right, so that no order of threads shows in a sum.
+ * The grid of products is (columns, runs): with few rows there are at most as many runs as
+ * assignments, with many rows as experts; threadgroups with no assigned expert exit immediately.
+ * moe_combine is two dispatches: each assignment's product to scratch memory, then the weighted
+ * sum of a row's experts from left to right, so that sums do not depend on the order of threads.
  */
 #include "moe_private.h"
-
 #include "shaders/args.h"
 #include "shaders/core/shapes.h"
 
@@ -21,7 +20,7 @@ _Static_assert(PRODUCT_ACT_NONE == IG_ACT_NONE && PRODUCT_ACT_SILU == IG_ACT_SIL
 	       "the shaders' activations are the ops'");
 _Static_assert(MOE_FEW_THREADS / 32 == IG_GPU_FEW_ROWS &&
 		       MOE_FEW_THREADS / IG_GPU_FEW_ROWS == IG_MOE_MAX_TOP_K,
-	       "few rows: a simdgroup for each, a thread for each assignment");
+	       "few rows: one simdgroup per row, one thread per assignment");
 
 #define SHARE_STEP 64 /* PRODUCT_STEP of product.h */
 #define MAX_SHARES 4
@@ -84,8 +83,7 @@ static int lower_route(const struct ig_gpu_launch *c, const struct ig_gpu_host *
 	d.when_min = MANY;
 	d.when_max = UINT32_MAX;
 	d.grid[0] = (struct ig_gpu_extent){ d.when_live, 1, MOE_THREADS / 32, 1 };
-	rc = h->dispatch(t, &d);
-	if (rc)
+	if ((rc = h->dispatch(t, &d)))
 		return rc;
 	d.kernel = "moe_sort";
 	d.threadgroup_bytes = 256;
@@ -106,7 +104,7 @@ struct shape {
 	uint32_t bm, bn, bk, sm, sn, stages, wide;
 };
 
-/* A kernel, and the rows of a step for which it is taken. */
+/* A kernel, and the number of rows for which it is used. */
 struct variant {
 	const char *suffix;
 	struct shape shape;
@@ -114,7 +112,7 @@ struct variant {
 	bool tile;
 };
 
-/* Each of moe_glu's, then each of moe_combine's. */
+/* For moe_glu and for moe_combine. */
 static const struct variant metal[] = {
 	{ "few8", { SHAPE_METAL_FEW8 }, 1, 8, false },
 	{ "few16", { SHAPE_METAL_FEW16 }, 9, FEW, false },
@@ -145,17 +143,16 @@ struct product {
 	const char *op;
 	bool pair;	  /* moe_glu */
 	uint32_t dtype;	  /* of the weights */
-	uint32_t element; /* what is multiplied */
+	uint32_t element; /* type in which it is multiplied */
 	uint32_t n_experts, top_k;
 	struct ig_gpu_bind y;
 	struct moe_args args;
 };
 
-/* The route and the residual are as they are. */
+/* The route and the residual are not converted. */
 static uint32_t in_dtype(const struct ig_gpu_launch *c, uint32_t i)
 {
 	const uint32_t type = ig_gpu_element_of(c->weight[0].dtype);
-
 	return i || c->f32 || type == IG_DTYPE_NONE ? IG_F32 : type;
 }
 
@@ -173,8 +170,8 @@ static const struct variant *variants_of(const struct product *p, uint32_t *n)
 	return p->pair ? nv_glu : nv_down;
 }
 
-/* Bytes before the index: stages while k is walked, then sums, of each share where each has
- * a group. */
+/* Threadgroup bytes before the index: the stages of the loop over k, later the sums; for each
+ * share if shares run in parallel. */
 static uint32_t index_at(const struct product *p, const struct variant *v, uint32_t shares)
 {
 	const struct shape *s = &v->shape;
@@ -182,7 +179,6 @@ static uint32_t index_at(const struct product *p, const struct variant *v, uint3
 		       stride = s->bk + (s->wide ? 0 : 16 / size);
 	const uint32_t walk = s->stages * (s->bm + s->bn) * stride * size;
 	const uint32_t sums = s->bm * (s->bn + 8) * 4;
-
 	return (walk > sums ? walk : sums) * (v->tile ? 1 : shares);
 }
 
@@ -191,7 +187,7 @@ static uint32_t threadgroup_bytes(const struct product *p, const struct variant 
 	return index_at(p, v, shares) + 2 * v->shape.bm * 4;
 }
 
-/* Into how many shares k is cut: of the weight's shape and the device alone. */
+/* The number of shares of k (split-K); depends only on the weight's shape and the device. */
 static uint32_t shares_of(const struct product *p, const struct variant *v, uint32_t n)
 {
 	const struct ig_gpu_facts *f = p->launch->facts;
@@ -206,8 +202,8 @@ static uint32_t shares_of(const struct product *p, const struct variant *v, uint
 	return shares;
 }
 
-/* Blocks that are common have kernels of their own; one for all serves the others, and all in
- * float. */
+/* Common block formats have their own kernels; one kernel handles the others, and all of them in
+ * float32. */
 static const struct ig_shader *shader_of(const struct product *p)
 {
 	if (p->element == IG_F32)
@@ -230,7 +226,6 @@ static const char *format_name(const struct product *p)
 {
 	const bool shared = p->element == IG_F32 ? ig_gpu_is_blocks(p->dtype) :
 						   shader_of(p) == &ig_shader_moe_blocks;
-
 	return shared ? "blocks" : ig_gpu_format_name(p->dtype);
 }
 
@@ -294,8 +289,7 @@ static int lower_product(struct product *p, uint64_t n, uint64_t k, uint32_t y_t
 		return rc;
 	if (k % 16 || n % 16)
 		return ig_fail(err, -ENOTSUP,
-			       "%s: %llu outputs of %llu values, on a GPU both are "
-			       "multiples of 16",
+			       "%s: %llu outputs of %llu values, on a GPU both are multiples of 16",
 			       p->op, (unsigned long long)n, (unsigned long long)k);
 	if (k > INT32_MAX || n > INT32_MAX || w->row_stride > INT32_MAX)
 		return ig_fail(err, -ENOTSUP, "%s: rows of %llu values are too long", p->op,
@@ -340,9 +334,8 @@ static int lower_glu(const struct ig_gpu_launch *c, const struct ig_gpu_host *h,
 
 	if (!rc)
 		rc = check_size(c, "moe_glu", c->out[0].row_stride, err);
-	if (!rc)
-		rc = lower_product(&p, f, (uint64_t)c->in[0].n_cols, c->out[0].dtype, h, t, err);
-	return rc;
+	return rc ? rc :
+		    lower_product(&p, f, (uint64_t)c->in[0].n_cols, c->out[0].dtype, h, t, err);
 }
 
 const struct ig_gpu_op ig_gpu_moe_glu = {
@@ -376,9 +369,7 @@ static int lower_combine(const struct ig_gpu_launch *c, const struct ig_gpu_host
 	const struct ig_gpu_bind none = IG_GPU_NONE;
 	int rc = check_size(c, "moe_combine", c->in[0].row_stride, err);
 
-	if (!rc)
-		rc = check_size(c, "moe_combine", n_parts, err);
-	if (rc)
+	if (rc || (rc = check_size(c, "moe_combine", n_parts, err)))
 		return rc;
 	rc = h->scratch(t, parts.n_bytes, &parts.ref);
 	if (rc)
@@ -396,8 +387,7 @@ static int lower_combine(const struct ig_gpu_launch *c, const struct ig_gpu_host
 			  .x_slot = (uint32_t)k,
 			  .y_slot = (uint32_t)width },
 	};
-	rc = lower_product(&p, width, k, IG_F32, h, t, err);
-	if (rc)
+	if ((rc = lower_product(&p, width, k, IG_F32, h, t, err)))
 		return rc;
 	parts.access = IG_GPU_READ;
 	const struct ig_gpu_dispatch d = {

@@ -1,6 +1,6 @@
 /*
- * module.c: the module "moe": mixture of experts as three ops, and the architectures that
- * are made of them, of the core ops and of those of the module "attention".
+ * module.c: the module "moe": three ops for mixture of experts, and the architectures that use
+ * them.
  */
 #include "moe_private.h"
 

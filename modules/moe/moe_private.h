@@ -1,19 +1,15 @@
-/*
- * moe_private.h: what the files of this module share: its ops, and how a route is laid out
- * and read.
- */
-#ifndef MOE_PRIVATE_H
-#define MOE_PRIVATE_H
+/* moe_private.h: shared by the files of this module: its ops, and the layout of a route. */
+#pragma once
 
 #include <ingot/arch.h>
 #include <ingot/gpu.h>
 
-/* The latter two get their kernels from ig_moe_init. */
+/* ig_moe_init sets the kernels of the latter two. */
 extern const struct ig_op ig_op_moe_route;
 extern struct ig_op ig_op_moe_glu, ig_op_moe_combine;
 extern const struct ig_gpu_op ig_gpu_moe_route, ig_gpu_moe_glu, ig_gpu_moe_combine;
 
-/* Make the kernels of moe_glu and moe_combine from those of glu and linear. */
+/* Create the kernels of moe_glu and moe_combine from those of glu and linear. */
 int ig_moe_init(const struct ig_host *host);
 
 /* ---- a route: what moe_route writes and the other two read ----
@@ -27,8 +23,8 @@ int ig_moe_init(const struct ig_host *host);
  *   order    the step's n * top_k assignments by expert, those of one expert by row
  *   runs     a run is the assignments of one active expert: where in `order` each begins,
  *            in ascending order of experts; behind the last run, n * top_k
- * ids and weights are of their row.  order and runs are lists of n * top_k entries of the
- * whole step: entry i lies in row i / top_k, at i % top_k of that part. */
+ * ids and weights belong to their row.  order and runs are lists of n * top_k entries for the
+ * whole step: entry i is in row i / top_k, at index i % top_k of that part. */
 enum { IG_ROUTE_IDS = 0, IG_ROUTE_WEIGHTS = 1, IG_ROUTE_ORDER = 2, IG_ROUTE_RUNS = 3 };
 
 struct route {
@@ -53,5 +49,3 @@ static inline float *route_weight(const struct route *r, uint32_t assignment)
 {
 	return (float *)route_word(r, IG_ROUTE_WEIGHTS, assignment);
 }
-
-#endif

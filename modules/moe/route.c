@@ -1,9 +1,9 @@
 /*
- * route.c: the op moe_route: from a router's logits to each row's experts with their
- * weights, and to the step's assignments sorted by expert.
+ * route.c: the op moe_route: each row's experts and their weights from the router's logits, and
+ * the step's assignments sorted by expert.
  *
- * A route is small (a row of 128 logits and its share of the sort cost a microsecond, of
- * some hundred that the row's experts take), so the kernel is one unit in plain C.
+ * Routing is cheap (1 µs for a row of 128 logits, where the row's experts take about 100 µs), so
+ * the kernel is one unit in plain C.
  */
 #include "moe_private.h"
 
@@ -31,8 +31,7 @@ static int check(struct ig_op_shape *s, struct ig_error *err)
 			       (double)p->scale);
 	if (s->in[0].n_cols != p->n_experts || s->in[0].dtype != IG_F32)
 		return ig_fail(err, -EINVAL,
-			       "moe_route: logits have %lld columns of type %u, "
-			       "expected %u of F32",
+			       "moe_route: logits have %lld columns of type %u, expected %u of F32",
 			       (long long)s->in[0].n_cols, s->in[0].dtype, p->n_experts);
 	s->out[0] = (struct ig_shape){ .n_cols = 4 * (int64_t)p->top_k,
 				       .dtype = IG_I32,
@@ -51,7 +50,6 @@ static float choose(const float *x, uint32_t n, uint32_t k, uint32_t *ids)
 
 	for (uint32_t i = 0; i < n; i++) {
 		const float v = key_of(x[i]);
-
 		if (n_kept == k && !(v > key[k - 1]))
 			continue;
 		for (at = n_kept < k ? n_kept++ : k - 1; at > 0 && v > key[at - 1]; at--) {
@@ -63,7 +61,6 @@ static float choose(const float *x, uint32_t n, uint32_t k, uint32_t *ids)
 	}
 	for (uint32_t i = 1; i < k; i++) {
 		const uint32_t id = ids[i];
-
 		for (at = i; at > 0 && ids[at - 1] > id; at--)
 			ids[at] = ids[at - 1];
 		ids[at] = id;
@@ -93,14 +90,13 @@ static void route_row(const struct ig_moe_route_params *p, const float *x, uint3
 /* order and runs, from ids: a counting sort. */
 static void sort_assignments(const struct route *r, uint32_t n_experts)
 {
-	uint32_t next[IG_MOE_MAX_EXPERTS] = { 0 }; /* first counts, then places in order */
+	uint32_t next[IG_MOE_MAX_EXPERTS] = { 0 }; /* first counts, then indices in order */
 	uint32_t n_runs = 0, place = 0;
 
 	for (uint32_t a = 0; a < r->n; a++)
 		next[*route_word(r, IG_ROUTE_IDS, a)]++;
 	for (uint32_t e = 0; e < n_experts; e++) {
 		const uint32_t count = next[e];
-
 		if (count)
 			*route_word(r, IG_ROUTE_RUNS, n_runs++) = place;
 		next[e] = place;
@@ -129,9 +125,9 @@ static void run(const struct ig_op_launch *launch, int64_t first, int64_t last, 
 	sort_assignments(&r, p->n_experts);
 }
 
-/* ---- the reference: by the words of arch.h --------------------------------------------- */
+/* ---- the reference: as params.h and moe_private.h define it ----------------------------- */
 
-/* Whether expert a goes before expert b. */
+/* Whether expert a has precedence over expert b. */
 static int before(const float *x, uint32_t a, uint32_t b)
 {
 	return key_of(x[a]) != key_of(x[b]) ? key_of(x[a]) > key_of(x[b]) : a < b;
@@ -148,13 +144,11 @@ static void reference(const struct ig_op_launch *launch)
 		const float *x = (const float *)((const char *)in->data + row * in->row_stride);
 		double max = -INFINITY, all = 0, own = 0;
 		uint32_t slot = row * p->top_k;
-
 		for (uint32_t e = 0; e < p->n_experts; e++)
 			max = (double)x[e] > max ? (double)x[e] : max;
 		for (uint32_t e = 0; e < p->n_experts; e++) {
 			const double v = exp((double)x[e] - max);
 			uint32_t n_better = 0;
-
 			all += v;
 			for (uint32_t i = 0; i < p->n_experts; i++)
 				n_better += before(x, i, e) ? 1 : 0;
@@ -166,13 +160,11 @@ static void reference(const struct ig_op_launch *launch)
 		}
 		for (slot = row * p->top_k; slot < (row + 1) * p->top_k; slot++) {
 			float *w = route_weight(&r, slot);
-
 			*w = (float)((double)p->scale * (double)*w / (p->normalise ? own : all));
 		}
 	}
 	for (uint32_t e = 0; e < p->n_experts; e++) {
 		const uint32_t begin = n_placed;
-
 		for (uint32_t a = 0; a < r.n; a++)
 			if (*route_word(&r, IG_ROUTE_IDS, a) == e)
 				*route_word(&r, IG_ROUTE_ORDER, n_placed++) = a;

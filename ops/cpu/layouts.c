@@ -1,4 +1,4 @@
-/* layouts.c: the sizes of activations' forms. */
+/* layouts.c: sizes of the layouts of activations. */
 #include "ops/cpu/rows.h"
 
 uint64_t ig_layout_row_bytes(uint32_t layout, int64_t n)

@@ -1,5 +1,5 @@
-/* q8_row.h: the numbers of a row in IG_LAYOUT_Q8, as they lie behind its bytes: of row r of x, of
- * block b of a row of k. */
+/* q8_row.h: the numbers after the int8 values of a row in IG_LAYOUT_Q8: of row r of x, of block b of
+ * a row of k values. */
 #pragma once
 
 #include "ops/cpu/tile_kernels.h"

@@ -1,6 +1,5 @@
 /* rows.c: see rows.h. */
 #include "ops/cpu/rows.h"
-
 #include "ops/float.h"
 
 #define CAT_(a, b) a##_##b
@@ -88,14 +87,14 @@ void KERNEL(ig_norm)(const struct ig_op_launch *c, int64_t first, int64_t last, 
 	}
 }
 
-/* ---- forms of activations ---- */
+/* ---- layouts of activations ---- */
 
 /* Adding and taking off 1.5 * 2^23 rounds to the nearest integer, ties to even. */
 #define ROUNDER 12582912.0f
 
-/* A value is kept apart from its block when it is more than so many times as large as the
- * others: it would take their bits. */
-#define APART 4.0f
+/* A value that is more than this many times as large as the others of its block is an outlier,
+ * stored separately: otherwise the others would lose precision. */
+#define OUTLIER 4.0f
 
 static uint32_t magnitude(float x) { return ig_bits_from_f32(x) & 0x7fffffffu; }
 
@@ -103,7 +102,6 @@ static uint32_t magnitude(float x) { return ig_bits_from_f32(x) & 0x7fffffffu; }
 static uint32_t largest(const float *x)
 {
 	uint32_t top = 0;
-
 	for (int i = 0; i < 32; i++) {
 		uint32_t m = magnitude(x[i]);
 		top = m > top ? m : top;
@@ -111,19 +109,18 @@ static uint32_t largest(const float *x)
 	return top;
 }
 
-/* Whether the largest of a block, of these bits, is kept apart: no other comes near it. */
-static bool stands_out(const float *x, uint32_t top)
+/* Whether the largest value of a block, with these bits, is an outlier. */
+static bool has_outlier(const float *x, uint32_t top)
 {
 	const float amax = ig_f32_from_bits(top);
 	int n_near = 0;
-
 	for (int i = 0; i < 32; i++)
-		n_near += APART * ig_f32_from_bits(magnitude(x[i])) >= amax;
+		n_near += OUTLIER * ig_f32_from_bits(magnitude(x[i])) >= amax;
 	return top < 0x7f800000u && n_near == 1;
 }
 
-/* The block without its largest value, which goes to *apart; its place is returned. */
-static int take_apart(const float *x, uint32_t top, float *rest, float *apart)
+/* Split a block into its largest value, *outlier, and the rest; returns the value's index. */
+static int split_outlier(const float *x, uint32_t top, float *rest, float *outlier)
 {
 	int at = 0;
 
@@ -131,7 +128,7 @@ static int take_apart(const float *x, uint32_t top, float *rest, float *apart)
 		at++;
 	memcpy(rest, x, 32 * sizeof *rest);
 	rest[at] = 0.0f;
-	*apart = x[at];
+	*outlier = x[at];
 	return at;
 }
 
@@ -143,22 +140,22 @@ void KERNEL(ig_pack_q8)(const struct ig_op_launch *c, int64_t first, int64_t las
 		int8_t *q = (int8_t *)c->out[0].data + r * c->out[0].row_stride;
 		float *d = (float *)(q + k), *sums = d + kb;
 		int32_t *neg = (int32_t *)(sums + kb), *neg_half = neg + kb;
-		float *apart = (float *)(neg_half + kb), rest[32];
-		int32_t *next = (int32_t *)(apart + kb);
+		float *outlier = (float *)(neg_half + kb), rest[32];
+		int32_t *next = (int32_t *)(outlier + kb);
 		for (int64_t b = 0; b < kb; b++, q += 32) {
 			const float *x = row_of(&c->in[0], r) + b * 32;
 			uint32_t top = largest(x);
-			apart[b] = 0.0f;
-			next[b] = INT32_MAX; /* none yet */
-			if (stands_out(x, top)) {
-				next[b] = take_apart(x, top, rest, &apart[b]);
+			outlier[b] = 0.0f;
+			next[b] = INT32_MAX; /* none */
+			if (has_outlier(x, top)) {
+				next[b] = split_outlier(x, top, rest, &outlier[b]);
 				x = rest;
 				top = largest(rest);
 			}
 			float amax = ig_f32_from_bits(top);
 			float scale = amax / 127.0f;
-			/* A block that is not finite has no 8-bit form: the scale carries the
-			 * infinity or NaN on, the integers stay 0 or 1. */
+			/* A block that is not finite cannot be quantized: its scale is infinity or
+			 * NaN, its integers are 0 or 1. */
 			float inv = amax > 0x1p-100f && amax < INFINITY ? 127.0f / amax : 0.0f;
 			int32_t sum[2] = { 0, 0 };
 			if (inv != 0.0f) {

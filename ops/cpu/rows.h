@@ -1,9 +1,9 @@
 /*
- * rows.h: kernels whose unit is one row: norm, the forms of activations, sample.
+ * rows.h: kernels whose unit is one row: norm, conversions of activations, sample.
  *
- * rows.c and sample.c hold them as plain loops and are compiled once an instruction set,
- * with ROWS_ISA naming it; nothing in it is fused or reassociated, so every copy gives
- * the same bits.  NEON needs no copy: the plain build for aarch64 has it.
+ * rows.c and sample.c have plain loops and are compiled once per instruction set, named by
+ * ROWS_ISA.  Nothing is fused or reassociated, so every copy gives the same bits.  NEON needs no
+ * copy: it is in the plain build for aarch64.
  */
 #pragma once
 
@@ -29,5 +29,5 @@
 ROWS_LIST(ROWS_DECLARE)
 #undef ROWS_DECLARE
 
-/* Bytes of a row of n values in an activation form. */
+/* Bytes of a row of n values in a layout of activations. */
 uint64_t ig_layout_row_bytes(uint32_t layout, int64_t n);

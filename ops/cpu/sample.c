@@ -1,11 +1,11 @@
 /*
- * sample.c: the op `sample` on a cpu, one row after another; ROWS_ISA names the copy
- * (see rows.h).
+ * sample.c: the cpu kernels of `sample`, one row at a time; ROWS_ISA names the copy (see
+ * rows.h).
  *
- * Passes over the row run in vectors; nothing is sorted.  Where top_k or top_p cut,
- * logits fall into 2048 buckets by their distance from the largest, the bucket in
- * which the cut lies is found from counts and sums, and only its members are looked
- * at one by one.  The result is one pair (value, id): candidates up to it are kept.
+ * Passes over the row are vectorised; nothing is sorted.  For top_k and top_p, logits are put
+ * into 2048 buckets by their distance from the largest; the bucket of the cut is found from counts
+ * and sums, and only its members are compared one by one.  The cut is a pair (value, id):
+ * candidates up to it remain.
  */
 #include "ops/cpu/rows.h"
 #include "ops/sampling.h"
@@ -15,23 +15,23 @@
 #define KERNEL(op) CAT(op, ROWS_ISA)
 
 #define LANES 16
-#define BLOCK 1024 /* tokens whose weights have a common sum, to draw in two steps */
+#define BLOCK 1024 /* tokens per sum of weights: sampling has two steps */
 #define BUCKETS 2048
-#define BUCKET_SHIFT 20 /* of u, to a bucket; in the last one weights are 0 */
+#define BUCKET_SHIFT 20 /* from u to a bucket; weights in the last one are 0 */
 #define LAST_BUCKET (BUCKETS - 1)
 
-/* A worker's scratch. */
-struct room {
+/* A worker's scratch memory. */
+struct workspace {
 	uint64_t *sums;	   /* [BUCKETS] */
-	uint64_t *blocks;  /* [n / BLOCK + 1] sums of the kept weights */
+	uint64_t *blocks;  /* [n / BLOCK + 1] sums of the remaining weights */
 	uint32_t *counts;  /* [BUCKETS] */
 	uint32_t *weights; /* [n] */
-	float *x;	   /* [n] edited and masked logits */
+	float *x;	   /* [n] logits after penalties, biases and mask */
 	int32_t *members;  /* [n] ids of one bucket, ascending */
 	uint16_t *bucket;  /* [n] */
 };
 
-/* The last candidate that is kept. */
+/* The last remaining candidate. */
 struct cut {
 	float x;
 	int32_t id;
@@ -43,9 +43,9 @@ uint64_t KERNEL(ig_sample_scratch)(const struct ig_op_launch *c)
 	return BUCKETS * 12 + (n / BLOCK + 1) * 8 + n * 14;
 }
 
-static struct room room_in(void *scratch, int64_t n)
+static struct workspace workspace_in(void *scratch, int64_t n)
 {
-	struct room r;
+	struct workspace r;
 
 	r.sums = scratch;
 	r.blocks = r.sums + BUCKETS;
@@ -91,7 +91,7 @@ static int32_t id_of_largest(const float *x, int64_t n, float top, const uint32_
 	return 0;
 }
 
-/* ---- edits ---- */
+/* ---- penalties and biases ---- */
 
 static void adjust(const struct ig_step *s, const struct ig_sample_params *p, const uint32_t *mask,
 		   const float *x, float *y, int64_t n)
@@ -116,7 +116,7 @@ static void adjust(const struct ig_step *s, const struct ig_sample_params *p, co
 
 /* All weights, their total, and the blocks' sums of those from least on. */
 static uint64_t weigh(const float *x, int64_t n, float top, float scale, uint32_t least,
-		      struct room *r)
+		      struct workspace *r)
 {
 	uint32_t *w = r->weights;
 	uint64_t total = 0;
@@ -145,7 +145,7 @@ static uint32_t weight_kept(uint32_t w, float x, int32_t id, struct cut cut, uin
 	return (kept & (w >= least)) ? w : 0;
 }
 
-static void sum_kept(const struct room *r, const float *x, int64_t n, struct cut cut,
+static void sum_kept(const struct workspace *r, const float *x, int64_t n, struct cut cut,
 		     uint32_t least)
 {
 	for (int64_t b = 0; b <= n / BLOCK; b++) {
@@ -157,9 +157,9 @@ static void sum_kept(const struct room *r, const float *x, int64_t n, struct cut
 	}
 }
 
-/* ---- where a cut lies ---- */
+/* ---- finding a cut ---- */
 
-static void fill_buckets(const float *x, int64_t n, float top, float scale, struct room *r)
+static void fill_buckets(const float *x, int64_t n, float top, float scale, struct workspace *r)
 {
 	for (int64_t i = 0; i < n; i++)
 		r->bucket[i] = (uint16_t)(ig_sample_distance(x[i], top, scale) >> BUCKET_SHIFT);
@@ -181,7 +181,7 @@ static int32_t order_of(float x)
 /* The shortest run of a bucket's candidates, in their order, whose weights (by_count:
  * whose number) reach target, which all of them do.  Its weights are added to *sum. */
 static struct cut cut_bucket(const float *x, int64_t n, uint32_t bucket, bool by_count,
-			     uint64_t target, const struct room *r, uint64_t *sum)
+			     uint64_t target, const struct workspace *r, uint64_t *sum)
 {
 	int64_t m = 0, low = INT32_MAX, high = INT32_MIN;
 	uint64_t above = 0;
@@ -225,7 +225,7 @@ static struct cut cut_bucket(const float *x, int64_t n, uint32_t bucket, bool by
 
 /* What top_k and top_p keep. */
 static struct cut find_cut(const float *x, int64_t n, const struct ig_sample_params *p,
-			   uint64_t total, const struct room *r)
+			   uint64_t total, const struct workspace *r)
 {
 	struct cut cut = { -INFINITY, INT32_MAX };
 
@@ -236,7 +236,7 @@ static struct cut find_cut(const float *x, int64_t n, const struct ig_sample_par
 			count += r->counts[b];
 			sum += r->sums[b];
 		}
-		/* In the last bucket nothing weighs anything: all that weighs is kept. */
+		/* Weights in the last bucket are 0: nothing is cut. */
 		if (b < LAST_BUCKET) {
 			cut = cut_bucket(x, n, b, true, k - count, r, &sum);
 			total = sum;
@@ -252,10 +252,10 @@ static struct cut find_cut(const float *x, int64_t n, const struct ig_sample_par
 	return cut;
 }
 
-/* ---- the draw ---- */
+/* ---- sampling ---- */
 
 static int32_t draw(const float *x, int64_t n, float top, const struct ig_sample_params *p,
-		    struct room *r)
+		    struct workspace *r)
 {
 	float scale = ig_sample_scale(p);
 	uint32_t least = ig_sample_min_weight(p);
@@ -285,14 +285,13 @@ static int32_t draw(const float *x, int64_t n, float top, const struct ig_sample
 void KERNEL(ig_sample)(const struct ig_op_launch *c, int64_t first, int64_t last, void *scratch)
 {
 	int64_t n = c->in[0].n_cols;
-	struct room r = room_in(scratch, n);
+	struct workspace r = workspace_in(scratch, n);
 
 	for (int64_t i = first; i < last; i++) {
 		const float *x = (const float *)((char *)c->in[0].data + i * c->in[0].row_stride);
 		const struct ig_sample_params *p = &c->step->sample[i];
 		const uint32_t *mask = ig_sample_mask(c->step, p, n);
 		float top;
-
 		if (c->step->logits)
 			memcpy(c->step->logits + i * n, x, (size_t)n * sizeof *x);
 		if (mask || p->n_adjusts) {

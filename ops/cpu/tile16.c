@@ -1,6 +1,5 @@
 /* tile16.c: see tile16.h. */
 #include "ops/cpu/tile16.h"
-
 #include "model/formats/checkpoint.h"
 #include "ops/cpu/tile_quants.h"
 #include "ops/float.h"

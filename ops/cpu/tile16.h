@@ -20,9 +20,9 @@
  *   Q3_K  uint32 q[kb][2][16]  uint32 h[kb][16]     int8 s[kb][2][16]  half d[ks][16]
  *   Q4_K  uint8 q[kb][4][16][4]       uint8 s[kb][16], n[kb][16]
  *                                     half d[ks][16], m[ks][16]
- *   Q5_K  as Q4_K, with uint32 h[kb][16] behind q
+ *   Q5_K  as Q4_K, with uint32 h[kb][16] after q
  *   Q6_K  uint8 q[kb][4][16][4]  uint32 h[kb][2][16]  int8 s[kb][2][16]  half d[ks][16]
- *   IQ4_NL as Q4_0; IQ4_XS with int8 s[kb][16] and half d[ks][16] behind q
+ *   IQ4_NL as Q4_0; IQ4_XS with int8 s[kb][16] and half d[ks][16] after q
  *   MXFP4 uint8 q[kb][4][16][4]       uint8 e[kb][16]
  *
  * ks = k / 256; the parts follow each other in the order of a line (tile_quants.h).

@@ -1,8 +1,7 @@
 /*
  * tile_column.h: one column of a tile, the weights of its sixteen outputs for one activation,
- * and what activations that are kept apart from their blocks (IG_LAYOUT_Q8) add to a product.
- * In the compilers' own vectors, sixteen lanes for every instruction set; nothing in them is
- * fused, so all give the same bits.
+ * and what outliers (IG_LAYOUT_Q8) add to a product.  Written with compiler vectors of sixteen lanes
+ * for every instruction set; nothing is fused, so all give the same bits.
  */
 #pragma once
 
@@ -61,7 +60,6 @@ COLUMN void column_halves(const uint8_t *p, column_f32 *to)
 COLUMN void column_bits(const uint8_t *p, int shift, uint32_t mask, column_i32 *to)
 {
 	column_u32 word;
-
 	memcpy(&word, p, sizeof word);
 	*to = (column_i32)(word >> (uint32_t)shift & mask);
 }
@@ -70,7 +68,6 @@ COLUMN void column_bits(const uint8_t *p, int shift, uint32_t mask, column_i32 *
 COLUMN void column_bytes(const uint8_t *p, int shift, uint8_t mask, column_f32 *to)
 {
 	column_u8 b;
-
 	memcpy(&b, p, sizeof b);
 	*to = __builtin_convertvector(b >> (uint8_t)shift & mask, column_f32);
 }
@@ -78,7 +75,6 @@ COLUMN void column_bytes(const uint8_t *p, int shift, uint8_t mask, column_f32 *
 COLUMN void column_signed_bytes(const uint8_t *p, column_f32 *to)
 {
 	column_i8 b;
-
 	memcpy(&b, p, sizeof b);
 	*to = __builtin_convertvector(b, column_f32);
 }
@@ -105,7 +101,6 @@ COLUMN void column_of_bytes(uint32_t dtype, const uint8_t *tile, int64_t kb, int
 COLUMN void column_exponents(const uint8_t *e, column_f32 *d)
 {
 	uint32_t bits[IG_TILE];
-
 	for (int o = 0; o < IG_TILE; o++)
 		bits[o] = e[o] < 2 ? 0x00200000u << e[o] : (uint32_t)(e[o] - 1) << 23;
 	memcpy(d, bits, sizeof bits);
@@ -114,7 +109,6 @@ COLUMN void column_exponents(const uint8_t *e, column_f32 *d)
 COLUMN void column_table(const int8_t *table, column_i32 *c)
 {
 	int32_t v[IG_TILE];
-
 	memcpy(v, c, sizeof v);
 	for (int o = 0; o < IG_TILE; o++)
 		v[o] = table[v[o]];
@@ -179,24 +173,23 @@ COLUMN void tile_column(uint32_t dtype, const uint8_t *tile, int64_t k, int64_t 
 	}
 }
 
-/* Add to the products [n_rows][16] of rows in IG_LAYOUT_Q8 what lies apart, blocks ascending. */
-COLUMN void add_apart(uint32_t dtype, const uint8_t *tile, int64_t k, const uint8_t *x,
-		      int64_t stride, float *out, int n_rows)
+/* Add the outliers of rows in IG_LAYOUT_Q8 to their products [n_rows][16], blocks ascending. */
+COLUMN void add_outliers(uint32_t dtype, const uint8_t *tile, int64_t k, const uint8_t *x,
+			 int64_t stride, float *out, int n_rows)
 {
 	const int64_t kb = k / 32;
 
 	for (int r = 0; r < n_rows; r++, x += stride, out += IG_TILE) {
-		const float *apart = (const float *)(x + k) + 4 * kb;
-		const int32_t *next = (const int32_t *)(apart + kb);
+		const float *outlier = (const float *)(x + k) + 4 * kb;
+		const int32_t *next = (const int32_t *)(outlier + kb);
 		int64_t b = next[0] >> 5;
 		column_f32 sum, w;
-
 		if (b >= kb)
 			continue;
 		memcpy(&sum, out, sizeof sum);
 		do {
 			tile_column(dtype, tile, k, b * 32 + (next[b] & 31), &w);
-			sum += w * apart[b];
+			sum += w * outlier[b];
 			b++;
 			b += b < kb ? next[b] >> 5 : 0;
 		} while (b < kb);

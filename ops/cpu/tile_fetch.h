@@ -1,11 +1,11 @@
 /*
- * tile_fetch.h: asking for weights before they are read.
+ * tile_fetch.h: prefetching weights.
  *
- * Up to some eight rows a product waits for memory, and a processor does not foresee what is
- * read: a tile's planes are streams that stop with the tile and go on behind the other planes of
- * the next one, and no prefetcher looks beyond a page.  So a kernel asks at each block for the
- * one that it reads FETCH_BYTES later, in this tile or in the one behind it.  Behind the last
- * tile that is nobody's memory, and asking for it does nothing.
+ * With up to about eight rows a product waits for memory, and hardware prefetchers do not help: a
+ * tile's planes are streams that end with the tile and continue after the other planes of the
+ * next one, and prefetchers do not cross pages.  So a kernel prefetches at each block the one
+ * that it reads FETCH_BYTES later, in this tile or the next.  A prefetch past the last tile is
+ * harmless.
  */
 #pragma once
 
@@ -13,7 +13,7 @@
 
 #include <stdint.h>
 
-/* How far ahead, in bytes of the codes: of 1 to 24 KiB, 1 to 3 were the best on a Zen 4. */
+/* The distance in bytes of codes: of 1 to 24 KiB, 1 to 3 KiB were the best on a Zen 4. */
 #define FETCH_BYTES 2048
 
 /* Block `block` of n in a plane that begins `plane` bytes into a tile of tile_bytes. */
@@ -21,7 +21,6 @@ COLUMN void fetch_plane(const uint8_t *tile, int64_t tile_bytes, int64_t plane, 
 			int64_t n, int64_t block)
 {
 	uintptr_t at = (uintptr_t)tile + (uintptr_t)(plane + block * block_bytes);
-
 	if (block >= n)
 		at += (uintptr_t)(tile_bytes - n * block_bytes);
 	for (int64_t i = 0; i < block_bytes; i += 64)

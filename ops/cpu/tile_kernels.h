@@ -1,11 +1,10 @@
 /*
- * tile_kernels.h: what the kernels of linear, glu and logits share: the walk over
- * tiles and rows, and what is done with a finished product.
+ * tile_kernels.h: shared by the kernels of linear, glu and logits: the loops over tiles and
+ * rows, and the epilogue of a product.
  *
- * An instruction set's file provides products of one tile with up to TILE_ROWS
- * rows and turns each into three kernels with TILE_KERNELS.  A row's sums depend
- * on the row and the tile alone: groups of 1 to TILE_ROWS rows run the same
- * instructions on each row, in the same order of k.
+ * An instruction set's file has products of one tile with up to TILE_ROWS rows; TILE_KERNELS makes
+ * three kernels of each.  A row's sums depend only on the row and the tile: groups of 1 to
+ * TILE_ROWS rows run the same instructions on each row, in the same order of k.
  */
 #pragma once
 
@@ -143,7 +142,7 @@ static void run_glu(const struct ig_op_launch *c, int64_t first, int64_t last,
 #pragma GCC diagnostic pop
 
 /* A product for any number of rows from NAME_rows: a copy for each of 1 to 4 or 8 rows, whose
- * sums lie in registers, or (ANY) one copy that takes the number as it comes. */
+ * sums are in registers, or (ANY) one copy for any number. */
 #define TILE_ROWS(name, n)                                                                         \
 	case n: name##_rows(tile, k, x, x_stride, out, n); break;
 #define TILE_ROWS_4(name)                                                                          \
@@ -165,10 +164,10 @@ enum tile_max_rows { TILE_MAX_4 = 4, TILE_MAX_8 = 8, TILE_MAX_ANY = 4 };
 
 /* From NAME_rows, an always-inline product of up to max rows (4, 8, or ANY: 4 at once, in one
  * copy), make the kernels ig_linear_NAME, ig_glu_NAME and ig_logits_NAME; the second for weights
- * of that dtype and rows in IG_LAYOUT_Q8, of which NAME_rows leaves out what lies apart. */
+ * of that dtype and rows in IG_LAYOUT_Q8, whose outliers NAME_rows omits. */
 #define TILE_KERNELS(name, max) TILE_KERNELS_(name, max, (void)0)
 #define TILE_KERNELS_Q8(name, max, dtype)                                                          \
-	TILE_KERNELS_(name, max, add_apart(dtype, tile, k, x, x_stride, out, n_rows))
+	TILE_KERNELS_(name, max, add_outliers(dtype, tile, k, x, x_stride, out, n_rows))
 #define TILE_KERNELS_(name, max, then)                                                             \
 	static void name##_product(const uint8_t *tile, int64_t k, const uint8_t *x,               \
 				   int64_t x_stride, float *out, int n_rows)                       \

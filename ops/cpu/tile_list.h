@@ -1,7 +1,6 @@
 /*
- * tile_list.h: every tile kernel there is, once: (name, instruction set, weight
- * dtype, form of the activations).  The ops' tables and the declarations below
- * are made from it.
+ * tile_list.h: the list of tile kernels: (name, instruction set, weight dtype, layout of
+ * activations).  The ops' tables and the declarations below are made from it.
  */
 #pragma once
 

@@ -1,13 +1,11 @@
 /* tile_quants.c: packing rows into the tiles of tile_quants.h, and reading them back. */
 #include "ops/cpu/tile_quants.h"
-
 #include "model/formats/checkpoint.h"
 #include "ops/float.h"
 
 uint64_t ig_tile_quants_bytes(uint32_t dtype, int64_t k)
 {
 	struct tile_format f = tile_format(dtype);
-
 	if (!f.low_bits || !ig_dtype_row_bytes(dtype, k))
 		return 0;
 	return ((uint64_t)tile_planes(f, k / 32).end + 63) & ~(uint64_t)63;

@@ -43,7 +43,6 @@ ALWAYS_INLINE void read_codes(uint32_t dtype, const uint8_t *q, const uint8_t *h
 ALWAYS_INLINE void read_halves(const uint8_t *p, float *to)
 {
 	uint16_t h[IG_TILE];
-
 	memcpy(h, p, sizeof h);
 	FOR_LANES(o)
 		to[o] = ig_f32_from_f16(h[o]);

@@ -1,22 +1,16 @@
 /*
- * products.c: how linear, glu and logits run on a GPU.
+ * products.c: GPU lowerings of linear, glu and logits.
  *
- * Each becomes dispatches of the kernels in shaders/core/linear.h and glu.h: one for few
- * rows, one for many, of which a step runs the one that its rows call for.  Chosen here:
- * the elements that are multiplied, tiles, and how many shares k is cut into, which
- * depends on the weights' shape and the device alone.  The kernels' tiles are in
- * shaders/core/shapes.h.
+ * Each becomes dispatches of the kernels in shaders/core/linear.h and glu.h, with variants for
+ * different numbers of rows, of which a step runs one.  Chosen here: the element type of the
+ * product, the tiles, and the number of shares of k (split-K), which depends only on the weights'
+ * shape and the device.  The kernels' tiles are in shaders/core/shapes.h.
  */
-#include "ops/gpu/products.h"
-
+#include "ops/op_private.h"
 #include "shaders/args.h"
 #include "shaders/core/shapes.h"
 
-#include <errno.h>
 #include <ingot/gpu_lower.h>
-#include <ingot/record.h>
-#include <stdbool.h>
-#include <stdio.h>
 
 extern const struct ig_shader ig_shader_linear, ig_shader_linear_bf16, ig_shader_linear_q,
 	ig_shader_linear_q5, ig_shader_linear_k, ig_shader_linear_k23, ig_shader_linear_table,
@@ -30,15 +24,14 @@ _Static_assert(PRODUCT_ACT_NONE == IG_ACT_NONE && PRODUCT_ACT_SILU == IG_ACT_SIL
 
 #define SHARE_STEP 64 /* PRODUCT_STEP of product.h */
 #define MAX_SHARES 4
-/* On NVIDIA weights of at most so many outputs have their k cut into shares, but none of
- * float16 or bfloat16 multiplied as such: many rows are a third faster in one share, whose
- * sums need no second set of registers, and few rows of float16 need none to keep the machine
- * busy (2048 x 2048 on an H200: 16 rows in 6.3 us, with shares the same; 4096 rows in 54 us,
- * with shares 79). */
+/* On NVIDIA, weights with at most this many outputs have their k split into shares, except float16
+ * and bfloat16 multiplied as such: with one share many rows are a third faster, because sums need
+ * no second set of registers, and few rows occupy the GPU anyway (2048 x 2048 on an H200: 16 rows
+ * in 6.3 µs with or without shares; 4096 rows in 54 µs, with shares 79 µs). */
 #define NV_SHARED_OUTPUTS 4096
-/* 32 rows of 2048 x 2048 in 7.7 us by a few-row kernel, 12.3 by a tile. */
+/* 32 rows of 2048 x 2048: 7.7 µs with a few-row kernel, 12.3 µs with a tile. */
 #define NV_NARROW_ROWS 48
-/* Up to so many tiles of 128 rows a stream's columns are chosen for each number of them. */
+/* Up to this many tiles of 128 rows, a stream's columns are chosen per number of tiles. */
 #define NV_STREAM_TILES 16
 
 struct shape {
@@ -46,13 +39,13 @@ struct shape {
 };
 
 enum kind {
-	TILE = 0, /* a threadgroup makes a tile, share after share */
-	SHARES,	  /* few rows, each share by a group of simdgroups */
-	RUSH,	  /* few rows, copied in boxes; one share */
-	STREAM,	  /* threadgroups that stay and make tile after tile, copied in boxes; one share */
+	TILE = 0, /* one tile per threadgroup, shares one after the other */
+	SHARES,	  /* few rows; a group of simdgroups per share */
+	RUSH,	  /* few rows; operands copied in boxes; one share */
+	STREAM,	  /* persistent threadgroups; operands copied in boxes; one share */
 };
 
-/* A kernel, and the rows for which it is taken. */
+/* A kernel, and the number of rows for which it is used. */
 struct variant {
 	const char *suffix;
 	struct shape shape;
@@ -88,27 +81,26 @@ static const struct variants
 		   },
 		   2 };
 
-/* Weights that go into the same dispatches. */
+/* Weights of one dispatch. */
 struct product {
 	const struct ig_gpu_launch *launch;
-	const char *op; /* and beginning of the kernels' names */
+	const char *op; /* also the prefix of kernel names */
 	const struct ig_shader *shader;
 	const struct ig_gpu_tensor *weight[4], *bias[4];
 	uint32_t n;
 	uint32_t dtype;	  /* of the weights */
-	uint32_t element; /* what is multiplied: IG_F16, IG_BF16, IG_F32 */
+	uint32_t element; /* type in which it is multiplied: IG_F16, IG_BF16, IG_F32 */
 	uint32_t pair;	  /* glu */
 	uint32_t act;
-	int64_t column; /* of the output, where the first weight's begin */
+	int64_t column; /* of the output: the first one of the first weight */
 };
 
 /* ---- element types ------------------------------------------------------------------- */
 
-/* Weights that want different types meet in float. */
+/* Weights that require different types are multiplied in float32. */
 static uint32_t wanted(const struct ig_gpu_launch *c, uint32_t n_weights)
 {
 	uint32_t type = ig_gpu_element_of(c->weight[0].dtype);
-
 	for (uint32_t i = 1; i < n_weights; i++)
 		if (ig_gpu_element_of(c->weight[i].dtype) != type)
 			return IG_F32;
@@ -130,14 +122,14 @@ static uint32_t logits_in(const struct ig_gpu_launch *c, uint32_t i)
 	return i ? IG_F32 : wanted(c, 1);
 }
 
-/* In float one kernel serves for all blocks. */
+/* In float32 one kernel handles all block formats. */
 static const char *format_name(uint32_t dtype, uint32_t element)
 {
 	return element == IG_F32 && ig_gpu_is_blocks(dtype) ? "blocks" : ig_gpu_format_name(dtype);
 }
 
-/* Rows that are no multiples of 16 bytes, of the weight or of x, are copied element by
- * element.  Blocks of 32 never are such rows. */
+/* Rows of the weight or of x that are not multiples of 16 bytes are copied element by element.
+ * Rows of block formats always are. */
 static bool is_odd(uint32_t dtype, int64_t k)
 {
 	return dtype == IG_F32 ? k % 4 != 0 : (dtype == IG_F16 || dtype == IG_BF16) && k % 8 != 0;
@@ -145,8 +137,8 @@ static bool is_odd(uint32_t dtype, int64_t k)
 
 /* ---- shares and sizes ---------------------------------------------------------------- */
 
-/* Stages while k is walked, then sums, of each share where each has a group; or, where a copy
- * engine fills stages, both, and barriers. */
+/* The stages of the loop over k, later the sums; for each share if shares run in parallel.  With a
+ * copy engine: both, and barriers. */
 static uint64_t threadgroup_bytes(const struct variant *v, uint32_t element, uint32_t shares)
 {
 	const struct shape *s = &v->shape;
@@ -162,7 +154,7 @@ static uint64_t threadgroup_bytes(const struct variant *v, uint32_t element, uin
 	}
 }
 
-/* Float16 and bfloat16 in rows that are copied whole: has all kernels, and no shares. */
+/* Float16 or bfloat16 with aligned rows: all kernels exist for it, and it has one share. */
 static bool is_large(const struct product *p)
 {
 	return (p->dtype == IG_F16 || p->dtype == IG_BF16) &&
@@ -171,7 +163,7 @@ static bool is_large(const struct product *p)
 
 static int64_t n_cores(const struct ig_gpu_facts *f) { return f->n_cores ? f->n_cores : 132; }
 
-/* The kernel for few rows on NVIDIA: the narrowest whose threadgroups all run at once. */
+/* The kernel for few rows on NVIDIA: the narrowest whose threadgroups all run concurrently. */
 static struct variant nv_few(const struct product *p, int64_t outputs, bool shared)
 {
 	static const struct variant narrow[] = {
@@ -204,19 +196,18 @@ static struct variant nv_few(const struct product *p, int64_t outputs, bool shar
 	return few_64;
 }
 
-/* Tiles of `width` columns, side by side. */
+/* The number of tiles of `width` columns. */
 static int64_t tiles_across(const struct product *p, int64_t width)
 {
 	int64_t across = 0;
-
 	for (uint32_t i = 0; i < (p->pair ? 1 : p->n); i++)
 		across += (p->weight[i]->n_rows + width - 1) / width;
 	return across;
 }
 
-/* The kernel for few rows where there is a copy engine: the narrowest whose threadgroups all
- * run at once, two to a multiprocessor or one.  While they still do, it is also that for
- * some rows more. */
+/* The kernel for few rows with a copy engine: the narrowest whose threadgroups all run
+ * concurrently, two or one per multiprocessor.  It is also used for more rows as long as they
+ * do. */
 static struct variant nv_rush(const struct product *p, int64_t outputs)
 {
 	static const struct variant rush_24 = { "rush_24", { SHAPE_NV_RUSH_24 }, 1, FEW, RUSH },
@@ -239,18 +230,17 @@ static struct variant nv_rush(const struct product *p, int64_t outputs)
 	return v;
 }
 
-/* How many columns of a stream's tiles a threadgroup makes one after the other, for `down`
- * tiles of rows: time goes with it. */
+/* The columns that a stream's threadgroup computes one after the other, for `down` tiles of rows;
+ * proportional to the time. */
 static int64_t stream_columns(const struct product *p, int64_t bn, int64_t down)
 {
 	const int64_t clusters = n_cores(p->launch->facts) / PRODUCT_STREAM_CLUSTER;
 	const int64_t across = tiles_across(p, bn);
-
 	return (down / 2 * across + down % 2 * (across + 1) / 2 + clusters - 1) / clusters * bn;
 }
 
-/* Whether tiles of 160 columns fill the machine so much better that they take an eighth less;
- * for very many rows, on the average. */
+/* Whether tiles of 160 columns occupy the GPU so much better that they take 1/8 less time; for
+ * very many rows, on average. */
 static bool stream_wider(const struct product *p, int64_t down)
 {
 	int64_t wide = 0, narrow = 0, last = down > NV_STREAM_TILES ? 2 * NV_STREAM_TILES : down;
@@ -274,7 +264,6 @@ static void add_streams(const struct product *p, uint32_t done, struct variants 
 
 	for (uint32_t down = done / 128 + 1; done < UINT32_MAX; down++) {
 		bool wider = stream_wider(p, down);
-
 		if (r->n < MAX_VARIANTS - 1 && down <= NV_STREAM_TILES &&
 		    stream_wider(p, down + 1) == wider)
 			continue;
@@ -285,8 +274,8 @@ static void add_streams(const struct product *p, uint32_t done, struct variants 
 	}
 }
 
-/* Kernels of sm_90a for large weights: of few rows one or two, tiles of 64 x 64 while they all
- * run at once, streams beyond. */
+/* Kernels of sm_90a for large weights: one or two for few rows, tiles of 64 x 64 as long as all
+ * run concurrently, then streams. */
 static struct variants nv_large(const struct product *p, int64_t outputs)
 {
 	const int64_t cores = n_cores(p->launch->facts);
@@ -298,7 +287,6 @@ static struct variants nv_large(const struct product *p, int64_t outputs)
 		down = 8;
 	if (down * 16 > done) {
 		uint32_t most = (uint32_t)down * 16;
-
 		r.v[r.n++] =
 			(struct variant){ "rush_64", { SHAPE_NV_RUSH_64 }, done + 1, most, RUSH };
 		done = most;
@@ -308,7 +296,6 @@ static struct variants nv_large(const struct product *p, int64_t outputs)
 		down = 1;
 	if (down * 64 > done) {
 		uint32_t most = (uint32_t)down * 64;
-
 		r.v[r.n++] =
 			(struct variant){ "wide_64", { SHAPE_NV_WIDE_64 }, done + 1, most, TILE };
 		done = most;
@@ -317,14 +304,13 @@ static struct variants nv_large(const struct product *p, int64_t outputs)
 	return r;
 }
 
-/* Kernels for NVIDIA, elements of two bytes: of few rows one, of many a larger tile the
- * more rows there are, as long as the machine has enough of them. */
+/* Kernels for NVIDIA, elements of 2 bytes: one for few rows; for many rows the tile grows with
+ * their number, as long as there are enough tiles for the GPU. */
 static struct variants nv_variants(const struct product *p, int64_t outputs, bool shared)
 {
 	const struct ig_gpu_facts *f = p->launch->facts;
 
-	if (f->arch == 90 &&
-	    is_large(p)) /* wgmma and maps of this form are that capability's alone */
+	if (f->arch == 90 && is_large(p)) /* only this capability has wgmma and such tensor maps */
 		return nv_large(p, outputs);
 
 	struct variants r = { .v = { nv_few(p, outputs, shared) }, .n = 1 };
@@ -334,7 +320,7 @@ static struct variants nv_variants(const struct product *p, int64_t outputs, boo
 		r.v[r.n++] = (struct variant){ "tile", { SHAPE_NV_TILE }, many, UINT32_MAX, TILE };
 		return r;
 	}
-	/* Small tiles while they all run at once. */
+	/* Small tiles as long as all run concurrently. */
 	int64_t down = n_cores(f) * 13 / 10 / ((outputs + 63) / 64);
 	uint32_t most_64 = down > 1 ? (uint32_t)down * 64 : 64;
 
@@ -345,7 +331,7 @@ static struct variants nv_variants(const struct product *p, int64_t outputs, boo
 	return r;
 }
 
-/* Into how many shares k is cut, each of at least four steps, and the kernels. */
+/* The kernels, and the number of shares of k, each of at least four steps. */
 static uint32_t choose(const struct product *p, struct variants *variants)
 {
 	const struct ig_gpu_launch *c = p->launch;
@@ -376,12 +362,11 @@ static struct ig_gpu_bind bind_columns(const struct ig_gpu_tensor *v, uint64_t f
 				       uint32_t access)
 {
 	struct ig_gpu_bind b = ig_gpu_bind_ref(v->ref, n * ig_gpu_element_bytes(v->dtype), access);
-
 	b.ref.offset += first * ig_gpu_element_bytes(v->dtype);
 	return b;
 }
 
-/* x and weights of a kernel that copies them in boxes: n_rows of x, box_w rows of a weight. */
+/* Boxes for x and weights: n_rows of x; boxes of box_x rows of x and box_w rows of a weight. */
 static void box_operands(const struct product *p, const struct linear_args *args, uint32_t n_rows,
 			 uint32_t box_x, uint32_t box_w, struct ig_gpu_dispatch *d)
 {
@@ -389,7 +374,6 @@ static void box_operands(const struct product *p, const struct linear_args *args
 		(struct ig_gpu_box){ 0, box_x, n_rows, args->k, p->launch->in[0].row_stride };
 	for (uint32_t i = 0; i < (p->pair ? 2 : 4); i++) {
 		const struct ig_gpu_tensor *w = p->weight[i < p->n ? i : 0];
-
 		d->box[d->n_boxes++] = (struct ig_gpu_box){ 1 + i, box_w, (uint32_t)w->n_rows,
 							    args->k, w->row_stride };
 	}
@@ -509,7 +493,7 @@ static int lower(const struct product *p, const struct ig_gpu_host *h, struct ig
 	args.flags = (p->bias[0] ? LINEAR_BIAS : 0) | (residual ? LINEAR_RESIDUAL : 0) |
 		     (y->dtype == IG_F16 ? LINEAR_OUT_F16 : 0) |
 		     (y->dtype == IG_BF16 ? LINEAR_OUT_BF16 : 0);
-	/* Columns in pairs: every weight's columns begin at an even one, and so do rows. */
+	/* Columns in pairs: every weight starts at an even column, and so does every row. */
 	bool even = args.column == 0 && args.y_stride % 2 == 0 && args.residual_stride % 2 == 0;
 	for (uint32_t i = 0; i + 1 < args.n_weights; i++)
 		even = even && args.n[i] % 2 == 0;
@@ -551,7 +535,7 @@ static const struct ig_shader *shader_of(const struct product *p)
 
 /* ---- the ops --------------------------------------------------------------------------- */
 
-/* Neighbours of one format go together; the rest are dispatches of their own. */
+/* Consecutive weights of one format share dispatches. */
 static int lower_linear(const struct ig_gpu_launch *c, const struct ig_gpu_host *h,
 			struct ig_gpu_tape *t, struct ig_error *err)
 {
@@ -610,21 +594,7 @@ static int lower_logits(const struct ig_gpu_launch *c, const struct ig_gpu_host 
 	return lower(&p, h, t, err);
 }
 
-const struct ig_gpu_op ig_gpu_linear = {
-	sizeof(struct ig_gpu_op),
-	IG_GPU_OUT_ANY,
-	linear_in,
-	lower_linear,
-};
-const struct ig_gpu_op ig_gpu_glu = {
-	sizeof(struct ig_gpu_op),
-	IG_GPU_OUT_ANY,
-	glu_in,
-	lower_glu,
-};
-const struct ig_gpu_op ig_gpu_logits = {
-	sizeof(struct ig_gpu_op),
-	0,
-	logits_in,
-	lower_logits,
-};
+const struct ig_gpu_op ig_gpu_linear = { sizeof(struct ig_gpu_op), IG_GPU_OUT_ANY, linear_in,
+					 lower_linear },
+		       ig_gpu_glu = { sizeof(struct ig_gpu_op), IG_GPU_OUT_ANY, glu_in, lower_glu },
+		       ig_gpu_logits = { sizeof(struct ig_gpu_op), 0, logits_in, lower_logits };

@@ -1,20 +1,16 @@
 /*
- * rows.c: how embed, norm and sample run on a GPU: a threadgroup has a row, or a part
- * of a row of logits.  The kernels are in shaders/core/{embed,norm,sample}.metal.
+ * rows.c: GPU lowerings of embed, norm and sample: a threadgroup per row, or per part of a row of
+ * logits.  The kernels are in shaders/core/{embed,norm,sample}.metal.
  */
-#include "ops/gpu/rows.h"
-
+#include "ops/op_private.h"
 #include "shaders/args.h"
 
-#include <errno.h>
 #include <ingot/gpu_lower.h>
-#include <ingot/record.h>
-#include <stdbool.h>
 
 extern const struct ig_shader ig_shader_embed, ig_shader_norm, ig_shader_sample;
 
 #define ROW_THREADS 256u
-#define ROW_ROOM 64u /* two sums over eight simdgroups */
+#define ROW_BYTES 64u /* two sums over eight simdgroups */
 
 static bool fits(const struct ig_gpu_tensor *t)
 {
@@ -33,7 +29,6 @@ static int lower_embed(const struct ig_gpu_launch *c, const struct ig_gpu_host *
 
 	for (uint32_t i = 0; i < c->n_weights; i++) {
 		const struct ig_gpu_tensor *w = &c->weight[i];
-
 		if (!ig_gpu_format_name(w->dtype))
 			return ig_fail(err, -ENOTSUP, "embed: no kernel for a table of dtype %u",
 				       w->dtype);
@@ -126,7 +121,7 @@ static int lower_norm(const struct ig_gpu_launch *c, const struct ig_gpu_host *h
 		.args = &args,
 		.n_arg_bytes = sizeof args,
 		.threads = ROW_THREADS,
-		.threadgroup_bytes = ROW_ROOM,
+		.threadgroup_bytes = ROW_BYTES,
 		.when_live = IG_LIVE_ONE,
 		.when_max = UINT32_MAX,
 		.grid = { { ig_gpu_live_of(y), 1, 1, 1 }, IG_GPU_ONE, IG_GPU_ONE },
@@ -140,22 +135,17 @@ static int lower_norm(const struct ig_gpu_launch *c, const struct ig_gpu_host *h
 	return rc ? ig_fail(err, rc, "norm: its kernel could not be recorded") : 0;
 }
 
-const struct ig_gpu_op ig_gpu_norm = {
-	sizeof(struct ig_gpu_op),
-	IG_GPU_OUT_ANY,
-	NULL,
-	lower_norm,
-};
+const struct ig_gpu_op ig_gpu_norm = { sizeof(struct ig_gpu_op), IG_GPU_OUT_ANY, NULL, lower_norm };
 
 /* ---- sample ------------------------------------------------------------------------------- */
 
-/* What passes between the kernels: [max_logit_rows] each. */
-struct sample_room {
+/* Scratch memory between the kernels: [max_logit_rows] each. */
+struct sample_scratch {
 	struct ig_gpu_bind keys, tops, sums, counts, weights, cuts;
 };
 
-static int make_room(const struct ig_gpu_launch *c, const struct ig_gpu_host *h,
-		     struct ig_gpu_tape *t, const struct sample_args *a, struct sample_room *r)
+static int add_scratch(const struct ig_gpu_launch *c, const struct ig_gpu_host *h,
+		       struct ig_gpu_tape *t, const struct sample_args *a, struct sample_scratch *r)
 {
 	uint64_t rows = c->max_logit_rows, parts = rows * a->n_parts;
 	struct {
@@ -191,10 +181,11 @@ static struct ig_gpu_bind writes(struct ig_gpu_bind b)
 	return b;
 }
 
-/* Of these the last operand, or the last three of sample_weigh, are results. */
+/* The last operand, or the last three of sample_weigh, are results. */
 static int emit_sample(const struct ig_gpu_launch *c, const struct ig_gpu_host *h,
 		       struct ig_gpu_tape *t, const struct sample_args *a,
-		       const struct sample_room *r, struct ig_gpu_ref ids, struct ig_gpu_ref logits)
+		       const struct sample_scratch *r, struct ig_gpu_ref ids,
+		       struct ig_gpu_ref logits)
 {
 	const uint64_t n = a->n_vocab;
 	const struct ig_gpu_bind x = ig_gpu_bind_value(&c->in[0], IG_GPU_READ);
@@ -202,10 +193,10 @@ static int emit_sample(const struct ig_gpu_launch *c, const struct ig_gpu_host *
 		ig_gpu_bind_ref(logits, (uint64_t)c->max_logit_rows * n * 4, IG_GPU_WRITE);
 	const struct ig_gpu_bind sampled = ig_gpu_bind_ref(
 		ids, (uint64_t)c->max_logit_rows * IG_STEPS_IN_FLIGHT * 4, IG_GPU_WRITE);
-	const uint32_t word = 8 * SAMPLE_THREADS / 32; /* of 64 bits, for each simdgroup */
+	const uint32_t word = 8 * SAMPLE_THREADS / 32; /* 64 bits per simdgroup */
 	const struct {
 		const char *kernel;
-		uint32_t when, parts, room, n_binds;
+		uint32_t when, parts, bytes, n_binds;
 		struct ig_gpu_bind bind[5];
 	} of[] = {
 		{ "sample_copy", IG_LIVE_WANT_LOGITS, a->n_parts, 0, 2, { x, copy } },
@@ -253,7 +244,7 @@ static int emit_sample(const struct ig_gpu_launch *c, const struct ig_gpu_host *
 			.args = a,
 			.n_arg_bytes = sizeof *a,
 			.threads = SAMPLE_THREADS,
-			.threadgroup_bytes = of[i].room,
+			.threadgroup_bytes = of[i].bytes,
 			.n_binds = of[i].n_binds,
 			.when_live = of[i].when,
 			.when_min = 1,
@@ -278,7 +269,7 @@ static int lower_sample(const struct ig_gpu_launch *c, const struct ig_gpu_host 
 {
 	const struct ig_gpu_tensor *x = &c->in[0];
 	struct ig_gpu_ref ids, logits;
-	struct sample_room room = { 0 };
+	struct sample_scratch scratch = { 0 };
 	int rc;
 
 	if (!fits(x) || x->n_cols > (int64_t)SAMPLE_PART * SAMPLE_MAX_PARTS)
@@ -293,8 +284,8 @@ static int lower_sample(const struct ig_gpu_launch *c, const struct ig_gpu_host 
 	};
 	rc = h->ids(t, &ids);
 	rc = rc ? rc : h->logits(t, x->n_cols, &logits);
-	rc = rc ? rc : make_room(c, h, t, &args, &room);
-	rc = rc ? rc : emit_sample(c, h, t, &args, &room, ids, logits);
+	rc = rc ? rc : add_scratch(c, h, t, &args, &scratch);
+	rc = rc ? rc : emit_sample(c, h, t, &args, &scratch, ids, logits);
 	return rc ? ig_fail(err, rc, "sample: its kernels could not be recorded") : 0;
 }
 

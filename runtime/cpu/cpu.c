@@ -1,6 +1,5 @@
 /* cpu.c: the cpu driver: opening it, memory, and running a lowered plan. */
 #include "runtime/cpu/cpu_private.h"
-
 #include "base/machine.h"
 
 #include <errno.h>
@@ -10,9 +9,9 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-/* Pieces that a phase is cut into, for each thread: enough that a thread which was
- * held up leaves work to the others, few enough that taking them costs nothing. */
-#define PIECES_PER_THREAD 4
+/* Chunks of a phase per thread: enough that others take over the work of a thread that was
+ * preempted, few enough that taking one costs nothing. */
+#define CHUNKS_PER_THREAD 4
 
 static int cpu_open(const struct ig_driver_options *o, struct ig_driver **out, struct ig_error *err)
 {
@@ -23,8 +22,7 @@ static int cpu_open(const struct ig_driver_options *o, struct ig_driver **out, s
 		return ig_fail(err, -ENOMEM, "cpu driver: no memory");
 	d->base.class = &ig_driver_cpu;
 	d->strict = o->strict;
-	rc = ig_isa_parse(o->isa ? o->isa : "auto", &d->isa, err);
-	if (rc)
+	if ((rc = ig_isa_parse(o->isa ? o->isa : "auto", &d->isa, err)))
 		goto fail;
 	if (!o->activations || !strcmp(o->activations, "auto")) {
 		d->f32 = false;
@@ -81,7 +79,7 @@ void *ig_cpu_map(uint64_t bytes)
 	if (p == MAP_FAILED)
 		return NULL;
 #ifdef MADV_HUGEPAGE
-	madvise(p, bytes, MADV_HUGEPAGE); /* fewer TLB misses; a refusal changes nothing */
+	madvise(p, bytes, MADV_HUGEPAGE); /* fewer TLB misses; failure is harmless */
 #endif
 	return p;
 }
@@ -99,7 +97,7 @@ static void unmap_slab(struct ig_driver *d, void *base, uint64_t bytes)
 	ig_cpu_unmap(base, bytes);
 }
 
-/* Steps compute inside wait, so none runs now. */
+/* Steps are computed inside wait, so none is running. */
 static void copy(struct ig_driver *d, void *dst, const void *src, uint64_t n_bytes)
 {
 	memcpy(dst, src, n_bytes);
@@ -112,20 +110,22 @@ static int32_t rows_of(const struct ig_step *s, uint32_t row_class)
 	return row_class == IG_ROWS_TOKENS ? s->n_rows : s->n_logit_rows;
 }
 
-/* The numbers of rows, before any thread looks. */
+static void set_rows(const struct cpu_program *p, const struct ig_step *step,
+		     const struct cpu_operand *o, struct ig_tensor *t, uint32_t n)
+{
+	for (uint32_t i = 0; i < n; i++)
+		if (o[i].buffer >= 0)
+			t[i].n_rows = rows_of(step, p->buffers[o[i].buffer].row_class);
+}
+
+/* Set the numbers of rows, before the threads start. */
 static void prepare(struct cpu_program *p, const struct ig_step *step)
 {
 	for (uint32_t i = 0; i < p->n_launches; i++) {
 		struct cpu_launch *c = &p->launches[i];
 		c->launch.step = step;
-		for (uint32_t j = 0; j < c->launch.n_in; j++)
-			if (c->in[j].buffer >= 0)
-				c->launch.in[j].n_rows =
-					rows_of(step, p->buffers[c->in[j].buffer].row_class);
-		for (uint32_t j = 0; j < c->launch.n_out; j++)
-			if (c->out[j].buffer >= 0)
-				c->launch.out[j].n_rows =
-					rows_of(step, p->buffers[c->out[j].buffer].row_class);
+		set_rows(p, step, c->in, c->launch.in, c->launch.n_in);
+		set_rows(p, step, c->out, c->launch.out, c->launch.n_out);
 	}
 	for (uint32_t i = 0; i < p->n_phases; i++)
 		atomic_store_explicit(&p->counters[i].word, 0, memory_order_relaxed);
@@ -155,7 +155,7 @@ static void run_units(const struct cpu_program *p, const struct cpu_phase *ph, i
 			c[i].kernel->run(&c[i].launch, first, last, scratch);
 		return;
 	}
-	/* Units of the calls lie one behind the other. */
+	/* The units of the kernels are numbered consecutively. */
 	for (uint32_t i = 0; i < ph->n_launches && first < last; i++) {
 		int64_t n = c[i].kernel->n_units(&c[i].launch);
 		if (first < n)
@@ -169,27 +169,25 @@ static void run_program(void *ctx, uint32_t thread)
 {
 	struct cpu_program *p = ctx;
 	void *scratch = p->scratch_mem + p->worker_offset + thread * p->worker_bytes;
-	int64_t pieces = (int64_t)ig_pool_n_threads(p->driver->pool) * PIECES_PER_THREAD;
+	int64_t chunks = (int64_t)ig_pool_n_threads(p->driver->pool) * CHUNKS_PER_THREAD;
 
-	if (pieces == PIECES_PER_THREAD)
-		pieces = 1;
+	if (chunks == CHUNKS_PER_THREAD)
+		chunks = 1;
 	for (uint32_t i = 0; i < p->n_phases; i++) {
 		const struct cpu_phase *ph = &p->phases[i];
 		atomic_uint_fast64_t *word = &p->counters[i].word;
 		int64_t n = phase_units(p, ph);
 		if (n == 0)
 			continue;
-		int64_t piece = (n + pieces - 1) / pieces;
+		int64_t chunk = (n + chunks - 1) / chunks;
 		for (;;) {
-			/* Take a piece … */
-			uint64_t w = atomic_fetch_add_explicit(word, (uint64_t)piece,
+			uint64_t w = atomic_fetch_add_explicit(word, (uint64_t)chunk,
 							       memory_order_relaxed);
 			int64_t first = (int64_t)(w & 0xffffffffu);
 			if (first >= n)
 				break;
-			int64_t last = first + piece < n ? first + piece : n;
+			int64_t last = first + chunk < n ? first + chunk : n;
 			run_units(p, ph, first, last, scratch);
-			/* … and say when it is done. */
 			atomic_fetch_add_explicit(word, (uint64_t)(last - first) << 32,
 						  memory_order_release);
 		}
@@ -198,22 +196,21 @@ static void run_program(void *ctx, uint32_t thread)
 		     spins++) {
 			ig_pool_relax();
 			if (spins > 20000)
-				sched_yield(); /* whoever has the last piece was put aside */
+				sched_yield(); /* the thread with the last chunk was preempted */
 		}
 	}
 }
 
 static int cpu_submit(struct ig_program *p, const struct ig_step *step)
 {
-	/* The caller computes too, so work begins when it waits: a step behind another
-	 * finds that one's tokens drawn. */
+	/* The caller computes too, so a step starts in wait, when the tokens of the step before
+	 * are sampled. */
 	return 0;
 }
 
 static int cpu_wait(struct ig_program *base)
 {
 	struct cpu_program *p = (struct cpu_program *)base;
-
 	prepare(p, base->in_flight[0]);
 	ig_pool_run(p->driver->pool, run_program, p);
 	return 0;

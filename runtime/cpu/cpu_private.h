@@ -1,10 +1,9 @@
 /*
  * cpu_private.h: the cpu driver's program.
  *
- * A lowered plan is a list of phases.  Between two phases every thread waits for
- * all units of the first.  A phase of rows may chain several calls, each reading
- * only its own row of the one before; any other phase may hold calls that do not
- * touch each other's results.
+ * A lowered plan is a list of phases with a barrier between them.  A phase of rows may chain
+ * several kernels, each of which reads only its own row of the previous result; any other phase
+ * may have several kernels that are independent of each other.
  */
 #pragma once
 
@@ -19,20 +18,20 @@ struct cpu_driver {
 	struct ig_pool *pool;
 	uint32_t isa;	     /* enum ig_isa */
 	bool f32;	     /* activations stay float32 */
-	bool mapped_experts; /* experts' weights are read where the file is mapped */
+	bool mapped_experts; /* experts' weights are read from the mapped file */
 	uint32_t strict;
 	char text[96];
 };
 
-/* A weight as the driver keeps it. */
+/* A weight's memory. */
 struct cpu_weight {
 	uint32_t layout; /* IG_LAYOUT_ROWS (vectors, mapped experts) or IG_LAYOUT_TILE16 */
 	bool used;
-	bool mapped;		/* read where the file is; takes none of weight_mem */
+	bool mapped;		/* read from the mapped file, not in weight_mem */
 	uint64_t offset, bytes; /* in weight_mem */
 };
 
-/* Room for a value, or for a value in another form, while phases need it. */
+/* Scratch memory of a value, in one layout, in the phases that need it. */
 struct cpu_buffer {
 	uint64_t row_bytes;
 	uint32_t row_class;
@@ -40,7 +39,7 @@ struct cpu_buffer {
 	uint64_t offset, bytes; /* in scratch_mem */
 };
 
-/* Where a call's operand lies. */
+/* The memory of an operand. */
 struct cpu_operand {
 	int32_t buffer;	     /* negative: none */
 	uint64_t col_offset; /* bytes into the row */
@@ -48,19 +47,18 @@ struct cpu_operand {
 
 struct cpu_launch {
 	const struct ig_cpu_kernel *kernel;
-	struct ig_op_launch launch; /* complete but for the numbers of rows and the step */
+	struct ig_op_launch launch; /* complete except for the numbers of rows and the step */
 	struct cpu_operand in[IG_MAX_IN], out[IG_MAX_OUT];
-	int32_t weight[IG_MAX_WEIGHTS]; /* of the plan; negative: none */
-	uint32_t row_class;		/* of the rows it is run for */
+	int32_t weight[IG_MAX_WEIGHTS]; /* index in the plan; negative: none */
+	uint32_t row_class;		/* of the rows that it computes */
 };
 
 struct cpu_phase {
 	uint32_t first_launch, n_launches;
-	bool rows; /* a chain of calls on rows */
+	bool rows; /* a chain of kernels whose units are rows */
 };
 
-/* What threads take units from, one a phase: taken in the low half, done in the
- * high half. */
+/* Counts the units of one phase: taken in the low half, finished in the high half. */
 struct cpu_counter {
 	_Alignas(64) atomic_uint_fast64_t word;
 };
@@ -79,7 +77,7 @@ struct cpu_program {
 	struct cpu_counter *counters; /* [n_phases] */
 	uint8_t *weight_mem, *scratch_mem;
 	uint64_t weight_bytes, scratch_bytes;
-	uint64_t worker_offset, worker_bytes; /* kernels' scratch, one a thread */
+	uint64_t worker_offset, worker_bytes; /* kernels' scratch, per thread */
 };
 
 int ig_cpu_lower(struct ig_driver *d, const struct ig_plan *plan,
@@ -88,7 +86,6 @@ int ig_cpu_lower(struct ig_driver *d, const struct ig_plan *plan,
 int ig_cpu_load(struct ig_program *p, struct ig_error *err);
 void ig_cpu_destroy(struct ig_program *p);
 
-/* Zeroed memory straight from the system, in huge pages where they are offered;
- * NULL on failure. */
+/* Zeroed memory from the system, in huge pages if possible; NULL: no memory. */
 void *ig_cpu_map(uint64_t bytes);
 void ig_cpu_unmap(void *p, uint64_t bytes);

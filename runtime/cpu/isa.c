@@ -28,7 +28,7 @@ static const struct {
 #define N_NAMES (sizeof names / sizeof *names)
 
 #if defined(__aarch64__)
-/* Whether the processor has sdot and smmla, by what the system says of it. */
+/* Whether the processor has sdot and smmla, as the system reports it. */
 static void neon_features(bool *dotprod, bool *i8mm)
 {
 	*dotprod = *i8mm = false;
@@ -50,7 +50,7 @@ static void neon_features(bool *dotprod, bool *i8mm)
 uint32_t ig_isa_best(void)
 {
 #if defined(__x86_64__)
-	/* The compiler's own test looks at the processor and at what the system saves. */
+	/* The compiler's test considers the processor and the registers that the system saves. */
 	__builtin_cpu_init();
 	if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma"))
 		return IG_ISA_GENERIC;
@@ -79,7 +79,7 @@ const char *ig_isa_name(uint32_t isa)
 
 bool ig_isa_includes(uint32_t chosen, uint32_t kernel)
 {
-	/* Each family's levels include the ones below; generic is in all. */
+	/* Each level of a family includes those below it; generic is in all. */
 	return kernel == IG_ISA_GENERIC || kernel == chosen ||
 	       (kernel < chosen && (kernel >= IG_ISA_NEON || chosen < IG_ISA_NEON));
 }

@@ -1,12 +1,11 @@
 /*
- * lower.c: from a recorded plan to the cpu driver's phases.
+ * lower.c: lowers a plan to the cpu driver's phases.
  *
- * Chooses a kernel for every node, adds calls that bring a value into the form a
- * kernel wants (once a value and form), chains calls on rows, and lays out
- * scratch so that buffers whose lives do not overlap share bytes.
+ * Chooses a kernel for every node, adds conversions of values to the layouts that kernels
+ * require (once per value and layout), chains kernels on rows, and places scratch memory so that
+ * buffers with disjoint lifetimes share it.
  */
 #include "runtime/cpu/cpu_private.h"
-
 #include "model/formats/checkpoint.h"
 #include "ops/cpu/rows.h"
 #include "ops/cpu/tile16.h"
@@ -46,9 +45,9 @@ static int no_memory(struct lowering *l)
 
 /* ---- kernels ---------------------------------------------------------------------- */
 
-/* The best kernel for a weight format: of the highest instruction set that the
- * driver may use, with the activations' short form unless float32 was asked for.  Experts'
- * weights are wanted in experts_layout, which is IG_LAYOUT_ANY for other ops. */
+/* The best kernel for a weight format: of the highest instruction set that the driver may use,
+ * with quantized activations unless float32 is required.  experts_layout: the layout of experts'
+ * weights; IG_LAYOUT_ANY for other ops. */
 #define IG_LAYOUT_ANY UINT32_MAX
 static const struct ig_cpu_kernel *choose(const struct cpu_driver *d, const struct ig_cpu_kernel *k,
 					  uint32_t n, uint32_t dtype, uint32_t experts_layout)
@@ -74,11 +73,10 @@ static const struct ig_cpu_kernel *choose_for(const struct cpu_driver *d, const 
 	uint32_t layout = !(op->flags & IG_OP_EXPERTS) ? IG_LAYOUT_ANY :
 			  d->mapped_experts	       ? IG_LAYOUT_ROWS :
 							 IG_LAYOUT_TILE16;
-
 	return choose(d, op->cpu_kernels, op->n_cpu_kernels, dtype, layout);
 }
 
-/* The calls that bring rows of float into another form, as kernels of their own. */
+/* Kernels that convert rows of float to another layout. */
 #define PACK_ENTRY(name, isa) IG_CPU_KERNEL(isa, IG_UNITS_ROWS, pack_units, NULL, PACK_FN(name)),
 
 static int64_t pack_units(const struct ig_op_launch *c) { return c->out[0].n_rows; }
@@ -106,7 +104,7 @@ static int32_t add_buffer(struct lowering *l, uint64_t row_bytes, uint32_t row_c
 	return (int32_t)p->n_buffers++;
 }
 
-/* Append the call, in a phase of its own or chained to the last one. */
+/* Append the call: in a new phase, or in the last one if it can be chained or `join` is set. */
 static int add_launch(struct lowering *l, const struct cpu_launch *c, bool chain, bool join)
 {
 	struct cpu_program *p = l->p;
@@ -118,11 +116,10 @@ static int add_launch(struct lowering *l, const struct cpu_launch *c, bool chain
 	struct cpu_phase *last = p->n_phases ? &p->phases[p->n_phases - 1] : NULL;
 	bool rows = c->kernel->unit_kind == IG_UNITS_ROWS;
 	if (join || (chain && last && last->rows && rows &&
-		     p->launches[last->first_launch].row_class == c->row_class)) {
+		     p->launches[last->first_launch].row_class == c->row_class))
 		last->n_launches++;
-	} else {
+	else
 		p->phases[p->n_phases++] = (struct cpu_phase){ p->n_launches - 1, 1, rows };
-	}
 	for (uint32_t i = 0; i < IG_MAX_IN + IG_MAX_OUT; i++) {
 		int32_t b = i < IG_MAX_IN ? c->in[i].buffer : c->out[i - IG_MAX_IN].buffer;
 		if (b < 0)
@@ -150,32 +147,17 @@ static struct cpu_launch empty_launch(const struct ig_cpu_kernel *k, uint32_t ro
 	return c;
 }
 
-static void set_in(struct cpu_launch *c, uint32_t i, const struct cpu_program *p, int32_t buffer,
-		   uint32_t layout, int64_t n_cols, uint64_t col_offset)
+/* A buffer as an operand in this layout. */
+static struct ig_tensor rows_in(const struct cpu_program *p, int32_t buffer, uint32_t layout,
+				int64_t n_cols)
 {
-	c->in[i] = (struct cpu_operand){ buffer, col_offset };
-	c->launch.in[i] = (struct ig_tensor){ .n_cols = n_cols,
-					      .dtype = IG_F32,
-					      .layout = layout,
-					      .row_stride = (int64_t)p->buffers[buffer].row_bytes };
-	if (c->launch.n_in < i + 1)
-		c->launch.n_in = i + 1;
+	return (struct ig_tensor){ .n_cols = n_cols,
+				   .dtype = IG_F32,
+				   .layout = layout,
+				   .row_stride = (int64_t)p->buffers[buffer].row_bytes };
 }
 
-static void set_out(struct cpu_launch *c, uint32_t i, const struct cpu_program *p, int32_t buffer,
-		    uint32_t layout, int64_t n_cols, uint64_t col_offset)
-{
-	c->out[i] = (struct cpu_operand){ buffer, col_offset };
-	c->launch.out[i] =
-		(struct ig_tensor){ .n_cols = n_cols,
-				    .dtype = IG_F32,
-				    .layout = layout,
-				    .row_stride = (int64_t)p->buffers[buffer].row_bytes };
-	if (c->launch.n_out < i + 1)
-		c->launch.n_out = i + 1;
-}
-
-/* The value in this form, made by a call of its own if nobody asked before. */
+/* The value in this layout; adds the conversion if it is the first use. */
 static int value_in_layout(struct lowering *l, ig_value v, uint32_t layout, int32_t *buffer)
 {
 	struct cpu_program *p = l->p;
@@ -193,13 +175,16 @@ static int value_in_layout(struct lowering *l, ig_value v, uint32_t layout, int3
 	const struct ig_cpu_kernel *k =
 		choose(p->driver, layout == IG_LAYOUT_Q8 ? pack_q8 : pack_bf16, N_PACKS, IG_F32,
 		       IG_LAYOUT_ANY);
-	/* `choose` honours float32 by refusing short inputs; a pack's input is float. */
+	/* `choose` also fits here if float32 is required: the input of a conversion is float. */
 	int32_t b = add_buffer(l, ig_layout_row_bytes(layout, s->n_cols), s->row_class);
 	if (b < 0)
 		return no_memory(l);
 	struct cpu_launch c = empty_launch(k, s->row_class);
-	set_in(&c, 0, p, l->value_buffer[v], IG_LAYOUT_ROWS, s->n_cols, 0);
-	set_out(&c, 0, p, b, layout, s->n_cols, 0);
+	c.launch.n_in = c.launch.n_out = 1;
+	c.in[0].buffer = l->value_buffer[v];
+	c.launch.in[0] = rows_in(p, c.in[0].buffer, IG_LAYOUT_ROWS, s->n_cols);
+	c.out[0].buffer = b;
+	c.launch.out[0] = rows_in(p, b, layout, s->n_cols);
 	*known = *buffer = b;
 	return add_launch(l, &c, true, false);
 }
@@ -216,9 +201,9 @@ static int use_weight(struct lowering *l, struct cpu_launch *c, uint32_t i, ig_w
 			       "tensor \"%s\": the cpu driver has no kernels for %s", pw->name,
 			       ig_dtype_name(pw->shape.dtype));
 	if (cw->used && cw->layout != layout)
-		return ig_fail(l->err, -ENOTSUP, "tensor \"%s\" is wanted in two layouts",
+		return ig_fail(l->err, -ENOTSUP, "tensor \"%s\" is needed in two layouts",
 			       pw->name);
-	/* Only experts' kernels take matrices so. */
+	/* Only kernels of experts take matrices in rows. */
 	cw->mapped = layout == IG_LAYOUT_ROWS && pw->shape.n_rows > 1;
 	if (cw->mapped && !pw->tensor->data)
 		return ig_fail(l->err, -ENOTSUP,
@@ -267,8 +252,10 @@ static int operands(struct lowering *l, const struct ig_plan_node *n, struct cpu
 		int rc = value_in_layout(l, n->in[i], layout, &b);
 		if (rc)
 			return rc;
-		set_in(c, i, p, b, layout, values[n->in[i]].shape.n_cols, 0);
-		/* Rows that are gathered come from anywhere: all must be done. */
+		c->launch.n_in = i + 1;
+		c->in[i].buffer = b;
+		c->launch.in[i] = rows_in(p, b, layout, values[n->in[i]].shape.n_cols);
+		/* Gathering rows needs a barrier: they come from any unit. */
 		if (values[n->in[i]].shape.row_class != c->row_class)
 			*chain = false;
 	}
@@ -280,8 +267,10 @@ static int operands(struct lowering *l, const struct ig_plan_node *n, struct cpu
 		if (b < 0)
 			return no_memory(l);
 		l->value_buffer[n->out[i]] = b;
-		set_out(c, i, p, b, IG_LAYOUT_ROWS, s->n_cols, 0);
+		c->out[i].buffer = b;
+		c->launch.out[i] = rows_in(p, b, IG_LAYOUT_ROWS, s->n_cols);
 	}
+	c->launch.n_out = n->n_out;
 	return 0;
 }
 
@@ -298,22 +287,21 @@ static uint32_t weight_dtype(const struct lowering *l, const struct ig_plan_node
 	return n->weight[i] < 0 ? IG_DTYPE_NONE : l->p->plan->weights[n->weight[i]].shape.dtype;
 }
 
-/* An op whose weights lie side by side: one call a weight, all in one phase.  Its
- * weights are W_0 … W_m-1 and, if there are twice as many, their biases. */
+/* An op with IG_OP_SPLIT_WEIGHTS: one call per weight, all in one phase.  Its weights are
+ * W_0 … W_m-1 and, if there are twice as many, their biases. */
 static int lower_split(struct lowering *l, const struct ig_plan_node *n, uint32_t m)
 {
 	uint64_t col = 0;
 	int rc;
 
-	/* Forms first, so that the calls of the products can share a phase. */
+	/* Conversions first, so that the products can share a phase. */
 	for (uint32_t i = 0; i < m; i++) {
 		const struct ig_cpu_kernel *k =
 			choose_for(l->p->driver, n->op, weight_dtype(l, n, i));
 		int32_t b;
 		if (!k)
 			return refuse(l, n, weight_dtype(l, n, i));
-		rc = value_in_layout(l, n->in[0], k->in_layout, &b);
-		if (rc)
+		if ((rc = value_in_layout(l, n->in[0], k->in_layout, &b)))
 			return rc;
 	}
 	for (uint32_t i = 0; i < m; i++) {
@@ -336,8 +324,7 @@ static int lower_split(struct lowering *l, const struct ig_plan_node *n, uint32_
 			c.launch.in[1].n_cols = c.launch.weight[0].n_rows;
 		}
 		col += (uint64_t)c.launch.weight[0].n_rows * 4;
-		rc = add_launch(l, &c, false, i > 0);
-		if (rc)
+		if ((rc = add_launch(l, &c, false, i > 0)))
 			return rc;
 	}
 	return 0;
@@ -373,7 +360,7 @@ static uint64_t max_rows(const struct cpu_program *p, uint32_t row_class)
 					     p->base.limits.max_logit_rows;
 }
 
-/* First fit, in order of birth, among the buffers that live at the same time. */
+/* First fit, in order of creation, among the buffers with overlapping lifetimes. */
 static void place_buffers(struct cpu_program *p)
 {
 	for (uint32_t i = 0; i < p->n_buffers; i++) {
@@ -398,7 +385,7 @@ static void place_buffers(struct cpu_program *p)
 	}
 }
 
-/* What one thread's kernels may need at most. */
+/* The most scratch memory that kernels need per thread. */
 static void place_workers(struct cpu_program *p)
 {
 	const struct ig_program_limits *lim = &p->base.limits;
@@ -466,8 +453,7 @@ int ig_cpu_lower(struct ig_driver *d, const struct ig_plan *plan,
 	memset(l.value_buffer, 0xff, (plan->n_values + 1) * sizeof *l.value_buffer);
 	memset(l.layout_buffer, 0xff, (plan->n_values + 1) * N_LAYOUTS * sizeof *l.layout_buffer);
 	for (uint32_t i = 0; i < plan->n_nodes; i++) {
-		rc = lower_node(&l, &plan->nodes[i]);
-		if (rc)
+		if ((rc = lower_node(&l, &plan->nodes[i])))
 			goto done;
 	}
 	p->counters = aligned_alloc(64, (p->n_phases + 1) * sizeof *p->counters);
@@ -491,13 +477,13 @@ done:
 
 /* ---- loading ------------------------------------------------------------------------------ */
 
-#define PACK_TILES 8 /* that a thread takes at a time */
+#define PACK_TILES 8 /* tiles that a thread takes at a time */
 
 struct packing {
 	struct cpu_program *p;
-	uint32_t weight; /* of the plan, the one being packed */
+	uint32_t weight; /* index in the plan */
 	atomic_int_fast64_t next_tile;
-	uint8_t *rows; /* [thread][rows_bytes]: for tensors whose rows are made */
+	uint8_t *rows; /* [n_threads, rows_bytes], for converted tensors */
 	uint64_t rows_bytes;
 };
 
@@ -521,9 +507,9 @@ static void pack_tiles(void *ctx, uint32_t thread)
 	}
 }
 
-/* Bytes of the rows that a thread packs at a time, the most of all tensors that have none
- * to be packed from. */
-static uint64_t made_rows_bytes(const struct cpu_program *p)
+/* Of all tensors that are converted while they are read: the most bytes of the rows that a
+ * thread packs at a time. */
+static uint64_t converted_rows_bytes(const struct cpu_program *p)
 {
 	uint64_t most = 0;
 
@@ -542,9 +528,13 @@ static void copy_rows(const struct cpu_program *p, uint32_t i)
 	const struct ig_plan_weight *pw = &p->plan->weights[i];
 	uint8_t *dst = p->weight_mem + p->weights[i].offset;
 	const void *rows = ig_checkpoint_rows(p->plan->file, pw->tensor, 0, pw->shape.n_rows, dst);
-
 	if (rows != dst)
 		memcpy(dst, rows, pw->n_bytes);
+}
+
+static void *address_of(const struct cpu_program *p, const struct cpu_operand *o)
+{
+	return o->buffer < 0 ? NULL : p->scratch_mem + p->buffers[o->buffer].offset + o->col_offset;
 }
 
 /* From buffers and offsets to addresses. */
@@ -553,24 +543,16 @@ static void resolve(struct cpu_program *p)
 	for (uint32_t i = 0; i < p->n_launches; i++) {
 		struct cpu_launch *c = &p->launches[i];
 		for (uint32_t j = 0; j < IG_MAX_IN; j++)
-			if (c->in[j].buffer >= 0)
-				c->launch.in[j].data = p->scratch_mem +
-						       p->buffers[c->in[j].buffer].offset +
-						       c->in[j].col_offset;
+			c->launch.in[j].data = address_of(p, &c->in[j]);
 		for (uint32_t j = 0; j < IG_MAX_OUT; j++)
-			if (c->out[j].buffer >= 0)
-				c->launch.out[j].data = p->scratch_mem +
-							p->buffers[c->out[j].buffer].offset +
-							c->out[j].col_offset;
+			c->launch.out[j].data = address_of(p, &c->out[j]);
 		for (uint32_t j = 0; j < IG_MAX_WEIGHTS; j++) {
-			const struct cpu_weight *w =
-				&p->weights[c->weight[j] >= 0 ? c->weight[j] : 0];
-
-			if (c->weight[j] >= 0)
-				c->launch.weight[j].data =
-					w->mapped ? (void *)p->plan->weights[c->weight[j]]
-							    .tensor->data :
-						    p->weight_mem + w->offset;
+			if (c->weight[j] < 0)
+				continue;
+			const struct cpu_weight *w = &p->weights[c->weight[j]];
+			c->launch.weight[j].data =
+				w->mapped ? (void *)p->plan->weights[c->weight[j]].tensor->data :
+					    p->weight_mem + w->offset;
 		}
 	}
 }
@@ -585,10 +567,9 @@ int ig_cpu_load(struct ig_program *base, struct ig_error *err)
 		return ig_fail(
 			err, -ENOMEM, "no memory for %llu bytes of weights and %llu of scratch",
 			(unsigned long long)p->weight_bytes, (unsigned long long)p->scratch_bytes);
-	/* Packing has threads of its own: the driver's belong to the engine, whose steps
-	 * go on while a model loads. */
+	/* Packing has its own threads: the engine's steps use the driver's while a model loads. */
 	uint32_t n_threads = ig_pool_n_threads(p->driver->pool);
-	uint64_t rows_bytes = made_rows_bytes(p);
+	uint64_t rows_bytes = converted_rows_bytes(p);
 	uint8_t *rows = malloc(rows_bytes ? rows_bytes * n_threads : 1);
 	if (!rows)
 		return ig_fail(err, -ENOMEM, "no memory for packing weights");

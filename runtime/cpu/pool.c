@@ -1,9 +1,9 @@
 /*
  * pool.c: see pool.h.
  *
- * One word holds the job's number, whether it is open, and how many workers are
- * in it: a worker enters by adding one while it is open, the caller closes it and
- * waits for the count to reach zero.
+ * One word has the job's number, whether it is open, and the number of workers in it.  A worker
+ * enters by adding one while the job is open; the caller closes it and waits until the count is
+ * zero.
  */
 #include "runtime/cpu/pool.h"
 
@@ -14,12 +14,12 @@
 #include <stdbool.h>
 #include <stdlib.h>
 
-#define OPEN 0x10000u  /* the job may be entered */
-#define INSIDE 0xffffu /* workers in it */
-#define NEXT 0x20000u  /* the job's number counts from here */
+#define OPEN 0x10000u  /* workers may enter the job */
+#define INSIDE 0xffffu /* number of workers in it */
+#define NEXT 0x20000u  /* unit of the job's number */
 
-/* Looks at the word before a worker sleeps: about 50 µs on a 3.5 GHz Zen 4, where
- * a pause takes some 40 cycles; the engine needs 5 to 20 µs between two steps. */
+/* Polls before a worker sleeps: about 50 µs on a 3.5 GHz Zen 4, where a pause takes about 40
+ * cycles; the engine needs 5 to 20 µs between two steps. */
 #define SPINS 4000
 
 struct ig_pool {
@@ -39,7 +39,7 @@ struct ig_pool {
 	} workers[];
 };
 
-/* Wait until a job other than `seen` is open; false when the pool stops. */
+/* Wait for an open job other than number `seen`; false: the pool stops. */
 static bool await_job(struct ig_pool *p, uint_fast64_t seen, uint_fast64_t *word)
 {
 	for (int i = 0; i < SPINS; i++) {
@@ -70,7 +70,7 @@ static void *work(void *arg)
 	uint_fast64_t seen = 0, word;
 
 	while (await_job(p, seen, &word)) {
-		/* Enter, unless the job was closed since. */
+		/* Enter, unless the job has been closed. */
 		if (!atomic_compare_exchange_strong(&p->word, &word, word + 1))
 			continue;
 		seen = word / NEXT;
@@ -140,7 +140,7 @@ void ig_pool_run(struct ig_pool *p, void (*job)(void *ctx, uint32_t thread), voi
 	uint_fast64_t word = atomic_fetch_and(&p->word, ~(uint_fast64_t)OPEN) & INSIDE;
 	for (uint32_t spins = 0; word; spins++) {
 		if (spins > SPINS)
-			sched_yield(); /* a worker was put aside in the middle */
+			sched_yield(); /* a worker was preempted */
 		ig_pool_relax();
 		word = atomic_load_explicit(&p->word, memory_order_acquire) & INSIDE;
 	}

@@ -1,4 +1,4 @@
-/* cuda_private.h: what the files of the cuda device share. */
+/* cuda_private.h: shared by the files of the cuda device. */
 #pragma once
 
 #include "runtime/cuda/libcuda.h"
@@ -7,7 +7,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-/* A shader's PTX, compiled by the driver once for all programs. */
+/* A shader's PTX, compiled once for all programs. */
 struct ig_cuda_module {
 	const struct ig_shader *shader;
 	CUmodule module;
@@ -21,18 +21,18 @@ struct ig_cuda {
 	CUcontext ctx;
 	struct ig_gpu_facts facts;
 	int driver_version; /* 12040: CUDA 12.4 */
-	CUstream steps;	    /* every step of every program, in the order of submission */
+	CUstream steps;	    /* the steps of all programs, in the order of submission */
 
-	/* Loading and tests: one transfer at a time, by any thread. */
+	/* For loading and tests: one transfer at a time, from any thread. */
 	pthread_mutex_t transfer_lock;
 	CUstream transfers;
 	void *pinned[2];	/* TRANSFER_BYTES each */
-	CUevent pinned_free[2]; /* recorded when the piece has been copied on */
+	CUevent pinned_free[2]; /* recorded when its buffer may be overwritten */
 
 	pthread_mutex_t module_lock;
 	struct ig_cuda_module *modules;
 
-	/* The context is lost: the first error, said again for every call after it. */
+	/* The context is lost: every later function returns the first error. */
 	atomic_bool lost;
 	pthread_mutex_t lost_lock;
 	struct ig_error why;
@@ -45,14 +45,16 @@ struct ig_gpu_buffer {
 
 static inline struct ig_cuda *ig_cuda_of(struct ig_gpu_device *d) { return (struct ig_cuda *)d; }
 
-/* Make the device's context the thread's; -ENODEV when it is lost. */
+/* Make the device's context the thread's; -ENODEV if it is lost. */
 int ig_cuda_enter(struct ig_cuda *d, struct ig_error *err);
-/* Turn a result into an errno with text; remembers when the context is lost. */
+/* Convert a result to an errno with text; remembers whether the context is lost. */
 int ig_cuda_check(struct ig_cuda *d, CUresult r, const char *what, struct ig_error *err);
-/* A kernel ready to be launched with so much threadgroup memory.  Errors name it. */
+/* The same for a call of the library: CUDA(d, init(0), "starting the NVIDIA driver", err) */
+#define CUDA(d, call, what, err) ig_cuda_check(d, (d)->cu.call, what, err)
+/* The dispatch's kernel, prepared for its threadgroup memory.  Errors name it. */
 int ig_cuda_function(struct ig_cuda *d, const struct ig_gpu_dispatch *dispatch, CUfunction *out,
 		     struct ig_error *err);
-/* The box of a dispatch's operand, NULL: it has none. */
+/* The box of a dispatch's operand; NULL: none. */
 static inline const struct ig_gpu_box *ig_cuda_box(const struct ig_gpu_dispatch *d, uint32_t bind)
 {
 	for (uint32_t i = 0; i < d->n_boxes; i++)
@@ -61,7 +63,7 @@ static inline const struct ig_gpu_box *ig_cuda_box(const struct ig_gpu_dispatch 
 	return NULL;
 }
 
-/* Memory of the host that the device copies from and to without the processor. */
+/* Pinned host memory, for asynchronous copies. */
 int ig_cuda_pin(struct ig_cuda *d, uint64_t n_bytes, void **out, struct ig_error *err);
 
 /* program.c */
@@ -80,7 +82,7 @@ struct ig_cuda_graphs;
 int ig_cuda_graphs_create(struct ig_cuda *d, const struct ig_gpu_tape *tape,
 			  const struct ig_gpu_place *places, CUdeviceptr step,
 			  struct ig_cuda_graphs **out, struct ig_error *err);
-void ig_cuda_graphs_destroy(struct ig_cuda_graphs *g); /* NULL is fine; no step is under way */
-/* The recording for these counts, made if need be; NULL in *exec: nothing runs. */
+void ig_cuda_graphs_destroy(struct ig_cuda_graphs *g); /* NULL is fine; no step in flight */
+/* The recording for these counts, created if necessary; *exec NULL: nothing runs. */
 int ig_cuda_graphs_get(struct ig_cuda_graphs *g, const uint32_t live[IG_N_LIVE], CUgraphExec *exec,
 		       struct ig_error *err);

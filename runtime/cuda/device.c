@@ -1,9 +1,9 @@
 /*
  * device.c: the device `cuda`: opening it, its memory, its kernels.
  *
- * Owns the primary context of one GPU, two streams (steps; transfers of weights and of
- * tests, so that a model loads while another one runs) and the modules that the driver
- * compiled from PTX.  Programs are program.c, their recordings graphs.c.
+ * Owns the primary context of one GPU, two streams (steps; transfers of weights and of tests, so
+ * that a model loads while another one runs) and the modules compiled from PTX.  Programs are in
+ * program.c, their recordings in graphs.c.
  */
 #include "runtime/cuda/cuda_private.h"
 
@@ -11,8 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Two pieces in turn: the processor fills one while the other is under way.  4 MiB are
- * enough that a piece takes longer (~80 us at PCIe's 50 GB/s) than its two calls. */
+/* Two buffers, used alternately: the processor fills one while the other is copied.  Copying
+ * 4 MiB (about 80 µs at the 50 GB/s of PCIe) takes longer than the two calls for it. */
 #define TRANSFER_BYTES ((uint64_t)4 << 20)
 #define JIT_LOG_BYTES 4096u
 
@@ -46,40 +46,30 @@ int ig_cuda_enter(struct ig_cuda *d, struct ig_error *err)
 		}
 		return -ENODEV;
 	}
-	return ig_cuda_check(d, d->cu.ctx_set(d->ctx), "taking the context", err);
+	return CUDA(d, ctx_set(d->ctx), "taking the context", err);
 }
 
 /* ---- opening ------------------------------------------------------------------------- */
 
-/* The first GPU that is new enough; *dev and facts->arch.  The text of the error names the
- * first one that is not. */
+/* Choose the first supported GPU: sets dev, facts.name and facts.arch.  The error names the first
+ * unsupported one. */
 static int choose(struct ig_cuda *d, struct ig_error *err)
 {
 	char old[64] = "";
 	int n = 0, rc, first_arch = 0;
 
-	rc = ig_cuda_check(d, d->cu.device_count(&n), "counting GPUs", err);
-	if (rc)
+	if ((rc = CUDA(d, device_count(&n), "counting GPUs", err)))
 		return rc;
 	for (int i = 0; i < n; i++) {
 		char name[64] = "";
 		int major = 0, minor = 0;
-
-		rc = ig_cuda_check(d, d->cu.device_get(&d->dev, i), "asking for a GPU", err);
-		if (!rc)
-			rc = ig_cuda_check(d, d->cu.device_name(name, (int)sizeof name, d->dev),
-					   "asking for a GPU's name", err);
-		if (!rc)
-			rc = ig_cuda_check(d,
-					   d->cu.device_attribute(
-						   &major, CU_ATTRIBUTE_CAPABILITY_MAJOR, d->dev),
-					   "asking for a GPU's capability", err);
-		if (!rc)
-			rc = ig_cuda_check(d,
-					   d->cu.device_attribute(
-						   &minor, CU_ATTRIBUTE_CAPABILITY_MINOR, d->dev),
-					   "asking for a GPU's capability", err);
-		if (rc)
+		if ((rc = CUDA(d, device_get(&d->dev, i), "asking for a GPU", err)) ||
+		    (rc = CUDA(d, device_name(name, (int)sizeof name, d->dev),
+			       "asking for a GPU's name", err)) ||
+		    (rc = CUDA(d, device_attribute(&major, CU_ATTRIBUTE_CAPABILITY_MAJOR, d->dev),
+			       "asking for a GPU's capability", err)) ||
+		    (rc = CUDA(d, device_attribute(&minor, CU_ATTRIBUTE_CAPABILITY_MINOR, d->dev),
+			       "asking for a GPU's capability", err)))
 			return rc;
 		name[sizeof name - 1] = 0;
 		if (major >= 8) {
@@ -104,23 +94,13 @@ static int read_facts(struct ig_cuda *d, struct ig_error *err)
 	size_t free_bytes = 0, total_bytes = 0;
 	int cores = 0, shared = 0, threads = 0, rc;
 
-	rc = ig_cuda_check(d, d->cu.mem_info(&free_bytes, &total_bytes), "asking for free memory",
-			   err);
-	if (!rc)
-		rc = ig_cuda_check(
-			d,
-			d->cu.device_attribute(&cores, CU_ATTRIBUTE_MULTIPROCESSOR_COUNT, d->dev),
-			"counting multiprocessors", err);
-	if (!rc)
-		rc = ig_cuda_check(
-			d, d->cu.device_attribute(&shared, CU_ATTRIBUTE_MAX_SHARED_OPTIN, d->dev),
-			"asking for shared memory", err);
-	if (!rc)
-		rc = ig_cuda_check(d,
-				   d->cu.device_attribute(
-					   &threads, CU_ATTRIBUTE_MAX_THREADS_PER_BLOCK, d->dev),
-				   "asking for the number of threads", err);
-	if (rc)
+	if ((rc = CUDA(d, mem_info(&free_bytes, &total_bytes), "asking for free memory", err)) ||
+	    (rc = CUDA(d, device_attribute(&cores, CU_ATTRIBUTE_MULTIPROCESSOR_COUNT, d->dev),
+		       "counting multiprocessors", err)) ||
+	    (rc = CUDA(d, device_attribute(&shared, CU_ATTRIBUTE_MAX_SHARED_OPTIN, d->dev),
+		       "asking for shared memory", err)) ||
+	    (rc = CUDA(d, device_attribute(&threads, CU_ATTRIBUTE_MAX_THREADS_PER_BLOCK, d->dev),
+		       "asking for the number of threads", err)))
 		return rc;
 	f->struct_size = sizeof *f;
 	f->kind = IG_GPU_CUDA;
@@ -128,31 +108,30 @@ static int read_facts(struct ig_cuda *d, struct ig_error *err)
 	f->max_threadgroup_bytes = (uint32_t)(shared > 0 ? shared : 0);
 	f->max_threads = (uint32_t)(threads > 0 ? threads : 0);
 	f->max_buffer_bytes = total_bytes;
-	/* What others hold is not ours to plan with; a fiftieth is left to the driver, which
-	 * allocates for kernels and recordings as they are made. */
+	/* Without the memory of other processes, and without 2 % for the NVIDIA driver, which
+	 * allocates for kernels and recordings when they are created. */
 	f->working_set_bytes = free_bytes - free_bytes / 50;
 	return 0;
 }
 
 static int make_transfers(struct ig_cuda *d, struct ig_error *err)
 {
-	int rc = ig_cuda_check(d, d->cu.stream_create(&d->steps, CU_STREAM_NON_BLOCKING),
-			       "creating a stream", err);
+	int rc =
+		CUDA(d, stream_create(&d->steps, CU_STREAM_NON_BLOCKING), "creating a stream", err);
 
 	if (!rc)
-		rc = ig_cuda_check(d, d->cu.stream_create(&d->transfers, CU_STREAM_NON_BLOCKING),
-				   "creating a stream", err);
+		rc = CUDA(d, stream_create(&d->transfers, CU_STREAM_NON_BLOCKING),
+			  "creating a stream", err);
 	for (int i = 0; !rc && i < 2; i++) {
 		rc = ig_cuda_pin(d, TRANSFER_BYTES, &d->pinned[i], err);
 		if (!rc)
-			rc = ig_cuda_check(
-				d, d->cu.event_create(&d->pinned_free[i], CU_EVENT_DISABLE_TIMING),
-				"creating an event", err);
+			rc = CUDA(d, event_create(&d->pinned_free[i], CU_EVENT_DISABLE_TIMING),
+				  "creating an event", err);
 	}
 	return rc;
 }
 
-/* Frees whatever there is; errors say nothing new by now. */
+/* Free everything; errors are ignored. */
 static void close_device(struct ig_gpu_device *base)
 {
 	struct ig_cuda *d = ig_cuda_of(base);
@@ -164,7 +143,7 @@ static void close_device(struct ig_gpu_device *base)
 			d->cu.module_unload(m->module);
 			free(m);
 		}
-		/* Nothing is under way when its memory goes. */
+		/* Memory must not be freed while it is in use. */
 		if (d->transfers) {
 			d->cu.stream_sync(d->transfers);
 			d->cu.stream_destroy(d->transfers);
@@ -202,29 +181,21 @@ static int open_device(const struct ig_driver_options *o, struct ig_gpu_device *
 	pthread_mutex_init(&d->transfer_lock, NULL);
 	pthread_mutex_init(&d->module_lock, NULL);
 	pthread_mutex_init(&d->lost_lock, NULL);
-	rc = ig_libcuda_open(&d->cu, err);
-	if (rc)
+	if ((rc = ig_libcuda_open(&d->cu, err)))
 		goto fail;
-	/* A library without a GPU, or one that does not fit the kernel's driver, is no device:
-	 * the caller may go on to the next driver. */
-	rc = ig_cuda_check(d, d->cu.init(0), "starting the NVIDIA driver", err);
+	/* A library without a GPU, or one that does not fit the kernel module: -ENOTSUP, so that
+	 * "auto" tries the next driver. */
+	rc = CUDA(d, init(0), "starting the NVIDIA driver", err);
 	if (!rc)
 		rc = choose(d, err);
 	if (rc) {
 		rc = -ENOTSUP;
 		goto fail;
 	}
-	rc = ig_cuda_check(d, d->cu.driver_version(&d->driver_version), "asking for the version",
-			   err);
-	if (!rc)
-		rc = ig_cuda_check(d, d->cu.ctx_retain(&d->ctx, d->dev), "creating a context", err);
-	if (!rc)
-		rc = ig_cuda_enter(d, err);
-	if (!rc)
-		rc = read_facts(d, err);
-	if (!rc)
-		rc = make_transfers(d, err);
-	if (rc)
+	if ((rc = CUDA(d, driver_version(&d->driver_version), "asking for the version", err)) ||
+	    (rc = CUDA(d, ctx_retain(&d->ctx, d->dev), "creating a context", err)) ||
+	    (rc = ig_cuda_enter(d, err)) || (rc = read_facts(d, err)) ||
+	    (rc = make_transfers(d, err)))
 		goto fail;
 	*out = &d->base;
 	return 0;
@@ -244,8 +215,7 @@ static const struct ig_gpu_facts *facts(const struct ig_gpu_device *d)
 
 int ig_cuda_pin(struct ig_cuda *d, uint64_t n_bytes, void **out, struct ig_error *err)
 {
-	return ig_cuda_check(d, d->cu.host_alloc(out, n_bytes, 0), "pinning memory of the host",
-			     err);
+	return CUDA(d, host_alloc(out, n_bytes, 0), "pinning memory of the host", err);
 }
 
 static int alloc_buffer(struct ig_gpu_device *base, uint64_t n_bytes, uint32_t memory,
@@ -267,7 +237,7 @@ static int alloc_buffer(struct ig_gpu_device *base, uint64_t n_bytes, uint32_t m
 		return ig_fail(err, -ENOMEM, "cuda: no memory");
 	b->n_bytes = n_bytes;
 	snprintf(what, sizeof what, "allocating %llu bytes", (unsigned long long)n_bytes);
-	rc = ig_cuda_check(d, d->cu.mem_alloc(&b->at, n_bytes), what, err);
+	rc = CUDA(d, mem_alloc(&b->at, n_bytes), what, err);
 	if (rc) {
 		free(b);
 		return rc;
@@ -279,11 +249,10 @@ static int alloc_buffer(struct ig_gpu_device *base, uint64_t n_bytes, uint32_t m
 static void free_buffer(struct ig_gpu_device *base, struct ig_gpu_buffer *b)
 {
 	struct ig_cuda *d = ig_cuda_of(base);
-
 	if (!b)
 		return;
 	d->cu.ctx_set(d->ctx);
-	d->cu.mem_free(b->at); /* of a lost context: fails, and is freed with the process */
+	d->cu.mem_free(b->at); /* fails if the context is lost */
 	free(b);
 }
 
@@ -306,27 +275,23 @@ static int write_buffer(struct ig_gpu_device *base, struct ig_gpu_buffer *b, uin
 	struct ig_cuda *d = ig_cuda_of(base);
 	int rc = check_range(b, offset, n_bytes, err), i = 0;
 
-	if (!rc)
-		rc = ig_cuda_enter(d, err);
-	if (rc)
+	if (rc || (rc = ig_cuda_enter(d, err)))
 		return rc;
 	pthread_mutex_lock(&d->transfer_lock);
 	for (uint64_t done = 0, n; !rc && done < n_bytes; done += n, i ^= 1) {
 		n = n_bytes - done < TRANSFER_BYTES ? n_bytes - done : TRANSFER_BYTES;
-		/* an event that was never recorded counts as done */
-		rc = ig_cuda_check(d, d->cu.event_sync(d->pinned_free[i]), what, err);
+		/* returns at once if the event was never recorded */
+		rc = CUDA(d, event_sync(d->pinned_free[i]), what, err);
 		if (rc)
 			break;
 		memcpy(d->pinned[i], (const char *)src + done, n);
-		rc = ig_cuda_check(
-			d, d->cu.to_device(b->at + offset + done, d->pinned[i], n, d->transfers),
-			what, err);
+		rc = CUDA(d, to_device(b->at + offset + done, d->pinned[i], n, d->transfers), what,
+			  err);
 		if (!rc)
-			rc = ig_cuda_check(d, d->cu.event_record(d->pinned_free[i], d->transfers),
-					   what, err);
+			rc = CUDA(d, event_record(d->pinned_free[i], d->transfers), what, err);
 	}
-	/* Also after an error: what is under way must not meet the next transfer's bytes. */
-	int end = ig_cuda_check(d, d->cu.stream_sync(d->transfers), what, rc ? NULL : err);
+	/* Also after an error: the next transfer overwrites the buffers. */
+	int end = CUDA(d, stream_sync(d->transfers), what, rc ? NULL : err);
 	pthread_mutex_unlock(&d->transfer_lock);
 	return rc ? rc : end;
 }
@@ -338,18 +303,15 @@ static int read_buffer(struct ig_gpu_device *base, struct ig_gpu_buffer *b, uint
 	struct ig_cuda *d = ig_cuda_of(base);
 	int rc = check_range(b, offset, n_bytes, err);
 
-	if (!rc)
-		rc = ig_cuda_enter(d, err);
-	if (rc)
+	if (rc || (rc = ig_cuda_enter(d, err)))
 		return rc;
 	pthread_mutex_lock(&d->transfer_lock);
 	for (uint64_t done = 0, n; !rc && done < n_bytes; done += n) {
 		n = n_bytes - done < TRANSFER_BYTES ? n_bytes - done : TRANSFER_BYTES;
-		rc = ig_cuda_check(
-			d, d->cu.to_host(d->pinned[0], b->at + offset + done, n, d->transfers),
-			what, err);
+		rc = CUDA(d, to_host(d->pinned[0], b->at + offset + done, n, d->transfers), what,
+			  err);
 		if (!rc)
-			rc = ig_cuda_check(d, d->cu.stream_sync(d->transfers), what, err);
+			rc = CUDA(d, stream_sync(d->transfers), what, err);
 		if (!rc)
 			memcpy((char *)dst + done, d->pinned[0], n);
 	}
@@ -378,15 +340,14 @@ static int load_module(struct ig_cuda *d, const struct ig_shader *shader, CUmodu
 		}
 	if (!ptx)
 		return ig_fail(err, -ENOTSUP,
-			       "cuda: shader %s was built without PTX (build with "
-			       "clang 19)",
+			       "cuda: shader %s was built without PTX (build with clang 19)",
 			       shader->name);
 	m = calloc(1, sizeof *m);
 	if (!m)
 		return ig_fail(err, -ENOMEM, "cuda: no memory");
 	m->shader = shader;
 	snprintf(what, sizeof what, "compiling shader %s", shader->name);
-	rc = ig_cuda_check(d, d->cu.module_load(&m->module, ptx, 2, options, values), what, &e);
+	rc = CUDA(d, module_load(&m->module, ptx, 2, options, values), what, &e);
 	if (rc) {
 		free(m);
 		log[sizeof log - 1] = 0;
@@ -404,8 +365,8 @@ static int load_module(struct ig_cuda *d, const struct ig_shader *shader, CUmodu
 	return 0;
 }
 
-/* The kernel takes what the dispatch hands it: argument structs are passed by value, so a
- * size that differs would be read past its end. */
+/* Check that the kernel's parameters fit the dispatch.  Argument structs are passed by value: if
+ * sizes differ, the library reads past the end. */
 static int check_params(struct ig_cuda *d, const struct ig_gpu_dispatch *dispatch, CUfunction f,
 			struct ig_error *err)
 {
@@ -427,15 +388,13 @@ static int check_params(struct ig_cuda *d, const struct ig_gpu_dispatch *dispatc
 			       dispatch->kernel, dispatch->shader->name, n - 2);
 	for (uint32_t i = 0, at = 2; i < dispatch->n_binds; i++) {
 		size_t expected = sizeof(CUdeviceptr);
-
 		if (dispatch->bind[i].access & IG_GPU_TOUCH)
 			continue;
 		if (ig_cuda_box(dispatch, i))
 			expected = sizeof(CUtensorMap);
 		if (d->cu.func_param(f, at++, &offset, &size) || size != expected)
 			return ig_fail(err, -EINVAL,
-				       "cuda: kernel %s of %s takes operand %u in another "
-				       "form",
+				       "cuda: kernel %s of %s takes operand %u as another type",
 				       dispatch->kernel, dispatch->shader->name, i);
 	}
 	return 0;
@@ -449,34 +408,25 @@ static int prepare(struct ig_cuda *d, const struct ig_gpu_dispatch *dispatch, CU
 	char what[128];
 
 	snprintf(what, sizeof what, "looking at kernel %s", dispatch->kernel);
-	rc = ig_cuda_check(d, d->cu.func_get(&threads, CU_FUNC_MAX_THREADS_PER_BLOCK, f), what,
-			   err);
-	if (!rc)
-		rc = ig_cuda_check(d, d->cu.func_get(&own, CU_FUNC_SHARED_BYTES, f), what, err);
-	if (!rc)
-		rc = ig_cuda_check(d, d->cu.func_get(&now, CU_FUNC_MAX_DYNAMIC_SHARED_BYTES, f),
-				   what, err);
-	if (rc)
+	if ((rc = CUDA(d, func_get(&threads, CU_FUNC_MAX_THREADS_PER_BLOCK, f), what, err)) ||
+	    (rc = CUDA(d, func_get(&own, CU_FUNC_SHARED_BYTES, f), what, err)) ||
+	    (rc = CUDA(d, func_get(&now, CU_FUNC_MAX_DYNAMIC_SHARED_BYTES, f), what, err)))
 		return rc;
 	if (dispatch->threads > (uint32_t)threads)
 		return ig_fail(err, -ENOTSUP,
-			       "cuda: kernel %s runs with at most %d threads a group, "
-			       "not %u",
+			       "cuda: kernel %s runs with at most %d threads a group, not %u",
 			       dispatch->kernel, threads, dispatch->threads);
 	if ((uint64_t)bytes + (uint32_t)own > d->facts.max_threadgroup_bytes)
 		return ig_fail(err, -ENOTSUP,
-			       "cuda: kernel %s wants %u bytes of threadgroup memory, "
-			       "%s has %u",
+			       "cuda: kernel %s wants %u bytes of threadgroup memory, %s has %u",
 			       dispatch->kernel, bytes + (uint32_t)own, d->facts.name,
 			       d->facts.max_threadgroup_bytes);
-	/* More than 48 KB has to be asked for; the limit only ever grows, since another
-	 * dispatch of the same kernel may need the more. */
+	/* More than 48 KB must be requested.  The limit is never lowered: another dispatch of the
+	 * same kernel may need it. */
 	if (bytes > (uint32_t)(now > 0 ? now : 0)) {
 		snprintf(what, sizeof what, "giving kernel %s %u bytes of threadgroup memory",
 			 dispatch->kernel, bytes);
-		rc = ig_cuda_check(d,
-				   d->cu.func_set(f, CU_FUNC_MAX_DYNAMIC_SHARED_BYTES, (int)bytes),
-				   what, err);
+		rc = CUDA(d, func_set(f, CU_FUNC_MAX_DYNAMIC_SHARED_BYTES, (int)bytes), what, err);
 	}
 	return rc ? rc : check_params(d, dispatch, f, err);
 }
@@ -490,8 +440,7 @@ int ig_cuda_function(struct ig_cuda *d, const struct ig_gpu_dispatch *dispatch, 
 	int rc;
 
 	pthread_mutex_lock(&d->module_lock);
-	rc = load_module(d, dispatch->shader, &module, err);
-	if (rc)
+	if ((rc = load_module(d, dispatch->shader, &module, err)))
 		goto out;
 	r = d->cu.module_function(out, module, dispatch->kernel);
 	if (r == CUDA_ERROR_NOT_FOUND) {

@@ -1,14 +1,14 @@
 /*
  * graphs.c: recordings of a tape as CUDA graphs, one for each bucket of live counts.
  *
- * Launching a graph costs the host microseconds where launching its kernels one by one
- * costs it more than the GPU needs for a small model's step.  Counts are rounded up to
- * a bucket's maximum, extents follow the maximum and kernels leave early; which
- * dispatches run is decided by the counts themselves, so it is part of the bucket.
- * Dispatches between two barriers become nodes without edges among them, which the GPU
- * runs side by side; a barrier is an edge from each node before it to each after it.
+ * Launching a graph takes the host microseconds; launching its kernels one by one takes longer
+ * than the GPU needs for a small model's step.  Counts are rounded up to the bucket's maximum,
+ * which determines the grids; surplus threadgroups exit immediately.  The set of dispatches that
+ * run depends on the exact counts and is part of the bucket.  Dispatches between two barriers
+ * become nodes without edges between them, which the GPU runs concurrently; a barrier is an edge
+ * from each node before it to each node after it.
  *
- * Recordings are few and are kept; beyond MAX_GRAPHS the one used longest ago goes.
+ * Recordings are reused; at MAX_GRAPHS the least recently used one is replaced.
  */
 #include "runtime/cuda/cuda_private.h"
 
@@ -16,18 +16,18 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A recording of 400 kernels takes about a megabyte of host and device memory together. */
+/* A recording of 400 kernels takes about 1 MB of host and device memory together. */
 #define MAX_GRAPHS 64
-/* Edges between two groups of nodes go through an empty node beyond so many. */
+/* With more edges between two groups of nodes, an empty node is put between them. */
 #define MAX_EDGES 64
 #define MAX_CONDITIONS 64
 
-/* What a kernel of the tape is launched with; only the grid differs between graphs. */
+/* The launch parameters of a dispatch; only the grid differs between graphs. */
 struct launch {
 	CUfunction function;
 	uint8_t args[IG_GPU_MAX_ARGS];
 	CUdeviceptr address[1 + IG_GPU_MAX_BINDS]; /* the step, then operands */
-	CUtensorMap *maps; /* of operands that are taken in boxes; NULL: none is */
+	CUtensorMap *maps;			   /* of operands with a box; NULL: none */
 	void *params[2 + IG_GPU_MAX_BINDS];
 	uint32_t condition; /* index in conditions */
 };
@@ -37,7 +37,7 @@ struct condition {
 };
 
 struct key {
-	uint32_t live[IG_N_LIVE]; /* rounded up; 0 for counts that no dispatch looks at */
+	uint32_t live[IG_N_LIVE]; /* rounded up; 0 for counts that no grid uses */
 	uint64_t runs;		  /* bit i: condition i holds */
 };
 _Static_assert(sizeof(struct key) == IG_N_LIVE * 4 + 8, "keys are compared byte by byte");
@@ -45,7 +45,7 @@ _Static_assert(sizeof(struct key) == IG_N_LIVE * 4 + 8, "keys are compared byte 
 struct graph {
 	struct key key;
 	CUgraphExec exec; /* NULL: nothing runs in such a step */
-	uint64_t used;	  /* by the clock below */
+	uint64_t used;	  /* value of `clock` at the last use */
 };
 
 struct ig_cuda_graphs {
@@ -54,18 +54,18 @@ struct ig_cuda_graphs {
 	struct launch *launches; /* [tape->n_dispatches] */
 	struct condition conditions[MAX_CONDITIONS];
 	uint32_t n_conditions;
-	bool follows[IG_N_LIVE]; /* a grid does */
+	bool follows[IG_N_LIVE]; /* a grid depends on the count */
 	struct graph graphs[MAX_GRAPHS];
 	uint32_t n_graphs;
 	uint64_t clock;
-	/* room for making one: nodes of the group before, and of the one being made */
+	/* for recording: nodes of the group before, and of the current one */
 	CUgraphNode *before, *now;
 };
 
 /* ---- buckets ----------------------------------------------------------------------- */
 
-/* 1, 2, 4, … 64, then in steps of an eighth of the power of two below: a grid is at most
- * an eighth too large where it is large enough to matter. */
+/* 1, 2, 4, … 64, then in steps of an eighth of the power of two below: a large grid has at most
+ * an eighth more threadgroups than needed. */
 static uint32_t round_count(uint32_t n)
 {
 	uint32_t to = 1;
@@ -78,7 +78,6 @@ static uint32_t round_count(uint32_t n)
 		to *= 2;
 	if (to > 64) {
 		uint32_t step = to / 16;
-
 		to = (n + step - 1) / step * step;
 	}
 	return to;
@@ -93,18 +92,16 @@ static void make_key(const struct ig_cuda_graphs *g, const uint32_t live[IG_N_LI
 			key->live[i] = round_count(live[i]);
 	for (uint32_t i = 0; i < g->n_conditions; i++) {
 		const struct condition *c = &g->conditions[i];
-
 		if (live[c->live] >= c->min && live[c->live] <= c->max)
 			key->runs |= (uint64_t)1 << i;
 	}
 }
 
-/* The extents for a bucket; false: one of them is zero. */
+/* The grid for a bucket; false: an extent is zero. */
 static bool grid_of(const struct ig_gpu_dispatch *d, const struct key *key, uint32_t grid[3])
 {
-	/* whether it runs is in key->runs already */
+	/* key->runs has the condition */
 	struct ig_gpu_dispatch always = *d;
-
 	always.when_live = IG_LIVE_ONE;
 	always.when_min = 0;
 	always.when_max = UINT32_MAX;
@@ -142,17 +139,15 @@ static int add_node(struct ig_cuda_graphs *g, CUgraph graph, uint32_t i, const u
 	int rc = check_grid(d, grid, err);
 
 	if (!rc)
-		rc = ig_cuda_check(g->d,
-				   g->d->cu.graph_add_kernel(node, graph, g->before, n_before, &p),
-				   "recording a kernel", err);
+		rc = CUDA(g->d, graph_add_kernel(node, graph, g->before, n_before, &p),
+			  "recording a kernel", err);
 	if (!rc && d->cluster > 1)
-		rc = ig_cuda_check(g->d,
-				   g->d->cu.graph_set_attribute(*node, CU_NODE_CLUSTER, &cluster),
-				   "recording a kernel's clusters", err);
+		rc = CUDA(g->d, graph_set_attribute(*node, CU_NODE_CLUSTER, &cluster),
+			  "recording a kernel's clusters", err);
 	return rc;
 }
 
-/* All dispatches of the bucket; *n_nodes 0: there are none. */
+/* Record all dispatches of the bucket; *n_nodes 0: there are none. */
 static int record(struct ig_cuda_graphs *g, const struct key *key, CUgraph graph, uint32_t *n_nodes,
 		  struct ig_error *err)
 {
@@ -165,13 +160,12 @@ static int record(struct ig_cuda_graphs *g, const struct key *key, CUgraph graph
 		const struct ig_gpu_tape_dispatch *d = &g->tape->dispatches[i];
 		uint32_t grid[3];
 
-		/* a barrier stands also where its own dispatch does not run */
+		/* a barrier also applies if its own dispatch does not run */
 		barrier = barrier || d->barrier;
 		if (!(key->runs >> g->launches[i].condition & 1) || !grid_of(&d->d, key, grid))
 			continue;
 		if (barrier && n_now) {
 			CUgraphNode *t = g->before;
-
 			g->before = g->now;
 			g->now = t;
 			n_before = n_now;
@@ -180,17 +174,13 @@ static int record(struct ig_cuda_graphs *g, const struct key *key, CUgraph graph
 		barrier = false;
 		if (n_before > 1 && n_now * n_before > MAX_EDGES) {
 			CUgraphNode all;
-
-			rc = ig_cuda_check(
-				g->d, g->d->cu.graph_add_empty(&all, graph, g->before, n_before),
-				"recording a barrier", err);
-			if (rc)
+			if ((rc = CUDA(g->d, graph_add_empty(&all, graph, g->before, n_before),
+				       "recording a barrier", err)))
 				return rc;
 			g->before[0] = all;
 			n_before = 1;
 		}
-		rc = add_node(g, graph, i, grid, n_before, &g->now[n_now], err);
-		if (rc)
+		if ((rc = add_node(g, graph, i, grid, n_before, &g->now[n_now], err)))
 			return rc;
 		n_now++;
 		(*n_nodes)++;
@@ -203,15 +193,14 @@ static int make_graph(struct ig_cuda_graphs *g, const struct key *key, CUgraphEx
 {
 	CUgraph graph = NULL;
 	uint32_t n_nodes = 0;
-	int rc = ig_cuda_check(g->d, g->d->cu.graph_create(&graph, 0), "creating a graph", err);
+	int rc = CUDA(g->d, graph_create(&graph, 0), "creating a graph", err);
 
 	*exec = NULL;
 	if (rc)
 		return rc;
 	rc = record(g, key, graph, &n_nodes, err);
 	if (!rc && n_nodes)
-		rc = ig_cuda_check(g->d, g->d->cu.graph_instantiate(exec, graph, 0),
-				   "making a graph ready", err);
+		rc = CUDA(g->d, graph_instantiate(exec, graph, 0), "making a graph ready", err);
 	g->d->cu.graph_destroy(graph);
 	return rc;
 }
@@ -228,7 +217,6 @@ int ig_cuda_graphs_get(struct ig_cuda_graphs *g, const uint32_t live[IG_N_LIVE],
 	g->clock++;
 	for (uint32_t i = 0; i < g->n_graphs; i++) {
 		struct graph *at = &g->graphs[i];
-
 		if (!memcmp(&at->key, &key, sizeof key)) {
 			at->used = g->clock;
 			*exec = at->exec;
@@ -237,11 +225,10 @@ int ig_cuda_graphs_get(struct ig_cuda_graphs *g, const uint32_t live[IG_N_LIVE],
 		if (at->used < oldest->used)
 			oldest = at;
 	}
-	rc = make_graph(g, &key, &made, err);
-	if (rc)
+	if ((rc = make_graph(g, &key, &made, err)))
 		return rc;
 	to = g->n_graphs < MAX_GRAPHS ? &g->graphs[g->n_graphs++] : oldest;
-	/* One that is still running is freed by the library when it is done. */
+	/* The library frees a running graph when it has finished. */
 	if (to->exec)
 		g->d->cu.graph_exec_destroy(to->exec);
 	*to = (struct graph){ key, made, g->clock };
@@ -266,7 +253,7 @@ static int find_condition(struct ig_cuda_graphs *g, const struct ig_gpu_dispatch
 	return 0;
 }
 
-/* What a kernel is told of a matrix that it has copied in boxes. */
+/* The tensor map of a matrix that a kernel copies in boxes. */
 static int make_map(struct ig_cuda_graphs *g, const struct ig_gpu_dispatch *d,
 		    const struct ig_gpu_box *box, CUdeviceptr at, CUtensorMap *map,
 		    struct ig_error *err)
@@ -279,12 +266,11 @@ static int make_map(struct ig_cuda_graphs *g, const struct ig_gpu_dispatch *d,
 	if (!at)
 		return 0;
 	snprintf(what, sizeof what, "describing a matrix to kernel %s", d->kernel);
-	return ig_cuda_check(g->d,
-			     g->d->cu.tensor_map(map, CU_MAP_UINT16, 2, (void *)(uintptr_t)at,
-						 sizes, strides, boxes, next,
-						 CU_MAP_NOT_INTERLEAVED, CU_MAP_SWIZZLE_128B,
-						 CU_MAP_PROMOTE_128B, CU_MAP_ZEROS_OUTSIDE),
-			     what, err);
+	return CUDA(g->d,
+		    tensor_map(map, CU_MAP_UINT16, 2, (void *)(uintptr_t)at, sizes, strides, boxes,
+			       next, CU_MAP_NOT_INTERLEAVED, CU_MAP_SWIZZLE_128B,
+			       CU_MAP_PROMOTE_128B, CU_MAP_ZEROS_OUTSIDE),
+		    what, err);
 }
 
 static int make_launch(struct ig_cuda_graphs *g, uint32_t i, const struct ig_gpu_place *places,
@@ -295,9 +281,7 @@ static int make_launch(struct ig_cuda_graphs *g, uint32_t i, const struct ig_gpu
 	uint32_t n = 0, n_maps = 0;
 	int rc = ig_cuda_function(g->d, d, &l->function, err);
 
-	if (!rc)
-		rc = find_condition(g, d, &l->condition, err);
-	if (rc)
+	if (rc || (rc = find_condition(g, d, &l->condition, err)))
 		return rc;
 	for (int axis = 0; axis < 3; axis++)
 		g->follows[d->grid[axis].live] = true;
@@ -312,20 +296,18 @@ static int make_launch(struct ig_cuda_graphs *g, uint32_t i, const struct ig_gpu
 	l->address[n++] = step;
 	for (uint32_t b = 0; b < d->n_binds; b++) {
 		const struct ig_gpu_ref *ref = &d->bind[b].ref;
-
 		if (d->bind[b].access & IG_GPU_TOUCH)
 			continue;
 		if (ref->buffer >= 0 && !places[ref->buffer].buffer)
-			return ig_fail(err, -EINVAL, "cuda: kernel %s: operand %u lies nowhere",
+			return ig_fail(err, -EINVAL, "cuda: kernel %s: operand %u has no memory",
 				       d->kernel, b);
 		l->address[n] = ref->buffer < 0 ? 0 :
 						  places[ref->buffer].buffer->at +
 							  places[ref->buffer].offset + ref->offset;
 		l->params[1 + n] = &l->address[n];
 		if (ig_cuda_box(d, b)) {
-			rc = make_map(g, d, ig_cuda_box(d, b), l->address[n], &l->maps[n_maps],
-				      err);
-			if (rc)
+			if ((rc = make_map(g, d, ig_cuda_box(d, b), l->address[n], &l->maps[n_maps],
+					   err)))
 				return rc;
 			l->params[1 + n] = &l->maps[n_maps++];
 		}
@@ -352,7 +334,7 @@ int ig_cuda_graphs_create(struct ig_cuda *d, const struct ig_gpu_tape *tape,
 	g->now = calloc(n, sizeof *g->now);
 	if (!g->launches || !g->before || !g->now)
 		rc = ig_fail(err, -ENOMEM, "cuda: no memory for a program");
-	/* kernels without a bucket's count in their grid still run once */
+	/* grids without a live count use IG_LIVE_ONE */
 	g->follows[IG_LIVE_ONE] = true;
 	for (uint32_t i = 0; !rc && i < tape->n_dispatches; i++)
 		rc = make_launch(g, i, places, step, err);

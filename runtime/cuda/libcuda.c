@@ -13,11 +13,10 @@ int ig_libcuda_open(struct ig_libcuda *cu, struct ig_error *err)
 	cu->handle = dlopen(ig_libcuda_name, RTLD_NOW | RTLD_LOCAL);
 	if (!cu->handle) {
 		const char *why = dlerror();
-
 		return ig_fail(err, -ENOTSUP, "cuda: no NVIDIA driver here (%s)",
 			       why ? why : ig_libcuda_name);
 	}
-	/* A function's address passes through an object pointer, as POSIX has it. */
+	/* POSIX: a function's address is stored through an object pointer. */
 #define FIND(field, name, args) *(void **)(&cu->field) = dlsym(cu->handle, #name);
 	CUDA_FUNCTIONS(FIND)
 	CUDA_OPTIONAL_FUNCTIONS(FIND)
@@ -42,7 +41,7 @@ void ig_libcuda_close(struct ig_libcuda *cu)
 	memset(cu, 0, sizeof *cu);
 }
 
-/* Errors after which no call on the context works any more. */
+/* Errors after which the context cannot be used any more. */
 static int is_sticky(CUresult r)
 {
 	switch (r) {

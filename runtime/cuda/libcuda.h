@@ -1,10 +1,10 @@
 /*
- * libcuda.h: the few functions of NVIDIA's driver API that Ingot calls, declared here and
- * found by name in libcuda.so.1 when a device is opened, so that neither building nor
- * starting needs anything of NVIDIA's.
+ * libcuda.h: the functions of NVIDIA's driver API that Ingot calls.  They are declared here and
+ * looked up in libcuda.so.1 when a device is opened, so that neither building nor starting needs
+ * NVIDIA's software.
  *
- * Types and numbers are those of the driver's stable binary interface.  Where a
- * function has versions, the name says which one is meant (_v2).
+ * Types and numbers are those of the driver's stable binary interface.  If a function has
+ * versions, its name has the version (_v2).
  */
 #pragma once
 
@@ -91,12 +91,12 @@ typedef struct {
 	CUcontext ctx;
 } CUkernelNodeParams;
 
-/* How the copy engine of compute capability 9.0 finds a matrix. */
+/* Describes a matrix to the copy engine of compute capability 9.0. */
 typedef struct {
 	_Alignas(64) uint64_t opaque[16];
 } CUtensorMap;
 
-/* A union of the library's, of which we know one member. */
+/* A union of the library with the one member that is needed. */
 typedef union {
 	struct {
 		unsigned x, y, z;
@@ -157,7 +157,7 @@ typedef union {
 	X(error_name, cuGetErrorName, (CUresult r, const char **name))                             \
 	X(error_string, cuGetErrorString, (CUresult r, const char **text))
 
-/* As above; drivers before CUDA 12.4 lack them, their field is then NULL. */
+/* As above; NULL with drivers before CUDA 12.4, which lack them. */
 #define CUDA_OPTIONAL_FUNCTIONS(X)                                                                 \
 	X(func_param, cuFuncGetParamInfo, (CUfunction f, size_t i, size_t *offset, size_t *size))
 
@@ -169,15 +169,14 @@ struct ig_libcuda {
 #undef CUDA_FIELD
 };
 
-/* What is opened: "libcuda.so.1"; tests put a double of their own here. */
+/* The library to open, "libcuda.so.1"; tests set their own double. */
 extern const char *ig_libcuda_name;
 
-/* -ENOTSUP with text where there is no library, or one that lacks a function. */
+/* -ENOTSUP with text if there is no library, or if it lacks a function. */
 int ig_libcuda_open(struct ig_libcuda *cu, struct ig_error *err);
 void ig_libcuda_close(struct ig_libcuda *cu); /* zeros are fine */
 
-/* 0 for success; -ENOMEM, -ENODEV (the context is lost, or the device), -ENOTSUP (the
- * driver is too old for what we ask), else -EIO; the text says what was being done and
- * has the library's name of the error and its explanation. */
+/* 0; -ENOMEM; -ENODEV (the context or the device is lost); -ENOTSUP (the driver is too old); else
+ * -EIO.  The text has `what`, and the library's name and description of the error. */
 int ig_libcuda_check(const struct ig_libcuda *cu, CUresult r, const char *what,
 		     struct ig_error *err);

@@ -1,10 +1,10 @@
 /*
- * program.c: a tape made ready for a GPU, and its steps.
+ * program.c: a tape prepared for a GPU, and its steps.
  *
- * A step is, in one stream: the step's bytes from the slot's pinned staging area to the
- * device, the graph, the drawn ids (and the logits, where they are wanted) back to pinned
- * memory, an event.  Steps under way share the device's copy of the step: the stream runs
- * them one after the other, and copying some kilobytes between two of them costs 2-3 us.
+ * A step is, in one stream: a copy of the step's bytes from the slot's pinned staging area to the
+ * device, the graph, a copy of the sampled ids (and the logits, if requested) to pinned memory,
+ * and an event.  Steps in flight share the device's copy of the step: the stream runs them one
+ * after the other, and copying some kilobytes between two of them takes 2 to 3 µs.
  */
 #include "runtime/cuda/cuda_private.h"
 
@@ -16,9 +16,9 @@
 struct slot {
 	void *staging; /* pinned, [step_bytes] */
 	int32_t *ids;  /* pinned, [max_logit_rows] */
-	float *logits; /* pinned, [max_logit_rows, n_vocab]; made when first wanted */
+	float *logits; /* pinned, [max_logit_rows, n_vocab]; allocated on first use */
 	CUevent done;
-	bool under_way, has_logits;
+	bool in_flight, has_logits;
 };
 
 struct program {
@@ -33,7 +33,7 @@ struct program {
 
 static struct program *program_of(struct ig_gpu_program *p) { return (struct program *)p; }
 
-/* Where a tape's buffer lies, 0 if it has none of that number. */
+/* The address of a tape's buffer; 0: negative number. */
 static CUdeviceptr place_of(const struct ig_gpu_place *places, int32_t buffer)
 {
 	return buffer < 0 ? 0 : places[buffer].buffer->at + places[buffer].offset;
@@ -48,10 +48,9 @@ static int make_slot(struct program *p, struct slot *s, struct ig_error *err)
 	if (!rc)
 		rc = ig_cuda_pin(p->d, n_ids * sizeof *s->ids, &ids, err);
 	s->ids = ids;
-	if (!rc)
-		rc = ig_cuda_check(p->d, p->d->cu.event_create(&s->done, CU_EVENT_DISABLE_TIMING),
-				   "creating an event", err);
-	return rc;
+	return rc ? rc :
+		    CUDA(p->d, event_create(&s->done, CU_EVENT_DISABLE_TIMING), "creating an event",
+			 err);
 }
 
 int ig_cuda_program_create(struct ig_gpu_device *base, const struct ig_gpu_tape *tape,
@@ -76,7 +75,7 @@ int ig_cuda_program_create(struct ig_gpu_device *base, const struct ig_gpu_tape 
 	p->step_bytes = step_bytes;
 	p->ids = place_of(places, tape->ids);
 	p->logits = place_of(places, tape->logits);
-	rc = ig_cuda_check(d, d->cu.mem_alloc(&p->step, step_bytes), "allocating the step", err);
+	rc = CUDA(d, mem_alloc(&p->step, step_bytes), "allocating the step", err);
 	for (uint32_t i = 0; !rc && i < IG_STEPS_IN_FLIGHT; i++)
 		rc = make_slot(p, &p->slots[i], err);
 	if (!rc)
@@ -97,13 +96,12 @@ void ig_cuda_program_destroy(struct ig_gpu_program *base)
 	if (!p)
 		return;
 	cu = &p->d->cu;
-	/* Of a lost context every call fails at once and harms nobody. */
+	/* If the context is lost, these calls fail harmlessly. */
 	cu->ctx_set(p->d->ctx);
 	cu->stream_sync(p->d->steps);
 	ig_cuda_graphs_destroy(p->graphs);
 	for (uint32_t i = 0; i < IG_STEPS_IN_FLIGHT; i++) {
 		struct slot *s = &p->slots[i];
-
 		if (s->done)
 			cu->event_destroy(s->done);
 		if (s->staging)
@@ -125,7 +123,7 @@ void *ig_cuda_staging(struct ig_gpu_program *base, uint32_t slot)
 
 /* ---- a step ------------------------------------------------------------------------------- */
 
-/* Pinned room for the logits: few steps ever want them, so none of it is taken before. */
+/* Pinned memory for the logits, allocated late because few steps need it. */
 static int make_logits(struct program *p, struct slot *s, struct ig_error *err)
 {
 	void *at = NULL;
@@ -143,7 +141,7 @@ static int check_submission(const struct program *p, const struct ig_gpu_submiss
 {
 	if (s->slot >= IG_STEPS_IN_FLIGHT)
 		return ig_fail(err, -EINVAL, "cuda: slot %u of %d", s->slot, IG_STEPS_IN_FLIGHT);
-	if (p->slots[s->slot].under_way)
+	if (p->slots[s->slot].in_flight)
 		return ig_fail(err, -EBUSY, "cuda: the step in slot %u was not waited for",
 			       s->slot);
 	if (!s->step_bytes || s->step_bytes > p->step_bytes)
@@ -156,7 +154,7 @@ static int check_submission(const struct program *p, const struct ig_gpu_submiss
 	return 0;
 }
 
-/* What is copied back once the graph is done. */
+/* Copy the results after the graph. */
 static int copy_results(struct program *p, struct slot *slot, const struct ig_gpu_submission *s,
 			struct ig_error *err)
 {
@@ -192,31 +190,26 @@ int ig_cuda_submit(struct ig_gpu_program *base, const struct ig_gpu_submission *
 	CUgraphExec exec = NULL;
 	int rc = check_submission(p, s, err);
 
-	if (!rc)
-		rc = ig_cuda_enter(d, err);
-	if (rc)
+	if (rc || (rc = ig_cuda_enter(d, err)))
 		return rc;
 	slot = &p->slots[s->slot];
 	if (p->logits && s->live[IG_LIVE_WANT_LOGITS] && !slot->logits)
 		rc = make_logits(p, slot, err);
-	if (!rc)
-		rc = ig_cuda_graphs_get(p->graphs, s->live, &exec, err);
-	if (rc)
+	if (rc || (rc = ig_cuda_graphs_get(p->graphs, s->live, &exec, err)))
 		return rc;
-	/* From here on the stream has something of this step: after an error it is emptied, so
-	 * that the slot's memory is the host's again. */
-	rc = ig_cuda_check(d, d->cu.to_device(p->step, slot->staging, s->step_bytes, d->steps),
-			   "copying the step", err);
+	/* After an error from here on the stream is drained, so that the host may use the slot's
+	 * memory. */
+	rc = CUDA(d, to_device(p->step, slot->staging, s->step_bytes, d->steps), "copying the step",
+		  err);
 	if (!rc && exec)
-		rc = ig_cuda_check(d, d->cu.graph_launch(exec, d->steps), "starting a step", err);
+		rc = CUDA(d, graph_launch(exec, d->steps), "starting a step", err);
 	if (!rc)
 		rc = copy_results(p, slot, s, err);
 	if (!rc)
-		rc = ig_cuda_check(d, d->cu.event_record(slot->done, d->steps),
-				   "recording an event", err);
+		rc = CUDA(d, event_record(slot->done, d->steps), "recording an event", err);
 	if (rc)
 		d->cu.stream_sync(d->steps);
-	slot->under_way = !rc;
+	slot->in_flight = !rc;
 	return rc;
 }
 
@@ -225,20 +218,17 @@ int ig_cuda_submit(struct ig_gpu_program *base, const struct ig_gpu_submission *
 static uint64_t now_ns(void)
 {
 	struct timespec t;
-
 	clock_gettime(CLOCK_MONOTONIC, &t);
 	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
-/* Asking the event and sleeping in between, because the library's own wait takes no
- * deadline, and either burns a core or wakes up through an interrupt.  A query costs
- * about a microsecond.  A step that is nearly done is met within 10 us; after that the
- * thread sleeps for a 32nd of what it has waited already, so that it looks late by 3 % at
- * most (or by the system's 50 us), and uses some percent of a core. */
+/* The event is polled with sleeps in between, because the library's wait has no timeout and
+ * either uses a whole core or wakes up by an interrupt.  A query takes about 1 µs.  For the first
+ * 10 µs there is no sleep; then each sleep is 1/32 of the time waited so far, so that the delay
+ * is at most 3 % (or the system's 50 µs) and a few percent of a core are used. */
 static uint64_t pause_ns(uint64_t waited_ns)
 {
 	uint64_t n = waited_ns / 32;
-
 	return waited_ns < 10000 ? 0 : n < 20000 ? 20000 : n > 1000000 ? 1000000 : n;
 }
 
@@ -251,15 +241,14 @@ int ig_cuda_wait(struct ig_gpu_program *base, uint32_t number, uint32_t timeout_
 	struct slot *slot;
 	int rc;
 
-	if (number >= IG_STEPS_IN_FLIGHT || !p->slots[number].under_way)
-		return ig_fail(err, -EINVAL, "cuda: no step is under way in slot %u", number);
+	if (number >= IG_STEPS_IN_FLIGHT || !p->slots[number].in_flight)
+		return ig_fail(err, -EINVAL, "cuda: no step is in flight in slot %u", number);
 	slot = &p->slots[number];
 	rc = ig_cuda_enter(d, err);
 	while (!rc) {
 		CUresult r = d->cu.event_query(slot->done);
 		uint64_t waited = now_ns() - start, n = pause_ns(waited);
 		struct timespec t = { 0, (long)n };
-
 		if (r == CUDA_SUCCESS)
 			break;
 		if (r != CUDA_ERROR_NOT_READY)
@@ -270,7 +259,7 @@ int ig_cuda_wait(struct ig_gpu_program *base, uint32_t number, uint32_t timeout_
 		else if (n)
 			nanosleep(&t, NULL);
 	}
-	slot->under_way = false;
+	slot->in_flight = false;
 	if (rc)
 		return rc;
 	*ids = slot->ids;

@@ -1,10 +1,10 @@
 /*
- * device.h: what a GPU is to the driver above it: memory, pipelines, a queue.
+ * device.h: the interface between the GPU driver and a device: memory, pipelines, a queue.
  *
- * runtime/gpu/ lowers plans to tapes, lays out memory and packs steps, the same for
- * every GPU; a device (runtime/metal, runtime/cuda) allocates, compiles kernels and
- * runs tapes.  A device is used by the engine's thread; alloc, wrap, write, free,
- * program_create and program_destroy also by the loader's, at the same time.
+ * runtime/gpu/ is the same for every GPU: it lowers plans to tapes, places memory and packs
+ * steps.  A device (runtime/metal, runtime/cuda) allocates memory, compiles kernels and executes
+ * tapes.  The engine's thread uses a device; the loader's thread may call alloc, wrap, write,
+ * free, program_create and program_destroy at the same time.
  */
 #pragma once
 
@@ -12,30 +12,30 @@
 #include "runtime/gpu/tape.h"
 
 struct ig_gpu_device;
-struct ig_gpu_buffer;  /* the device's memory, as the device knows it */
-struct ig_gpu_program; /* a tape made ready by a device: pipelines, recordings */
+struct ig_gpu_buffer;  /* device memory */
+struct ig_gpu_program; /* a tape prepared for a device: pipelines, recordings */
 
 enum ig_gpu_memory {
-	IG_GPU_MEMORY_PRIVATE = 0, /* the GPU's alone; write and read work, slowly */
-	IG_GPU_MEMORY_SLAB = 1,	   /* as private, reachable through addresses in the step */
+	IG_GPU_MEMORY_PRIVATE = 0, /* for the GPU; write and read work, slowly */
+	IG_GPU_MEMORY_SLAB = 1,	   /* the same; kernels reach it through addresses in the step */
 };
 
-/* Where a tape's buffer number lies. */
+/* The memory of a tape's buffer. */
 struct ig_gpu_place {
 	struct ig_gpu_buffer *buffer;
 	uint64_t offset;
 };
 
-/* One step's worth of what changes, resolved. */
+/* One step, ready for a device. */
 struct ig_gpu_submission {
-	uint32_t slot; /* 0 … IG_STEPS_IN_FLIGHT - 1: which staging area was filled */
+	uint32_t slot; /* 0 … IG_STEPS_IN_FLIGHT - 1: the staging area with the step */
 	uint32_t live[IG_N_LIVE];
-	uint64_t step_bytes; /* of the staging area */
+	uint64_t step_bytes; /* used in the staging area */
 };
 
 struct ig_gpu_device_class {
 	const char *name; /* "metal", "cuda" */
-	/* 0; -ENOTSUP with text where there is no such device: `auto` goes on to the next. */
+	/* 0; -ENOTSUP with text if there is no such device: `auto` tries the next driver. */
 	int (*open)(const struct ig_driver_options *o, struct ig_gpu_device **out,
 		    struct ig_error *err);
 	void (*close)(struct ig_gpu_device *d);
@@ -44,41 +44,40 @@ struct ig_gpu_device_class {
 	/* ---- memory ---- */
 	int (*alloc)(struct ig_gpu_device *d, uint64_t n_bytes, uint32_t memory,
 		     struct ig_gpu_buffer **out, struct ig_error *err);
-	/* A view of host memory without a copy, read-only for the GPU: base and n_bytes are
-	 * multiples of the page size and stay mapped until free.  NULL: the device has no
-	 * such views, weights are copied. */
+	/* A view of host memory without a copy, read-only for the GPU.  base and n_bytes must be
+	 * multiples of the page size and stay mapped until free.  NULL: not supported, weights are
+	 * copied. */
 	int (*wrap)(struct ig_gpu_device *d, const void *base, uint64_t n_bytes,
 		    struct ig_gpu_buffer **out, struct ig_error *err);
 	void (*free)(struct ig_gpu_device *d, struct ig_gpu_buffer *b); /* NULL is fine */
-	uint64_t (*address)(const struct ig_gpu_buffer *b);		/* the GPU's own */
-	/* Blocking; for loading and for tests.  No step that uses the bytes is under way. */
+	uint64_t (*address)(const struct ig_gpu_buffer *b);		/* for kernels */
+	/* Blocking; for loading and tests.  No step in flight may use the bytes. */
 	int (*write)(struct ig_gpu_device *d, struct ig_gpu_buffer *b, uint64_t offset,
 		     const void *src, uint64_t n_bytes, struct ig_error *err);
 	int (*read)(struct ig_gpu_device *d, struct ig_gpu_buffer *b, uint64_t offset, void *dst,
 		    uint64_t n_bytes, struct ig_error *err);
 
 	/* ---- programs ---- */
-	/* Compile every kernel of the tape and make staging areas of step_bytes and room for
-	 * results; places[] (by buffer number) outlive the program.  The tape too.  Errors
-	 * name the kernel. */
+	/* Compile the tape's kernels; allocate staging areas of step_bytes and memory for results.
+	 * The tape and places[] (by buffer number) must outlive the program.  Errors name the
+	 * kernel. */
 	int (*program_create)(struct ig_gpu_device *d, const struct ig_gpu_tape *tape,
 			      const struct ig_gpu_place *places, uint64_t step_bytes,
 			      struct ig_gpu_program **out, struct ig_error *err);
 	void (*program_destroy)(struct ig_gpu_program *p); /* waits; NULL is fine */
 	/* The staging area of a slot, where the host writes the step before submit. */
 	void *(*staging)(struct ig_gpu_program *p, uint32_t slot);
-	/* Start the tape behind everything that was submitted before.  Does not wait. */
+	/* Execute the tape after everything submitted before.  Does not wait. */
 	int (*submit)(struct ig_gpu_program *p, const struct ig_gpu_submission *s,
 		      struct ig_error *err);
-	/* Until the slot's step is done: 0, -EIO, -ENOMEM, -ENODEV (gone for good), or
-	 * -ETIMEDOUT when nothing of the step got done for timeout_ms; it is then still
-	 * under way and may be waited for again.  After 0 *ids [n_logit_rows] and *logits
-	 * (NULL if they were not wanted) are the host's to read until the slot is
-	 * submitted again. */
+	/* Wait for the slot's step: 0, -EIO, -ENOMEM, -ENODEV (the device is lost), or -ETIMEDOUT
+	 * if the step makes no progress for timeout_ms; it is then still in flight and may be
+	 * waited for again.  After 0 the host may read *ids [n_logit_rows] and *logits (NULL if
+	 * they were not requested) until the slot is submitted again. */
 	int (*wait)(struct ig_gpu_program *p, uint32_t slot, uint32_t timeout_ms,
 		    const int32_t **ids, const float **logits, struct ig_error *err);
-	/* Called at step boundaries: react to memory pressure since the last call.  Returns
-	 * the bytes that should be given back, 0: all is well.  May be NULL. */
+	/* Called between steps: returns the bytes that should be freed because of memory pressure
+	 * since the last call, or 0.  May be NULL. */
 	uint64_t (*pressure)(struct ig_gpu_device *d);
 };
 

@@ -1,11 +1,10 @@
 /*
- * driver.c: the driver for GPUs, over any device class.
+ * driver.c: the driver for GPUs, for any device class.
  *
- * A program has two slots, used in turn: a staging area on the host, and the ids that
- * were drawn on the device.  submit packs the step into the next slot and starts the
- * tape; wait is for the oldest slot.  Copies between cache blocks are gathered until
- * the next submit, which sends them ahead as a step of nothing but copies; a failure of
- * theirs is a failure of the step behind them.
+ * A program has two slots, used alternately: a staging area on the host, and the sampled ids on
+ * the device.  submit packs the step into the next slot and starts the tape; wait waits for the
+ * oldest slot.  Copies between cache blocks are queued until the next submit, which submits them
+ * first, as a step that only has copies; if they fail, the step after them fails.
  */
 #include "model/formats/checkpoint.h"
 #include "runtime/gpu/gpu_private.h"
@@ -15,8 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A step that gets nothing done for so long hangs: the slowest dispatch there is takes
- * far less than a second, and systems end one that holds a display up after some. */
+/* A step without progress for this long hangs: the slowest dispatch takes far less than 1 s. */
 #define WAIT_MS 30000u
 
 /* ---- opening ---------------------------------------------------------------------- */
@@ -24,7 +22,7 @@
 static int make_copy_program(struct ig_gpu_driver *d, struct ig_error *err)
 {
 	const struct ig_gpu_device_class *class = d->device->class;
-	/* Nothing of a tape of copies is bound, but a place is there to point at. */
+	/* A tape of copies binds no buffers, but the pointer must be valid. */
 	static const struct ig_gpu_place none;
 	int rc = ig_gpu_tape_create(class->facts(d->device), 0, &d->copy_tape);
 
@@ -55,20 +53,17 @@ int ig_gpu_driver_open(const struct ig_gpu_device_class *device,
 			     o->activations);
 		goto fail;
 	}
-	/* metal's weights are the mapped file, experts or not; cuda's are the device's. */
+	/* metal reads all weights from the mapped file; cuda copies them to the device. */
 	if (o->experts && strcmp(o->experts, "packed") && strcmp(class->name, "metal")) {
 		rc = ig_fail(err, -ENOTSUP,
-			     "experts \"%s\" are not supported by the driver %s; "
-			     "packed is",
+			     "experts \"%s\" are not supported by the driver %s; packed is",
 			     o->experts, class->name);
 		goto fail;
 	}
-	rc = device->open(o, &d->device, err);
-	if (rc)
+	if ((rc = device->open(o, &d->device, err)))
 		goto fail;
 	d->slabs.device = d->device;
-	rc = make_copy_program(d, err);
-	if (rc)
+	if ((rc = make_copy_program(d, err)))
 		goto fail;
 	snprintf(d->text, sizeof d->text, "%s, %s, activations %s%s", class->name,
 		 device->facts(d->device)->name, d->f32 ? "f32" : "auto",
@@ -101,7 +96,6 @@ const char *ig_gpu_driver_describe(const struct ig_driver *d)
 uint64_t ig_gpu_memory(const struct ig_driver *base)
 {
 	const struct ig_gpu_driver *d = (const struct ig_gpu_driver *)base;
-
 	return d->device->class->facts(d->device)->working_set_bytes;
 }
 
@@ -138,8 +132,7 @@ int ig_gpu_driver_lower(struct ig_driver *d, const struct ig_plan *plan,
 		ig_gpu_program_destroy(&p->base);
 		return rc;
 	}
-	/* Results are kept once on the device and once for each slot on the host's side, and
-	 * so is the step. */
+	/* Results and the step exist once on the device and once per slot for the host. */
 	*memory = (struct ig_program_memory){
 		.weight_bytes = p->weights.n_bytes,
 		.scratch_bytes =
@@ -151,7 +144,7 @@ int ig_gpu_driver_lower(struct ig_driver *d, const struct ig_plan *plan,
 	return 0;
 }
 
-/* Where each buffer of the tape lies. */
+/* Set the memory of each buffer of the tape. */
 static void set_places(struct ig_gpu_lowered *p)
 {
 	const struct ig_gpu_tape *t = p->tape;
@@ -186,7 +179,7 @@ int ig_gpu_program_load(struct ig_program *base, struct ig_error *err)
 	const struct {
 		struct ig_gpu_buffer **to;
 		uint64_t n_bytes;
-	} pieces[] = {
+	} parts[] = {
 		{ &p->scratch, at_least_one(t->scratch_bytes) },
 		{ &p->constants, t->n_constant_bytes },
 		{ &p->ids, t->ids < 0 ? 0 : ids_bytes(t) },
@@ -197,25 +190,23 @@ int ig_gpu_program_load(struct ig_program *base, struct ig_error *err)
 	p->places = calloc(t->n_buffers + 1, sizeof *p->places);
 	if (!p->places)
 		return ig_fail(err, -ENOMEM, "no memory for a table of %u buffers", t->n_buffers);
-	for (size_t i = 0; i < sizeof pieces / sizeof *pieces && !rc; i++)
-		if (pieces[i].n_bytes)
-			rc = class->alloc(d, pieces[i].n_bytes, IG_GPU_MEMORY_PRIVATE, pieces[i].to,
+	for (size_t i = 0; i < sizeof parts / sizeof *parts && !rc; i++)
+		if (parts[i].n_bytes)
+			rc = class->alloc(d, parts[i].n_bytes, IG_GPU_MEMORY_PRIVATE, parts[i].to,
 					  err);
 	if (!rc && t->n_constant_bytes)
 		rc = class->write(d, p->constants, 0, t->constants, t->n_constant_bytes, err);
-	if (!rc)
-		rc = ig_gpu_weights_load(&p->weights, d, err);
-	if (rc)
+	if (rc || (rc = ig_gpu_weights_load(&p->weights, d, err)))
 		goto fail;
 	set_places(p);
 	rc = class->program_create(d, t, p->places, p->shape.area_bytes, &p->program, err);
 	if (!rc)
 		return 0;
 fail:
-	/* As before, so that a later load may succeed. */
-	for (size_t i = 0; i < sizeof pieces / sizeof *pieces; i++) {
-		class->free(d, *pieces[i].to);
-		*pieces[i].to = NULL;
+	/* Undo everything, so that a later load may succeed. */
+	for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
+		class->free(d, *parts[i].to);
+		*parts[i].to = NULL;
 	}
 	for (uint32_t i = 0; i < p->weights.n_views; i++) {
 		class->free(d, p->weights.views[i].buffer);
@@ -247,8 +238,8 @@ void ig_gpu_program_destroy(struct ig_program *base)
 
 /* ---- waiting ---------------------------------------------------------------------- */
 
-/* The device is gone for good: every later submit says so. */
-static void note_loss(struct ig_gpu_driver *d, int rc, const struct ig_error *why)
+/* Remember that the device is lost: every later submit fails with this error. */
+static void remember_loss(struct ig_gpu_driver *d, int rc, const struct ig_error *why)
 {
 	if (rc != -ENODEV || d->lost)
 		return;
@@ -256,7 +247,7 @@ static void note_loss(struct ig_gpu_driver *d, int rc, const struct ig_error *wh
 	d->error = *why;
 }
 
-/* Until a slot is done.  One that timed out stays busy. */
+/* Wait for a slot.  After a timeout it stays busy. */
 static int finish_flight(struct ig_gpu_driver *d, struct ig_gpu_program *program,
 			 struct ig_gpu_flight *f, uint32_t slot, uint32_t timeout_ms,
 			 const int32_t **ids, const float **logits, struct ig_error *err)
@@ -266,18 +257,18 @@ static int finish_flight(struct ig_gpu_driver *d, struct ig_gpu_program *program
 	int rc = d->device->class->wait(program, slot, timeout_ms, ids, logits, err);
 	if (rc == -ETIMEDOUT) {
 		if (err && !err->text[0])
-			ig_fail(err, rc, "%s: a step got nothing done for %u s",
+			ig_fail(err, rc, "%s: a step made no progress for %u s",
 				d->base.class->name, timeout_ms / 1000);
 		return rc;
 	}
 	f->busy = false;
 	if (d->done < f->number)
-		d->done = f->number; /* steps end in their order */
-	note_loss(d, rc, err);
+		d->done = f->number; /* steps finish in order */
+	remember_loss(d, rc, err);
 	return rc;
 }
 
-/* Slots that an error left under way: 0 when all are done, whatever became of them. */
+/* Wait for slots that are in flight after an error: 0 when all have finished or failed. */
 static int settle(struct ig_gpu_driver *d, struct ig_gpu_program *program,
 		  struct ig_gpu_flight *flights, uint32_t timeout_ms, struct ig_error *err)
 {
@@ -288,13 +279,13 @@ static int settle(struct ig_gpu_driver *d, struct ig_gpu_program *program,
 		struct ig_error why = { 0 };
 		if (finish_flight(d, program, &flights[i], i, timeout_ms, &ids, &logits, &why) ==
 		    -ETIMEDOUT)
-			return ig_fail(err, -ETIMEDOUT, "%s: a step before is still not done",
+			return ig_fail(err, -ETIMEDOUT, "%s: an earlier step has not finished",
 				       d->base.class->name);
 	}
 	return 0;
 }
 
-/* Copies that went ahead of submission `number` are done, one way or the other. */
+/* Wait for the copies that were submitted before submission `number`. */
 static int finish_copies(struct ig_gpu_driver *d, uint64_t number, struct ig_error *err)
 {
 	const int32_t *ids;
@@ -351,8 +342,8 @@ int ig_gpu_program_wait(struct ig_program *base)
 	if (!base->error.text[0])
 		ig_fail(&base->error, rc, "%s: the device failed: %s", base->class->name,
 			strerror(-rc));
-	/* Steps behind a failed one have no results, but must be done before the caller
-	 * touches what they read.  After a timeout there is no point in waiting more. */
+	/* Steps after a failed one have no results, but must finish before the caller changes what
+	 * they read.  After a timeout more waiting is pointless. */
 	if (rc != -ETIMEDOUT)
 		settle(p->driver, p->program, p->flights, WAIT_MS, NULL);
 	p->oldest_slot = p->next_slot;
@@ -361,8 +352,7 @@ int ig_gpu_program_wait(struct ig_program *base)
 
 /* ---- copies ----------------------------------------------------------------------- */
 
-/* Send the copies that wait ahead of what is submitted next.  What could not be sent
- * stays. */
+/* Submit the queued copies, before the next step.  After an error they stay queued. */
 static int flush_copies(struct ig_gpu_driver *d, struct ig_error *err)
 {
 	struct ig_gpu_submission s = { .slot = d->copy_slot };
@@ -372,13 +362,13 @@ static int flush_copies(struct ig_gpu_driver *d, struct ig_error *err)
 	const float *logits;
 
 	if (d->copy_error.code) {
-		*err = d->copy_error; /* told once */
+		*err = d->copy_error; /* reported once */
 		d->copy_error.code = 0;
 		return err->code;
 	}
 	if (!d->n_copies)
 		return 0;
-	/* Nearly always done long ago: the step behind it was waited for. */
+	/* Nearly always finished: the step after it was waited for. */
 	int rc = finish_flight(d, d->copy_program, f, d->copy_slot, WAIT_MS, &ids, &logits, err);
 	if (rc)
 		return rc;
@@ -386,7 +376,7 @@ static int flush_copies(struct ig_gpu_driver *d, struct ig_error *err)
 				&s);
 	rc = class->submit(d->copy_program, &s, err);
 	if (rc) {
-		note_loss(d, rc, err);
+		remember_loss(d, rc, err);
 		return rc;
 	}
 	*f = (struct ig_gpu_flight){ true, ++d->submitted };
@@ -405,9 +395,9 @@ static bool touches(const struct ig_gpu_copy *c, uint64_t at, uint64_t n_bytes)
 	return overlap(c->dst, c->n_bytes, at, n_bytes) || overlap(c->src, c->n_bytes, at, n_bytes);
 }
 
-/* Copies of one step run at the same time, so none may depend on another: one from a
- * block that is itself to be filled takes that block's source; one to a block that is to
- * be filled replaces that copy; anything else that overlaps goes in a later step. */
+/* Copies of one step run concurrently and must be independent.  A copy from the destination of
+ * a queued one reads that one's source instead; a copy to the destination of a queued one
+ * replaces it; any other overlap needs a later step. */
 static bool merge_copy(struct ig_gpu_driver *d, struct ig_gpu_copy *c)
 {
 	for (uint32_t i = 0; i < d->n_copies; i++)
@@ -438,9 +428,9 @@ static bool merge_copy(struct ig_gpu_driver *d, struct ig_gpu_copy *c)
 void ig_gpu_copy(struct ig_driver *base, void *dst, const void *src, uint64_t n_bytes)
 {
 	struct ig_gpu_driver *d = (struct ig_gpu_driver *)base;
-	const struct ig_gpu_copy asked = { (uint64_t)(uintptr_t)dst, (uint64_t)(uintptr_t)src,
-					   n_bytes };
-	struct ig_gpu_copy c = asked;
+	const struct ig_gpu_copy original = { (uint64_t)(uintptr_t)dst, (uint64_t)(uintptr_t)src,
+					      n_bytes };
+	struct ig_gpu_copy c = original;
 
 	if (!n_bytes || dst == src)
 		return;
@@ -456,7 +446,7 @@ void ig_gpu_copy(struct ig_driver *base, void *dst, const void *src, uint64_t n_
 	}
 	if (merge_copy(d, &c))
 		return;
-	c = asked;
+	c = original;
 	struct ig_error err = { 0 };
 	if (flush_copies(d, &err))
 		d->copy_error = err;
@@ -479,25 +469,21 @@ int ig_gpu_program_submit(struct ig_program *base, const struct ig_step *step)
 	if (step->logits && p->tape->logits < 0)
 		return ig_fail(&base->error, -EINVAL, "%s: this model's logits can't be read",
 			       base->class->name);
-	/* A step that timed out may still be under way; the device gets a moment more. */
-	rc = base->n_in_flight ? 0 : settle(d, p->program, p->flights, 1, &base->error);
-	if (rc)
+	/* A step that timed out may still be in flight: wait 1 ms more. */
+	if ((rc = base->n_in_flight ? 0 : settle(d, p->program, p->flights, 1, &base->error)))
 		return rc;
 	if (class->pressure) {
 		uint64_t n_bytes = class->pressure(d->device);
 		if (n_bytes)
 			ig_gpu_slabs_release(&d->slabs, n_bytes, d->done);
 	}
-	rc = flush_copies(d, &base->error);
-	if (rc)
-		return rc;
-	rc = ig_gpu_step_pack(&p->shape, step, p->prev_slot, &d->slabs,
-			      class->staging(p->program, s.slot), &s, &base->error);
-	if (rc)
+	if ((rc = flush_copies(d, &base->error)) ||
+	    (rc = ig_gpu_step_pack(&p->shape, step, p->prev_slot, &d->slabs,
+				   class->staging(p->program, s.slot), &s, &base->error)))
 		return rc;
 	rc = class->submit(p->program, &s, &base->error);
 	if (rc) {
-		note_loss(d, rc, &base->error);
+		remember_loss(d, rc, &base->error);
 		return rc;
 	}
 	p->flights[s.slot] = (struct ig_gpu_flight){ true, ++d->submitted };
@@ -513,7 +499,6 @@ int ig_gpu_program_submit(struct ig_program *base, const struct ig_step *step)
 void *ig_gpu_map_slab(struct ig_driver *base, uint64_t slab_bytes)
 {
 	struct ig_gpu_driver *d = (struct ig_gpu_driver *)base;
-
 	return (void *)(uintptr_t)ig_gpu_slabs_map(&d->slabs, slab_bytes, d->done);
 }
 
@@ -523,8 +508,7 @@ void ig_gpu_unmap_slab(struct ig_driver *base, void *slab, uint64_t slab_bytes)
 	uint64_t at = (uint64_t)(uintptr_t)slab;
 	uint32_t kept = 0, touching = 0;
 
-	/* Copies that wait must not find the slab gone: a block that was copied from here is
-	 * still wanted where it goes. */
+	/* Queued copies from the slab are still needed: submit them before it is unmapped. */
 	for (uint32_t i = 0; i < d->n_copies; i++)
 		touching += touches(&d->copies[i], at, slab_bytes);
 	if (touching) {

@@ -1,9 +1,9 @@
-/* gpu.h: a driver over a GPU device, for the table of drivers (runtime/drivers.c). */
+/* gpu.h: a driver for a GPU device, for the table in runtime/drivers.c. */
 #pragma once
 
 #include "runtime/gpu/gpu_private.h"
 
-/* Defines ig_driver_<device> over the device class ig_gpu_<device>. */
+/* Defines ig_driver_<device> for the device class ig_gpu_<device>. */
 #define IG_GPU_DRIVER(device)                                                                      \
 	static const struct ig_driver_class ig_driver_##device;                                    \
 	static int open_##device(const struct ig_driver_options *o, struct ig_driver **out,        \

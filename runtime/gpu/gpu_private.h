@@ -1,7 +1,4 @@
-/*
- * gpu_private.h: the parts of the driver for GPUs: the packed step, slabs, weights and
- * the program that holds them together.
- */
+/* gpu_private.h: the parts of the GPU driver: packed steps, slabs, weights and the program. */
 #pragma once
 
 #include "runtime/driver_private.h"
@@ -11,79 +8,79 @@
 
 /* ---- slabs of the cache (slabs.c) ------------------------------------------------- */
 
-/* The engine's address of a slab is the device's: nobody but kernels follows it. */
+/* Slabs are known by their device address, which only kernels dereference. */
 struct ig_gpu_slab {
 	uint64_t address, n_bytes;
 	struct ig_gpu_buffer *buffer;
-	uint64_t retired; /* number of the last submission when it was given back */
+	uint64_t retired; /* number of the last submission when it was unmapped */
 };
 
-/* Engine's thread. */
+/* For the engine's thread. */
 struct ig_gpu_slabs {
 	struct ig_gpu_device *device;
-	struct ig_gpu_slab *mapped; /* [n_mapped], by address */
+	struct ig_gpu_slab *mapped; /* [n_mapped], sorted by address */
 	uint32_t n_mapped;
-	struct ig_gpu_slab *idle; /* [n_idle] given back by the engine, kept for the next */
+	struct ig_gpu_slab *idle; /* [n_idle] unmapped by the engine, for reuse */
 	uint32_t n_idle;
-	uint32_t cap; /* of each array */
+	uint32_t cap; /* capacity of each array */
 };
 
-/* The slab that holds these bytes, or NULL. */
+/* The mapped slab that contains these bytes, or NULL. */
 const struct ig_gpu_slab *ig_gpu_slabs_find(const struct ig_gpu_slabs *s, uint64_t address,
 					    uint64_t n_bytes);
-/* An idle slab of that size or a new one; 0 when there is no memory. */
+/* The address of an idle slab of that size or of a new one; 0: no memory. */
 uint64_t ig_gpu_slabs_map(struct ig_gpu_slabs *s, uint64_t n_bytes, uint64_t done);
 void ig_gpu_slabs_unmap(struct ig_gpu_slabs *s, uint64_t address, uint64_t submitted);
-/* Free idle slabs that no submission after number `done` can touch, up to n_bytes. */
+/* Free idle slabs that no submission after number `done` uses, up to n_bytes. */
 void ig_gpu_slabs_release(struct ig_gpu_slabs *s, uint64_t n_bytes, uint64_t done);
 void ig_gpu_slabs_finish(struct ig_gpu_slabs *s);
 
 /* ---- the step (step.c) ------------------------------------------------------------ */
 
-/* Copies between blocks that wait for the next step. */
+/* The most copies between blocks that wait for the next step. */
 #define IG_GPU_MAX_COPIES 256
 
 struct ig_gpu_copy {
 	uint64_t dst, src, n_bytes;
 };
 
-/* What packing has to know of a program. */
+/* What packing needs to know about a program. */
 struct ig_gpu_step_shape {
 	struct ig_program_limits limits; /* kv_dtype and max_slabs filled in */
 	struct ig_model_info info;
 	uint32_t max_partials, max_adjusts;
 	uint64_t area_bytes;  /* the largest step */
-	uint64_t *slab_bytes; /* [max_slabs] of the slabs seen in this step; else 0 */
-	uint32_t *slabs_seen; /* [max_slabs] their numbers */
+	uint64_t *slab_bytes; /* [max_slabs] sizes of the slabs of this step; others 0 */
+	uint32_t *slabs_seen; /* [max_slabs] numbers of the slabs of this step */
 	uint32_t n_slabs_seen;
 };
 
-/* 0, -ENOMEM, or -ENOTSUP when the limits make a step too large. */
+/* 0, -ENOMEM, or -ENOTSUP if the limits make a step too large. */
 int ig_gpu_step_init(struct ig_gpu_step_shape *s, const struct ig_model_info *info,
 		     const struct ig_program_limits *limits, uint32_t max_partials,
 		     struct ig_error *err);
 void ig_gpu_step_finish(struct ig_gpu_step_shape *s);
-/* Write the step to area [area_bytes] and fill in out, for slot out->slot and the ids
- * of the step in slot `prev`.  -EINVAL with text for what no kernel may see. */
+/* Write the step to area [area_bytes] and set out, for slot out->slot; `prev` is the slot of the
+ * previous step's ids.  -EINVAL with text for a step that kernels must not get. */
 int ig_gpu_step_pack(struct ig_gpu_step_shape *s, const struct ig_step *step, uint32_t prev,
 		     const struct ig_gpu_slabs *slabs, void *area, struct ig_gpu_submission *out,
 		     struct ig_error *err);
-/* A step of nothing but copies; n is at most IG_GPU_MAX_COPIES. */
+/* A step that only has copies; n is at most IG_GPU_MAX_COPIES. */
 #define IG_GPU_COPY_AREA_BYTES (224u + IG_GPU_MAX_COPIES * 24u)
 void ig_gpu_step_pack_copies(const struct ig_gpu_copy *copies, uint32_t n, void *area,
 			     struct ig_gpu_submission *out);
 
 /* ---- weights (weights.c) ---------------------------------------------------------- */
 
-/* One piece of device memory: a view of the file, or memory that weights are copied to. */
+/* Device memory for weights: a view of the file, or memory for copies. */
 struct ig_gpu_view {
-	const uint8_t *base; /* of the file's bytes; NULL: a copy */
+	const uint8_t *base; /* in the mapped file; NULL: copies */
 	uint64_t n_bytes;
 	struct ig_gpu_buffer *buffer; /* after load */
 };
 
 struct ig_gpu_weight {
-	int32_t buffer; /* of the tape; -1: the plan's weight is not used */
+	int32_t buffer; /* of the tape; -1: no op uses the weight */
 	uint32_t view;
 	uint64_t offset; /* in the view */
 };
@@ -93,11 +90,11 @@ struct ig_gpu_weights {
 	struct ig_gpu_weight *weights; /* [plan->n_weights] */
 	struct ig_gpu_view *views;
 	uint32_t n_views;
-	uint64_t n_bytes; /* of all views */
+	uint64_t n_bytes; /* sum of all views */
 };
 
 int ig_gpu_weights_init(struct ig_gpu_weights *w, const struct ig_plan *plan, struct ig_error *err);
-/* Decide where each used weight lies. */
+/* Assign each used weight to a view. */
 int ig_gpu_weights_place(struct ig_gpu_weights *w, struct ig_gpu_device *d, struct ig_error *err);
 int ig_gpu_weights_load(struct ig_gpu_weights *w, struct ig_gpu_device *d, struct ig_error *err);
 void ig_gpu_weights_finish(struct ig_gpu_weights *w, struct ig_gpu_device *d);
@@ -106,7 +103,7 @@ void ig_gpu_weights_finish(struct ig_gpu_weights *w, struct ig_gpu_device *d);
 
 /* A slot of a device's program. */
 struct ig_gpu_flight {
-	bool busy;	 /* submitted, and the device has not been seen to finish it */
+	bool busy;	 /* submitted, and not known to be finished */
 	uint64_t number; /* of the submission */
 };
 
@@ -117,13 +114,13 @@ struct ig_gpu_driver {
 	uint32_t strict;
 	char text[160];
 	/* Engine's thread: */
-	bool lost; /* the device is gone for good; error says how */
+	bool lost; /* the device is lost; see error */
 	struct ig_error error;
 	struct ig_gpu_slabs slabs;
-	uint64_t submitted, done; /* numbers of submissions of all programs, in order */
-	struct ig_gpu_copy copies[IG_GPU_MAX_COPIES]; /* that wait for the next step */
+	uint64_t submitted, done; /* last submission, and last finished one, of all programs */
+	struct ig_gpu_copy copies[IG_GPU_MAX_COPIES]; /* pending until the next step */
 	uint32_t n_copies;
-	struct ig_error copy_error; /* of copies that could not be queued */
+	struct ig_error copy_error; /* of a copy that could not be queued */
 	struct ig_gpu_tape *copy_tape;
 	struct ig_gpu_program *copy_program;
 	struct ig_gpu_flight copy_flights[IG_STEPS_IN_FLIGHT];
@@ -144,19 +141,19 @@ struct ig_gpu_lowered {
 	/* Engine's thread: */
 	struct ig_gpu_flight flights[IG_STEPS_IN_FLIGHT];
 	uint32_t next_slot, oldest_slot;
-	uint32_t prev_slot; /* whose ids the next step may take */
+	uint32_t prev_slot; /* slot of the ids that the next step may read */
 };
 
-/* Lower the plan into p->tape, place weights, size the step (lower.c). */
+/* Lower the plan to p->tape, place the weights, compute the step's size (lower.c). */
 int ig_gpu_lower_plan(struct ig_gpu_lowered *p, const struct ig_plan *plan, struct ig_error *err);
 
-/* The runtime's own kernels (kernels.c): from float32 to another element type, and
+/* The runtime's own kernels (kernels.c): conversions from float32 to another element type, and
  * copies between cache blocks. */
 int ig_gpu_emit_convert(struct ig_gpu_tape *t, const struct ig_gpu_tensor *from,
 			const struct ig_gpu_tensor *to);
 int ig_gpu_emit_copies(struct ig_gpu_tape *t);
 
-/* How a driver over a device opens; the class is the driver's own. */
+/* The functions of a driver for a device class. */
 int ig_gpu_driver_open(const struct ig_gpu_device_class *device,
 		       const struct ig_driver_class *class, const struct ig_driver_options *o,
 		       struct ig_driver **out, struct ig_error *err);

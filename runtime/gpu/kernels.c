@@ -1,12 +1,12 @@
-/* kernels.c: dispatches of the runtime's own: conversions between element types, and
- * copies between cache blocks. */
+/* kernels.c: the runtime's own dispatches: conversions between element types, and copies between
+ * cache blocks. */
 #include "runtime/gpu/gpu_private.h"
 #include "shaders/args.h"
 
 extern const struct ig_shader ig_shader_convert, ig_shader_copy;
 
 #define THREADS 256u
-#define COPY_GROUPS 32u /* threadgroups that share a copy: a block has megabytes */
+#define COPY_GROUPS 32u /* threadgroups per copy: a block has megabytes */
 
 int ig_gpu_emit_convert(struct ig_gpu_tape *t, const struct ig_gpu_tensor *from,
 			const struct ig_gpu_tensor *to)

@@ -1,8 +1,8 @@
 /*
- * lower.c: from a plan to a tape.
+ * lower.c: lowers a plan to a tape.
  *
- * Every value gets its element type: where its producer can write any type and all
- * readers want the same one, that type; else float32, and a conversion before the first
+ * First the element type of every value is chosen: the type that all readers require, if they
+ * agree and the producer can write any type; else float32, with a conversion before the first
  * reader of each other type.  Then each op emits its dispatches.
  */
 #include "model/formats/checkpoint.h"
@@ -13,9 +13,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Scratch that partial results of attention may take.  For 32 heads of 128 that is 4,039
- * (row, range) pairs: 16 sequences of 64,000 tokens, or one of a million.  One sequence of
- * the longest context is split whatever that takes. */
+/* Scratch memory for partial results of attention.  For 32 heads of 128 it has 4,039 (row, range)
+ * pairs: 16 sequences of 64,000 tokens, or one of a million.  One sequence of the longest context
+ * is always split. */
 #define PARTIAL_BYTES ((uint64_t)64 << 20)
 
 enum { WANT_F16, WANT_BF16, N_WANTS };
@@ -25,8 +25,8 @@ struct lowering {
 	const struct ig_plan *plan;
 	const struct ig_gpu_facts *facts;
 	uint32_t max_partials;
-	uint32_t *dtype; /* [n_values] that all readers want; IG_DTYPE_NONE: not read yet */
-	bool *mixed;	 /* [n_values] readers want several types */
+	uint32_t *dtype; /* [n_values] required by readers; IG_DTYPE_NONE: not read yet */
+	bool *mixed;	 /* [n_values] readers require several types */
 	struct ig_gpu_tensor *value;		    /* [n_values] */
 	struct ig_gpu_tensor (*converted)[N_WANTS]; /* [n_values] */
 	struct ig_error *err;
@@ -37,7 +37,7 @@ static int no_memory(struct lowering *l)
 	return ig_fail(l->err, -ENOMEM, "no memory for the lowered plan");
 }
 
-/* ---- how much attention may split ------------------------------------------------- */
+/* ---- splitting attention ---------------------------------------------------------- */
 
 static uint32_t choose_max_partials(const struct ig_plan *plan,
 				    const struct ig_program_limits *limits)
@@ -47,7 +47,7 @@ static uint32_t choose_max_partials(const struct ig_plan *plan,
 	uint64_t rows = (uint64_t)limits->max_seqs * IG_GPU_FEW_ROWS, bytes = 1;
 
 	rows = rows < limits->max_rows ? rows : limits->max_rows;
-	/* A partial is a sum over values, a maximum and a sum of weights, of each head. */
+	/* A partial result: a sum of values, a maximum and a sum of weights, per head. */
 	for (uint32_t i = 0; i < plan->n_nodes; i++) {
 		const struct ig_attention_params *a = plan->nodes[i].params;
 		if (strcmp(plan->nodes[i].op->name, "attention"))
@@ -83,7 +83,7 @@ static int use_weight(struct lowering *l, ig_weight w, struct ig_gpu_tensor *out
 	return rc;
 }
 
-/* A call with all but the values. */
+/* A call without the values' types and buffers. */
 static int begin_launch(struct lowering *l, const struct ig_plan_node *n, struct ig_gpu_launch *c)
 {
 	const struct ig_program_limits *limits = &l->p->shape.limits;
@@ -114,7 +114,7 @@ static int begin_launch(struct lowering *l, const struct ig_plan_node *n, struct
 		if (n->in[i] == IG_NONE)
 			continue;
 		const struct ig_shape *s = &l->plan->values[n->in[i]].shape;
-		c->in[i].ref.buffer = 0; /* there; which one comes with its type */
+		c->in[i].ref.buffer = 0; /* present; the buffer is set later, with the type */
 		c->in[i].n_cols = s->n_cols;
 		c->in[i].row_class = s->row_class;
 	}
@@ -146,7 +146,6 @@ static void name_node(const struct lowering *l, const struct ig_plan_node *n, ch
 static int refuse(struct lowering *l, const struct ig_plan_node *n, int rc, const char *why)
 {
 	char name[160];
-
 	name_node(l, n, name, sizeof name);
 	return ig_fail(l->err, rc, "%s: %.300s", name, why);
 }
@@ -170,8 +169,8 @@ static int choose_types(struct lowering *l)
 			uint32_t *dtype = &l->dtype[n->in[j]], want = wanted(n, &c, j);
 			if (want != IG_F32 && want != IG_F16 && want != IG_BF16)
 				return refuse(l, n, -ENOTSUP,
-					      "it wants an input in an element type that "
-					      "values do not have");
+					      "it requires an input of an element type that "
+					      "values cannot have");
 			if (*dtype != IG_DTYPE_NONE && *dtype != want)
 				l->mixed[n->in[j]] = true;
 			*dtype = want;
@@ -186,7 +185,7 @@ static uint32_t max_rows(const struct lowering *l, uint32_t row_class)
 					     l->p->shape.limits.max_logit_rows;
 }
 
-/* The value as its reader wants it. */
+/* The value in the type that a reader requires. */
 static int use_value(struct lowering *l, ig_value v, uint32_t dtype, struct ig_gpu_tensor *out)
 {
 	const struct ig_gpu_tensor *value = &l->value[v];
@@ -237,7 +236,7 @@ static int lower_node(struct lowering *l, uint32_t number)
 		if (rc && !t->status)
 			return refuse(l, n, rc, why.text[0] ? why.text : "its lowering failed");
 	}
-	/* An error sticks to the tape, whether the op passed it on or not. */
+	/* The tape has the error even if the op ignored it. */
 	if (t->status)
 		return refuse(l, n, t->status, t->error.text);
 	return rc;
@@ -253,11 +252,8 @@ int ig_gpu_lower_plan(struct ig_gpu_lowered *p, const struct ig_plan *plan, stru
 	int rc;
 
 	l.max_partials = choose_max_partials(plan, &p->base.limits);
-	rc = ig_gpu_step_init(&p->shape, &plan->info, &p->base.limits, l.max_partials, err);
-	if (rc)
-		return rc;
-	rc = ig_gpu_weights_init(&p->weights, plan, err);
-	if (rc)
+	if ((rc = ig_gpu_step_init(&p->shape, &plan->info, &p->base.limits, l.max_partials, err)) ||
+	    (rc = ig_gpu_weights_init(&p->weights, plan, err)))
 		return rc;
 	l.dtype = malloc(n * sizeof *l.dtype);
 	l.mixed = calloc(n, sizeof *l.mixed);

@@ -1,21 +1,19 @@
 /*
  * slabs.c: memory for the cache's slabs.
  *
- * The engine knows a slab by the device's address, which it hands back in steps and
- * copies.  A slab that the engine gives back stays here for the next request, since
- * making and dropping device memory is slow and unsettles the system's residency; it
- * goes back to the system when the device reports pressure, or to make room for one of
- * another size.  What a step under way may still touch is not freed.
+ * The engine identifies a slab by its device address, in steps and copies.  An unmapped slab is
+ * kept here for reuse, because allocating and freeing device memory is slow and disturbs the
+ * system's residency.  It is freed when the device reports memory pressure, or to allocate one
+ * of another size, but not while a step in flight may use it.
  */
 #include "runtime/gpu/gpu_private.h"
-
 #include "base/log.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* The first mapped slab whose address is not below. */
+/* Index of the first mapped slab whose address is not lower. */
 static uint32_t lower_bound(const struct ig_gpu_slabs *s, uint64_t address)
 {
 	uint32_t first = 0, last = s->n_mapped;
@@ -45,7 +43,7 @@ const struct ig_gpu_slab *ig_gpu_slabs_find(const struct ig_gpu_slabs *s, uint64
 	return offset < m->n_bytes && n_bytes <= m->n_bytes - offset ? m : NULL;
 }
 
-/* Room for one slab more in both arrays, so that giving one back can't fail. */
+/* Ensure capacity for one more slab in both arrays, so that unmapping cannot fail. */
 static bool grow(struct ig_gpu_slabs *s)
 {
 	uint32_t n = s->n_mapped + s->n_idle;
@@ -98,7 +96,7 @@ uint64_t ig_gpu_slabs_map(struct ig_gpu_slabs *s, uint64_t n_bytes, uint64_t don
 		if (!grow(s))
 			return 0;
 		int rc = make(s, n_bytes, &slab, &err);
-		if (rc && s->n_idle) { /* idle ones are of another size */
+		if (rc && s->n_idle) { /* all idle slabs have another size */
 			ig_gpu_slabs_release(s, UINT64_MAX, done);
 			rc = make(s, n_bytes, &slab, &err);
 		}

@@ -1,12 +1,11 @@
 /*
- * step.c: a step as kernels read it (shaders/step.h), packed from struct ig_step.
+ * step.c: packs a struct ig_step into the step buffer of kernels (shaders/step.h).
  *
- * Everything that a kernel follows without looking is checked here once: block words
- * against the slabs that are mapped, layouts against the plan, ids against the
- * vocabulary, places of edits and masks.  What ig_program_submit has checked (counts,
- * neighbours, positions, lengths) is not checked again.  Tables are compacted: a row
- * has as many entries as the longest sequence of this step has blocks.  Nothing is
- * allocated; the largest step that the limits allow fits the area.
+ * Everything that kernels use unchecked is checked here: block words against the mapped slabs,
+ * layouts against the plan, ids against the vocabulary, indices of penalties and masks.  What
+ * ig_program_submit has checked (counts, order, positions, lengths) is not checked again.  Block
+ * tables are compacted: a row has as many entries as the longest sequence of this step has
+ * blocks.  Nothing is allocated: the area fits the largest step that the limits allow.
  */
 #include "runtime/gpu/gpu_private.h"
 #include "shaders/step.h"
@@ -24,7 +23,7 @@ _Static_assert(IG_GPU_COPY_AREA_BYTES >= (sizeof(struct step_head) + 15) / 16 * 
 						 IG_GPU_MAX_COPIES * sizeof(struct step_copy),
 	       "a step of copies");
 
-#define MAX_COUNT 65535 /* layers, heads, head's dimensions of a cache group */
+#define MAX_COUNT 65535 /* layers, heads, dimensions of a head of a cache group */
 
 static uint64_t blocks_of(uint64_t n_tokens)
 {
@@ -35,11 +34,10 @@ static uint32_t mask_words(uint32_t n_vocab) { return n_vocab / 32 + (n_vocab % 
 
 /* ---- the area --------------------------------------------------------------------- */
 
-/* One more array, from a multiple of 16 on; false when the sum overflows. */
+/* Add an array, padded to a multiple of 16 bytes; false: the sum overflows. */
 static bool add_array(uint64_t *total, uint64_t n, uint64_t size)
 {
 	uint64_t bytes;
-
 	return !__builtin_mul_overflow(n, size, &bytes) && bytes <= UINT64_MAX - 15 &&
 	       !__builtin_add_overflow(*total, (bytes + 15) & ~(uint64_t)15, total);
 }
@@ -59,7 +57,7 @@ int ig_gpu_step_init(struct ig_gpu_step_shape *s, const struct ig_model_info *in
 		return ig_fail(err, -ENOTSUP, "%u cache groups", info->n_groups);
 	if (!s->limits.max_slabs || s->limits.max_slabs > 1u << (32 - IG_BLOCK_BITS))
 		s->limits.max_slabs = 1u << (32 - IG_BLOCK_BITS);
-	adjusts = (uint64_t)info->n_vocab * limits->max_logit_rows; /* each id once a row */
+	adjusts = (uint64_t)info->n_vocab * limits->max_logit_rows; /* each id once per row */
 	s->max_adjusts = adjusts < IG_MAX_STEP_ADJUSTS ? (uint32_t)adjusts : IG_MAX_STEP_ADJUSTS;
 
 	for (uint32_t g = 0; g < info->n_groups; g++) {
@@ -121,12 +119,10 @@ struct packing {
 	struct ig_error *err;
 };
 
-/* Room for an array; its place is kept in *place.  The area is as long as all arrays
- * of the largest step, so this can't fail. */
+/* Space for an array; *place is its offset.  Cannot fail: the area fits the largest step. */
 static void *put(struct packing *k, uint64_t n_bytes, uint32_t *place)
 {
 	void *p = k->area + k->used;
-
 	*place = (uint32_t)k->used;
 	k->used += (n_bytes + 15) & ~(uint64_t)15;
 	return p;
@@ -135,7 +131,6 @@ static void *put(struct packing *k, uint64_t n_bytes, uint32_t *place)
 static void put_copy(struct packing *k, const void *src, uint64_t n_bytes, uint32_t *place)
 {
 	void *to = put(k, n_bytes, place);
-
 	if (n_bytes)
 		memcpy(to, src, n_bytes);
 }
@@ -162,8 +157,8 @@ static int pack_rows(struct packing *k)
 	return 0;
 }
 
-/* First rows, and how each sequence's attention runs: split over ranges as long as its
- * rows are few and there is room for their partials, else looping over its ranges. */
+/* First rows, and how each sequence's attention runs: split over ranges if it has few rows and
+ * their partial results fit, else looping over its ranges. */
 static void pack_sequences(struct packing *k)
 {
 	const struct ig_step *s = k->step;
@@ -206,15 +201,15 @@ static int pack_samples(struct packing *k)
 	uint32_t n_vocab = k->shape->info.n_vocab;
 
 	if (s->n_adjusts > k->shape->max_adjusts || (s->n_adjusts && !s->adjusts))
-		return ig_fail(k->err, -EINVAL, "%u edits of logits, at most %u fit a step",
+		return ig_fail(k->err, -EINVAL, "%u penalties and biases, at most %u fit a step",
 			       s->n_adjusts, k->shape->max_adjusts);
 	if (s->n_masks > k->shape->limits.max_logit_rows || (s->n_masks && !s->masks))
 		return ig_fail(k->err, -EINVAL, "%u masks, at most %u fit a step", s->n_masks,
 			       k->shape->limits.max_logit_rows);
 	for (uint32_t i = 0; i < s->n_adjusts; i++)
 		if (s->adjusts[i].id < 0 || (uint32_t)s->adjusts[i].id >= n_vocab)
-			return ig_fail(k->err, -EINVAL, "edit %u is of token %d of %u", i,
-				       s->adjusts[i].id, n_vocab);
+			return ig_fail(k->err, -EINVAL, "penalty or bias %u is of token %d of %u",
+				       i, s->adjusts[i].id, n_vocab);
 	struct step_sample *to = put(k, (uint64_t)s->n_logit_rows * sizeof *to, &k->head.sample);
 	for (int32_t i = 0; i < s->n_logit_rows; i++) {
 		const struct ig_sample_params *p = &s->sample[i];
@@ -246,7 +241,7 @@ static int pack_samples(struct packing *k)
 
 static bool aligned(uint64_t n) { return n % 16 == 0 && n <= UINT32_MAX; }
 
-/* Does the layout hold all that the plan's group keeps in a block? */
+/* Check that the layout fits the plan's cache group. */
 static int check_layout(struct packing *k, uint32_t g)
 {
 	const struct ig_kv_layout *l = k->step->kv[g].layout;
@@ -264,8 +259,7 @@ static int check_layout(struct packing *k, uint32_t g)
 	    !aligned(l->token_stride) || !aligned(l->block_bytes) ||
 	    l->token_stride < l->head_dim * element)
 		return ig_fail(k->err, -EINVAL,
-			       "cache group %u: strides that are not multiples of 16, "
-			       "or too large",
+			       "cache group %u: strides that are not multiples of 16, or too large",
 			       g);
 	/* Counts below 2^16, strides below 2^32: no overflow. */
 	uint64_t end = (uint64_t)(l->n_layers - 1) * l->layer_stride + l->v_offset +
@@ -278,7 +272,7 @@ static int check_layout(struct packing *k, uint32_t g)
 	return 0;
 }
 
-/* The block that a word names lies in a slab that is mapped. */
+/* Check that the block of a word is in a mapped slab. */
 static int check_word(struct packing *k, uint32_t g, int32_t q, uint32_t word)
 {
 	const struct ig_step *s = k->step;
@@ -303,8 +297,8 @@ bad:
 		       IG_BLOCK_INDEX(word), slab);
 }
 
-/* The blocks of one sequence whose rows begin at first_position (-1: it has none); entries
- * that no kernel may read are STEP_NONE. */
+/* The block table of one sequence; first_position: of its first row, -1 if it has no rows.
+ * Entries that no kernel may read are STEP_NONE. */
 static int pack_table(struct packing *k, uint32_t g, int32_t q, uint32_t *to, uint32_t max_blocks,
 		      int32_t first_position)
 {
@@ -313,7 +307,7 @@ static int pack_table(struct packing *k, uint32_t g, int32_t q, uint32_t *to, ui
 	uint32_t n = first_position < 0 ? 0 : (uint32_t)blocks_of((uint64_t)k->step->seq_lens[q]);
 	uint32_t window = k->shape->info.groups[g].window, begin = 0;
 
-	/* Before the window of the first row nothing is kept. */
+	/* Blocks before the window of the first row are not cached. */
 	if (n && window && (uint32_t)first_position >= window)
 		begin = ((uint32_t)first_position - window + 1) / IG_BLOCK_TOKENS;
 	for (uint32_t i = 0; i < begin; i++)
@@ -349,9 +343,9 @@ static int pack_cache(struct packing *k)
 		uint32_t *tables =
 			put(k, (uint64_t)s->n_seqs * max_blocks * 4, &k->head.kv[g].tables);
 		for (int32_t q = 0; q < s->n_seqs; q++) {
-			rc = pack_table(k, g, q, tables + (uint64_t)q * max_blocks, max_blocks,
-					first[q] < first[q + 1] ? s->positions[first[q]] : -1);
-			if (rc)
+			if ((rc = pack_table(k, g, q, tables + (uint64_t)q * max_blocks, max_blocks,
+					     first[q] < first[q + 1] ? s->positions[first[q]] :
+								       -1)))
 				return rc;
 		}
 		k->head.kv[g] = (struct step_kv){
@@ -364,7 +358,7 @@ static int pack_cache(struct packing *k)
 			.token_stride = (uint32_t)l->token_stride,
 		};
 	}
-	/* Last, so that a step ends behind the highest slab that it uses. */
+	/* Last, so that its size depends on the highest slab in use. */
 	uint32_t n_slabs = 0;
 	for (uint32_t i = 0; i < k->shape->n_slabs_seen; i++)
 		if (n_slabs <= k->shape->slabs_seen[i])

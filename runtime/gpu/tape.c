@@ -1,12 +1,11 @@
 /*
  * tape.c: see tape.h.
  *
- * A dispatch is checked when it is recorded, so that a mistake in an op's lowering is
- * an error with the kernel's name and not a fault on a device.  Closing walks the tape
- * once for barriers: dispatches form phases, and a new phase begins where a dispatch
- * touches what another of the same phase writes, or writes what it touches.  For a
- * fixed order that is the smallest number of barriers.  Then scratch is placed: only
- * buffers with no phase in common share bytes, so sharing never costs a barrier.
+ * Dispatches are checked when they are recorded, so that a mistake in an op's lowering is an
+ * error with the kernel's name instead of a fault on a device.  Closing sets the barriers:
+ * dispatches form phases, and a new phase starts at a dispatch that conflicts with another one
+ * of the same phase.  For a fixed order this is the smallest number of barriers.  Then scratch
+ * memory is placed: only buffers without a common phase share it, so sharing costs no barrier.
  */
 #include "runtime/gpu/tape.h"
 
@@ -18,7 +17,7 @@
 
 #define ALIGNMENT 256 /* of buffers in the scratch and the constants */
 #define MAX_NAME 127
-/* Far beyond any model, and small enough that no product below overflows. */
+/* Limits far beyond any model, and so small that no product below overflows. */
 #define MAX_BYTES ((uint64_t)1 << 48)
 #define MAX_DISPATCHES (1u << 20)
 #define MAX_EXTENT (1u << 24) /* mul, div and times of a grid */
@@ -27,7 +26,7 @@ static uint64_t round_up(uint64_t n, uint64_t to) { return (n + to - 1) / to * t
 
 /* ---- errors ---------------------------------------------------------------------- */
 
-/* The first error stays. */
+/* Set the tape's error, unless there is one. */
 __attribute__((format(printf, 3, 4))) static int fail(struct ig_gpu_tape *t, int code,
 						      const char *fmt, ...)
 {
@@ -143,7 +142,7 @@ int ig_gpu_tape_weight(struct ig_gpu_tape *t, uint64_t n_bytes, struct ig_gpu_re
 	return set_ref(t, add_buffer(t, IG_GPU_BUFFER_WEIGHTS, n_bytes), out);
 }
 
-/* ---- what ops call ---------------------------------------------------------------- */
+/* ---- functions for ops ------------------------------------------------------------ */
 
 static int host_scratch(struct ig_gpu_tape *t, uint64_t n_bytes, struct ig_gpu_ref *ref)
 {
@@ -250,7 +249,7 @@ static int check_bind(struct ig_gpu_tape *t, const struct ig_gpu_dispatch *d, ui
 	return 0;
 }
 
-/* A box's matrix lies within its operand's buffer. */
+/* Check that a box's matrix is within its operand's buffer. */
 static int check_box(struct ig_gpu_tape *t, const struct ig_gpu_dispatch *d, uint32_t i)
 {
 	const struct ig_gpu_box *x = &d->box[i];
@@ -392,14 +391,14 @@ const struct ig_gpu_host ig_gpu_tape_host = {
 
 /* ---- hazards ---------------------------------------------------------------------- */
 
-/* Two dispatches of which no step runs both: kernels for few and for many rows. */
+/* Whether no step runs both: kernels for few and for many rows. */
 static bool exclusive(const struct ig_gpu_dispatch *a, const struct ig_gpu_dispatch *b)
 {
 	return a->when_live == b->when_live &&
 	       (a->when_max < b->when_min || b->when_max < a->when_min);
 }
 
-/* Ranges of the same buffer: of a value, columns of its rows. */
+/* Whether two operands overlap; of a value, by columns of its rows. */
 static bool overlap(const struct ig_gpu_tape *t, const struct ig_gpu_bind *x,
 		    const struct ig_gpu_bind *y)
 {
@@ -424,7 +423,7 @@ static bool conflict(const struct ig_gpu_tape *t, const struct ig_gpu_dispatch *
 	return false;
 }
 
-/* Barriers, and the phase of every dispatch. */
+/* Set the barriers, and the phase of every dispatch. */
 static void find_barriers(struct ig_gpu_tape *t, uint32_t *phase)
 {
 	uint32_t first = 0; /* of the phase */
@@ -441,23 +440,22 @@ static void find_barriers(struct ig_gpu_tape *t, uint32_t *phase)
 
 /* ---- scratch ---------------------------------------------------------------------- */
 
-struct piece {
+struct lifetime {
 	uint32_t buffer, first, last; /* phases */
 };
 
-static int by_birth(const void *a, const void *b)
+static int by_first_phase(const void *a, const void *b)
 {
-	const struct piece *x = a, *y = b;
-
+	const struct lifetime *x = a, *y = b;
 	if (x->first != y->first)
 		return x->first < y->first ? -1 : 1;
 	return x->buffer < y->buffer ? -1 : 1;
 }
 
-/* First fit, in order of birth, among the pieces that are alive. */
+/* First fit, in order of the first phase, among the buffers with overlapping lifetimes. */
 static int place_scratch(struct ig_gpu_tape *t, const uint32_t *phase)
 {
-	struct piece *p = malloc((t->n_buffers + 1) * sizeof *p);
+	struct lifetime *p = malloc((t->n_buffers + 1) * sizeof *p);
 	uint32_t *alive = malloc((t->n_buffers + 1) * sizeof *alive);
 	uint32_t n = 0, n_alive = 0;
 	int rc = 0;
@@ -469,9 +467,9 @@ static int place_scratch(struct ig_gpu_tape *t, const uint32_t *phase)
 	for (uint32_t i = 0; i < t->n_buffers; i++) {
 		const struct ig_gpu_tape_buffer *b = &t->buffers[i];
 		if (b->kind == IG_GPU_BUFFER_SCRATCH && b->first != UINT32_MAX)
-			p[n++] = (struct piece){ i, phase[b->first], phase[b->last] };
+			p[n++] = (struct lifetime){ i, phase[b->first], phase[b->last] };
 	}
-	qsort(p, n, sizeof *p, by_birth);
+	qsort(p, n, sizeof *p, by_first_phase);
 	for (uint32_t i = 0; i < n; i++) {
 		struct ig_gpu_tape_buffer *b = &t->buffers[p[i].buffer];
 		uint64_t size = round_up(b->n_bytes, ALIGNMENT), at = 0;

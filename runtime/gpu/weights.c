@@ -1,10 +1,10 @@
 /*
- * weights.c: a model's weights on the device, as the file has them.
+ * weights.c: a model's weights on the device, in the layout of the file.
  *
- * A device that can take host memory as its own gets views of the mapped file, whole
- * pages each, cut between tensors where one view would be larger than a buffer may be;
- * two views share at most the page in which one tensor ends and the next begins.  Any
- * other device gets copies, a piece at a time, and the file's pages are dropped.
+ * A device that can use host memory gets views of the mapped file: whole pages, split between
+ * tensors where a view would exceed the largest buffer.  Two views share at most the page in
+ * which one tensor ends and the next begins.  Any other device gets copies, in chunks, and the
+ * file's pages are dropped from memory.
  */
 #include "model/formats/checkpoint.h"
 #include "runtime/gpu/gpu_private.h"
@@ -18,7 +18,7 @@
 #define TENSOR_ALIGNMENT 32 /* as gpu.h promises */
 #define COPY_ALIGNMENT 256
 #define COPY_BYTES ((uint64_t)16 << 20) /* of one write */
-#define GAP_BYTES ((uint64_t)1 << 20)	/* tensors that no op uses: a view ends before so many */
+#define GAP_BYTES ((uint64_t)1 << 20)	/* a view ends before so many bytes of unused tensors */
 
 int ig_gpu_weights_init(struct ig_gpu_weights *w, const struct ig_plan *plan, struct ig_error *err)
 {
@@ -32,7 +32,7 @@ int ig_gpu_weights_init(struct ig_gpu_weights *w, const struct ig_plan *plan, st
 	return 0;
 }
 
-/* ---- where weights lie ------------------------------------------------------------ */
+/* ---- placement -------------------------------------------------------------------- */
 
 static uint64_t round_up(uint64_t n, uint64_t to) { return (n + to - 1) / to * to; }
 
@@ -45,7 +45,6 @@ struct place {
 static int by_address(const void *a, const void *b)
 {
 	const struct place *x = a, *y = b;
-
 	if (x->data != y->data)
 		return x->data < y->data ? -1 : 1;
 	return x->weight < y->weight ? -1 : 1;
@@ -54,7 +53,6 @@ static int by_address(const void *a, const void *b)
 static struct ig_gpu_view *add_view(struct ig_gpu_weights *w, const uint8_t *base)
 {
 	struct ig_gpu_view *p = realloc(w->views, (w->n_views + 1) * sizeof *p);
-
 	if (!p)
 		return NULL;
 	w->views = p;
@@ -62,7 +60,7 @@ static struct ig_gpu_view *add_view(struct ig_gpu_weights *w, const uint8_t *bas
 	return &p[w->n_views++];
 }
 
-/* Do the used weights lie where views can reach them? */
+/* Whether views can have all used weights. */
 static bool can_wrap(const struct ig_gpu_weights *w, const struct ig_gpu_device *d,
 		     const struct place *p, uint32_t n)
 {
@@ -160,9 +158,9 @@ int ig_gpu_weights_place(struct ig_gpu_weights *w, struct ig_gpu_device *d, stru
 
 /* ---- loading ---------------------------------------------------------------------- */
 
-/* Rows that the file does not have as they are wanted are made, some at a time. */
-static int copy_made(struct ig_gpu_weights *w, struct ig_gpu_device *d, uint32_t i,
-		     struct ig_error *err)
+/* Copy a tensor that is converted while it is read, some rows at a time. */
+static int copy_converted(struct ig_gpu_weights *w, struct ig_gpu_device *d, uint32_t i,
+			  struct ig_error *err)
 {
 	const struct ig_plan_weight *pw = &w->plan->weights[i];
 	const struct ig_gpu_weight *to = &w->weights[i];
@@ -196,7 +194,7 @@ static int copy_weight(struct ig_gpu_weights *w, struct ig_gpu_device *d, uint32
 	int rc = 0;
 
 	if (!src)
-		return copy_made(w, d, i, err);
+		return copy_converted(w, d, i, err);
 	for (uint64_t at = 0; !rc && at < pw->n_bytes; at += COPY_BYTES) {
 		uint64_t n = pw->n_bytes - at < COPY_BYTES ? pw->n_bytes - at : COPY_BYTES;
 		rc = d->class->write(d, w->views[to->view].buffer, to->offset + at, src + at, n,

@@ -1,13 +1,12 @@
 /*
- * device.m: the device `metal`: which GPU, its memory, its life.
+ * device.m: the device `metal`: choosing the GPU, opening, closing, memory.
  *
- * All memory is shared between GPU and host, as on every Mac that this runs on, so that
- * reading and writing is copying.  Weights are the mapped file itself.  A device may be
- * used by the engine's and the loader's thread at once: what they share has locks of its
- * own (compile_lock, residency), and Metal's objects are safe to be used by both.
+ * GPU and host share all memory, as on every supported Mac, so reading and writing are memcpy.
+ * Weights are the mapped file itself.  The engine's and the loader's thread may use a device
+ * concurrently: shared state has its own locks (compile_lock, residency), and Metal's objects
+ * are thread-safe.
  */
 #include "runtime/metal/metal_private.h"
-
 #include "base/log.h"
 
 #include <errno.h>
@@ -19,20 +18,20 @@
 #define FIRST_FAMILY MTLGPUFamilyApple7 /* simdgroup_matrix: M1 and later */
 #define NOTHING_BYTES 256
 #define OPEN_TIMEOUT_MS 10000
-/* Command buffers that may be under way: two steps of a long prefill, and a step more of
- * copies.  program.m cuts no step into more than METAL_MAX_CUTS. */
+/* Command buffers in flight: two steps of a long prefill and a step of copies, each with at most
+ * METAL_MAX_CUTS (program.m). */
 #define MAX_COMMAND_BUFFERS (3 * METAL_MAX_CUTS)
 
-/* What is asked back when the system says that memory is short. */
-#define WARN_SHARE 8 /* an eighth of the working set */
+/* The share of the working set to free when the system reports memory pressure. */
+#define WARN_SHARE 8 /* 1/8 */
 #define CRITICAL_SHARE 4
 
 /* ---- choice --------------------------------------------------------------------------- */
 
 static bool fits(id<MTLDevice> device) { return [device supportsFamily:FIRST_FAMILY]; }
 
-/* The first GPU that can do it, retained; nil with text.  The default is nil where
- * nobody is logged in at a display: then all are looked at. */
+/* The first supported GPU, retained; nil with text.  The default device is nil if no user is
+ * logged in at a display: then all are tried. */
 static id<MTLDevice> choose(struct ig_error *err)
 {
 	id<MTLDevice> device = MTLCreateSystemDefaultDevice();
@@ -61,11 +60,10 @@ static id<MTLDevice> choose(struct ig_error *err)
 	[all release];
 	if (names[0])
 		ig_fail(err, -ENOTSUP,
-			"metal: GPU %s has no simdgroup_matrix; Apple's M1 and later "
-			"have it",
+			"metal: GPU %s has no simdgroup_matrix; Apple's M1 and later have it",
 			names);
 	else
-		ig_fail(err, -ENOTSUP, "metal: this machine has no GPU that Metal knows");
+		ig_fail(err, -ENOTSUP, "metal: this machine has no GPU that Metal supports");
 	return nil;
 }
 
@@ -131,7 +129,7 @@ static void unwatch_pressure(struct metal_device *d)
 {
 	if (d->pressure_source) {
 		dispatch_source_cancel(d->pressure_source);
-		/* The queue does one thing at a time: after this no handler runs. */
+		/* The queue is serial: after this no handler runs. */
 		dispatch_sync_f(d->pressure_queue, NULL, nothing);
 		dispatch_release(d->pressure_source);
 	}
@@ -145,11 +143,10 @@ static uint64_t metal_pressure(struct ig_gpu_device *device)
 	uint64_t asked = __atomic_exchange_n(&d->pressure, 0, __ATOMIC_SEQ_CST);
 	uint64_t used = [d->device currentAllocatedSize];
 	uint64_t beyond = used > d->facts.working_set_bytes ? used - d->facts.working_set_bytes : 0;
-
 	return asked > beyond ? asked : beyond;
 }
 
-/* ---- life ------------------------------------------------------------------------------ */
+/* ---- opening and closing --------------------------------------------------------------- */
 
 static void close_device(struct metal_device *d)
 {
@@ -169,13 +166,12 @@ static void close_device(struct metal_device *d)
 static void metal_close(struct ig_gpu_device *device)
 {
 	NSAutoreleasePool *pool = [[NSAutoreleasePool alloc] init];
-
 	close_device((struct metal_device *)device);
 	[pool release];
 }
 
-/* Let the GPU do one small thing: whether it does is known before a model is loaded, and
- * a process that never used its GPU would leave its residency sets behind. */
+/* Run one small command: a broken GPU is then known before a model is loaded, and the residency
+ * sets of a process that never used the GPU would not be released. */
 static int try_out(struct metal_device *d, struct ig_error *err)
 {
 	id<MTLCommandBuffer> b = [d->queue commandBuffer];
@@ -295,8 +291,8 @@ int ig_metal_alloc(struct ig_gpu_device *device, uint64_t n_bytes, uint32_t memo
 {
 	struct metal_device *d = (struct metal_device *)device;
 	bool slab = memory == IG_GPU_MEMORY_SLAB;
-	/* Slabs are reached through addresses, where Metal can't see who uses them: the
-	 * device's fence orders all encoders. */
+	/* Kernels reach slabs through addresses, which Metal does not track: the device's fence
+	 * orders all encoders. */
 	MTLResourceOptions options =
 		MTLResourceStorageModeShared | (slab ? MTLResourceHazardTrackingModeUntracked :
 						       MTLResourceHazardTrackingModeDefault);
@@ -339,7 +335,7 @@ static int metal_wrap(struct ig_gpu_device *device, const void *base, uint64_t n
 	if (n_bytes > d->facts.max_buffer_bytes)
 		return too_large(d, n_bytes, err);
 	NSAutoreleasePool *pool = [[NSAutoreleasePool alloc] init];
-	/* No deallocator: the pages are the caller's. */
+	/* No deallocator: the caller owns the pages. */
 	id<MTLBuffer> mtl = [d->device newBufferWithBytesNoCopy:(void *)(uintptr_t)base
 							 length:n_bytes
 							options:MTLResourceStorageModeShared
@@ -396,7 +392,6 @@ static int metal_read(struct ig_gpu_device *device, struct ig_gpu_buffer *b, uin
 		      void *dst, uint64_t n_bytes, struct ig_error *err)
 {
 	int rc = check_range(b, offset, n_bytes, "a read", err);
-
 	if (!rc)
 		memcpy(dst, (const char *)[b->mtl contents] + offset, n_bytes);
 	return rc;

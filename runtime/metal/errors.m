@@ -1,10 +1,10 @@
 /*
- * errors.m: what a GPU's failure means.
+ * errors.m: errors of a GPU.
  *
- * A command buffer that fails says a number and a text.  Each number has an errno here
- * and words of our own; the system's text follows.  After -EIO and -ENOMEM the device
- * takes the next step as if nothing had been; after -ENODEV it is gone for good: the
- * system will not run anything of this process any more, and only a new process helps.
+ * A failed command buffer has an error code and a text.  Each code gets an errno and a text of
+ * ours; the system's text follows.  After -EIO and -ENOMEM the device can run the next step.
+ * After -ENODEV it is lost: the system executes nothing of this process any more, and only a new
+ * process can use it.
  */
 #include "runtime/metal/metal_private.h"
 
@@ -12,8 +12,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Numbers without a name in Apple's headers are those that the kernel's driver puts into
- * the text, and some versions of the system into the code. */
+/* Codes without a name in Apple's headers are those of the kernel's driver, which some versions
+ * of the system return as the code. */
 static const struct failure {
 	NSInteger code;
 	int rc;
@@ -33,7 +33,7 @@ static const struct failure {
 	{ 14, -EIO, "stopped because it held up the display" },
 };
 
-/* The same inside the text of an internal error: "… (0000000e:kIOGPU…)". */
+/* Codes of the driver in the text of an internal error: "… (0000000e:kIOGPU…)". */
 static const struct failure driver_failures[] = {
 	{ 0x2, -EIO, "it took longer than the system allows" },
 	{ 0x3, -EIO, "the GPU hung" },
@@ -52,7 +52,7 @@ static const struct failure *find(const struct failure *f, size_t n, NSInteger c
 	return NULL;
 }
 
-/* The driver's number in an error's text, or -1. */
+/* The driver's code in an error's text, or -1. */
 static NSInteger driver_code(const char *text)
 {
 	const char *at = strstr(text, ":kIOGPU");
@@ -69,15 +69,13 @@ static NSInteger driver_code(const char *text)
 const char *ig_metal_error_text(NSError *e)
 {
 	const char *text = e ? [[e localizedDescription] UTF8String] : NULL;
-
 	return text ? text : "the system gave no reason";
 }
 
 int ig_metal_fail_lost(struct metal_device *d, struct ig_error *err)
 {
 	return ig_fail(err, -ENODEV,
-		       "metal: GPU '%s' is gone; only a restart of this process brings "
-		       "it back",
+		       "metal: GPU '%s' is gone; only a restart of this process brings it back",
 		       d->facts.name);
 }
 

@@ -1,11 +1,10 @@
 /*
- * metal_private.h: what the files of runtime/metal share.
+ * metal_private.h: shared by the files of runtime/metal.
  *
- * Objective-C without ARC: whoever gets an object from new… or copy… releases it, and
- * every function that may make autoreleased objects has a pool.  Atomics are the
- * compiler's __atomic_…, since not every Objective-C has _Atomic.  Apple's API is that of
- * macOS 14; what 15 added is asked for at run time, and declared here where the SDK does
- * not know it yet.
+ * Objective-C without ARC: the caller of new… or copy… releases the object, and every function
+ * that may create autoreleased objects has a pool.  Atomics are the compiler's __atomic_…,
+ * because not every Objective-C compiler has _Atomic.  The API is that of macOS 14; additions of
+ * macOS 15 are checked for at run time, and declared here for older SDKs.
  */
 #pragma once
 
@@ -47,7 +46,7 @@ enum { MTLMathModeSafe = 0, MTLMathFloatingPointFunctionsPrecise = 1 };
 #define METAL_SDK_BEFORE_15
 #endif
 
-/* The casts are to Apple's own types where the SDK has the method. */
+/* No casts if the SDK has the methods. */
 #ifdef METAL_SDK_BEFORE_15
 #define METAL_DEVICE_15(device) ((id<metal_device_of_15>)(device))
 #define METAL_QUEUE_15(queue) ((id<metal_queue_of_15>)(queue))
@@ -58,8 +57,8 @@ enum { MTLMathModeSafe = 0, MTLMathFloatingPointFunctionsPrecise = 1 };
 #define METAL_OPTIONS_15(options) (options)
 #endif
 
-/* Methods of macOS 15 are only called after respondsToSelector: has said that they are
- * there; clang knows @available alone. */
+/* Methods of macOS 15 are only called after a check with respondsToSelector:, which clang does not
+ * recognise. */
 #ifdef __clang__
 #pragma clang diagnostic ignored "-Wunknown-warning-option"
 #pragma clang diagnostic ignored "-Wunguarded-availability"
@@ -75,7 +74,7 @@ enum metal_use {
 	METAL_N_USES,
 };
 
-/* A queue takes 32 sets at most. */
+/* A queue supports at most 32 sets. */
 #define METAL_MAX_SETS 24
 
 struct metal_set {
@@ -84,21 +83,21 @@ struct metal_set {
 	uint64_t n_bytes;
 };
 
-/* What stays wired.  All of it under lock, but for last_use_ns. */
+/* Keeps memory wired.  Protected by lock, except for last_use_ns. */
 struct metal_residency {
 	pthread_mutex_t lock;
 	pthread_cond_t wake; /* of the keeper */
 	pthread_t keeper;
 	bool has_sets; /* macOS 15 */
 	bool has_keeper, stop;
-	uint32_t beat_ms; /* between two looks of the keeper */
+	uint32_t beat_ms; /* interval of the keeper's requests */
 	bool asleep;	  /* the keeper waits for a step; atomic */
 	struct metal_set sets[METAL_MAX_SETS];
 	uint32_t n_sets;
-	uint64_t set_bytes; /* a set of weights takes no more once it has so much */
+	uint64_t set_bytes; /* size limit of a set of weights */
 	id<MTLDevice> device;
 	id<MTLCommandQueue> queue;
-	/* Without sets: the slabs, for every encoder to name. */
+	/* Without sets: the slabs, which every encoder must name. */
 	id<MTLResource> *slabs;
 	uint32_t n_slabs, cap_slabs;
 	int64_t last_use_ns; /* atomic */
@@ -108,13 +107,13 @@ int ig_metal_residency_init(struct metal_residency *r, id<MTLDevice> device,
 			    id<MTLCommandQueue> queue, uint64_t working_set_bytes,
 			    struct ig_error *err);
 void ig_metal_residency_finish(struct metal_residency *r);
-/* Keep b resident until it is removed; *set is what removal wants to know. */
+/* Keep b resident until it is removed; *set is needed for removal. */
 int ig_metal_residency_add(struct metal_residency *r, id<MTLBuffer> b, uint32_t use, int32_t *set,
 			   struct ig_error *err);
 void ig_metal_residency_remove(struct metal_residency *r, id<MTLBuffer> b, int32_t set);
-/* A step begins. */
+/* A step starts. */
 void ig_metal_residency_touch(struct metal_residency *r);
-/* Name what an encoder reaches through addresses, where no set does it. */
+/* Without sets: name the memory that an encoder reaches through addresses. */
 void ig_metal_residency_use(struct metal_residency *r, id<MTLComputeCommandEncoder> encoder);
 
 /* ---- the device -------------------------------------------------------------------- */
@@ -126,7 +125,7 @@ struct ig_gpu_buffer {
 	bool read_only;
 };
 
-/* A compiled file of shaders, and a kernel of it for so many threads. */
+/* A compiled shader file, and one of its kernels for a number of threads. */
 struct metal_library {
 	struct metal_library *next;
 	const struct ig_shader *shader;
@@ -145,39 +144,39 @@ struct metal_device {
 	struct ig_gpu_device base;
 	id<MTLDevice> device;
 	id<MTLCommandQueue> queue;
-	id<MTLSharedEvent> event; /* counts command buffers that are done */
-	id<MTLFence> fence;	  /* orders encoders; a new one after a failure */
-	id<MTLBuffer> nothing;	  /* stands where an operand is left out */
+	id<MTLSharedEvent> event; /* counts finished command buffers */
+	id<MTLFence> fence;	  /* orders encoders; replaced after a failure */
+	id<MTLBuffer> nothing;	  /* bound for omitted operands */
 	struct ig_gpu_facts facts;
 	struct metal_residency residency;
-	uint64_t n_signals;   /* the event's value when all that was submitted is done */
-	uint32_t n_under_way; /* steps; atomic, as failed: the loader may destroy a program */
-	bool failed;	      /* a step failed: a new fence when none is under way */
-	bool gone;	      /* for good; atomic */
+	uint64_t n_signals;   /* the event's value when all submitted work has finished */
+	uint32_t n_in_flight; /* steps; atomic like failed: the loader may destroy a program */
+	bool failed;	      /* a step failed: replace the fence when none is in flight */
+	bool gone;	      /* the device is lost; atomic */
 
 	pthread_mutex_t compile_lock;
-	struct metal_library *libraries; /* under compile_lock, as pipelines */
+	struct metal_library *libraries; /* protected by compile_lock, like pipelines */
 	struct metal_pipeline *pipelines;
 
 	dispatch_queue_t pressure_queue;
 	dispatch_source_t pressure_source;
-	uint64_t pressure; /* asked for since the last look; atomic */
+	uint64_t pressure; /* bytes to free since the last call; atomic */
 };
 
-/* Command buffers that one step is cut into, at most. */
+/* The most command buffers of one step. */
 #define METAL_MAX_CUTS 64
-/* How often a wait looks whether the GPU has failed: then nothing is ever signalled. */
+/* Interval at which a wait checks for failed command buffers, which signal nothing. */
 #define METAL_LOOK_MS 50
 
-/* A GPU's failure as an errno and text; the device is marked gone when it is. */
+/* The error of a failed command buffer as an errno with text; marks a lost device. */
 int ig_metal_fail_buffer(struct metal_device *d, id<MTLCommandBuffer> b, const char *what,
 			 struct ig_error *err);
 /* -ENODEV with text. */
 int ig_metal_fail_lost(struct metal_device *d, struct ig_error *err);
-/* Text of an NSError, never NULL; valid while the pool is. */
+/* Text of an NSError, never NULL; valid as long as the autorelease pool. */
 const char *ig_metal_error_text(NSError *e);
 
-/* The pipeline of a kernel; compiled at most once a device.  It is the device's. */
+/* The pipeline of a kernel, compiled at most once per device, which owns it. */
 int ig_metal_pipeline_get(struct metal_device *d, const struct ig_gpu_dispatch *dispatch,
 			  id<MTLComputePipelineState> *out, struct ig_error *err);
 void ig_metal_pipelines_free(struct metal_device *d);
@@ -193,7 +192,7 @@ int ig_metal_program_submit(struct ig_gpu_program *program, const struct ig_gpu_
 int ig_metal_program_wait(struct ig_gpu_program *program, uint32_t slot, uint32_t timeout_ms,
 			  const int32_t **ids, const float **logits, struct ig_error *err);
 
-/* device.m: memory for program.m too. */
+/* device.m */
 int ig_metal_alloc(struct ig_gpu_device *device, uint64_t n_bytes, uint32_t memory,
 		   struct ig_gpu_buffer **out, struct ig_error *err);
 void ig_metal_free(struct ig_gpu_device *device, struct ig_gpu_buffer *b);

@@ -1,15 +1,13 @@
 /*
- * pipelines.m: from shaders to pipelines.
+ * pipelines.m: compiles shaders to pipelines.
  *
- * A file of shaders comes compiled (.metallib, made where Apple's compiler is) or as
- * source; a library that the system refuses is made from source instead.  The flags are
- * the same both ways: language 3.1, exact math.  A pipeline is compiled for the number of
- * threads that its dispatches have, so that the compiler spends no more registers than so
- * many threads can have; what it still can't run is an error here, because the GPU itself
- * would drop such a dispatch without a word.
+ * A shader file is compiled (.metallib, if Apple's compiler was there at build time) or source;
+ * if the system rejects the library, the source is compiled.  Both use the same flags: language
+ * 3.1, exact math.  A pipeline is compiled for the number of threads of its dispatches, so that
+ * the compiler uses no more registers than that many threads can have.  A kernel that cannot run
+ * is an error here, because the GPU would ignore its dispatches silently.
  */
 #include "runtime/metal/metal_private.h"
-
 #include "base/log.h"
 
 #include <errno.h>
@@ -17,7 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define SIMD_WIDTH 32 /* what all kernels are written for */
+#define SIMD_WIDTH 32 /* all kernels are written for it */
 
 /* ---- libraries ---------------------------------------------------------------------- */
 
@@ -43,9 +41,9 @@ static id<MTLLibrary> compile(struct metal_device *d, const struct ig_shader *s,
 	MTLCompileOptions *options = [[MTLCompileOptions alloc] init];
 	NSString *source = [NSString stringWithUTF8String:s->source];
 
-	/* Unset, the version is the oldest that the binary was built for. */
+	/* The default version is the oldest that the binary supports. */
 	[options setLanguageVersion:MTLLanguageVersion3_1];
-	/* Safe alone leaves exp and the like approximate. */
+	/* MTLMathModeSafe alone leaves exp etc. approximate. */
 	if ([options respondsToSelector:@selector(setMathMode:)] &&
 	    [options respondsToSelector:@selector(setMathFloatingPointFunctions:)]) {
 		[METAL_OPTIONS_15(options) setMathMode:MTLMathModeSafe];
@@ -169,7 +167,7 @@ static int get_state(struct metal_device *d, const struct ig_gpu_dispatch *q,
 		    strcmp(p->kernel, q->kernel))
 			continue;
 		*out = p->state;
-		return check_limits(d, q, p->state, err); /* threadgroup memory may be another */
+		return check_limits(d, q, p->state, err); /* threadgroup memory may differ */
 	}
 	int rc = get_library(d, q->shader, &library, err);
 	if (rc)

@@ -1,19 +1,17 @@
 /*
- * program.m: a tape made ready, and its steps.
+ * program.m: a tape prepared for a device, and its steps.
  *
- * A command buffer serves once, so the tape is encoded anew for every step, in a loop
- * that looks up nothing: pipelines, buffers and offsets were resolved when the program
- * was made, and what is bound already is not bound again.  Dispatches run concurrently
- * between the tape's barriers.  A step is cut into several command buffers where it might
- * hold the GPU too long; a fence puts all encoders in order, and each command buffer
- * counts an event up when it is done.
+ * A command buffer can be used once, so every step encodes the tape again.  Pipelines, buffers
+ * and offsets were resolved when the program was created, and nothing is bound twice in a row.
+ * Dispatches between the tape's barriers run concurrently.  A step is split into several command
+ * buffers if it might occupy the GPU too long; a fence orders all encoders, and each command
+ * buffer increments an event when it has finished.
  *
- * A failed command buffer signals nothing, so a wait also looks at their states.  A step
- * fails when one of its command buffers does; the steps of the same program behind it
- * fail with it, because they read what it did not write.
+ * A failed command buffer signals nothing, so a wait also checks their states.  A step fails if
+ * one of its command buffers fails; the program's later steps fail with it, because they read
+ * its results.
  */
 #include "runtime/metal/metal_private.h"
-
 #include "base/clock.h"
 #include "base/log.h"
 
@@ -22,25 +20,25 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define ARGS 0 /* places of a kernel's buffers, as gpu.h has them */
+#define ARGS 0 /* indices of a kernel's buffers; see gpu.h */
 #define STEP 1
 #define OPERANDS 2
 #define MAX_BOUND (OPERANDS + IG_GPU_MAX_BINDS)
 
-/* How long a command buffer may run, by estimate: the system ends one after about 5 s,
- * and sooner where it holds up a display.  Estimated for an M1, the smallest GPU: 68 GB/s
- * of weights, or 1.3 TFLOP/s (half of its peak) and 4 operations a byte of a 4-bit weight
- * and row.  A larger GPU needs less time, and a cut too many costs some 20 µs. */
-#define CUT_PS 250e9 /* a quarter of a second */
+/* The longest estimated time of a command buffer, in picoseconds.  The system aborts one after
+ * about 5 s, or sooner if it blocks a display.  Estimated for an M1, the smallest GPU: 68 GB/s of
+ * weights, or 1.3 TFLOP/s (half of its peak) at 4 operations per byte of a 4-bit weight and row.
+ * A larger GPU needs less time; an unnecessary split costs about 20 µs. */
+#define CUT_PS 250e9 /* 0.25 s */
 #define BYTE_PS 15.0
 #define BYTE_ROW_PS 3.0
-/* Attention of a long prompt is not in the weights' bytes: 512 rows before 32k positions
- * of 32 heads are 0.3 s a layer on an M1.  Four layers a cut. */
+/* Attention of a long prompt reads no weights: 512 rows over 32k positions with 32 heads take
+ * 0.3 s per layer on an M1.  At most four layers per command buffer. */
 #define LOOP_PS (CUT_PS / 4)
 
 #define DESTROY_TIMEOUT_MS 30000
 
-/* A dispatch of the tape with all that encoding needs. */
+/* A dispatch of the tape, resolved for encoding. */
 struct ready {
 	id<MTLComputePipelineState> state;
 	id<MTLBuffer> buffer[IG_GPU_MAX_BINDS]; /* nil: the step's own logits */
@@ -50,7 +48,7 @@ struct ready {
 	bool loops; /* over all positions of a sequence */
 };
 
-/* A command buffer of a step. */
+/* One command buffer of a step. */
 struct cut {
 	id<MTLCommandBuffer> buffer;
 	uint32_t first, last; /* dispatches */
@@ -63,7 +61,7 @@ struct slot {
 	uint64_t signal; /* the event's value after the last one */
 	bool busy;
 	bool want_logits;
-	int rc; /* it has failed, but is still under way */
+	int rc; /* the step has failed, but is still in flight */
 	struct ig_error error;
 };
 
@@ -77,7 +75,7 @@ struct program {
 	const int32_t *ids; /* [IG_STEPS_IN_FLIGHT, max_logit_rows], or NULL */
 };
 
-/* ---- making ready -------------------------------------------------------------------- */
+/* ---- creation ------------------------------------------------------------------------ */
 
 static int resolve(struct program *p, const struct ig_gpu_place *places, uint32_t i,
 		   struct ig_error *err)
@@ -92,7 +90,7 @@ static int resolve(struct program *p, const struct ig_gpu_place *places, uint32_
 			continue;
 		r->n_buffers++;
 		if (ref->buffer < 0) {
-			/* Nothing may stay unbound that a kernel names, read or not. */
+			/* Every buffer parameter of a kernel must be bound, even if unused. */
 			r->buffer[at] = p->d->nothing;
 			continue;
 		}
@@ -103,7 +101,7 @@ static int resolve(struct program *p, const struct ig_gpu_place *places, uint32_
 		}
 		const struct ig_gpu_place *place = &places[ref->buffer];
 		if (!place->buffer)
-			return ig_fail(err, -EINVAL, "metal: kernel %s: operand %u lies nowhere",
+			return ig_fail(err, -EINVAL, "metal: kernel %s: operand %u has no memory",
 				       q->kernel, k);
 		if (place->offset > place->buffer->n_bytes ||
 		    b->n_bytes > place->buffer->n_bytes - place->offset)
@@ -173,8 +171,7 @@ static int make_program(struct program *p, const struct ig_gpu_place *places, st
 		if (!place->buffer || place->offset % 4 || place->offset > place->buffer->n_bytes ||
 		    n_bytes > place->buffer->n_bytes - place->offset)
 			return ig_fail(err, -EINVAL,
-				       "metal: the drawn ids lie nowhere, or in too "
-				       "small a place");
+				       "metal: the sampled ids have no memory, or too little");
 		p->ids = (const int32_t *)(const void *)((const char *)
 								 [place->buffer->mtl contents] +
 							 place->offset);
@@ -214,13 +211,12 @@ int ig_metal_program_create(struct ig_gpu_device *device, const struct ig_gpu_ta
 void *ig_metal_program_staging(struct ig_gpu_program *program, uint32_t slot)
 {
 	struct program *p = (struct program *)program;
-
 	return slot < IG_STEPS_IN_FLIGHT ? [p->slots[slot].staging->mtl contents] : NULL;
 }
 
 /* ---- encoding ------------------------------------------------------------------------- */
 
-/* What is bound in the encoder that is open. */
+/* The open encoder, and what is bound in it. */
 struct encoding {
 	struct program *p;
 	struct slot *s;
@@ -249,7 +245,7 @@ static int begin_cut(struct encoding *e, uint32_t first, struct ig_error *err)
 	struct program *p = e->p;
 	struct slot *s = e->s;
 	struct metal_device *d = p->d;
-	/* What it uses is ours and outlives it: nothing needs to be retained. */
+	/* All resources outlive the command buffer: it need not retain them. */
 	id<MTLCommandBuffer> buffer = [d->queue commandBufferWithUnretainedReferences];
 	id<MTLComputeCommandEncoder> encoder =
 		[buffer computeCommandEncoderWithDispatchType:MTLDispatchTypeConcurrent];
@@ -279,12 +275,11 @@ static void end_cut(struct encoding *e)
 	[buffer commit];
 }
 
-/* Picoseconds on an M1. */
+/* Estimated picoseconds on an M1. */
 static double estimate(const struct ready *r, const struct ig_gpu_dispatch *q,
 		       const uint32_t live[IG_N_LIVE])
 {
 	double rows = live[q->when_live];
-
 	for (uint32_t axis = 0; axis < 3; axis++)
 		if (rows < live[q->grid[axis].live])
 			rows = live[q->grid[axis].live];
@@ -310,8 +305,8 @@ static void encode(struct encoding *e, const struct ready *r, const struct ig_gp
 		id<MTLBuffer> buffer = r->buffer[i] ? r->buffer[i] : e->s->logits->mtl;
 		bind_buffer(e, OPERANDS + i, buffer, r->offset[i]);
 	}
-	/* More than a kernel needs would cost it neighbours on its core; a length of 0 is
-	 * not known to be allowed. */
+	/* Too much would reduce the kernel's occupancy; whether a length of 0 is allowed is not
+	 * documented. */
 	uint32_t bytes = q->threadgroup_bytes || !e->threadgroup_bytes ? q->threadgroup_bytes : 16;
 	if (bytes != e->threadgroup_bytes) {
 		[encoder setThreadgroupMemoryLength:bytes atIndex:0];
@@ -331,7 +326,6 @@ static int encode_step(struct encoding *e, const uint32_t live[IG_N_LIVE], struc
 		const struct ready *r = &e->p->ready[i];
 		const struct ig_gpu_dispatch *q = &t->dispatches[i].d;
 		double ps = estimate(r, q, live);
-
 		if (e->encoder && e->ps + ps > CUT_PS && e->s->n_cuts < METAL_MAX_CUTS)
 			end_cut(e);
 		if (!e->encoder) {
@@ -345,7 +339,7 @@ static int encode_step(struct encoding *e, const uint32_t live[IG_N_LIVE], struc
 		e->ps += ps;
 		e->s->cuts[e->s->n_cuts - 1].last = i;
 	}
-	/* A step without dispatches is a step all the same: something must be done. */
+	/* A step without dispatches also needs a command buffer, which signals the event. */
 	if (!e->encoder && !e->s->n_cuts) {
 		int rc = begin_cut(e, 0, err);
 		if (rc)
@@ -364,7 +358,7 @@ static void end_slot(struct program *p, struct slot *s)
 		[s->cuts[i].buffer release];
 	s->n_cuts = 0;
 	if (s->busy)
-		__atomic_sub_fetch(&p->d->n_under_way, 1, __ATOMIC_SEQ_CST);
+		__atomic_sub_fetch(&p->d->n_in_flight, 1, __ATOMIC_SEQ_CST);
 	s->busy = false;
 }
 
@@ -381,15 +375,15 @@ int ig_metal_program_submit(struct ig_gpu_program *program, const struct ig_gpu_
 		return ig_fail(err, -EINVAL, "metal: slot %u", s->slot);
 	if (s->step_bytes > p->step_bytes)
 		return ig_fail(err, -EINVAL,
-			       "metal: a step of %" PRIu64 " bytes, %" PRIu64 " were asked for",
+			       "metal: a step of %" PRIu64 " bytes, at most %" PRIu64 " fit",
 			       s->step_bytes, p->step_bytes);
 	struct slot *slot = &p->slots[s->slot];
 	if (slot->busy)
-		return ig_fail(err, -EBUSY, "metal: slot %u is under way", s->slot);
+		return ig_fail(err, -EBUSY, "metal: slot %u is in flight", s->slot);
 	NSAutoreleasePool *pool = [[NSAutoreleasePool alloc] init];
 	if (__atomic_load_n(&d->failed, __ATOMIC_SEQ_CST) &&
-	    !__atomic_load_n(&d->n_under_way, __ATOMIC_SEQ_CST)) {
-		/* An encoder that failed may not have updated it. */
+	    !__atomic_load_n(&d->n_in_flight, __ATOMIC_SEQ_CST)) {
+		/* A failed encoder may not have updated the fence. */
 		id<MTLFence> fence = [d->device newFence];
 		if (fence) {
 			[d->fence release];
@@ -408,9 +402,9 @@ int ig_metal_program_submit(struct ig_gpu_program *program, const struct ig_gpu_
 	}
 	if (!rc) {
 		slot->busy = true;
-		__atomic_add_fetch(&d->n_under_way, 1, __ATOMIC_SEQ_CST);
+		__atomic_add_fetch(&d->n_in_flight, 1, __ATOMIC_SEQ_CST);
 	} else {
-		/* What was committed of it comes to its end, and then it was never there. */
+		/* Wait for the committed command buffers; then the slot is unused again. */
 		for (uint32_t i = 0; i < slot->n_cuts; i++)
 			[slot->cuts[i].buffer waitUntilCompleted];
 		end_slot(p, slot);
@@ -419,11 +413,11 @@ int ig_metal_program_submit(struct ig_gpu_program *program, const struct ig_gpu_
 	return rc;
 }
 
-/* The first failure of the slot's command buffers stays; true when all have ended.  Once
- * the event has come so far, none is under way, and those whose state lags behind are
- * waited for.  The last one needs no wait when the value is its own: a failed one signals
- * nothing.  A larger value is that of a step behind, and says nothing of this one. */
-static bool look(struct program *p, struct slot *s, uint64_t value)
+/* Check the slot's command buffers and store the first failure; true: all have finished.  `value`
+ * is the event's.  If it has reached s->signal, all have finished, and those whose state is not
+ * updated yet are waited for.  If it equals s->signal, the last one has succeeded and needs no
+ * wait; a larger value is that of a later step. */
+static bool check_cuts(struct program *p, struct slot *s, uint64_t value)
 {
 	bool signalled = value >= s->signal, ended = true;
 
@@ -450,7 +444,7 @@ static bool look(struct program *p, struct slot *s, uint64_t value)
 	return ended;
 }
 
-/* Steps of this program that were submitted after a failed one. */
+/* Fail the steps of this program that were submitted after a failed one. */
 static void fail_behind(struct program *p, const struct slot *s)
 {
 	__atomic_store_n(&p->d->failed, true, __ATOMIC_SEQ_CST);
@@ -463,7 +457,7 @@ static void fail_behind(struct program *p, const struct slot *s)
 	}
 }
 
-/* Until the slot's command buffers have ended, or nothing happens for timeout_ms. */
+/* Wait until the slot's command buffers have finished; false: no progress for timeout_ms. */
 static bool await(struct program *p, struct slot *s, uint32_t timeout_ms)
 {
 	id<MTLSharedEvent> event = p->d->event;
@@ -472,7 +466,7 @@ static bool await(struct program *p, struct slot *s, uint32_t timeout_ms)
 
 	for (;;) {
 		uint64_t now = [event signaledValue];
-		if (look(p, s, now))
+		if (check_cuts(p, s, now))
 			return true;
 		if (now != seen) {
 			seen = now;
@@ -496,12 +490,12 @@ int ig_metal_program_wait(struct ig_gpu_program *program, uint32_t slot, uint32_
 	*ids = NULL;
 	*logits = NULL;
 	if (slot >= IG_STEPS_IN_FLIGHT || !p->slots[slot].busy)
-		return ig_fail(err, -EINVAL, "metal: slot %u is not under way", slot);
+		return ig_fail(err, -EINVAL, "metal: slot %u is not in flight", slot);
 	struct slot *s = &p->slots[slot];
 	NSAutoreleasePool *pool = [[NSAutoreleasePool alloc] init];
 	if (!await(p, s, timeout_ms)) {
 		rc = ig_fail(err, -ETIMEDOUT,
-			     "metal: GPU '%s' got nothing of a step done for %u ms",
+			     "metal: GPU '%s' made no progress with a step for %u ms",
 			     p->d->facts.name, timeout_ms);
 	} else {
 		rc = s->rc;
@@ -541,7 +535,7 @@ void ig_metal_program_destroy(struct ig_gpu_program *program)
 	if (ended)
 		free_program(p);
 	else
-		/* The GPU may still write to what the program owns: it is never freed. */
+		/* The GPU may still write to the program's memory: it must not be freed. */
 		ig_log_error("metal: GPU '%s' does not end a step; its memory is lost",
 			     p->d->facts.name);
 	[pool release];

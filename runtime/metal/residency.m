@@ -1,18 +1,17 @@
 /*
- * residency.m: what the GPU may reach without asking.
+ * residency.m: keeps the GPU's memory resident.
  *
- * The system unwires memory that a process has not used for about a second, and the next
- * step then waits for all of it: 56 ms became 320 ms in one report.  From macOS 15 on
- * residency sets hold it: one for scratch, one for the cache's slabs, several for weights,
- * because under pressure a set is dropped as a whole.  A keeper thread asks for them again
- * and again while the device was used not long ago; later the memory is the system's, and
- * the next step asks for it before it is encoded.
+ * The system unwires memory that a process has not used for about 1 s, and the next step waits
+ * until it is wired again: 320 ms instead of 56 ms in one report.  From macOS 15 on residency
+ * sets prevent that: one for scratch, one for the cache's slabs, several for weights, because
+ * under memory pressure a set is dropped as a whole.  A keeper thread requests them periodically
+ * until KEEP_NS after the last step; then the system may unwire the memory, and the next step
+ * requests it before it is encoded.
  *
- * macOS 14 has no sets.  What is bound to an encoder is resident while it runs; slabs are
- * reached through addresses, so every encoder names them all.
+ * macOS 14 has no residency sets.  Buffers bound to an encoder are resident while it runs; slabs
+ * are reached through addresses, so every encoder names all of them.
  */
 #include "runtime/metal/metal_private.h"
-
 #include "base/clock.h"
 #include "base/log.h"
 
@@ -22,11 +21,11 @@
 #include <time.h>
 
 #define KEEP_NS ((int64_t)180 * 1000000000) /* after the last step */
-/* Half of what macOS 15 waits before it unwires; macOS 26 was seen to drop sets unless
- * they were asked for every 5 ms. */
+/* macOS 15 unwires after about 1 s; macOS 26 was observed to drop sets unless they are requested
+ * every 5 ms. */
 #define BEAT_MS 500
 #define BEAT_MS_26 5
-/* A set of weights ends at a sixteenth of the working set: dropping one costs little. */
+/* A set of weights has at most 1/16 of the working set, so that dropping one costs little. */
 #define SET_SHARE 16
 #define MAX_WEIGHT_SETS (METAL_MAX_SETS - 2)
 
@@ -73,7 +72,6 @@ static int init_wake(pthread_cond_t *wake)
 static void request_all(struct metal_residency *r)
 {
 	NSAutoreleasePool *pool = [[NSAutoreleasePool alloc] init];
-
 	for (uint32_t i = 0; i < r->n_sets; i++)
 		[r->sets[i].set requestResidency];
 	[pool release];
@@ -95,7 +93,7 @@ static void *keep(void *arg)
 			wait_ms(r, r->beat_ms);
 			continue;
 		}
-		/* A step may have begun since the look at the clock: look again. */
+		/* A step may have started since the check: check again. */
 		__atomic_store_n(&r->asleep, true, __ATOMIC_SEQ_CST);
 		if (!used_lately(r) && !r->stop)
 			pthread_cond_wait(&r->wake, &r->lock);
@@ -116,7 +114,7 @@ void ig_metal_residency_touch(struct metal_residency *r)
 	pthread_mutex_unlock(&r->lock);
 }
 
-/* ---- life --------------------------------------------------------------------------- */
+/* ---- opening and closing ------------------------------------------------------------ */
 
 int ig_metal_residency_init(struct metal_residency *r, id<MTLDevice> device,
 			    id<MTLCommandQueue> queue, uint64_t working_set_bytes,
@@ -177,7 +175,7 @@ void ig_metal_residency_finish(struct metal_residency *r)
 
 /* ---- sets ------------------------------------------------------------------------------ */
 
-/* The set that takes n_bytes more of this use, or -1: a new one is wanted. */
+/* The set for n_bytes more of this use; -1: a new one is needed. */
 static int32_t find_set(const struct metal_residency *r, uint32_t use, uint64_t n_bytes)
 {
 	uint32_t n = 0;

@@ -1,6 +1,5 @@
-/* folders.c: the modules of folders, in an order in which required ops come first. */
+/* folders.c: loads the modules of folders, so that required ops are loaded first. */
 #include "runtime/modules/modules_private.h"
-
 #include "base/log.h"
 
 #include <dirent.h>
@@ -20,15 +19,15 @@ static int is_module_file(const struct dirent *e)
 	return n > s && e->d_name[0] != '.' && !strcmp(e->d_name + n - s, MODULE_SUFFIX);
 }
 
-/* Log a refusal, and keep it if it is the first. */
-static void note(struct ig_error *first, const struct ig_error *e)
+/* Log an error and store the first one. */
+static void report(struct ig_error *first, const struct ig_error *e)
 {
 	ig_log_error("%s", e->text);
 	if (!first->code)
 		*first = *e;
 }
 
-/* Modules that were opened and wait for the ops that they require. */
+/* Opened modules whose required ops are not loaded yet. */
 struct pending {
 	struct loaded *modules[MAX_MODULES];
 	uint32_t n;
@@ -55,18 +54,18 @@ static void open_folder(struct pending *p, const char *folder, struct ig_error *
 
 	if (n < 0) {
 		ig_fail(&e, -errno, "module folder %s: %s", folder, strerror(errno));
-		note(first, &e);
+		report(first, &e);
 		return;
 	}
 	for (int i = 0; i < n; i++) {
 		if (open_one(p, folder, names[i]->d_name, &e))
-			note(first, &e);
+			report(first, &e);
 		free(names[i]);
 	}
 	free(names);
 }
 
-/* Add whatever has all that it requires; false: nothing moved. */
+/* Add the modules whose required ops are there; false: none was added. */
 static bool add_pending(struct ig_modules *m, struct pending *p, struct ig_error *first)
 {
 	struct ig_error e = { 0 };
@@ -77,7 +76,7 @@ static bool add_pending(struct ig_modules *m, struct pending *p, struct ig_error
 			continue;
 		if (modules_add(m, p->modules[i], &e)) {
 			modules_free(p->modules[i]);
-			note(first, &e);
+			report(first, &e);
 		}
 		p->modules[i] = NULL;
 		moved = true;
@@ -98,7 +97,7 @@ int ig_modules_load_folders(struct ig_modules *m, char *const *folders, struct i
 		if (!p.modules[i])
 			continue;
 		modules_refuse_missing(m, p.modules[i], modules_missing(m, p.modules[i]), &e);
-		note(&first, &e);
+		report(&first, &e);
 		modules_free(p.modules[i]);
 	}
 	if (first.code && err)

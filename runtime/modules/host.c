@@ -1,7 +1,6 @@
-/* host.c: what the host offers to modules: struct ig_host, and struct ig_kernel_host to those
- * of our build. */
+/* host.c: the functions for modules: struct ig_host, and struct ig_kernel_host for modules with
+ * the same build id. */
 #include "runtime/modules/modules_private.h"
-
 #include "base/build_id.h"
 #include "base/log.h"
 #include "model/formats/checkpoint.h"
@@ -41,7 +40,7 @@ static int meta_array_u32(const struct ig_meta *m, const char *key, uint32_t *ou
 	if (rc)
 		return rc;
 	cap = *n < cap ? *n : cap;
-	/* the same bits where the number is not negative */
+	/* int32 and uint32 have the same bits if the number is not negative */
 	rc = ig_checkpoint_array_i32(file_of(m), key, (int32_t *)out, cap, err);
 	for (uint64_t i = 0; !rc && i < cap; i++)
 		if (out[i] > INT32_MAX)
@@ -58,7 +57,6 @@ static int meta_has_tensor(const struct ig_meta *m, const char *name)
 static int meta_tensor(const struct ig_meta *m, const char *name, int64_t *n_rows, int64_t *n_cols)
 {
 	const struct ig_checkpoint_tensor *t = ig_checkpoint_find_tensor(file_of(m), name);
-
 	if (!t)
 		return -ENOENT;
 	*n_rows = t->n_rows;

@@ -1,7 +1,6 @@
-/* load.c: from a file to a module that was checked as data.  A refused module stays mapped (its
- * code may have constructors that ran), but nothing in it is ever called. */
+/* load.c: maps a module's file and checks it as data.  A refused module stays mapped, because its
+ * constructors may have run, but none of its functions is called. */
 #include "runtime/modules/modules_private.h"
-
 #include "base/build_id.h"
 #include "model/formats/checkpoint.h"
 
@@ -11,7 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* What these had in ABI 1.0, the least that a module may know of them. */
+/* The sizes in ABI 1.0, the smallest allowed. */
 #define MODULE_BYTES_1_0 96u
 #define ARCH_BYTES_1_0 40u
 
@@ -43,7 +42,7 @@ static int check_kvcache(const struct ig_kvcache_service *s, const char *path, s
 	return 0;
 }
 
-/* What is only for modules of our own build id. */
+/* Tier 2 requires the same build id. */
 static int check_tier2(const struct ig_module *d, const char *path, struct ig_error *err)
 {
 	int rc = 0;
@@ -61,7 +60,7 @@ static int check_tier2(const struct ig_module *d, const char *path, struct ig_er
 	return !rc && d->kvcache ? check_kvcache(d->kvcache, path, err) : rc;
 }
 
-/* Its version and its size, without which nothing else of it can be read. */
+/* Check version and size before anything else is read. */
 static int check_head(const struct ig_module_head *h, const char *path, struct ig_error *err)
 {
 	if (h->magic != IG_MODULE_MAGIC)
@@ -78,9 +77,9 @@ static int check_head(const struct ig_module_head *h, const char *path, struct i
 	return 0;
 }
 
-/* ---- into our own memory ------------------------------------------------------------- */
+/* ---- copies ---------------------------------------------------------------------------- */
 
-/* A description of size bytes as one of n_bytes. */
+/* Copy a struct of size bytes to one of n_bytes; the rest is zero. */
 static void extend(void *to, size_t n_bytes, const void *from, uint32_t size)
 {
 	memset(to, 0, n_bytes);
@@ -98,7 +97,6 @@ static int copy_archs(struct loaded *l, const char *path, struct ig_error *err)
 		return ig_fail(err, -ENOMEM, "module %s: no memory", path);
 	for (; l->n_archs < n; l->n_archs++) {
 		const struct ig_arch *a = l->d.archs[l->n_archs];
-
 		if (a->struct_size >= ARCH_BYTES_1_0 && a->struct_size <= sizeof *a)
 			extend(&l->archs[l->n_archs], sizeof *a, a, a->struct_size);
 		a = &l->archs[l->n_archs];
@@ -136,12 +134,8 @@ static int take(const struct ig_module *d, const char *path, struct loaded **out
 		rc = ig_fail(err, -ENOEXEC, "module %s: has no name or version", path);
 		goto fail;
 	}
-	rc = check_tier2(&l->d, path, err);
-	if (!rc)
-		rc = copy_archs(l, path, err);
-	if (!rc)
-		rc = modules_take_options(l, err);
-	if (rc)
+	if ((rc = check_tier2(&l->d, path, err)) || (rc = copy_archs(l, path, err)) ||
+	    (rc = modules_take_options(l, err)))
 		goto fail;
 	while (l->d.ops && l->d.ops[l->n_ops])
 		l->n_ops++;
@@ -156,7 +150,7 @@ fail:
 /* ---- the file ------------------------------------------------------------------------- */
 
 #ifdef __linux__
-/* By its descriptor, which stays open: by this name the dynamic linker knows it. */
+/* Map it by its descriptor, which stays open: the dynamic linker identifies it by this name. */
 static int map(const char *path, const char *real, int fd, void **handle, struct ig_error *err)
 {
 	char name[32];
@@ -172,8 +166,8 @@ static int map(const char *path, const char *real, int fd, void **handle, struct
 		       colon ? colon + 2 : "cannot be loaded");
 }
 #else
-/* Only Linux maps a library by its descriptor.  Elsewhere by its path, which must name what
- * was looked at after it as before. */
+/* Only Linux can map a library by its descriptor.  Elsewhere it is mapped by its path, which must
+ * still name the checked file afterwards. */
 static int map(const char *path, const char *real, int fd, void **handle, struct ig_error *err)
 {
 	struct stat then, now;
@@ -199,9 +193,7 @@ int modules_open(const char *path, struct loaded **out, struct ig_error *err)
 	void *handle;
 	int fd, rc = place_open(path, real, &fd, err);
 
-	if (!rc)
-		rc = map(path, real, fd, &handle, err);
-	if (rc)
+	if (rc || (rc = map(path, real, fd, &handle, err)))
 		return rc;
 	const struct ig_module *d = dlsym(handle, "ingot_module");
 	return d ? take(d, path, out, err) :

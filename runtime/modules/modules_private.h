@@ -1,8 +1,7 @@
 /*
- * modules_private.h: what the files of the registry share: registry.c has what is
- * registered by name, folders.c the order in which it gets there, load.c how a file is
- * mapped and checked, place.c who may have changed it, host.c what a module is offered,
- * options.c what the configuration says of it.
+ * modules_private.h: shared by the files of the registry: registry.c (names), folders.c (order of
+ * loading), load.c (mapping and checking a file), place.c (who may change it), host.c (functions
+ * for modules), options.c (options of modules).
  */
 #pragma once
 
@@ -21,15 +20,14 @@ struct value {
 	char *text; /* NULL: the default */
 };
 
-/* A module.  Descriptions are copies in our size, zero beyond the size that the module
- * knew them in. */
+/* A module.  Its structs are copied in our size; what the module's struct lacks is zero. */
 struct loaded {
 	struct ig_module d;
 	char *path;
 	struct ig_arch *archs; /* [n_archs] */
 	uint32_t n_archs, n_ops, n_options;
 	struct value *values; /* [n_options] */
-	struct ig_host host;  /* this module's own: by it the owner of options is known */
+	struct ig_host host;  /* of this module; identifies the owner of options */
 };
 
 struct ig_modules {
@@ -37,22 +35,22 @@ struct ig_modules {
 	uint32_t n_modules, n_started;
 	const struct ig_op *ops[MAX_OPS];
 	uint32_t n_ops;
-	const struct ig_arch *archs[MAX_ARCHS + 1]; /* those of all modules, then NULL */
+	const struct ig_arch *archs[MAX_ARCHS + 1]; /* of all modules; NULL-terminated */
 	uint32_t n_archs;
 };
 
 /* ---- registry.c ---- */
 
-/* Register what a module has; it is the registry's then.  -EEXIST, -ENOSPC. */
+/* Register a module; the registry takes ownership.  -EEXIST, -ENOSPC. */
 int modules_add(struct ig_modules *m, struct loaded *l, struct ig_error *err);
-/* An op that it requires and that neither it nor the registry has (yet), or NULL. */
+/* A required op that neither the module nor the registry has, or NULL. */
 const struct ig_op_version *modules_missing(const struct ig_modules *m, const struct loaded *l);
 int modules_refuse_missing(const struct ig_modules *m, const struct loaded *l,
 			   const struct ig_op_version *op, struct ig_error *err);
 
 /* ---- load.c ---- */
 
-/* Map a file and check it as data: the module, without any of it having been called. */
+/* Map a file and check it as data; none of its functions is called. */
 int modules_open(const char *path, struct loaded **out, struct ig_error *err);
 void modules_free(struct loaded *l); /* NULL is fine */
 
@@ -62,7 +60,7 @@ void modules_fill_host(struct ig_host *host);
 
 /* ---- options.c ---- */
 
-/* Check the table, and begin with its defaults. */
+/* Check the table; set the defaults. */
 int modules_take_options(struct loaded *l, struct ig_error *err);
 void modules_free_options(struct loaded *l);
 int modules_set(struct loaded *l, const struct ig_setting *s, struct ig_error *err);
@@ -73,10 +71,10 @@ int modules_option_text(const struct ig_host *host, const char *key, const char 
 
 enum place { PLACE_ANCESTOR, PLACE_FOLDER, PLACE_FILE };
 
-/* Open the file that path names, links followed once, and look at it and at every folder
- * above it as they are opened.  real: where it lies.  -EPERM: who is neither root nor the
- * one who runs this could change it. */
+/* Open the file that path names, following links once; check it and every folder above it.
+ * real: its path without links.  -EPERM: another user than root and the current one may change
+ * it. */
 int place_open(const char *path, char real[PATH_MAX], int *fd, struct ig_error *err);
-/* One step of that way: the part of path that ends at `at`, as user me sees it. */
+/* Check one of them, `at`, for user me; path is for the error. */
 int place_judge(const struct stat *st, uid_t me, enum place what, const char *path, const char *at,
 		struct ig_error *err);

@@ -1,6 +1,5 @@
-/* options.c: the options of modules: their tables as data, their values as modules ask. */
+/* options.c: the options of modules: checking their tables, storing and returning values. */
 #include "runtime/modules/modules_private.h"
-
 #include "base/setting.h"
 
 #include <errno.h>
@@ -10,7 +9,6 @@
 static bool is_key(const char *key)
 {
 	const size_t n = strspn(key, "abcdefghijklmnopqrstuvwxyz0123456789_");
-
 	return n && n < 64 && !key[n];
 }
 
@@ -27,7 +25,7 @@ static bool is_choice(const struct ig_module_option *o)
 	return false;
 }
 
-/* The default is one that the file could say. */
+/* Whether the option is complete and its default is allowed. */
 static bool is_sound(const struct ig_module_option *o)
 {
 	if (!is_key(o->key) || !o->help || o->type > IG_OPTION_TEXT || (is_text(o) && !o->text))
@@ -66,7 +64,7 @@ void modules_free_options(struct loaded *l)
 	free(l->values);
 }
 
-/* The option's number, or -1. */
+/* The option's index, or -1. */
 static int find(const struct loaded *l, const char *key)
 {
 	for (uint32_t i = 0; i < l->n_options; i++)
@@ -97,7 +95,6 @@ int modules_option_number(const struct ig_host *host, const char *key, uint64_t 
 {
 	const struct loaded *l = owner(host);
 	const int i = find(l, key);
-
 	if (i < 0 || is_text(&l->d.options[i]))
 		return i < 0 ? -ENOENT : -EINVAL;
 	*out = l->values[i].number;
@@ -108,7 +105,6 @@ int modules_option_text(const struct ig_host *host, const char *key, const char 
 {
 	const struct loaded *l = owner(host);
 	const int i = find(l, key);
-
 	if (i < 0 || !is_text(&l->d.options[i]))
 		return i < 0 ? -ENOENT : -EINVAL;
 	*out = l->values[i].text ? l->values[i].text : l->d.options[i].text;

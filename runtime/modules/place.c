@@ -1,7 +1,7 @@
 /*
- * place.c: who may have changed a module's file.  Its folder and the file are opened once; the
- * folders above are reached from that descriptor by "..", so that what is judged is what is
- * then loaded.
+ * place.c: checks who may change a module's file.  Its folder and the file are opened once, and
+ * the folders above are opened from that descriptor by "..", so that the checked file is the one
+ * that is loaded.
  */
 #include "runtime/modules/modules_private.h"
 
@@ -11,7 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* To look at a folder and go on from there, which takes no permission to read it. */
+/* Opens a folder without permission to read it. */
 #if defined(O_PATH)
 #define SEARCH O_PATH
 #elif defined(O_SEARCH)
@@ -23,7 +23,7 @@
 int place_judge(const struct stat *st, uid_t me, enum place what, const char *path, const char *at,
 		struct ig_error *err)
 {
-	/* In /tmp nobody but its owner moves a folder away, and we look at that one too. */
+	/* In a sticky folder (/tmp) only a folder's owner can move it, and the owner is checked. */
 	const bool sticky = what == PLACE_ANCESTOR && st->st_uid == 0 && st->st_mode & S_ISVTX;
 
 	if (what == PLACE_FILE && !S_ISREG(st->st_mode))
@@ -40,7 +40,7 @@ int place_judge(const struct stat *st, uid_t me, enum place what, const char *pa
 	return 0;
 }
 
-/* Open name in folder `from` and judge it; the descriptor, or an error. */
+/* Open name in folder `from` and check it; returns the descriptor or an error. */
 static int step(int from, const char *name, enum place what, const char *path, const char *at,
 		struct ig_error *err)
 {
@@ -58,7 +58,8 @@ static int step(int from, const char *name, enum place what, const char *path, c
 	return rc ? rc : fd;
 }
 
-/* Judge every folder above `folder`, which is real without its last name; both are used up. */
+/* Check every folder above `folder`, whose path is real; closes the descriptor and changes
+ * real. */
 static int judge_ancestors(int folder, char *real, const char *path, struct ig_error *err)
 {
 	struct stat here, above;

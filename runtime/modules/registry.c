@@ -1,6 +1,5 @@
 /* registry.c: see modules.h. */
 #include "runtime/modules/modules_private.h"
-
 #include "base/log.h"
 #include "base/setting.h"
 #include "ops/ops.h"
@@ -9,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- life --------------------------------------------------------------------------- */
+/* ---- creation ----------------------------------------------------------------------- */
 
 int ig_modules_create(struct ig_modules **out, struct ig_error *err)
 {
@@ -38,7 +37,6 @@ const struct ig_op_version *modules_missing(const struct ig_modules *m, const st
 {
 	for (const struct ig_op_version *r = l->d.requires_ops; r && r->name; r++) {
 		const struct ig_op *op = ig_modules_op(m, r->name);
-
 		for (uint32_t i = 0; !op && i < l->n_ops; i++)
 			op = strcmp(l->d.ops[i]->name, r->name) ? NULL : l->d.ops[i];
 		if (!op || op->version < r->version)
@@ -60,7 +58,7 @@ int modules_refuse_missing(const struct ig_modules *m, const struct loaded *l,
 		       l->path, r->name);
 }
 
-/* Every name once. */
+/* Check that all names are new. */
 static int check_names(const struct ig_modules *m, const struct loaded *l, struct ig_error *err)
 {
 	for (uint32_t i = 0; i < m->n_modules; i++)
@@ -115,12 +113,11 @@ int ig_modules_load(struct ig_modules *m, const char *path, struct ig_error *err
 	return rc;
 }
 
-/* Settings of modules that are not here are nobody's business: who judged them said so. */
+/* Settings of modules that are not loaded are ignored; the configuration was checked before. */
 static int configure(struct ig_modules *m, const struct ig_setting *settings, size_t n,
 		     struct ig_error *err)
 {
 	int rc = 0;
-
 	for (size_t s = 0; s < n && !rc; s++)
 		for (uint32_t i = 0; i < m->n_modules && !rc; i++)
 			if (!strcmp(m->modules[i]->d.name, settings[s].module))
@@ -138,7 +135,6 @@ int ig_modules_start(struct ig_modules *m, const struct ig_setting *settings, si
 	for (; m->n_started < m->n_modules; m->n_started++) {
 		const struct loaded *l = m->modules[m->n_started];
 		int rc = l->d.init ? l->d.init(&l->host) : 0;
-
 		if (rc)
 			return ig_fail(err, rc, "module %s: its init failed: %s", l->path,
 				       strerror(-rc));
@@ -174,7 +170,7 @@ const struct ig_kvcache_service *ig_modules_kvcache(const struct ig_modules *m, 
 	return NULL;
 }
 
-/* The one that claims the file, or NULL. */
+/* The architecture that claims the file, or NULL. */
 static int find_claim(const struct ig_modules *m, const struct ig_meta *meta,
 		      const struct ig_arch **out, struct ig_error *err)
 {
@@ -185,7 +181,6 @@ static int find_claim(const struct ig_modules *m, const struct ig_meta *meta,
 		for (uint32_t j = 0; j < m->modules[i]->n_archs; j++) {
 			const struct loaded *l = m->modules[i];
 			const struct ig_arch *a = &l->archs[j];
-
 			if (!a->claims || !a->claims(&l->host, meta))
 				continue;
 			if (*out)
@@ -246,7 +241,6 @@ const struct ig_arch *const *ig_modules_archs(const struct ig_modules *m) { retu
 void ig_modules_arch_names(const struct ig_modules *m, char *buf, size_t size)
 {
 	size_t n = 0;
-
 	if (size)
 		snprintf(buf, size, "none (no module with an architecture is loaded)");
 	for (uint32_t i = 0; i < m->n_archs && n < size; i++)

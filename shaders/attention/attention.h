@@ -1,17 +1,17 @@
-// attention.h: causal attention over the pages of a row's sequence.
+// attention.h: causal attention over the cached blocks of a row's sequence.
 //
-// A query is one row and one head.  The heads that share a KV head are neighbours, so
+// A query is one row and one head.  The heads that share a KV head are consecutive, so
 // query i of a sequence and KV head is row i / n, head i % n of the n that share it, and
 // a threadgroup's 16 * M queries read K and V once.
 //
-// Order of sums of a query, the same in every kernel and whatever runs beside it:
-//   positions go in ranges of STEP_RANGE and in these in sub-steps of ATTENTION_TOKENS,
-//   both at absolute multiples;
+// Order of sums of a query, the same in every kernel and independent of other queries:
+//   positions in ranges of STEP_RANGE, divided into sub-steps of ATTENTION_TOKENS, both at
+//   absolute multiples;
 //   a score: columns ascending, as fragment_mma takes them;
-//   a sub-step: the largest score so far becomes the new reference, earlier sums shrink;
+//   a sub-step: the largest score so far becomes the new reference, earlier sums are scaled;
 //   weights, rounded as V is stored, are summed in eight parts and a tree; p V ascends;
-//   ranges begin anew and are merged in ascending order (merge_share).
-// A sub-step or range that a query does not see leaves its sums as they were.
+//   ranges start from zero and are merged in ascending order (merge_share).
+// A sub-step or range that a query does not attend to leaves its sums unchanged.
 //
 //   attention_split   one range of one tile of queries: partial results to memory
 //   attention_merge   the partial results of a query (attention.metal)
@@ -29,7 +29,7 @@
 
 using namespace metal;
 
-// Below every score: finite, so that differences of two are no NaN.
+// Less than every score; finite, so that a difference of two is not NaN.
 constant constexpr float nothing_seen = -1e30f;
 
 METAL_FUNC uint first_seen(uint position, uint window)
@@ -37,10 +37,10 @@ METAL_FUNC uint first_seen(uint position, uint window)
 	return window != 0 && position >= window ? position + 1 - window : 0;
 }
 
-// What sums relative to `from` count for relative to `to`, from on or above it.
+// The factor of sums relative to `from` when they are relative to `to` >= from.
 METAL_FUNC float merge_share(float from, float to) { return from == to ? 1.0f : exp2(from - to); }
 
-// No zero of either sign tells that later, unseen tokens added zeros to it.
+// -0 becomes 0, so that zeros added by masked tokens change no bits.
 METAL_FUNC float one_zero(float x) { return x == 0.0f ? 0.0f : x; }
 
 METAL_FUNC void store_pair(device uchar *row, uint i, float2 v, uint type)
@@ -54,10 +54,10 @@ METAL_FUNC void store_pair(device uchar *row, uint i, float2 v, uint type)
 	}
 }
 
-// A threadgroup of four simdgroups at work on 16 * M queries.  T: the cache's type and
+// A threadgroup of four simdgroups that computes 16 * M queries.  T: the cache's type and
 // that of q; D: columns, head_dim rounded up.
 //
-//   scores    a simdgroup has `blocks` neighbours of the M x tokens / 16 fragments
+//   scores    a simdgroup has `blocks` consecutive ones of the M x tokens / 16 fragments
 //   weigh  thread i has part i % parts of the scores of query i / parts
 //   p V       a simdgroup has `columns` neighbouring fragments of columns of each chunk
 template <typename T, int D, int M> struct attention_tile {
@@ -72,7 +72,7 @@ template <typename T, int D, int M> struct attention_tile {
 	static constexpr constant int buffers = ATTENTION_BUFFERS(COPIES_ASYNC);
 	static constexpr constant int s_stride = ATTENTION_SCORE_STRIDE(sizeof(T));
 	static constexpr constant int p_stride =
-		s_stride * 4 / sizeof(T); // weights lie on their scores
+		s_stride * 4 / sizeof(T); // weights overwrite their scores
 	static constexpr constant int queries = 16 * M;
 	static constexpr constant int token_blocks = tokens / 16;
 	static constexpr constant int blocks =
@@ -89,13 +89,13 @@ template <typename T, int D, int M> struct attention_tile {
 	threadgroup float *notes; // [ATTENTION_NOTES][queries]
 
 	pages cache;
-	device const uchar *anywhere;		 // can always be read
+	device const uchar *anywhere;		 // a readable address
 	device const uchar *block[token_blocks]; // of the sub-step that is fetched
 	device const int *positions;
 	uint first_row, first_query, n_queries, per_kv, kv_head, head_dim;
-	uint lowest, highest; // positions that any query sees
+	uint lowest, highest; // positions that any query attends to
 	uint tid, sg, lane;
-	// of this thread's query in weigh: what it sees, and its state
+	// of this thread's query in weigh: its first and last position, and its state
 	uint lo, hi;
 	float scale, top, sum;
 
@@ -109,7 +109,7 @@ template <typename T, int D, int M> struct attention_tile {
 		return kv_head * per_kv + (first_query + i) % per_kv;
 	}
 
-	// index: of tile and KV head in the grid.  False where there is no such tile.
+	// index: of tile and KV head in the grid.  False: there is no such tile.
 	METAL_FUNC bool begin(constant attention_args &args, device const step_head *step,
 			      threadgroup uchar *shared, uint sequence, uint index, bool from_last,
 			      uint tid_of, uint sg_of, uint lane_of) thread
@@ -122,7 +122,7 @@ template <typename T, int D, int M> struct attention_tile {
 		const uint tiles = (n_queries + queries - 1) / queries;
 		if (tile >= tiles)
 			return false;
-		// the tiles that see most are begun first
+		// the tiles with the most positions start first
 		first_query = (from_last ? tiles - 1 - tile : tile) * queries;
 		kv_head = index % args.n_kv_heads;
 		head_dim = args.head_dim;
@@ -177,7 +177,7 @@ template <typename T, int D, int M> struct attention_tile {
 		}
 	}
 
-	// The blocks of the sub-step at t, where a query sees any of their tokens.
+	// The blocks of the sub-step at t that any query attends to.
 	METAL_FUNC void find(uint t) thread
 	{
 		UNROLL
@@ -188,8 +188,8 @@ template <typename T, int D, int M> struct attention_tile {
 		}
 	}
 
-	// A chunk of K, or at v_offset of V, of the sub-step at t; zeros for tokens that no
-	// query sees: their memory may hold anything.
+	// A chunk of K, or of V at v_offset, of the sub-step at t; zeros for tokens that no query
+	// attends to, whose memory may have any contents.
 	METAL_FUNC void fetch(threadgroup T *to, uint offset, uint t, uint column0) thread
 	{
 		constexpr int per_row = chunk / in_16;
@@ -260,7 +260,7 @@ template <typename T, int D, int M> struct attention_tile {
 		}
 	}
 
-	// Scores of the sub-step at t become weights.
+	// Convert the scores of the sub-step at t to weights.
 	METAL_FUNC void weigh(uint t) thread
 	{
 		const uint mine = tid / parts, first = tid % parts * each;
@@ -301,8 +301,7 @@ template <typename T, int D, int M> struct attention_tile {
 			total[0] += simd_shuffle_xor(total[0], ushort(by));
 		sum = fma(sum, shrink, total[0]);
 		top = new_top;
-		simdgroup_barrier(
-			mem_flags::mem_threadgroup); // all have read what weights overwrite
+		simdgroup_barrier(mem_flags::mem_threadgroup); // scores were read
 		threadgroup T *to = (threadgroup T *)s + mine * p_stride + first;
 		UNROLL
 		for (int j = 0; j < each; j++)
@@ -349,7 +348,7 @@ template <typename T, int D, int M> struct attention_tile {
 		}
 	}
 
-	// The sub-step at t.  `ahead`: there is another one after it.
+	// The sub-step at t.  `ahead`: another one follows.
 	METAL_FUNC void sub_step(uint t, uint stage, bool ahead) thread
 	{
 		threadgroup T *k = async ? kv + 2 * stage * buffer : kv;
@@ -487,7 +486,7 @@ attention_loop(constant attention_args &args [[buffer(0)]],
 		return;
 	const uint first = t.lowest / tile_type::tokens * tile_type::tokens, last = t.highest;
 
-	// All ranges so far.
+	// The merged ranges.
 	fragment_sum all[tile_type::chunks][M][tile_type::columns];
 	float all_top = nothing_seen, all_sum = 0.0f;
 	UNROLL

@@ -1,4 +1,4 @@
-// attention.metal: attention over a cache of halves, and the merging of partial results.
+// attention.metal: attention over a float16 cache, and merging of partial results.
 #include <metal_stdlib>
 #include "../portable.h"
 #include "attention.h"

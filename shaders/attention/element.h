@@ -1,4 +1,4 @@
-// element.h: values as they are stored: float32, or rounded to 16 bits.
+// element.h: storing values as float32 or rounded to 16 bits.
 #pragma once
 
 #include <metal_stdlib>
@@ -6,7 +6,7 @@
 #include "../args.h"
 using namespace metal;
 
-// A half never becomes infinite: its products with weights of 0 would be NaN.
+// A half must not become infinite: its product with a weight of 0 would be NaN.
 METAL_FUNC float in_half(float x)
 {
 	return x > 65504.0f ? 65504.0f : x < -65504.0f ? -65504.0f : x;
@@ -16,7 +16,7 @@ template <typename T> METAL_FUNC T element(float x);
 template <> METAL_FUNC float element<float>(float x) { return x; }
 template <> METAL_FUNC half element<half>(float x) { return half(in_half(x)); }
 
-// Element i of a row whose type is known when the kernel runs (ELEMENT_…).
+// Store element i of a row whose type is known at run time (ELEMENT_…).
 METAL_FUNC void store_element(device uchar *row, uint i, float x, uint type)
 {
 	if (type == ELEMENT_F16)

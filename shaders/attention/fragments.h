@@ -1,13 +1,13 @@
-// fragments.h: 16x16 pieces of a matrix product, each held by one simdgroup.
+// fragments.h: 16x16 fragments of a matrix product, each in one simdgroup.
 //
 //   fragment<T>     an operand
-//   fragment_sum    a float accumulator: a lane holds four pairs of neighbours in a row
+//   fragment_sum    a float accumulator: a lane has four pairs of adjacent elements of a row
 //
-// With tile.h the only place where the machines differ: simdgroup matrices on Metal and
+// Like tile.h, this file differs between machines: simdgroup matrices on Metal and
 // the software device; on NVIDIA tensor cores for half, and for float fused multiply-adds
 // out of threadgroup memory, k ascending.  A row of a product does not depend on which
 // row of the fragment it is, nor on the other rows, and a product with a row of zeros
-// leaves its sums as they were.
+// leaves its sums unchanged.
 #pragma once
 
 #include <metal_stdlib>
@@ -177,8 +177,8 @@ METAL_FUNC void fragment_clear(thread fragment_sum &c)
 
 // -- copies -------------------------------------------------------------------------
 
-// 16 bytes, or zeros where !there; `from` can be read in any case.  On NVIDIA the copy
-// is under way until its group was awaited.
+// Copy 16 bytes, or zeros if !there; `from` must be readable in any case.  On NVIDIA the copy is
+// asynchronous until its group was awaited.
 METAL_FUNC void copy_16(threadgroup uchar *to, device const uchar *from, bool there)
 {
 #ifdef MSL_NV
@@ -194,7 +194,7 @@ METAL_FUNC void copy_commit()
 	nv_cp_async_commit();
 #endif
 }
-// Until all but the last N groups have arrived; a barrier must follow.
+// Wait until all but the last N groups have arrived; a barrier must follow.
 template <int N> METAL_FUNC void copy_await()
 {
 #ifdef MSL_NV
@@ -202,7 +202,7 @@ template <int N> METAL_FUNC void copy_await()
 #endif
 }
 
-// Whether copies run beside the threads.
+// Whether copies are asynchronous.
 #ifdef MSL_NV
 #define COPIES_ASYNC 1
 #else

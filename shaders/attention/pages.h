@@ -1,4 +1,4 @@
-// pages.h: where a token's K and V lie; as modules/attention/pages.h on the host.
+// pages.h: the addresses of a token's K and V, like modules/attention/pages.h on the host.
 #pragma once
 
 #include <metal_stdlib>
@@ -6,14 +6,14 @@
 #include "../step.h"
 using namespace metal;
 
-// An array of the step by its place.
+// An array of the step by its offset.
 template <typename T>
 METAL_FUNC device const T *step_array(device const step_head *step, uint place)
 {
 	return (device const T *)((device const uchar *)step + place);
 }
 
-// What the arrays of addresses hold.
+// An element of the arrays of addresses.
 struct page_address {
 	device uchar *p;
 };
@@ -40,7 +40,7 @@ METAL_FUNC pages pages_of(device const step_head *step, uint group, uint layer, 
 	return p;
 }
 
-// K of the 16 positions from 16 * i on; V lies v_offset beyond.
+// K of the 16 positions from 16 * i on; V is v_offset bytes after it.
 METAL_FUNC device uchar *pages_block(thread const pages &p, uint i)
 {
 	const uint word = p.blocks[i];

@@ -1,12 +1,11 @@
-// rope_kv.metal: the heads of q and k normalised and rotated, k and v written into the
-// cache.
+// rope_kv.metal: QK norm and RoPE of the heads of q and k; writes k and v to the cache.
 //
-// A weight of 0 times V must be 0, whatever a token that is not seen holds.  So V is kept
-// finite: what is too large becomes the largest number, and of a token whose v has a NaN
-// k is NaN instead, which reaches those that see the token, and nobody else.
+// A weight of 0 times V must be 0 for every masked token, so V must be finite: too large values
+// become the largest number.  If a token's v has a NaN, its k becomes NaN instead, which only
+// affects tokens that attend to it.
 //
-// Grid: four heads of q | k | v, row.  A simdgroup has one head of one row; a lane has
-// every 32nd pair that is rotated, then every 32nd of the columns that are not.
+// Grid: four heads of q | k | v, row.  A simdgroup has one head of one row; a lane has every
+// 32nd rotated pair, then every 32nd of the other columns.
 // Order of sums: a lane's squares ascending, then the simdgroup's sum.
 #include <metal_stdlib>
 #include "../portable.h"
@@ -19,7 +18,7 @@ using namespace metal;
 
 #define PAIRS 0u /* IG_ROPE_PAIRS */
 
-// Where a head goes: a row of q, or a token's slot in the cache.
+// The destination of a head: a row of q, or a token's slot in the cache.
 struct head_target {
 	device uchar *p;
 	uint type;

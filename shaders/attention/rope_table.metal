@@ -1,8 +1,8 @@
-// rope_table.metal: cosines and sines of the step's positions, once a step.
+// rope_table.metal: cosines and sines of the step's positions, once per step.
 //
-// The angle is rounded to float as the models' own code does it: position * scale, then
-// times the inverse frequency.  It may be 100 000 rad large, where sin and cos of a GPU
-// are poor, so the multiple of pi/2 is taken off here.
+// The angle is rounded to float as in the models' own code: position * scale, then times the
+// inverse frequency.  It may be 100 000 rad, where sin and cos of a GPU are inaccurate, so the
+// multiple of pi/2 is subtracted here.
 #include <metal_stdlib>
 #include "../portable.h"
 #include "../args.h"

@@ -1,12 +1,12 @@
 /*
- * sizes.h: how the attention kernels cut their work and what threadgroup memory
- * that takes, for the kernels and for the host that launches them.
+ * sizes.h: tile sizes of the attention kernels and the threadgroup memory that they need, for the
+ * kernels and for the host.
  *
  *   e    bytes of a cache element, 2 or 4
  *   d    columns that the kernel is built for: head_dim rounded up to one of these
  *   m    tiles of 16 queries in a threadgroup
- *   nv   1: NVIDIA, K and V of the next tokens arrive while these are worked on;
- *        0: one buffer, filled anew for every piece of K and of V
+ *   nv   1: NVIDIA, K and V of the next tokens are copied asynchronously;
+ *        0: one buffer, refilled for every chunk of K and of V
  */
 #pragma once
 
@@ -17,11 +17,10 @@
 /* Columns of K or V that one buffer holds. */
 #define ATTENTION_CHUNK(d, nv) ((nv) || (d) <= 128 ? (d) : 128)
 #define ATTENTION_BUFFERS(nv) ((nv) ? 4 : 1)
-/* Elements from a row to the next: 16 bytes of padding, so that eight rows lie in
- * eight different banks. */
+/* Row stride in elements: 16 bytes of padding, so that eight rows are in different banks. */
 #define ATTENTION_STRIDE(e, d) ((d) + 16 / (e))
 #define ATTENTION_SCORE_STRIDE(e) (ATTENTION_TOKENS(e) + 4)
-/* Values per query that simdgroups tell each other. */
+/* Values per query that simdgroups exchange. */
 #define ATTENTION_NOTES 3
 
 #define ATTENTION_BUFFER_ELEMENTS(e, d, nv)                                                        \
@@ -31,8 +30,8 @@
 	 ATTENTION_BUFFERS(nv) * ATTENTION_BUFFER_ELEMENTS(e, d, nv) * (e) +                       \
 	 16 * (m) * (ATTENTION_SCORE_STRIDE(e) + ATTENTION_NOTES) * 4)
 
-/* Tiles of queries where a sequence loops: as many as memory (32 KB on Metal, 99 KB on
- * NVIDIA's smaller parts) and registers hold. */
+/* Tiles of queries if a sequence loops: as many as fit into threadgroup memory (32 KB on Metal,
+ * 99 KB on smaller NVIDIA GPUs) and registers. */
 #define ATTENTION_LOOP_TILES(e, d, nv)                                                             \
 	((e) == 2 ? ((nv) ? ((d) <= 128 ? 4 : 2) : ((d) <= 128 ? 2 : 1)) :                         \
 		    ((nv) && (d) <= 128 ? 2 : 1))

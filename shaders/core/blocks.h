@@ -1,11 +1,10 @@
-// blocks.h: the quantised formats of files, sixteen neighbours of a row at a time: `load`
-// brings what is needed of their block into registers, `eight` makes floats of half of them.
+// blocks.h: dequantises block formats, sixteen consecutive values of a row at a time: `load` loads
+// the needed part of their block to registers, `eight` converts half of them to float.
 //
-// A value is d s v (+ m n), with d and m halves, s and n small integers, v an integer of a
-// code's bits or of a table.  Products of d, s and v are exact in float, and so is what an
-// offset of v takes off; only the sum with a minimum rounds.  FORMAT is enum ig_dtype's number:
-// a constant where a kernel is made for one format, so that nothing else of this is left,
-// or known only when it runs.
+// A value is d s v (+ m n), with d and m halves, s and n small integers, v an integer from a code's
+// bits or a table.  Products of d, s and v are exact in float, and so is subtracting an offset of v;
+// only the sum with a minimum rounds.  FORMAT is an enum ig_dtype: a constant in kernels for one
+// format, otherwise known at run time.
 //
 // Blocks are aligned as far as their bytes allow: rows begin at multiples of their length.
 #pragma once

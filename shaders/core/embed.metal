@@ -1,6 +1,6 @@
-// embed.metal: rows of a table by token id, dequantised and scaled, and rows of learned
-// positions added.  A threadgroup has a row of the result, a thread eight neighbours at a
-// time.  Ids come from the step, or from what the step before has drawn.
+// embed.metal: rows of a table by token id, dequantised and scaled, plus rows of learned positions.
+// A threadgroup has a row of the result, a thread eight consecutive elements at a time.  Ids come
+// from the step, or from the ids that the previous step sampled.
 #include <metal_stdlib>
 #include "portable.h"
 #include "blocks.h"
@@ -38,7 +38,7 @@ METAL_FUNC void embed_eight(uint format, device const uchar *row, uint i, uint n
 }
 
 //   table    [n_vocab] rows of w_row_bytes
-//   ids      [halves][max_logit_rows] what steps have drawn
+//   ids      [halves][max_logit_rows] sampled ids
 //   learned  [n_positions] rows of learned_row_bytes
 //   y        [row][n_cols]
 kernel void embed(constant embed_args &args [[buffer(0)]],

@@ -1,9 +1,9 @@
 // linear.h: y = act(x * transpose(w) + bias) + residual, up to four weights of one format
 // side by side; logits too.  Kernels for linear.metal and linear_*.metal.
 //
-// few: a threadgroup makes at most 16 rows of some columns of one weight; its simdgroups are
-// `shares` groups, each with its share of k.  tile: a threadgroup makes a
-// tile, share after share.  Tiles are numbered in bands of rows (product.h).
+// few: a threadgroup computes at most 16 rows of some columns of one weight; its simdgroups are
+// `shares` groups, each with its share of k.  tile: a threadgroup computes a tile, one share after
+// the other.  Tiles are numbered in bands of rows (product.h).
 #pragma once
 
 #include <metal_stdlib>

@@ -1,8 +1,8 @@
-// product.h: y = x * transpose(w) with what goes before and after it, for linear.metal and
-// glu.metal: which tile a threadgroup makes, shares of k, bias, activation, residual.
+// product.h: y = x * transpose(w) with its prologue and epilogue, for linear.metal and glu.metal:
+// the tile of a threadgroup, shares of k, bias, activation, residual.
 //
-// Where k is cut into shares, each is summed from zero, and the shares are added in
-// ascending order.  A few-row kernel gives each share to a group of simdgroups; a tile
+// If k is split into shares, each is summed from zero, and the shares are added in ascending
+// order.  A few-row kernel gives each share to a group of simdgroups; a tile
 // kernel walks them one after the other.  Shares begin at multiples of PRODUCT_STEP.
 #pragma once
 
@@ -16,7 +16,7 @@
 using namespace metal;
 
 #define PRODUCT_STEP 64u
-#define PRODUCT_BAND 8u // rows of tiles that are made together, so that they share w in cache
+#define PRODUCT_BAND 8u // rows of tiles computed together, so that they share w in the cache
 
 // What elements are multiplied, and the formats of x and w that become them.
 template <typename ELEMENT, typename X, typename W> struct product_format {
@@ -122,7 +122,7 @@ METAL_FUNC tile_rows product_w(constant linear_args &args, product_place place,
 	return r;
 }
 
-// Where the share-th share begins, and the one before it ends.
+// The start of share number `share`.
 METAL_FUNC uint product_share(constant linear_args &args, uint share)
 {
 	const uint steps = (args.k + PRODUCT_STEP - 1) / PRODUCT_STEP;
@@ -161,7 +161,7 @@ struct product_bf16 {
 	static METAL_FUNC pair of(float2 v) { return bfloat2(v); }
 };
 
-// Elements i and i + 1 of y, TOGETHER if they lie aligned, or only the first unless `two`.
+// Elements i and i + 1 of y, TOGETHER if they are aligned; only the first unless `two`.
 template <typename TO, bool TOGETHER>
 METAL_FUNC void product_put(device uchar *y, ulong i, bool two, float2 v)
 {

@@ -1,5 +1,5 @@
-// product_stream.h: product.h where an NVIDIA GPU has a copy engine (sm_90): threadgroups that
-// stay and make tile after tile, and products of few rows whose weights are copied ahead.
+// product_stream.h: product.h for NVIDIA GPUs with a copy engine (sm_90): streams of tiles by
+// persistent threadgroups, and products of few rows whose weights are copied ahead.
 #pragma once
 
 #include "../tile_stream.h"
@@ -53,8 +53,8 @@ METAL_FUNC void product_stream_finish(constant linear_args &args, product_place 
 	}
 }
 
-// Two tiles that are made together: of the same columns, or, where the number of tiles down is
-// odd, two of the last rows.
+// Two tiles computed together: of the same columns, or, if the number of tiles down is odd, two of
+// the last rows.
 struct product_pair {
 	product_place place; // of the rank-th; no columns: there is none
 	bool any;	     // are there so many pairs?

@@ -1,5 +1,5 @@
-// row.h: what the kernels that work row by row share: the step's arrays, rounding, sums
-// over a threadgroup of ROW_THREADS threads in a fixed order.
+// row.h: shared by kernels that work row by row: the step's arrays, rounding, sums over a
+// threadgroup of ROW_THREADS threads in a fixed order.
 #pragma once
 
 #include <metal_stdlib>
@@ -53,8 +53,8 @@ template <typename T> METAL_FUNC void store_four(device T *row, uint i, uint n, 
 }
 
 // The sum over all threads: a tree within each simdgroup, then the simdgroups in
-// ascending order.  Every thread has the same bits.  `room` has ROW_SIMDGROUPS floats,
-// used by nobody else since the last barrier.
+// ascending order.  Every thread gets the same bits.  `room` has ROW_SIMDGROUPS floats,
+// unused since the last barrier.
 METAL_FUNC float group_sum(float x, threadgroup float *room, uint lane, uint simdgroup)
 {
 	UNROLL

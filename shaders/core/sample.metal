@@ -1,17 +1,16 @@
-// sample.metal: the ids that rows of logits give.
+// sample.metal: samples token ids from rows of logits.
 //
-// A row is cut into parts of SAMPLE_PART logits, and a threadgroup has a part of a row:
-//   sample_top    edits and masks the logits, finds each part's largest; rows that are
-//                 drawn leave their keys (sample_row.h)
-//   sample_weigh  each part's sum of weights; where top_k or top_p cut, numbers and sums
-//                 by bucket as well
-//   sample_cut    a threadgroup has a row: the bucket in which the cut lies, and in it the
-//                 last candidate that is kept, found digit by digit of its order
-//   sample_sum    each part's sum of what is kept
-//   sample_pick   a threadgroup has a row: the part, then the token that is drawn, or the
-//                 largest; its id goes where the next step finds it
-// Steps without draws run the first and the last alone.  Sums are of integers: no order of
-// threads changes them.
+// A row is divided into parts of SAMPLE_PART logits, and a threadgroup has a part of a row:
+//   sample_top    applies penalties, biases and mask, finds each part's largest logit; random rows
+//                 store their keys (sample_row.h)
+//   sample_weigh  each part's sum of weights; with top_k or top_p also counts and sums by bucket
+//   sample_cut    one threadgroup per row: the bucket of the cut, and in it the last remaining
+//                 candidate, found digit by digit of its order
+//   sample_sum    each part's sum of the remaining weights
+//   sample_pick   one threadgroup per row: the part, then the sampled token, or the largest; stores
+//                 its id for the next step
+// Steps without random rows run only the first and the last.  Sums are of integers, so they do not
+// depend on the order of threads.
 #include <metal_stdlib>
 #include "portable.h"
 #include "sample_row.h"
@@ -23,7 +22,7 @@ using namespace metal;
 // -- sample_top -----------------------------------------------------------------------
 
 //   x     [row][n_vocab]
-//   keys  [row][n_vocab], of rows that are drawn
+//   keys  [row][n_vocab], of random rows
 //   tops  [row][n_parts]: largest key, its lowest id
 //   room  SAMPLE_PART floats, then 2 * SAMPLE_SIMDGROUPS uints
 kernel void sample_top(constant sample_args &args [[buffer(0)]],
@@ -100,7 +99,7 @@ kernel void sample_top(constant sample_args &args [[buffer(0)]],
 	}
 }
 
-// What the host wants to see: as the model gave it.
+// The copy for the host: the model's unchanged logits.
 kernel void sample_copy(constant sample_args &args [[buffer(0)]],
 			device const step_head *step [[buffer(1)]],
 			device const float *x [[buffer(2)]], device float *logits [[buffer(3)]],
@@ -165,7 +164,7 @@ sample_weigh(constant sample_args &args [[buffer(0)]], device const step_head *s
 			sums[part] = s.total;
 		return;
 	}
-	// Weights in two pieces of 15 bits: 4,096 of them fit 32.
+	// Weights in two parts of 15 bits: a sum of 4,096 of them fits into 32 bits.
 	threadgroup atomic_uint *bins = (threadgroup atomic_uint *)room;
 	for (uint i = tid; i < 3 * SAMPLE_BUCKETS; i += SAMPLE_THREADS)
 		room[i] = 0;
@@ -265,7 +264,7 @@ METAL_FUNC ulong last_of_run(thread const members &m, bool by_count, ulong targe
 			const ulong order = order_of(key, id);
 			if ((order ^ upper) >> (shift + 8) != 0)
 				continue;
-			// Weights in three pieces of 11 bits: 2^20 of them fit 32.
+			// Weights in three parts of 11 bits: a sum of 2^20 of them fits into 32 bits.
 			const uint bin = 255 - (uint(order >> shift) & 255),
 				   w = weight_of(m.scale, key);
 			atomic_fetch_add_explicit(counters + bin, 1u, memory_order_relaxed);
@@ -298,7 +297,7 @@ METAL_FUNC ulong last_of_run(thread const members &m, bool by_count, ulong targe
 	}
 }
 
-//   cuts  [row] order of the last candidate that is kept
+//   cuts  [row] order of the last remaining candidate
 //   room  2 * SAMPLE_LIST uints, 4 * 256 uints, a counter (4 uints), SAMPLE_SIMDGROUPS + 2 ulongs
 kernel void
 sample_cut(constant sample_args &args [[buffer(0)]], device const step_head *step [[buffer(1)]],
@@ -343,7 +342,7 @@ sample_cut(constant sample_args &args [[buffer(0)]], device const step_head *ste
 	if (p->top_k > 0 && uint(p->top_k) < args.n_vocab) {
 		const ulong k = uint(p->top_k);
 		const reached r = find(ulong(count), k, sums, at);
-		// Beyond the buckets nothing weighs anything: all that weighs is kept.
+		// Weights beyond the buckets are 0: nothing is cut.
 		if (r.slot < SAMPLE_THREADS) {
 			const uint n = uint(
 				prefix_sum(tid == r.slot ? ulong(count) : 0ul, sums, at).total);
@@ -373,7 +372,7 @@ sample_cut(constant sample_args &args [[buffer(0)]], device const step_head *ste
 
 // -- sample_sum, sample_pick ------------------------------------------------------------
 
-// Weight of what is kept.
+// The sum of the remaining weights.
 METAL_FUNC uint kept_weight(weigher scale, uint key, uint id, ulong cut, uint least)
 {
 	const uint w = weight_of(scale, key);

@@ -1,7 +1,7 @@
-// sample_row.h: the arithmetic of a draw, as ops/sampling.h has it, to the bit: floats are only
-// subtracted and multiplied on the way to a weight, and all that follows is integers.
+// sample_row.h: the arithmetic of sampling, bit-exact as in ops/sampling.h: weights are computed
+// with subtractions and multiplications, everything after them in integers.
 //
-// A logit becomes an ordered key: larger floats have larger keys, both zeros one, NaN that
+// A logit becomes an ordered key: larger floats have larger keys, both zeros the same one, NaN that
 // of -infinity.  Key 0 is a token that the mask forbids.  Candidates are ordered by key,
 // then by id, lower ids first; as one number: order_of().
 #pragma once
@@ -59,7 +59,7 @@ METAL_FUNC float adjusted(float x, device const step_adjust *e, device const ste
 	return x + e->bias;
 }
 
-// What a row's weights are made of.
+// The parameters of a row's weights.
 struct weigher {
 	float top, scale;
 };
@@ -97,7 +97,7 @@ METAL_FUNC uint weight_at(uint u)
 
 METAL_FUNC uint weight_of(weigher s, uint key) { return weight_at(distance_of(s, key)); }
 
-// Buckets by distance; members of the last one weigh nothing.
+// Buckets by distance; weights in the last one are 0.
 METAL_FUNC uint bucket_of(weigher s, uint key) { return distance_of(s, key) >> 23; }
 
 METAL_FUNC uint least_weight(device const step_sample *p)

@@ -3,14 +3,14 @@
  * (ops/gpu/products.c): BM, BN, BK, simdgroups along rows, along columns, stages, and
  * whether a warpgroup multiplies (sm_90a).
  *
- * BM x BN elements of y (of BM x BN / 2 columns where two products are made at once), BK of
- * k a step.  few: of a threadgroup, one such tile a share, all of the same elements.  The
- * comments' figures are of an H200, float16, against cuBLAS in the same call.
+ * BM x BN elements of y (BM x BN / 2 columns if two products are computed together), BK elements
+ * of k per step.  few: one such tile per share, all of the same elements.  The figures in comments
+ * are for an H200, float16, compared with cuBLAS in the same run.
  */
 #pragma once
 
-/* Metal: 32 KB of threadgroup memory.  A share of few rows is one simdgroup with memory of
- * its own, so that it waits for nobody; four of them fit. */
+/* Metal: 32 KB of threadgroup memory.  A share of few rows is one simdgroup with its own memory,
+ * so that it never waits for others; four of them fit. */
 #define SHAPE_METAL_FEW8 8, 32, 32, 1, 1, 2, 0
 #define SHAPE_METAL_FEW16 16, 32, 32, 1, 1, 2, 0
 #define SHAPE_METAL_TILE 32, 64, 32, 2, 2, 2, 0
@@ -41,7 +41,7 @@
 #define SHAPE_NV_RUSH_48_PAIR 16, 48, 256, 1, 4, 4, 1
 #define SHAPE_NV_RUSH_64 16, 64, 128, 1, 5, 5, 1
 #define SHAPE_NV_RUSH_96 16, 96, 128, 1, 7, 4, 1
-/* mma.sync, where there is no wgmma or a format is not made for it. */
+/* mma.sync, for GPUs and formats without wgmma. */
 #define SHAPE_NV_TILE 64, 64, 64, 2, 2, 4, 0
 /* 64 rows of 5120 x 5120 in 27 us (64 %), of 32768 x 5120 in 90 us (95 %). */
 #define SHAPE_NV_WIDE_64 64, 64, 64, 4, 1, 6, 1

@@ -1,6 +1,6 @@
-// weights.h: the formats in which weights lie in files, and how they become elements of a
-// product.  A format takes a row apart into units of 8 or 16 elements: `load` brings one
-// into registers, `put` writes one run of 8 of it, dequantised, to threadgroup memory.
+// weights.h: the formats of weights in files, and their conversion to elements of a product.  A
+// format divides a row into units of 8 or 16 elements: `load` loads one to registers, `put` writes
+// 8 of its elements, dequantised, to threadgroup memory.
 // `place` is the first element of a run, counted from the tile's first.
 //
 // Dequantising rounds once, from float, so that every kernel has the same elements.

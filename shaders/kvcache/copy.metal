@@ -1,8 +1,6 @@
-// copy.metal: copies between cache blocks that a step asks for, before anything of it
-// reads or writes the cache.
+// copy.metal: copies between cache blocks, before a step uses the cache.
 //
-// Grid: threads that share a copy, copies.  A thread copies every args.n_threads-th piece
-// of 16 bytes.
+// Grid: threads of a copy, copies.  A thread copies every args.n_threads-th unit of 16 bytes.
 #include <metal_stdlib>
 #include "../portable.h"
 #include "../args.h"

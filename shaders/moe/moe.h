@@ -1,11 +1,10 @@
 // moe.h: products of a step's rows with the weights of their experts: y = act(x G^T) * (x U^T)
 // of an assignment (a pair of products), or x D^T.  Kernels for moe.metal and moe_*.metal.
 //
-// A route lists the active experts as runs of assignments.  A threadgroup has some columns of
-// one run's expert: few, of at most 16 rows; tile, one tile of rows after the other, so that
-// its weights are read from the cache again.  Where the tile's rows of x and y lie is looked
-// up first and kept in threadgroup memory behind all else.  The products themselves, and so
-// their order of k, are core/product.h's.
+// A route lists the active experts as runs of assignments.  A threadgroup has some columns of one
+// run's expert.  few: at most 16 rows.  tile: one tile of rows after the other, so that weights
+// are read from the cache again.  The offsets of the tile's rows of x and y are looked up first,
+// into the end of threadgroup memory.  core/product.h has the products and their order of k.
 #pragma once
 
 #include <metal_stdlib>
@@ -28,7 +27,7 @@ using namespace metal;
 
 // The group's run: its assignments, from `begin` to `end` of the route's order, and its expert.
 struct moe_run {
-	uint begin, end; // the same: there is no such run
+	uint begin, end; // equal: there is no such run
 	uint expert;
 };
 
@@ -63,8 +62,8 @@ METAL_FUNC product_place moe_place(constant moe_args &args, uint tile, uint rows
 	return p;
 }
 
-// Looks up `rows` assignments, from `begin` on: where their rows of x lie (see tile_rows),
-// and behind that, BM further, which element of y is their first.
+// Looks up `rows` assignments from `begin` on: the offsets of their rows of x (see tile_rows), and
+// BM entries further the index of their first element of y.
 template <typename E>
 METAL_FUNC void moe_index(constant moe_args &args, device const uint *route, uint begin, uint rows,
 			  threadgroup uint *index, uint height, uint tid, uint threads)

@@ -1,10 +1,10 @@
-// moe_route.metal: from a router's logits to each row's experts and their weights, to the
-// step's assignments by expert, and from the experts' results to a row.
+// moe_route.metal: each row's experts and weights from the router's logits, the step's assignments
+// sorted by expert, and the weighted sum of the experts' results of a row.
 //
-// A simdgroup has a row: lane l has experts l, l + 32, …  Of few rows one threadgroup makes
-// the whole route; of many, rows and then experts have threadgroups of their own.  Whoever
-// counts, the same counts come out: all of it is integers but for a row's weights, which
-// one simdgroup makes by itself.
+// A simdgroup has a row: lane l has experts l, l + 32, …  With few rows one threadgroup computes
+// the whole route; with many, first each row, then each expert has a threadgroup.  The result does
+// not depend on that: everything is in integers except a row's weights, which one simdgroup
+// computes.
 #include <metal_stdlib>
 #include "portable.h"
 #include "args.h"
@@ -14,7 +14,7 @@
 
 using namespace metal;
 
-#define MOE_ROOM 64u // words that a simdgroup needs: ids and weights of its row
+#define MOE_ROOM 64u // words per simdgroup: ids and weights of its row
 
 // Numbers in the order of floats; NaN is minus infinity, 0 is less than any.
 METAL_FUNC uint moe_key(float x)
@@ -36,8 +36,8 @@ METAL_FUNC float moe_sum(float x)
 	return x;
 }
 
-// One row.  EACH: experts of a lane, at most.  y is the row of the route, ids and weights
-// are left in room, too.
+// One row.  EACH: the most experts of a lane.  y is the row of the route; ids and weights are also
+// written to room.
 template <int EACH>
 METAL_FUNC void moe_route_row(constant moe_route_args &args, device const float *x, device uint *y,
 			      threadgroup uint *room, uint lane)
@@ -68,7 +68,7 @@ METAL_FUNC void moe_route_row(constant moe_route_args &args, device const float 
 		top = i == 0 ? best : top;
 	}
 
-	// The chosen in ascending order of id.
+	// The selected experts in ascending order of id.
 	const float most = moe_number(top);
 	float sum = 0.0f;
 	uint slot = 0;
@@ -104,7 +104,7 @@ METAL_FUNC void moe_route_row(constant moe_route_args &args, device const float 
 
 //   x      [row] n_experts logits
 //   route  [row] words
-//   room   MOE_ROOM words a simdgroup; then ids and the ids in order, MOE_FEW_THREADS each
+//   room   MOE_ROOM words per simdgroup; then ids and sorted ids, MOE_FEW_THREADS each
 template <int EACH>
 [[max_total_threads_per_threadgroup(MOE_FEW_THREADS)]] kernel void
 moe_route_few(constant moe_route_args &args [[buffer(0)]],
@@ -137,7 +137,7 @@ moe_route_few(constant moe_route_args &args [[buffer(0)]],
 	threadgroup_barrier(mem_flags::mem_threadgroup);
 	if (tid >= n)
 		return;
-	// Runs begin where the id changes.
+	// A run starts where the id changes.
 	uint before = 0, all = 0;
 	for (uint i = 0; i < n; i++) {
 		const uint begins = i == 0 || sorted[i] != sorted[i - 1] ? 1 : 0;
@@ -165,9 +165,9 @@ moe_route_rows(constant moe_route_args &args [[buffer(0)]],
 				    lane);
 }
 
-// A threadgroup has an expert: it counts the assignments before its own and the experts that
-// are active before it, then puts its own where they belong.
-//   room  32 words of bits, one an expert; 2 x 8 sums; 2 x 8 counts
+// A threadgroup has an expert: it counts the assignments and the active experts before it, then
+// writes its own assignments.
+//   room  32 words with one bit per expert; 2 x 8 sums; 2 x 8 counts
 [[max_total_threads_per_threadgroup(MOE_THREADS)]] kernel void
 moe_sort(constant moe_route_args &args [[buffer(0)]], device const step_head *step [[buffer(1)]],
 	 device uint *route [[buffer(2)]], threadgroup uint *room [[threadgroup(0)]],
@@ -236,8 +236,8 @@ moe_sort(constant moe_route_args &args [[buffer(0)]], device const step_head *st
 	}
 }
 
-// y = the slots' results by their weights, from left to right, and the residual last.  A
-// thread has four columns.
+// y = the weighted sum of the experts' results from left to right, the residual last.  A thread
+// has four columns.
 //   parts  [row][slot][n_cols]
 [[max_total_threads_per_threadgroup(MOE_THREADS)]] kernel void
 moe_combine(constant moe_combine_args &args [[buffer(0)]],

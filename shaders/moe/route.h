@@ -1,5 +1,5 @@
-// route.h: a route as kernels read it: rows of words in four parts of top_k, of which ids
-// and weights are of their row, order and runs lists of the whole step (ingot/arch.h).
+// route.h: the layout of a route: rows of words in four parts of top_k.  ids and weights belong to
+// their row; order and runs are lists of the whole step (modules/moe/moe_private.h).
 #pragma once
 
 #include <metal_stdlib>
@@ -11,7 +11,7 @@ using namespace metal;
 #define ROUTE_ORDER 2u
 #define ROUTE_RUNS 3u
 
-// Where entry i of a part lies.
+// The index of entry i of a part.
 METAL_FUNC ulong route_word(uint stride, uint top_k, uint part, uint i)
 {
 	return ulong(i / top_k) * stride + part * top_k + i % top_k;

@@ -251,7 +251,7 @@ static void test_choice(void **state)
 	must(open_only(&err), &err);
 	fake_machine.no_devices = true;
 	assert_int_equal(open_only(&err), -ENOTSUP);
-	says(&err, "no GPU that Metal knows");
+	says(&err, "no GPU that Metal supports");
 	fake_machine.no_default = fake_machine.no_devices = false;
 	fake_machine.family = 5;
 	assert_int_equal(open_only(&err), -ENOTSUP);
@@ -420,7 +420,7 @@ static void test_wait_has_a_deadline(void **state)
 	fake_machine.hang_commands = 1;
 	must(probe_submit(&p, 0, 1, &err), &err);
 	assert_int_equal(ig_gpu_metal.wait(p.program, 0, 120, &ids, &logits, &err), -ETIMEDOUT);
-	says(&err, "got nothing of a step done for 120 ms");
+	says(&err, "made no progress with a step for 120 ms");
 	assert_int_equal(ig_gpu_metal.wait(p.program, 0, 0, &ids, &logits, &err), -ETIMEDOUT);
 	assert_int_equal(
 		ig_gpu_metal.submit(p.program, &(struct ig_gpu_submission){ .slot = 0 }, &err),

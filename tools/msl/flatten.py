@@ -48,7 +48,7 @@ def flatten(path, files=None):
                 add(find(m.group(1), os.path.dirname(path) or "."), out)
                 out.append('#line %d "%s"' % (number + 1, shown))
             else:
-                out.append(line)
+                out.append("" if line == "#pragma once" else line)
 
     out = []
     add(path, out)

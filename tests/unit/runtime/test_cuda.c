@@ -596,7 +596,7 @@ static void test_kernels(void **state)
 	refuse_kernel(&shader, "first_8_1", 8, 2, 32, 0, -EINVAL, "does not take 2 operands");
 	refuse_kernel(&shader, "first_8_1", 8, 0, 32, 0, -EINVAL, "does not take 0 operands");
 	refuse_kernel(&shader, "boxes_4_3", 4, 3, 32, 0, -EINVAL,
-		      "takes operand 0 in another form");
+		      "takes operand 0 as another type");
 	refuse_kernel(&broken, "a_4_0", 4, 0, 32, 0, -EIO, "line 3; unknown symbol broken");
 	refuse_kernel(&newer, "a_4_0", 4, 0, 32, 0, -ENOTSUP, "the driver is CUDA 12.4");
 	refuse_kernel(&without, "a_4_0", 4, 0, 32, 0, -ENOTSUP, "without PTX");

@@ -536,7 +536,7 @@ static void test_errors(void **state)
 	} errors[] = {
 		{ -EIO, "the fake device fails" },
 		{ -ENOMEM, "the fake device fails" },
-		{ -ETIMEDOUT, "fake: a step got nothing done for 30 s" },
+		{ -ETIMEDOUT, "fake: a step made no progress for 30 s" },
 	};
 	struct session s;
 
@@ -575,7 +575,7 @@ static void test_errors(void **state)
 		assert_int_equal(ig_program_submit(s.program, make_step(&s, 0, 7, NULL)),
 				 -ETIMEDOUT);
 		assert_string_equal(ig_program_error(s.program)->text,
-				    "fake: a step before is still not done");
+				    "fake: an earlier step has not finished");
 	}
 	assert_runs(&s);
 	stop(&s);

@@ -330,11 +330,11 @@ static void test_hostile(void **state)
 	BAD("strides", w.layout.head_stride += 8);
 	BAD("strides", w.layout.v_offset += (uint64_t)1 << 40);
 	BAD("strides", w.layout.block_bytes = (uint64_t)1 << 60);
-	BAD("edits of logits, at most", w.step.n_adjusts = w.shape.max_adjusts + 1);
-	BAD("1 edits of logits", w.step.n_adjusts = 1); /* and no list */
-	BAD("edit 0 is of token 70",
+	BAD("penalties and biases, at most", w.step.n_adjusts = w.shape.max_adjusts + 1);
+	BAD("1 penalties and biases", w.step.n_adjusts = 1); /* and no list */
+	BAD("penalty or bias 0 is of token 70",
 	    (w.adjusts[0].id = VOCAB, w.step.adjusts = w.adjusts, w.step.n_adjusts = 1));
-	BAD("edit 0 is of token -1",
+	BAD("penalty or bias 0 is of token -1",
 	    (w.adjusts[0].id = -1, w.step.adjusts = w.adjusts, w.step.n_adjusts = 1));
 	BAD("5 masks", (w.step.masks = &w.masks[0][0], w.step.n_masks = LOGITS + 1));
 	BAD("1 masks", w.step.n_masks = 1);

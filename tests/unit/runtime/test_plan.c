@@ -67,10 +67,10 @@ static void test_mistakes(void **state)
 	expect("toy-good", 0, "");
 	expect("toy-missing-tensor", -ENOENT, "tensor \"nowhere\" is missing");
 	expect("toy-wrong-shape", -EINVAL, "tensor \"table\" has shape [7, 32], expected [8, 32]");
-	expect("toy-two-shapes", -EINVAL, "tensor \"table\" is asked for in two shapes");
+	expect("toy-two-shapes", -EINVAL, "tensor \"table\" is declared with two shapes");
 	expect("toy-unknown-op", -EINVAL, "op levitate, node 1: no module provides it");
 	expect("toy-bad-input", -EINVAL, "op norm, node 1: an input is not a value");
-	expect("toy-bad-weight", -EINVAL, "op norm, node 1: a weight is not one");
+	expect("toy-bad-weight", -EINVAL, "op norm, node 1: a weight is not a weight of the plan");
 	expect("toy-bad-shape", -EINVAL, "node 1: norm: weight 0 must be [1, 32] of F32");
 	expect("toy-no-sample", -EINVAL, "the plan does not end with sample");
 	expect("toy-bad-params", -ERANGE, "toy parameters are out of range");

@@ -3,8 +3,7 @@
  * alone, so that a compiler checks types where Apple's headers are not.  Written by hand from
  * Foundation's documentation; what is missing here is missing on purpose until it is needed.
  */
-#ifndef FOUNDATION_FOUNDATION_H
-#define FOUNDATION_FOUNDATION_H
+#pragma once
 
 #include <objc/NSObjCRuntime.h>
 #include <objc/NSObject.h>
@@ -161,5 +160,3 @@ FOUNDATION_EXPORT Class NSClassFromString(NSString *name);
 FOUNDATION_EXPORT SEL NSSelectorFromString(NSString *name);
 FOUNDATION_EXPORT NSString *NSStringFromClass(Class of);
 FOUNDATION_EXPORT void NSLog(NSString *format, ...) __attribute__((format(__NSString__, 1, 2)));
-
-#endif
