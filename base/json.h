@@ -13,8 +13,6 @@
 #include <jansson.h>
 #include <math.h>
 
-/* ---- reading --------------------------------------------------------------------------- */
-
 struct ig_json_limits {
 	size_t max_depth;  /* 0: 512 */
 	size_t max_values; /* 0: no limit */
@@ -47,8 +45,6 @@ static inline const char *ig_json_text(const json_t *object, const char *key)
 /* A shallow copy of an object or a list; NULL without memory (json_copy does not check its
  * allocations). */
 json_t *ig_json_copy(const json_t *v);
-
-/* ---- writing ------------------------------------------------------------------------------ */
 
 /* Appends to out; check ig_strbuf_ok at the end.  The key is NULL in an array and at the top.
  * Commas are written automatically; each open needs its close.  Texts must be UTF-8. */

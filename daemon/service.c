@@ -1,6 +1,4 @@
-/*
- * service.c: starts and stops the daemon's parts in order, and reloads the configuration.
- */
+/* service.c: starts and stops the daemon's parts in order, and reloads the configuration. */
 #include "daemon/service.h"
 
 #include "base/log.h"
@@ -124,14 +122,10 @@ int ig_service_start(struct ig_service *s, void (*on_net)(void *ctx, enum ig_net
 
 	s->first = s->config;
 	ig_watch_take(&s->watch, s->config->file);
-	if (!rc)
-		rc = ig_net_probe(s->config, err); /* before the slow part */
-	if (!rc)
-		rc = ig_service_check(s, err);
-	if (!rc)
-		rc = ig_modules_start(s->modules, s->config->modules.settings,
-				      s->config->modules.n_settings, err);
-	if (rc)
+	if (rc || (rc = ig_net_probe(s->config, err)) || /* before the slow part */
+	    (rc = ig_service_check(s, err)) ||
+	    (rc = ig_modules_start(s->modules, s->config->modules.settings,
+				   s->config->modules.n_settings, err)))
 		return rc;
 	raise_fd_limit(s->config);
 	s->metrics = ig_metrics_create();

@@ -1,6 +1,4 @@
-/*
- * config_parse.c: the YAML of a configuration: walks its events with the table of options.
- */
+/* config_parse.c: the YAML of a configuration: walks its events with the table of options. */
 #include "store/config_private.h"
 #include "store/yaml_reader.h"
 
@@ -295,15 +293,12 @@ static int take_models(struct reader *r)
 		if (pub->n_models == CONFIG_MAX_MODELS)
 			return ig_yaml_fail(&r->y, "models: more than %d entries",
 					    CONFIG_MAX_MODELS);
-		struct ig_config_model *all =
-			ig_array_grow(pub->models, pub->n_models, &cap, sizeof *all);
-		if (!all)
+		if (!ig_array_grow(pub->models, &cap, pub->n_models))
 			return ig_fail(r->y.err, -ENOMEM, "%s: out of memory", r->c->label);
-		pub->models = all;
-		all[pub->n_models] = (struct ig_config_model){ 0 };
+		pub->models[pub->n_models] = (struct ig_config_model){ 0 };
 		/* Counted first, so that destroy frees half an entry too. */
 		pub->n_models++;
-		rc = take_model(r, pub->n_models - 1, &all[pub->n_models - 1]);
+		rc = take_model(r, pub->n_models - 1, &pub->models[pub->n_models - 1]);
 		if (rc)
 			break;
 	}

@@ -215,10 +215,8 @@ static int add_line(struct ig_keys *keys, size_t *cap, char *line, const char *w
 {
 	if (keys->n == IG_KEYS_MAX)
 		return ig_fail(err, -E2BIG, "%s: more than %d keys", where, IG_KEYS_MAX);
-	struct ig_key *all = ig_array_grow(keys->keys, keys->n, cap, sizeof *all);
-	if (!all)
+	if (!ig_array_grow(keys->keys, cap, keys->n))
 		return ig_fail(err, -ENOMEM, "%s: out of memory", where);
-	keys->keys = all;
 	int rc = read_line(keys, line, &keys->keys[keys->n], where, err);
 	if (!rc)
 		keys->n++;

@@ -70,8 +70,6 @@ const struct ig_key *ig_keys_by_id(const struct ig_keys *keys, const char *id);
 /* The owner of a request with this key. */
 void ig_key_principal(const struct ig_key *key, struct ig_principal *out);
 
-/* ---- for `ingot keys` ---------------------------------------------------------- */
-
 /* Lock the file for a change, and create its folder; closing *lock_fd unlocks. */
 int ig_keys_lock(const char *path, int *lock_fd, struct ig_error *err);
 /* Generate a key of 32 random bytes: its text in token; its hash, its time and, where key->id is

@@ -117,8 +117,7 @@ static inline bool ig_seq_is_paused(const struct ig_seq *s)
 
 /* ---- the engine's thread ---- */
 
-/* Its tokens, those computed, and those left to compute, once the steps in flight are
- * complete. */
+/* Its tokens, those computed, and those left to compute, once the steps in flight are complete. */
 static inline int32_t ig_seq_tokens_then(const struct ig_seq *s)
 {
 	return s->n_tokens + (s->n_flights && s->logit_index >= 0);

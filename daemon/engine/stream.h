@@ -48,10 +48,9 @@ struct ig_stream;
  * the reader saw the end.  capacity is raised to at least 16 bytes; NULL without memory or
  * past 1 GiB.  Starts with two references (writer, reader). */
 struct ig_stream *ig_stream_create(size_t capacity, void (*wake)(void *ctx), void *ctx);
-/* Before the engine has it: add a ring of so many logprobs (at least 1); a full one pauses
- * the sequence like a full ring of text.  A token's text is then written only after its
- * logprob, so that the logprobs of all text that was taken can be taken after it.  0 or
- * -ENOMEM. */
+/* Before the engine has it: add a ring of so many logprobs (at least 1); a full one pauses the
+ * sequence like a full ring of text.  A token's text is then written only after its logprob, so
+ * that the logprobs of all text that was taken can be taken after it.  0 or -ENOMEM. */
 int ig_stream_enable_logprobs(struct ig_stream *s, uint32_t n_logprobs);
 bool ig_stream_has_logprobs(const struct ig_stream *s);
 void ig_stream_unref(struct ig_stream *s); /* NULL is fine */

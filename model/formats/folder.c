@@ -203,9 +203,8 @@ static int check_index(const struct ig_folder *f, const json_t *map, struct ig_e
 		if (!found || strcmp(f->files[(*found)->file].name, json_string_value(value)))
 			rc = ig_fail(
 				err, -EINVAL,
-				"%s: tensor \"%s\" is not in %s, where the index "
-				"has it",
-				f->dir, ig_show(name, strlen(name)).text,
+				"%s: tensor \"%s\" is not in %s, where the index has it", f->dir,
+				ig_show(name, strlen(name)).text,
 				ig_show(json_string_value(value), json_string_length(value)).text);
 	}
 	free(all);

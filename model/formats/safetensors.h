@@ -33,8 +33,7 @@ struct ig_st_file {
 	char *names;
 };
 
-/* Read the header of the file at base.  0 or a negative errno with text that begins with
- * label. */
+/* Read the header of the file at base.  0 or a negative errno with text that begins with label. */
 int ig_st_read(const uint8_t *base, uint64_t size, const char *label, struct ig_st_file *out,
 	       struct ig_error *err);
 void ig_st_finish(struct ig_st_file *f); /* zeros are fine */

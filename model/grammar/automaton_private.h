@@ -26,8 +26,6 @@ struct ig_budget {	       /* of one compilation */
 	uint64_t n_ranges;     /* made so far */
 };
 
-/* ---- nondeterministic ------------------------------------------------------------ */
-
 enum ig_nfa_kind {
 	IG_NFA_EMPTY,
 	IG_NFA_RANGE, /* bytes lo to hi */
@@ -77,8 +75,6 @@ uint32_t ig_nfa_call(struct ig_nfa *a, uint32_t from, uint32_t rule);
 
 /* The characters first to last (no surrogates) as UTF-8. */
 void ig_nfa_chars(struct ig_nfa *a, uint32_t from, uint32_t to, uint32_t first, uint32_t last);
-
-/* ---- deterministic --------------------------------------------------------------- */
 
 struct ig_dfa_range {
 	uint32_t to;

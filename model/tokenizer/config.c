@@ -278,8 +278,7 @@ int ig_model_config_templates(const struct ig_model_config *c,
 		return rc || has_default ? rc : -ENOENT;
 	if (!json_is_array(v))
 		return ig_fail(err, -ENOTSUP,
-			       "tokenizer_config.json: chat_template is neither a text nor "
-			       "a list");
+			       "tokenizer_config.json: chat_template is neither a text nor a list");
 	/* The default one first, wherever it is in the list. */
 	for (int others = 0; others < 2 && !rc; others++) {
 		for (i = 0; i < json_array_size(v) && !rc; i++) {

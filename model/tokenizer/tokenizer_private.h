@@ -372,8 +372,7 @@ struct ig_builder {
 };
 
 /* n tokens of n_bytes in total, the longest has longest bytes.  Then add tokens in the order of
- * their ids, sort the special tokens, and (BYTES, PAIRS) add merges in the order of their
- * ranks. */
+ * their ids, sort the special tokens, and (BYTES, PAIRS) add merges in the order of their ranks. */
 int ig_builder_begin(struct ig_builder *b, enum ig_token_model model, uint64_t n, uint64_t n_bytes,
 		     size_t longest);
 int ig_builder_token(struct ig_builder *b, uint64_t i, int32_t type, const char *s, size_t len);

@@ -50,8 +50,6 @@ static int record(const struct ig_host *host, struct ig_graph *g, const struct i
 	return ig_layer_norm_head(&r, &m->p, x);
 }
 
-/* ---- folders of safetensors -------------------------------------------------------------- */
-
 static const struct ig_config_key keys[] = {
 	IG_CONFIG_DECODER(32, 4096, 22016, 32, 32768, 1e-6),
 	IG_CONFIG_KV_HEADS(32),

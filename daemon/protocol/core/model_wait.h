@@ -39,8 +39,6 @@ bool ig_model_ticket_due(const struct ig_model_ticket *ticket);
 /* The name in the requests; "": the default model. */
 const char *ig_model_ticket_name(const struct ig_model_ticket *ticket);
 
-/* ---- configured models ---- */
-
 /* A malloc'd list; NULL without memory. */
 struct ig_model_status *ig_models_read(struct ig_engine *e, size_t *n);
 /* The one of this name (NULL or empty: the default); NULL: none. */

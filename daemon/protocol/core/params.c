@@ -295,8 +295,7 @@ int ig_param_max_tokens(struct ig_request *r, const char *name, json_t *v, struc
 		return -1;
 	if (r->sampling.max_tokens && r->sampling.max_tokens != n)
 		return ig_fail_value(e, name,
-				     "max_tokens and max_completion_tokens differ "
-				     "(%d and %d)",
+				     "max_tokens and max_completion_tokens differ (%d and %d)",
 				     r->sampling.max_tokens, n);
 	r->sampling.max_tokens = n;
 	return 0;

@@ -362,7 +362,7 @@ static void test_no_memory(void **state)
 	struct ig_strbuf b;
 	for (n = 0;; n++) {
 		struct ig_json_writer w = { .out = &b };
-		ig_strbuf_init(&b);
+		b = (struct ig_strbuf){ 0 };
 		no_memory_at(n);
 		write_all(&w, v);
 		bool reached = no_memory_failed(), ok = ig_strbuf_ok(&b);
