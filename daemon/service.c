@@ -135,8 +135,7 @@ int ig_service_start(struct ig_service *s, void (*on_net)(void *ctx, enum ig_net
 		struct ig_ledger_options o = { s->config->ledger.path, s->config->ledger.queue,
 					       s->config->ledger.retention_days, rows_dropped,
 					       s->metrics };
-		rc = ig_ledger_open(&o, &s->ledger, err);
-		if (rc)
+		if ((rc = ig_ledger_open(&o, &s->ledger, err)))
 			return rc;
 	}
 	struct ig_engine_deps deps = { .config = s->config,
@@ -144,8 +143,7 @@ int ig_service_start(struct ig_service *s, void (*on_net)(void *ctx, enum ig_net
 				       .ledger = s->ledger,
 				       .metrics = s->metrics,
 				       .device_lost = device_lost };
-	rc = ig_engine_create(&deps, &s->engine, err);
-	if (rc)
+	if ((rc = ig_engine_create(&deps, &s->engine, err)))
 		return rc;
 	struct ig_net_deps net = { s->engine, s->metrics, s->config, on_net, NULL };
 	return ig_net_create(&net, &s->net, err);

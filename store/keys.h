@@ -1,8 +1,7 @@
 /*
- * keys.h: the file of API keys, and the role and limits of a request with a key.
- *
- * The file has no key, only the SHA-256 of each.  A loaded set is immutable; a reload creates a
- * new one.  Used by `ingot keys` and by the daemon.
+ * keys.h: the file of API keys, and the role and limits of a request with a key.  The file has no
+ * key, only the SHA-256 of each.  A loaded set is immutable; a reload creates a new one.  Used by
+ * `ingot keys` and by the daemon.
  */
 #pragma once
 

@@ -2,10 +2,8 @@
  * ledger.c: the writing side of the ledger; ledger_stats.c reads it.  Any thread puts rows into a
  * ring; one writer thread, which owns the SQLite connection, writes them.  The lock is held for
  * copies and counters only, never during a call of SQLite: rows stay in the ring until they are
- * committed.
- *
- * The inter-token histogram is 24 integer columns instead of a blob: sum() adds them in plain SQL,
- * and a zero takes one byte of a row's header and none of its body.
+ * committed.  The inter-token histogram is 24 integer columns instead of a blob: sum() adds them in
+ * plain SQL, and a zero takes one byte of a row's header and none of its body.
  */
 #include "store/ledger_private.h"
 

@@ -146,8 +146,7 @@ int ig_history_open(struct ig_history *h, const char *path, struct ig_error *err
 	*h = (struct ig_history){ 0 };
 	if (!path)
 		return 0;
-	rc = ig_make_folders_above(path, 0755, err);
-	if (rc)
+	if ((rc = ig_make_folders_above(path, 0755, err)))
 		return rc;
 	fd = open_file(path, err);
 	if (fd < 0)

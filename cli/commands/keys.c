@@ -81,8 +81,7 @@ static int add(const struct asked *a, const char *path, const char *id, struct i
 			*limits[i] = a->limits[i] ? (uint32_t)a->limits[i] : IG_LIMIT_NONE;
 	snprintf(key.id, sizeof key.id, "%s", id ? id : "");
 	snprintf(key.note, sizeof key.note, "%s", a->note ? a->note : "");
-	rc = ig_keys_lock(path, &lock, err);
-	if (rc)
+	if ((rc = ig_keys_lock(path, &lock, err)))
 		return rc;
 	rc = ig_keys_load(path, &keys, err);
 	if (!rc && id && ig_keys_by_id(keys, id))

@@ -410,11 +410,7 @@ int ig_fetch_file(const struct ig_fetch *f, struct ig_error *err)
 
 	if (curl_global_init(CURL_GLOBAL_DEFAULT))
 		return ig_fail(err, -ENOMEM, "curl does not start");
-	rc = open_part(&a, err);
-	if (rc)
-		goto out;
-	rc = ig_check_space(f->part, f->n_bytes - a.have, err);
-	if (rc)
+	if ((rc = open_part(&a, err)) || (rc = ig_check_space(f->part, f->n_bytes - a.have, err)))
 		goto out;
 	for (;;) {
 		uint64_t before = a.have;

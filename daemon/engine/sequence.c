@@ -1,10 +1,9 @@
 /*
  * sequence.c: one request's memory, and its way from ids to text: see sequence_private.h.
- * Everything is allocated when the request is submitted, so that no token allocates.
- *
- * One buffer has the bytes that the stream may have (n_ready), then those held back: the longest
- * prefix of any stop string that the text so far ends with.  A token's logprob is written when all
- * of its text is ready, before that text.
+ * Everything is allocated when the request is submitted, so that no token allocates.  One buffer
+ * has the bytes that the stream may have (n_ready), then those held back: the longest prefix of any
+ * stop string that the text so far ends with.  A token's logprob is written when all of its text is
+ * ready, before that text.
  */
 #include "daemon/engine/sequence_private.h"
 

@@ -1,10 +1,8 @@
 /*
- * sequence_private.h: one request inside the engine: its tokens, its blocks, and
- * the way from sampled ids to text in its stream.
- *
- * The K and V of the first n_done tokens are in the cache; the first n_shown have
- * become text.  A preempted sequence has n_done 0: its prompt and output are prefilled
- * again, but for the prefix that the prefix cache still has.  Its grammar state and its
+ * sequence_private.h: one request inside the engine: its tokens, its blocks, and the way from
+ * sampled ids to text in its stream.  The K and V of the first n_done tokens are in the cache; the
+ * first n_shown have become text.  A preempted sequence has n_done 0: its prompt and output are
+ * prefilled again, but for the prefix that the prefix cache still has.  Its grammar state and its
  * logprobs stay as they are, since both change only when a token is sampled.
  */
 #pragma once

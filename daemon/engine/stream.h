@@ -1,8 +1,7 @@
 /*
- * stream.h: one request's output, from the engine's thread to the loop's.
- *
- * A bounded ring of text bytes with one writer (engine) and one reader (loop),
- * and the request's result.  Nothing is allocated after creation.  When the ring is full the engine pauses the sequence.
+ * stream.h: one request's output, from the engine's thread to the loop's.  A bounded ring of text
+ * bytes with one writer (engine) and one reader (loop), and the request's result.  Nothing is
+ * allocated after creation.  When the ring is full the engine pauses the sequence.
  */
 #pragma once
 

@@ -137,8 +137,7 @@ static int probe_unix(const char *path, struct ig_error *err)
 			       "can't listen on %.300s: a unix socket's path has at most %zu bytes",
 			       path, sizeof a.sun_path - 1);
 	memcpy(a.sun_path, path, strlen(path) + 1);
-	rc = remove_stale(path, &a, err);
-	if (rc)
+	if ((rc = remove_stale(path, &a, err)))
 		return rc;
 	int fd = socket(AF_UNIX, SOCK_STREAM, 0);
 	if (fd < 0)

@@ -448,8 +448,7 @@ int ig_chat_template_render_json(const struct ig_chat_template *c, const struct 
 	int rc;
 
 	*out = NULL;
-	rc = render(c, in, &rendered, err);
-	if (rc)
+	if ((rc = render(c, in, &rendered, err)))
 		return rc;
 	bos = missing_bos(c, &rendered);
 	if (bos >= 0) {

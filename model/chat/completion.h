@@ -1,9 +1,8 @@
 /*
- * completion.h: splits what a model wrote into text, reasoning and tool calls.
- *
- * Each family of models has its own format of tool calls; the chat template shows which one a model
- * was trained on.  The parser gets pieces of the text as they are generated and emits events; it
- * holds back what may be a prefix of a marker.  Text that only resembles a tool call stays text.
+ * completion.h: splits what a model wrote into text, reasoning and tool calls.  Each family of
+ * models has its own format of tool calls; the chat template shows which one a model was trained
+ * on.  The parser gets pieces of the text as they are generated and emits events; it holds back
+ * what may be a prefix of a marker.  Text that only resembles a tool call stays text.
  */
 #pragma once
 

@@ -1,8 +1,7 @@
 /*
- * folder.c: see folder.h: opens the files with tensors, and other files of the folder.
- *
- * Folders of the hub's cache contain symbolic links, so links are followed; names from a file must
- * be plain names in the folder.
+ * folder.c: see folder.h: opens the files with tensors, and other files of the folder.  Folders of
+ * the hub's cache contain symbolic links, so links are followed; names from a file must be plain
+ * names in the folder.
  */
 #include "model/formats/folder.h"
 
@@ -268,9 +267,8 @@ static int open_index(struct ig_checkpoint *g, const struct ig_folder_file *inde
 
 	if (index->size > MAX_INDEX_BYTES)
 		return bad_index(f, index->name, "too large for an index", NULL, err);
-	rc = ig_json_read_file(label_of(f, index->name).text, (const char *)index->base,
-			       (size_t)index->size, &root, err);
-	if (rc)
+	if ((rc = ig_json_read_file(label_of(f, index->name).text, (const char *)index->base,
+				    (size_t)index->size, &root, err)))
 		return rc;
 	map = json_object_get(root, "weight_map");
 	rc = -EINVAL;

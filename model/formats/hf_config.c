@@ -260,8 +260,7 @@ int ig_hf_config_read(struct ig_checkpoint *g, const struct ig_arch *const *arch
 	int rc;
 
 	memset(out, 0, sizeof *out);
-	rc = ig_json_read_file(label, text, len, &out->root, err);
-	if (rc)
+	if ((rc = ig_json_read_file(label, text, len, &out->root, err)))
 		return rc;
 	if (!json_is_object(out->root))
 		return ig_fail(err, -EINVAL, "%s: not an object", label);

@@ -236,8 +236,7 @@ static int source_of(const struct placing *p, const struct group *x, uint32_t *d
 	if (s->type != IG_ST_F32 && s->type != IG_ST_F16 && s->type != IG_ST_BF16)
 		return bad(p, -ENOTSUP, s, "is of type %s; Ingot reads scales of F32, F16 and BF16",
 			   s->type_name);
-	rc = read_group_size(p, t, &group, &bits);
-	if (rc)
+	if ((rc = read_group_size(p, t, &group, &bits)))
 		return rc;
 	/* The file is smaller than 2^58 bytes, so no product overflows. */
 	*n_cols = last * (32 / bits);

@@ -227,8 +227,7 @@ int ig_st_read(const uint8_t *base, uint64_t size, const char *label, struct ig_
 		return ig_fail(err, -EINVAL,
 			       "%s: offset 8: the header begins with byte %02x, not with '{'",
 			       label, base[8]);
-	rc = ig_json_read_file(label, (const char *)base + 8, (size_t)n, &header, err);
-	if (rc)
+	if ((rc = ig_json_read_file(label, (const char *)base + 8, (size_t)n, &header, err)))
 		return rc;
 	r.data = base + 8 + n;
 	r.n_data = size - 8 - n;

@@ -1,8 +1,7 @@
 /*
- * safetensors.h: reads the header of a safetensors file: its tensors and their offsets.
- *
- * The header is JSON.  Every tensor's bytes are within the file, match its type and shape, and do
- * not overlap; no bytes are unused.
+ * safetensors.h: reads the header of a safetensors file: its tensors and their offsets.  The header
+ * is JSON.  Every tensor's bytes are within the file, match its type and shape, and do not overlap;
+ * no bytes are unused.
  */
 #pragma once
 

@@ -1,10 +1,8 @@
 /*
  * automaton_private.h: finite automata over bytes for schemas, expressions and literal texts: a
  * nondeterministic one, built edge by edge, and a deterministic one made from it, with set
- * operations.
- *
- * An edge may also carry a reference to another automaton (a rule of the grammar) or a control
- * token of the vocabulary; automata treat both as opaque symbols.
+ * operations.  An edge may also carry a reference to another automaton (a rule of the grammar) or a
+ * control token of the vocabulary; automata treat both as opaque symbols.
  */
 #pragma once
 

@@ -1,10 +1,9 @@
 /*
  * schema_private.h: what the parts of the schema compiler share: schema.c (keywords, alternatives,
  * literals), schema_merge.c (references, merging), schema_object.c (objects and arrays),
- * schema_scalar.c (strings), schema_number.c.
- *
- * A function that writes adds to the automaton after node from and returns the node where it
- * ends.  The first failure stays in the context (rc); what is written after it has no effect.
+ * schema_scalar.c (strings), schema_number.c.  A function that writes adds to the automaton after
+ * node from and returns the node where it ends.  The first failure stays in the context (rc); what
+ * is written after it has no effect.
  */
 #pragma once
 

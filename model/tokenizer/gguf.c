@@ -89,8 +89,7 @@ static int read_tokens(struct reading *r, enum ig_token_model model)
 	    (rc = read_types(r, n)))
 		return rc;
 	r->b->err = &r->inside;
-	rc = of_callback(r, ig_checkpoint_array_strs(r->g, key, take_token, r, r->err));
-	if (rc)
+	if ((rc = of_callback(r, ig_checkpoint_array_strs(r->g, key, take_token, r, r->err))))
 		return rc;
 	ig_builder_tokens_end(r->b);
 	return ig_tokenizer_collect_specials(r->b->t);

@@ -1,11 +1,10 @@
 /*
  * json.c: a tokenizer from Hugging Face's tokenizer.json: BPE over bytes, BPE over characters, and
  * Unigram.  The vocabulary and the merges are read in place (json_scan.c); the rest is small and
- * read with jansson (steps.c).  Truncation and padding are ignored.
- *
- * Where Hugging Face's library and SentencePiece differ, the tokenizer of the model's training is
- * followed: special tokens are found in the original text, also those that the file calls
- * "normalized"; a Precompiled normalizer replaces as SentencePiece does.
+ * read with jansson (steps.c).  Truncation and padding are ignored.  Where Hugging Face's library
+ * and SentencePiece differ, the tokenizer of the model's training is followed: special tokens are
+ * found in the original text, also those that the file calls "normalized"; a Precompiled normalizer
+ * replaces as SentencePiece does.
  */
 #include "base/array.h"
 #include "base/json.h"

@@ -167,8 +167,7 @@ static int take_entry(void *ctx, struct ig_json_scan *s, uint64_t i)
 
 	if (i >= r->n_plain) /* the file may have more tokens than the model */
 		return ig_json_scan_skip(s, NULL);
-	rc = ig_json_scan_object(s, take_entry_key, &e);
-	if (rc)
+	if ((rc = ig_json_scan_object(s, take_entry_key, &e)))
 		return rc;
 	if (!e.has_rank || e.rank != (int64_t)i || !e.has_bytes || !e.bytes.len ||
 	    e.bytes.len > MAX_TOKEN_TEXT)

@@ -1,11 +1,10 @@
 /*
  * tokenizer_private.h: what the parts of a tokenizer share: special tokens (special.c), the
  * normalizer (normalize.c), the splitter (split.c, with the expressions of regex.c), merges of
- * bytes (bpe.c) or of characters (pairs.c), SentencePiece's two models (spm.c).  build.c puts
- * their tables together, with a reader for each file format.
- *
- * All parts work on plain bytes: a file's byte alphabet ("Ġ" for a space), or SentencePiece's
- * U+2581 for a space and "<0x0A>" for a byte, is decoded once, when the file is opened.
+ * bytes (bpe.c) or of characters (pairs.c), SentencePiece's two models (spm.c).  build.c puts their
+ * tables together, with a reader for each file format.  All parts work on plain bytes: a file's
+ * byte alphabet ("Ġ" for a space), or SentencePiece's U+2581 for a space and "<0x0A>" for a byte,
+ * is decoded once, when the file is opened.
  */
 #pragma once
 

@@ -3,7 +3,6 @@
  * or those that the file lists, is global; the others are sliding-window layers with another RoPE
  * base.  RMS norms before and after attention and feed-forward; QK norm; a gated feed-forward with
  * GELU (tanh approximation).  The embedding is scaled by sqrt(width) and is also the output matrix.
- *
  * Norms in GGUF are stored as 1 + w.  Unsupported features of a file (experts, soft caps) are
  * errors that name the key.
  */

@@ -1,8 +1,7 @@
 /*
  * arch_qwen3.c: the dense models of Qwen 3 (Yang et al. 2025, arXiv:2505.09388): Llama's blocks
- * with QK norm, RoPE of halves, and a head_dim that is independent of the width.
- *
- * Unsupported features of a file (experts, sliding windows) are errors that name the key.
+ * with QK norm, RoPE of halves, and a head_dim that is independent of the width.  Unsupported
+ * features of a file (experts, sliding windows) are errors that name the key.
  */
 #include <ingot/arch_files.h>
 #include <ingot/layers.h>

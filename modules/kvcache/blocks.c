@@ -2,10 +2,9 @@
  * blocks.c: slabs and blocks: allocation, references, eviction, compaction.  A slab gets memory
  * when a group needs it and is divided into that group's blocks, which have reference counts.
  * Slabs with used and free blocks are used up first.  A group keeps at most one empty slab, so that
- * a sequence that repeatedly needs one block more does not map and unmap a slab each time.
- *
- * A loose block is one of a group with a window that only the prefix index holds: it is evicted
- * separately from its node, in the same order of last use.
+ * a sequence that repeatedly needs one block more does not map and unmap a slab each time.  A loose
+ * block is one of a group with a window that only the prefix index holds: it is evicted separately
+ * from its node, in the same order of last use.
  */
 #include "kvcache_private.h"
 

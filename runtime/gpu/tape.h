@@ -1,9 +1,8 @@
 /*
- * tape.h: the dispatches of a plan, in order, with their barriers.
- *
- * Ops record dispatches while a plan is lowered (struct ig_gpu_host).  ig_gpu_tape_close places
- * scratch memory and sets the barriers; after that the tape does not change.  Buffers are
- * numbers; a device gets their memory when it creates a program.
+ * tape.h: the dispatches of a plan, in order, with their barriers.  Ops record dispatches while a
+ * plan is lowered (struct ig_gpu_host).  ig_gpu_tape_close places scratch memory and sets the
+ * barriers; after that the tape does not change.  Buffers are numbers; a device gets their memory
+ * when it creates a program.
  */
 #pragma once
 

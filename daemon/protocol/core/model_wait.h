@@ -1,8 +1,7 @@
 /*
- * model_wait.h: waiting for models to be loaded.
- *
- * All requests for the same model name share one wait, which the engine calls back and which
- * is never freed: a request that ends meanwhile needs no clean-up.
+ * model_wait.h: waiting for models to be loaded.  All requests for the same model name share one
+ * wait, which the engine calls back and which is never freed: a request that ends meanwhile needs
+ * no clean-up.
  */
 #pragma once
 

@@ -1,8 +1,7 @@
 /*
- * params.c: the members of a request by tables, and parameters that several protocols have.
- *
- * Each reader takes one JSON value that is not null and either stores it in the
- * request or fails with the parameter's name, what was expected and what came.
+ * params.c: the members of a request by tables, and parameters that several protocols have.  Each
+ * reader takes one JSON value that is not null and either stores it in the request or fails with
+ * the parameter's name, what was expected and what came.
  */
 #include "daemon/protocol/core/params.h"
 
