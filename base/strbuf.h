@@ -1,7 +1,5 @@
-/*
- * strbuf.h: a string that grows.  After a failed allocation all calls do nothing and ig_strbuf_ok
- * is false, so a chain of calls needs one check.  Not thread-safe.
- */
+/* strbuf.h: a string that grows.  After a failed allocation all calls do nothing and ig_strbuf_ok
+ * is false, so a chain of calls needs one check.  Not thread-safe. */
 #pragma once
 
 #include <stdbool.h>

@@ -1,7 +1,5 @@
-/*
- * keys.c: `ingot keys`: adds, lists and removes API keys.  Changes the file alone: the daemon need
- * not run, and a running one reads the file again on SIGHUP.
- */
+/* keys.c: `ingot keys`: adds, lists and removes API keys.  Changes the file alone: the daemon need
+ * not run, and a running one reads the file again on SIGHUP. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,7 +1,5 @@
-/*
- * stats.c: `ingot stats`: statistics of past requests by model, from the ledger.
- * Reads the SQLite file directly: the daemon need not run.
- */
+/* stats.c: `ingot stats`: statistics of past requests by model, from the ledger.
+ * Reads the SQLite file directly: the daemon need not run. */
 #include "cli/commands/stats.h"
 
 #include <errno.h>

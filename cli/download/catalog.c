@@ -1,7 +1,5 @@
-/*
- * catalog.c: see catalog.h.  Reads mappings of known keys, by tables, from yaml_reader.h's events.
- * Unknown and duplicate keys and files over 1 MiB are errors.
- */
+/* catalog.c: see catalog.h.  Reads mappings of known keys, by tables, from yaml_reader.h's events.
+ * Unknown and duplicate keys and files over 1 MiB are errors. */
 #include "cli/download/catalog.h"
 
 #include <errno.h>

@@ -1,7 +1,5 @@
-/*
- * conn.c: output and input of a connection, and the timer.  One timer runs while there are requests
- * or output (keep-alives, clients that do not read); an idle daemon has no timer.
- */
+/* conn.c: output and input of a connection, and the timer.  One timer runs while there are requests
+ * or output (keep-alives, clients that do not read); an idle daemon has no timer. */
 #include "daemon/net/net_private.h"
 
 #include "base/array.h"

@@ -1,7 +1,5 @@
-/*
- * gpu_lower.h: helpers for GPU lowerings: strides, operands, live counts, and the element types
- * in which weight formats are multiplied.
- */
+/* gpu_lower.h: helpers for GPU lowerings: strides, operands, live counts, and the element types
+ * in which weight formats are multiplied. */
 #ifndef INGOT_GPU_LOWER_H
 #define INGOT_GPU_LOWER_H
 

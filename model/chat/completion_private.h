@@ -1,7 +1,5 @@
-/*
- * completion_private.h: the parser of completions, which completion_parser.c (text, reasoning,
- * markers) and completion_tool_call.c (what follows a marker) share.
- */
+/* completion_private.h: the parser of completions, which completion_parser.c (text, reasoning,
+ * markers) and completion_tool_call.c (what follows a marker) share. */
 #pragma once
 
 #include "base/strbuf.h"

@@ -1,7 +1,5 @@
-/*
- * gguf_write.c: see gguf_write.h.  The header is built in memory (a few megabytes for a
- * vocabulary), since counts and the tensors' offsets precede what they describe.
- */
+/* gguf_write.c: see gguf_write.h.  The header is built in memory (a few megabytes for a
+ * vocabulary), since counts and the tensors' offsets precede what they describe. */
 #include "model/formats/gguf_write.h"
 
 #include "base/array.h"

@@ -1,7 +1,5 @@
-/*
- * charset.c: sets of characters as ranges of code points, and the general categories of
- * the Unicode standard (utf8proc's tables).
- */
+/* charset.c: sets of characters as ranges of code points, and the general categories of
+ * the Unicode standard (utf8proc's tables). */
 #include "model/grammar/charset_private.h"
 
 #include "base/array.h"

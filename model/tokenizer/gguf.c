@@ -1,7 +1,5 @@
-/*
- * gguf.c: a tokenizer from a GGUF file's tokenizer.ggml.* keys: byte-level BPE
- * ("gpt2"), SentencePiece's BPE ("llama") and unigram ("t5").
- */
+/* gguf.c: a tokenizer from a GGUF file's tokenizer.ggml.* keys: byte-level BPE
+ * ("gpt2"), SentencePiece's BPE ("llama") and unigram ("t5"). */
 #include "model/tokenizer/tokenizer_private.h"
 
 #include <errno.h>

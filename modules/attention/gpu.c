@@ -1,7 +1,5 @@
-/*
- * gpu.c: GPU lowerings of rope_table, rope_kv and attention: argument structs, grids and the
- * choice of kernels, which are in shaders/attention/.
- */
+/* gpu.c: GPU lowerings of rope_table, rope_kv and attention: argument structs, grids and the
+ * choice of kernels, which are in shaders/attention/. */
 #include "kernels_private.h"
 #include "shaders/args.h"
 #include "shaders/attention/sizes.h"
