@@ -1,10 +1,8 @@
 /*
- * dtype.c: element types: their names, sizes and plain definitions.
- *
- * ig_dtype_to_f32 is the reference for the tests of kernels and packers; it is written for
- * clarity, not for speed.  Numbers, names and layouts are GGUF's, except Q8_M's, which is the type
- * of MLX's groups of 8 bits; tests/golden/dtype compares every value with the Python package
- * `gguf`.
+ * dtype.c: element types: names, sizes and plain definitions.  ig_dtype_to_f32 is the reference for
+ * the tests of kernels and packers, written for clarity.  Numbers, names and layouts are GGUF's,
+ * except Q8_M's (MLX's groups of 8 bits); tests/golden/dtype compares every value with the Python
+ * package `gguf`.
  */
 #include "base/dtype.h"
 

@@ -1,9 +1,7 @@
 /*
- * hash.h: the hash of tables with strings from model files.
- *
- * The file's author chooses the strings, so the hash has a random key for each process: strings
- * that collide cannot be chosen, and filling a table takes linear time.  No result depends on the
- * key.
+ * hash.h: the hash of tables with strings from model files.  The file's author chooses the strings,
+ * so the hash has a random key for each process: strings that collide cannot be chosen, and filling
+ * a table takes linear time.  No result depends on the key.
  */
 #pragma once
 

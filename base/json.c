@@ -340,11 +340,6 @@ void ig_json_put_real(struct ig_json_writer *w, const char *key, const char *for
 	ig_strbuf_printf(w->out, isfinite(x) ? format : "null", x);
 }
 
-void ig_json_put_bool(struct ig_json_writer *w, const char *key, bool b)
-{
-	ig_json_put_raw(w, key, b ? "true" : "false");
-}
-
 static int add(const char *s, size_t len, void *out)
 {
 	ig_strbuf_add(out, s, len);

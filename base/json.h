@@ -1,9 +1,7 @@
 /*
  * json.h: reads and writes whole JSON texts.  The only interface to jansson: its values are used
- * directly, but not its reader, which does not survive a failed allocation.
- *
- * json_scan.h's scanner checks the text, and a tree is made of it; files of megabytes are scanned
- * without a tree.
+ * directly, but not its reader, which does not survive a failed allocation.  json_scan.h's scanner
+ * checks the text, and a tree is made of it; files of megabytes are scanned without a tree.
  */
 #pragma once
 
@@ -12,8 +10,6 @@
 #include <ingot/error.h>
 #include <jansson.h>
 #include <math.h>
-
-/* ---- reading --------------------------------------------------------------------------- */
 
 struct ig_json_limits {
 	size_t max_depth;  /* 0: 512 */
@@ -48,8 +44,6 @@ static inline const char *ig_json_text(const json_t *object, const char *key)
  * allocations). */
 json_t *ig_json_copy(const json_t *v);
 
-/* ---- writing ------------------------------------------------------------------------------ */
-
 /* Appends to out; check ig_strbuf_ok at the end.  The key is NULL in an array and at the top.
  * Commas are written automatically; each open needs its close.  Texts must be UTF-8. */
 struct ig_json_writer {
@@ -69,7 +63,6 @@ void ig_json_put_uint(struct ig_json_writer *w, const char *key, uint64_t n);
 /* format: printf's for one double, as "%.3f"; null when x is not finite. */
 __attribute__((format(printf, 3, 0))) void
 ig_json_put_real(struct ig_json_writer *w, const char *key, const char *format, double x);
-void ig_json_put_bool(struct ig_json_writer *w, const char *key, bool b);
 /* As jansson writes it; NULL: null. */
 void ig_json_put_value(struct ig_json_writer *w, const char *key, const json_t *v);
 /* A JSON text, copied as it is; NULL: null. */

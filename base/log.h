@@ -1,7 +1,5 @@
-/*
- * log.h: log messages on standard error, one line each, with time and level.  Any thread.  The text
- * is for people; no program parses it.
- */
+/* log.h: log messages on standard error, one line each, with time and level.  Any thread.  The text
+ * is for people; no program parses it. */
 #pragma once
 
 #include <ingot/module.h>

@@ -18,8 +18,6 @@
 #include <sys/sysctl.h>
 #endif
 
-/* ---- control groups -------------------------------------------------------------------- */
-
 /* Read up to two numbers of a group's file; returns their count.  "max" is not a number. */
 static int numbers_of(const char *folder, const char *name, unsigned long long out[2])
 {
@@ -104,8 +102,6 @@ uint64_t ig_group_memory(const char *groups, const char *mount)
 {
 	return least_of(groups, mount, memory_of);
 }
-
-/* ---- this process ------------------------------------------------------------------------ */
 
 unsigned ig_machine_cpus(void)
 {

@@ -7,12 +7,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-void ig_strbuf_init(struct ig_strbuf *b) { *b = (struct ig_strbuf){ 0 }; }
-
 void ig_strbuf_finish(struct ig_strbuf *b)
 {
 	free(b->data);
-	ig_strbuf_init(b);
+	*b = (struct ig_strbuf){ 0 };
 }
 
 bool ig_strbuf_reserve(struct ig_strbuf *b, size_t len)
@@ -81,7 +79,7 @@ char *ig_strbuf_steal(struct ig_strbuf *b)
 		return NULL;
 	b->data[b->len] = 0;
 	char *p = b->data;
-	ig_strbuf_init(b);
+	*b = (struct ig_strbuf){ 0 };
 	return p;
 }
 

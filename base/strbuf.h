@@ -1,8 +1,5 @@
-/*
- * strbuf.h: a string that grows.  After a failed allocation all calls do nothing and
- * ig_strbuf_ok is false, so a chain of calls needs one check.
- * Not thread-safe.
- */
+/* strbuf.h: a string that grows.  After a failed allocation all calls do nothing and ig_strbuf_ok
+ * is false, so a chain of calls needs one check.  Not thread-safe. */
 #pragma once
 
 #include <stdbool.h>
@@ -15,8 +12,7 @@ struct ig_strbuf {
 	bool failed;
 };
 
-void ig_strbuf_init(struct ig_strbuf *b);   /* the same as { 0 } */
-void ig_strbuf_finish(struct ig_strbuf *b); /* frees; b is as after init */
+void ig_strbuf_finish(struct ig_strbuf *b); /* frees; b is empty then */
 static inline bool ig_strbuf_ok(const struct ig_strbuf *b) { return !b->failed; }
 /* The contents; "" while b is empty. */
 static inline const char *ig_strbuf_text(const struct ig_strbuf *b)

@@ -1,10 +1,5 @@
-/*
- * figures.c: see figures.h.
- *
- * A model file's header is written to a mapping of the file's size that is inaccessible after the
- * header, so that reading a weight would crash.  The plan is lowered for a device that only has
- * facts.
- */
+/* figures.c: see figures.h.  A model file's header is written to a mapping of the file's size that
+ * is inaccessible after the header, so that reading a weight would crash. */
 #include "bench/figures.h"
 #include "base/clock.h"
 #include "model/formats/checkpoint.h"

@@ -1,7 +1,5 @@
-/*
- * figures.h: figures of a plan on a GPU, computed without one: dispatches and barriers, bytes that
- * a token reads, command buffers, scratch memory, the time to walk the tape.
- */
+/* figures.h: figures of a plan on a GPU, computed without one: dispatches and barriers, bytes that
+ * a token reads, command buffers, scratch memory, the time to walk the tape. */
 #pragma once
 
 #include <ingot/gpu.h>

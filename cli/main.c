@@ -1,6 +1,4 @@
-/*
- * main.c: the program ingot: finds the command to run; prints help.
- */
+/* main.c: the program ingot: finds the command to run; prints help. */
 #include <stdio.h>
 #include <string.h>
 

@@ -1,7 +1,5 @@
-/*
- * options.c: see options.h.  Takes --name VALUE, --name=VALUE, -x VALUE and flags,
- * before, between and after the other arguments.
- */
+/* options.c: see options.h.  Takes --name VALUE, --name=VALUE, -x VALUE and flags,
+ * before, between and after the other arguments. */
 #include "cli/options.h"
 
 #include "base/nearest.h"

@@ -1,7 +1,5 @@
-/*
- * options.h: a command's options as a table, read from argv and printed as help.
- * Values point into argv; nothing is allocated.
- */
+/* options.h: a command's options as a table, read from argv and printed as help.
+ * Values point into argv; nothing is allocated. */
 #pragma once
 
 #include <ingot/error.h>

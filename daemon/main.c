@@ -1,8 +1,7 @@
 /*
- * main.c: ingotd: options, start order, signals, stop order, nothing else.
- *
- * This thread starts the others and then waits on a pipe.  Signal handlers and events of
- * the network write one byte into it each; all work is done here.
+ * main.c: ingotd: options, start order, signals, stop order, nothing else.  This thread starts the
+ * others and then waits on a pipe.  Signal handlers and events of the network write one byte into
+ * it each; all work is done here.
  */
 #include "base/clock.h"
 #include "base/log.h"

@@ -1,6 +1,4 @@
-/*
- * service.c: starts and stops the daemon's parts in order, and reloads the configuration.
- */
+/* service.c: starts and stops the daemon's parts in order, and reloads the configuration. */
 #include "daemon/service.h"
 
 #include "base/log.h"
@@ -124,14 +122,10 @@ int ig_service_start(struct ig_service *s, void (*on_net)(void *ctx, enum ig_net
 
 	s->first = s->config;
 	ig_watch_take(&s->watch, s->config->file);
-	if (!rc)
-		rc = ig_net_probe(s->config, err); /* before the slow part */
-	if (!rc)
-		rc = ig_service_check(s, err);
-	if (!rc)
-		rc = ig_modules_start(s->modules, s->config->modules.settings,
-				      s->config->modules.n_settings, err);
-	if (rc)
+	if (rc || (rc = ig_net_probe(s->config, err)) || /* before the slow part */
+	    (rc = ig_service_check(s, err)) ||
+	    (rc = ig_modules_start(s->modules, s->config->modules.settings,
+				   s->config->modules.n_settings, err)))
 		return rc;
 	raise_fd_limit(s->config);
 	s->metrics = ig_metrics_create();
@@ -141,8 +135,7 @@ int ig_service_start(struct ig_service *s, void (*on_net)(void *ctx, enum ig_net
 		struct ig_ledger_options o = { s->config->ledger.path, s->config->ledger.queue,
 					       s->config->ledger.retention_days, rows_dropped,
 					       s->metrics };
-		rc = ig_ledger_open(&o, &s->ledger, err);
-		if (rc)
+		if ((rc = ig_ledger_open(&o, &s->ledger, err)))
 			return rc;
 	}
 	struct ig_engine_deps deps = { .config = s->config,
@@ -150,8 +143,7 @@ int ig_service_start(struct ig_service *s, void (*on_net)(void *ctx, enum ig_net
 				       .ledger = s->ledger,
 				       .metrics = s->metrics,
 				       .device_lost = device_lost };
-	rc = ig_engine_create(&deps, &s->engine, err);
-	if (rc)
+	if ((rc = ig_engine_create(&deps, &s->engine, err)))
 		return rc;
 	struct ig_net_deps net = { s->engine, s->metrics, s->config, on_net, NULL };
 	return ig_net_create(&net, &s->net, err);

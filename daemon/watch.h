@@ -1,7 +1,5 @@
-/*
- * watch.h: whether a file has changed.  By polling stat, which works on every system, for
- * every way in which editors write, and for links.  Not thread-safe.
- */
+/* watch.h: whether a file has changed.  By polling stat, which works on every system, for
+ * every way in which editors write, and for links.  Not thread-safe. */
 #pragma once
 
 #include <stdbool.h>

@@ -3,25 +3,6 @@
 
 #include <stdbool.h>
 #include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
-
-/* Ensure capacity for element n of an array from malloc, *cap elements of size bytes.  array is
- * the address of the pointer to it.  False without memory; the array is then as it was. */
-static inline bool ig_array_grow(void *array, uint32_t *cap, uint32_t n, size_t size)
-{
-	uint32_t larger = *cap ? 2 * *cap : 64;
-	void *p;
-
-	if (n < *cap)
-		return true;
-	memcpy(&p, array, sizeof p);
-	if (larger < n || !(p = realloc(p, (size_t)larger * size)))
-		return false;
-	memcpy(array, &p, sizeof p);
-	*cap = larger;
-	return true;
-}
 
 /* The value of a hexadecimal digit, or -1. */
 static inline int ig_hex_digit(char c)

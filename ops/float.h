@@ -1,7 +1,5 @@
 /*
- * float.h: conversions between float32, float16 and bfloat16, bit-exact, and activation
- * functions.
- *
+ * float.h: conversions between float32, float16 and bfloat16, bit-exact, and activation functions.
  * exp, silu and gelu can be vectorised by compilers.  Every instruction set gives the same bits,
  * because nothing here is fused or reassociated.
  */

@@ -1,6 +1,5 @@
-/* norm.c: RMS and layer normalisation (Zhang and Sennrich 2019; Ba et al. 2016),
- * with an optional residual added before, and optional gathering of the rows whose logits are
- * computed. */
+/* norm.c: RMS and layer normalisation (Zhang and Sennrich 2019; Ba et al. 2016), with an optional
+ * residual added before, and optional gathering of the rows whose logits are computed. */
 #include "ops/op_private.h"
 
 static int check(struct ig_op_shape *s, struct ig_error *err)

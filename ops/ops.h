@@ -1,7 +1,5 @@
-/*
- * ops.h: the core ops, one file each: shape check, reference, table of cpu kernels.  Modules
- * provide other ops.
- */
+/* ops.h: the core ops, one file each: shape check, reference, table of cpu kernels.  Modules
+ * provide other ops. */
 #pragma once
 
 #include <ingot/record.h>

@@ -1,11 +1,10 @@
 /*
- * sample.c: samples token ids from logits, with each row's own parameters.
- *
- * Penalties, biases and the mask are applied to a row's logits.  Unless the row is greedy, its
- * candidates get integer weights, are cut by top_k, top_p and min_p, and one is sampled in the
- * order of ids (arithmetic: sampling.h).  NaN counts as -infinity.  If no logit is finite, or one
- * is infinite, the lowest id of the largest logit is taken; if the mask allows no token, id 0.
- * step->logits gets the model's unchanged logits.
+ * sample.c: samples token ids from logits, with each row's own parameters.  Penalties, biases and
+ * the mask are applied to a row's logits.  Unless the row is greedy, its candidates get integer
+ * weights, are cut by top_k, top_p and min_p, and one is sampled in the order of ids (arithmetic:
+ * sampling.h).  NaN counts as -infinity.  If no logit is finite, or one is infinite, the lowest id
+ * of the largest logit is taken; if the mask allows no token, id 0.  step->logits gets the model's
+ * unchanged logits.
  */
 #include "ops/op_private.h"
 #include "ops/sampling.h"
@@ -19,8 +18,6 @@ static int check(struct ig_op_shape *s, struct ig_error *err)
 	s->n_out = 0;
 	return 0;
 }
-
-/* ---- reference: by sorting ---- */
 
 struct candidate {
 	float x;
@@ -111,8 +108,6 @@ static void reference(const struct ig_op_launch *c)
 	}
 	free(candidates);
 }
-
-/* ---- kernels ---- */
 
 static int64_t units(const struct ig_op_launch *c) { return c->in[0].n_rows; }
 

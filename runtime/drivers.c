@@ -1,9 +1,7 @@
 /*
- * drivers.c: the drivers of an executable.
- *
- * The build compiles it with IG_HAVE_METAL, IG_HAVE_CUDA or neither.  An executable with another
- * table (a test with the software device) links its own object of this file instead of the
- * library's.
+ * drivers.c: the drivers of an executable.  The build compiles it with IG_HAVE_METAL, IG_HAVE_CUDA
+ * or neither.  An executable with another table (a test with the software device) links its own
+ * object of this file.
  */
 #include "runtime/driver_private.h"
 

@@ -1,6 +1,7 @@
 /* plan.c: see plan.h.  The graph stores the first error of a recording; everything after it
  * fails. */
 #include "runtime/plan.h"
+#include "base/array.h"
 #include "model/formats/checkpoint.h"
 #include "runtime/modules/modules.h"
 #include "runtime/plan_private.h"
@@ -21,19 +22,12 @@ struct ig_graph {
 };
 
 /* Ensure capacity for one more element; false: the graph's error is set. */
-static bool grow(struct ig_graph *g, void **array, uint32_t n, uint32_t *cap, size_t size)
+static bool grow(struct ig_graph *g, void *array, uint32_t n, uint32_t *cap, size_t size)
 {
-	if (n < *cap)
+	if (n < MAX_NODES && ig_array_grow_u32(array, cap, n, size))
 		return true;
-	uint32_t want = *cap ? *cap * 2 : 64;
-	void *p = n < MAX_NODES ? realloc(*array, want * size) : NULL;
-	if (!p) {
-		ig_fail(&g->error, -ENOMEM, "no memory for a plan of %u entries", n);
-		return false;
-	}
-	*array = p;
-	*cap = want;
-	return true;
+	ig_fail(&g->error, -ENOMEM, "no memory for a plan of %u entries", n);
+	return false;
 }
 
 ig_weight ig_graph_weight(struct ig_graph *g, const char *name, int64_t n_rows, int64_t n_cols)
@@ -63,7 +57,7 @@ ig_weight ig_graph_weight(struct ig_graph *g, const char *name, int64_t n_rows, 
 			(long long)n_cols);
 		return IG_NONE;
 	}
-	if (!grow(g, (void **)&p->weights, p->n_weights, &g->cap_weights, sizeof *p->weights))
+	if (!grow(g, &p->weights, p->n_weights, &g->cap_weights, sizeof *p->weights))
 		return IG_NONE;
 	struct ig_plan_weight *w = &p->weights[p->n_weights];
 	*w = (struct ig_plan_weight){ .shape = { n_rows, n_cols, t->dtype, 0 },
@@ -139,7 +133,7 @@ static int add_node(struct ig_graph *g, const struct ig_op *op, void *params, co
 	struct ig_plan *p = g->plan;
 	const int32_t number = (int32_t)p->n_nodes;
 
-	if (!grow(g, (void **)&p->nodes, p->n_nodes, &g->cap_nodes, sizeof *p->nodes)) {
+	if (!grow(g, &p->nodes, p->n_nodes, &g->cap_nodes, sizeof *p->nodes)) {
 		free(params);
 		return g->error.code;
 	}
@@ -160,7 +154,7 @@ static int add_node(struct ig_graph *g, const struct ig_op *op, void *params, co
 		node->out[i] = IG_NONE;
 		if (i >= s->n_out)
 			continue;
-		if (!grow(g, (void **)&p->values, p->n_values, &g->cap_values, sizeof *p->values))
+		if (!grow(g, &p->values, p->n_values, &g->cap_values, sizeof *p->values))
 			return g->error.code;
 		p->values[p->n_values] = (struct ig_plan_value){ s->out[i], number, number };
 		node->out[i] = (ig_value)p->n_values++;

@@ -1,9 +1,7 @@
 /*
- * plan.h: a model's forward pass, recorded once.
- *
- * The recorder (struct ig_graph) checks the shapes of every op.  A finished plan is immutable.
- * It has the weights' names and shapes; their data stays in the model's file until a driver
- * packs it.
+ * plan.h: a model's forward pass, recorded once.  The recorder (struct ig_graph) checks the shapes
+ * of every op.  A finished plan is immutable.  It has the weights' names and shapes; their data
+ * stays in the model's file until a driver packs it.
  */
 #pragma once
 

@@ -218,17 +218,11 @@ static int parse(const char *text, size_t len, const char *label, bool environme
 
 	if (len > CONFIG_MAX_BYTES)
 		return ig_fail(err, -EFBIG, "%s: larger than 1 MiB", label);
-	rc = create(label, &c, err);
-	if (rc)
+	if ((rc = create(label, &c, err)))
 		return rc;
-	rc = config_parse_yaml(c, text, len, err);
-	if (!rc && environment)
-		rc = apply_environment(c, err);
-	if (!rc)
-		rc = config_fill_in(c, err);
-	if (!rc)
-		rc = check_whole(c, err);
-	if (rc) {
+	if ((rc = config_parse_yaml(c, text, len, err)) ||
+	    (environment && (rc = apply_environment(c, err))) || (rc = config_fill_in(c, err)) ||
+	    (rc = check_whole(c, err))) {
 		ig_config_destroy(&c->pub);
 		return rc;
 	}

@@ -1,9 +1,7 @@
 /*
- * config.h: ingot.yaml as one typed struct.
- *
- * One table in config_table.c gives every option's type, bounds, default, unit, environment
- * variable and whether SIGHUP may change it.  A loaded struct is immutable; a reload creates a new
- * one, and the old one stays in use on any error.
+ * config.h: ingot.yaml as one typed struct.  One table in config_table.c gives every option's type,
+ * bounds, default, unit, environment variable and whether SIGHUP may change it.  A loaded struct is
+ * immutable; a reload creates a new one, and the old one stays in use on any error.
  */
 #pragma once
 

@@ -1,7 +1,5 @@
-/*
- * config_machine.c: defaults that depend on the machine: the paths of the ledger, the file of keys
- * and the modules.  Does not check that they exist.
- */
+/* config_machine.c: defaults that depend on the machine: the paths of the ledger, the file of keys
+ * and the modules.  Does not check that they exist. */
 #include "store/config_private.h"
 
 #include "base/file.h"

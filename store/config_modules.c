@@ -161,8 +161,7 @@ static int check(struct config *c, struct config_raw *s, const struct ig_module 
 	config_of_module(m->name, o, &as);
 	as.field.number = 0;
 	snprintf(who, sizeof who, "%s:%u:%u: %s", c->label, s->value_line, s->value_column, as.key);
-	rc = config_store(c->dir, &as.field, &as.option, who, s->text, strlen(s->text), err);
-	if (rc)
+	if ((rc = config_store(c->dir, &as.field, &as.option, who, s->text, strlen(s->text), err)))
 		return rc;
 	*out = (struct ig_setting){ .module = strdup(m->name), .key = strdup(o->key) };
 	if (o->type == IG_OPTION_CHOICE || o->type == IG_OPTION_TEXT)

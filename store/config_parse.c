@@ -1,6 +1,4 @@
-/*
- * config_parse.c: the YAML of a configuration: walks its events with the table of options.
- */
+/* config_parse.c: the YAML of a configuration: walks its events with the table of options. */
 #include "store/config_private.h"
 #include "store/yaml_reader.h"
 
@@ -101,8 +99,7 @@ static int read_items(struct reader *r, void *base, const struct config_option *
 		items[*n] = strdup(ig_yaml_text(&r->y));
 		if (!items[*n])
 			return ig_fail(r->y.err, -ENOMEM, "%s: out of memory", r->c->label);
-		rc = config_store_list(r->c->dir, base, o, who, &items[(*n)++], 1, r->y.err);
-		if (rc)
+		if ((rc = config_store_list(r->c->dir, base, o, who, &items[(*n)++], 1, r->y.err)))
 			return rc;
 	}
 	return rc;
@@ -150,8 +147,7 @@ static int take_option(struct reader *r, const struct config_option *o)
 
 	if (place->from == FROM_FILE)
 		return fail_duplicate(r, o->key, place->line);
-	rc = ig_yaml_next(&r->y);
-	if (rc)
+	if ((rc = ig_yaml_next(&r->y)))
 		return rc;
 	*place = (struct config_place){ FROM_FILE, line_of(r), column_of(r) };
 	return config_is_list(o) ? take_list(r, &r->c->pub, o) :
@@ -171,8 +167,7 @@ static int take_module_option(struct reader *r, struct config_raw *s, char *key)
 	s->key = key;
 	s->line = line_of(r);
 	s->column = column_of(r);
-	rc = ig_yaml_next(&r->y);
-	if (rc)
+	if ((rc = ig_yaml_next(&r->y)))
 		return rc;
 	if (!is_value(r))
 		return fail_kind(r, name, "one value");
@@ -196,8 +191,7 @@ static int take_module(struct reader *r, char *module)
 	snprintf(name, sizeof name, "modules.%s", module);
 	if (first)
 		return fail_duplicate(r, name, first->line);
-	rc = ig_yaml_next(&r->y);
-	if (rc)
+	if ((rc = ig_yaml_next(&r->y)))
 		return rc;
 	if (!ig_yaml_is_null(&r->y) && r->y.event.type != YAML_MAPPING_START_EVENT)
 		return fail_unknown(r, at, "modules", module);
@@ -295,15 +289,12 @@ static int take_models(struct reader *r)
 		if (pub->n_models == CONFIG_MAX_MODELS)
 			return ig_yaml_fail(&r->y, "models: more than %d entries",
 					    CONFIG_MAX_MODELS);
-		struct ig_config_model *all =
-			ig_array_grow(pub->models, pub->n_models, &cap, sizeof *all);
-		if (!all)
+		if (!ig_array_grow(pub->models, &cap, pub->n_models))
 			return ig_fail(r->y.err, -ENOMEM, "%s: out of memory", r->c->label);
-		pub->models = all;
-		all[pub->n_models] = (struct ig_config_model){ 0 };
+		pub->models[pub->n_models] = (struct ig_config_model){ 0 };
 		/* Counted first, so that destroy frees half an entry too. */
 		pub->n_models++;
-		rc = take_model(r, pub->n_models - 1, &all[pub->n_models - 1]);
+		rc = take_model(r, pub->n_models - 1, &pub->models[pub->n_models - 1]);
 		if (rc)
 			break;
 	}

@@ -1,7 +1,5 @@
-/*
- * config_reference.c: writes the two documents from the table of options: etc/ingot.yaml with
- * comments, and the table in docs/configuration.md.  Tests compare both with the tree's.
- */
+/* config_reference.c: writes the two documents from the table of options: etc/ingot.yaml with
+ * comments, and the table in docs/configuration.md.  Tests compare both with the tree's. */
 #include "store/config_private.h"
 
 #include <errno.h>

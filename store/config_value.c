@@ -1,7 +1,5 @@
-/*
- * config_value.c: one value of the configuration: from text to its field, back to text, and the
- * error message for invalid text.  Independent of YAML; the caller passes the text's origin.
- */
+/* config_value.c: one value of the configuration: from text to its field, back to text, and the
+ * error message for invalid text.  Independent of YAML; the caller passes the text's origin. */
 #include "store/config_private.h"
 
 #include "base/json.h"

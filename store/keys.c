@@ -215,10 +215,8 @@ static int add_line(struct ig_keys *keys, size_t *cap, char *line, const char *w
 {
 	if (keys->n == IG_KEYS_MAX)
 		return ig_fail(err, -E2BIG, "%s: more than %d keys", where, IG_KEYS_MAX);
-	struct ig_key *all = ig_array_grow(keys->keys, keys->n, cap, sizeof *all);
-	if (!all)
+	if (!ig_array_grow(keys->keys, cap, keys->n))
 		return ig_fail(err, -ENOMEM, "%s: out of memory", where);
-	keys->keys = all;
 	int rc = read_line(keys, line, &keys->keys[keys->n], where, err);
 	if (!rc)
 		keys->n++;
@@ -296,8 +294,7 @@ int ig_keys_load(const char *path, struct ig_keys **out, struct ig_error *err)
 		return errno == ENOENT ? 0 :
 					 ig_fail(err, -errno, "%.300s: cannot be read: %s", path,
 						 strerror(errno));
-	rc = check_file(path, fd, err);
-	if (rc)
+	if ((rc = check_file(path, fd, err)))
 		goto out;
 	rc = ig_read_all(fd, MAX_BYTES, NULL, &text);
 	if (!rc)
@@ -382,14 +379,12 @@ int ig_key_generate(const struct ig_keys *keys, struct ig_key *key, char token[I
 
 	if (!key->id[0])
 		do {
-			rc = random_bytes(id, sizeof id, err);
-			if (rc)
+			if ((rc = random_bytes(id, sizeof id, err)))
 				return rc;
 			memcpy(key->id, "key_", 5);
 			put_hex(key->id + 4, id, sizeof id);
 		} while (ig_keys_by_id(keys, key->id));
-	rc = random_bytes(raw, sizeof raw, err);
-	if (rc)
+	if ((rc = random_bytes(raw, sizeof raw, err)))
 		return rc;
 	memcpy(token, IG_KEY_PREFIX, sizeof IG_KEY_PREFIX);
 	put_hex(token + sizeof IG_KEY_PREFIX - 1, raw, sizeof raw);

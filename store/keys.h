@@ -1,8 +1,7 @@
 /*
- * keys.h: the file of API keys, and the role and limits of a request with a key.
- *
- * The file has no key, only the SHA-256 of each.  A loaded set is immutable; a reload creates a
- * new one.  Used by `ingot keys` and by the daemon.
+ * keys.h: the file of API keys, and the role and limits of a request with a key.  The file has no
+ * key, only the SHA-256 of each.  A loaded set is immutable; a reload creates a new one.  Used by
+ * `ingot keys` and by the daemon.
  */
 #pragma once
 
@@ -69,8 +68,6 @@ const struct ig_key *ig_keys_find(const struct ig_keys *keys, const char *token,
 const struct ig_key *ig_keys_by_id(const struct ig_keys *keys, const char *id);
 /* The owner of a request with this key. */
 void ig_key_principal(const struct ig_key *key, struct ig_principal *out);
-
-/* ---- for `ingot keys` ---------------------------------------------------------- */
 
 /* Lock the file for a change, and create its folder; closing *lock_fd unlocks. */
 int ig_keys_lock(const char *path, int *lock_fd, struct ig_error *err);

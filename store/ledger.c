@@ -1,12 +1,9 @@
 /*
- * ledger.c: the writing side of the ledger; ledger_stats.c reads it.
- *
- * Any thread puts rows into a ring; one writer thread, which owns the SQLite connection, writes
- * them.  The lock is held for copies and counters only, never during a call of SQLite: rows stay
- * in the ring until they are committed, and no other thread accesses them meanwhile.
- *
- * The inter-token histogram is 24 integer columns instead of a blob: sum() adds them in plain SQL,
- * and a zero takes one byte of a row's header and none of its body.
+ * ledger.c: the writing side of the ledger; ledger_stats.c reads it.  Any thread puts rows into a
+ * ring; one writer thread, which owns the SQLite connection, writes them.  The lock is held for
+ * copies and counters only, never during a call of SQLite: rows stay in the ring until they are
+ * committed.  The inter-token histogram is 24 integer columns instead of a blob: sum() adds them in
+ * plain SQL, and a zero takes one byte of a row's header and none of its body.
  */
 #include "store/ledger_private.h"
 
@@ -260,22 +257,19 @@ static int open_database(struct ig_ledger *l, struct ig_error *err)
 	if (code != SQLITE_OK)
 		return ledger_fail(l->db, code, l->path, "cannot be opened for writing", err);
 	sqlite3_busy_timeout(l->db, 2000);
-	rc = ledger_check_file(l->db, l->path, &version, err);
-	/* Only works while there is no table, and before WAL writes the first page. */
-	if (!rc)
-		rc = execute(l->db, l->path, "PRAGMA auto_vacuum = INCREMENTAL", "cannot be set up",
-			     err);
-	if (!rc)
-		rc = set_wal(l, err);
-	if (!rc)
-		rc = execute(l->db, l->path,
-			     "PRAGMA synchronous = NORMAL; PRAGMA journal_size_limit = 16777216;",
-			     "cannot be set up", err);
-	if (!rc)
-		rc = migrate(l, version, err);
+	/* auto_vacuum only works while there is no table, and before WAL writes the first page. */
+	if ((rc = ledger_check_file(l->db, l->path, &version, err)) ||
+	    (rc = execute(l->db, l->path, "PRAGMA auto_vacuum = INCREMENTAL", "cannot be set up",
+			  err)) ||
+	    (rc = set_wal(l, err)) ||
+	    (rc = execute(l->db, l->path,
+			  "PRAGMA synchronous = NORMAL; PRAGMA journal_size_limit = 16777216;",
+			  "cannot be set up", err)) ||
+	    (rc = migrate(l, version, err)))
+		return rc;
 	/* From here on the writer's own loop waits for locks of other programs. */
 	sqlite3_busy_timeout(l->db, 50);
-	return rc ? rc : prepare_insert(l, err);
+	return prepare_insert(l, err);
 }
 
 /* ---- the lock ------------------------------------------------------------------------ */
@@ -566,12 +560,8 @@ int ig_ledger_open(const struct ig_ledger_options *o, struct ig_ledger **out, st
 		rc = ig_fail(err, -ENOMEM, "ledger %s: out of memory", o->path);
 		goto fail;
 	}
-	rc = ig_make_folders_above(l->path, 0700, err);
-	if (!rc)
-		rc = take_lock(l, err);
-	if (!rc)
-		rc = open_database(l, err);
-	if (rc)
+	if ((rc = ig_make_folders_above(l->path, 0700, err)) || (rc = take_lock(l, err)) ||
+	    (rc = open_database(l, err)))
 		goto fail;
 	rc = ig_lock_init(&l->lock, &l->changed);
 	if (rc) {

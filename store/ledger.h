@@ -1,8 +1,5 @@
-/*
- * ledger.h: one row for each request, in SQLite, written by a thread of its own.
- * No other thread waits for it: a full ring drops rows and counts them.  Has no text of prompts or
- * responses.
- */
+/* ledger.h: one row for each request, in SQLite, written by a thread of its own.  No other thread
+ * waits for it: a full ring drops rows and counts them.  Has no text of prompts or responses. */
 #pragma once
 
 #include <ingot/error.h>

@@ -1,9 +1,8 @@
 /*
- * ledger_stats.c: the reading side of the ledger: statistics by model, over a read-only
- * connection, also while a daemon writes.
- *
- * SQLite 3.40 has no percentile function: times to first token are ranked with row_number(), and
- * the percentiles of inter-token times are computed from the sums of the histograms.
+ * ledger_stats.c: the reading side of the ledger: statistics by model, over a read-only connection,
+ * also while a daemon writes.  SQLite 3.40 has no percentile function: times to first token are
+ * ranked with row_number(), and the percentiles of inter-token times are computed from the sums of
+ * the histograms.
  */
 #include "store/ledger_private.h"
 
@@ -65,13 +64,11 @@ static int read_sums(sqlite3 *db, const char *path, int64_t since_ns, struct ig_
 	while (code == SQLITE_OK && (code = sqlite3_step(st)) == SQLITE_ROW) {
 		const unsigned char *name = sqlite3_column_text(st, 0);
 		int64_t counts[IG_ITL_BUCKETS];
-		s = ig_array_grow(all, n_all, &cap, sizeof *all);
-		if (!s) {
+		if (!ig_array_grow(all, &cap, n_all)) {
 			rc = ig_fail(err, -ENOMEM, "ledger %s: out of memory", path);
 			goto out;
 		}
-		all = s;
-		s += n_all++;
+		s = &all[n_all++];
 		snprintf(s->model, sizeof s->model, "%s", name ? (const char *)name : "");
 		s->n_requests = sqlite3_column_int64(st, 1);
 		s->n_errors = sqlite3_column_int64(st, 2);

@@ -1,10 +1,8 @@
 /*
- * metrics.c: counters, gauges and histograms, and their text for Prometheus.
- *
- * All numbers are atomics that any thread adds to without a lock.  The text is not a snapshot: a
- * request may be in one series and not yet in another.  But each histogram is consistent: its
- * count is the sum of the buckets that were read.  The number of label values is bounded: clients
- * cannot create series.
+ * metrics.c: counters, gauges and histograms, and their text for Prometheus.  All numbers are
+ * atomics that any thread adds to without a lock.  The text is not a snapshot, but each histogram
+ * is consistent: its count is the sum of the buckets that were read.  The number of label values is
+ * bounded: clients cannot create series.
  */
 #include "store/metrics.h"
 

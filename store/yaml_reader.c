@@ -122,8 +122,7 @@ static int check_form(struct ig_yaml *y)
 	int rc;
 
 	do {
-		rc = ig_yaml_next(y);
-		if (rc)
+		if ((rc = ig_yaml_next(y)))
 			return rc;
 		switch (e->type) {
 		case YAML_DOCUMENT_START_EVENT:

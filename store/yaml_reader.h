@@ -1,9 +1,8 @@
 /*
- * yaml_reader.h: a YAML text as libyaml's events, for ingot.yaml and models.yaml.
- *
- * Anchors, aliases, tags, a second document and deep nesting are errors.  They are looked for in
- * a first pass over the whole text, so that the second pass sees plain values only.  (The
- * document API of libyaml is quadratic in nesting, and checks neither depth nor duplicate keys.)
+ * yaml_reader.h: a YAML text as libyaml's events, for ingot.yaml and models.yaml.  Anchors,
+ * aliases, tags, a second document and deep nesting are errors.  They are looked for in a first
+ * pass over the whole text, so that the second pass sees plain values only.  (The document API of
+ * libyaml is quadratic in nesting, and checks neither depth nor duplicate keys.)
  */
 #pragma once
 

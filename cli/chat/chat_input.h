@@ -1,7 +1,5 @@
-/*
- * chat_input.h: input lines as messages and commands: lines that belong together become one
- * message; a line that begins with / is a command.  Uses no terminal.
- */
+/* chat_input.h: input lines as messages and commands: lines that belong together become one
+ * message; a line that begins with / is a command.  Uses no terminal. */
 #pragma once
 
 #include <ingot/error.h>

@@ -1,9 +1,7 @@
 /*
- * conversation.c: see conversation.h.
- *
- * The file is JSON, so that other programs can read it: {"ingot_chat": 1, "model",
- * "system", "messages": [{"role", "content"}]}.  Other keys are errors: the JSON file of another
- * program must not be overwritten.
+ * conversation.c: see conversation.h.  The file is JSON, so that other programs can read it:
+ * {"ingot_chat": 1, "model", "system", "messages": [{"role", "content"}]}.  Other keys are errors:
+ * the JSON file of another program must not be overwritten.
  */
 #include "cli/chat/conversation.h"
 
@@ -40,10 +38,8 @@ int ig_conversation_add(struct ig_conversation *c, const char *question, size_t 
 			const char *answer, size_t n_answer)
 {
 	/* n and cap are even: space for one turn is space for two */
-	struct ig_turn *turns = ig_array_grow(c->turns, c->n, &c->cap, sizeof *turns);
-	if (!turns)
+	if (!ig_array_grow(c->turns, &c->cap, c->n))
 		return -ENOMEM;
-	c->turns = turns;
 	char *q = ig_copy_text(question, n_question), *a = ig_copy_text(answer, n_answer);
 	if (!q || !a) {
 		free(q);
@@ -98,15 +94,11 @@ bool ig_conversation_write(const struct ig_conversation *c, struct ig_strbuf *ou
 	ig_json_open_array(&w, "messages");
 	for (size_t i = 0; i < c->n; i++) {
 		ig_json_put_line(&w);
-		ig_json_open_object(&w, NULL);
-		ig_json_put_text(&w, "role", c->turns[i].assistant ? "assistant" : "user");
+		ig_json_putf(&w, "{'role': %s", c->turns[i].assistant ? "assistant" : "user");
 		ig_json_put_string(&w, "content", c->turns[i].text, c->turns[i].len);
 		ig_json_close_object(&w);
 	}
-	ig_strbuf_puts(out, "\n");
-	ig_json_close_array(&w);
-	ig_json_close_object(&w);
-	ig_strbuf_puts(out, "\n");
+	ig_strbuf_puts(out, "\n]}\n");
 	return ig_strbuf_ok(out);
 }
 

@@ -1,7 +1,5 @@
-/*
- * conversation.h: the turns of a user and a model in their order, and the file that /save writes
- * and /load reads.  Uses no socket.
- */
+/* conversation.h: the turns of a user and a model in their order, and the file that /save writes
+ * and /load reads.  Uses no socket. */
 #pragma once
 
 #include <ingot/error.h>

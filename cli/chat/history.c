@@ -59,19 +59,15 @@ bool ig_history_read_line(const char *line, size_t len, struct ig_strbuf *out)
 
 static bool append(struct ig_history *h, const char *text, size_t len)
 {
-	char **entries;
-
 	if (h->n == IG_HISTORY_MAX_ENTRIES) {
 		free(h->entries[0]);
 		memmove(h->entries, h->entries + 1, (h->n - 1) * sizeof *h->entries);
 		h->n--;
 	}
-	entries = ig_array_grow(h->entries, h->n, &h->cap, sizeof *entries);
-	if (!entries)
+	if (!ig_array_grow(h->entries, &h->cap, h->n))
 		return false;
-	h->entries = entries;
-	entries[h->n] = ig_copy_text(text, len);
-	return entries[h->n] && ++h->n;
+	h->entries[h->n] = ig_copy_text(text, len);
+	return h->entries[h->n] && ++h->n;
 }
 
 static bool is_entry(const char *text, size_t len)
@@ -150,8 +146,7 @@ int ig_history_open(struct ig_history *h, const char *path, struct ig_error *err
 	*h = (struct ig_history){ 0 };
 	if (!path)
 		return 0;
-	rc = ig_make_folders_above(path, 0755, err);
-	if (rc)
+	if ((rc = ig_make_folders_above(path, 0755, err)))
 		return rc;
 	fd = open_file(path, err);
 	if (fd < 0)

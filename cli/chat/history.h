@@ -1,9 +1,8 @@
 /*
  * history.h: the input of earlier chats: a list of messages, and its file
- * ($XDG_STATE_HOME/ingot/chat_history, mode 600).
- *
- * One entry a line, with backslash and newline escaped.  Each entry is appended at once, so that
- * two chats at a time lose no entry of each other.
+ * ($XDG_STATE_HOME/ingot/chat_history, mode 600).  One entry a line, with backslash and newline
+ * escaped.  Each entry is appended at once, so that two chats at a time lose no entry of each
+ * other.
  */
 #pragma once
 

@@ -1,10 +1,8 @@
 /*
- * chat.c: `ingot chat`: a conversation with a model.
- *
- * The client keeps the conversation: each request sends all earlier turns, most of which the
- * daemon has in its prefix cache.  So a chat survives a restart of the daemon.  Replies are
- * written to standard output, and without a terminal nothing else is.  Ctrl-C ends a reply; the
- * part that was received stays in the conversation.
+ * chat.c: `ingot chat`: a conversation with a model.  The client keeps the conversation: each
+ * request sends all earlier turns, most of which the daemon has in its prefix cache, so a chat
+ * survives a restart of the daemon.  Ctrl-C ends a reply; the part that was received stays in the
+ * conversation.
  */
 #include <errno.h>
 #include <signal.h>

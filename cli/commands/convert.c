@@ -1,7 +1,5 @@
-/*
- * convert.c: `ingot convert IN OUT`: writes a model as GGUF, with another element type, and prints
- * sizes and quantisation errors, by kind of tensor or for each tensor.
- */
+/* convert.c: `ingot convert IN OUT`: writes a model as GGUF, with another element type, and prints
+ * sizes and quantisation errors, by kind of tensor or for each tensor. */
 #include <errno.h>
 #include <math.h>
 #include <signal.h>

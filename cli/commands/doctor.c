@@ -1,9 +1,7 @@
 /*
- * doctor.c: `ingot doctor`: checks whether the daemon can serve on this machine.
- *
- * Repeats the steps of the daemon's start (configuration, driver, modules, models, ledger) and
- * continues after an error, so that all errors are shown at once.  Allocates neither weights nor
- * cache, and writes nothing.
+ * doctor.c: `ingot doctor`: checks whether the daemon can serve on this machine.  Repeats the steps
+ * of the daemon's start and continues after an error, so that all errors are shown at once.
+ * Allocates neither weights nor cache, and writes nothing.
  */
 #include "cli/commands/doctor.h"
 

@@ -1,6 +1,4 @@
-/*
- * doctor.h: what `ingot doctor` found, and how it is shown.
- */
+/* doctor.h: what `ingot doctor` found, and how it is shown. */
 #pragma once
 
 #include <stdbool.h>

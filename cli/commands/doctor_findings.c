@@ -33,19 +33,18 @@ static char *plain(const char *s)
 void ig_findings_add(struct ig_findings *f, enum ig_finding_kind kind, const char *what,
 		     const char *todo, const char *fmt, ...)
 {
-	struct ig_finding *list = ig_array_grow(f->list, f->n, &f->cap, sizeof *list), *n;
+	struct ig_finding *n;
 	char text[1024];
 	va_list ap;
 
-	if (!list || f->failed) {
+	if (f->failed || !ig_array_grow(f->list, &f->cap, f->n)) {
 		f->failed = true;
 		return;
 	}
-	f->list = list;
 	va_start(ap, fmt);
 	vsnprintf(text, sizeof text, fmt, ap);
 	va_end(ap);
-	n = &list[f->n++];
+	n = &f->list[f->n++];
 	*n = (struct ig_finding){ kind, plain(what), plain(text), todo ? plain(todo) : NULL };
 	f->failed = !n->what || !n->text || (todo && !n->todo);
 }
@@ -94,20 +93,13 @@ bool ig_findings_json(const struct ig_findings *f, struct ig_strbuf *out)
 {
 	struct ig_json_writer w = { .out = out };
 
-	ig_json_open_object(&w, NULL);
-	ig_json_put_uint(&w, "wrong", ig_findings_wrong(f));
-	ig_json_open_array(&w, "checks");
+	ig_json_putf(&w, "{'wrong': %zu, 'checks': [", ig_findings_wrong(f));
 	for (size_t i = 0; i < f->n && !f->failed; i++) {
 		const struct ig_finding *x = &f->list[i];
-		ig_json_open_object(&w, NULL);
-		ig_json_put_text(&w, "status", kind_name(x->kind));
-		ig_json_put_text(&w, "check", x->what);
-		ig_json_put_text(&w, "found", x->text);
-		ig_json_put_text(&w, "todo", x->todo);
-		ig_json_close_object(&w);
+		ig_json_putf(&w, "{'status': %s, 'check': %s, 'found': %s, 'todo': %s}",
+			     kind_name(x->kind), x->what, x->text, x->todo);
 	}
-	ig_json_close_array(&w);
-	ig_json_close_object(&w);
+	ig_json_putf(&w, "]}");
 	ig_strbuf_puts(out, "\n");
 	return ig_strbuf_ok(out) && !f->failed;
 }

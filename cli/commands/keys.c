@@ -1,7 +1,5 @@
-/*
- * keys.c: `ingot keys`: adds, lists and removes API keys.  Changes the file alone: the daemon need
- * not run, and a running one reads the file again on SIGHUP.
- */
+/* keys.c: `ingot keys`: adds, lists and removes API keys.  Changes the file alone: the daemon need
+ * not run, and a running one reads the file again on SIGHUP. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -81,8 +79,7 @@ static int add(const struct asked *a, const char *path, const char *id, struct i
 			*limits[i] = a->limits[i] ? (uint32_t)a->limits[i] : IG_LIMIT_NONE;
 	snprintf(key.id, sizeof key.id, "%s", id ? id : "");
 	snprintf(key.note, sizeof key.note, "%s", a->note ? a->note : "");
-	rc = ig_keys_lock(path, &lock, err);
-	if (rc)
+	if ((rc = ig_keys_lock(path, &lock, err)))
 		return rc;
 	rc = ig_keys_load(path, &keys, err);
 	if (!rc && id && ig_keys_by_id(keys, id))

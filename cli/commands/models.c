@@ -1,7 +1,5 @@
-/*
- * models.c: `ingot models`: lists the models in models.yaml, which of them are downloaded, and the
- * models that a running daemon serves, with their states; has the daemon load or unload one.
- */
+/* models.c: `ingot models`: lists the models in models.yaml, which of them are downloaded, and the
+ * models that a running daemon serves, with their states; has the daemon load or unload one. */
 #include <errno.h>
 #include <poll.h>
 #include <stdlib.h>

@@ -1,9 +1,7 @@
 /*
- * pull.c: `ingot pull NAME`: downloads a known model's file into the models folder.
- *
- * Tries the sources in their order until one delivers the file; verifies and keeps a file that
- * exists.  Besides the finished file, only FILE.part (and its .meta) of an interrupted https
- * transfer may remain; the next pull resumes it.
+ * pull.c: `ingot pull NAME`: downloads a known model's file into the models folder.  Tries the
+ * sources in their order until one delivers the file; verifies and keeps a file that exists.
+ * FILE.part (and its .meta) of an interrupted https transfer may remain; the next pull resumes it.
  */
 #include <errno.h>
 #include <signal.h>
@@ -59,14 +57,10 @@ static void print_json(const struct ig_known_model *m, const char *path, bool wa
 	struct ig_strbuf b = { 0 };
 	struct ig_json_writer w = { .out = &b };
 
-	ig_json_open_object(&w, NULL);
-	ig_json_put_text(&w, "name", m->name);
-	ig_json_put_text(&w, "path", path);
+	ig_json_putf(&w, "{'name': %s, 'path': %s", m->name, path);
 	ig_json_put_uint(&w, "bytes", m->n_bytes);
-	ig_json_put_text(&w, "sha256", m->sha256);
-	ig_json_put_text(&w, "license", m->license);
-	ig_json_put_bool(&w, "was_there", was_there);
-	ig_json_close_object(&w);
+	ig_json_putf(&w, "'sha256': %s, 'license': %s, 'was_there': %-s}", m->sha256, m->license,
+		     ig_json_bool(was_there));
 	puts(ig_strbuf_text(&b));
 	ig_strbuf_finish(&b);
 }

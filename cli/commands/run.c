@@ -1,9 +1,7 @@
 /*
- * run.c: `ingot run "prompt"`: one response, streamed from the daemon over a WebSocket.
- *
- * Text is written to standard output as it arrives, everything else to standard error.
- * Ctrl-C cancels the request, waits at most 2 s for the daemon's confirmation, and
- * exits with 130.
+ * run.c: `ingot run "prompt"`: one response, streamed from the daemon over a WebSocket.  Text is
+ * written to standard output as it arrives, everything else to standard error.  Ctrl-C cancels the
+ * request, waits at most 2 s for the daemon's confirmation, and exits with 130.
  */
 #include <errno.h>
 #include <poll.h>

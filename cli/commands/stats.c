@@ -1,7 +1,5 @@
-/*
- * stats.c: `ingot stats`: statistics of past requests by model, from the ledger.
- * Reads the SQLite file directly: the daemon need not run.
- */
+/* stats.c: `ingot stats`: statistics of past requests by model, from the ledger.
+ * Reads the SQLite file directly: the daemon need not run. */
 #include "cli/commands/stats.h"
 
 #include <errno.h>
@@ -68,41 +66,27 @@ bool ig_stats_table(const struct ig_ledger_stats *s, size_t n, struct ig_strbuf 
 	return ok;
 }
 
-static void put_percentiles(struct ig_json_writer *w, const char *name, const double v[3])
-{
-	ig_json_open_object(w, name);
-	ig_json_put_real(w, "p50", "%.3f", v[0]);
-	ig_json_put_real(w, "p95", "%.3f", v[1]);
-	ig_json_put_real(w, "p99", "%.3f", v[2]);
-	ig_json_close_object(w);
-}
-
 bool ig_stats_json(const struct ig_ledger_stats *s, size_t n, int64_t since_s,
 		   struct ig_strbuf *out)
 {
 	struct ig_json_writer w = { .out = out };
 
-	ig_json_open_object(&w, NULL);
-	if (since_s)
-		ig_json_put_int(&w, "since_s", since_s);
-	else
-		ig_json_put_raw(&w, "since_s", NULL);
-	ig_json_open_array(&w, "models");
+	ig_json_putf(&w, "{'since_s': %.0f, 'models': [", since_s ? (double)since_s : NAN);
 	for (size_t i = 0; i < n; i++) {
-		ig_json_open_object(&w, NULL);
-		ig_json_put_text(&w, "model", s[i].model);
+		const double *ttft = s[i].ttft_ms, *itl = s[i].itl_ms;
+		ig_json_putf(&w, "{'model': %s", s[i].model);
 		ig_json_put_int(&w, "requests", s[i].n_requests);
 		ig_json_put_int(&w, "errors", s[i].n_errors);
 		ig_json_put_int(&w, "cancelled", s[i].n_cancelled);
 		ig_json_put_int(&w, "prompt_tokens", s[i].n_prompt);
 		ig_json_put_int(&w, "cached_tokens", s[i].n_cached);
 		ig_json_put_int(&w, "output_tokens", s[i].n_output);
-		put_percentiles(&w, "ttft_ms", s[i].ttft_ms);
-		put_percentiles(&w, "inter_token_ms", s[i].itl_ms);
-		ig_json_close_object(&w);
+		ig_json_putf(&w,
+			     "'ttft_ms': {'p50': %.3f, 'p95': %.3f, 'p99': %.3f}, "
+			     "'inter_token_ms': {'p50': %.3f, 'p95': %.3f, 'p99': %.3f}}",
+			     ttft[0], ttft[1], ttft[2], itl[0], itl[1], itl[2]);
 	}
-	ig_json_close_array(&w);
-	ig_json_close_object(&w);
+	ig_json_putf(&w, "]}");
 	ig_strbuf_puts(out, "\n");
 	return ig_strbuf_ok(out);
 }

@@ -1,7 +1,5 @@
-/*
- * catalog.c: see catalog.h.  Reads mappings of known keys, by tables, from yaml_reader.h's events.
- * Unknown and duplicate keys and files over 1 MiB are errors.
- */
+/* catalog.c: see catalog.h.  Reads mappings of known keys, by tables, from yaml_reader.h's events.
+ * Unknown and duplicate keys and files over 1 MiB are errors. */
 #include "cli/download/catalog.h"
 
 #include <errno.h>
@@ -197,16 +195,13 @@ static int read_sources(struct ig_yaml *y, void *object)
 	int rc;
 
 	while ((rc = ig_yaml_next_entry(y)) > 0) {
-		rc = add_one(y, &m->sources, &m->n_sources, sizeof *m->sources, MAX_SOURCES,
-			     "a source (url: … or pypi: …)");
-		if (rc)
+		if ((rc = add_one(y, &m->sources, &m->n_sources, sizeof *m->sources, MAX_SOURCES,
+				  "a source (url: … or pypi: …)")))
 			return rc;
 		struct ig_source *s = &m->sources[m->n_sources - 1];
-		rc = read_mapping(y, source_fields, s, NULL, &seen);
-		if (!rc)
-			rc = check_source(y, s, seen);
-		if (rc)
-			break;
+		if ((rc = read_mapping(y, source_fields, s, NULL, &seen)) ||
+		    (rc = check_source(y, s, seen)))
+			return rc;
 	}
 	return rc;
 }
@@ -252,18 +247,14 @@ static int read_models(struct ig_yaml *y, void *object)
 	int rc;
 
 	while ((rc = ig_yaml_next_entry(y)) > 0) {
-		rc = add_one(y, &c->models, &c->n_models, sizeof *c->models, MAX_MODELS,
-			     "a model (name: …)");
-		if (rc)
+		if ((rc = add_one(y, &c->models, &c->n_models, sizeof *c->models, MAX_MODELS,
+				  "a model (name: …)")))
 			return rc;
 		struct ig_known_model *m = &c->models[c->n_models - 1];
-		rc = read_mapping(y, model_fields, m, read_sources, &seen);
-		if (!rc)
-			rc = require(y, model_fields, seen, 0x7f, "model");
-		if (!rc)
-			rc = check_model(y, c, m);
-		if (rc)
-			break;
+		if ((rc = read_mapping(y, model_fields, m, read_sources, &seen)) ||
+		    (rc = require(y, model_fields, seen, 0x7f, "model")) ||
+		    (rc = check_model(y, c, m)))
+			return rc;
 	}
 	return rc;
 }

@@ -1,8 +1,7 @@
 /*
- * catalog.h: models.yaml, the models that `ingot pull` knows by name.
- *
- * A model is one file whose size and SHA-256 are known, so every source must have the same file.
- * The whole list is read and checked before use; it is immutable afterwards.
+ * catalog.h: models.yaml, the models that `ingot pull` knows by name.  A model is one file whose
+ * size and SHA-256 are known, so every source must have the same file.  The whole list is read and
+ * checked before use; it is immutable afterwards.
  */
 #pragma once
 

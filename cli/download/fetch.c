@@ -1,10 +1,8 @@
 /*
- * fetch.c: see fetch.h.  Over libcurl's easy interface.
- *
- * FILE.part.meta has the URL and the ETag of the bytes in FILE.part.  An attempt requests the rest
- * with Range, and with If-Range when the ETag is strong, so that a changed file is sent whole.
- * The server's lengths are not trusted: at most n_bytes are written, a Content-Range must continue
- * the bytes in the file, and the hash is computed over the whole file.
+ * fetch.c: see fetch.h.  Over libcurl's easy interface.  FILE.part.meta has the URL and the ETag of
+ * the bytes in FILE.part; If-Range makes the server send a changed file whole.  The server's
+ * lengths are not trusted: at most n_bytes are written, a Content-Range must continue the bytes in
+ * the file, and the hash is computed over the whole file.
  */
 #include "cli/download/fetch.h"
 
@@ -412,11 +410,7 @@ int ig_fetch_file(const struct ig_fetch *f, struct ig_error *err)
 
 	if (curl_global_init(CURL_GLOBAL_DEFAULT))
 		return ig_fail(err, -ENOMEM, "curl does not start");
-	rc = open_part(&a, err);
-	if (rc)
-		goto out;
-	rc = ig_check_space(f->part, f->n_bytes - a.have, err);
-	if (rc)
+	if ((rc = open_part(&a, err)) || (rc = ig_check_space(f->part, f->n_bytes - a.have, err)))
 		goto out;
 	for (;;) {
 		uint64_t before = a.have;

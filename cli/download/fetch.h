@@ -1,7 +1,5 @@
-/*
- * fetch.h: downloads one file over https into FILE.part, resumes an earlier attempt, and verifies
- * size and SHA-256.
- */
+/* fetch.h: downloads one file over https into FILE.part, resumes an earlier attempt, and verifies
+ * size and SHA-256. */
 #pragma once
 
 #include <ingot/error.h>

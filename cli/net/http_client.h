@@ -1,6 +1,4 @@
-/*
- * http_client.h: one HTTP request to the daemon, and its whole reply as JSON.
- */
+/* http_client.h: one HTTP request to the daemon, and its whole reply as JSON. */
 #pragma once
 
 #include "base/json.h"

@@ -21,10 +21,9 @@ int ig_ask_check(const struct ig_ask *q, struct ig_error *err)
 
 static void write_message(struct ig_json_writer *w, const char *role, const char *text, size_t len)
 {
-	ig_json_open_object(w, NULL);
-	ig_json_put_text(w, "role", role);
+	ig_json_putf(w, "{'role': %s", role);
 	ig_json_put_string(w, "content", text, len);
-	ig_json_close_object(w);
+	ig_json_putf(w, "}");
 }
 
 static void write_input(const struct ig_ask *q, struct ig_json_writer *w)
@@ -47,8 +46,7 @@ bool ig_ask_cancel(const char *id, struct ig_strbuf *out)
 {
 	struct ig_json_writer w = { .out = out };
 
-	ig_json_open_object(&w, NULL);
-	ig_json_put_text(&w, "type", "response.cancel");
+	ig_json_putf(&w, "{'type': 'response.cancel'");
 	if (id[0])
 		ig_json_put_text(&w, "response_id", id);
 	ig_json_close_object(&w);
@@ -59,9 +57,7 @@ bool ig_ask_write(const struct ig_ask *q, struct ig_strbuf *out)
 {
 	struct ig_json_writer w = { .out = out };
 
-	ig_json_open_object(&w, NULL);
-	ig_json_put_text(&w, "type", "response.create");
-	ig_json_put_bool(&w, "store", false);
+	ig_json_putf(&w, "{'type': 'response.create', 'store': false");
 	write_input(q, &w);
 	if (q->model)
 		ig_json_put_text(&w, "model", q->model);

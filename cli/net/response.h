@@ -1,7 +1,5 @@
-/*
- * response.h: a request (response.create) and the events of its response, over a WebSocket: text,
- * finish reason, token counts and speed.  Uses no socket.
- */
+/* response.h: a request (response.create) and the events of its response, over a WebSocket: text,
+ * finish reason, token counts and speed.  Uses no socket. */
 #pragma once
 
 #include <ingot/error.h>

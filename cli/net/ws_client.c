@@ -1,9 +1,8 @@
 /*
  * ws_client.c: see ws_client.h.  The only file of the CLI that uses libwebsockets (4.1 to 5.0).
- *
- * lws_service blocks until an event of the socket; a timer of lws ends it after TICK_MS, so that
- * deadlines and Ctrl-C are checked.  Messages are read only when the queue is empty, so it never
- * has more than those of one read.
+ * lws_service blocks until an event of the socket; a timer ends it after TICK_MS, so that deadlines
+ * and Ctrl-C are checked.  Messages are read only when the queue is empty, so it never has more
+ * than those of one read.
  */
 #include "cli/net/ws_client.h"
 

@@ -1,7 +1,5 @@
-/*
- * ws_client.h: one WebSocket connection with blocking calls: open, send a text, wait for the next
- * text, close.  One thread.
- */
+/* ws_client.h: one WebSocket connection with blocking calls: open, send a text, wait for the next
+ * text, close.  One thread. */
 #pragma once
 
 #include "base/strbuf.h"

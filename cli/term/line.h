@@ -1,9 +1,7 @@
 /*
- * line.h: lines of standard input; on a terminal with editing and history (libedit, when built
- * with it).
- *
- * Waiting ends when ig_interrupted is set (files.h).  A hook serves a connection meanwhile, which
- * needs replies to its pings.
+ * line.h: lines of standard input; on a terminal with editing and history (libedit, when built with
+ * it).  Waiting ends when ig_interrupted is set (files.h).  A hook serves a connection meanwhile,
+ * which needs replies to its pings.
  */
 #pragma once
 

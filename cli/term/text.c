@@ -138,14 +138,11 @@ void ig_table_finish(struct ig_table *t)
 
 void ig_table_add(struct ig_table *t, const char *text)
 {
-	char **cells =
-		t->failed ? NULL : ig_array_grow(t->cells, t->n_cells, &t->cap, sizeof *cells);
+	bool ok = !t->failed && ig_array_grow(t->cells, &t->cap, t->n_cells);
 	struct ig_strbuf b = { 0 };
 
 	ig_text_plain(&b, text, strlen(text), false);
-	if (cells)
-		t->cells = cells;
-	if (cells && (cells[t->n_cells] = ig_strbuf_steal(&b)))
+	if (ok && (t->cells[t->n_cells] = ig_strbuf_steal(&b)))
 		t->n_cells++;
 	else
 		t->failed = true;

@@ -1,11 +1,8 @@
 /*
- * admission.c: which sequences run: the lists that a sequence is in, pausing, its end, and
- * the blocks that it allocates, frees and waits for.
- *
- * When a sequence is admitted, it gets blocks for all its tokens so far, in groups with a
- * window as many as it will ever have at once.  When a sequence needs another block and none
- * is free, the youngest sequence with blocks is preempted: it loses them all and is prefilled
- * again later.  Since only older sequences preempt, the oldest always makes progress.
+ * admission.c: which sequences run: the lists that a sequence is in, pausing, its end, and its
+ * blocks.  A sequence is admitted with blocks for all its tokens so far.  When it needs another
+ * block and none is free, the youngest sequence with blocks is preempted: it loses them all and is
+ * prefilled again later.  Since only older sequences preempt, the oldest always makes progress.
  */
 #include "daemon/engine/admission_private.h"
 

@@ -105,15 +105,10 @@ int ig_backend_open(struct ig_backend *b, const struct ig_config *config, struct
 			config->scheduler.max_seqs, b->max_rows);
 	if (ig_grammar_cache_create(GRAMMAR_CACHE_BYTES, &b->grammars) < 0)
 		return ig_fail(err, -ENOMEM, "out of memory for the cache of grammars");
-	rc = find_service(b, config, err);
-	if (rc == 0)
-		rc = open_driver(b, config, err);
-	if (rc == 0)
-		rc = read_cache_options(b, config, err);
-	if (rc == 0)
-		rc = ig_backend_make_cache(b, config->kvcache.slab, config->kvcache.slab, &b->ruler,
-					   err);
-	return rc;
+	if ((rc = find_service(b, config, err)) || (rc = open_driver(b, config, err)) ||
+	    (rc = read_cache_options(b, config, err)))
+		return rc;
+	return ig_backend_make_cache(b, config->kvcache.slab, config->kvcache.slab, &b->ruler, err);
 }
 
 void ig_backend_close(struct ig_backend *b)

@@ -287,8 +287,7 @@ int ig_contract_start(struct ig_models *ms, const struct ig_config *config, stru
 		uint64_t later = most_later(ms);
 		if (rest < least)
 			return over_budget(&sum, least, c->budget,
-					   "set memory.budget, or serve fewer "
-					   "or smaller models",
+					   "set memory.budget, or serve fewer or smaller models",
 					   err);
 		rest = rest > later ? rest - later : 0;
 		c->arena = rest < IG_DEFAULT_ARENA ? rest : IG_DEFAULT_ARENA;

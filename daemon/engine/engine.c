@@ -1,6 +1,4 @@
-/*
- * engine.c: the engine's public functions, by backend, models, scheduler and prep.
- */
+/* engine.c: the engine's public functions, by backend, models, scheduler and prep. */
 #include "daemon/engine/engine.h"
 
 #include "base/build_id.h"
@@ -35,20 +33,13 @@ int ig_engine_create(const struct ig_engine_deps *deps, struct ig_engine **out,
 	e->backend.modules = deps->modules;
 	e->backend.ledger = deps->ledger;
 	e->backend.metrics = deps->metrics;
-	rc = ig_backend_open(&e->backend, config, err);
-	if (rc == 0)
-		rc = ig_sched_create(&e->backend, config, deps->device_lost, deps->ctx, &e->sched,
-				     err);
-	if (rc == 0)
-		rc = ig_models_create(&e->backend, config, ig_sched_change, e->sched, &e->models,
-				      err);
-	if (rc == 0)
-		rc = ig_prep_create(&e->prep, err);
-	if (rc == 0)
-		rc = ig_sched_start(e->sched, err);
-	if (rc == 0)
-		rc = ig_models_start(e->models, err);
-	if (rc < 0) {
+	if ((rc = ig_backend_open(&e->backend, config, err)) ||
+	    (rc = ig_sched_create(&e->backend, config, deps->device_lost, deps->ctx, &e->sched,
+				  err)) ||
+	    (rc = ig_models_create(&e->backend, config, ig_sched_change, e->sched, &e->models,
+				   err)) ||
+	    (rc = ig_prep_create(&e->prep, err)) || (rc = ig_sched_start(e->sched, err)) ||
+	    (rc = ig_models_start(e->models, err))) {
 		ig_engine_destroy(e);
 		return rc;
 	}

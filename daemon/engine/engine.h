@@ -1,7 +1,5 @@
-/*
- * engine.h: the engine as the protocol sees it: models by name, requests in,
- * streams out.  Nothing here knows sockets; nothing above knows tensors.
- */
+/* engine.h: the engine as the protocol sees it: models by name, requests in,
+ * streams out.  Nothing here knows sockets; nothing above knows tensors. */
 #pragma once
 
 #include "base/strbuf.h"

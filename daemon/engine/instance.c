@@ -137,11 +137,8 @@ static int read_model(struct ig_model *m, uint32_t wanted_context, struct ig_err
 	uint32_t context;
 	int rc = ig_checkpoint_open(m->path, ig_modules_archs(m->backend->modules), &m->file, err);
 
-	if (rc == 0)
-		rc = open_tokenizer(m, err);
-	if (rc == 0)
-		rc = ig_plan_record(m->backend->modules, m->file, &m->plan, err);
-	if (rc < 0)
+	if (rc || (rc = open_tokenizer(m, err)) ||
+	    (rc = ig_plan_record(m->backend->modules, m->file, &m->plan, err)))
 		return rc;
 	if ((int64_t)m->plan->info.n_vocab < ig_tokenizer_n_vocab(m->tokenizer))
 		return ig_fail(err, -EINVAL, "the tokenizer has %d tokens, the embedding only %u",

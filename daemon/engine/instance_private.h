@@ -1,7 +1,5 @@
-/*
- * instance_private.h: one opened model, from its file's path to a program that steps are
- * submitted to.
- */
+/* instance_private.h: one opened model, from its file's path to a program that steps are
+ * submitted to. */
 #pragma once
 
 #include "daemon/engine/backend_private.h"

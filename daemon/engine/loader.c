@@ -1,15 +1,10 @@
 /*
- * loader.c: loads and frees instances: at start on the caller's thread, later on the
- * loader's own, while requests run.
- *
- * The loader's thread looks for its next task under the lock: it frees an instance that
- * nobody holds, releases one that outlived its keep_alive, loads an entry of the queue.  All
- * that is slow is done without the lock.  The engine's thread changes what only it may
- * touch, the cache's groups and the models that take turns, at a step's boundary (ig_change).
- *
- * A load: open and lower, so that all figures are known; free memory by unloading the least
- * recently used models, or fail; count; pack; publish.  A failure leaves everything as it
- * was but for the models that were unloaded.
+ * loader.c: loads and frees instances: at start on the caller's thread, later on the loader's own,
+ * while requests run.  The thread takes its next task under the lock and does all that is slow
+ * without it; what only the engine's thread may touch, that thread changes at a step's boundary
+ * (ig_change).  A load: open and lower, so that all figures are known; free memory by unloading the
+ * least recently used models, or fail; count; pack; publish.  A failure changes nothing but the
+ * models that were unloaded.
  */
 #include "daemon/engine/loader_private.h"
 
@@ -496,12 +491,8 @@ static int load_all(struct ig_models *ms, struct ig_error *err)
 	TAILQ_FOREACH(m, &ms->all, all) {
 		struct ig_change c = { .add = m };
 		int64_t start_ns = ig_now_ns();
-		rc = ig_contract_fit_cache(&ms->contract, m, &why);
-		if (!rc)
-			rc = ask_engine(ms, &c, &why);
-		if (!rc)
-			rc = ig_model_load(m, &why);
-		if (rc < 0)
+		if ((rc = ig_contract_fit_cache(&ms->contract, m, &why)) ||
+		    (rc = ask_engine(ms, &c, &why)) || (rc = ig_model_load(m, &why)))
 			return ig_fail(err, rc, "model %s: %s", m->name, why.text);
 		publish(ms, m->entry, m, start_ns);
 	}
@@ -513,17 +504,12 @@ static int start(struct ig_models *ms, const struct ig_config *config, struct ig
 	struct ig_backend *b = ms->backend;
 	int rc = ig_models_set_entries(ms, config, err);
 
-	if (rc == 0)
-		rc = open_all(ms, err);
-	if (rc == 0)
-		rc = ig_models_set_default(ms, config->default_model, err);
-	if (rc == 0)
-		rc = ig_contract_start(ms, config, err);
-	if (rc == 0)
-		rc = ig_backend_make_cache(b, ms->contract.arena, ms->contract.slab, &b->cache,
-					   err);
-	if (rc == 0)
-		rc = load_all(ms, err);
+	if (rc || (rc = open_all(ms, err)) ||
+	    (rc = ig_models_set_default(ms, config->default_model, err)) ||
+	    (rc = ig_contract_start(ms, config, err)) ||
+	    (rc = ig_backend_make_cache(b, ms->contract.arena, ms->contract.slab, &b->cache, err)))
+		return rc;
+	rc = load_all(ms, err);
 	show_sums(ms);
 	return rc;
 }

@@ -1,10 +1,8 @@
 /*
- * logprobs.c: see logprobs.h.
- *
- * log p(i) = x[i] - max - log(sum of exp(x - max)): no term of the sum is above 1, so
- * none overflows, and the largest is 1, so the sum is at least 1.  There are LANES partial
- * sums, each in double and in ascending order, which compilers vectorize; the exponentials
- * are float, with a relative error of about 1e-7.
+ * logprobs.c: see logprobs.h.  log p(i) = x[i] - max - log(sum of exp(x - max)): no term of the sum
+ * is above 1 and the largest is 1, so it can't overflow.  There are LANES partial sums, each in
+ * double and in ascending order, which compilers vectorize; the exponentials are float, with a
+ * relative error of about 1e-7.
  */
 #include "daemon/engine/logprobs.h"
 

@@ -1,7 +1,5 @@
-/*
- * models.c: models by name: references to instances, status, and changes of the
- * configuration.  The loader does what takes time.
- */
+/* models.c: models by name: references to instances, status, and changes of the
+ * configuration.  The loader does what takes time. */
 #include "daemon/engine/models_private.h"
 
 #include "base/clock.h"

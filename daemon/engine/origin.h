@@ -1,7 +1,5 @@
-/*
- * origin.h: where a request comes from: made when it arrives, shared by everything that
- * handles it until its row is in the ledger.
- */
+/* origin.h: where a request comes from: made when it arrives, shared by everything that
+ * handles it until its row is in the ledger. */
 #pragma once
 
 #include "store/keys.h"

@@ -1,13 +1,9 @@
 /*
- * sequence.c: one request's memory, and its way from ids to text: see
- * sequence_private.h.  Everything a request needs is allocated when it is submitted, so
- * that no token allocates.
- *
- * One buffer has the bytes that the stream may have (n_ready), then the bytes that are held
- * back: the longest prefix of any stop string that the text so far ends with.
- *
- * A token's logprob, where requested, waits until all of the token's text is ready, then is
- * written to the stream before that text.
+ * sequence.c: one request's memory, and its way from ids to text: see sequence_private.h.
+ * Everything is allocated when the request is submitted, so that no token allocates.  One buffer
+ * has the bytes that the stream may have (n_ready), then those held back: the longest prefix of any
+ * stop string that the text so far ends with.  A token's logprob is written when all of its text is
+ * ready, before that text.
  */
 #include "daemon/engine/sequence_private.h"
 
@@ -125,11 +121,8 @@ static int check_spec(const struct ig_gen_spec *spec, struct ig_error *err)
 	int32_t n_vocab = ig_tokenizer_n_vocab(m->tokenizer);
 	int rc = check_prompt(spec, err);
 
-	if (!rc)
-		rc = check_sampling(&spec->sampling, err);
-	if (!rc)
-		rc = check_biases(&spec->sampling, m, err);
-	if (rc < 0)
+	if (rc || (rc = check_sampling(&spec->sampling, err)) ||
+	    (rc = check_biases(&spec->sampling, m, err)))
 		return rc;
 	if (!spec->stream)
 		return ig_fail(err, -EINVAL, "the request has no stream");
@@ -151,13 +144,11 @@ static int check_spec(const struct ig_gen_spec *spec, struct ig_error *err)
 	for (uint32_t i = 0; i < spec->n_shown; i++)
 		if (spec->shown[i] < 0 || spec->shown[i] >= n_vocab)
 			return ig_fail(err, -EINVAL,
-				       "control token %d is to be shown; %s has tokens 0 "
-				       "to %d",
+				       "control token %d is to be shown; %s has tokens 0 to %d",
 				       spec->shown[i], m->name, n_vocab - 1);
 	if (spec->grammar && spec->sampling.ignore_end)
 		return ig_fail(err, -EINVAL,
-			       "ignore_end with a grammar, which defines where the output "
-			       "ends");
+			       "ignore_end with a grammar, which defines where the output ends");
 	return 0;
 }
 

@@ -1,10 +1,8 @@
 /*
- * sequence_private.h: one request inside the engine: its tokens, its blocks, and
- * the way from sampled ids to text in its stream.
- *
- * The K and V of the first n_done tokens are in the cache; the first n_shown have
- * become text.  A preempted sequence has n_done 0: its prompt and output are prefilled
- * again, but for the prefix that the prefix cache still has.  Its grammar state and its
+ * sequence_private.h: one request inside the engine: its tokens, its blocks, and the way from
+ * sampled ids to text in its stream.  The K and V of the first n_done tokens are in the cache; the
+ * first n_shown have become text.  A preempted sequence has n_done 0: its prompt and output are
+ * prefilled again, but for the prefix that the prefix cache still has.  Its grammar state and its
  * logprobs stay as they are, since both change only when a token is sampled.
  */
 #pragma once
@@ -117,8 +115,7 @@ static inline bool ig_seq_is_paused(const struct ig_seq *s)
 
 /* ---- the engine's thread ---- */
 
-/* Its tokens, those computed, and those left to compute, once the steps in flight are
- * complete. */
+/* Its tokens, those computed, and those left to compute, once the steps in flight are complete. */
 static inline int32_t ig_seq_tokens_then(const struct ig_seq *s)
 {
 	return s->n_tokens + (s->n_flights && s->logit_index >= 0);

@@ -1,20 +1,14 @@
 /*
- * step.c: steps: which rows they have, and what happens to the tokens that they sample.
+ * step.c: steps: which rows they have, and what happens to the tokens that they sample.  A step is
+ * of one model; models with work alternate.  It has one row for each sequence that decodes, then,
+ * oldest first, rows of prompts, up to prefill_chunk each and max_batch_tokens in all.
  *
- * A step is of one model; models with work alternate.  A step has one row for each
- * sequence that decodes, then, oldest first, rows of prompts, up to prefill_chunk each
- * and max_batch_tokens in all.
- *
- * Where a device computes asynchronously, step n+2 is built and submitted before n+1 is
- * complete (max_flights is 2): its first rows are tokens that n+1 still has to sample, and
- * its tokens for a sequence that ends with n+1 are discarded.  A sequence in a step in
- * flight keeps its blocks until that step is complete.  A step does not run ahead where it
- * would have to preempt, past a sequence's last token, or for rows whose sampling depends
- * on the tokens so far (penalties, a grammar's mask).
- *
- * A step copies its logits only if one of its rows has logprobs.  They are read when the
- * step is complete, while the next one may be in flight, so there are as many copies as
- * steps in flight.
+ * Where a device computes asynchronously (max_flights is 2), step n+2 is submitted before n+1 is
+ * complete: its first rows are tokens that n+1 still has to sample; those of a sequence that ends
+ * with n+1 are discarded, and a sequence keeps its blocks until its step is complete.  A step does
+ * not run ahead where it would have to preempt, past a sequence's last token, or for rows whose
+ * sampling depends on the tokens so far (penalties, a grammar's mask).  Logits are copied only for
+ * rows with logprobs, once per step in flight.
  */
 #include "daemon/engine/step_private.h"
 

@@ -1,11 +1,8 @@
 /*
- * stream.c: see stream.h.
- *
- * One writer and one reader share a ring of bytes through two counters that only
- * grow: the writer owns head, the reader owns tail, each publishes its own with
- * release and reads the other's with acquire.  Logprobs are a second such ring; a
- * token's is written before its text, so that a reader that has the text finds it.
- * The result is plain memory that the flag `finished` publishes.
+ * stream.c: see stream.h.  One writer and one reader share a ring of bytes through two counters
+ * that only grow: the writer owns head, the reader owns tail, each publishes its own with release
+ * and reads the other's with acquire.  Logprobs are a second such ring; a token's is written before
+ * its text, so that a reader that has the text finds it.
  */
 #include "daemon/engine/stream.h"
 

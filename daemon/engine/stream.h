@@ -1,8 +1,7 @@
 /*
- * stream.h: one request's output, from the engine's thread to the loop's.
- *
- * A bounded ring of text bytes with one writer (engine) and one reader (loop),
- * and the request's result.  Nothing is allocated after creation.  When the ring is full the engine pauses the sequence.
+ * stream.h: one request's output, from the engine's thread to the loop's.  A bounded ring of text
+ * bytes with one writer (engine) and one reader (loop), and the request's result.  Nothing is
+ * allocated after creation.  When the ring is full the engine pauses the sequence.
  */
 #pragma once
 
@@ -48,10 +47,9 @@ struct ig_stream;
  * the reader saw the end.  capacity is raised to at least 16 bytes; NULL without memory or
  * past 1 GiB.  Starts with two references (writer, reader). */
 struct ig_stream *ig_stream_create(size_t capacity, void (*wake)(void *ctx), void *ctx);
-/* Before the engine has it: add a ring of so many logprobs (at least 1); a full one pauses
- * the sequence like a full ring of text.  A token's text is then written only after its
- * logprob, so that the logprobs of all text that was taken can be taken after it.  0 or
- * -ENOMEM. */
+/* Before the engine has it: add a ring of so many logprobs (at least 1); a full one pauses the
+ * sequence like a full ring of text.  A token's text is then written only after its logprob, so
+ * that the logprobs of all text that was taken can be taken after it.  0 or -ENOMEM. */
 int ig_stream_enable_logprobs(struct ig_stream *s, uint32_t n_logprobs);
 bool ig_stream_has_logprobs(const struct ig_stream *s);
 void ig_stream_unref(struct ig_stream *s); /* NULL is fine */

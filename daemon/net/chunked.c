@@ -1,9 +1,7 @@
 /*
- * chunked.c: see chunked.h.
- *
- * Strict, since lenient readers disagree about where a body ends: a line ends in CR LF, a
- * size is hexadecimal digits alone, an extension or a trailer has no control characters.
- * Extensions and trailers are dropped, and bounded together.
+ * chunked.c: see chunked.h.  Strict, since lenient readers disagree about where a body ends: a line
+ * ends in CR LF, a size is hexadecimal digits alone, an extension or a trailer has no control
+ * characters.  Extensions and trailers are dropped, and bounded together.
  */
 #include "daemon/net/chunked.h"
 

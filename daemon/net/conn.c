@@ -1,22 +1,16 @@
-/*
- * conn.c: output and input of a connection, and the timer.
- *
- * One timer runs while there are requests or output (keep-alives, clients that do not read);
- * an idle daemon has no timer.
- */
+/* conn.c: output and input of a connection, and the timer.  One timer runs while there are requests
+ * or output (keep-alives, clients that do not read); an idle daemon has no timer. */
 #include "daemon/net/net_private.h"
 
+#include "base/array.h"
 #include "base/clock.h"
 #include "base/log.h"
 
 #include <errno.h>
-#include <stdlib.h>
 #include <string.h>
 
 /* The longest interval between two sweeps: the delay until a slow client is noticed. */
 #define SWEEP_NS 1000000000
-
-/* ---- output and input -------------------------------------------------------------- */
 
 bool ig_conn_begin_out(struct conn *c)
 {
@@ -45,16 +39,8 @@ int ig_conn_append(struct conn *c, const void *data, size_t len, uint64_t max)
 {
 	if (len > max || c->in_len > max - len)
 		return -E2BIG;
-	if (c->in_len + len + 1 > c->in_cap) {
-		size_t cap = c->in_cap ? c->in_cap : 1024;
-		while (cap < c->in_len + len + 1)
-			cap *= 2;
-		char *p = realloc(c->in, cap);
-		if (!p)
-			return -ENOMEM;
-		c->in = p;
-		c->in_cap = cap;
-	}
+	if (!ig_array_grow(c->in, &c->in_cap, c->in_len + len))
+		return -ENOMEM;
 	if (len)
 		memcpy(c->in + c->in_len, data, len);
 	c->in_len += len;
@@ -72,8 +58,6 @@ char *ig_conn_take_in(struct conn *c, size_t *len)
 	c->in_len = c->in_cap = 0;
 	return p;
 }
-
-/* ---- the timer ----------------------------------------------------------------------- */
 
 static int64_t sweep_connections(struct ig_net *net, int64_t now)
 {

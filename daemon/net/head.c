@@ -1,9 +1,7 @@
 /*
- * head.c: the head of a request, and the checks before any of it is used.
- *
- * libwebsockets takes a length and a transfer encoding together, any version and any
- * Upgrade.  A request is refused, and its connection closed, where two readers could disagree
- * about where it ends.
+ * head.c: the head of a request, and the checks before any of it is used.  libwebsockets takes a
+ * length and a transfer encoding together, any version and any Upgrade.  A request is refused, and
+ * its connection closed, where two readers could disagree about where it ends.
  */
 #include "daemon/net/net_private.h"
 

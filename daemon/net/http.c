@@ -1,10 +1,8 @@
 /*
- * http.c: HTTP/1.1 over libwebsockets: bodies in, replies out.
- *
- * libwebsockets does not decode chunked bodies (chunked.c does), and resets a socket that it
- * closes with unread bytes.  So a request that is refused at its head (head.c) gets its
- * reply at once, then our side of the socket is shut down and further input is discarded
- * for LINGER_S.
+ * http.c: HTTP/1.1 over libwebsockets: bodies in, replies out.  libwebsockets does not decode
+ * chunked bodies (chunked.c does), and resets a socket that it closes with unread bytes.  So after
+ * a request that is refused at its head our side of the socket is shut down and further input
+ * discarded for LINGER_S.
  */
 #include "daemon/net/net_private.h"
 

@@ -1,9 +1,7 @@
 /*
- * listen.c: opens the TCP port, plain or with TLS, and the unix socket; refuses the network
- * without keys, and a socket of another process.
- *
- * libwebsockets does not report why it failed, and removes whatever is at the path of a unix
- * socket.  So each address is bound here once before libwebsockets does.
+ * listen.c: opens the TCP port, plain or with TLS, and the unix socket; refuses the network without
+ * keys, and a socket of another process.  libwebsockets does not report why it failed, and removes
+ * whatever is at a unix socket's path, so each address is bound here once before.
  */
 #include "daemon/net/net_private.h"
 
@@ -136,12 +134,10 @@ static int probe_unix(const char *path, struct ig_error *err)
 
 	if (strlen(path) >= sizeof a.sun_path)
 		return ig_fail(err, -ENAMETOOLONG,
-			       "can't listen on %.300s: a unix socket's path has at most "
-			       "%zu bytes",
+			       "can't listen on %.300s: a unix socket's path has at most %zu bytes",
 			       path, sizeof a.sun_path - 1);
 	memcpy(a.sun_path, path, strlen(path) + 1);
-	rc = remove_stale(path, &a, err);
-	if (rc)
+	if ((rc = remove_stale(path, &a, err)))
 		return rc;
 	int fd = socket(AF_UNIX, SOCK_STREAM, 0);
 	if (fd < 0)

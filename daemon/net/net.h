@@ -1,7 +1,5 @@
-/*
- * net.h: the sockets.  One thread (the loop) owns libwebsockets and all of the
- * protocol's state; HTTP and WebSocket come in on one port.
- */
+/* net.h: the sockets.  One thread (the loop) owns libwebsockets and all of the
+ * protocol's state; HTTP and WebSocket come in on one port. */
 #pragma once
 
 #include "daemon/engine/engine.h"

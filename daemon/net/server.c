@@ -1,9 +1,7 @@
 /*
- * server.c: the loop thread: all connections, drain, stop and reload.  listen.c opens the
- * sockets.
- *
- * Other threads only set a flag or store something under the lock and call
- * lws_cancel_service; the loop does everything else.
+ * server.c: the loop thread: all connections, drain, stop and reload.  Other threads only set a
+ * flag or store something under the lock and call lws_cancel_service; the loop does everything
+ * else.
  */
 #include "daemon/net/net_private.h"
 

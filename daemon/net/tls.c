@@ -1,9 +1,7 @@
 /*
- * tls.c: the server's certificate.
- *
- * libwebsockets could read the files, but does not report what is wrong with them, and a
- * certificate that it replaces later leaves one with another kind of key in place.  So they
- * are read here, and each handshake gets the current one.
+ * tls.c: the server's certificate.  libwebsockets does not report what is wrong with the files, and
+ * a certificate that it replaces later leaves one with another kind of key in place.  So they are
+ * read here, and each handshake gets the current one.
  */
 #include "daemon/net/net_private.h"
 

@@ -1,7 +1,5 @@
-/*
- * websocket.c: a WebSocket by libwebsockets: fragments into messages, checks of size and
- * encoding, messages out one at a time, closing with a code.
- */
+/* websocket.c: a WebSocket by libwebsockets: fragments into messages, checks of size and
+ * encoding, messages out one at a time, closing with a code. */
 #include "daemon/net/net_private.h"
 
 #include <errno.h>

@@ -1,10 +1,8 @@
 /*
- * who.c: the principal of a request: by the key in its headers, or by its address; and
- * whether it may request the path.
- *
- * Without a file of keys all requests are anonymous, and those from this machine that did
- * not come through a proxy are an administrator's.  With one a key is required, on the
- * unix socket too.
+ * who.c: the principal of a request: by the key in its headers, or by its address; and whether it
+ * may request the path.  Without a file of keys all requests are anonymous, and those from this
+ * machine that did not come through a proxy are an administrator's.  With one a key is required, on
+ * the unix socket too.
  */
 #include "daemon/net/net_private.h"
 

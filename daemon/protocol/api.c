@@ -1,6 +1,4 @@
-/*
- * api.c: what all exchanges and sessions share, from start to end, and the routes.
- */
+/* api.c: what all exchanges and sessions share, from start to end, and the routes. */
 #include "daemon/protocol/chat/chat.h"
 #include "daemon/protocol/core/waiting.h"
 #include "daemon/protocol/messages/messages.h"
@@ -10,8 +8,6 @@
 #include "daemon/protocol/tokens/tokens.h"
 
 #include <stdlib.h>
-
-/* ---- routes ----------------------------------------------------------------------- */
 
 static const struct ig_route routes[] = {
 	{ "/v1/chat/completions", .post = &ig_chat_protocol },
@@ -34,8 +30,6 @@ static const struct ig_route routes[] = {
 	{ "/metrics", .get = ig_get_metrics },
 	{ NULL },
 };
-
-/* ---- life --------------------------------------------------------------------------- */
 
 struct ig_api *ig_api_create(const struct ig_api_deps *deps)
 {

@@ -1,11 +1,10 @@
 /*
  * api.h: the interface between net and protocol.
  *
- * Protocol knows requests and responses, no sockets; net knows sockets, no JSON.
- * An exchange is one HTTP request and its reply, a session is one WebSocket.
- * Output is pulled: when a connection can take more, net calls fill, and protocol
- * formats what the engine has put into the request's bounded ring.  So a client that
- * does not read fills only its own ring.
+ * Protocol knows requests and responses, no sockets; net knows sockets, no JSON.  An exchange is
+ * one HTTP request and its reply, a session is one WebSocket.  Output is pulled: when a connection
+ * can take more, net calls fill, and protocol formats what the engine has put into the request's
+ * bounded ring.  So a client that does not read fills only its own ring.
  *
  * All functions are for the loop thread unless they say otherwise.
  */
@@ -56,8 +55,6 @@ void ig_api_poll(struct ig_api *api);
  * active. */
 int64_t ig_api_tick(struct ig_api *api, int64_t now_ns);
 
-/* ---- one HTTP request ------------------------------------------------------- */
-
 struct ig_http_request {
 	const char *method;	/* "GET", "POST" … */
 	const char *path;	/* decoded, without the query */
@@ -103,8 +100,6 @@ enum ig_fill ig_exchange_fill(struct ig_exchange *x, struct ig_strbuf *out);
 void ig_exchange_cancel(struct ig_exchange *x, const char *reason);
 /* Done, or the client left: cancels what still runs.  NULL is fine. */
 void ig_exchange_end(struct ig_exchange *x);
-
-/* ---- one WebSocket ---------------------------------------------------------- */
 
 struct ig_session *ig_session_open(struct ig_api *api, const char *request_id, const char *client,
 				   const struct ig_principal *who, void *conn);

@@ -1,9 +1,7 @@
 /*
- * arch.h: what the file of an architecture needs.  Tier 1 (module.h).
- *
- * An architecture is one file that reads from top to bottom like the model's paper:
- * hyper-parameters, cache groups, then `record`, which declares weights and records ops
- * (record.h).
+ * arch.h: what the file of an architecture needs.  Tier 1 (module.h).  An architecture is one file
+ * that reads from top to bottom like the model's paper: hyper-parameters, cache groups, then
+ * `record`, which declares weights and records ops (record.h).
  */
 #ifndef INGOT_ARCH_H
 #define INGOT_ARCH_H

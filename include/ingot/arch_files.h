@@ -1,11 +1,10 @@
 /*
  * arch_files.h: tables of the names that a Hugging Face or MLX folder gives an architecture's
- * hyper-parameters and tensors.  Tier 1 (module.h).
- *
- * Keys of config.json become GGUF keys, which read_params reads; tensors get GGUF names, which
- * record declares.  The folder is then read like a GGUF file.  The host handles what all models
- * of transformers have in common: rope_scaling, quantization, name prefixes, vision parts.  An
- * unsupported key and a tensor that is in no table are errors that name them.
+ * hyper-parameters and tensors.  Tier 1 (module.h).  Keys of config.json become GGUF keys, which
+ * read_params reads; tensors get GGUF names, which record declares.  The folder is then read like a
+ * GGUF file.  The host handles what all models of transformers have in common: rope_scaling,
+ * quantization, name prefixes, vision parts.  An unsupported key and a tensor that is in no table
+ * are errors that name them.
  */
 #ifndef INGOT_ARCH_FILES_H
 #define INGOT_ARCH_FILES_H

@@ -1,7 +1,5 @@
-/*
- * gpu_lower.h: helpers for GPU lowerings: strides, operands, live counts, and the element types
- * in which weight formats are multiplied.
- */
+/* gpu_lower.h: helpers for GPU lowerings: strides, operands, live counts, and the element types
+ * in which weight formats are multiplied. */
 #ifndef INGOT_GPU_LOWER_H
 #define INGOT_GPU_LOWER_H
 
@@ -12,8 +10,6 @@
 /* Initialisers: an extent of one threadgroup; an omitted operand. */
 #define IG_GPU_ONE { IG_LIVE_ONE, 1, 1, 1 }
 #define IG_GPU_NONE { .ref.buffer = -1 }
-
-/* ---- operands ------------------------------------------------------------------ */
 
 /* Bytes of one element of a value. */
 static inline uint32_t ig_gpu_element_bytes(uint32_t dtype) { return dtype == IG_F32 ? 4 : 2; }
@@ -52,8 +48,6 @@ static inline uint32_t ig_gpu_max_rows(const struct ig_gpu_launch *c)
 {
 	return c->out[0].row_class == IG_ROWS_LOGITS ? c->max_logit_rows : c->max_rows;
 }
-
-/* ---- formats of weights ---------------------------------------------------------- */
 
 /* The format's part of kernel names; NULL: there are no kernels for it. */
 static inline const char *ig_gpu_format_name(uint32_t dtype)

@@ -1,12 +1,10 @@
 /*
- * hparams.h: reading and checking hyper-parameters under GGUF's keys, for all architectures.
- * Tier 1 (module.h).
- *
- * Static functions over struct ig_host: a module links nothing for them but libm.  Keys are
- * given without the architecture's prefix.  Functions that return int return 0 or a negative
- * errno with a text that names the key: -ENOENT if it is missing, -EINVAL if it has another type
- * or an impossible value, -ENOTSUP if it asks for an unsupported feature.  A hyper-parameter of
- * only one architecture is read in that architecture's file.
+ * hparams.h: reading and checking hyper-parameters under GGUF's keys, for all architectures.  Tier
+ * 1 (module.h).  Static functions over struct ig_host: a module links nothing for them but libm.
+ * Keys are given without the architecture's prefix.  Functions that return int return 0 or a
+ * negative errno with a text that names the key: -ENOENT if it is missing, -EINVAL if it has
+ * another type or an impossible value, -ENOTSUP if it asks for an unsupported feature.  A
+ * hyper-parameter of only one architecture is read in that architecture's file.
  */
 #ifndef INGOT_HPARAMS_H
 #define INGOT_HPARAMS_H

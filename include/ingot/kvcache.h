@@ -1,10 +1,9 @@
 /*
- * kvcache.h: the service that owns the paged KV cache.
- *
- * One arena for all loaded models is divided into slabs.  A slab in use belongs to one cache
- * group and is divided into blocks of IG_BLOCK_TOKENS tokens of that group.  Blocks have
- * reference counts: sequences with the same prefix share them (seq_match).  Only the engine's
- * thread calls these functions; none of them allocates per token.
+ * kvcache.h: the service that owns the paged KV cache.  One arena for all loaded models is divided
+ * into slabs.  A slab in use belongs to one cache group and is divided into blocks of
+ * IG_BLOCK_TOKENS tokens of that group.  Blocks have reference counts: sequences with the same
+ * prefix share them (seq_match).  Only the engine's thread calls these functions; none of them
+ * allocates per token.
  */
 #ifndef INGOT_KVCACHE_H
 #define INGOT_KVCACHE_H

@@ -1,9 +1,7 @@
 /*
- * layers.h: the layers of a decoder that architectures have in common, one function each.
- * Tier 1 (module.h).
- *
- * Static functions that declare a layer's weights under GGUF's names and record its ops.
- * Options are structs for designated initialisers; 0 means off.  x, h and results are
+ * layers.h: the layers of a decoder that architectures have in common, one function each.  Tier 1
+ * (module.h).  Static functions that declare a layer's weights under GGUF's names and record its
+ * ops.  Options are structs for designated initialisers; 0 means off.  x, h and results are
  * [n_tokens, width] of float32 unless a comment gives another shape.  residual may be IG_NONE.
  * After an error of the graph (struct ig_host, graph_status) they return IG_NONE.
  */

@@ -1,8 +1,7 @@
 /*
- * params.h: the ops and their parameters.  Tier 1 (module.h).
- *
- * The first member of a parameter struct is its size.  New members are appended, and zero in
- * them means the earlier behaviour, so a module built against a shorter struct still works.
+ * params.h: the ops and their parameters.  Tier 1 (module.h).  The first member of a parameter
+ * struct is its size.  New members are appended, and zero in them means the earlier behaviour, so a
+ * module built against a shorter struct still works.
  */
 #ifndef INGOT_PARAMS_H
 #define INGOT_PARAMS_H
@@ -69,11 +68,10 @@ struct ig_rope_table_params {
 	float ramp_first, ramp_last;
 };
 
-/* rope_kv (module attention): QK norm and RoPE of x = q | k | v; writes k and v to the cache.
- * in: x [, table of rope_table]; without a table there is no RoPE.
- * weights: none, or q_norm and k_norm: [1, head_dim] normalises each head, [1, n_heads *
- * head_dim] and [1, n_kv_heads * head_dim] all heads together.
- * out: q [n, n_heads * head_dim] */
+/* rope_kv (module attention): QK norm and RoPE of x = q | k | v; writes k and v to the cache.  in:
+ * x [, table of rope_table]; without a table there is no RoPE.  weights: none, or q_norm and
+ * k_norm: [1, head_dim] normalises each head, [1, n_heads * head_dim] and [1, n_kv_heads *
+ * head_dim] all heads together.  out: q [n, n_heads * head_dim] */
 enum { IG_ROPE_PAIRS = 0 /* (2i, 2i+1) */, IG_ROPE_HALVES = 1 /* (i, i + n_pairs) */ };
 struct ig_rope_kv_params {
 	uint32_t struct_size;
@@ -133,10 +131,9 @@ struct ig_moe_glu_params {
 	uint32_t n_experts, top_k;
 };
 
-/* moe_combine: y = w_0 (h_0 D_0^T) + w_1 (h_1 D_1^T) + ... (+ residual), added from left to
- * right.
- * in: h [n, top_k * f], route [, residual [n, width]]; weights: down D
- * [n_experts * width, f], f and width multiples of 16; out: [n, width]. */
+/* moe_combine: y = w_0 (h_0 D_0^T) + w_1 (h_1 D_1^T) + ... (+ residual), added from left to right.
+ * in: h [n, top_k * f], route [, residual [n, width]]; weights: down D [n_experts * width, f], f
+ * and width multiples of 16; out: [n, width]. */
 struct ig_moe_combine_params {
 	uint32_t struct_size;
 	uint32_t n_experts, top_k;

@@ -1,8 +1,7 @@
 /*
- * record.h: functions that record ops, so that an architecture reads like the model's paper.
- * Tier 1 (module.h).
- *
- * Recording computes nothing.  A recorded value has one row per token of each later step.
+ * record.h: functions that record ops, so that an architecture reads like the model's paper.  Tier
+ * 1 (module.h).  Recording computes nothing.  A recorded value has one row per token of each later
+ * step.
  */
 #ifndef INGOT_RECORD_H
 #define INGOT_RECORD_H

@@ -1,7 +1,5 @@
 /*
- * chat_template.c: compiles a model's chat templates; renders a conversation with one of them and
- * encodes it to ids.
- *
+ * chat_template.c: compiles a model's chat templates; renders a conversation and encodes it to ids.
  * Rendering records for each byte whether a client wrote it (model/jinja); the tokenizer accepts
  * control tokens only in the other bytes.  A well-known role counts as the template's own text,
  * since some templates build their markers from it.
@@ -443,17 +441,15 @@ int ig_chat_template_render_json(const struct ig_chat_template *c, const struct 
 				 char **out, struct ig_error *err)
 {
 	struct ig_jinja_output rendered;
-	struct ig_strbuf text;
+	struct ig_strbuf text = { 0 };
 	bool special;
 	size_t len;
 	int32_t bos;
 	int rc;
 
 	*out = NULL;
-	rc = render(c, in, &rendered, err);
-	if (rc)
+	if ((rc = render(c, in, &rendered, err)))
 		return rc;
-	ig_strbuf_init(&text);
 	bos = missing_bos(c, &rendered);
 	if (bos >= 0) {
 		const char *s = ig_tokenizer_token(c->tokenizer, bos, &len, &special);

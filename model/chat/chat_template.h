@@ -1,10 +1,8 @@
 /*
  * chat_template.h: encodes messages to ids by the model's own template (a Jinja program, see
- * model/jinja/jinja.h).
- *
- * Only the template's own text, and the model's tokens that it gets as variables (bos_token …),
- * become control tokens.  What a client wrote is tokenised as plain text, wherever the template
- * puts it.  Immutable, any thread.
+ * model/jinja/jinja.h).  Only the template's own text, and the model's tokens that it gets as
+ * variables (bos_token …), become control tokens.  What a client wrote is tokenised as plain text,
+ * wherever the template puts it.  Immutable, any thread.
  */
 #pragma once
 

@@ -1,8 +1,6 @@
 /*
  * completion.c: finds out from a model's chat template how the model writes tool calls and
- * reasoning.
- *
- * The template's source is searched for the markers of each format, and for what follows them:
+ * reasoning.  The source is searched for the markers of each format, and for what follows them:
  * several model families use <tool_call> with different contents.  A template with tools in an
  * unknown format counts as one without tools.
  */

@@ -1,17 +1,13 @@
 /*
- * completion.h: splits what a model wrote into text, reasoning and tool calls.
- *
- * Each family of models has its own format of tool calls; the chat template shows which one a
- * model was trained on.  The parser gets pieces of the text as they are generated and emits
- * events; it holds back what may be a prefix of a marker.  Text that only resembles a tool call
- * stays text.
+ * completion.h: splits what a model wrote into text, reasoning and tool calls.  Each family of
+ * models has its own format of tool calls; the chat template shows which one a model was trained
+ * on.  The parser gets pieces of the text as they are generated and emits events; it holds back
+ * what may be a prefix of a marker.  Text that only resembles a tool call stays text.
  */
 #pragma once
 
 #include "model/chat/chat_template.h"
 #include "model/grammar/grammar.h"
-
-/* ---- formats ------------------------------------------------------------------------ */
 
 enum ig_tool_call_format {
 	IG_TOOL_CALLS_NONE,   /* the template does not support tools */
@@ -39,8 +35,6 @@ void ig_completion_style_prompted(struct ig_completion_style *s, const struct ig
 size_t ig_completion_shown_tokens(const struct ig_completion_style *s, const struct ig_tokenizer *t,
 				  int32_t *ids, size_t cap);
 
-/* ---- the parser ---------------------------------------------------------------------- */
-
 enum ig_completion_event_kind {
 	IG_COMPLETION_TEXT,	 /* data: more text */
 	IG_COMPLETION_REASONING, /* data: more of it */
@@ -58,9 +52,8 @@ struct ig_completion_event {
 struct ig_completion_parser;
 
 /* White space around reasoning and tool calls is dropped; text after a tool call that has text
- * before it keeps its white space.  Arguments that the model wrote as a JSON string are
- * unescaped.  At most 64 KiB are held back: what is not known to be a tool call by then is
- * text. */
+ * before it keeps its white space.  Arguments that the model wrote as a JSON string are unescaped.
+ * At most 64 KiB are held back: what is not known to be a tool call by then is text. */
 
 /* with_calls: the request has tools (else markers of tool calls are plain text). */
 struct ig_completion_parser *ig_completion_parser_create(const struct ig_completion_style *s,
@@ -72,8 +65,6 @@ int ig_completion_parser_feed(struct ig_completion_parser *p, const char *text, 
 			      bool last,
 			      void (*event)(void *ctx, const struct ig_completion_event *e),
 			      void *ctx);
-
-/* ---- required tool calls (tool_choice) ----------------------------------------------- */
 
 /* What a completion under a grammar must begin with so that it is not reasoning: the source's
  * before; NULL: nothing. */

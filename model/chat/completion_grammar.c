@@ -1,9 +1,7 @@
 /*
- * completion_grammar.c: the grammar for required tool calls.
- *
- * Each tool is one choice: the text before the arguments in the model's format, the schema of the
- * tool's parameters, the text after them.  grammar.h compiles and caches; if a schema is refused,
- * this file finds out which tool it belongs to.
+ * completion_grammar.c: the grammar for required tool calls.  Each tool is one choice: the text
+ * before the arguments in the model's format, the schema of the tool's parameters, the text after
+ * them.  If a schema is refused, this file finds out which tool it belongs to.
  */
 #include "model/chat/completion.h"
 
@@ -109,10 +107,9 @@ static void add_text(struct tool *t, struct ig_grammar_choice *c, const char *te
 /* {"name": "…", "<key>": as tojson in templates writes it. */
 static int write_head(struct tool *t, const char *before, const char *key, struct ig_error *err)
 {
-	struct ig_strbuf b;
+	struct ig_strbuf b = { 0 };
 	struct ig_json_writer w = { .out = &b, .spaced = true };
 
-	ig_strbuf_init(&b);
 	ig_strbuf_puts(&b, before);
 	ig_json_open_object(&w, NULL);
 	ig_json_put_string(&w, "name", t->name, t->name_len);

@@ -1,11 +1,9 @@
 /*
- * completion_parser.c: turns pieces of a model's completion into events.
- *
- * A state machine processes one byte at a time, so that no event depends on where the completion
- * was cut.  Undecided bytes are in held, as they were written: white space that a marker may
- * follow, a prefix of a marker, an object that may become a tool call.  They become text, or are
- * dropped once the tool call is announced.  completion_tool_call.c parses tool calls;
- * completion.c finds out a model's format.
+ * completion_parser.c: turns pieces of a model's completion into events.  A state machine processes
+ * one byte at a time, so that no event depends on where the completion was cut.  Undecided bytes
+ * are in held, as they were written: white space that a marker may follow, a prefix of a marker, an
+ * object that may become a tool call.  They become text, or are dropped once the tool call is
+ * announced.
  */
 #include "model/chat/completion_private.h"
 

@@ -1,7 +1,5 @@
-/*
- * completion_private.h: the parser of completions, which completion_parser.c (text, reasoning,
- * markers) and completion_tool_call.c (what follows a marker) share.
- */
+/* completion_private.h: the parser of completions, which completion_parser.c (text, reasoning,
+ * markers) and completion_tool_call.c (what follows a marker) share. */
 #pragma once
 
 #include "base/strbuf.h"
@@ -113,8 +111,6 @@ static inline void ig_completion_clear(struct ig_completion_parser *p, struct ig
 	ig_strbuf_clear(b);
 }
 
-/* ---- completion_parser.c ---------------------------------------------------------------- */
-
 /* Text, reasoning or arguments. */
 void ig_completion_append(struct ig_completion_parser *p, enum ig_completion_event_kind kind,
 			  const char *s, size_t len);
@@ -129,8 +125,6 @@ void ig_completion_become_text(struct ig_completion_parser *p, bool whole);
 /* If c continues a marker that may be here, hold it and return true; *m: the marker that it
  * completes, or PARTIAL. */
 bool ig_completion_match_marker(struct ig_completion_parser *p, char c, int *m);
-
-/* ---- completion_tool_call.c ------------------------------------------------------------------ */
 
 /* Process a character in a state from OPENED on; false: the state has changed, and c must be
  * processed again. */

@@ -1,10 +1,8 @@
 /*
- * completion_tool_call.c: parses what follows the marker of a tool call, or an object that may be a
- * tool call.
- *
- * A tool call is announced when its name is known and its arguments begin; from then on the
- * arguments are passed through as they were written.  Before that it may prove not to be a tool
- * call: then everything since the marker is text (completion_parser.c holds it).
+ * completion_tool_call.c: parses what follows the marker of a tool call, or an object that may be
+ * one.  A tool call is announced when its name is known and its arguments begin; from then on they
+ * are passed through as they were written.  Before that it may prove not to be a tool call: then
+ * everything since the marker is text (completion_parser.c holds it).
  */
 #include "model/chat/completion_private.h"
 

@@ -1,10 +1,8 @@
 /*
  * checkpoint.c: what all model formats share: opening by path, keys, tensors, rows; see
- * checkpoint.h.
- *
- * Files are mapped read-only; a file's size is read once, at open.  If a file is truncated while it
- * is mapped, the next access to a lost page raises SIGBUS; no mapping can prevent that.  Replacing a
- * model by rename, as `ingot pull` does, is safe: the old file remains.
+ * checkpoint.h.  Files are mapped read-only.  If a file is truncated while it is mapped, the next
+ * access to a lost page raises SIGBUS; no mapping can prevent that.  Replacing a model by rename,
+ * as `ingot pull` does, is safe: the old file remains.
  */
 #include "model/formats/folder.h"
 

@@ -1,11 +1,10 @@
 /*
- * checkpoint.h: a model's file or files in any format: metadata, tensors.
- *
- * Keys, tensor names and the order of rows are GGUF's, which architectures and tokenizers read;
- * readers of other formats (safetensors, MLX) convert to them.  Every count, length and offset is
- * checked against the file's size before it is used; arithmetic on them can't overflow.  Strings
- * and tensor data point into the map and are valid until ig_checkpoint_close.  An open checkpoint
- * is immutable; any thread may read.
+ * checkpoint.h: a model's file or files in any format: metadata, tensors.  Keys, tensor names and
+ * the order of rows are GGUF's, which architectures and tokenizers read; readers of other formats
+ * (safetensors, MLX) convert to them.  Every count, length and offset is checked against the file's
+ * size before it is used; arithmetic on them can't overflow.  Strings and tensor data point into
+ * the map and are valid until ig_checkpoint_close.  An open checkpoint is immutable; any thread may
+ * read.
  */
 #pragma once
 

@@ -1,10 +1,8 @@
 /*
  * checkpoint_private.h: what the readers of model files share: the tables that a reader fills and
- * checkpoint.c reads.
- *
- * A reader converts keys and tensors to GGUF's.  Values of keys have GGUF's format, in the file's
- * map or in memory that the checkpoint owns.  Tensors whose rows must be converted have no data;
- * their reader converts them (struct ig_folder).
+ * checkpoint.c reads.  A reader converts keys and tensors to GGUF's.  Values of keys have GGUF's
+ * format, in the file's map or in memory that the checkpoint owns.  Tensors whose rows must be
+ * converted have no data; their reader converts them (struct ig_folder).
  */
 #pragma once
 

@@ -1,8 +1,7 @@
 /*
- * folder.c: see folder.h: opens the files with tensors, and other files of the folder.
- *
- * Folders of the hub's cache contain symbolic links, so links are followed; names from a file must
- * be plain names in the folder.
+ * folder.c: see folder.h: opens the files with tensors, and other files of the folder.  Folders of
+ * the hub's cache contain symbolic links, so links are followed; names from a file must be plain
+ * names in the folder.
  */
 #include "model/formats/folder.h"
 
@@ -203,9 +202,8 @@ static int check_index(const struct ig_folder *f, const json_t *map, struct ig_e
 		if (!found || strcmp(f->files[(*found)->file].name, json_string_value(value)))
 			rc = ig_fail(
 				err, -EINVAL,
-				"%s: tensor \"%s\" is not in %s, where the index "
-				"has it",
-				f->dir, ig_show(name, strlen(name)).text,
+				"%s: tensor \"%s\" is not in %s, where the index has it", f->dir,
+				ig_show(name, strlen(name)).text,
 				ig_show(json_string_value(value), json_string_length(value)).text);
 	}
 	free(all);
@@ -269,9 +267,8 @@ static int open_index(struct ig_checkpoint *g, const struct ig_folder_file *inde
 
 	if (index->size > MAX_INDEX_BYTES)
 		return bad_index(f, index->name, "too large for an index", NULL, err);
-	rc = ig_json_read_file(label_of(f, index->name).text, (const char *)index->base,
-			       (size_t)index->size, &root, err);
-	if (rc)
+	if ((rc = ig_json_read_file(label_of(f, index->name).text, (const char *)index->base,
+				    (size_t)index->size, &root, err)))
 		return rc;
 	map = json_object_get(root, "weight_map");
 	rc = -EINVAL;

@@ -32,8 +32,6 @@ struct ig_folder_file {
 	bool mapped;
 };
 
-/* ---- conversion of a tensor's rows ---------------------------------------------------- */
-
 struct ig_hf_part {
 	const struct ig_st_tensor *weight;
 	const struct ig_st_tensor *scales, *biases; /* MLX's groups, or NULL */
@@ -53,8 +51,6 @@ struct ig_hf_made {
 /* Convert rows first … first + n - 1 of tensor t to buf. */
 void ig_hf_make_rows(const struct ig_checkpoint *g, uint32_t t, int64_t first, int64_t n,
 		     void *buf);
-
-/* ---- config.json ----------------------------------------------------------------------- */
 
 /* Entry i of a module's table with entries of entry_bytes, cut or zero-filled to size. */
 static inline void ig_hf_entry(void *out, size_t size, const void *table, uint32_t i,
@@ -83,8 +79,6 @@ int ig_hf_config_read(struct ig_checkpoint *g, const struct ig_arch *const *arch
 		      struct ig_error *err);
 void ig_hf_config_finish(struct ig_hf_config *c);
 
-/* ---- names ------------------------------------------------------------------------------ */
-
 #define IG_HF_NAME_BYTES 64
 
 enum ig_hf_kind { IG_HF_MAIN, IG_HF_SCALES, IG_HF_BIASES }; /* the last two are MLX's */
@@ -104,8 +98,6 @@ int ig_hf_name(const struct ig_hf_config *c, const char *hf, bool second, const 
 
 /* Fill g's tensors from the files' headers, and index them and the keys. */
 int ig_hf_place_tensors(struct ig_checkpoint *g, struct ig_error *err);
-
-/* ---- the folder ---------------------------------------------------------------------------- */
 
 #define IG_FOLDER_MAX_SIBLINGS 16
 

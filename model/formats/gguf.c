@@ -1,9 +1,7 @@
 /*
- * gguf.c: reads a GGUF file's keys and tensors.
- *
- * The file is read in place, in one pass: header, keys, tensors.  Each count is checked against the
- * remaining bytes before anything is allocated for it, so allocations are at most a few times the
- * file's size.  Keys and tensors are found through keyed hash tables.
+ * gguf.c: reads a GGUF file's keys and tensors, in place and in one pass.  Each count is checked
+ * against the remaining bytes before anything is allocated for it, so allocations are at most a few
+ * times the file's size.  Keys and tensors are found through keyed hash tables.
  */
 #include "model/formats/checkpoint_private.h"
 

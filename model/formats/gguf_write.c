@@ -1,13 +1,9 @@
-/*
- * gguf_write.c: see gguf_write.h.
- *
- * The header is built in memory (a few megabytes for a vocabulary), since counts and the tensors'
- * offsets precede what they describe.
- */
+/* gguf_write.c: see gguf_write.h.  The header is built in memory (a few megabytes for a
+ * vocabulary), since counts and the tensors' offsets precede what they describe. */
 #include "model/formats/gguf_write.h"
 
+#include "base/array.h"
 #include "base/strbuf.h"
-#include "model/common.h"
 #include "model/formats/checkpoint.h"
 
 #include <errno.h>
@@ -102,8 +98,6 @@ int ig_gguf_create(const char *path, bool replace, struct ig_gguf_writer **out,
 		return ig_fail(err, -ENOMEM, "%.300s: out of memory", path);
 	w->fd = -1;
 	w->replace = replace;
-	ig_strbuf_init(&w->keys);
-	ig_strbuf_init(&w->tensors);
 	w->path = strdup(path);
 	rc = w->path ? open_part(w, err) : ig_fail(err, -ENOMEM, "%.300s: out of memory", path);
 	if (rc) {
@@ -154,8 +148,7 @@ int ig_gguf_add_tensor(struct ig_gguf_writer *w, const char *name, const int64_t
 
 	if (len == 0 || len > MAX_NAME_BYTES)
 		return ig_fail(err, -EINVAL,
-			       "%.200s: tensor '%.80s': a name has 1 to %d bytes in a GGUF "
-			       "file",
+			       "%.200s: tensor '%.80s': a name has 1 to %d bytes in a GGUF file",
 			       w->path, name, MAX_NAME_BYTES);
 	if (n_dims < 1 || n_dims > 4)
 		return ig_fail(err, -EINVAL,
@@ -165,8 +158,7 @@ int ig_gguf_add_tensor(struct ig_gguf_writer *w, const char *name, const int64_t
 	n_bytes = ig_dtype_row_bytes(dtype, dims[0]);
 	if (!n_bytes)
 		return ig_fail(err, -EINVAL,
-			       "%.200s: tensor '%s': rows of %" PRId64 " values can't be "
-			       "%s",
+			       "%.200s: tensor '%s': rows of %" PRId64 " values can't be %s",
 			       w->path, name, dims[0], ig_dtype_name(dtype));
 	for (uint32_t i = 1; i < n_dims; i++)
 		if (dims[i] < 1 || __builtin_mul_overflow(n_bytes, (uint64_t)dims[i], &n_bytes))
@@ -177,7 +169,7 @@ int ig_gguf_add_tensor(struct ig_gguf_writer *w, const char *name, const int64_t
 	if (n_bytes > UINT64_MAX / 4 || w->data_bytes > UINT64_MAX / 4)
 		return ig_fail(err, -EFBIG, "%.200s: tensor '%s' has %" PRIu64 " bytes", w->path,
 			       name, n_bytes);
-	if (!ig_array_grow(&w->entries, &w->cap, w->n_entries, sizeof *w->entries))
+	if (!ig_array_grow(w->entries, &w->cap, w->n_entries))
 		return ig_fail(err, -ENOMEM, "%.300s: out of memory", w->path);
 	w->entries[w->n_entries++] = (struct entry){ w->data_bytes, n_bytes };
 

@@ -1,9 +1,8 @@
 /*
- * gguf_write.h: writes a GGUF version 3 file sequentially.
- *
- * Keys first, then the tensors' entries, then ig_gguf_begin, then the tensors' bytes in the same
- * order, in chunks of any size: memory holds the header only.  The file has another name
- * (PATH.part-N) until ig_gguf_finish, so that PATH is never an incomplete model.  One thread.
+ * gguf_write.h: writes a GGUF version 3 file sequentially.  Keys first, then the tensors' entries,
+ * then ig_gguf_begin, then the tensors' bytes in the same order, in chunks of any size: memory
+ * holds the header only.  The file has another name (PATH.part-N) until ig_gguf_finish, so that
+ * PATH is never an incomplete model.  One thread.
  */
 #pragma once
 

@@ -1,9 +1,7 @@
 /*
- * hf_config.c: converts config.json to GGUF's keys.
- *
- * Names and defaults of an architecture's numbers are in its table (include/ingot/arch_files.h);
- * what all models of transformers share, mainly RoPE scaling, is here.  An unsupported setting is an
- * error with its name in the file.
+ * hf_config.c: converts config.json to GGUF's keys.  Names and defaults of an architecture's
+ * numbers are in its table (include/ingot/arch_files.h); what all transformers share, mainly RoPE
+ * scaling, is here.  An unsupported setting is an error with its name in the file.
  */
 #include "model/formats/hf_config_private.h"
 
@@ -107,8 +105,7 @@ static void put_scaling(struct ig_hf_reading *r, const json_t *s, double theta)
 	}
 	if (strcmp(type, "linear") && strcmp(type, "yarn")) {
 		ig_hf_fail(r, -ENOTSUP, "rope_type",
-			   "is \"%s\": not supported; default, linear, llama3 and "
-			   "yarn are",
+			   "is \"%s\": not supported; default, linear, llama3 and yarn are",
 			   ig_show(type, strlen(type)).text);
 		return;
 	}
@@ -216,8 +213,7 @@ static void put_heads(struct ig_hf_reading *r)
 	if (!c->n_layers || c->n_layers > IG_HF_MAX_LAYERS || !c->n_heads || c->n_heads > width ||
 	    c->n_experts > IG_HF_MAX_EXPERTS)
 		ig_hf_fail(r, -EINVAL, "model_type",
-			   "%s with %u layers, %u heads, %u experts and a width of "
-			   "%u is invalid",
+			   "%s with %u layers, %u heads, %u experts and a width of %u is invalid",
 			   c->files.model_type, c->n_layers, c->n_heads, c->n_experts, width);
 	if (r->rc)
 		return;
@@ -264,8 +260,7 @@ int ig_hf_config_read(struct ig_checkpoint *g, const struct ig_arch *const *arch
 	int rc;
 
 	memset(out, 0, sizeof *out);
-	rc = ig_json_read_file(label, text, len, &out->root, err);
-	if (rc)
+	if ((rc = ig_json_read_file(label, text, len, &out->root, err)))
 		return rc;
 	if (!json_is_object(out->root))
 		return ig_fail(err, -EINVAL, "%s: not an object", label);

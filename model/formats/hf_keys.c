@@ -1,7 +1,5 @@
-/*
- * hf_keys.c: reads values of config.json, and converts them to keys by an architecture's table
- * (include/ingot/arch_files.h).
- */
+/* hf_keys.c: reads values of config.json, and converts them to keys by an architecture's table
+ * (include/ingot/arch_files.h). */
 #include "model/formats/hf_config_private.h"
 
 #include <errno.h>

@@ -1,11 +1,9 @@
 /*
  * hf_names.c: GGUF's names for tensors of Hugging Face or MLX, by the architecture's table
- * (include/ingot/arch_files.h).
- *
- * A name is a path of modules, "model.layers.3.self_attn.q_proj.weight"; the part before "layers"
- * depends on the class that wrote the file, so it is stripped.  Tensors that no text model needs
- * are skipped by rule; any other name that is not in the table is an error, since a silently
- * missing part makes another model.
+ * (include/ingot/arch_files.h).  In "model.layers.3.self_attn.q_proj.weight" the part before
+ * "layers" depends on the class that wrote the file, so it is stripped.  Tensors that no text model
+ * needs are skipped by rule; any other unknown name is an error, since a missing part makes another
+ * model.
  */
 #include "model/formats/folder.h"
 

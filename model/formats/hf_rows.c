@@ -1,10 +1,9 @@
 /*
  * hf_rows.c: converts rows: experts in separate tensors, heads whose halves are interleaved,
- * transposed matrices, vectors to float32, MLX's quantised groups.
- *
- * MLX's affine groups are v = scale q + bias with one scale and bias for 32, 64 or 128 values, codes
- * of 4 or 8 bits packed from the lowest bits on.  Q4_1 and Q8_M are the same for 32 values, so codes
- * are copied; a scale that float16 can't represent is rounded, which is logged once for a model.
+ * transposed matrices, vectors to float32, MLX's quantised groups.  MLX's groups of 32, 64 or 128
+ * values are v = scale q + bias, with codes of 4 or 8 bits from the lowest bits on.  Q4_1 and Q8_M
+ * are the same for 32 values, so codes are copied; a scale that float16 can't represent is rounded,
+ * which is logged once.
  */
 #include "model/formats/folder.h"
 

@@ -1,10 +1,8 @@
 /*
- * hf_tensors.c: maps the tensors of a folder's files to GGUF's: which of them form one, its type and
- * shape, and the conversion of its rows.
- *
- * Entries are sorted by GGUF's name, so that the matrices of all experts are adjacent, and MLX's
- * scales and biases follow their codes.  A tensor that needs no conversion is used in place; all
- * others are checked here, so that the conversion can't fail.
+ * hf_tensors.c: maps the tensors of a folder's files to GGUF's: which of them form one, its type
+ * and shape, and the conversion of its rows.  Entries are sorted by GGUF's name, so that the
+ * matrices of all experts are adjacent, and MLX's scales and biases follow their codes.  All
+ * tensors that need a conversion are checked here, so that it can't fail.
  */
 #include "model/formats/folder.h"
 
@@ -142,8 +140,7 @@ static int check_kind(const struct placing *p, const struct entry *e, size_t n)
 				   ig_show(e[i - 1].t->name, strlen(e[i - 1].t->name)).text);
 		if (!same_shape(e[i].t, e->t))
 			return bad(p, -EINVAL, e[i].t,
-				   "has another shape or type than the first "
-				   "expert's");
+				   "has another shape or type than the first expert's");
 	}
 	if (e->place.expert >= 0 && n != n_experts)
 		return bad(p, -EINVAL, e[n - 1].t, "is the last of %zu experts, config.json has %u",
@@ -170,8 +167,7 @@ static int check_group(const struct placing *p, const struct group *x)
 	     memcmp(x->scales->t->dims, x->main->t->dims,
 		    (x->main->t->n_dims ? x->main->t->n_dims - 1 : 0) * sizeof *x->main->t->dims)))
 		return bad(p, -EINVAL, x->scales->t,
-			   "has another shape than its weight, or its "
-			   "biases");
+			   "has another shape than its weight, or its biases");
 	return 0;
 }
 
@@ -207,9 +203,7 @@ static int read_group_size(const struct placing *p, const struct ig_st_tensor *t
 			0;
 	if (*group != 32 && *group != 64 && *group != 128)
 		return bad(p, -ENOTSUP, t,
-			   "is quantised with group_size %u; Ingot reads 32, 64 and "
-			   "128",
-			   *group);
+			   "is quantised with group_size %u; Ingot reads 32, 64 and 128", *group);
 	if (*bits != 4 && *bits != 8)
 		return bad(p, -ENOTSUP, t, "is quantised with %u bits; Ingot reads 4 and 8", *bits);
 	return 0;
@@ -234,8 +228,7 @@ static int source_of(const struct placing *p, const struct group *x, uint32_t *d
 	case IG_ST_U32: break;
 	default:
 		return bad(p, -ENOTSUP, t,
-			   "is of type %s; Ingot reads F32, F16, BF16, and U32 with "
-			   "MLX's scales",
+			   "is of type %s; Ingot reads F32, F16, BF16, and U32 with MLX's scales",
 			   t->type_name);
 	}
 	if (!s)
@@ -243,8 +236,7 @@ static int source_of(const struct placing *p, const struct group *x, uint32_t *d
 	if (s->type != IG_ST_F32 && s->type != IG_ST_F16 && s->type != IG_ST_BF16)
 		return bad(p, -ENOTSUP, s, "is of type %s; Ingot reads scales of F32, F16 and BF16",
 			   s->type_name);
-	rc = read_group_size(p, t, &group, &bits);
-	if (rc)
+	if ((rc = read_group_size(p, t, &group, &bits)))
 		return rc;
 	/* The file is smaller than 2^58 bytes, so no product overflows. */
 	*n_cols = last * (32 / bits);
@@ -458,8 +450,7 @@ int ig_hf_place_tensors(struct ig_checkpoint *g, struct ig_error *err)
 	rc = index_all(g, err);
 	if (!rc && !p.f->config.tied && !ig_checkpoint_find_tensor(g, "output.weight"))
 		rc = ig_fail(err, -EINVAL,
-			     "%s: lm_head.weight is missing, though tie_word_embeddings "
-			     "is false",
+			     "%s: lm_head.weight is missing, though tie_word_embeddings is false",
 			     p.f->dir);
 out:
 	free(p.entries);

@@ -1,9 +1,7 @@
 /*
- * safetensors.c: see safetensors.h.
- *
- * A file is the header's length in 8 bytes, the header, and the data.  The header is an object:
- * "__metadata__", which is ignored, and for each tensor its type, shape and data_offsets, begin and
- * end within the data.
+ * safetensors.c: see safetensors.h.  A file is the header's length in 8 bytes, the header, and the
+ * data.  The header is an object: "__metadata__", which is ignored, and for each tensor its type,
+ * shape and data_offsets, begin and end within the data.
  */
 #include "model/formats/safetensors.h"
 
@@ -89,9 +87,7 @@ static int read_shape(const struct reader *r, struct ig_st_tensor *t, const json
 		const json_t *n = json_array_get(shape, i);
 		if (!json_is_integer(n) || json_integer_value(n) < 0)
 			return bad(r, t->name,
-				   "shape[%" PRIu32 "] is not a whole number of at "
-				   "least 0",
-				   i);
+				   "shape[%" PRIu32 "] is not a whole number of at least 0", i);
 		t->dims[i] = json_integer_value(n);
 		if (__builtin_mul_overflow(*n_values, (uint64_t)t->dims[i], n_values))
 			return bad(r, t->name, "shape has more values than a number can hold");
@@ -117,9 +113,7 @@ static int read_entry(const struct reader *r, struct ig_st_tensor *t, const json
 		const json_t *n = json_array_get(offsets, i);
 		if (!json_is_integer(n) || json_integer_value(n) < 0)
 			return bad(r, t->name,
-				   "data_offsets[%zu] is not a whole number of at "
-				   "least 0",
-				   i);
+				   "data_offsets[%zu] is not a whole number of at least 0", i);
 		at[i] = (uint64_t)json_integer_value(n);
 	}
 	if (at[0] > at[1] || at[1] > r->n_data)
@@ -231,11 +225,9 @@ int ig_st_read(const uint8_t *base, uint64_t size, const char *label, struct ig_
 			       label, n, MAX_HEADER_BYTES);
 	if (base[8] != '{')
 		return ig_fail(err, -EINVAL,
-			       "%s: offset 8: the header begins with byte %02x, not "
-			       "with '{'",
+			       "%s: offset 8: the header begins with byte %02x, not with '{'",
 			       label, base[8]);
-	rc = ig_json_read_file(label, (const char *)base + 8, (size_t)n, &header, err);
-	if (rc)
+	if ((rc = ig_json_read_file(label, (const char *)base + 8, (size_t)n, &header, err)))
 		return rc;
 	r.data = base + 8 + n;
 	r.n_data = size - 8 - n;

@@ -1,8 +1,7 @@
 /*
- * safetensors.h: reads the header of a safetensors file: its tensors and their offsets.
- *
- * The header is JSON.  Every tensor's bytes are within the file, match its type and shape, and do
- * not overlap; no bytes are unused.
+ * safetensors.h: reads the header of a safetensors file: its tensors and their offsets.  The header
+ * is JSON.  Every tensor's bytes are within the file, match its type and shape, and do not overlap;
+ * no bytes are unused.
  */
 #pragma once
 
@@ -33,8 +32,7 @@ struct ig_st_file {
 	char *names;
 };
 
-/* Read the header of the file at base.  0 or a negative errno with text that begins with
- * label. */
+/* Read the header of the file at base.  0 or a negative errno with text that begins with label. */
 int ig_st_read(const uint8_t *base, uint64_t size, const char *label, struct ig_st_file *out,
 	       struct ig_error *err);
 void ig_st_finish(struct ig_st_file *f); /* zeros are fine */

@@ -1,10 +1,8 @@
 /*
  * automaton_private.h: finite automata over bytes for schemas, expressions and literal texts: a
  * nondeterministic one, built edge by edge, and a deterministic one made from it, with set
- * operations.
- *
- * An edge may also carry a reference to another automaton (a rule of the grammar) or a control
- * token of the vocabulary; automata treat both as opaque symbols.
+ * operations.  An edge may also carry a reference to another automaton (a rule of the grammar) or a
+ * control token of the vocabulary; automata treat both as opaque symbols.
  */
 #pragma once
 
@@ -25,8 +23,6 @@ struct ig_budget {	       /* of one compilation */
 	uint64_t work, states; /* still allowed */
 	uint64_t n_ranges;     /* made so far */
 };
-
-/* ---- nondeterministic ------------------------------------------------------------ */
 
 enum ig_nfa_kind {
 	IG_NFA_EMPTY,
@@ -77,8 +73,6 @@ uint32_t ig_nfa_call(struct ig_nfa *a, uint32_t from, uint32_t rule);
 
 /* The characters first to last (no surrogates) as UTF-8. */
 void ig_nfa_chars(struct ig_nfa *a, uint32_t from, uint32_t to, uint32_t first, uint32_t last);
-
-/* ---- deterministic --------------------------------------------------------------- */
 
 struct ig_dfa_range {
 	uint32_t to;

@@ -1,10 +1,8 @@
 /*
  * cache.c: caches grammars by tokenizer and source, and the tries of vocabularies that they share.
- *
- * A source's key is its whole text (schemas as jansson writes them, members in their order, which
- * matters here), compared in full.  Above the limit the least recently used grammars are evicted;
- * they live on while a request references them.  Compiling happens outside the lock: two requests
- * with the same new source may both compile it, and one result is cached.
+ * A source's key is its whole text, compared in full.  Above the limit the least recently used
+ * grammars are evicted; they live on while a request references them.  Compiling happens outside
+ * the lock: two requests with the same new source may both compile it, and one result is cached.
  */
 #include "base/json.h"
 #include "base/strbuf.h"
@@ -226,13 +224,12 @@ int ig_grammar_cache_get(struct ig_grammar_cache *c, const struct ig_tokenizer *
 {
 	struct ig_vocab *v = NULL;
 	struct ig_grammar *g = NULL;
-	struct ig_strbuf key;
+	struct ig_strbuf key = { 0 };
 	struct entry *e;
 	uint64_t hash;
 	int rc;
 
 	*out = NULL;
-	ig_strbuf_init(&key);
 	if ((rc = make_key(source, &key))) {
 		ig_fail(err, rc, "out of memory for the grammar's key");
 		goto out;

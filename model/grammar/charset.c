@@ -1,10 +1,8 @@
-/*
- * charset.c: sets of characters as ranges of code points, and the general categories of
- * the Unicode standard (utf8proc's tables).
- */
+/* charset.c: sets of characters as ranges of code points, and the general categories of
+ * the Unicode standard (utf8proc's tables). */
 #include "model/grammar/charset_private.h"
 
-#include "model/common.h"
+#include "base/array.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -25,7 +23,7 @@ void ig_charset_add(struct ig_charset *s, uint32_t first, uint32_t last)
 		s->ranges[s->n - 1].last = last;
 		return;
 	}
-	if (ig_array_grow(&s->ranges, &s->cap, s->n, sizeof *s->ranges))
+	if (ig_array_grow(s->ranges, &s->cap, s->n))
 		s->ranges[s->n++] = (struct ig_char_range){ first, last };
 	else
 		s->rc = -ENOMEM;

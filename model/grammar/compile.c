@@ -1,13 +1,12 @@
 /*
- * compile.c: compiles a source to a grammar.  Each rule becomes an automaton; all automata are put
- * into one table; edges that the vocabulary can't write and dead states are removed; and the
- * matcher's data about states and rules is computed.
- *
- * Owns the order of a compilation and its limits.  schema.c and regex.c write the rules.
+ * compile.c: compiles a source to a grammar.  Each rule becomes an automaton (schema.c, regex.c);
+ * all are put into one table; edges that the vocabulary can't write and dead states are removed;
+ * and the matcher's data about states and rules is computed.  Owns the order of a compilation and
+ * its limits.
  */
 #include "model/grammar/grammar_private.h"
+#include "base/array.h"
 #include "base/json.h"
-#include "model/common.h"
 #include "model/grammar/regex_private.h"
 
 #include <errno.h>
@@ -34,7 +33,7 @@ int ig_compiling_rule(struct ig_compiling *c, enum ig_rule_kind kind, const json
 	if (c->n_rules == IG_MAX_RULES)
 		return ig_fail(c->err, -E2BIG, "more than %d schemas that call each other",
 			       IG_MAX_RULES);
-	if (!ig_array_grow(&c->rules, &c->cap_rules, c->n_rules, sizeof *c->rules))
+	if (!ig_array_grow(c->rules, &c->cap_rules, c->n_rules))
 		return -ENOMEM;
 	r = &c->rules[c->n_rules];
 	*r = (struct ig_rule){ .kind = kind, .schema = schema, .root = root };

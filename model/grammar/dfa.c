@@ -5,7 +5,7 @@
  */
 #include "model/grammar/automaton_private.h"
 
-#include "model/common.h"
+#include "base/array.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -361,8 +361,8 @@ int ig_dfa_product(const struct ig_dfa *a, const struct ig_dfa *b, bool minus,
 		uint32_t x = p.list[s][0], y = p.list[s][1];
 		bool in_b = y != NOWHERE && b->accepts[y];
 		rc = -ENOMEM;
-		if (!ig_array_grow(&out->range_at, &cap_range_at, s + 1, sizeof *out->range_at) ||
-		    !ig_array_grow(&out->accepts, &cap_accepts, s, 1))
+		if (!ig_array_grow(out->range_at, &cap_range_at, s + 1) ||
+		    !ig_array_grow(out->accepts, &cap_accepts, s))
 			goto out;
 		out->range_at[s] = n_ranges;
 		out->accepts[s] = a->accepts[x] && in_b != minus;
@@ -380,8 +380,7 @@ int ig_dfa_product(const struct ig_dfa *a, const struct ig_dfa *b, bool minus,
 			if (n_ranges >= IG_DFA_MAX_RANGES || budget->n_ranges++ >= IG_MAX_RANGES)
 				goto out;
 			rc = -ENOMEM;
-			if (!ig_array_grow(&out->ranges, &cap_ranges, n_ranges,
-					   sizeof *out->ranges))
+			if (!ig_array_grow(out->ranges, &cap_ranges, n_ranges))
 				goto out;
 			out->ranges[n_ranges++] =
 				(struct ig_dfa_range){ number, (uint8_t)lo, (uint8_t)hi };

@@ -1,11 +1,9 @@
 /*
  * grammar.h: which tokens may come next, so that a completion follows a JSON schema, a regular
- * expression, or a model's format of tool calls.
- *
- * A grammar is compiled once (prep's thread, within limits) from a source and cached; requests
- * share it.  A matcher is one request's position in it; the engine's thread gets a mask from it
- * before each token is sampled.  A keyword of a schema that is not supported is an error with its
- * name, never ignored.
+ * expression, or a model's format of tool calls.  A grammar is compiled once (prep's thread, within
+ * limits) from a source and cached; requests share it.  A matcher is one request's position in it;
+ * the engine's thread gets a mask from it before each token is sampled.  A keyword of a schema that
+ * is not supported is an error with its name, never ignored.
  */
 #pragma once
 

@@ -1,11 +1,9 @@
 /*
- * masks.c: the tokens that may come next from one configuration, and cached masks.
- *
- * For a state from which many tokens can be read (the inside of a string) the mask is cached: all
- * tokens that end before the state's rule does, and the nodes of the trie at which the rule ends,
- * where the states below on the stack continue.  For other states a walk is as fast.  Common
- * states get their masks when the grammar is compiled; some space is reserved for masks of other
- * states, which the first thread that needs one computes.
+ * masks.c: the tokens that may come next from one configuration, and cached masks.  For a state
+ * from which many tokens can be read (the inside of a string) the mask is cached: all tokens that
+ * end before the state's rule does, and the nodes of the trie at which the rule ends, where the
+ * states below on the stack continue.  For other states a walk is as fast.  Common states get their
+ * masks when the grammar is compiled, others by the first thread that needs one.
  */
 #include "model/grammar/grammar_private.h"
 

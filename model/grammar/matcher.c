@@ -1,9 +1,7 @@
 /*
  * matcher.c: a request's position in its grammar: the configurations after the text so far, each a
- * state and a stack of calls.
- *
- * When many calls are open, a token is read in "closing" mode: only edges on a way to the end
- * with the fewest further calls are allowed (every state has one), so that the depth is bounded
+ * state and a stack of calls.  When many calls are open, only edges on a way to the end with the
+ * fewest further calls are allowed ("closing"; every state has one), so that the depth is bounded
  * without a dead end.
  */
 #include "model/grammar/grammar_private.h"

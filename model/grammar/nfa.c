@@ -1,14 +1,13 @@
 /*
- * nfa.c: nondeterministic automata, built edge by edge, and their conversion to deterministic
- * ones by the subset construction.
- *
- * The first failure stays in the automaton (rc), so that a caller checks once, at the end.  All
- * work counts against the limits of a compilation: too many subsets end in -E2BIG.
+ * nfa.c: nondeterministic automata, built edge by edge, and their conversion to deterministic ones
+ * by the subset construction.  The first failure stays in the automaton (rc), so that a caller
+ * checks once, at the end.  All work counts against a compilation's limits: too many subsets end in
+ * -E2BIG.
  */
 #include "model/grammar/automaton_private.h"
 
+#include "base/array.h"
 #include "base/utf8.h"
-#include "model/common.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -41,7 +40,7 @@ uint32_t ig_nfa_node(struct ig_nfa *a)
 {
 	if (!a->rc && a->n_nodes >= IG_NFA_MAX_NODES)
 		a->rc = -E2BIG;
-	else if (!a->rc && !ig_array_grow(&a->first, &a->cap_nodes, a->n_nodes, sizeof *a->first))
+	else if (!a->rc && !ig_array_grow(a->first, &a->cap_nodes, a->n_nodes))
 		a->rc = -ENOMEM;
 	if (a->rc)
 		return 0;
@@ -54,7 +53,7 @@ void ig_nfa_add(struct ig_nfa *a, uint32_t from, uint32_t to, enum ig_nfa_kind k
 {
 	if (!a->rc && a->n_edges >= IG_NFA_MAX_EDGES)
 		a->rc = -E2BIG;
-	else if (!a->rc && !ig_array_grow(&a->edges, &a->cap_edges, a->n_edges, sizeof *a->edges))
+	else if (!a->rc && !ig_array_grow(a->edges, &a->cap_edges, a->n_edges))
 		a->rc = -ENOMEM;
 	if (a->rc)
 		return;
@@ -304,12 +303,9 @@ static int state_of_set(struct making *m, uint32_t *state)
 	if (m->a->budget->states == 0 || m->n_members + m->n_set > IG_DFA_MAX_MEMBERS)
 		return -E2BIG;
 	m->a->budget->states--;
-	if (!ig_array_grow(&m->subsets, &m->cap_subsets, m->n_subsets, sizeof *m->subsets))
+	if (!ig_array_grow(m->subsets, &m->cap_subsets, m->n_subsets) ||
+	    !ig_array_grow(m->members, &m->cap_members, m->n_members + m->n_set))
 		return -ENOMEM;
-	while (m->n_members + m->n_set > m->cap_members)
-		if (!ig_array_grow(&m->members, &m->cap_members, m->cap_members,
-				   sizeof *m->members))
-			return -ENOMEM;
 	if (m->n_set)
 		memcpy(m->members + m->n_members, m->set, m->n_set * sizeof *m->set);
 	m->subsets[m->n_subsets] = (struct subset){ m->n_members, m->n_set, hash };
@@ -341,7 +337,7 @@ static int add_target(struct making *m, uint32_t to)
 	for (uint32_t i = 0; i < m->n_targets && i < 16; i++)
 		if (m->targets[i] == to)
 			return 0;
-	if (!ig_array_grow(&m->targets, &m->cap_targets, m->n_targets, sizeof *m->targets))
+	if (!ig_array_grow(m->targets, &m->cap_targets, m->n_targets))
 		return -ENOMEM;
 	m->targets[m->n_targets++] = to;
 	return 0;
@@ -360,7 +356,7 @@ static int add_range(struct making *m, unsigned lo, unsigned hi, uint32_t to)
 	if (n >= IG_DFA_MAX_RANGES || m->a->budget->n_ranges >= IG_MAX_RANGES)
 		return -E2BIG;
 	m->a->budget->n_ranges++;
-	if (!ig_array_grow(&d->ranges, &m->cap_ranges, n, sizeof *d->ranges))
+	if (!ig_array_grow(d->ranges, &m->cap_ranges, n))
 		return -ENOMEM;
 	d->ranges[m->n_ranges++] = (struct ig_dfa_range){ to, (uint8_t)lo, (uint8_t)hi };
 	return 0;
@@ -385,7 +381,7 @@ static int add_symbols(struct making *m)
 					return rc;
 		if ((rc = state_of_targets(m, &to)))
 			return rc;
-		if (!ig_array_grow(&d->symbols, &m->cap_symbols, m->n_symbols, sizeof *d->symbols))
+		if (!ig_array_grow(d->symbols, &m->cap_symbols, m->n_symbols))
 			return -ENOMEM;
 		d->symbols[m->n_symbols++] = (struct ig_dfa_symbol){ symbol, to };
 	}
@@ -409,8 +405,7 @@ static int add_state(struct making *m)
 			const struct ig_nfa_edge *edge = &a->edges[e];
 			if (edge->kind != IG_NFA_RANGE && edge->kind != IG_NFA_SYMBOL)
 				continue;
-			if (!ig_array_grow(&m->picked, &m->cap_picked, m->n_picked,
-					   sizeof *m->picked))
+			if (!ig_array_grow(m->picked, &m->cap_picked, m->n_picked))
 				return -ENOMEM;
 			m->picked[m->n_picked++] = *edge;
 			if (edge->kind == IG_NFA_RANGE)
@@ -419,10 +414,9 @@ static int add_state(struct making *m)
 				symbols = true;
 		}
 	}
-	if (!ig_array_grow(&d->range_at, &m->cap_range_at, d->n_states + 1, sizeof *d->range_at) ||
-	    !ig_array_grow(&d->symbol_at, &m->cap_symbol_at, d->n_states + 1,
-			   sizeof *d->symbol_at) ||
-	    !ig_array_grow(&d->accepts, &m->cap_accepts, d->n_states, 1))
+	if (!ig_array_grow(d->range_at, &m->cap_range_at, d->n_states + 1) ||
+	    !ig_array_grow(d->symbol_at, &m->cap_symbol_at, d->n_states + 1) ||
+	    !ig_array_grow(d->accepts, &m->cap_accepts, d->n_states))
 		return -ENOMEM;
 	d->range_at[d->n_states] = m->n_ranges;
 	d->symbol_at[d->n_states] = m->n_symbols;

@@ -1,14 +1,13 @@
 /*
  * regex.c: regular expressions: a recursive-descent parser into a tree, which regex_build.c turns
- * into an automaton over UTF-8.
- *
- * The language is ECMAScript's with its u flag, without what an automaton can't do (look-around,
- * back references) and without \b.  Lazy quantifiers match the same texts as greedy ones.  Where
- * dialects disagree (\d, \w and \s beyond ASCII) the sets hold what all agree on: \d is 0-9, and
- * \D excludes all digits of Unicode.
+ * into an automaton over UTF-8.  The language is ECMAScript's with its u flag, without what an
+ * automaton can't do (look-around, back references) and without \b.  Lazy quantifiers match the
+ * same texts as greedy ones.  Where dialects disagree beyond ASCII, \d, \w and \s hold what all
+ * agree on, and \D excludes all digits of Unicode.
  */
 #include "model/grammar/regex_tree_private.h"
 
+#include "base/array.h"
 #include "base/utf8.h"
 #include "model/common.h"
 
@@ -29,7 +28,7 @@ static int bad(struct parser *x, const char *what)
 
 static int add_node(struct parser *x, struct tree t, uint32_t *out)
 {
-	if (!ig_array_grow(&x->nodes, &x->cap_nodes, x->n_nodes, sizeof *x->nodes))
+	if (!ig_array_grow(x->nodes, &x->cap_nodes, x->n_nodes))
 		return -ENOMEM;
 	x->nodes[x->n_nodes] = t;
 	*out = x->n_nodes++;
@@ -40,7 +39,7 @@ static int add_node(struct parser *x, struct tree t, uint32_t *out)
 static int add_set(struct parser *x, struct ig_charset *chars, uint32_t *out)
 {
 	ig_charset_sort(chars);
-	if (chars->rc || !ig_array_grow(&x->sets, &x->cap_sets, x->n_sets, sizeof *x->sets)) {
+	if (chars->rc || !ig_array_grow(x->sets, &x->cap_sets, x->n_sets)) {
 		ig_charset_finish(chars);
 		return -ENOMEM;
 	}

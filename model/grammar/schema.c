@@ -1,15 +1,14 @@
 /*
  * schema.c: compiles JSON schemas (draft 2020-12, as far as an automaton can express it) to rules:
- * keywords, alternatives and literals; the rest is in schema_*.c.
- *
- * A schema is expanded in place, copy by copy, so that masks do not depend on the stack; where it
- * contains itself, or is large and needed again, it becomes a call of a rule.  What is not
- * supported is an error that names the place in the schema.
+ * keywords, alternatives and literals; the rest is in schema_*.c.  A schema is expanded in place,
+ * copy by copy, so that masks do not depend on the stack; where it contains itself, or is large and
+ * needed again, it becomes a call of a rule.  What is not supported is an error that names the
+ * place.
  */
 #include "model/grammar/schema_private.h"
 
+#include "base/array.h"
 #include "base/utf8.h"
-#include "model/common.h"
 
 #include <errno.h>
 #include <stdarg.h>
@@ -548,7 +547,7 @@ static uint32_t plain(struct ig_schema *x, const json_t *schema, uint32_t from)
 		struct ig_strbuf path = x->path;
 		if (!target)
 			return from;
-		ig_strbuf_init(&x->path);
+		x->path = (struct ig_strbuf){ 0 };
 		ig_strbuf_puts(&x->path, "$");
 		for (const char *p = name + 1; *p; p++)
 			ig_strbuf_add(&x->path, *p == '/' ? "." : p, 1);
@@ -592,7 +591,7 @@ static void record_cost(struct ig_schema *x, const json_t *schema, uint32_t n_no
 		c->n_nodes = n_nodes;
 	if (c)
 		return;
-	if (ig_array_grow(&x->c->costs, &x->c->cap_costs, x->c->n_costs, sizeof *x->c->costs))
+	if (ig_array_grow(x->c->costs, &x->c->cap_costs, x->c->n_costs))
 		x->c->costs[x->c->n_costs++] = (struct ig_schema_cost){ schema, n_nodes };
 	else
 		ig_schema_fail(x, -ENOMEM, "out of memory");
@@ -674,7 +673,6 @@ int ig_schema_build_rule(struct ig_compiling *c, const struct ig_rule *rule, uin
 {
 	struct ig_schema x = { .c = c, .a = &c->nfa, .root = rule->root };
 
-	ig_strbuf_init(&x.path);
 	ig_strbuf_puts(&x.path, rule->path ? rule->path : "$");
 	return run(&x, rule, from, end);
 }
@@ -684,7 +682,6 @@ int ig_schema_build(struct ig_compiling *c, const json_t *schema, uint32_t from,
 	struct ig_schema x = { .c = c, .a = &c->nfa, .root = schema };
 	struct ig_rule rule = { .kind = IG_RULE_SCHEMA, .schema = schema, .root = schema };
 
-	ig_strbuf_init(&x.path);
 	ig_strbuf_puts(&x.path, "$");
 	if (schema)
 		return run(&x, &rule, from, end);

@@ -1,8 +1,7 @@
 /*
  * schema_merge.c: resolves $ref; merges schemas that must hold together (allOf, keywords beside
- * $ref, anyOf and oneOf) into one; tests whether two schemas exclude each other (oneOf).
- *
- * A merge is exact or an error; schemas that are not proven disjoint count as overlapping.
+ * $ref, anyOf and oneOf) into one; tests whether two schemas exclude each other (oneOf).  A merge
+ * is exact or an error; schemas that are not proven disjoint count as overlapping.
  */
 #include "model/grammar/schema_private.h"
 

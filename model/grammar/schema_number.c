@@ -1,10 +1,8 @@
 /*
- * schema_number.c: numbers, with their bounds compared digit by digit.
- *
- * Numbers have a form that any reader of JSON reads exactly or nearly so: integers of at most
- * 18 digits (they fit 64 bits), exponents within a double's range.  With bounds there is no
- * exponent, and at most 15 digits near a bound: a double distinguishes that many, so a number
- * below a bound here is below it for every validator.
+ * schema_number.c: numbers, with their bounds compared digit by digit.  Integers have at most 18
+ * digits (they fit 64 bits), exponents a double's range.  With bounds there is no exponent, and at
+ * most 15 digits near a bound: a double distinguishes that many, so a number below a bound here is
+ * below it for every validator.
  */
 #include "model/grammar/schema_private.h"
 
@@ -316,8 +314,7 @@ static uint32_t bounded(struct ig_schema *x, const struct bounds *b, bool intege
 	}
 	if (!integer && n_int + n_frac > EXACT_DIGITS) {
 		ig_schema_fail(x, -EINVAL,
-			       "bounds that together need more than %d digits are not "
-			       "supported",
+			       "bounds that together need more than %d digits are not supported",
 			       EXACT_DIGITS);
 		return end;
 	}

@@ -1,9 +1,7 @@
 /*
- * schema_object.c: objects and arrays.
- *
- * Members come in the order of "properties", so an object is a chain: after each member comes
- * the next one, or a later one if those between are optional.  Members with other names come
- * last.
+ * schema_object.c: objects and arrays.  Members come in the order of "properties", so an object is
+ * a chain: after each member comes the next one, or a later one if those between are optional.
+ * Members with other names come last.
  */
 #include "model/grammar/schema_private.h"
 

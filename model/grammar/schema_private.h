@@ -1,10 +1,9 @@
 /*
  * schema_private.h: what the parts of the schema compiler share: schema.c (keywords, alternatives,
  * literals), schema_merge.c (references, merging), schema_object.c (objects and arrays),
- * schema_scalar.c (strings), schema_number.c.
- *
- * A function that writes adds to the automaton after node from and returns the node where it
- * ends.  The first failure stays in the context (rc); what is written after it has no effect.
+ * schema_scalar.c (strings), schema_number.c.  A function that writes adds to the automaton after
+ * node from and returns the node where it ends.  The first failure stays in the context (rc); what
+ * is written after it has no effect.
  */
 #pragma once
 
@@ -32,8 +31,6 @@ __attribute__((format(printf, 3, 4))) void ig_schema_fail(struct ig_schema *x, i
  * the returned length. */
 size_t ig_schema_enter(struct ig_schema *x, const char *name, const char *key, int64_t index);
 void ig_schema_exit(struct ig_schema *x, size_t len);
-
-/* ---- schema.c -------------------------------------------------------------------- */
 
 /* A value of this schema; NULL: any value. */
 uint32_t ig_schema_value(struct ig_schema *x, const json_t *schema, uint32_t from);
@@ -79,8 +76,6 @@ extern const struct ig_schema_type ig_schema_type_names[]; /* ends with a NULL n
 /* The types that "type" (and "nullable") allow; 0 without "type". */
 unsigned ig_schema_types(struct ig_schema *x, const json_t *schema);
 unsigned ig_schema_type_of(const json_t *value);
-
-/* ---- the others ------------------------------------------------------------------ */
 
 /* A plain schema of the values that both allow; json_false() if there are none.  Owned by the
  * compilation; NULL after a failure.  a and b are flat. */

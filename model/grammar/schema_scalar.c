@@ -1,9 +1,7 @@
 /*
- * schema_scalar.c: strings: any, of a length, of a pattern or a format.
- *
- * The text between the quotes is in JSON's spelling.  A string without a pattern may use every
- * escape (\u with surrogates in pairs, but not U+0000, which many readers of JSON can't store);
- * one with a pattern has exactly one spelling for each character.
+ * schema_scalar.c: strings: any, of a length, of a pattern or a format.  A string without a pattern
+ * may use every escape (\u with surrogates in pairs, but not U+0000, which many readers of JSON
+ * can't store); one with a pattern has exactly one spelling for each character.
  */
 #include "model/grammar/regex_private.h"
 #include "model/grammar/schema_private.h"

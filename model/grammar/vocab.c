@@ -1,8 +1,7 @@
 /*
  * vocab.c: a tokenizer's plain tokens as a trie over their bytes, in one array in depth-first order
- * (as in llama.cpp and llguidance): a walk goes to the next node, or skips a subtree.
- *
- * Control tokens are not in it: text never becomes one.
+ * (as in llama.cpp and llguidance): a walk goes to the next node, or skips a subtree.  Control
+ * tokens are not in it: text never becomes one.
  */
 #include "model/grammar/grammar_private.h"
 

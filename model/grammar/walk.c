@@ -1,10 +1,9 @@
 /*
  * walk.c: reads bytes with a grammar: one byte from all configurations at once, and all tokens of
- * the trie from one configuration.
- *
- * Stacks are linked lists from the top down that share their lower parts, so a call is one node,
- * and a walk that returns to an earlier byte drops the nodes added since.  Nothing is allocated;
- * configurations beyond the limit are dropped, which makes the grammar narrower, never wider.
+ * the trie from one configuration.  Stacks are linked lists that share their lower parts, so a call
+ * is one node, and a walk that returns to an earlier byte drops the nodes added since.  Nothing is
+ * allocated; configurations beyond the limit are dropped, which makes the grammar narrower, never
+ * wider.
  */
 #include "model/grammar/grammar_private.h"
 

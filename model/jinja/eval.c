@@ -1,7 +1,5 @@
-/*
- * eval.c: evaluates expressions.  Every node counts as a step and as one level of depth.  Each
- * kind of node has a function of its own, never inlined, so that a level needs little stack.
- */
+/* eval.c: evaluates expressions.  Every node counts as a step and as one level of depth.  Each
+ * kind of node has a function of its own, never inlined, so that a level needs little stack. */
 #include "model/jinja/jinja_private.h"
 
 #include <errno.h>

@@ -1,7 +1,5 @@
-/*
- * interp.c: executes statements, with scopes and macros, and renders a template.  A for loop, a
- * macro, a set block and a with block have scopes of their own; an if has none, as in Jinja.
- */
+/* interp.c: executes statements, with scopes and macros, and renders a template.  A for loop, a
+ * macro, a set block and a with block have scopes of their own; an if has none, as in Jinja. */
 #include "model/jinja/jinja_private.h"
 
 #include <errno.h>

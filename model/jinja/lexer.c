@@ -1,9 +1,8 @@
 /*
- * lexer.c: splits the text of a template into tokens.  It also handles white space around
- * Jinja's marks: "-" strips all of it, trim_blocks drops the newline after a statement or
- * comment, lstrip_blocks the indentation before one, "+" prevents both.
- *
- * All newlines are "\n" and a last one is dropped already (see ig_jinja_compile).
+ * lexer.c: splits the text of a template into tokens.  It also handles white space around Jinja's
+ * marks: "-" strips all of it, trim_blocks drops the newline after a statement or comment,
+ * lstrip_blocks the indentation before one, "+" prevents both.  All newlines are "\n" and a last
+ * one is dropped already (see ig_jinja_compile).
  */
 #include "model/jinja/jinja_private.h"
 #include "base/utf8.h"
@@ -278,8 +277,7 @@ static int read_string(struct lexer *x, struct token *t)
 		if (!out)
 			return out_of_memory(x);
 		len = 0;
-		rc = unescape(x, x->s + first, end - first, out, &len);
-		if (rc)
+		if ((rc = unescape(x, x->s + first, end - first, out, &len)))
 			return rc;
 		t->p = out;
 	}

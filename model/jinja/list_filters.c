@@ -1,6 +1,4 @@
-/*
- * list_filters.c: filters that order, select and change the items of a value.
- */
+/* list_filters.c: filters that order, select and change the items of a value. */
 #include "model/jinja/filters_private.h"
 
 #include <errno.h>

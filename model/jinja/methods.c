@@ -1,7 +1,6 @@
 /*
- * methods.c: arguments of calls, and the methods of strings (string_methods.c), dicts and
- * lists by name.  Methods that would change a list or dict are listed and refused, as in
- * jinja2's sandbox.
+ * methods.c: arguments of calls, and the methods of strings (string_methods.c), dicts and lists by
+ * name.  Methods that would change a list or dict are listed and refused, as in jinja2's sandbox.
  */
 #include "model/jinja/jinja_private.h"
 

@@ -169,8 +169,7 @@ int eval_compare(struct run *r, enum op op, const struct value *a, const struct 
 		return rc;
 	default: break;
 	}
-	rc = value_order(r, a, b, &c);
-	if (rc)
+	if ((rc = value_order(r, a, b, &c)))
 		return rc;
 	/* NaN is not less than, equal to or greater than anything. */
 	bool nan = (a->kind == K_FLOAT && isnan(a->f)) || (b->kind == K_FLOAT && isnan(b->f));

@@ -1,7 +1,5 @@
-/*
- * parse_expr.c: parses expressions to nodes, by Jinja's grammar.  Conditions bind loosest,
- * then or, and, not, comparisons, + -, ~, * / // %, **, signs; . [] () | and is bind tightest.
- */
+/* parse_expr.c: parses expressions to nodes, by Jinja's grammar.  Conditions bind loosest,
+ * then or, and, not, comparisons, + -, ~, * / // %, **, signs; . [] () | and is bind tightest. */
 #include "model/jinja/jinja_private.h"
 
 struct node *parse_node(struct parser *p, enum node_kind kind, int op, uint32_t line,

@@ -1,7 +1,5 @@
-/*
- * parser.c: parses statements to nodes.  Also what both parts of the parser use: tokens with
- * one of lookahead, counted nodes, interned names.
- */
+/* parser.c: parses statements to nodes.  Also what both parts of the parser use: tokens with
+ * one of lookahead, counted nodes, interned names. */
 #include "model/jinja/jinja_private.h"
 
 #include <errno.h>

@@ -1,8 +1,5 @@
-/*
- * text.c: builds and changes strings, and prints values of any kind as Python's str,
- * repr and json.dumps do.  Every change of a string preserves, for each byte, who wrote it (see
- * jinja.h).
- */
+/* text.c: builds and changes strings, and prints values of any kind as Python's str, repr and
+ * json.dumps do.  Every change of a string preserves, for each byte, who wrote it (see jinja.h). */
 #include "model/jinja/jinja_private.h"
 #include "base/utf8.h"
 

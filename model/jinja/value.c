@@ -1,7 +1,5 @@
-/*
- * value.c: lists, dicts and namespaces; truth, equality, order and membership, as in Python;
- * and conversion of JSON to values.
- */
+/* value.c: lists, dicts and namespaces; truth, equality, order and membership, as in Python;
+ * and conversion of JSON to values. */
 #include "model/jinja/jinja_private.h"
 
 #include <errno.h>

@@ -1,10 +1,8 @@
 /*
- * convert.c: see convert.h.
- *
- * A tensor is converted in chunks of some megabytes of output, a chunk in units of rows that threads
- * take one after another; the calling thread takes units too, and writes the chunk when all are
- * done.  Sums of errors are stored for each unit and added in their order, so that they don't depend
- * on the number of threads either.
+ * convert.c: see convert.h.  A tensor is converted in chunks of some megabytes of output, a chunk
+ * in units of rows that threads take one after another; the calling thread writes it when all are
+ * done.  Sums of errors are stored for each unit and added in their order, so that they don't
+ * depend on the number of threads.
  */
 #include "model/quantize/convert.h"
 

@@ -1,9 +1,8 @@
 /*
- * convert.h: writes a checkpoint as a GGUF file with its matrices in another element type.
- *
- * Keys are copied, norms and biases are written in float32, and each matrix gets the type that the
- * mix selects.  Rows are read, quantised and written in chunks, on several threads; the file does
- * not depend on their number.
+ * convert.h: writes a checkpoint as a GGUF file with its matrices in another element type.  Keys
+ * are copied, norms and biases are written in float32, and each matrix gets the type that the mix
+ * selects.  Rows are read, quantised and written in chunks, on several threads; the file does not
+ * depend on their number.
  */
 #pragma once
 

@@ -1,9 +1,7 @@
 /*
- * convert_mix.c: selects a tensor's element type.
- *
- * The mixes are the usual ones, by their usual names: low precision costs the most in the output
- * head, in the projections of values, and in the first and last layers, so these get a type with
- * more bits.
+ * convert_mix.c: selects a tensor's element type.  The mixes are the usual ones, by their usual
+ * names: low precision costs the most in the output head, in the projections of values, and in the
+ * first and last layers, so these get a type with more bits.
  */
 #include "model/quantize/convert.h"
 

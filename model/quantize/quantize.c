@@ -1,7 +1,5 @@
-/*
- * quantize.c: see quantize.h.  Floats, halves, and blocks of 32 values; those of 256 are in
- * super_blocks.c, the search for scales in search.c.
- */
+/* quantize.c: see quantize.h.  Floats, halves, and blocks of 32 values; those of 256 are in
+ * super_blocks.c, the search for scales in search.c. */
 #include "model/quantize/quantize.h"
 
 #include "model/formats/checkpoint.h"

@@ -1,9 +1,7 @@
 /*
- * quantize.h: floats into the element types of model files.
- *
- * Each block is quantised separately: scales (and minima) are searched that minimise the sum of
- * squared errors after ig_dtype_to_f32.  model/quantize/convert.h selects the type of a tensor.  Any
- * thread; nothing is allocated.
+ * quantize.h: floats into the element types of model files.  Each block is quantised separately:
+ * scales (and minima) are searched that minimise the sum of squared errors after ig_dtype_to_f32.
+ * model/quantize/convert.h selects the type of a tensor.  Any thread; nothing is allocated.
  */
 #pragma once
 

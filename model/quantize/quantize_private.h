@@ -1,7 +1,5 @@
-/*
- * quantize_private.h: what the quantisers of blocks of 32 and of 256 values share: halves, and the
- * search for a scale (and a minimum) of up to 32 values.
- */
+/* quantize_private.h: what the quantisers of blocks of 32 and of 256 values share: halves, and the
+ * search for a scale (and a minimum) of up to 32 values. */
 #pragma once
 
 #include <stdbool.h>

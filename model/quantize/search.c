@@ -1,12 +1,9 @@
 /*
- * search.c: finds the scale (and the minimum) of up to 32 values.
- *
- * For given codes the best scale is a quotient of sums.  The codes are found by trying scales that
- * put the largest value near the end of the grid, then by alternating: codes for the scale, the
- * scale for the codes.  More trials make no difference on the matrices of SmolLM2-135M (the mean
- * error of Q4_0 falls by less than 0.1 % with twice as many).
- *
- * Vectors of four floats are a GNU C extension that gcc and clang map to SSE and NEON.
+ * search.c: finds the scale (and the minimum) of up to 32 values.  For given codes the best scale
+ * is a quotient of sums.  The codes are found by trying scales that put the largest value near the
+ * end of the grid, then by alternating.  Twice as many trials lower the mean error of Q4_0 on
+ * SmolLM2-135M by less than 0.1 %.  Vectors of four floats are a GNU C extension that gcc and clang
+ * map to SSE and NEON.
  */
 #include "model/quantize/quantize_private.h"
 

@@ -1,10 +1,9 @@
 /*
- * super_blocks.c: blocks of 256 values in groups of 16 or 32, each with a small integer as its scale
- * (and another as its minimum) in units of two halves of the block.
- *
- * First each group gets its best scale; the block's halves are chosen so that the largest scale is
- * representable.  Then two steps alternate: each group takes the integers near its best scale with
- * the least error, and the halves are fitted again to all groups.
+ * super_blocks.c: blocks of 256 values in groups of 16 or 32, each with a small integer as its
+ * scale (and another as its minimum) in units of two halves of the block.  The halves are chosen so
+ * that the largest of the groups' best scales is representable.  Then two steps alternate: each
+ * group takes the integers near its best scale with the least error, and the halves are fitted
+ * again.
  */
 #include "model/quantize/quantize_private.h"
 

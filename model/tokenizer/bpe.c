@@ -1,9 +1,8 @@
 /*
- * bpe.c: byte-pair merges of one piece.
- *
- * The pair with the lowest rank is merged first, the leftmost of equals, until no adjacent symbols
- * form a pair.  Words are short: up to SHORT symbols a linear search finds the lowest rank.  Longer
- * pieces use a linked list and a heap, so that a megabyte without a space costs n log n.
+ * bpe.c: byte-pair merges of one piece: the pair with the lowest rank first, the leftmost of
+ * equals, until no adjacent symbols form a pair.  Up to SHORT symbols a linear search finds the
+ * lowest rank.  Longer pieces use a linked list and a heap, so that a megabyte without a space
+ * costs n log n.
  */
 #include "model/tokenizer/heap_private.h"
 #include "model/tokenizer/tokenizer_private.h"

@@ -1,7 +1,5 @@
 /*
  * build.c: builds a tokenizer for the readers of all formats: tokens with their types, then merges.
- * Converts the file's spelling of bytes and spaces to plain bytes.
- *
  * Owns the tokenizer until it is finished.  The daemon's start waits for it, so it does one pass
  * over the tokens and one over the merges.  A merge's result is nearly always the token after the
  * previous result, which saves a look-up.

@@ -1,8 +1,7 @@
 /*
- * config.c: see config_private.h; also opens a tokenizer from files beside the weights.
- *
- * Priority: tokenizer_config.json, special_tokens_map.json, then the ids in
- * generation_config.json and config.json; the end-of-turn tokens of all files count.
+ * config.c: see config_private.h; also opens a tokenizer from files beside the weights.  Priority:
+ * tokenizer_config.json, special_tokens_map.json, then the ids in generation_config.json and
+ * config.json; the end-of-turn tokens of all files count.
  */
 #include "model/tokenizer/config_private.h"
 
@@ -278,8 +277,7 @@ int ig_model_config_templates(const struct ig_model_config *c,
 		return rc || has_default ? rc : -ENOENT;
 	if (!json_is_array(v))
 		return ig_fail(err, -ENOTSUP,
-			       "tokenizer_config.json: chat_template is neither a text nor "
-			       "a list");
+			       "tokenizer_config.json: chat_template is neither a text nor a list");
 	/* The default one first, wherever it is in the list. */
 	for (int others = 0; others < 2 && !rc; others++) {
 		for (i = 0; i < json_array_size(v) && !rc; i++) {
@@ -332,8 +330,7 @@ int ig_tokenizer_open_files(const struct ig_model_files *files, bool jit, struct
 		rc = files->find(files->ctx, names[i], &data, &len, err);
 	if (rc)
 		return rc;
-	rc = ig_model_config_read(files, &c, err);
-	if (rc)
+	if ((rc = ig_model_config_read(files, &c, err)))
 		return rc;
 	b.pad_to = vocab_size(&c);
 	rc = i == 1 ? ig_tokenizer_read_json(&b, data, len, jit) :

@@ -1,9 +1,5 @@
-/*
- * detokenizer.c: see detokenizer.h.
- *
- * A token may end inside a character; its first bytes are held until the rest comes or can't come
- * any more.
- */
+/* detokenizer.c: see detokenizer.h.  A token may end inside a character; its first bytes are held
+ * until the rest comes or can't come any more. */
 #include "model/tokenizer/detokenizer.h"
 
 #include "base/utf8.h"

@@ -1,7 +1,5 @@
-/*
- * detokenizer.h: decodes a stream of ids to text, in whole UTF-8 characters.  One for each request,
- * in the caller's memory; never allocates.
- */
+/* detokenizer.h: decodes a stream of ids to text, in whole UTF-8 characters.  One for each request,
+ * in the caller's memory; never allocates. */
 #pragma once
 
 #include "model/tokenizer/tokenizer.h"

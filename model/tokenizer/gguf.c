@@ -1,7 +1,5 @@
-/*
- * gguf.c: a tokenizer from a GGUF file's tokenizer.ggml.* keys: byte-level BPE
- * ("gpt2"), SentencePiece's BPE ("llama") and unigram ("t5").
- */
+/* gguf.c: a tokenizer from a GGUF file's tokenizer.ggml.* keys: byte-level BPE
+ * ("gpt2"), SentencePiece's BPE ("llama") and unigram ("t5"). */
 #include "model/tokenizer/tokenizer_private.h"
 
 #include <errno.h>
@@ -89,8 +87,7 @@ static int read_tokens(struct reading *r, enum ig_token_model model)
 	    (rc = read_types(r, n)))
 		return rc;
 	r->b->err = &r->inside;
-	rc = of_callback(r, ig_checkpoint_array_strs(r->g, key, take_token, r, r->err));
-	if (rc)
+	if ((rc = of_callback(r, ig_checkpoint_array_strs(r->g, key, take_token, r, r->err))))
 		return rc;
 	ig_builder_tokens_end(r->b);
 	return ig_tokenizer_collect_specials(r->b->t);

@@ -1,14 +1,12 @@
 /*
- * json.c: a tokenizer from Hugging Face's tokenizer.json: BPE over bytes, BPE over
- * characters, and Unigram.
- *
- * The two long lists, the vocabulary and the merges, are read in place (json_scan.c); the rest is
- * small and read with jansson (steps.c).  Truncation and padding are ignored.
- *
- * Where Hugging Face's library and SentencePiece differ, the tokenizer of the model's training is
- * followed: special tokens are found in the original text, also those that the file calls
- * "normalized"; a Precompiled normalizer replaces as SentencePiece does.
+ * json.c: a tokenizer from Hugging Face's tokenizer.json: BPE over bytes, BPE over characters, and
+ * Unigram.  The vocabulary and the merges are read in place (json_scan.c); the rest is small and
+ * read with jansson (steps.c).  Truncation and padding are ignored.  Where Hugging Face's library
+ * and SentencePiece differ, the tokenizer of the model's training is followed: special tokens are
+ * found in the original text, also those that the file calls "normalized"; a Precompiled normalizer
+ * replaces as SentencePiece does.
  */
+#include "base/array.h"
 #include "base/json.h"
 #include "base/strbuf.h"
 #include "base/json_scan.h"
@@ -219,14 +217,8 @@ static int add_entry(struct reading *r, const char *text, size_t len, int64_t id
 	if (id < 0 || id >= IG_MAX_VOCAB || len > UINT32_MAX)
 		return ig_fail(r->err, -EINVAL, "%s: the token '%.*s' has the id %" PRId64, r->name,
 			       len < 40 ? (int)len : 40, text, id);
-	if (r->n_entries == r->cap_entries) {
-		size_t cap = r->cap_entries ? 2 * r->cap_entries : 4096;
-		struct entry *p = realloc(r->entries, cap * sizeof *p);
-		if (!p)
-			return -ENOMEM;
-		r->entries = p;
-		r->cap_entries = cap;
-	}
+	if (!ig_array_grow(r->entries, &r->cap_entries, r->n_entries))
+		return -ENOMEM;
 	r->entries[r->n_entries++] = (struct entry){ text, (uint32_t)len, (int32_t)id, score };
 	return 0;
 }
@@ -413,11 +405,10 @@ static int set_specials(struct reading *r)
 {
 	struct ig_tokenizer *t = r->b->t;
 	struct ig_normal_work w = { 0 };
-	struct ig_strbuf patterns;
+	struct ig_strbuf patterns = { 0 };
 	size_t *ends = calloc(r->n_added + 1, sizeof *ends);
 	int rc = ends ? 0 : -ENOMEM;
 
-	ig_strbuf_init(&patterns);
 	t->specials.list = calloc(r->n_added + 1, sizeof *t->specials.list);
 	t->normal.list = calloc(r->n_added + 1, sizeof *t->normal.list);
 	if (!t->specials.list || !t->normal.list)

@@ -1,10 +1,8 @@
 /*
- * keys.c: see keys.h.
- *
- * GGUF has a name for the way in which a text is split, where tokenizer.json has expressions: each
- * known name is tried until one gives the same ids.  Merges between characters become the scores
- * of their results.  In every case the keys are read back as from a file and must give the same
- * ids, so a vocabulary that keys can't express is refused, never changed silently.
+ * keys.c: see keys.h.  GGUF has a name for the way in which a text is split, where tokenizer.json
+ * has expressions: each known name is tried until one gives the same ids.  Merges between
+ * characters become the scores of their results.  The keys are read back as from a file and must
+ * give the same ids, so a vocabulary that keys can't express is refused, never changed silently.
  */
 #include "model/tokenizer/keys.h"
 
@@ -154,9 +152,8 @@ static void put_spelled(struct making *m, struct ig_strbuf *text)
 static void put_tokens(struct making *m, int32_t unknown)
 {
 	const struct ig_tokenizer *t = m->t;
-	struct ig_strbuf text;
+	struct ig_strbuf text = { 0 };
 
-	ig_strbuf_init(&text);
 	put_array(m, "tokenizer.ggml.tokens", IG_GGUF_STRING, t->n_vocab);
 	for (uint32_t id = 0; id < t->n_vocab; id++) {
 		spell(&text, t, id);
@@ -173,9 +170,8 @@ static void put_tokens(struct making *m, int32_t unknown)
 static void put_merges(struct making *m)
 {
 	const struct ig_tokenizer *t = m->t;
-	struct ig_strbuf text;
+	struct ig_strbuf text = { 0 };
 
-	ig_strbuf_init(&text);
 	put_array(m, "tokenizer.ggml.merges", IG_GGUF_STRING, t->merges.n);
 	for (uint32_t i = 0; i < t->merges.n; i++) {
 		spell(&text, t, (uint32_t)t->merges.list[i].left);
@@ -500,7 +496,6 @@ int ig_tokenizer_keys_make(const struct ig_checkpoint *folder, struct ig_tokeniz
 	*out = (struct ig_tokenizer_keys){ 0 };
 	if ((rc = ig_tokenizer_open(folder, &m.t, err)))
 		return rc;
-	ig_strbuf_init(&m.b);
 	rc = ig_model_config_read(&files, &config, &inside);
 	if (rc == 0) {
 		m.config = &config;
@@ -514,7 +509,7 @@ int ig_tokenizer_keys_make(const struct ig_checkpoint *folder, struct ig_tokeniz
 	}
 	if (rc == 0) {
 		out->data = m.b.data; /* the file points into it */
-		ig_strbuf_init(&m.b);
+		m.b = (struct ig_strbuf){ 0 };
 	} else if (rc == -ENOMEM) {
 		ig_fail(err, rc, "%s: out of memory for the tokenizer's keys",
 			ig_checkpoint_label(folder));

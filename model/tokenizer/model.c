@@ -1,13 +1,11 @@
 /*
  * model.c: a tokenizer from SentencePiece's own file (tokenizer.model), a protocol buffers message:
- * pieces, trainer settings, normalizer.
- *
- * Field numbers are those of sentencepiece_model.proto.  An unsupported setting that would change
- * ids or texts is an error with its name.
+ * pieces, trainer settings, normalizer.  Field numbers are those of sentencepiece_model.proto.  An
+ * unsupported setting that would change ids or texts is an error with its name.
  */
 #include "model/tokenizer/config_private.h"
 
-#include "model/common.h"
+#include "base/array.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -189,7 +187,7 @@ static int add_piece(struct reading *r, int32_t type)
 	if (r->n == IG_MAX_VOCAB)
 		return ig_fail(r->err, -EINVAL, "tokenizer.model has more than %u pieces",
 			       IG_MAX_VOCAB);
-	if (!ig_array_grow(&r->pieces, &r->cap, r->n, sizeof *r->pieces))
+	if (!ig_array_grow(r->pieces, &r->cap, r->n))
 		return -ENOMEM;
 	r->pieces[r->n++] = (struct piece){ .text = "", .type = type };
 	return 0;

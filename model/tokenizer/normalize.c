@@ -1,12 +1,11 @@
 /*
  * normalize.c: changes a text before it is split: Unicode's normal forms, SentencePiece's table of
- * replacements, other replacements, a prefix, stripped white space.  Steps run one after the
- * other, each over the whole text.
- *
- * No step changes bytes that are not UTF-8.  Owns the steps; the two work buffers are the
- * caller's.
+ * replacements, other replacements, a prefix, stripped white space; one step after the other, each
+ * over the whole text.  No step changes bytes that are not UTF-8.  Owns the steps; the two work
+ * buffers are the caller's.
  */
 #include "model/tokenizer/tokenizer_private.h"
+#include "base/array.h"
 #include "base/utf8.h"
 
 #include <errno.h>
@@ -65,20 +64,12 @@ static void put(struct output *o, const char *s, size_t n)
 {
 	if (n == 0 || o->rc)
 		return;
-	if (n > o->max - o->len) {
+	if (n > o->max - o->len)
 		o->rc = -E2BIG;
+	else if (!ig_array_grow(*o->text, o->cap, o->len + n - 1))
+		o->rc = -ENOMEM;
+	if (o->rc)
 		return;
-	}
-	if (n > *o->cap - o->len) {
-		size_t cap = *o->cap + *o->cap / 2 + n + 256;
-		char *p = realloc(*o->text, cap);
-		if (!p) {
-			o->rc = -ENOMEM;
-			return;
-		}
-		*o->text = p;
-		*o->cap = cap;
-	}
 	memcpy(*o->text + o->len, s, n);
 	o->len += n;
 }

@@ -1,10 +1,8 @@
 /*
  * pairs.c: byte-pair encoding with tokens of characters (tokenizer.json of Llama 2, Mistral and
- * Gemma): a piece becomes the tokens of its characters, or of their bytes, which are merged by
- * rank (bpe.c).
- *
- * If no merge has a space after another character, words are merged one by one, which keeps them
- * short.  Bytes that are not UTF-8 become the tokens of those bytes.
+ * Gemma): a piece becomes the tokens of its characters, or of their bytes, which are merged by rank
+ * (bpe.c).  If no merge has a space after another character, words are merged one by one, which
+ * keeps them short.
  */
 #include "model/tokenizer/tokenizer_private.h"
 #include "base/utf8.h"

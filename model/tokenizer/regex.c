@@ -1,12 +1,9 @@
 /*
  * regex.c: regular expressions of pre-tokenizers and normalizers: translation from Oniguruma's
- * syntax (tokenizer.json) to PCRE2's; compilation; matching under limits.
- *
- * The translation accepts only what means the same to both libraries; the rest is an error that
- * names it.
- *
- * PCRE2 keeps its frames on the heap (and its compiled code on 32 KB of stack), so long
- * texts can't exhaust the stack.
+ * syntax (tokenizer.json) to PCRE2's; compilation; matching under limits.  The translation accepts
+ * only what means the same to both libraries; the rest is an error that names it.  PCRE2 keeps its
+ * frames on the heap (and its compiled code on 32 KB of stack), so long texts can't exhaust the
+ * stack.
  */
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>

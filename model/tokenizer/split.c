@@ -1,11 +1,8 @@
 /*
- * split.c: splits text into pieces, by tokenizer.ggml.pre or by a file's own expressions.
- *
- * A pre-tokenizer is a regular expression or a sequence of them: each splits the pieces of the
- * previous one into its matches and the text between them.  Merges never cross pieces.
- *
- * Cost: every expression of the table is linear.  Each match takes the run of characters that it
- * examined, or all but one of it.  The limits of regex.c ensure this for every text.
+ * split.c: splits text into pieces, by tokenizer.ggml.pre or by a file's own expressions.  A
+ * pre-tokenizer is a sequence of regular expressions: each splits the pieces of the previous one
+ * into its matches and the text between them.  Merges never cross pieces.  Every expression of the
+ * table is linear: each match takes the run of characters that it examined, or all but one of it.
  */
 #include "model/tokenizer/tokenizer_private.h"
 

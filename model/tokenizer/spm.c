@@ -1,16 +1,13 @@
 /*
- * spm.c: encodes a text as SentencePiece does: by merges, the highest score first ("BPE"), or by the
- * path with the highest sum ("unigram").
- *
- * A text includes its spaces.  If no token has a space after another character, no merge crosses
- * words, so words are merged one by one, which keeps their heaps small.  Owns the scores and, for
- * unigram, the trie; tokens and their bytes are the tokenizer's.
- *
- * Bytes that are not UTF-8 become the tokens of those bytes; SentencePiece itself replaces them by
- * U+FFFD.
+ * spm.c: encodes a text as SentencePiece does: by merges, the highest score first ("BPE"), or by
+ * the path with the highest sum ("unigram").  If no token has a space after another character,
+ * words are merged one by one, which keeps their heaps small.  Owns the scores and, for unigram,
+ * the trie; tokens and their bytes are the tokenizer's.  Bytes that are not UTF-8 become the tokens
+ * of those bytes; SentencePiece itself replaces them by U+FFFD.
  */
 #include "model/tokenizer/heap_private.h"
 #include "model/tokenizer/tokenizer_private.h"
+#include "base/array.h"
 #include "base/utf8.h"
 
 #include <errno.h>
@@ -64,8 +61,9 @@ struct ig_spm_work { /* buffers for many texts */
 	char *text;
 	size_t text_cap;
 	struct symbol *symbols;
+	size_t symbols_cap;
 	uint64_t *heap; /* order << 32 | symbol: the highest score and, of equals, the leftmost */
-	size_t cap;	/* of symbols; the heap has twice as many */
+	size_t heap_cap;
 	struct span *stack;
 	size_t stack_cap;
 	struct path *paths;
@@ -84,23 +82,6 @@ struct run { /* of one text */
 	uint32_t *splits; /* [n_vocab] the left part's bytes of an unused token; 0: none */
 };
 
-/* Ensure capacity for n elements of size bytes at *p, which has *cap of them. */
-static int grow(void **p, size_t *cap, size_t n, size_t size)
-{
-	size_t more = n + n / 4 + 64;
-
-	if (n <= *cap)
-		return 0;
-	if (more > SIZE_MAX / size)
-		return -ENOMEM;
-	void *q = realloc(*p, more * size);
-	if (!q)
-		return -ENOMEM;
-	*p = q;
-	*cap = more;
-	return 0;
-}
-
 /* ---- the text ------------------------------------------------------------------- */
 
 /* Copy the text with a space before it, U+2581 as a space, and with trim without surplus spaces. */
@@ -116,7 +97,7 @@ static int take_text(struct run *r, const char *text, size_t len)
 		return 0;
 	if (len >= UINT32_MAX / 2)
 		return -E2BIG;
-	if (grow((void **)&r->w->text, &r->w->text_cap, len + 1, 1))
+	if (!ig_array_grow(r->w->text, &r->w->text_cap, len))
 		return -ENOMEM;
 	r->text = out = r->w->text;
 	if (o->add_space)
@@ -186,7 +167,7 @@ static int put_bytes(struct run *r, const char *p, size_t len)
 
 static int push_span(struct run *r, size_t *n, uint32_t start, uint32_t len)
 {
-	if (grow((void **)&r->w->stack, &r->w->stack_cap, *n + 1, sizeof *r->w->stack))
+	if (!ig_array_grow(r->w->stack, &r->w->stack_cap, *n))
 		return -ENOMEM;
 	r->w->stack[(*n)++] = (struct span){ start, len };
 	return 0;
@@ -292,19 +273,10 @@ static int add_symbol(struct run *r, uint32_t start, uint32_t len)
 {
 	struct ig_spm_work *w = r->w;
 
-	if (r->n == w->cap) {
-		size_t cap = w->cap ? 2 * w->cap : 64;
-		struct symbol *p = realloc(w->symbols, cap * sizeof *p);
-		if (!p)
-			return -ENOMEM;
-		w->symbols = p;
-		/* n - 1 pairs at first; each merge takes one out and puts at most two in. */
-		uint64_t *heap = realloc(w->heap, 2 * cap * sizeof *heap);
-		if (!heap)
-			return -ENOMEM;
-		w->heap = heap;
-		w->cap = cap;
-	}
+	/* n - 1 pairs at first; each merge takes one out and puts at most two in. */
+	if (!ig_array_grow(w->symbols, &w->symbols_cap, r->n) ||
+	    !ig_array_grow(w->heap, &w->heap_cap, 2 * r->n + 1))
+		return -ENOMEM;
 	w->symbols[r->n++] = (struct symbol){ .start = start, .len = len };
 	return 0;
 }
@@ -382,7 +354,7 @@ static int by_path(struct run *r)
 	size_t n = 0;
 	int rc = 0;
 
-	if (grow((void **)&r->w->paths, &r->w->paths_cap, r->len + 1, sizeof *r->w->paths))
+	if (!ig_array_grow(r->w->paths, &r->w->paths_cap, r->len))
 		return -ENOMEM;
 	struct path *paths = r->w->paths;
 	for (size_t i = 0; i <= r->len; i++)
@@ -412,7 +384,7 @@ static int by_path(struct run *r)
 	/* Follow the path back, then emit it from the start. */
 	for (size_t at = r->len; at > 0; at = paths[at].start)
 		n++;
-	if (grow((void **)&r->w->stack, &r->w->stack_cap, n, sizeof *r->w->stack))
+	if (!ig_array_grow(r->w->stack, &r->w->stack_cap, n))
 		return -ENOMEM;
 	for (size_t at = r->len, k = n; at > 0; at = paths[at].start)
 		r->w->stack[--k] = (struct span){ paths[at].start, (uint32_t)at };

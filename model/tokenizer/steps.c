@@ -1,9 +1,7 @@
 /*
  * steps.c: reads the parts of tokenizer.json for the steps before and after the model: normalizer,
- * pre_tokenizer, post_processor, decoder.
- *
- * A part with an unsupported type, or a setting that would change ids or texts, is an error with
- * its name.
+ * pre_tokenizer, post_processor, decoder.  A part with an unsupported type, or a setting that would
+ * change ids or texts, is an error with its name.
  */
 #include "model/tokenizer/steps_private.h"
 
@@ -189,7 +187,7 @@ static int add_replace(const struct reading *r, const json_t *j)
 	const json_t *literal = json_object_get(json_object_get(j, "pattern"), "String");
 	const char *from = json_string_value(literal), *to;
 	size_t n_from = json_string_length(literal), len;
-	struct ig_strbuf regex;
+	struct ig_strbuf regex = { 0 };
 	int rc = read_text(r, j, "content", &to, &len);
 
 	if (rc)
@@ -200,7 +198,6 @@ static int add_replace(const struct reading *r, const json_t *j)
 		return ig_normalizer_add_replace_text(r->t->normalizer, from, n_from, to, len,
 						      r->err);
 	}
-	ig_strbuf_init(&regex);
 	rc = read_pattern(r, j, &regex);
 	if (!rc)
 		rc = regex.len ? ig_normalizer_add_replace(r->t->normalizer, regex.data, to, len,
@@ -271,11 +268,10 @@ static int read_behavior(const struct reading *r, const json_t *j, enum ig_split
 static int add_split(const struct reading *r, const json_t *j)
 {
 	enum ig_split_behavior behavior = IG_SPLIT_ISOLATED;
-	struct ig_strbuf pattern;
+	struct ig_strbuf pattern = { 0 };
 	bool invert;
 	int rc;
 
-	ig_strbuf_init(&pattern);
 	if (!(rc = read_behavior(r, j, &behavior)) &&
 	    !(rc = read_bool(r, j, "invert", false, &invert)) &&
 	    !(rc = read_pattern(r, j, &pattern)))
@@ -296,8 +292,7 @@ static int add_byte_level(const struct reading *r, const json_t *j)
 	/* The space would be added before every piece. */
 	if (space && r->t->splitter)
 		return ig_fail(r->err, -ENOTSUP,
-			       "the pre_tokenizer 'ByteLevel' has add_prefix_space "
-			       "after others");
+			       "the pre_tokenizer 'ByteLevel' has add_prefix_space after others");
 	if (space)
 		r->t->prefix = IG_PREFIX_ALWAYS;
 	r->steps->byte_level = true;
@@ -436,7 +431,7 @@ static int take_decoder(const struct reading *r, const json_t *j)
 {
 	const char *type = type_of(j), *content = json_string_value(json_object_get(j, "content"));
 	bool bytes = r->steps->byte_level;
-	struct ig_strbuf from;
+	struct ig_strbuf from = { 0 };
 	enum ig_prefix prefix;
 	int rc = 0;
 
@@ -461,7 +456,6 @@ static int take_decoder(const struct reading *r, const json_t *j)
 	}
 	if (strcmp(type, "Replace"))
 		return unknown_type(r, j);
-	ig_strbuf_init(&from);
 	rc = read_pattern(r, j, &from);
 	if (!rc &&
 	    (!content || strcmp(content, " ") || from.len != 3 || memcmp(from.data, MARK, 3)))

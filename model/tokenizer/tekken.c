@@ -1,9 +1,8 @@
 /*
  * tekken.c: a tokenizer from Mistral's tekken.json: byte-level BPE given only by the ranks of its
- * tokens, like tiktoken's, after a thousand special tokens.
- *
- * The file has no merges.  A token is merged from the two tokens that its bytes become by lower
- * ranks, and never from others: merges within a token's bytes do not depend on adjacent bytes.
+ * tokens, like tiktoken's, after a thousand special tokens.  The file has no merges.  A token is
+ * merged from the two tokens that its bytes become by lower ranks, and never from others: merges
+ * within a token's bytes do not depend on adjacent bytes.
  */
 #include "base/json.h"
 #include "base/json_scan.h"
@@ -168,8 +167,7 @@ static int take_entry(void *ctx, struct ig_json_scan *s, uint64_t i)
 
 	if (i >= r->n_plain) /* the file may have more tokens than the model */
 		return ig_json_scan_skip(s, NULL);
-	rc = ig_json_scan_object(s, take_entry_key, &e);
-	if (rc)
+	if ((rc = ig_json_scan_object(s, take_entry_key, &e)))
 		return rc;
 	if (!e.has_rank || e.rank != (int64_t)i || !e.has_bytes || !e.bytes.len ||
 	    e.bytes.len > MAX_TOKEN_TEXT)
@@ -231,8 +229,7 @@ static int build_merges(struct reading *r)
 				     ig_tokenizer_len(t, (int32_t)id), &ids, &n);
 		if (!rc && n != 2)
 			rc = ig_fail(r->err, -ENOTSUP,
-				     "tekken.json: token %u is not merged from two of "
-				     "lower rank",
+				     "tekken.json: token %u is not merged from two of lower rank",
 				     (unsigned)id);
 		if (!rc)
 			ig_merges_add(&t->merges, ids[0], ids[1], (int32_t)id);
@@ -244,12 +241,11 @@ static int build_merges(struct reading *r)
 static int add_pattern(struct reading *r, bool jit)
 {
 	const json_t *pattern = json_object_get(r->config, "pattern");
-	struct ig_strbuf regex;
+	struct ig_strbuf regex = { 0 };
 	int rc;
 
 	if (!json_is_string(pattern))
 		return bad(r, "no pattern");
-	ig_strbuf_init(&regex);
 	rc = ig_regex_translate(json_string_value(pattern), json_string_length(pattern), &regex,
 				r->err);
 	if (!rc && !regex.len)

@@ -1,12 +1,11 @@
 /*
- * tokenizer.c: opens a tokenizer, and encodes texts.
- *
- * Steps of encoding: special tokens (special.c) are cut out; the text between them is normalized
- * (normalize.c) and split into pieces (split.c); each piece becomes ids (bpe.c, pairs.c, spm.c).
- * Not every tokenizer has every step.
+ * tokenizer.c: opens a tokenizer, and encodes texts.  Special tokens (special.c) are cut out; the
+ * text between them is normalized (normalize.c) and split into pieces (split.c); each piece becomes
+ * ids (bpe.c, pairs.c, spm.c).  Not every tokenizer has every step.
  */
 #include "model/tokenizer/tokenizer.h"
 
+#include "base/array.h"
 #include "model/tokenizer/tokenizer_private.h"
 
 #include <errno.h>
@@ -148,19 +147,8 @@ int ig_ids_add(struct ig_ids *l, const int32_t *ids, size_t n, size_t max_ids)
 		return 0;
 	if (l->n > max_ids || n > max_ids - l->n)
 		return -E2BIG;
-	if (n > l->cap - l->n) {
-		size_t cap = l->cap ? l->cap : 64;
-		while (cap - l->n < n) {
-			if (cap > SIZE_MAX / 2 / sizeof *l->ids)
-				return -ENOMEM;
-			cap *= 2;
-		}
-		int32_t *p = realloc(l->ids, cap * sizeof *p);
-		if (!p)
-			return -ENOMEM;
-		l->ids = p;
-		l->cap = cap;
-	}
+	if (!ig_array_grow(l->ids, &l->cap, l->n + n - 1))
+		return -ENOMEM;
 	memcpy(l->ids + l->n, ids, n * sizeof *ids);
 	l->n += n;
 	return 0;
@@ -214,14 +202,8 @@ static size_t space_len(const char *p, size_t n)
 /* Put a space before a piece. */
 static int with_space(struct encoding *e, const char **piece, size_t *len)
 {
-	if (*len >= e->piece_cap) {
-		size_t cap = *len + *len / 2 + 64;
-		char *p = realloc(e->piece, cap);
-		if (!p)
-			return -ENOMEM;
-		e->piece = p;
-		e->piece_cap = cap;
-	}
+	if (!ig_array_grow(e->piece, &e->piece_cap, *len))
+		return -ENOMEM;
 	e->piece[0] = ' ';
 	memcpy(e->piece + 1, *piece, *len);
 	*piece = e->piece;

@@ -1,7 +1,5 @@
-/*
- * tokenizer.h: text to ids and ids to bytes, by the model's own file.  Immutable once opened; any
- * thread may use it.
- */
+/* tokenizer.h: text to ids and ids to bytes, by the model's own file.  Immutable once opened; any
+ * thread may use it. */
 #pragma once
 
 #include "model/formats/checkpoint.h"

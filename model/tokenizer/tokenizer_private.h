@@ -1,11 +1,10 @@
 /*
  * tokenizer_private.h: what the parts of a tokenizer share: special tokens (special.c), the
  * normalizer (normalize.c), the splitter (split.c, with the expressions of regex.c), merges of
- * bytes (bpe.c) or of characters (pairs.c), SentencePiece's two models (spm.c).  build.c puts
- * their tables together, with a reader for each file format.
- *
- * All parts work on plain bytes: a file's byte alphabet ("Ġ" for a space), or SentencePiece's
- * U+2581 for a space and "<0x0A>" for a byte, is decoded once, when the file is opened.
+ * bytes (bpe.c) or of characters (pairs.c), SentencePiece's two models (spm.c).  build.c puts their
+ * tables together, with a reader for each file format.  All parts work on plain bytes: a file's
+ * byte alphabet ("Ġ" for a space), or SentencePiece's U+2581 for a space and "<0x0A>" for a byte,
+ * is decoded once, when the file is opened.
  */
 #pragma once
 
@@ -372,8 +371,7 @@ struct ig_builder {
 };
 
 /* n tokens of n_bytes in total, the longest has longest bytes.  Then add tokens in the order of
- * their ids, sort the special tokens, and (BYTES, PAIRS) add merges in the order of their
- * ranks. */
+ * their ids, sort the special tokens, and (BYTES, PAIRS) add merges in the order of their ranks. */
 int ig_builder_begin(struct ig_builder *b, enum ig_token_model model, uint64_t n, uint64_t n_bytes,
 		     size_t longest);
 int ig_builder_token(struct ig_builder *b, uint64_t i, int32_t type, const char *s, size_t len);

@@ -1,10 +1,8 @@
 /*
- * arch_gemma3.c: the text model of Gemma 3 (Gemma Team 2025, arXiv:2503.19786).  Every sixth
- * layer, or those that the file lists, is global; the others are sliding-window layers with
- * another RoPE base.  RMS norms before and after attention and feed-forward; QK norm; a gated
- * feed-forward with GELU (tanh approximation).  The embedding is scaled by sqrt(width) and is also
- * the output matrix.
- *
+ * arch_gemma3.c: the text model of Gemma 3 (Gemma Team 2025, arXiv:2503.19786).  Every sixth layer,
+ * or those that the file lists, is global; the others are sliding-window layers with another RoPE
+ * base.  RMS norms before and after attention and feed-forward; QK norm; a gated feed-forward with
+ * GELU (tanh approximation).  The embedding is scaled by sqrt(width) and is also the output matrix.
  * Norms in GGUF are stored as 1 + w.  Unsupported features of a file (experts, soft caps) are
  * errors that name the key.
  */

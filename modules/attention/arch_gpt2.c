@@ -33,8 +33,6 @@ static int read_params(const struct ig_host *host, const struct ig_meta *meta, v
 	return 0;
 }
 
-/* ---- the model ------------------------------------------------------------------------ */
-
 static ig_value record_norm(struct ig_rec *r, const struct ig_hparams *p, const char *weight,
 			    const char *bias, uint32_t layer, ig_value x)
 {
@@ -84,8 +82,6 @@ static int record(const struct ig_host *host, struct ig_graph *g, const struct i
 	}
 	return ig_layer_head(&r, p, ig_rec_layer_norm(&r, x, norm, norm_bias, p->norm_eps, 1));
 }
-
-/* ---- folders of safetensors -------------------------------------------------------------- */
 
 static const struct ig_config_key keys[] = {
 	{ "n_layer", "block_count", IG_CONFIG_U32, 0, 12 },

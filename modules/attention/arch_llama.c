@@ -1,11 +1,10 @@
 /*
- * arch_llama.c: Llama (Touvron et al. 2023, arXiv:2302.13971) and models of the same
- * architecture: Llama 2 and 3, TinyLlama, SmolLM, Mistral (Jiang et al. 2023, arXiv:2310.06825),
- * Devstral.  Pre-norm blocks, RoPE, grouped-query attention with an optional sliding window and
- * optional biases, a gated feed-forward with SiLU.  Ministral 3 and Devstral 2 (mistral3) also
- * scale q by position, as Llama 4 does.
- *
- * Unsupported features of a file (experts, biases of the feed-forward) are errors that name it.
+ * arch_llama.c: Llama (Touvron et al. 2023, arXiv:2302.13971) and models of the same architecture:
+ * Llama 2 and 3, TinyLlama, SmolLM, Mistral (Jiang et al. 2023, arXiv:2310.06825), Devstral.
+ * Pre-norm blocks, RoPE, grouped-query attention with an optional sliding window and optional
+ * biases, a gated feed-forward with SiLU.  Ministral 3 and Devstral 2 (mistral3) also scale q by
+ * position, as Llama 4 does.  Unsupported features of a file (experts, biases of the feed-forward)
+ * are errors that name it.
  */
 #include <ingot/arch_files.h>
 #include <ingot/layers.h>

@@ -1,9 +1,7 @@
 /*
- * arch_qwen2.c: Qwen 2 (Yang et al. 2024, arXiv:2407.10671) and Qwen 2.5: Llama's
- * blocks with biases on q, k and v, RoPE of halves.
- *
- * Hyper-parameters and tensor names are GGUF's.  What a file asks for and this
- * file does not do (experts, windows) is refused by name.
+ * arch_qwen2.c: Qwen 2 (Yang et al. 2024, arXiv:2407.10671) and Qwen 2.5: Llama's blocks with
+ * biases on q, k and v, RoPE of halves.  Unsupported features of a file (experts, windows) are
+ * errors that name the key.
  */
 #include <ingot/arch_files.h>
 #include <ingot/layers.h>
@@ -50,8 +48,6 @@ static int record(const struct ig_host *host, struct ig_graph *g, const struct i
 	}
 	return ig_layer_norm_head(&r, &m->p, x);
 }
-
-/* ---- folders of safetensors -------------------------------------------------------------- */
 
 static const struct ig_config_key keys[] = {
 	IG_CONFIG_DECODER(32, 4096, 22016, 32, 32768, 1e-6),

@@ -1,8 +1,7 @@
 /*
  * arch_qwen3.c: the dense models of Qwen 3 (Yang et al. 2025, arXiv:2505.09388): Llama's blocks
- * with QK norm, RoPE of halves, and a head_dim that is independent of the width.
- *
- * Unsupported features of a file (experts, sliding windows) are errors that name the key.
+ * with QK norm, RoPE of halves, and a head_dim that is independent of the width.  Unsupported
+ * features of a file (experts, sliding windows) are errors that name the key.
  */
 #include <ingot/arch_files.h>
 #include <ingot/layers.h>
@@ -49,8 +48,6 @@ static int record(const struct ig_host *host, struct ig_graph *g, const struct i
 	}
 	return ig_layer_norm_head(&r, &m->p, x);
 }
-
-/* ---- folders of safetensors -------------------------------------------------------------- */
 
 static const struct ig_config_key keys[] = {
 	IG_CONFIG_DECODER(32, 4096, 22016, 32, 32768, 1e-6),

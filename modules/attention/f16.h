@@ -1,7 +1,5 @@
-/*
- * f16.h: half precision in plain C, bit for bit what the F16C instructions do
- * (round to nearest, ties to even; overflow becomes infinity; NaN stays NaN).
- */
+/* f16.h: half precision in plain C, bit for bit what the F16C instructions do
+ * (round to nearest, ties to even; overflow becomes infinity; NaN stays NaN). */
 #pragma once
 
 #include <stdint.h>

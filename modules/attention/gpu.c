@@ -1,7 +1,5 @@
-/*
- * gpu.c: GPU lowerings of rope_table, rope_kv and attention: argument structs, grids and the
- * choice of kernels, which are in shaders/attention/.
- */
+/* gpu.c: GPU lowerings of rope_table, rope_kv and attention: argument structs, grids and the
+ * choice of kernels, which are in shaders/attention/. */
 #include "kernels_private.h"
 #include "shaders/args.h"
 #include "shaders/attention/sizes.h"
@@ -358,14 +356,12 @@ static int lower_attention(const struct ig_gpu_launch *c, const struct ig_gpu_ho
 	a.kv = (struct ig_gpu_bind){ kv, 1, IG_GPU_READ | IG_GPU_TOUCH, 0 };
 	if (!n_partials)
 		return lower_loop(&a, h, t, err);
-	rc = partial_scratch(h, t, n_partials * p->head_dim * sizeof(float), outs, err);
-	if (!rc)
-		rc = partial_scratch(h, t, n_partials * 2 * sizeof(float), tops, err);
-	if (!rc)
-		rc = lower_split(&a, h, t, &outs[0], &tops[0], err);
-	if (!rc)
-		rc = lower_loop(&a, h, t, err);
-	return rc ? rc : lower_merge(&a, h, t, &outs[1], &tops[1]);
+	if ((rc = partial_scratch(h, t, n_partials * p->head_dim * sizeof(float), outs, err)) ||
+	    (rc = partial_scratch(h, t, n_partials * 2 * sizeof(float), tops, err)) ||
+	    (rc = lower_split(&a, h, t, &outs[0], &tops[0], err)) ||
+	    (rc = lower_loop(&a, h, t, err)))
+		return rc;
+	return lower_merge(&a, h, t, &outs[1], &tops[1]);
 }
 
 const struct ig_gpu_op ig_gpu_attention = {

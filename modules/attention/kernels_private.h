@@ -1,7 +1,5 @@
-/*
- * kernels_private.h: shared by the files of this module: its ops, and the kernels that are
- * compiled per instruction set.  attention.so exports only ingot_module.
- */
+/* kernels_private.h: shared by the files of this module: its ops, and the kernels that are
+ * compiled per instruction set.  attention.so exports only ingot_module. */
 #pragma once
 
 #include <ingot/arch.h>

@@ -1,7 +1,5 @@
-/*
- * module.c: the module "attention": RoPE, paged attention, and the dense architectures that use
- * them.
- */
+/* module.c: the module "attention": RoPE, paged attention, and the dense architectures that use
+ * them. */
 #include "kernels_private.h"
 
 #include <ingot/build_id.h>

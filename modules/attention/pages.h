@@ -1,8 +1,7 @@
 /*
- * pages.h: the addresses of a token's K and V.
- *
- * All arithmetic of this module on slabs, blocks and strides of struct ig_kv_layout.  Nothing is
- * checked here: the engine has reserved the blocks of every position that a step uses.
+ * pages.h: the addresses of a token's K and V.  All arithmetic of this module on slabs, blocks and
+ * strides of struct ig_kv_layout.  Nothing is checked here: the engine has reserved the blocks of
+ * every position that a step uses.
  */
 #pragma once
 

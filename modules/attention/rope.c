@@ -1,10 +1,8 @@
 /*
- * rope.c: the ops rope_table and rope_kv: parameters, shapes, references, and the kernels in
- * plain C.
- *
- * rope_table computes cosines and sines of the step's positions, once per step; rope_kv applies
- * QK norm and RoPE in one layer and writes k and v to the cache.  The vector kernels of rope_kv
- * are in rope_avx2.c, rope_avx512.c and rope_neon.c.
+ * rope.c: the ops rope_table and rope_kv: parameters, shapes, references, and the kernels in plain
+ * C.  rope_table computes cosines and sines of the step's positions, once per step; rope_kv applies
+ * QK norm and RoPE in one layer and writes k and v to the cache.  The vector kernels of rope_kv are
+ * in rope_avx2.c, rope_avx512.c and rope_neon.c.
  */
 #include "f16.h"
 #include "kernels_private.h"

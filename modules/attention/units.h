@@ -1,10 +1,8 @@
 /*
- * units.h: the units of the vector kernels of attention.
- *
- * A unit is one KV head and a group of up to unit_rows rows of one sequence at consecutive
- * positions.  Units are numbered from the last group to the first, KV head by KV head: in a
- * prefill later rows attend to more positions and take longer, and threads finish at about the
- * same time if the expensive units come first.
+ * units.h: the units of the vector kernels of attention.  A unit is one KV head and a group of up
+ * to unit_rows rows of one sequence at consecutive positions.  Units are numbered from the last
+ * group to the first, KV head by KV head: in a prefill later rows attend to more positions and take
+ * longer, and threads finish at about the same time if the expensive units come first.
  */
 #pragma once
 

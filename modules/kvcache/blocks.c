@@ -1,14 +1,10 @@
 /*
- * blocks.c: slabs and blocks: allocation, references, eviction, compaction.
- *
- * A slab gets memory when a group needs it and is divided into that group's blocks.  Each block
- * has a reference count; a slab's free blocks are a stack.  A group lists its slabs with used and
- * free blocks, which are used up first.  It keeps at most one empty slab, so that a sequence that
- * repeatedly needs one block more does not map and unmap a slab each time; other empty slabs are
- * returned to the system.
- *
- * A loose block is one of a group with a window that only the prefix index holds: it is evicted
- * separately from its node, in the same order of last use.
+ * blocks.c: slabs and blocks: allocation, references, eviction, compaction.  A slab gets memory
+ * when a group needs it and is divided into that group's blocks, which have reference counts.
+ * Slabs with used and free blocks are used up first.  A group keeps at most one empty slab, so that
+ * a sequence that repeatedly needs one block more does not map and unmap a slab each time.  A loose
+ * block is one of a group with a window that only the prefix index holds: it is evicted separately
+ * from its node, in the same order of last use.
  */
 #include "kvcache_private.h"
 

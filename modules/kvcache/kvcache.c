@@ -1,19 +1,13 @@
 /*
- * kvcache.c: the service "paged": see ingot/kvcache.h.
- *
- * A sequence is a block table for each of its groups, with counted references.  blocks.c has the
- * slabs and blocks.
- *
- * Computed blocks are found through the prefix index (prefix.c), which holds references like a
- * sequence does.  If no block is free, the least recently used of those that only the index holds
- * is evicted.
+ * kvcache.c: the service "paged": see ingot/kvcache.h.  A sequence is a block table for each of its
+ * groups, with counted references to blocks (blocks.c).  Computed blocks are found through the
+ * prefix index (prefix.c), which holds references like a sequence does.  If no block is free, the
+ * least recently used of those that only the index holds is evicted.
  *
  * In a group with a window a sequence has the blocks that its next tokens read or write, and
- * IG_BLOCK_NONE before them.  A block that it drops is free, or, if the index holds it, *loose*:
- * it can be evicted separately from its node, in the same order of use.  So a prefix of many
- * sequences can be continued as long as the memory of its last blocks is not needed.
- *
- * The contents of blocks are not interpreted; only compaction copies them.  One thread.
+ * IG_BLOCK_NONE before them.  A block that it drops is free, or, if the index holds it, *loose*.
+ * So a prefix of many sequences can be continued as long as the memory of its last blocks is not
+ * needed.  The contents of blocks are not interpreted; only compaction copies them.  One thread.
  */
 #include "kvcache_private.h"
 

@@ -1,7 +1,5 @@
-/*
- * kvcache_private.h: shared by the files of the service "paged": slabs and blocks (blocks.c),
- * sequences and the service (kvcache.c).
- */
+/* kvcache_private.h: shared by the files of the service "paged": slabs and blocks (blocks.c),
+ * sequences and the service (kvcache.c). */
 #pragma once
 
 #include "prefix.h"

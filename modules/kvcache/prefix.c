@@ -1,9 +1,8 @@
 /*
- * prefix.c: see prefix.h.
- *
- * Only leaves are evicted, because the children of a node depend on it.  The list of candidates
- * has the idle nodes without children in the order of last use.  A parent whose last child is
- * evicted gets that child's time of last use and goes to the old end of the list.
+ * prefix.c: see prefix.h.  Only leaves are evicted, because the children of a node depend on it.
+ * The list of candidates has the idle nodes without children in the order of last use.  A parent
+ * whose last child is evicted gets that child's time of last use and is put at the old end of the
+ * list.
  */
 #include "prefix.h"
 

@@ -1,9 +1,8 @@
 /*
  * arch_mixtral.c: Mixtral (Jiang et al. 2024, arXiv:2401.04088): Mistral's attention; in every
  * layer eight experts, of which a softmax router selects two per token, whose weights sum to 1.
- *
- * general.architecture of Mixtral's files is "llama", and their keys are Llama's.  They differ
- * from Llama's files by having experts.
+ * general.architecture of its files is "llama", and their keys are Llama's; they differ by having
+ * experts.
  */
 #include <ingot/arch_files.h>
 #include <ingot/layers.h>
@@ -64,8 +63,6 @@ static int record(const struct ig_host *host, struct ig_graph *g, const struct i
 	}
 	return ig_layer_norm_head(&r, &m->p, x);
 }
-
-/* ---- folders of safetensors -------------------------------------------------------------- */
 
 static const struct ig_config_key keys[] = {
 	IG_CONFIG_DECODER(32, 4096, 14336, 32, 131072, 1e-5),

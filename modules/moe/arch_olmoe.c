@@ -1,10 +1,8 @@
 /*
  * arch_olmoe.c: OLMoE (Muennighoff et al. 2024, arXiv:2409.02060): Llama's attention with QK norm
  * over all heads together; in every layer 64 experts, of which a softmax router selects eight per
- * token.  The weights are those of the softmax over all experts.
- *
- * Unsupported features of a file (clamped projections, shared experts) are errors that name the
- * key.
+ * token.  The weights are those of the softmax over all experts.  Unsupported features of a file
+ * (clamped projections, shared experts) are errors that name the key.
  */
 #include <ingot/arch_files.h>
 #include <ingot/layers.h>
@@ -53,8 +51,6 @@ static int record(const struct ig_host *host, struct ig_graph *g, const struct i
 	}
 	return ig_layer_norm_head(&r, &m->p, x);
 }
-
-/* ---- folders of safetensors -------------------------------------------------------------- */
 
 static const struct ig_config_key keys[] = {
 	IG_CONFIG_DECODER(16, 2048, 2048, 16, 4096, 1e-5),

@@ -1,10 +1,8 @@
 /*
  * arch_qwen3moe.c: Qwen 3 with experts (Yang et al. 2025, arXiv:2505.09388): 30B-A3B, 235B-A22B,
  * Coder.  Qwen 3's attention with QK norm; in every layer 128 experts, of which a softmax router
- * selects eight per token, whose weights sum to 1.
- *
- * Unsupported features of a file (shared experts, dense layers, sliding windows) are errors that
- * name the key.
+ * selects eight per token, whose weights sum to 1.  Unsupported features of a file (shared experts,
+ * dense layers, sliding windows) are errors that name the key.
  */
 #include <ingot/arch_files.h>
 #include <ingot/layers.h>
@@ -54,8 +52,6 @@ static int record(const struct ig_host *host, struct ig_graph *g, const struct i
 	}
 	return ig_layer_norm_head(&r, &m->p, x);
 }
-
-/* ---- folders of safetensors -------------------------------------------------------------- */
 
 static const struct ig_config_key keys[] = {
 	IG_CONFIG_DECODER(24, 2048, 6144, 32, 32768, 1e-6),

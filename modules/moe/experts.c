@@ -1,15 +1,10 @@
 /*
- * experts.c: the ops moe_glu and moe_combine: products of a step's rows with the matrices of
- * their experts.
- *
- * The products are computed by kernels of the core ops glu and linear.  Each of their kernels for
- * tiles is the inner kernel of two here: one for packed experts, one for experts in the mapped
- * file, whose tiles are packed in scratch memory.  Both give the same bits.  The code here
- * gathers the rows of one expert, GROUP at a time, and scatters the results.  Inactive experts
- * cost nothing, since a route lists the active ones.
- *
- * A row's sums are those of the inner kernel, which do not depend on other rows.  The results of
- * a row's experts are added in ascending order of experts.
+ * experts.c: the ops moe_glu and moe_combine: products of a step's rows with the matrices of their
+ * experts.  Each kernel for tiles of the core ops glu and linear is the inner kernel of two here:
+ * one for packed experts, one for experts in the mapped file, whose tiles are packed in scratch
+ * memory.  Both give the same bits.  The code here gathers the rows of one expert, GROUP at a time,
+ * and scatters the results.  A row's sums do not depend on other rows; the results of its experts
+ * are added in ascending order of experts.
  */
 #include "moe_private.h"
 

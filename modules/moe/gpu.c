@@ -1,10 +1,9 @@
 /*
- * gpu.c: GPU lowerings of moe_route, moe_glu and moe_combine.  The kernels are in shaders/moe/.
- *
- * The grid of products is (columns, runs): with few rows there are at most as many runs as
- * assignments, with many rows as experts; threadgroups with no assigned expert exit immediately.
- * moe_combine is two dispatches: each assignment's product to scratch memory, then the weighted
- * sum of a row's experts from left to right, so that sums do not depend on the order of threads.
+ * gpu.c: GPU lowerings of moe_route, moe_glu and moe_combine; the kernels are in shaders/moe/.  The
+ * grid of products is (columns, runs): at most as many runs as assignments, or as experts;
+ * threadgroups with no assigned expert exit immediately.  moe_combine is two dispatches: each
+ * assignment's product, then the weighted sum of a row's experts from left to right, so that sums
+ * do not depend on the order of threads.
  */
 #include "moe_private.h"
 #include "shaders/args.h"

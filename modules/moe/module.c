@@ -1,7 +1,5 @@
-/*
- * module.c: the module "moe": three ops for mixture of experts, and the architectures that use
- * them.
- */
+/* module.c: the module "moe": three ops for mixture of experts, and the architectures that use
+ * them. */
 #include "moe_private.h"
 
 #include <ingot/build_id.h>

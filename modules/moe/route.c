@@ -1,9 +1,7 @@
 /*
- * route.c: the op moe_route: each row's experts and their weights from the router's logits, and
- * the step's assignments sorted by expert.
- *
- * Routing is cheap (1 µs for a row of 128 logits, where the row's experts take about 100 µs), so
- * the kernel is one unit in plain C.
+ * route.c: the op moe_route: each row's experts and their weights from the router's logits, and the
+ * step's assignments sorted by expert.  Routing is cheap (1 µs for a row of 128 logits, where the
+ * row's experts take about 100 µs), so the kernel is one unit in plain C.
  */
 #include "moe_private.h"
 

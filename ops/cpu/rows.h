@@ -1,9 +1,8 @@
 /*
- * rows.h: kernels whose unit is one row: norm, conversions of activations, sample.
- *
- * rows.c and sample.c have plain loops and are compiled once per instruction set, named by
- * ROWS_ISA.  Nothing is fused or reassociated, so every copy gives the same bits.  NEON needs no
- * copy: it is in the plain build for aarch64.
+ * rows.h: kernels whose unit is one row: norm, conversions of activations, sample.  rows.c and
+ * sample.c have plain loops and are compiled once per instruction set, named by ROWS_ISA.  Nothing
+ * is fused or reassociated, so every copy gives the same bits.  NEON needs no copy: it is in the
+ * plain build for aarch64.
  */
 #pragma once
 

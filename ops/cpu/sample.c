@@ -1,11 +1,9 @@
 /*
- * sample.c: the cpu kernels of `sample`, one row at a time; ROWS_ISA names the copy (see
- * rows.h).
- *
- * Passes over the row are vectorised; nothing is sorted.  For top_k and top_p, logits are put
- * into 2048 buckets by their distance from the largest; the bucket of the cut is found from counts
- * and sums, and only its members are compared one by one.  The cut is a pair (value, id):
- * candidates up to it remain.
+ * sample.c: the cpu kernels of `sample`, one row at a time; ROWS_ISA names the copy (see rows.h).
+ * Passes over the row are vectorised; nothing is sorted.  For top_k and top_p, logits are put into
+ * 2048 buckets by their distance from the largest; the bucket of the cut is found from counts and
+ * sums, and only its members are compared one by one.  The cut is a pair (value, id): candidates up
+ * to it remain.
  */
 #include "ops/cpu/rows.h"
 #include "ops/sampling.h"

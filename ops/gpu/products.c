@@ -1,10 +1,8 @@
 /*
- * products.c: GPU lowerings of linear, glu and logits.
- *
- * Each becomes dispatches of the kernels in shaders/core/linear.h and glu.h, with variants for
- * different numbers of rows, of which a step runs one.  Chosen here: the element type of the
- * product, the tiles, and the number of shares of k (split-K), which depends only on the weights'
- * shape and the device.  The kernels' tiles are in shaders/core/shapes.h.
+ * products.c: GPU lowerings of linear, glu and logits: dispatches of the kernels in
+ * shaders/core/linear.h and glu.h, with variants for different numbers of rows, of which a step
+ * runs one.  Chosen here: the element type of the product, the tiles (shaders/core/shapes.h), and
+ * the number of shares of k (split-K), which depends only on the weights' shape and the device.
  */
 #include "ops/op_private.h"
 #include "shaders/args.h"

@@ -1,7 +1,5 @@
-/*
- * rows.c: GPU lowerings of embed, norm and sample: a threadgroup per row, or per part of a row of
- * logits.  The kernels are in shaders/core/{embed,norm,sample}.metal.
- */
+/* rows.c: GPU lowerings of embed, norm and sample: a threadgroup per row, or per part of a row of
+ * logits.  The kernels are in shaders/core/{embed,norm,sample}.metal. */
 #include "ops/op_private.h"
 #include "shaders/args.h"
 

@@ -1,9 +1,7 @@
 /*
- * cpu_private.h: the cpu driver's program.
- *
- * A lowered plan is a list of phases with a barrier between them.  A phase of rows may chain
- * several kernels, each of which reads only its own row of the previous result; any other phase
- * may have several kernels that are independent of each other.
+ * cpu_private.h: the cpu driver's program.  A lowered plan is a list of phases with a barrier
+ * between them.  A phase of rows may chain several kernels, each of which reads only its own row of
+ * the previous result; any other phase may have several kernels that are independent of each other.
  */
 #pragma once
 

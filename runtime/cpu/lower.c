@@ -1,11 +1,10 @@
 /*
- * lower.c: lowers a plan to the cpu driver's phases.
- *
- * Chooses a kernel for every node, adds conversions of values to the layouts that kernels
- * require (once per value and layout), chains kernels on rows, and places scratch memory so that
- * buffers with disjoint lifetimes share it.
+ * lower.c: lowers a plan to the cpu driver's phases.  Chooses a kernel for every node, adds
+ * conversions of values to the layouts that kernels require (once per value and layout), chains
+ * kernels on rows, and places scratch memory so that buffers with disjoint lifetimes share it.
  */
 #include "runtime/cpu/cpu_private.h"
+#include "base/array.h"
 #include "model/formats/checkpoint.h"
 #include "ops/cpu/rows.h"
 #include "ops/cpu/tile16.h"
@@ -24,19 +23,6 @@ struct lowering {
 #define N_LAYOUTS 4
 
 static uint64_t round_up(uint64_t n, uint64_t to) { return (n + to - 1) / to * to; }
-
-static bool grow(void **array, uint32_t n, uint32_t *cap, size_t size)
-{
-	if (n < *cap)
-		return true;
-	uint32_t want = *cap ? *cap * 2 : 256;
-	void *p = realloc(*array, want * size);
-	if (!p)
-		return false;
-	*array = p;
-	*cap = want;
-	return true;
-}
 
 static int no_memory(struct lowering *l)
 {
@@ -94,7 +80,7 @@ static int32_t add_buffer(struct lowering *l, uint64_t row_bytes, uint32_t row_c
 {
 	struct cpu_program *p = l->p;
 
-	if (!grow((void **)&p->buffers, p->n_buffers, &p->cap_buffers, sizeof *p->buffers))
+	if (!ig_array_grow(p->buffers, &p->cap_buffers, p->n_buffers))
 		return -1;
 	p->buffers[p->n_buffers] = (struct cpu_buffer){
 		.row_bytes = round_up(row_bytes, 64),
@@ -109,8 +95,8 @@ static int add_launch(struct lowering *l, const struct cpu_launch *c, bool chain
 {
 	struct cpu_program *p = l->p;
 
-	if (!grow((void **)&p->launches, p->n_launches, &p->cap_launches, sizeof *p->launches) ||
-	    !grow((void **)&p->phases, p->n_phases, &p->cap_phases, sizeof *p->phases))
+	if (!ig_array_grow(p->launches, &p->cap_launches, p->n_launches) ||
+	    !ig_array_grow(p->phases, &p->cap_phases, p->n_phases))
 		return no_memory(l);
 	p->launches[p->n_launches++] = *c;
 	struct cpu_phase *last = p->n_phases ? &p->phases[p->n_phases - 1] : NULL;

@@ -1,9 +1,7 @@
 /*
- * pool.c: see pool.h.
- *
- * One word has the job's number, whether it is open, and the number of workers in it.  A worker
- * enters by adding one while the job is open; the caller closes it and waits until the count is
- * zero.
+ * pool.c: see pool.h.  One word has the job's number, whether it is open, and the number of workers
+ * in it.  A worker enters by adding one while the job is open; the caller closes it and waits until
+ * the count is zero.
  */
 #include "runtime/cpu/pool.h"
 

@@ -1,9 +1,7 @@
 /*
- * pool.h: a pool of threads that run one job together.
- *
- * The caller is one of the threads.  After a job workers poll for about 50 µs, because the next
- * job usually follows at once, and then sleep.  A job does not wait for workers that have not
- * entered it.
+ * pool.h: a pool of threads that run one job together.  The caller is one of the threads.  After a
+ * job workers poll for about 50 µs, because the next job usually follows at once, and then sleep.
+ * A job does not wait for workers that have not entered it.
  */
 #pragma once
 

@@ -1,9 +1,7 @@
 /*
- * device.c: the device `cuda`: opening it, its memory, its kernels.
- *
- * Owns the primary context of one GPU, two streams (steps; transfers of weights and of tests, so
- * that a model loads while another one runs) and the modules compiled from PTX.  Programs are in
- * program.c, their recordings in graphs.c.
+ * device.c: the device `cuda`: opening it, its memory, its kernels.  Owns the primary context of
+ * one GPU, two streams (steps; transfers of weights and of tests, so that a model loads while
+ * another one runs) and the modules compiled from PTX.
  */
 #include "runtime/cuda/cuda_private.h"
 

@@ -1,14 +1,11 @@
 /*
- * graphs.c: recordings of a tape as CUDA graphs, one for each bucket of live counts.
- *
- * Launching a graph takes the host microseconds; launching its kernels one by one takes longer
- * than the GPU needs for a small model's step.  Counts are rounded up to the bucket's maximum,
- * which determines the grids; surplus threadgroups exit immediately.  The set of dispatches that
- * run depends on the exact counts and is part of the bucket.  Dispatches between two barriers
- * become nodes without edges between them, which the GPU runs concurrently; a barrier is an edge
- * from each node before it to each node after it.
- *
- * Recordings are reused; at MAX_GRAPHS the least recently used one is replaced.
+ * graphs.c: recordings of a tape as CUDA graphs, one for each bucket of live counts.  Launching a
+ * graph takes the host microseconds; launching its kernels one by one takes longer than the GPU
+ * needs for a small model's step.  Counts are rounded up to the bucket's maximum, which determines
+ * the grids; surplus threadgroups exit immediately.  The set of dispatches that run depends on the
+ * exact counts and is part of the bucket.  Dispatches between two barriers become nodes without
+ * edges between them, which the GPU runs concurrently.  At MAX_GRAPHS the least recently used
+ * recording is replaced.
  */
 #include "runtime/cuda/cuda_private.h"
 

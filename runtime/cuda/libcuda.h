@@ -1,10 +1,8 @@
 /*
  * libcuda.h: the functions of NVIDIA's driver API that Ingot calls.  They are declared here and
  * looked up in libcuda.so.1 when a device is opened, so that neither building nor starting needs
- * NVIDIA's software.
- *
- * Types and numbers are those of the driver's stable binary interface.  If a function has
- * versions, its name has the version (_v2).
+ * NVIDIA's software.  Types and numbers are those of the driver's stable binary interface.  If a
+ * function has versions, its name has the version (_v2).
  */
 #pragma once
 

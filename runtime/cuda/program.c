@@ -1,10 +1,8 @@
 /*
- * program.c: a tape prepared for a GPU, and its steps.
- *
- * A step is, in one stream: a copy of the step's bytes from the slot's pinned staging area to the
- * device, the graph, a copy of the sampled ids (and the logits, if requested) to pinned memory,
- * and an event.  Steps in flight share the device's copy of the step: the stream runs them one
- * after the other, and copying some kilobytes between two of them takes 2 to 3 µs.
+ * program.c: a tape prepared for a GPU, and its steps.  A step is, in one stream: a copy of its
+ * bytes from the slot's pinned staging area to the device, the graph, a copy of the sampled ids
+ * (and the logits, if requested) to pinned memory, and an event.  Steps in flight share the
+ * device's copy of the step: copying some kilobytes between two of them takes 2 to 3 µs.
  */
 #include "runtime/cuda/cuda_private.h"
 
@@ -199,15 +197,11 @@ int ig_cuda_submit(struct ig_gpu_program *base, const struct ig_gpu_submission *
 		return rc;
 	/* After an error from here on the stream is drained, so that the host may use the slot's
 	 * memory. */
-	rc = CUDA(d, to_device(p->step, slot->staging, s->step_bytes, d->steps), "copying the step",
-		  err);
-	if (!rc && exec)
-		rc = CUDA(d, graph_launch(exec, d->steps), "starting a step", err);
-	if (!rc)
-		rc = copy_results(p, slot, s, err);
-	if (!rc)
-		rc = CUDA(d, event_record(slot->done, d->steps), "recording an event", err);
-	if (rc)
+	if ((rc = CUDA(d, to_device(p->step, slot->staging, s->step_bytes, d->steps),
+		       "copying the step", err)) ||
+	    (exec && (rc = CUDA(d, graph_launch(exec, d->steps), "starting a step", err))) ||
+	    (rc = copy_results(p, slot, s, err)) ||
+	    (rc = CUDA(d, event_record(slot->done, d->steps), "recording an event", err)))
 		d->cu.stream_sync(d->steps);
 	slot->in_flight = !rc;
 	return rc;

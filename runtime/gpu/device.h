@@ -1,10 +1,9 @@
 /*
  * device.h: the interface between the GPU driver and a device: memory, pipelines, a queue.
- *
- * runtime/gpu/ is the same for every GPU: it lowers plans to tapes, places memory and packs
- * steps.  A device (runtime/metal, runtime/cuda) allocates memory, compiles kernels and executes
- * tapes.  The engine's thread uses a device; the loader's thread may call alloc, wrap, write,
- * free, program_create and program_destroy at the same time.
+ * runtime/gpu/ is the same for every GPU: it lowers plans to tapes, places memory and packs steps.
+ * A device (runtime/metal, runtime/cuda) allocates memory, compiles kernels and executes tapes.
+ * The engine's thread uses a device; the loader's thread may call alloc, wrap, write, free,
+ * program_create and program_destroy at the same time.
  */
 #pragma once
 

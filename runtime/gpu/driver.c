@@ -1,10 +1,8 @@
 /*
- * driver.c: the driver for GPUs, for any device class.
- *
- * A program has two slots, used alternately: a staging area on the host, and the sampled ids on
- * the device.  submit packs the step into the next slot and starts the tape; wait waits for the
- * oldest slot.  Copies between cache blocks are queued until the next submit, which submits them
- * first, as a step that only has copies; if they fail, the step after them fails.
+ * driver.c: the driver for GPUs, for any device class.  A program has two slots, used alternately:
+ * a staging area on the host, and the sampled ids on the device.  Copies between cache blocks are
+ * queued until the next submit, which submits them first, as a step that only has copies; if they
+ * fail, the step after them fails.
  */
 #include "model/formats/checkpoint.h"
 #include "runtime/gpu/gpu_private.h"
@@ -439,8 +437,7 @@ void ig_gpu_copy(struct ig_driver *base, void *dst, const void *src, uint64_t n_
 	    !ig_gpu_slabs_find(&d->slabs, c.dst, n_bytes) ||
 	    !ig_gpu_slabs_find(&d->slabs, c.src, n_bytes)) {
 		ig_fail(&d->copy_error, -EINVAL,
-			"a copy of %" PRIu64 " bytes from %p to %p, which is not "
-			"between slabs",
+			"a copy of %" PRIu64 " bytes from %p to %p, which is not between slabs",
 			n_bytes, src, dst);
 		return;
 	}

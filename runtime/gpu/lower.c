@@ -1,9 +1,7 @@
 /*
- * lower.c: lowers a plan to a tape.
- *
- * First the element type of every value is chosen: the type that all readers require, if they
- * agree and the producer can write any type; else float32, with a conversion before the first
- * reader of each other type.  Then each op emits its dispatches.
+ * lower.c: lowers a plan to a tape.  First the element type of every value is chosen: the type that
+ * all readers require, if they agree and the producer can write any type; else float32, with a
+ * conversion before the first reader of each other type.  Then each op emits its dispatches.
  */
 #include "model/formats/checkpoint.h"
 #include "runtime/gpu/gpu_private.h"

@@ -1,12 +1,11 @@
 /*
- * slabs.c: memory for the cache's slabs.
- *
- * The engine identifies a slab by its device address, in steps and copies.  An unmapped slab is
- * kept here for reuse, because allocating and freeing device memory is slow and disturbs the
- * system's residency.  It is freed when the device reports memory pressure, or to allocate one
- * of another size, but not while a step in flight may use it.
+ * slabs.c: memory for the cache's slabs, which the engine identifies by their device addresses.  An
+ * unmapped slab is kept here for reuse, because allocating and freeing device memory is slow and
+ * disturbs the system's residency.  It is freed when the device reports memory pressure, or to
+ * allocate one of another size, but not while a step in flight may use it.
  */
 #include "runtime/gpu/gpu_private.h"
+#include "base/array.h"
 #include "base/log.h"
 
 #include <errno.h>
@@ -46,23 +45,9 @@ const struct ig_gpu_slab *ig_gpu_slabs_find(const struct ig_gpu_slabs *s, uint64
 /* Ensure capacity for one more slab in both arrays, so that unmapping cannot fail. */
 static bool grow(struct ig_gpu_slabs *s)
 {
-	uint32_t n = s->n_mapped + s->n_idle;
+	uint32_t n = s->n_mapped + s->n_idle, cap = s->cap;
 
-	if (n < s->cap)
-		return true;
-	uint32_t cap = s->cap ? s->cap * 2 : 64;
-	if (cap > UINT32_MAX / 4)
-		return false;
-	struct ig_gpu_slab *p = realloc(s->mapped, cap * sizeof *p);
-	if (!p)
-		return false;
-	s->mapped = p;
-	p = realloc(s->idle, cap * sizeof *p);
-	if (!p)
-		return false;
-	s->idle = p;
-	s->cap = cap;
-	return true;
+	return ig_array_grow(s->mapped, &cap, n) && ig_array_grow(s->idle, &s->cap, n);
 }
 
 static int make(struct ig_gpu_slabs *s, uint64_t n_bytes, struct ig_gpu_slab *out,

@@ -1,10 +1,8 @@
 /*
- * step.c: packs a struct ig_step into the step buffer of kernels (shaders/step.h).
- *
- * Everything that kernels use unchecked is checked here: block words against the mapped slabs,
- * layouts against the plan, ids against the vocabulary, indices of penalties and masks.  What
- * ig_program_submit has checked (counts, order, positions, lengths) is not checked again.  Block
- * tables are compacted: a row has as many entries as the longest sequence of this step has
+ * step.c: packs a struct ig_step into the step buffer of kernels (shaders/step.h).  Everything that
+ * kernels use unchecked is checked here: block words against the mapped slabs, layouts against the
+ * plan, ids against the vocabulary, indices of penalties and masks; ig_program_submit has checked
+ * the rest.  A row of the block tables has as many entries as the longest sequence of this step has
  * blocks.  Nothing is allocated: the area fits the largest step that the limits allow.
  */
 #include "runtime/gpu/gpu_private.h"

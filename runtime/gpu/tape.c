@@ -1,13 +1,12 @@
 /*
- * tape.c: see tape.h.
- *
- * Dispatches are checked when they are recorded, so that a mistake in an op's lowering is an
- * error with the kernel's name instead of a fault on a device.  Closing sets the barriers:
- * dispatches form phases, and a new phase starts at a dispatch that conflicts with another one
- * of the same phase.  For a fixed order this is the smallest number of barriers.  Then scratch
- * memory is placed: only buffers without a common phase share it, so sharing costs no barrier.
+ * tape.c: see tape.h.  Dispatches are checked when they are recorded, so that a mistake in an op's
+ * lowering is an error with the kernel's name instead of a fault on a device.  Closing sets the
+ * barriers: a new phase starts at a dispatch that conflicts with another one of the same phase,
+ * which for a fixed order is the smallest number of barriers.  Then scratch memory is placed: only
+ * buffers without a common phase share it, so sharing costs no barrier.
  */
 #include "runtime/gpu/tape.h"
+#include "base/array.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -90,16 +89,9 @@ static int32_t add_buffer(struct ig_gpu_tape *t, uint32_t kind, uint64_t n_bytes
 		fail(t, -EINVAL, "a buffer of %" PRIu64 " bytes", n_bytes);
 		return -1;
 	}
-	if (t->n_buffers == t->cap_buffers) {
-		uint32_t cap = t->cap_buffers ? t->cap_buffers * 2 : 64;
-		struct ig_gpu_tape_buffer *p =
-			cap > INT32_MAX / 2 ? NULL : realloc(t->buffers, cap * sizeof *p);
-		if (!p) {
-			no_memory(t);
-			return -1;
-		}
-		t->buffers = p;
-		t->cap_buffers = cap;
+	if (!ig_array_grow(t->buffers, &t->cap_buffers, t->n_buffers)) {
+		no_memory(t);
+		return -1;
 	}
 	t->buffers[t->n_buffers] = (struct ig_gpu_tape_buffer){ .kind = kind,
 								.n_bytes = n_bytes,
@@ -157,17 +149,9 @@ static int host_constant(struct ig_gpu_tape *t, const void *data, uint64_t n_byt
 
 	if (b < 0)
 		return set_ref(t, b, ref);
-	if (at + n_bytes > t->cap_constant_bytes) {
-		uint64_t cap = t->cap_constant_bytes ? t->cap_constant_bytes : 4096;
-		while (cap < at + n_bytes)
-			cap *= 2;
-		uint8_t *p = realloc(t->constants, cap);
-		if (!p) {
-			no_memory(t);
-			return set_ref(t, -1, ref);
-		}
-		t->constants = p;
-		t->cap_constant_bytes = cap;
+	if (!ig_array_grow(t->constants, &t->cap_constant_bytes, at + n_bytes - 1)) {
+		no_memory(t);
+		return set_ref(t, -1, ref);
 	}
 	memset(t->constants + t->n_constant_bytes, 0, at - t->n_constant_bytes);
 	memcpy(t->constants + at, data, n_bytes);
@@ -346,15 +330,9 @@ static int host_dispatch(struct ig_gpu_tape *t, const struct ig_gpu_dispatch *d)
 		return fail(t, -EINVAL, "a dispatch after the tape was closed");
 	if (check_dispatch(t, d))
 		return t->status;
-	if (t->n_dispatches == t->cap_dispatches) {
-		uint32_t cap = t->cap_dispatches ? t->cap_dispatches * 2 : 64;
-		struct ig_gpu_tape_dispatch *p =
-			cap > MAX_DISPATCHES ? NULL : realloc(t->dispatches, cap * sizeof *p);
-		if (!p)
-			return no_memory(t);
-		t->dispatches = p;
-		t->cap_dispatches = cap;
-	}
+	if (t->n_dispatches == MAX_DISPATCHES ||
+	    !ig_array_grow(t->dispatches, &t->cap_dispatches, t->n_dispatches))
+		return no_memory(t);
 	char *kernel = strdup(d->kernel);
 	void *args = malloc(d->n_arg_bytes);
 	if (!kernel || !args) {

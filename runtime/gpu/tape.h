@@ -1,9 +1,8 @@
 /*
- * tape.h: the dispatches of a plan, in order, with their barriers.
- *
- * Ops record dispatches while a plan is lowered (struct ig_gpu_host).  ig_gpu_tape_close places
- * scratch memory and sets the barriers; after that the tape does not change.  Buffers are
- * numbers; a device gets their memory when it creates a program.
+ * tape.h: the dispatches of a plan, in order, with their barriers.  Ops record dispatches while a
+ * plan is lowered (struct ig_gpu_host).  ig_gpu_tape_close places scratch memory and sets the
+ * barriers; after that the tape does not change.  Buffers are numbers; a device gets their memory
+ * when it creates a program.
  */
 #pragma once
 
@@ -45,7 +44,7 @@ struct ig_gpu_tape {
 	struct ig_gpu_tape_buffer *buffers;
 	uint32_t n_buffers, cap_buffers;
 	uint8_t *constants; /* initial contents */
-	uint64_t n_constant_bytes, cap_constant_bytes;
+	size_t n_constant_bytes, cap_constant_bytes;
 	uint64_t scratch_bytes; /* set by close */
 	uint32_t max_logit_rows;
 	int64_t n_vocab;			     /* of the logits buffer; 0: none */

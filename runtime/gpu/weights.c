@@ -1,10 +1,8 @@
 /*
- * weights.c: a model's weights on the device, in the layout of the file.
- *
- * A device that can use host memory gets views of the mapped file: whole pages, split between
- * tensors where a view would exceed the largest buffer.  Two views share at most the page in
- * which one tensor ends and the next begins.  Any other device gets copies, in chunks, and the
- * file's pages are dropped from memory.
+ * weights.c: a model's weights on the device, in the layout of the file.  A device that can use
+ * host memory gets views of the mapped file: whole pages, split between tensors where a view would
+ * exceed the largest buffer.  Any other device gets copies, in chunks, and the file's pages are
+ * dropped from memory.
  */
 #include "model/formats/checkpoint.h"
 #include "runtime/gpu/gpu_private.h"

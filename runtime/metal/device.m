@@ -1,10 +1,8 @@
 /*
- * device.m: the device `metal`: choosing the GPU, opening, closing, memory.
- *
- * GPU and host share all memory, as on every supported Mac, so reading and writing are memcpy.
- * Weights are the mapped file itself.  The engine's and the loader's thread may use a device
- * concurrently: shared state has its own locks (compile_lock, residency), and Metal's objects
- * are thread-safe.
+ * device.m: the device `metal`: choosing the GPU, opening, closing, memory.  GPU and host share all
+ * memory, so reading and writing are memcpy, and weights are the mapped file itself.  The engine's
+ * and the loader's thread may use a device concurrently: shared state has its own locks
+ * (compile_lock, residency), and Metal's objects are thread-safe.
  */
 #include "runtime/metal/metal_private.h"
 #include "base/log.h"
@@ -370,8 +368,7 @@ static int check_range(const struct ig_gpu_buffer *b, uint64_t offset, uint64_t 
 	if (offset <= b->n_bytes && n_bytes <= b->n_bytes - offset)
 		return 0;
 	return ig_fail(err, -EINVAL,
-		       "metal: %s of %" PRIu64 " bytes at %" PRIu64 " of a buffer of "
-		       "%" PRIu64,
+		       "metal: %s of %" PRIu64 " bytes at %" PRIu64 " of a buffer of %" PRIu64,
 		       what, n_bytes, offset, b->n_bytes);
 }
 

@@ -1,10 +1,7 @@
 /*
- * errors.m: errors of a GPU.
- *
- * A failed command buffer has an error code and a text.  Each code gets an errno and a text of
- * ours; the system's text follows.  After -EIO and -ENOMEM the device can run the next step.
- * After -ENODEV it is lost: the system executes nothing of this process any more, and only a new
- * process can use it.
+ * errors.m: errors of a GPU.  Each code of a failed command buffer gets an errno and a text of
+ * ours; the system's text follows.  After -EIO and -ENOMEM the device can run the next step.  After
+ * -ENODEV it is lost: the system executes nothing of this process any more.
  */
 #include "runtime/metal/metal_private.h"
 

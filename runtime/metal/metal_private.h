@@ -1,10 +1,9 @@
 /*
- * metal_private.h: shared by the files of runtime/metal.
- *
- * Objective-C without ARC: the caller of new… or copy… releases the object, and every function
- * that may create autoreleased objects has a pool.  Atomics are the compiler's __atomic_…,
- * because not every Objective-C compiler has _Atomic.  The API is that of macOS 14; additions of
- * macOS 15 are checked for at run time, and declared here for older SDKs.
+ * metal_private.h: shared by the files of runtime/metal.  Objective-C without ARC: the caller of
+ * new… or copy… releases the object, and every function that may create autoreleased objects has a
+ * pool.  Atomics are the compiler's __atomic_…, because not every Objective-C compiler has _Atomic.
+ * The API is that of macOS 14; additions of macOS 15 are checked for at run time, and declared here
+ * for older SDKs.
  */
 #pragma once
 

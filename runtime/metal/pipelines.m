@@ -1,11 +1,9 @@
 /*
- * pipelines.m: compiles shaders to pipelines.
- *
- * A shader file is compiled (.metallib, if Apple's compiler was there at build time) or source;
- * if the system rejects the library, the source is compiled.  Both use the same flags: language
- * 3.1, exact math.  A pipeline is compiled for the number of threads of its dispatches, so that
- * the compiler uses no more registers than that many threads can have.  A kernel that cannot run
- * is an error here, because the GPU would ignore its dispatches silently.
+ * pipelines.m: compiles shaders to pipelines.  A shader file is compiled (.metallib, if Apple's
+ * compiler was there at build time) or source; if the system rejects the library, the source is
+ * compiled with the same flags: language 3.1, exact math.  A pipeline is compiled for the number of
+ * threads of its dispatches, so that the compiler uses no more registers than they can have.  A
+ * kernel that cannot run is an error here, because the GPU would ignore its dispatches silently.
  */
 #include "runtime/metal/metal_private.h"
 #include "base/log.h"

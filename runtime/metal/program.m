@@ -1,15 +1,12 @@
 /*
- * program.m: a tape prepared for a device, and its steps.
+ * program.m: a tape prepared for a device, and its steps.  A command buffer can be used once, so
+ * every step encodes the tape again; pipelines, buffers and offsets were resolved when the program
+ * was created.  Dispatches between the tape's barriers run concurrently.  A step is split into
+ * several command buffers if it might occupy the GPU too long; a fence orders all encoders, and
+ * each command buffer increments an event when it has finished.
  *
- * A command buffer can be used once, so every step encodes the tape again.  Pipelines, buffers
- * and offsets were resolved when the program was created, and nothing is bound twice in a row.
- * Dispatches between the tape's barriers run concurrently.  A step is split into several command
- * buffers if it might occupy the GPU too long; a fence orders all encoders, and each command
- * buffer increments an event when it has finished.
- *
- * A failed command buffer signals nothing, so a wait also checks their states.  A step fails if
- * one of its command buffers fails; the program's later steps fail with it, because they read
- * its results.
+ * A failed command buffer signals nothing, so a wait also checks their states.  The program's steps
+ * after a failed one fail with it, because they read its results.
  */
 #include "runtime/metal/metal_private.h"
 #include "base/clock.h"

@@ -1,15 +1,10 @@
 /*
- * residency.m: keeps the GPU's memory resident.
- *
- * The system unwires memory that a process has not used for about 1 s, and the next step waits
- * until it is wired again: 320 ms instead of 56 ms in one report.  From macOS 15 on residency
- * sets prevent that: one for scratch, one for the cache's slabs, several for weights, because
- * under memory pressure a set is dropped as a whole.  A keeper thread requests them periodically
- * until KEEP_NS after the last step; then the system may unwire the memory, and the next step
- * requests it before it is encoded.
- *
- * macOS 14 has no residency sets.  Buffers bound to an encoder are resident while it runs; slabs
- * are reached through addresses, so every encoder names all of them.
+ * residency.m: keeps the GPU's memory resident.  The system unwires memory that a process has not
+ * used for about 1 s, and the next step waits until it is wired again: 320 ms instead of 56 ms in
+ * one report.  From macOS 15 on residency sets prevent that; weights have several, because under
+ * memory pressure a set is dropped as a whole.  A keeper thread requests them periodically until
+ * KEEP_NS after the last step.  macOS 14 has no residency sets.  Buffers bound to an encoder are
+ * resident while it runs; slabs are reached through addresses, so every encoder names all of them.
  */
 #include "runtime/metal/metal_private.h"
 #include "base/clock.h"

@@ -1,9 +1,7 @@
 /*
- * modules.h: the registry of core ops, and of the ops, architectures and services of modules
- * loaded with dlopen.
- *
- * A module is checked as data before any of its functions is called, and never unloaded.  The
- * main thread fills the registry at start; afterwards it is read-only.
+ * modules.h: the registry of core ops, and of the ops, architectures and services of modules loaded
+ * with dlopen.  A module is checked as data before any of its functions is called, and never
+ * unloaded.  The main thread fills the registry at start; afterwards it is read-only.
  */
 #pragma once
 

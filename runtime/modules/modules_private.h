@@ -71,9 +71,8 @@ int modules_option_text(const struct ig_host *host, const char *key, const char 
 
 enum place { PLACE_ANCESTOR, PLACE_FOLDER, PLACE_FILE };
 
-/* Open the file that path names, following links once; check it and every folder above it.
- * real: its path without links.  -EPERM: another user than root and the current one may change
- * it. */
+/* Open the file that path names, following links once; check it and every folder above it.  real:
+ * its path without links.  -EPERM: another user than root and the current one may change it. */
 int place_open(const char *path, char real[PATH_MAX], int *fd, struct ig_error *err);
 /* Check one of them, `at`, for user me; path is for the error. */
 int place_judge(const struct stat *st, uid_t me, enum place what, const char *path, const char *at,

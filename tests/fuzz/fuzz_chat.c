@@ -17,11 +17,10 @@ static void read_conversation(const char *text, size_t len)
 {
 	struct ig_conversation a, b;
 	struct ig_error err = { 0 };
-	struct ig_strbuf out;
+	struct ig_strbuf out = { 0 };
 
 	ig_conversation_init(&a);
 	ig_conversation_init(&b);
-	ig_strbuf_init(&out);
 	if (ig_conversation_parse(&a, text, len, "fuzz", &err)) {
 		if (a.n || a.model || a.system || !err.text[0])
 			abort();
@@ -69,10 +68,8 @@ static void read_lines(const char *text, size_t len)
 
 static void read_history(const char *text, size_t len)
 {
-	struct ig_strbuf entry, line;
+	struct ig_strbuf entry = { 0 }, line = { 0 };
 
-	ig_strbuf_init(&entry);
-	ig_strbuf_init(&line);
 	if (ig_history_read_line(text, len, &entry)) {
 		/* without newlines in it, a line is what its entry is written as */
 		if (!ig_history_write_line(entry.len ? entry.data : "", entry.len, &line))

@@ -51,7 +51,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	check(a);
 	if (ig_keys_find(a, (const char *)data, size) && size > 1024)
 		abort();
-	ig_strbuf_init(&text);
+	text = (struct ig_strbuf){ 0 };
 	write_out(a, &text);
 	if (ig_keys_parse(text.data ? text.data : "", text.len, "f", &b, &err) ||
 	    ig_keys_count(a) != ig_keys_count(b))

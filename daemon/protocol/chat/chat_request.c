@@ -1,7 +1,4 @@
-/*
- * chat_request.c: the body of POST /v1/chat/completions.  The role developer is read as
- * system.
- */
+/* chat_request.c: the body of POST /v1/chat/completions.  The role developer is read as system. */
 #include "daemon/engine/stream.h"
 #include "daemon/protocol/chat/chat.h"
 

@@ -1,10 +1,8 @@
 /*
- * chat_writer.c: the responses of /v1/chat/completions: chunks as SSE frames, or one object.
- *
- * The role of each choice is sent at once, in the order of their indices; then text,
- * reasoning and tool calls as they arrive, then the finish reason.  The usage chunk, if
- * requested, is the last before [DONE]; an error in mid-stream is a frame with an error
- * object, the last one.
+ * chat_writer.c: the responses of /v1/chat/completions: chunks as SSE frames, or one object.  The
+ * role of each choice is sent at once; then text, reasoning and tool calls as they arrive, then the
+ * finish reason.  The usage chunk, if requested, is the last before [DONE]; an error in mid-stream
+ * is a last frame with an error object.
  */
 #include "daemon/protocol/chat/chat.h"
 #include "daemon/protocol/core/logprobs.h"

@@ -1,7 +1,5 @@
-/*
- * completions_request.c: the body of POST /v1/completions: prompts as text, as tokens, or
- * lists of either.
- */
+/* completions_request.c: the body of POST /v1/completions: prompts as text, as tokens, or
+ * lists of either. */
 #include "daemon/engine/stream.h"
 #include "daemon/protocol/chat/chat.h"
 

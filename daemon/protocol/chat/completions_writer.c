@@ -1,7 +1,5 @@
-/*
- * completions_writer.c: the responses of /v1/completions: text after a prompt, as SSE frames or
- * one object.  Choices are numbered prompt by prompt.
- */
+/* completions_writer.c: the responses of /v1/completions: text after a prompt, as SSE frames or
+ * one object.  Choices are numbered prompt by prompt. */
 #include "daemon/protocol/chat/chat.h"
 #include "daemon/protocol/core/logprobs.h"
 #include "daemon/protocol/core/reply.h"

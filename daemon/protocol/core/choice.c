@@ -2,6 +2,7 @@
  * thread's. */
 #include "daemon/protocol/core/choice.h"
 
+#include "base/array.h"
 #include "daemon/protocol/core/ids.h"
 #include "daemon/protocol/core/reply.h"
 
@@ -118,14 +119,8 @@ int ig_choice_submit(struct ig_choice *c, struct ig_api_error *e)
 static bool take_logprobs(struct ig_choice *c)
 {
 	for (;;) {
-		if (c->n_logprobs == c->cap_logprobs) {
-			size_t cap = c->cap_logprobs ? c->cap_logprobs * 2 : 64;
-			struct ig_token_logprob *p = realloc(c->logprobs, cap * sizeof *p);
-			if (!p)
-				return false;
-			c->logprobs = p;
-			c->cap_logprobs = cap;
-		}
+		if (!ig_array_grow(c->logprobs, &c->cap_logprobs, c->n_logprobs))
+			return false;
 		size_t n = ig_stream_take_logprobs(c->stream, c->logprobs + c->n_logprobs,
 						   c->cap_logprobs - c->n_logprobs);
 		if (!n)

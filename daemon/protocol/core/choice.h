@@ -45,8 +45,6 @@ struct ig_choice {
 	size_t part, n_sent, n_logprobs_sent;
 };
 
-/* ---- choice.c ---- */
-
 /* 0 or -1, out of memory. */
 int ig_choice_init(struct ig_choice *c, struct ig_reply *r, uint32_t index);
 void ig_choice_finish(struct ig_choice *c); /* cancels it (client_gone) if it still runs */
@@ -56,8 +54,6 @@ int ig_choice_submit(struct ig_choice *c, struct ig_api_error *e);
 void ig_choice_take(struct ig_choice *c, size_t cap);
 /* A running one ends at the next step, another at once. */
 void ig_choice_cancel(struct ig_choice *c, const char *reason);
-
-/* ---- parts.c ---- */
 
 /* Parse text of the model, token by token where there are logprobs; last: it is complete.
  * False without memory. */

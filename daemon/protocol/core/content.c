@@ -1,7 +1,5 @@
-/*
- * content.c: messages and their contents, as all protocols have them: a role, and text as a
- * string or a list of parts.  They become the objects that chat templates read.
- */
+/* content.c: messages and their contents, as all protocols have them: a role, and text as a
+ * string or a list of parts.  They become the objects that chat templates read. */
 #include "daemon/protocol/core/params.h"
 
 #include <errno.h>

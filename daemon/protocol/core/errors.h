@@ -22,8 +22,6 @@ struct ig_api_error {
 int ig_api_fail(struct ig_api_error *e, int status, const char *code, const char *param,
 		const char *fmt, ...) __attribute__((format(printf, 5, 6)));
 
-/* ---- a parameter (400) ---- */
-
 int ig_fail_value(struct ig_api_error *e, const char *param, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));
 const char *ig_json_type_name(const json_t *v); /* "a string", "null" … */
@@ -34,8 +32,6 @@ int ig_fail_missing(struct ig_api_error *e, const char *param);
 /* A client's text for a message: truncated, without control characters. */
 void ig_printable(char *out, size_t cap, const char *name);
 
-/* ---- the server ---- */
-
 #define IG_OUT_OF_MEMORY "The server is out of memory."
 int ig_fail_memory(struct ig_api_error *e);				   /* 500 */
 int ig_fail_shutting_down(struct ig_api_error *e, uint32_t retry_after_s); /* 503 */
@@ -45,14 +41,10 @@ int ig_fail_unread(struct ig_api_error *e, int rc, uint32_t retry_after_s);
 /* By the engine's error when it did not return the model. */
 int ig_fail_model(struct ig_api_error *e, int rc, const struct ig_error *err);
 
-/* ---- the end of a request ---- */
-
 /* For the ledger only: the request never ran. */
 int ig_fail_cancelled(struct ig_api_error *e, const char *reason);
 /* Of a generation that failed; status 0: it did not. */
 void ig_result_error(const struct ig_gen_result *r, struct ig_api_error *e);
-
-/* ---- as JSON ---- */
 
 /* {"error":{message,type,param,code}} */
 void ig_error_object(struct ig_strbuf *out, const struct ig_api_error *e);

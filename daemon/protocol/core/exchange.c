@@ -1,9 +1,8 @@
 /*
- * exchange.c: one HTTP request and its reply.
- *
- * Small replies are complete at once; a POST to a protocol waits for prep, and maybe for its
- * model, then streams its response or sends it whole.  A stream's response headers are sent
- * with its first keep-alive at the latest: until then a failed load is an HTTP status.
+ * exchange.c: one HTTP request and its reply.  Small replies are complete at once; a POST to a
+ * protocol waits for prep, and maybe for its model, then streams its response or sends it whole.  A
+ * stream's headers are sent with its first keep-alive at the latest: until then a failed load is an
+ * HTTP status.
  */
 #include "daemon/protocol/core/exchange.h"
 

@@ -1,7 +1,5 @@
-/*
- * handoff.c: see handoff.h.  Prep parses a request and prepares it; a request that
- * continues a response returns to the loop in between, for its history.
- */
+/* handoff.c: see handoff.h.  Prep parses a request and prepares it; a request that
+ * continues a response returns to the loop in between, for its history. */
 #include "daemon/protocol/core/handoff.h"
 
 #include "daemon/protocol/core/prepare.h"

@@ -1,9 +1,8 @@
 /*
- * limits.c: see limits.h.  Each key has an account: its running requests and two buckets.
- *
- * A bucket holds at most a minute's worth and fills evenly, so that no minute gets more than
- * twice its limit.  When a request ends, its output is charged: the level may become negative,
- * and the next request waits until it is not.
+ * limits.c: see limits.h.  Each key has an account: its running requests and two buckets.  A bucket
+ * holds at most a minute's worth and fills evenly, so that no minute gets more than twice its
+ * limit.  A request's output is charged at its end: the level may become negative, and the next
+ * request waits until it is not.
  */
 #include "daemon/protocol/core/limits.h"
 

@@ -1,9 +1,7 @@
 /*
- * limits.h: rate limits of a key: concurrent requests, requests and tokens per minute.
- * Requests without a key share one account.
- *
- * Token buckets hold at most a minute's worth and fill evenly; the caller has the clock.
- * Not thread-safe: the loop thread's.
+ * limits.h: rate limits of a key: concurrent requests, requests and tokens per minute.  Requests
+ * without a key share one account.  Token buckets hold at most a minute's worth and fill evenly;
+ * the caller has the clock.  Not thread-safe: the loop thread's.
  */
 #pragma once
 

@@ -71,8 +71,7 @@ void ig_json_put_logprobs(struct ig_json_writer *w, const char *name,
 			put_logprob(w, m, n->top[k].id, n->top[k].logprob, with_bytes);
 			ig_json_close_object(w);
 		}
-		ig_json_close_array(w);
-		ig_json_close_object(w);
+		ig_json_putf(w, "]}");
 	}
 	ig_json_close_array(w);
 }

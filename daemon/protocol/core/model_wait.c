@@ -100,8 +100,6 @@ void ig_model_waits_finish(struct ig_model_waits *ws)
 	pthread_mutex_destroy(&ws->lock);
 }
 
-/* ---- what there is ---------------------------------------------------------------------- */
-
 struct ig_model_status *ig_models_read(struct ig_engine *e, size_t *n)
 {
 	for (size_t cap = 16;; cap *= 2) {

@@ -1,8 +1,7 @@
 /*
- * model_wait.h: waiting for models to be loaded.
- *
- * All requests for the same model name share one wait, which the engine calls back and which
- * is never freed: a request that ends meanwhile needs no clean-up.
+ * model_wait.h: waiting for models to be loaded.  All requests for the same model name share one
+ * wait, which the engine calls back and which is never freed: a request that ends meanwhile needs
+ * no clean-up.
  */
 #pragma once
 
@@ -38,8 +37,6 @@ int ig_model_take(struct ig_model_waits *ws, const char *name, const struct ig_e
 bool ig_model_ticket_due(const struct ig_model_ticket *ticket);
 /* The name in the requests; "": the default model. */
 const char *ig_model_ticket_name(const struct ig_model_ticket *ticket);
-
-/* ---- configured models ---- */
 
 /* A malloc'd list; NULL without memory. */
 struct ig_model_status *ig_models_read(struct ig_engine *e, size_t *n);

@@ -1,8 +1,7 @@
 /*
- * params.c: the members of a request by tables, and parameters that several protocols have.
- *
- * Each reader takes one JSON value that is not null and either stores it in the
- * request or fails with the parameter's name, what was expected and what came.
+ * params.c: the members of a request by tables, and parameters that several protocols have.  Each
+ * reader takes one JSON value that is not null and either stores it in the request or fails with
+ * the parameter's name, what was expected and what came.
  */
 #include "daemon/protocol/core/params.h"
 
@@ -295,8 +294,7 @@ int ig_param_max_tokens(struct ig_request *r, const char *name, json_t *v, struc
 		return -1;
 	if (r->sampling.max_tokens && r->sampling.max_tokens != n)
 		return ig_fail_value(e, name,
-				     "max_tokens and max_completion_tokens differ "
-				     "(%d and %d)",
+				     "max_tokens and max_completion_tokens differ (%d and %d)",
 				     r->sampling.max_tokens, n);
 	r->sampling.max_tokens = n;
 	return 0;

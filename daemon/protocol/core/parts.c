@@ -1,5 +1,6 @@
 /* parts.c: parses the model's text into parts: text, reasoning, tool calls. */
 #include "daemon/protocol/core/choice.h"
+#include "base/array.h"
 #include "daemon/protocol/core/ids.h"
 #include "daemon/protocol/core/reply.h"
 
@@ -14,14 +15,8 @@ static struct ig_part *part_new(struct ig_choice *c, enum ig_part_kind kind)
 		[IG_PART_TOOL_CALL] = "fc_",
 	};
 
-	if (c->n_parts == c->cap_parts) {
-		size_t cap = c->cap_parts ? c->cap_parts * 2 : 4;
-		struct ig_part *p = realloc(c->parts, cap * sizeof *p);
-		if (!p)
-			return NULL;
-		c->parts = p;
-		c->cap_parts = cap;
-	}
+	if (!ig_array_grow(c->parts, &c->cap_parts, c->n_parts))
+		return NULL;
 	if (c->n_parts)
 		c->parts[c->n_parts - 1].done = true;
 	struct ig_part *p = &c->parts[c->n_parts];

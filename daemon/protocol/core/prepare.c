@@ -95,8 +95,7 @@ fail:
 	return NULL;
 }
 
-/* More bytes than four contexts of the longest token: checked before template and tokenizer
- * run. */
+/* More bytes than four contexts of the longest token: checked before template and tokenizer run. */
 static bool too_long(const struct ig_engine_model *m, size_t n_bytes)
 {
 	return n_bytes / ig_tokenizer_longest(m->tokenizer) > (size_t)m->n_context * 4;
@@ -143,8 +142,7 @@ static int render(struct ig_reply *r, struct ig_ids *out)
 	return rc < 0 ? fail_prompt(r, rc, &err) : 0;
 }
 
-/* A text prompt may contain control tokens; a BOS is put before it where the model expects
- * one. */
+/* A text prompt may contain control tokens; a BOS is put before it where the model expects one. */
 static int tokenize_text(struct ig_reply *r, const struct ig_prompt *p, struct ig_ids *out)
 {
 	const struct ig_tokenizer *t = r->prepared.model->tokenizer;

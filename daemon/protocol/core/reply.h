@@ -1,9 +1,7 @@
 /*
- * reply.h: one request and its response, from its arrival until its owner destroys it.
- *
- * Prep parses and prepares it; its owner opens and submits it: one generation of the
- * engine for each choice, whose text is parsed into parts, which the protocol's writer
- * writes as events or one object.
+ * reply.h: one request and its response, from its arrival until its owner destroys it.  Prep parses
+ * and prepares it; its owner opens and submits it: one generation of the engine for each choice,
+ * whose text is parsed into parts, which the protocol's writer writes as events or one object.
  */
 #pragma once
 

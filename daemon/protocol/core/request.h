@@ -1,10 +1,8 @@
 /*
- * request.h: a client's body to a checked request.
- *
- * All protocols produce the same struct: messages and tools in the format of OpenAI's chat
- * completions, which chat templates read; sampling; the response format.  Every parameter
- * works, or is accepted at values without effect, or is refused by name.  Pure functions of
- * their input: any thread, no globals.
+ * request.h: a client's body to a checked request.  All protocols produce the same struct: messages
+ * and tools in the format of OpenAI's chat completions, which chat templates read; sampling; the
+ * response format.  Every parameter works, or is accepted at values without effect, or is refused
+ * by name.  Pure functions of their input: any thread, no globals.
  */
 #pragma once
 

@@ -1,7 +1,5 @@
-/*
- * tools.c: tools, the choice among them, and response formats, in the spellings of the three
- * protocols.  All become the spelling of chat completions, which chat templates read.
- */
+/* tools.c: tools, the choice among them, and response formats, in the spellings of the three
+ * protocols.  All become the spelling of chat completions, which chat templates read. */
 #include "daemon/protocol/core/params.h"
 
 #include <stddef.h>

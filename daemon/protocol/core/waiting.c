@@ -1,9 +1,7 @@
 /*
- * waiting.c: see waiting.h.
- *
- * Where a request's model is not loaded, prep starts the load and returns the reply.  The
- * loop parks it, with timers for its keep-alives and server.model_wait, and sends it to
- * prep again when the load has ended.
+ * waiting.c: see waiting.h.  Where a request's model is not loaded, prep starts the load and
+ * returns the reply.  The loop parks it, with timers for its keep-alives and server.model_wait, and
+ * sends it to prep again when the load has ended.
  */
 #include "daemon/protocol/core/waiting.h"
 

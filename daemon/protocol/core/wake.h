@@ -1,9 +1,7 @@
 /*
- * wake.h: signals from other threads to the loop.
- *
- * A thread signals a handle: sets its flag and, once for all handles, wakes the loop.  Handles
- * are reused but not freed before the end, so that a late signal is harmless.  All functions
- * but the two for any thread are the loop thread's.
+ * wake.h: signals from other threads to the loop.  A thread signals a handle: sets its flag and,
+ * once for all handles, wakes the loop.  Handles are reused but not freed before the end, so that a
+ * late signal is harmless.  All functions but the two for any thread are the loop thread's.
  */
 #pragma once
 

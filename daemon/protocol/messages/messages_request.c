@@ -1,9 +1,8 @@
 /*
- * messages_request.c: the bodies of Anthropic's POST /v1/messages and count_tokens.
- *
- * Their blocks become messages as in chat completions: a tool_use is a tool call of the
- * assistant's message, a tool_result a message of role tool, thinking its reasoning.
- * Consecutive messages of one role are one turn.
+ * messages_request.c: the bodies of Anthropic's POST /v1/messages and count_tokens.  Their blocks
+ * become messages as in chat completions: a tool_use is a tool call of the assistant's message, a
+ * tool_result a message of role tool, thinking its reasoning.  Consecutive messages of one role are
+ * one turn.
  */
 #include "daemon/protocol/core/params.h"
 #include "daemon/protocol/messages/messages.h"

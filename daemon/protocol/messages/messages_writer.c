@@ -1,7 +1,5 @@
-/*
- * messages_writer.c: the responses of Anthropic's /v1/messages: a message of blocks, whole or as
- * events, and its errors; count_tokens.
- */
+/* messages_writer.c: the responses of Anthropic's /v1/messages: a message of blocks, whole or as
+ * events, and its errors; count_tokens. */
 #include "daemon/protocol/core/reply.h"
 #include "daemon/protocol/core/sse.h"
 #include "daemon/protocol/messages/messages.h"

@@ -1,10 +1,5 @@
-/*
- * models.c: the models for clients, /v1/models, and for administrators,
- * /v1/ingot/models/load and /unload.
- *
- * Everybody may see which models there are and whether they are loaded; only administrators
- * see their files, memory and use.
- */
+/* models.c: the models for clients, /v1/models, and for administrators, /v1/ingot/models/load and
+ * /unload.  Only administrators see the models' files, memory and use. */
 #include "daemon/protocol/models/models.h"
 
 #include "base/utf8.h"

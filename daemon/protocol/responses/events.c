@@ -1,10 +1,7 @@
 /*
- * events.c: the events of one response, for the WebSocket as they are and over HTTP as SSE
- * frames.
- *
- * They are written directly into the connection's buffer.  next_event is a state machine:
- * r->stage is the state of the response, part and stage of its choice that of the current
- * item.
+ * events.c: the events of one response, for the WebSocket as they are and over HTTP as SSE frames,
+ * written directly into the connection's buffer.  next_event is a state machine: r->stage is the
+ * state of the response, part and stage of its choice that of the current item.
  */
 #include "daemon/protocol/core/sse.h"
 #include "daemon/protocol/responses/items.h"

@@ -1,9 +1,8 @@
 /*
- * items.c: the items of Responses: what a client may send in input, in one
- * spelling, and how they become the messages that chat templates read.
- *
- * The output of a response that is continued becomes messages in the same way, so that a client
- * that sends a whole conversation gets the same prompt as one that continues it by id.
+ * items.c: the items of Responses: what a client may send in input, and how they become the
+ * messages that chat templates read.  The output of a response that is continued becomes messages
+ * in the same way, so that sending a whole conversation and continuing it by id give the same
+ * prompt.
  */
 #include "daemon/protocol/responses/items.h"
 

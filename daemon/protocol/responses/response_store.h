@@ -1,11 +1,9 @@
 /*
- * response_store.h: finished responses, to be continued, retrieved and deleted.
- *
- * A response stores its new messages and refers to its parent, so that a conversation is
- * stored once however many responses it has, and forks share their prefix.  Stored values
- * never change: prep reads them on its own thread, and JSON values have atomic reference
- * counts.  Bounded in number and bytes; the least recently used are evicted.  All functions
- * are the loop thread's.
+ * response_store.h: finished responses, to be continued, retrieved and deleted.  A response stores
+ * its new messages and refers to its parent, so that a conversation is stored once however many
+ * responses it has, and forks share their prefix.  Stored values never change: prep reads them on
+ * its own thread, and JSON values have atomic reference counts.  Bounded in number and bytes; the
+ * least recently used are evicted.  All functions are the loop thread's.
  */
 #pragma once
 

@@ -21,8 +21,6 @@ extern const struct ig_request_format ig_create_request, ig_input_tokens_request
 void ig_responses_get(struct ig_exchange *x, const struct ig_http_request *r);
 bool ig_responses_below(struct ig_exchange *x, const struct ig_http_request *r, const char *rest);
 
-/* ---- the state of Responses in ig_api ---- */
-
 struct ig_responses *ig_responses_create(uint32_t max_stored, uint64_t max_stored_bytes);
 void ig_responses_destroy(struct ig_responses *s); /* NULL is fine */
 void ig_responses_limit(struct ig_responses *s, uint32_t max_stored, uint64_t max_stored_bytes);

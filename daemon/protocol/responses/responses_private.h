@@ -27,8 +27,6 @@ enum ig_outcome {
 };
 enum ig_outcome ig_response_outcome(const struct ig_reply *r);
 
-/* ---- object.c ---- */
-
 /* With its outcome from STAGE_FINAL on, before as it runs. */
 void ig_response_object(struct ig_reply *r, struct ig_strbuf *out);
 void ig_response_items(struct ig_reply *r, const char *key, struct ig_json_writer *w);
@@ -48,12 +46,8 @@ bool ig_response_is_custom(const struct ig_reply *r, const struct ig_part *p);
 /* A response without output gets an empty message; true: added now. */
 bool ig_response_add_nothing(struct ig_reply *r);
 
-/* ---- keep.c ---- */
-
 /* Write the final object, and store the response, which may be continued or retrieved. */
 void ig_response_final(struct ig_reply *r, struct ig_strbuf *out);
-
-/* ---- events.c: the WebSocket's ---- */
 
 /* As ig_protocol's next and wait. */
 bool ig_responses_next_event(struct ig_reply *r, struct ig_strbuf *out, bool *last);

@@ -1,10 +1,8 @@
 /*
  * responses_request.c: POST /v1/responses, and the messages of the Responses WebSocket:
  * response.create, response.cancel (an extension), response.steer and response.processed.
- *
- * stream_id and previous_response_id are read first, so that an error about anything else
- * names its lane and drops the response that it would have continued.  items.c reads the
- * input.
+ * stream_id and previous_response_id are read first, so that an error about anything else names its
+ * lane and drops the response that it would have continued.
  */
 #include "daemon/protocol/responses/items.h"
 #include "daemon/protocol/responses/responses.h"
@@ -324,8 +322,7 @@ static int read_stream_id(struct ig_request *r, json_t *root, struct ig_api_erro
 	    strspn(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-") != n)
 		return ig_api_fail(
 			e, 400, "invalid_stream_id", "stream_id",
-			"Invalid 'stream_id': expected 1 to %d characters of A-Z a-z 0-9 "
-			"_ . -",
+			"Invalid 'stream_id': expected 1 to %d characters of A-Z a-z 0-9 _ . -",
 			IG_MAX_STREAM_ID);
 	memcpy(r->stream_id, s, n + 1);
 	return 0;
@@ -441,8 +438,7 @@ static int read_message(struct ig_request *r, json_t *root, struct ig_api_error 
 	}
 	if (strcmp(type, "response.processed"))
 		return ig_fail_value(e, "type",
-				     "expected response.create, response.cancel or "
-				     "response.steer");
+				     "expected response.create, response.cancel or response.steer");
 	r->notice = IG_WS_PROCESSED;
 	return 0;
 }

@@ -1,10 +1,8 @@
 /*
- * session.c: one Responses WebSocket: lanes, queueing, cancels.
- *
- * Every message is parsed on the prep thread, in order.  A create starts when its lane is free
- * and fewer than 16 responses of the connection run.  If it continues a response, or its model
- * was not loaded, it is sent to prep a second time then; others are prepared already.  Running
- * responses write events in rotation.
+ * session.c: one Responses WebSocket: lanes, queueing, cancels.  Every message is parsed on the
+ * prep thread, in order.  A create starts when its lane is free and fewer than 16 responses of the
+ * connection run; if it continues a response, or its model was not loaded, it is sent to prep a
+ * second time then.  Running responses write events in rotation.
  */
 #include "daemon/protocol/core/waiting.h"
 #include "daemon/protocol/responses/responses_private.h"

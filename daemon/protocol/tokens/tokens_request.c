@@ -1,7 +1,5 @@
-/*
- * tokens_request.c: the bodies of POST /v1/tokenize and /v1/detokenize: a text or a
- * conversation, or token ids.
- */
+/* tokens_request.c: the bodies of POST /v1/tokenize and /v1/detokenize: a text or a
+ * conversation, or token ids. */
 #include "daemon/protocol/chat/chat.h"
 #include "daemon/protocol/tokens/tokens.h"
 

@@ -1,7 +1,5 @@
-/*
- * tokens_writer.c: the responses of /v1/tokenize and /v1/detokenize: ids and texts.  Nothing is
- * generated; the prep thread does the work.
- */
+/* tokens_writer.c: the responses of /v1/tokenize and /v1/detokenize: ids and texts.  Nothing is
+ * generated; the prep thread does the work. */
 #include "daemon/protocol/core/logprobs.h"
 #include "daemon/protocol/core/reply.h"
 #include "daemon/protocol/tokens/tokens.h"

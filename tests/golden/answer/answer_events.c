@@ -53,8 +53,7 @@ static void add_event(void *ctx, const struct ig_completion_event *e)
 	if (last && e->kind != IG_COMPLETION_TOOL_CALL &&
 	    !strcmp(json_string_value(json_array_get(last, 0)), kind)) {
 		json_t *data = json_array_get(last, 1);
-		struct ig_strbuf b;
-		ig_strbuf_init(&b);
+		struct ig_strbuf b = { 0 };
 		ig_strbuf_add(&b, json_string_value(data), json_string_length(data));
 		ig_strbuf_add(&b, e->data, e->len);
 		if (!ig_strbuf_ok(&b) || json_string_setn(data, b.data, b.len))

@@ -212,8 +212,7 @@ static json_t *run_case(const json_t *one)
 	if (ig_grammar_cache_get(cache, tokenizer, &source, &g, &err))
 		return json_pack("{s:o, s:s}", "outputs", outputs, "error", err.text);
 	for (int i = 0; i < json_integer_value(json_object_get(one, "walks")) && !problem; i++) {
-		struct ig_strbuf text;
-		ig_strbuf_init(&text);
+		struct ig_strbuf text = { 0 };
 		problem = walk(g, (unsigned)i % 3, &text);
 		/* Bytes that are no UTF-8 come out as null. */
 		json_t *s = json_stringn(text.data ? text.data : "", text.len);

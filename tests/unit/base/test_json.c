@@ -249,7 +249,7 @@ static void write_all(struct ig_json_writer *w, const json_t *v)
 	ig_json_open_object(w, "o");
 	ig_json_close_object(w);
 	ig_json_put_line(w);
-	ig_json_put_bool(w, "t", true);
+	ig_json_put_raw(w, "t", ig_json_bool(true));
 	ig_json_put_raw(w, "z", NULL);
 	ig_json_put_value(w, "v", v);
 	ig_json_put_key(w, "k\0", 2);
@@ -362,7 +362,7 @@ static void test_no_memory(void **state)
 	struct ig_strbuf b;
 	for (n = 0;; n++) {
 		struct ig_json_writer w = { .out = &b };
-		ig_strbuf_init(&b);
+		b = (struct ig_strbuf){ 0 };
 		no_memory_at(n);
 		write_all(&w, v);
 		bool reached = no_memory_failed(), ok = ig_strbuf_ok(&b);

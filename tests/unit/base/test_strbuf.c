@@ -13,9 +13,8 @@
 
 static void test_growing(void **state)
 {
-	struct ig_strbuf b;
+	struct ig_strbuf b = { 0 };
 
-	ig_strbuf_init(&b);
 	assert_null(b.data);
 	for (int i = 0; i < 1000; i++)
 		ig_strbuf_printf(&b, "%d,", i);
@@ -40,9 +39,8 @@ static void test_growing(void **state)
 
 static void test_failure_sticks(void **state)
 {
-	struct ig_strbuf b;
+	struct ig_strbuf b = { 0 };
 
-	ig_strbuf_init(&b);
 	ig_strbuf_puts(&b, "kept");
 	assert_false(ig_strbuf_reserve(&b, SIZE_MAX - 2));
 	assert_false(ig_strbuf_ok(&b));

@@ -43,7 +43,7 @@ static void test_request(void **state)
 	struct ig_strbuf b;
 	struct ig_ask q = { .prompt = "a \"b\"\n\x01", .prompt_len = 7 };
 
-	ig_strbuf_init(&b);
+	b = (struct ig_strbuf){ 0 };
 	assert_true(ig_ask_write(&q, &b));
 	assert_string_equal(b.data, "{\"type\":\"response.create\",\"store\":false,"
 				    "\"input\":\"a \\\"b\\\"\\n\\u0001\"}");
@@ -80,10 +80,9 @@ static void test_request(void **state)
 static void test_request_of_several_turns(void **state)
 {
 	struct ig_conversation c;
-	struct ig_strbuf b;
+	struct ig_strbuf b = { 0 };
 	struct ig_ask q = { .prompt = "and now?", .prompt_len = 8, .history = &c };
 
-	ig_strbuf_init(&b);
 	ig_conversation_init(&c);
 	assert_true(ig_ask_write(&q, &b));
 	assert_non_null(strstr(b.data, "\"input\":\"and now?\""));
@@ -99,9 +98,8 @@ static void test_request_of_several_turns(void **state)
 
 static void test_cancel(void **state)
 {
-	struct ig_strbuf b;
+	struct ig_strbuf b = { 0 };
 
-	ig_strbuf_init(&b);
 	assert_true(ig_ask_cancel("", &b));
 	assert_string_equal(b.data, "{\"type\":\"response.cancel\"}");
 	ig_strbuf_clear(&b);
@@ -128,9 +126,8 @@ static void test_what_can_be_sent(void **state)
 
 static void assert_json(const char *text, const char *expected)
 {
-	struct ig_strbuf b;
+	struct ig_strbuf b = { 0 };
 
-	ig_strbuf_init(&b);
 	assert_true(ig_response_json(&a, text, strlen(text), &b));
 	assert_string_equal(b.data, expected);
 	ig_strbuf_finish(&b);

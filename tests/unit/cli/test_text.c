@@ -36,9 +36,8 @@ static void test_numbers(void **state)
 
 static void assert_plain(const char *text, bool keep_lines, const char *expected)
 {
-	struct ig_strbuf b;
+	struct ig_strbuf b = { 0 };
 
-	ig_strbuf_init(&b);
 	ig_text_plain(&b, text, strlen(text), keep_lines);
 	assert_string_equal(b.data, expected);
 	ig_strbuf_finish(&b);
@@ -59,9 +58,8 @@ static void test_table(void **state)
 {
 	static const char *const headers[] = { "NAME", ">N", "WHAT" };
 	struct ig_table t;
-	struct ig_strbuf b;
+	struct ig_strbuf b = { 0 };
 
-	ig_strbuf_init(&b);
 	ig_table_init(&t, headers, 3);
 	ig_table_add(&t, "\xc3\xbc"); /* one column wide, two bytes */
 	ig_table_addf(&t, "%d", 12345);
@@ -91,9 +89,8 @@ static const struct ig_ledger_stats two[] = {
 
 static void test_stats_table(void **state)
 {
-	struct ig_strbuf b;
+	struct ig_strbuf b = { 0 };
 
-	ig_strbuf_init(&b);
 	assert_true(ig_stats_table(two, 1, &b));
 	assert_string_equal(
 		b.data,
@@ -112,10 +109,9 @@ static void test_stats_table(void **state)
 
 static void test_stats_json(void **state)
 {
-	struct ig_strbuf b;
+	struct ig_strbuf b = { 0 };
 	json_t *root, *m;
 
-	ig_strbuf_init(&b);
 	assert_true(ig_stats_json(two, 2, 3600, &b));
 	root = json_loads(b.data, JSON_REJECT_DUPLICATES, NULL);
 	assert_non_null(root);
@@ -144,9 +140,8 @@ static void test_stats_json(void **state)
 static void test_findings(void **state)
 {
 	struct ig_findings f = { 0 };
-	struct ig_strbuf b;
+	struct ig_strbuf b = { 0 };
 
-	ig_strbuf_init(&b);
 	ig_findings_add(&f, IG_FINDING_OK, "driver", NULL, "cpu, %s", "avx2");
 	ig_findings_add(&f, IG_FINDING_NOTE, "daemon", "start it", "none");
 	assert_int_equal(ig_findings_wrong(&f), 0);

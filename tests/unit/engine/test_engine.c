@@ -319,7 +319,7 @@ static void test_refusals_are_entered(void **state)
 static void test_describe(void **state)
 {
 	struct client c;
-	struct ig_strbuf b;
+	struct ig_strbuf b = { 0 };
 	struct ig_engine *e;
 	json_error_t je;
 	json_t *j, *m;
@@ -329,7 +329,6 @@ static void test_describe(void **state)
 	e = harness_engine(&config);
 	client_ask(&c, e, &(struct ask){ .n_prompt = 20, .max_tokens = 5 });
 	fake_wait_at_gate();
-	ig_strbuf_init(&b);
 	ig_engine_describe(e, &b);
 	assert_true(ig_strbuf_ok(&b));
 	j = json_loadb(b.data, b.len, JSON_REJECT_DUPLICATES, &je);

@@ -23,9 +23,8 @@ static struct ig_config *parse(const char *text)
 
 static char *format(const struct config_option *o, const void *base)
 {
-	struct ig_strbuf b;
+	struct ig_strbuf b = { 0 };
 
-	ig_strbuf_init(&b);
 	config_format(o, base, &b);
 	char *s = ig_strbuf_steal(&b);
 	assert_non_null(s);
@@ -327,9 +326,8 @@ static void test_every_option(void **state)
 /* The same through the struct's own names, so that no two options share a field. */
 static void test_fields(void **state)
 {
-	struct ig_strbuf b;
+	struct ig_strbuf b = { 0 };
 
-	ig_strbuf_init(&b);
 	ig_strbuf_puts(
 		&b, "kvcache: {service: s, arena: 1GiB, slab: 32KiB, dtype: f32}\n"
 		    "memory: {budget: 3GiB}\nruntime: {driver: cpu, isa: generic, threads: 5, "
@@ -793,10 +791,9 @@ static void test_long_texts(void **state)
 {
 	struct ig_config *c = NULL;
 	struct ig_error err = { 0 };
-	struct ig_strbuf b;
+	struct ig_strbuf b = { 0 };
 	char label[1024];
 
-	ig_strbuf_init(&b);
 	ig_strbuf_puts(&b, "log: {level: x");
 	for (int i = 0; i < 100; i++)
 		ig_strbuf_puts(&b, "\xc3\xa4");
@@ -822,7 +819,7 @@ static void test_list_caps(void **state)
 	struct ig_strbuf b;
 
 	for (int extra = 0; extra < 2; extra++) {
-		ig_strbuf_init(&b);
+		b = (struct ig_strbuf){ 0 };
 		ig_strbuf_puts(&b, "modules:\n  path:\n");
 		for (int i = 0; i < CONFIG_MAX_ITEMS + extra; i++)
 			ig_strbuf_puts(&b, "    - a\n");

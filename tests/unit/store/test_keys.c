@@ -146,11 +146,10 @@ static void test_bad_lines(void **state)
 
 static void test_too_many(void **state)
 {
-	struct ig_strbuf b;
+	struct ig_strbuf b = { 0 };
 	struct ig_keys *keys;
 	struct ig_error err = { 0 };
 
-	ig_strbuf_init(&b);
 	for (int i = 0; i <= IG_KEYS_MAX; i++) {
 		if (i == IG_KEYS_MAX) {
 			assert_int_equal(ig_keys_parse(b.data, b.len, "f", &keys, &err), 0);

@@ -470,11 +470,10 @@ static void test_a_file_of_version_1(void **state)
 {
 	struct ig_ledger_stats *stats = NULL;
 	struct ig_ledger_row r = a_row(2);
-	struct ig_strbuf b;
+	struct ig_strbuf b = { 0 };
 	char path[256], text[256];
 	size_t n = 0;
 
-	ig_strbuf_init(&b);
 	ig_strbuf_puts(&b,
 		       "PRAGMA auto_vacuum = INCREMENTAL; PRAGMA journal_mode = WAL; BEGIN;"
 		       "CREATE TABLE requests (row INTEGER PRIMARY KEY, id TEXT NOT NULL,"

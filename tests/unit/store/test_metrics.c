@@ -101,9 +101,8 @@ static bool belongs(const char *name, const char *family, const char *type)
 static void read_text(const struct ig_metrics *m, struct text *t)
 {
 	char family[128] = "", type[32] = "", seen[16384] = " ", *save = NULL;
-	struct ig_strbuf b;
+	struct ig_strbuf b = { 0 };
 
-	ig_strbuf_init(&b);
 	ig_metrics_write(m, &b);
 	assert_true(ig_strbuf_ok(&b) && b.len > 0);
 	assert_int_equal(b.data[b.len - 1], '\n');

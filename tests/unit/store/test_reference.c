@@ -10,14 +10,13 @@
 
 static char *read_all(const char *path)
 {
-	struct ig_strbuf b;
+	struct ig_strbuf b = { 0 };
 	char buf[4096];
 	size_t n;
 	FILE *f = fopen(path, "r");
 
 	if (!f)
 		fail_msg("%s is missing", path);
-	ig_strbuf_init(&b);
 	while ((n = fread(buf, 1, sizeof buf, f)) > 0)
 		ig_strbuf_add(&b, buf, n);
 	fclose(f);
@@ -88,9 +87,8 @@ static void test_docs_are_up_to_date(void **state)
  * as "#  - …" and stay) or for the examples. */
 static char *uncommented(const char *text, bool examples)
 {
-	struct ig_strbuf b;
+	struct ig_strbuf b = { 0 };
 
-	ig_strbuf_init(&b);
 	while (*text) {
 		size_t n = strcspn(text, "\n") + (strchr(text, '\n') != NULL);
 		size_t indent = strspn(text, " ");
@@ -161,7 +159,7 @@ static void test_comments_are_complete(void **state)
 
 	for (size_t i = 0; i < config_n_options; i++) {
 		const struct config_option *o = &config_options[i];
-		struct ig_strbuf bounds;
+		struct ig_strbuf bounds = { 0 };
 		char mark[80], *block, *env;
 
 		/* The block of comment between the blank line above and the option. */
@@ -176,7 +174,6 @@ static void test_comments_are_complete(void **state)
 			*p = ' ';
 		assert_non_null(strstr(block, "Default "));
 		assert_non_null(strstr(env, o->reloadable ? "reloadable" : "needs a restart"));
-		ig_strbuf_init(&bounds);
 		config_bounds(o, &bounds);
 		if (o->type == CONFIG_INT || o->type == CONFIG_TIME)
 			assert_non_null(strstr(block, bounds.data));

@@ -325,7 +325,7 @@ static void note(void *ctx, const struct ig_completion_event *e)
 static void begin_notes(struct notes *n)
 {
 	*n = (struct notes){ .kind = -1 };
-	ig_strbuf_init(&n->text);
+	n->text = (struct ig_strbuf){ 0 };
 }
 
 static void end_notes(struct notes *n)
@@ -599,9 +599,8 @@ static void soon(void **state)
 /* What is held back is bounded: a text of n bytes of fill between head and tail. */
 static char *long_text(const char *head, char fill, size_t n, const char *tail)
 {
-	struct ig_strbuf b;
+	struct ig_strbuf b = { 0 };
 
-	ig_strbuf_init(&b);
 	ig_strbuf_puts(&b, head);
 	while (n--)
 		ig_strbuf_add(&b, &fill, 1);

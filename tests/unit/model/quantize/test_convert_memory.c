@@ -32,7 +32,7 @@ static void each_fails(void **state)
 		"{\"dtype\":\"F32\",\"shape\":[2,32],\"data_offsets\":[128,384]}}   ";
 	static const char zeros[384];
 	char dir[] = "/tmp/ig-convert-XXXXXX", path[64];
-	struct ig_strbuf weights, vocabulary;
+	struct ig_strbuf weights = { 0 }, vocabulary;
 	struct ig_checkpoint *g;
 	struct ig_error err = { 0 };
 	uint64_t n = sizeof head - 1;
@@ -41,7 +41,6 @@ static void each_fails(void **state)
 
 	assert_non_null(mkdtemp(dir));
 	snprintf(path, sizeof path, "%s/out.gguf", dir);
-	ig_strbuf_init(&weights);
 	ig_strbuf_add(&weights, &n, sizeof n);
 	ig_strbuf_add(&weights, head, n);
 	ig_strbuf_add(&weights, zeros, sizeof zeros);

@@ -29,7 +29,7 @@ static void weights(struct ig_strbuf *b)
 	static const char zeros[128];
 	uint64_t n = sizeof head - 1;
 
-	ig_strbuf_init(b);
+	*b = (struct ig_strbuf){ 0 };
 	ig_strbuf_add(b, &n, sizeof n);
 	ig_strbuf_add(b, head, n);
 	ig_strbuf_add(b, zeros, sizeof zeros);
@@ -230,7 +230,7 @@ static void no_vocabulary(void **state)
 	open_folder(&f, NULL, NULL);
 	assert_int_equal(ig_tokenizer_keys_make(f.g, &k, &err), -ENOENT);
 	finish(&f);
-	ig_strbuf_init(&f.vocabulary);
+	f.vocabulary = (struct ig_strbuf){ 0 };
 	ig_strbuf_puts(&f.vocabulary, "{\"model\": 7");
 	open_folder(&f, "tokenizer.json", NULL);
 	assert_int_equal(ig_tokenizer_keys_make(f.g, &k, &err), -EINVAL);

@@ -32,9 +32,8 @@ static int add_piece(void *ctx, const char *piece, size_t len)
 
 static void pieces_are(struct ig_splitter *s, const char *text, const char *want)
 {
-	struct ig_strbuf b;
+	struct ig_strbuf b = { 0 };
 
-	ig_strbuf_init(&b);
 	assert_int_equal(ig_splitter_run(s, text, strlen(text), add_piece, &b), 0);
 	assert_string_equal(b.len ? b.data : "", want);
 	ig_strbuf_finish(&b);
@@ -80,8 +79,7 @@ static void translated(void **state)
 	for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
 		struct ig_error err = { 0 };
 		struct ig_splitter *s;
-		struct ig_strbuf b;
-		ig_strbuf_init(&b);
+		struct ig_strbuf b = { 0 };
 		int rc = ig_regex_translate(cases[i].regex, strlen(cases[i].regex), &b, &err);
 		if (!cases[i].text) {
 			assert_int_equal(rc, -ENOTSUP);
@@ -164,8 +162,7 @@ static void refused(void **state)
 
 	for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
 		struct ig_error err = { 0 };
-		struct ig_strbuf b;
-		ig_strbuf_init(&b);
+		struct ig_strbuf b = { 0 };
 		int rc = ig_regex_translate(all[i], strlen(all[i]), &b, &err);
 		if (rc != -ENOTSUP || !err.text[0])
 			fail_msg("%s: %d", all[i], rc);

@@ -114,7 +114,7 @@ static inline void tiny_json(struct ig_strbuf *b, const struct tiny_json *o)
 	char letter[8];
 
 #define PART(given, otherwise) ((given) ? (given) : (otherwise))
-	ig_strbuf_init(b);
+	*b = (struct ig_strbuf){ 0 };
 	ig_strbuf_printf(b, "{\"version\": \"1.0\", \"truncation\": null, \"added_tokens\": %s,\n",
 			 PART(o->added,
 			      "[{\"id\": 0, \"content\": \"<unk>\", \"special\": true},"
@@ -238,10 +238,9 @@ struct tiny_model {
 static inline void tiny_spm_model(struct ig_strbuf *b, const struct tiny_model *o)
 {
 	static const char *const controls[] = { "<unk>", "<s>", "</s>" };
-	struct ig_strbuf part;
+	struct ig_strbuf part = { 0 };
 
-	ig_strbuf_init(b);
-	ig_strbuf_init(&part);
+	*b = (struct ig_strbuf){ 0 };
 	for (int i = 0; i < N_SPM; i++) {
 		bool made = i >= SPM_PIECES;
 		const struct tiny_piece *x = &tiny_pieces[made ? i - SPM_PIECES : 0];
@@ -324,7 +323,7 @@ static inline void tiny_tekken(struct ig_strbuf *b, const char *extra, const cha
 		"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 	static const char *const more[] = { "aGU=", "bGw=", "aGVsbA==", "aGVsbG8=" };
 
-	ig_strbuf_init(b);
+	*b = (struct ig_strbuf){ 0 };
 	ig_strbuf_printf(
 		b,
 		"{\"config\": {\"pattern\": \"\\\\p{L}+|\\\\s+(?!\\\\S)|[^\\\\p{L}]\","
