@@ -15,7 +15,7 @@ struct chat {
 	struct ig_endpoint e;
 	struct ig_where where;
 	struct ig_session session;
-	struct ig_ask ask; /* from the options */
+	struct ig_cli_request request; /* from the options */
 	struct ig_conversation conversation;
 	struct ig_history history;
 	struct ig_line *line;

@@ -157,7 +157,7 @@ static bool explain(struct chat *c, const struct ig_response *a, int rc, const s
 
 void chat_send(struct chat *c, const char *text, size_t len)
 {
-	struct ig_ask q = c->ask;
+	struct ig_cli_request q = c->request;
 	struct ig_error err = { 0 };
 	struct ig_response a;
 	int rc;
@@ -172,7 +172,7 @@ void chat_send(struct chat *c, const char *text, size_t len)
 	a.thought = on_reasoning;
 	c->newline = true;
 	set_echo(c, false);
-	rc = ig_session_ask(&c->session, &q, &a, &err);
+	rc = ig_session_request(&c->session, &q, &a, &err);
 	set_echo(c, true);
 	if (!chat_ended) /* reset before printing: a Ctrl-C from here on belongs to the next wait */
 		ig_interrupted = 0;

@@ -272,7 +272,7 @@ static int change_model(const struct asked *a, int n_args, char **args)
 		return ig_wrong_usage("models", "--names, --models and --to are for the list");
 	if (c.unload && a->no_wait)
 		return ig_wrong_usage("models", "--no-wait is for load");
-	if (!ig_served_is_name(args[1]))
+	if (!ig_is_model_name(args[1]))
 		return ig_wrong_usage("models",
 				      "names of models are 1 to 128 of A-Z a-z 0-9 . _ : / -");
 	c.name = args[1];

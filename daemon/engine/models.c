@@ -511,7 +511,7 @@ static enum ig_model_state state_of(const struct ig_models *ms, const struct ig_
 		return IG_MODEL_FAILED;
 	TAILQ_FOREACH(m, &ms->all, all)
 		if (m->entry == s)
-			return IG_MODEL_LEAVING;
+			return IG_MODEL_UNLOADING;
 	return IG_MODEL_UNLOADED;
 }
 

@@ -126,7 +126,7 @@ def tight(start, models, sizes):
             "models": [model("slow", big(models)),
                        model("tiny", script or models.script(), pin=True)], **(extra or {})})
         stream = Stream(d, "slow", n=100000)
-        assert unload(d, "slow") == "leaving"
+        assert unload(d, "slow") == "unloading"
         return d, stream
     return make
 
@@ -641,7 +641,7 @@ def test_who_may(start, models, tmp_path):
     r = d.http("POST", LOAD, {"model": "random", "wait": True}, admin)
     assert (r.status, r.json["state"]) == (200, "ready") and r.json["file"] == models.random()
     r = d.http("POST", UNLOAD, {"model": "random"}, admin)
-    assert r.status == 200 and r.json["state"] in ("leaving", "unloaded")
+    assert r.status == 200 and r.json["state"] in ("unloading", "unloaded")
     r = d.http("POST", UNLOAD, {"model": "zeppelin"}, admin)
     assert (r.status, r.error["code"]) == (404, "model_not_found")
     r = d.http("POST", LOAD, {"model": "zeppelin"}, admin)
@@ -667,7 +667,7 @@ def test_command_line(start, models, tmp_path):
     code, out, err = ingot(d, "models")
     assert re.search(r"(?m)^bad .* unloaded ", out), out
     code, out, err = ingot(d, "models", "unload", "random")
-    assert code == 0 and re.fullmatch(r"random: (leaving|unloaded)\n", out), (out, err)
+    assert code == 0 and re.fullmatch(r"random: (unloading|unloaded)\n", out), (out, err)
     until(lambda: state(d, "random") == "unloaded", "it is unloaded")
     assert not re.search(r"(?m)^random ", ingot(d, "ps")[1])
     code, out, err = ingot(d, "models", "load", "bad")

@@ -391,7 +391,7 @@ static int put_samples(struct run *r, struct step_head *head, struct ig_error *e
 			(uint32_t)(p->seed >> 32),
 		};
 		if (p->temperature > 0.0f)
-			r->live[IG_LIVE_DRAWS] = (uint32_t)s->n_logit_rows;
+			r->live[IG_LIVE_RANDOM_ROWS] = (uint32_t)s->n_logit_rows;
 	}
 	return 0;
 }

@@ -39,7 +39,7 @@ def literal(data):
 
 
 def symbol(path):
-    """core/linear is ig_shader_linear: names are unique over all rooms."""
+    """core/linear is ig_shader_linear: names are unique over all folders."""
     return "ig_shader_" + re.sub(r"\W", "_", os.path.basename(common.shader_name(path)))
 
 

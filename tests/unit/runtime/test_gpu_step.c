@@ -234,7 +234,7 @@ static void test_packed(void **state)
 	w.sample[1].temperature = 0;
 	w.step.logits = NULL;
 	assert_int_equal(pack(&w, &err), 0);
-	assert_int_equal(w.out.live[IG_LIVE_DRAWS], 0);
+	assert_int_equal(w.out.live[IG_LIVE_RANDOM_ROWS], 0);
 	assert_int_equal(w.out.live[IG_LIVE_WANT_LOGITS], 0);
 	end(&w);
 }
