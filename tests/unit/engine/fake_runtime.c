@@ -792,7 +792,7 @@ static void draw(const struct ig_program *p, const struct ig_step *s)
 		if (i && r <= s->logit_rows[i - 1])
 			breach("logit rows do not ascend");
 		if (s->sample[i].position != n)
-			breach("the token at %d is drawn as if at %d", n, s->sample[i].position);
+			breach("the token at %d is sampled as if at %d", n, s->sample[i].position);
 		for (int32_t k = 0; k < n; k++) {
 			for (uint32_t g = 0; g < s->n_groups; g++) {
 				for (int last = 0; last < 2 && k >= first_read(p, g, n - 1);
