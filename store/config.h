@@ -18,7 +18,7 @@ struct ig_config_model {
 		       file's folder; ~/ is expanded */
 	uint32_t context;	/* tokens a sequence may have; 0: as the model was trained */
 	char *load;		/* start, first_use */
-	uint32_t keep_alive_ms; /* unloaded after so long without a request; 0: never */
+	uint32_t keep_alive_ms; /* unloaded after this time without a request; 0: never */
 	bool pin;		/* false; true: never unloaded to free memory for another */
 };
 

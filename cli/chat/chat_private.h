@@ -23,9 +23,9 @@ struct chat {
 	char *unanswered; /* a message that has no reply; for /retry */
 	size_t n_unanswered;
 
-	struct ig_strbuf answer; /* the current reply */
-	bool interactive;	 /* standard input is a terminal */
-	bool screen;		 /* standard output is a terminal */
+	struct ig_strbuf reply; /* the current reply */
+	bool interactive;	/* standard input is a terminal */
+	bool screen;		/* standard output is a terminal */
 	bool colour, verbose;
 	bool newline;	 /* the output is at the start of a line */
 	bool thinking;	 /* the last text printed is reasoning text */

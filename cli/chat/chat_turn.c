@@ -60,8 +60,8 @@ static int on_text(void *ctx, const char *s, size_t len)
 	struct chat *c = ctx;
 	int rc = end_reasoning(c);
 
-	ig_strbuf_add(&c->answer, s, len);
-	if (!ig_strbuf_ok(&c->answer))
+	ig_strbuf_add(&c->reply, s, len);
+	if (!ig_strbuf_ok(&c->reply))
 		return -ENOMEM;
 	return rc ? rc : put(c, s, len, c->screen);
 }
@@ -167,7 +167,7 @@ void chat_send(struct chat *c, const char *text, size_t len)
 	q.history = &c->conversation;
 	q.model = c->conversation.model;
 	q.system = c->conversation.system;
-	ig_strbuf_clear(&c->answer);
+	ig_strbuf_clear(&c->reply);
 	ig_response_init(&a, on_text, c);
 	a.thought = on_reasoning;
 	c->newline = true;
@@ -183,8 +183,8 @@ void chat_send(struct chat *c, const char *text, size_t len)
 		count(c, &a);
 	bool over = explain(c, &a, rc, &err);
 	/* a partial reply that was printed is part of the conversation */
-	if (c->answer.len &&
-	    !ig_conversation_add(&c->conversation, text, len, c->answer.data, c->answer.len)) {
+	if (c->reply.len &&
+	    !ig_conversation_add(&c->conversation, text, len, c->reply.data, c->reply.len)) {
 		free(c->unanswered);
 		c->unanswered = NULL;
 	} else {

@@ -315,7 +315,7 @@ int ig_chat_main(int argc, char **argv)
 	ig_line_close(c.line);
 	ig_history_finish(&c.history);
 	ig_conversation_finish(&c.conversation);
-	ig_strbuf_finish(&c.answer);
+	ig_strbuf_finish(&c.reply);
 	json_decref(c.words);
 	free(c.unanswered);
 	return status;

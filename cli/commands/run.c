@@ -227,7 +227,7 @@ static int report(struct run *r, const struct ig_endpoint *e, struct ig_response
 	return ig_interrupted ? IG_EXIT_INTERRUPTED : status;
 }
 
-static int ask(struct run *r, const struct ig_endpoint *e)
+static int send_prompt(struct run *r, const struct ig_endpoint *e)
 {
 	struct ig_session s = { .e = e, .raw = on_event, .ctx = r };
 	struct ig_error err = { 0 };
@@ -290,7 +290,7 @@ int ig_run_main(int argc, char **argv)
 		ig_complain("run: %s", err.text);
 		status = rc == -EINVAL ? IG_EXIT_USAGE : IG_EXIT_FAILED;
 	} else {
-		status = ask(&r, &e);
+		status = send_prompt(&r, &e);
 	}
 	ig_strbuf_finish(&prompt);
 	return status;

@@ -5,7 +5,7 @@
  * The loader's thread looks for its next task under the lock: it frees an instance that
  * nobody holds, releases one that outlived its keep_alive, loads an entry of the queue.  All
  * that is slow is done without the lock.  The engine's thread changes what only it may
- * touch, the cache's groups and the models that take turns, at a step's boundary (ig_change).
+ * touch, the cache's groups and the models in rotation, at a step's boundary (ig_change).
  *
  * A load: open and lower, so that all figures are known; free memory by unloading the least
  * recently used models, or fail; count; pack; publish.  A failure leaves everything as it

@@ -19,7 +19,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A boundary frees cached blocks of a removed model for so long, TRIM_BLOCKS at a time. */
+/* A boundary frees cached blocks of a removed model for at most this time, TRIM_BLOCKS at a time. */
 #define TRIM_NS 1000000
 #define TRIM_BLOCKS 8
 

@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* After a failed load, requests fail for so long before the next one. */
+/* After a failed load, requests fail for this time before the next load. */
 #define RETRY_NS ((int64_t)5 * 1000000000)
 
 /* ---- waiters ------------------------------------------------------------------------ */

@@ -18,7 +18,7 @@ MANY = 2000 if PATIENCE == 1 else 600
 
 @pytest.fixture(autouse=True)
 def descriptors():
-    """Room for our ends of them."""
+    """Space for the client side of them."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     want = MANY + 200
     if soft != resource.RLIM_INFINITY and soft < want:

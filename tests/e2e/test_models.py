@@ -2,7 +2,7 @@
 contract, by a changed configuration, by administrators; what requests are given that wait, and
 that no running stream notices.
 
-A load that takes its time is made without waiting for one: under a budget with room for one
+A load that takes its time is made without waiting for one: under a budget with space for one
 copy, a model that was unloaded while a stream uses it is loaded again when that stream ends.
 """
 import json
@@ -110,13 +110,13 @@ def sizes(tmp_path_factory, models):
 
 
 def budget_for(sizes, n):
-    """Room for n copies and half of another."""
+    """Space for n copies and half of another."""
     return ARENA + int((n + 0.5) * sizes)
 
 
 @pytest.fixture
 def tight(start, models, sizes):
-    """A daemon that has room for one copy of `slow`, and a stream of it: `slow` was unloaded,
+    """A daemon that has space for one copy of `slow`, and a stream of it: `slow` was unloaded,
     and is loaded again when the stream ends.  Beside it `tiny`, which is small and pinned."""
     def make(extra=None, script=None, **server):
         d = start(extra={
@@ -461,7 +461,7 @@ def test_too_many_wait(tight):
 # ---- under the memory contract -----------------------------------------------------------------
 
 def test_the_least_recently_used_goes(start, models, sizes):
-    """Room for two of four: the one that was not used for the longest is unloaded, but for one
+    """Space for two of four: the least recently used one is unloaded, except one
     that is pinned or in use."""
     config = [lazy(name, big(models)) for name in "abcd"]
     d = start(extra={"memory": {"budget": budget_for(sizes, 2)}, "kvcache": {"arena": ARENA},
@@ -486,7 +486,7 @@ def test_the_least_recently_used_goes(start, models, sizes):
     until(lambda: shown(d, "d")["active_requests"] == 0, "its request has ended")
     use("a")
     assert loaded() == "ac"
-    # in use: there is no room
+    # in use: there is no space
     s = Stream(d, "a", n=100000)
     r = use("b", 503)
     assert r.error["code"] == "insufficient_memory" and "memory.budget" in r.error["message"]

@@ -294,7 +294,7 @@ static int lower(struct run *r, struct ig_error *err)
 
 /* ---- the step ------------------------------------------------------------------------ */
 
-/* Room for n_bytes in the step, filled with zeros or src; its place. */
+/* Space for n_bytes in the step, filled with zeros or src; its place. */
 static int put(struct run *r, const void *src, uint64_t n_bytes, uint32_t *place,
 	       struct ig_error *err)
 {

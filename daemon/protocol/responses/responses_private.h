@@ -7,7 +7,7 @@
 
 /* The loop's. */
 struct ig_responses {
-	struct ig_response_store *kept;
+	struct ig_response_store *store;
 	struct link sessions; /* all of them */
 };
 
@@ -48,7 +48,7 @@ bool ig_response_is_custom(const struct ig_reply *r, const struct ig_part *p);
 /* A response without output gets an empty message; true: added now. */
 bool ig_response_add_nothing(struct ig_reply *r);
 
-/* ---- keep.c ---- */
+/* ---- stored_response.c ---- */
 
 /* Write the final object, and store the response, which may be continued or retrieved. */
 void ig_response_final(struct ig_reply *r, struct ig_strbuf *out);

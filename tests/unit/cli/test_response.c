@@ -369,5 +369,5 @@ int main(void)
 		cmocka_unit_test_setup(test_reader_that_fails, setup),
 	};
 
-	return cmocka_run_group_tests_name("cli answer", tests, NULL, NULL);
+	return cmocka_run_group_tests_name("cli response", tests, NULL, NULL);
 }

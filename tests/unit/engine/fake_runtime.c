@@ -514,7 +514,7 @@ int ig_program_load(struct ig_program *p, struct ig_error *err)
 	fake.n_loading--;
 	pthread_mutex_unlock(&fake.lock);
 	if (atomic_load(&fake.fail_load))
-		return ig_fail(err, -EIO, "the fake device has no room");
+		return ig_fail(err, -EIO, "the fake device has no space");
 	p->loaded = true;
 	atomic_fetch_add(&fake.n_programs, 1);
 	return 0;

@@ -836,9 +836,9 @@ static void test_load_fails(void **state)
 	atomic_store(&fake.fail_load, true);
 	assert_int_equal(await(e, "good2", &m, &err), -EIO);
 	assert_string_equal(err.text,
-			    "the model good2 could not be loaded: the fake device has no room");
+			    "the model good2 could not be loaded: the fake device has no space");
 	assert_int_equal(state_of(e, "good2"), IG_MODEL_FAILED);
-	assert_string_equal(status_of(e, "good2").error, "the fake device has no room");
+	assert_string_equal(status_of(e, "good2").error, "the fake device has no space");
 	assert_true(gauge(IG_GAUGE_WEIGHT_BYTES) == MIB);
 	/* not tried again for a while */
 	n_opens = fake.n_opens;

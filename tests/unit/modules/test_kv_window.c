@@ -55,7 +55,7 @@ struct text {
 	struct ig_kv_seq *seq;
 	int32_t tokens[MAX_TOKENS];
 	uint32_t n;	     /* computed */
-	uint32_t n_capacity; /* that there is room for, in every group */
+	uint32_t n_capacity; /* tokens with space, in every group */
 	uint32_t n_advanced;
 };
 
@@ -146,7 +146,7 @@ static int reserve(struct text *t, uint32_t n)
 	return rc;
 }
 
-/* Compute up to n tokens; there is room. */
+/* Compute up to n tokens; there is space. */
 static void compute(struct world *w, struct text *t, uint32_t n)
 {
 	assert_true(n <= t->n_capacity);
@@ -336,7 +336,7 @@ static void test_all_or_nothing(void **state)
 
 /* ---- beginnings ------------------------------------------------------------------------------ */
 
-/* A conversation is continued at its end, in the least room that it can be read in. */
+/* A conversation is continued at its end, in the least space that its prefill needs. */
 static void test_turns(void **state)
 {
 	for (uint32_t n = 65; n <= 100; n++) {
@@ -546,7 +546,7 @@ static void check_stats(struct world *w, struct text *s)
 	assert_true(st.used_bytes + st.free_bytes <= st.arena_bytes);
 }
 
-/* known NULL: in so little room that blocks and nodes are evicted all the time. */
+/* known NULL: in so little space that blocks and nodes are evicted all the time. */
 static void chaos(uint32_t n_slabs, uint32_t window_0, uint32_t window_1, int n_steps,
 		  struct known *known)
 {
@@ -625,7 +625,7 @@ static void test_chaos(void **state)
 	assert_true(n_hits > 3000 && n_full > 1000 && n_compacted > 100);
 }
 
-/* Without want of room nothing is forgotten, wherever windows are. */
+/* With enough space nothing is evicted, wherever windows are. */
 static void test_chaos_with_spare_blocks(void **state)
 {
 	static struct known known;

@@ -41,14 +41,14 @@ static int add(struct ig_response_store *s, const char *id, const char *previous
 
 	memset(filler, 'x', size);
 	spec.messages = json_pack("[{s:s, s:s+}]", "role", "user", "content", id, filler);
-	spec.answer = json_pack("[{s:s, s:s}]", "role", "assistant", "content", id);
+	spec.output_messages = json_pack("[{s:s, s:s}]", "role", "assistant", "content", id);
 	spec.input = json_pack("[{s:s}]", "in", id);
 	spec.output = json_pack("[{s:s}]", "out", id);
 	spec.history = previous ? list_of("[{\"role\":\"user\",\"content\":\"history\"}]") : NULL;
 	int rc = ig_response_store_add(s, &spec);
 	/* the store has references of its own */
 	json_decref(spec.messages);
-	json_decref(spec.answer);
+	json_decref(spec.output_messages);
 	json_decref(spec.input);
 	json_decref(spec.output);
 	json_decref(spec.history);

@@ -470,7 +470,7 @@ static void test_slabs(void **state)
 	ig_gpu_slabs_release(&s, UINT64_MAX, 4);
 	assert_int_equal(fake_gpu.n_frees, frees + 5);
 	assert_int_equal(s.n_idle, 5);
-	/* No memory: idle ones of another size make room, if they may. */
+	/* No memory: idle ones of another size are freed, if allowed. */
 	fake_gpu.max_bytes = fake_gpu.n_bytes;
 	assert_true(ig_gpu_slabs_map(&s, 8192, 5) == 0);
 	assert_int_equal(s.n_idle, 4);
