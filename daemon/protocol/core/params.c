@@ -158,6 +158,13 @@ static int check_required(const struct ig_param *p, const char *at, const json_t
 	return 0;
 }
 
+int ig_request_repeat(struct ig_request *r, const char *name, json_t *v, struct ig_api_error *e)
+{
+	if (!r->repeated)
+		r->repeated = json_object();
+	return r->repeated && !json_object_set(r->repeated, name, v) ? 0 : ig_fail_memory(e);
+}
+
 int ig_params_read(void *target, const struct ig_param *table, const char *at, json_t *obj,
 		   struct ig_api_error *e)
 {

@@ -50,6 +50,8 @@ int ig_params_read(void *target, const struct ig_param *table, const char *at, j
 int ig_read_string(char **out, const char *name, json_t *v, struct ig_api_error *e);
 int ig_read_int(int32_t *out, int32_t min, int32_t max, const char *name, json_t *v,
 		struct ig_api_error *e);
+/* Store a value that the response shows as it was sent. */
+int ig_request_repeat(struct ig_request *r, const char *name, json_t *v, struct ig_api_error *e);
 /* The member type of v, which must be an object; borrowed. */
 int ig_read_type(const char **type, const char *at, json_t *v, struct ig_api_error *e);
 
@@ -117,5 +119,3 @@ int ig_check_tool_choice(struct ig_request *r, const char *name, struct ig_api_e
 ig_param_fn ig_param_format_nested, ig_param_format_flat;
 /* ignore_eos is an error where the response must have a format. */
 int ig_check_ignore_end(const struct ig_request *r, struct ig_api_error *e);
-/* Store a value that the response shows as it was sent. */
-int ig_request_repeat(struct ig_request *r, const char *name, json_t *v, struct ig_api_error *e);

@@ -275,10 +275,3 @@ int ig_check_ignore_end(const struct ig_request *r, struct ig_api_error *e)
 	return ig_fail_value(e, "ignore_eos",
 			     "not with a response format, which ends when it is complete");
 }
-
-int ig_request_repeat(struct ig_request *r, const char *name, json_t *v, struct ig_api_error *e)
-{
-	if (!r->repeated)
-		r->repeated = json_object();
-	return r->repeated && !json_object_set(r->repeated, name, v) ? 0 : ig_fail_memory(e);
-}
