@@ -1,6 +1,6 @@
-"""What the benches that run other programs share: a quiet machine, rounds that take turns,
-tables.  A round begins when the machine is idle and is thrown away and repeated when other
-processes took more than some share of its processors (Linux; elsewhere all rounds count).
+"""Shared by the benches that run other programs: an idle machine, alternating rounds, tables.
+A round begins when the machine is idle, and is discarded and repeated if other processes used
+more than a given share of its processors (Linux; elsewhere all rounds count).
 """
 import os
 import resource
@@ -14,10 +14,10 @@ def say(text):
     print(text, file=sys.stderr, flush=True)
 
 
-# ---- a quiet machine ------------------------------------------------------------------
+# ---- an idle machine ------------------------------------------------------------------
 
 def busy_seconds():
-    """Processor seconds of all processes since boot, or None where that is unknown."""
+    """Processor seconds of all processes since boot, or None if unknown."""
     try:
         fields = open("/proc/stat").readline().split()[1:]
     except OSError:
@@ -32,7 +32,7 @@ def own_seconds():
 
 
 class Quiet:
-    """Runs measurements, and repeats those that others disturbed."""
+    """Runs measurements, and repeats those that other processes disturbed."""
 
     def __init__(self, foreign_percent, patience_s):
         self.limit, self.patience_s = foreign_percent / 100, patience_s
@@ -51,7 +51,7 @@ class Quiet:
                      "--patience" % self.patience_s)
 
     def measure(self, run, tries=8):
-        """run()'s result from a round that nobody disturbed."""
+        """run()'s result from an undisturbed round."""
         for _ in range(tries):
             self.wait_idle()
             busy, own, t = busy_seconds(), own_seconds(), time.monotonic()
@@ -63,7 +63,7 @@ class Quiet:
             if foreign / wall / os.cpu_count() <= self.limit:
                 return result
             self.n_dropped += 1
-            say("  dropped: other processes took %.0f %%"
+            say("  dropped: other processes used %.0f %%"
                 % (100 * foreign / wall / os.cpu_count()))
         sys.exit("%d rounds in a row were disturbed; see --foreign" % tries)
 

@@ -3,9 +3,9 @@
 
     bench/random_model.py SHAPE OUT.gguf [--type Q4_0|Q5_0|Q8_0|Q4_K|Q6_K] [--layers N]
 
-Every matrix is of the one type and has values of a size at which activations keep theirs;
-vectors are float32.  There is no tokenizer: what reads the file must not need one.  A
-shape's numbers are those of the model's own configuration.
+Every matrix has the same type, and values of a size at which activations neither grow nor
+vanish; vectors are float32.  The file has no tokenizer.  A shape's numbers are those of the
+model's own configuration.
 """
 import argparse
 import os
@@ -69,7 +69,7 @@ def keys_of(s):
 
 
 def tensors_of(s):
-    """[(name, dimensions, the columns last, value)]: value is that of a vector's elements,
+    """[(name, dimensions with columns last, value)]: value is that of a vector's elements,
     "router" for a float32 matrix, None for a matrix of the file's type."""
     w, q, kv = s["width"], s["heads"] * s["head_dim"], s["kv_heads"] * s["head_dim"]
     out = [("token_embd.weight", (s["vocab"], w), None)]
@@ -132,13 +132,13 @@ def blocks(rng, kind, n_cols, n):
     if kind == "Q8_0":
         d = half(size / 73)
         return b"".join(d + rng.randbytes(32) for _ in range(n))
-    # scales of 6 bits around 31, codes of 4 around 7.5, as much taken off on average
+    # scales of 6 bits around 31, codes of 4 around 7.5; the minima cancel the average
     d, m = half(size / 190), half(size / 190 * 7.5)
     return b"".join(d + m + rng.randbytes(140) for _ in range(n))
 
 
 def write(path, name, kind="Q4_0", layers=None, seed=1):
-    """Write the file, by way of a temporary one beside it."""
+    """Write a temporary file beside it, then rename it."""
     s = dict(SHAPES[name])
     s["layers"] = layers or s["layers"]
     rng, (number, per_block, block_bytes) = random.Random(seed), TYPES[kind]
@@ -171,7 +171,7 @@ def write(path, name, kind="Q4_0", layers=None, seed=1):
                 if n_cols not in pools:
                     pools[n_cols] = blocks(rng, kind, n_cols, 1 << 16 if per_block == 32 else 1 << 13)
                 pool, left = pools[n_cols], n_bytes
-                while left: # from another block each time: no two tensors are alike
+                while left: # starts at another block each time: all tensors differ
                     at = rng.randrange(len(pool) // block_bytes) * block_bytes
                     piece = pool[at:at + left]
                     f.write(piece)

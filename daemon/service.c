@@ -55,7 +55,7 @@ static int check_modules(const struct ig_service *s, struct ig_config *config, s
 	const struct ig_module *modules[IG_MAX_MODULES];
 	size_t n = ig_modules_list(s->modules, modules);
 
-	return ig_config_judge_modules(config, modules, n, err);
+	return ig_config_check_modules(config, modules, n, err);
 }
 
 int ig_service_check(struct ig_service *s, struct ig_error *err)

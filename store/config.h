@@ -16,7 +16,7 @@ struct ig_config_model {
 		       file's folder; ~/ is expanded */
 	uint32_t context;	/* tokens a sequence may have; 0: as the model was trained */
 	char *load;		/* start, first_use */
-	uint32_t keep_alive_ms; /* unloaded after so long without a request; 0: never */
+	uint32_t keep_alive_ms; /* unloaded after this time without a request; 0: never */
 	bool pin;		/* false; true: never unloaded to free memory for another */
 };
 
@@ -125,7 +125,7 @@ void ig_config_diff(const struct ig_config *old, const struct ig_config *new_,
 /* Check the options below modules.NAME against the tables of these modules, and fill in
  * modules.settings.  Until then they are stored unchecked; without modules this call is not
  * needed.  Errors as those of ig_config_load. */
-int ig_config_judge_modules(struct ig_config *c, const struct ig_module *const *modules, size_t n,
+int ig_config_check_modules(struct ig_config *c, const struct ig_module *const *modules, size_t n,
 			    struct ig_error *err);
 
 /* Write etc/ingot.yaml: every option, those of these modules too, with comment and default. */

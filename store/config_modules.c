@@ -178,7 +178,7 @@ static int check(struct config *c, struct config_raw *s, const struct ig_module 
 		       ig_fail(err, -ENOMEM, "%s: out of memory", c->label);
 }
 
-int ig_config_judge_modules(struct ig_config *pub, const struct ig_module *const *modules, size_t n,
+int ig_config_check_modules(struct ig_config *pub, const struct ig_module *const *modules, size_t n,
 			    struct ig_error *err)
 {
 	struct config *c = (struct config *)pub;

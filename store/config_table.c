@@ -43,10 +43,10 @@ const struct config_option config_options[] = {
 	{ "server.slow_client_timeout", CONFIG_TIME, FIELD(server.slow_client_timeout_ms),
 	  .min = 100, .max = HOUR, .ms_per_unit = 1, .value = "30s", .unit = "time",
 	  .reloadable = true,
-	  .help = "A paused request is cancelled when its client reads nothing for so long." },
+	  .help = "Time after which a paused request is cancelled if its client reads nothing." },
 	{ "server.keepalive_interval", CONFIG_TIME, FIELD(server.keepalive_interval_ms), .min = 100,
 	  .max = HOUR, .ms_per_unit = 1, .value = "5s", .unit = "time", .reloadable = true,
-	  .help = "A stream without an event for so long gets a keep-alive event." },
+	  .help = "Time without an event after which a stream gets a keep-alive event." },
 	{ "server.model_wait", CONFIG_TIME, FIELD(server.model_wait_ms), .max = HOUR,
 	  .ms_per_unit = 1, .value = "2m", .unit = "time", .reloadable = true,
 	  .help = "How long a request waits for its model to load before it is refused with 503; 0 "
@@ -209,7 +209,7 @@ const struct config_option config_model_options[] = {
 	  .help = "When the weights are loaded: at the daemon's start, or for the first request." },
 	{ "keep_alive", CONFIG_TIME, MODEL_FIELD(keep_alive_ms), .max = 7 * 24 * HOUR,
 	  .ms_per_unit = 1, .value = "0", .unit = "time",
-	  .help = "The model is unloaded after so long without a request; 0 means never." },
+	  .help = "Time without a request after which the model is unloaded; 0 means never." },
 	{ "pin", CONFIG_BOOL, MODEL_FIELD(pin), .value = "false",
 	  .help = "Never unload the model to free memory for another one." },
 };

@@ -2,7 +2,7 @@
 """Write a tiny GGUF model for tests: plain Python, nothing but the standard library.
 
 Kinds:
-  random   every weight is drawn from a seed; what it says is nonsense, but each
+  random   every weight is random, from a seed; the text is nonsense, but each
            token depends on all before it, so two runs agree only if all sums do.
   script   attention and feed-forward are zero, so the model is a table from a
            token to the next one: at temperature 0 (and, very nearly surely, up to
@@ -258,8 +258,8 @@ class Model:
             matrix("token_embd.weight", self.n_vocab, w, 1.0)
             if not self.tied:
                 # Control tokens and bytes beyond ASCII have logit 0 among hundreds of
-                # spread 3: they are never drawn at temperature 0 and hardly ever at 1,
-                # so that the text shows which tokens were drawn.
+                # spread 3: they are never sampled at temperature 0 and hardly ever at
+                # 1, so that the text shows which tokens were sampled.
                 silent = set(range(len(CONTROL))) | {
                     self.vocabulary.index[LETTERS[b]] for b in range(128, 256)}
                 matrix("output.weight", self.n_vocab, w, 3.0 * w ** -0.5, silent)

@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""The products' kernels on an NVIDIA GPU: right, the same bits, and how fast beside cuBLAS.
+"""Matrix products on an NVIDIA GPU: accuracy, equal bits, and speed compared with cuBLAS.
 
     products.py build DIR     PTX of shaders/core/linear.metal and glu.metal (clang 19)
     products.py run DIR       needs a GPU of compute capability 9.0, torch and numpy
 
-run checks the kernels of float16 against float64, compares the bits of few rows with
-those of many, then measures in rounds that alternate with cuBLAS: a CUDA graph of calls
-over weights in rotation, more than the caches hold; the median of the rounds.  Both write
-float16; very many rows are measured with float written too, against the same.  Which kernel
-a shape gets is ops/gpu/products.c's rule, repeated in `lowered` below.
+run checks the float16 kernels against float64, compares the bits of few rows with those of
+many, then measures in rounds that alternate with cuBLAS, and prints the median: a CUDA graph
+of launches over rotated weights, which exceed the caches.  Both write float16; for very many
+rows Ingot is also measured with float output.  `lowered` below repeats the rule of
+ops/gpu/products.c that selects the kernel for a shape.
 """
 import ctypes as C
 import os
@@ -45,7 +45,7 @@ def build(folder):
 
 
 def lowered(outputs, rows):
-    """The kernel of one weight for a step of so many rows."""
+    """The kernel of one weight for a step of `rows` rows."""
     if rows <= 16 and outputs > 48 * MULTIPROCESSORS:
         return "rush_96" if outputs <= 96 * MULTIPROCESSORS else "rush_64"
     if outputs <= 48 * MULTIPROCESSORS:
@@ -96,7 +96,7 @@ def run(folder):
     maps = {}
 
     def tensor_map(t, box_rows):
-        """What the copy engine is told of a matrix, as runtime/cuda/graphs.c tells it."""
+        """A matrix's tensor map, as runtime/cuda/graphs.c makes it."""
         key = (t.data_ptr(), t.shape, box_rows)
         if key not in maps:
             raw = C.create_string_buffer(192)

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Write a model file of a known shape with random half-precision weights: it says nonsense
-at the speed of the real one.
+"""Write a model file of a known shape with random half-precision weights: it generates
+nonsense at the speed of the real model.
 
     random_gguf.py tinyllama-1.1b|devstral-24b FILE
 
-The weights are one random piece of 64 MiB over and over, values of both signs between
-2^-7 and 2^-6, so that sums neither vanish nor overflow; norms are ones.
+The weights repeat 64 MiB of random values of both signs between 2^-7 and 2^-6, so that sums
+neither vanish nor overflow; norms are ones.
 """
 import os
 import struct

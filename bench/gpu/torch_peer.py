@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""What PyTorch does on this GPU with the shapes that `run` measures: a device copy, and a
-llama of random half-precision weights decoding with a static cache in a CUDA graph.  Prints one JSON object a line.
+"""Measures PyTorch on this GPU with the shapes of `run`: a device copy, and decoding of a llama
+with random half-precision weights and a static cache in a CUDA graph.  Prints one JSON object
+per line.
 
     torch_peer.py copy | decode tinyllama-1.1b|devstral-24b STREAMS TOKENS
 """
@@ -52,12 +53,12 @@ def copy():
 
 
 class Llama:
-    """Decoding alone: one token of each stream a step, a cache of fixed length."""
+    """Decoding only: one token of each stream per step, a cache of fixed length."""
 
     def __init__(self, shape, streams, context):
         self.layers, self.width, self.ff, self.heads, self.kv, self.head, self.vocab = shape
         self.streams = streams
-        # uniform values: random normal ones take long to draw for 24 billion weights
+        # uniform values: normal ones take too long for 24 billion weights
         make = lambda n, k: torch.empty(n, k, device=DEVICE, dtype=HALF).uniform_(-0.012, 0.012)
         self.embedding, self.output = make(self.vocab, self.width), make(self.vocab, self.width)
         q, kv = self.heads * self.head, self.kv * self.head

@@ -15,7 +15,7 @@ struct chat {
 	struct ig_endpoint e;
 	struct ig_where where;
 	struct ig_session session;
-	struct ig_ask ask; /* from the options */
+	struct ig_cli_request request; /* from the options */
 	struct ig_conversation conversation;
 	struct ig_history history;
 	struct ig_line *line;
@@ -23,9 +23,9 @@ struct chat {
 	char *unanswered; /* a message that has no reply; for /retry */
 	size_t n_unanswered;
 
-	struct ig_strbuf answer; /* the current reply */
-	bool interactive;	 /* standard input is a terminal */
-	bool screen;		 /* standard output is a terminal */
+	struct ig_strbuf reply; /* the current reply */
+	bool interactive;	/* standard input is a terminal */
+	bool screen;		/* standard output is a terminal */
 	bool colour, verbose;
 	bool newline;	 /* the output is at the start of a line */
 	bool thinking;	 /* the last text printed is reasoning text */

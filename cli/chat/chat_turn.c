@@ -60,8 +60,8 @@ static int on_text(void *ctx, const char *s, size_t len)
 	struct chat *c = ctx;
 	int rc = end_reasoning(c);
 
-	ig_strbuf_add(&c->answer, s, len);
-	if (!ig_strbuf_ok(&c->answer))
+	ig_strbuf_add(&c->reply, s, len);
+	if (!ig_strbuf_ok(&c->reply))
 		return -ENOMEM;
 	return rc ? rc : put(c, s, len, c->screen);
 }
@@ -157,7 +157,7 @@ static bool explain(struct chat *c, const struct ig_response *a, int rc, const s
 
 void chat_send(struct chat *c, const char *text, size_t len)
 {
-	struct ig_ask q = c->ask;
+	struct ig_cli_request q = c->request;
 	struct ig_error err = { 0 };
 	struct ig_response a;
 	int rc;
@@ -167,12 +167,12 @@ void chat_send(struct chat *c, const char *text, size_t len)
 	q.history = &c->conversation;
 	q.model = c->conversation.model;
 	q.system = c->conversation.system;
-	ig_strbuf_clear(&c->answer);
+	ig_strbuf_clear(&c->reply);
 	ig_response_init(&a, on_text, c);
 	a.thought = on_reasoning;
 	c->newline = true;
 	set_echo(c, false);
-	rc = ig_session_ask(&c->session, &q, &a, &err);
+	rc = ig_session_request(&c->session, &q, &a, &err);
 	set_echo(c, true);
 	if (!chat_ended) /* reset before printing: a Ctrl-C from here on belongs to the next wait */
 		ig_interrupted = 0;
@@ -183,8 +183,8 @@ void chat_send(struct chat *c, const char *text, size_t len)
 		count(c, &a);
 	bool over = explain(c, &a, rc, &err);
 	/* a partial reply that was printed is part of the conversation */
-	if (c->answer.len &&
-	    !ig_conversation_add(&c->conversation, text, len, c->answer.data, c->answer.len)) {
+	if (c->reply.len &&
+	    !ig_conversation_add(&c->conversation, text, len, c->reply.data, c->reply.len)) {
 		free(c->unanswered);
 		c->unanswered = NULL;
 	} else {

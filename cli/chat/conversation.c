@@ -35,19 +35,19 @@ void ig_conversation_finish(struct ig_conversation *c)
 }
 
 int ig_conversation_add(struct ig_conversation *c, const char *question, size_t n_question,
-			const char *answer, size_t n_answer)
+			const char *reply, size_t n_reply)
 {
 	/* n and cap are even: space for one turn is space for two */
 	if (!ig_array_grow(c->turns, &c->cap, c->n))
 		return -ENOMEM;
-	char *q = ig_copy_text(question, n_question), *a = ig_copy_text(answer, n_answer);
+	char *q = ig_copy_text(question, n_question), *a = ig_copy_text(reply, n_reply);
 	if (!q || !a) {
 		free(q);
 		free(a);
 		return -ENOMEM;
 	}
 	c->turns[c->n++] = (struct ig_turn){ .text = q, .len = n_question };
-	c->turns[c->n++] = (struct ig_turn){ .assistant = true, .text = a, .len = n_answer };
+	c->turns[c->n++] = (struct ig_turn){ .assistant = true, .text = a, .len = n_reply };
 	return 0;
 }
 

@@ -27,7 +27,7 @@ void ig_conversation_init(struct ig_conversation *c);
 void ig_conversation_finish(struct ig_conversation *c); /* c is as after init */
 /* Append a message and its reply: both, or -ENOMEM and neither. */
 int ig_conversation_add(struct ig_conversation *c, const char *question, size_t n_question,
-			const char *answer, size_t n_answer);
+			const char *reply, size_t n_reply);
 /* Remove the last message and its reply; *question is the message then (the caller frees it),
  * unless question is NULL.  False when there is none. */
 bool ig_conversation_undo(struct ig_conversation *c, char **question, size_t *n_question);

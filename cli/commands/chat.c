@@ -271,8 +271,9 @@ int ig_chat_main(int argc, char **argv)
 	const char *load = NULL;
 	bool no_history = false;
 	const struct ig_option opts[] = {
-		IG_TEXT("model", 'm', &c.ask.model, "NAME", "the model (default: the daemon's)"),
-		IG_ASK_OPTIONS(&c.ask),
+		IG_TEXT("model", 'm', &c.request.model, "NAME",
+			"the model (default: the daemon's)"),
+		IG_CLI_REQUEST_OPTIONS(&c.request),
 		IG_TEXT("load", 0, &load, "FILE", "continue a conversation that /save wrote"),
 		IG_FLAG("no-history", 0, &no_history, "neither read nor save the history of input"),
 		IG_FLAG("verbose", 'v', &c.verbose, "print tokens and speed after each reply"),
@@ -289,12 +290,12 @@ int ig_chat_main(int argc, char **argv)
 
 	if (status >= 0)
 		return status;
-	if (n_args > 1 || (n_args && c.ask.model))
+	if (n_args > 1 || (n_args && c.request.model))
 		return ig_wrong_usage("chat", "expected one model, got %s",
 				      n_args > 1 ? "several words" : "two");
 	if (n_args)
-		c.ask.model = argv[0];
-	if (ig_ask_check(&c.ask, &err))
+		c.request.model = argv[0];
+	if (ig_cli_request_check(&c.request, &err))
 		return ig_wrong_usage("chat", "%s", err.text);
 	c.colour = c.interactive && c.screen && !(no_colour && *no_colour);
 	c.session.e = &c.e;
@@ -303,8 +304,8 @@ int ig_chat_main(int argc, char **argv)
 	status = IG_EXIT_FAILED;
 	if (ig_endpoint_open(&c.where, &c.e, &err))
 		ig_complain("%s", err.text);
-	else if (ig_conversation_set(&c.conversation.model, c.ask.model) ||
-		 ig_conversation_set(&c.conversation.system, c.ask.system))
+	else if (ig_conversation_set(&c.conversation.model, c.request.model) ||
+		 ig_conversation_set(&c.conversation.system, c.request.system))
 		ig_complain("out of memory");
 	else
 		status = talk(&c, load, !no_history);
@@ -312,7 +313,7 @@ int ig_chat_main(int argc, char **argv)
 	ig_line_close(c.line);
 	ig_history_finish(&c.history);
 	ig_conversation_finish(&c.conversation);
-	ig_strbuf_finish(&c.answer);
+	ig_strbuf_finish(&c.reply);
 	json_decref(c.words);
 	free(c.unanswered);
 	return status;

@@ -136,7 +136,7 @@ static int load_modules(struct doctor *d, struct ig_error *err)
 	if (ig_modules_create(&d->modules, &d->refusal) ||
 	    ig_modules_load_folders(d->modules, d->config->modules.path, &d->refusal))
 		return 0; /* check_modules reports it */
-	return ig_config_judge_modules(d->config, modules, ig_modules_list(d->modules, modules),
+	return ig_config_check_modules(d->config, modules, ig_modules_list(d->modules, modules),
 				       err);
 }
 

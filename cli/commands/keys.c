@@ -14,7 +14,7 @@
 
 #define RELOAD "a running daemon reads the file again on SIGHUP: kill -HUP $(pgrep -x ingotd)"
 
-struct asked {
+struct options {
 	const char *file, *config, *note;
 	bool admin, monitor;
 	bool given[3];	   /* the limits */
@@ -22,7 +22,7 @@ struct asked {
 };
 
 /* The file's path, from --file or the configuration. */
-static int find_file(const struct asked *a, char **out, struct ig_error *err)
+static int find_file(const struct options *a, char **out, struct ig_error *err)
 {
 	struct ig_config *c = NULL;
 	int rc = a->file ? 0 : ig_config_load_or_defaults(a->config, &c, err);
@@ -56,7 +56,7 @@ static void warn_no_administrator(void)
 
 /* ---- add --------------------------------------------------------------------------- */
 
-static int add(const struct asked *a, const char *path, const char *id, struct ig_error *err)
+static int add(const struct options *a, const char *path, const char *id, struct ig_error *err)
 {
 	struct ig_key key = { .role = a->admin	 ? IG_ROLE_ADMINISTRATOR :
 				      a->monitor ? IG_ROLE_MONITOR :
@@ -202,7 +202,7 @@ static int remove_key(const char *path, const char *id, struct ig_error *err)
 
 int ig_keys_main(int argc, char **argv)
 {
-	struct asked a = { 0 };
+	struct options a = { 0 };
 	const struct ig_option opts[] = {
 		IG_FLAG("admin", 0, &a.admin, "add: an administrator's key, for every endpoint"),
 		IG_FLAG("monitor", 0, &a.monitor, "add: a monitor's key, for /metrics alone"),

@@ -163,8 +163,8 @@ struct change {
 };
 
 /* Send the request; again while the daemon replies that the model is still being loaded. */
-static int ask(const struct ig_endpoint *e, const struct change *c, json_t **out, long *http,
-	       struct ig_error *err)
+static int send_change(const struct ig_endpoint *e, const struct change *c, json_t **out,
+		       long *http, struct ig_error *err)
 {
 	json_t *body = c->unload ? json_pack("{s:s}", "model", c->name) :
 				   json_pack("{s:s, s:b}", "model", c->name, "wait", !c->no_wait);
@@ -196,7 +196,7 @@ static int change(const struct ig_where *where, const struct change *c)
 
 	if (ig_endpoint_open(where, &e, &err))
 		return ig_complain("%s", err.text);
-	rc = ask(&e, c, &model, &http, &err);
+	rc = send_change(&e, c, &model, &http, &err);
 	if (rc && !http)
 		ig_endpoint_complain(&e, rc, err.text);
 	else if (rc)
@@ -216,13 +216,13 @@ static int change(const struct ig_where *where, const struct change *c)
 
 /* ---- the command -------------------------------------------------------------------------- */
 
-struct asked {
+struct options {
 	const char *models, *to, *names;
 	struct ig_where where;
 	bool json, no_wait;
 };
 
-static int list_models(const struct asked *a)
+static int list_models(const struct options *a)
 {
 	struct models m = { 0 };
 	struct ig_endpoint e;
@@ -256,7 +256,7 @@ out:
 	return rc ? IG_EXIT_FAILED : IG_EXIT_OK;
 }
 
-static int change_model(const struct asked *a, int n_args, char **args)
+static int change_model(const struct options *a, int n_args, char **args)
 {
 	struct change c = { .unload = !strcmp(args[0], "unload"),
 			    .no_wait = a->no_wait,
@@ -270,7 +270,7 @@ static int change_model(const struct asked *a, int n_args, char **args)
 		return ig_wrong_usage("models", "--names, --models and --to are for the list");
 	if (c.unload && a->no_wait)
 		return ig_wrong_usage("models", "--no-wait is for load");
-	if (!ig_served_is_name(args[1]))
+	if (!ig_is_model_name(args[1]))
 		return ig_wrong_usage("models",
 				      "names of models are 1 to 128 of A-Z a-z 0-9 . _ : / -");
 	c.name = args[1];
@@ -279,7 +279,7 @@ static int change_model(const struct asked *a, int n_args, char **args)
 
 int ig_models_main(int argc, char **argv)
 {
-	struct asked a = { 0 };
+	struct options a = { 0 };
 	const struct ig_option opts[] = {
 		IG_FLAG("json", 0, &a.json, "print JSON"),
 		IG_TEXT("names", 0, &a.names, "WHICH",

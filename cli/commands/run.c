@@ -26,7 +26,7 @@
 #define SILENCE_MS 3000
 
 struct run {
-	struct ig_ask ask;
+	struct ig_cli_request request;
 	struct ig_where where;
 	bool json, events, quiet;
 	bool tty; /* standard output is a terminal */
@@ -111,7 +111,7 @@ static int join(const char *prompt, struct ig_strbuf *b, struct ig_error *err)
  * is the name of a served model. */
 static bool is_model(struct run *r, const struct ig_endpoint *e, const char *arg)
 {
-	json_t *list = !r->ask.model && ig_served_is_name(arg) ? ig_served_list(e, NULL) : NULL;
+	json_t *list = !r->request.model && ig_is_model_name(arg) ? ig_served_list(e, NULL) : NULL;
 	bool is = ig_served_has(list, arg);
 
 	json_decref(list);
@@ -125,12 +125,12 @@ static int get_prompt(struct run *r, const struct ig_endpoint *e, int n_args, ch
 	int rc = 0;
 
 	if (n_args == 2) {
-		if (r->ask.model)
+		if (r->request.model)
 			return ig_fail(err, -EINVAL,
 				       "two models are named, --model %s and %s; put a prompt of "
 				       "several words in quotes",
-				       r->ask.model, args[0]);
-		r->ask.model = args[0];
+				       r->request.model, args[0]);
+		r->request.model = args[0];
 		args++;
 		n_args--;
 	} else if (n_args == 1 && (tty || input_is_given()) && is_model(r, e, args[0])) {
@@ -139,7 +139,7 @@ static int get_prompt(struct run *r, const struct ig_endpoint *e, int n_args, ch
 				       "%s is a model; what is the prompt? ingot run %s "
 				       "\"prompt\" (or ingot chat %s)",
 				       args[0], args[0], args[0]);
-		r->ask.model = args[0];
+		r->request.model = args[0];
 		n_args = 0;
 	}
 	if (n_args == 1 && strcmp(args[0], "-"))
@@ -160,8 +160,8 @@ static int get_prompt(struct run *r, const struct ig_endpoint *e, int n_args, ch
 		return ig_fail(err, -E2BIG, TOO_LARGE);
 	if (!ig_utf8_valid(b->data, b->len))
 		return ig_fail(err, -EINVAL, "the prompt is not UTF-8");
-	r->ask.prompt = b->data;
-	r->ask.prompt_len = b->len;
+	r->request.prompt = b->data;
+	r->request.prompt_len = b->len;
 	return 0;
 }
 
@@ -225,7 +225,7 @@ static int report(struct run *r, const struct ig_endpoint *e, struct ig_response
 	return ig_interrupted ? IG_EXIT_INTERRUPTED : status;
 }
 
-static int ask(struct run *r, const struct ig_endpoint *e)
+static int send_prompt(struct run *r, const struct ig_endpoint *e)
 {
 	struct ig_session s = { .e = e, .raw = on_event, .ctx = r };
 	struct ig_error err = { 0 };
@@ -233,7 +233,7 @@ static int ask(struct run *r, const struct ig_endpoint *e)
 	int rc, status;
 
 	ig_response_init(&a, on_text, r);
-	rc = ig_session_ask(&s, &r->ask, &a, &err);
+	rc = ig_session_request(&s, &r->request, &a, &err);
 	status = report(r, e, &a, rc, &err);
 	ig_session_close(&s);
 	ig_strbuf_finish(&r->text);
@@ -243,10 +243,10 @@ static int ask(struct run *r, const struct ig_endpoint *e)
 int ig_run_main(int argc, char **argv)
 {
 	struct run r = { .tty = isatty(STDOUT_FILENO) };
-	struct ig_ask *q = &r.ask;
+	struct ig_cli_request *q = &r.request;
 	const struct ig_option opts[] = {
 		IG_TEXT("model", 'm', &q->model, "NAME", "the model (default: the daemon's)"),
-		IG_ASK_OPTIONS(q),
+		IG_CLI_REQUEST_OPTIONS(q),
 		IG_FLAG("json", 0, &r.json,
 			"print one JSON object at the end: model, text, finish_reason, usage, timings"),
 		IG_FLAG("events", 0, &r.events,
@@ -281,14 +281,14 @@ int ig_run_main(int argc, char **argv)
 		return ig_complain("%s", err.text);
 	int rc = get_prompt(&r, &e, n_args, argv, &prompt, &err);
 	if (!rc)
-		rc = ig_ask_check(q, &err);
+		rc = ig_cli_request_check(q, &err);
 	if (ig_interrupted) {
 		status = IG_EXIT_INTERRUPTED;
 	} else if (rc) {
 		ig_complain("run: %s", err.text);
 		status = rc == -EINVAL ? IG_EXIT_USAGE : IG_EXIT_FAILED;
 	} else {
-		status = ask(&r, &e);
+		status = send_prompt(&r, &e);
 	}
 	ig_strbuf_finish(&prompt);
 	return status;

@@ -340,10 +340,10 @@ static int try_once(struct attempt *a, struct ig_error *err)
 	else if (code == CURLE_OK && status == 416)
 		rc = ig_fail(err, -EAGAIN, "the server cannot resume at this offset");
 	else if (code == CURLE_OK && (status >= 500 || status == 408 || status == 429))
-		rc = ig_fail(err, -EAGAIN, "the server answered HTTP %ld", status);
+		rc = ig_fail(err, -EAGAIN, "the server replied HTTP %ld", status);
 	else if (code == CURLE_OK)
 		rc = ig_fail(err, status == 404 || status == 410 ? -ENOENT : -ECONNREFUSED,
-			     "the server answered HTTP %ld for %.250s", status, a->f->url);
+			     "the server replied HTTP %ld for %.250s", status, a->f->url);
 	else if (code == CURLE_OPERATION_TIMEDOUT)
 		rc = ig_fail(err, -EAGAIN, "the transfer stalled: %s", why);
 	else if (code == CURLE_TOO_MANY_REDIRECTS)

@@ -55,8 +55,9 @@ static bool set_headers(CURL *c, const struct ig_endpoint *e, bool has_body,
 
 /* text NULL: GET.  0 when a reply came, whatever its status; *out is NULL if its body is not
  * JSON, for the reason in je. */
-static int ask(const struct ig_endpoint *e, const char *path, const char *text, int timeout_ms,
-	       json_t **out, struct ig_json_error *je, long *status, struct ig_error *err)
+static int send_request(const struct ig_endpoint *e, const char *path, const char *text,
+			int timeout_ms, json_t **out, struct ig_json_error *je, long *status,
+			struct ig_error *err)
 {
 	char url[600], why[CURL_ERROR_SIZE] = "";
 	struct curl_slist *headers = NULL;
@@ -126,7 +127,7 @@ int ig_http_get_json(const struct ig_endpoint *e, const char *path, int timeout_
 		     long *status, struct ig_error *err)
 {
 	struct ig_json_error je;
-	int rc = ask(e, path, NULL, timeout_ms, out, &je, status, err);
+	int rc = send_request(e, path, NULL, timeout_ms, out, &je, status, err);
 
 	if (!rc && *status != 200)
 		rc = ig_fail(err, -EPROTO, "%.200s%.200s: HTTP %ld: %.200s", e->url, path, *status,
@@ -150,7 +151,7 @@ int ig_http_post_json(const struct ig_endpoint *e, const char *path, json_t *bod
 	*out = NULL;
 	*status = 0;
 	code[0] = 0;
-	rc = text ? ask(e, path, text, timeout_ms, out, &je, status, err) :
+	rc = text ? send_request(e, path, text, timeout_ms, out, &je, status, err) :
 		    ig_fail(err, -ENOMEM, "out of memory");
 	free(text);
 	if (!rc && !*out) {

@@ -8,7 +8,7 @@
 #include "base/utf8.h"
 #include "cli/term/text.h"
 
-int ig_ask_check(const struct ig_ask *q, struct ig_error *err)
+int ig_cli_request_check(const struct ig_cli_request *q, struct ig_error *err)
 {
 	if (q->seed > INT64_MAX) /* the daemon reads JSON integers as int64_t */
 		return ig_fail(err, -EINVAL, "--seed: at most %lld", (long long)INT64_MAX);
@@ -26,7 +26,7 @@ static void write_message(struct ig_json_writer *w, const char *role, const char
 	ig_json_putf(w, "}");
 }
 
-static void write_input(const struct ig_ask *q, struct ig_json_writer *w)
+static void write_input(const struct ig_cli_request *q, struct ig_json_writer *w)
 {
 	const struct ig_conversation *h = q->history;
 
@@ -42,7 +42,7 @@ static void write_input(const struct ig_ask *q, struct ig_json_writer *w)
 	ig_json_close_array(w);
 }
 
-bool ig_ask_cancel(const char *id, struct ig_strbuf *out)
+bool ig_cli_request_cancel(const char *id, struct ig_strbuf *out)
 {
 	struct ig_json_writer w = { .out = out };
 
@@ -53,7 +53,7 @@ bool ig_ask_cancel(const char *id, struct ig_strbuf *out)
 	return ig_strbuf_ok(out);
 }
 
-bool ig_ask_write(const struct ig_ask *q, struct ig_strbuf *out)
+bool ig_cli_request_write(const struct ig_cli_request *q, struct ig_strbuf *out)
 {
 	struct ig_json_writer w = { .out = out };
 

@@ -8,7 +8,7 @@
 #include "base/strbuf.h"
 #include "cli/chat/conversation.h"
 
-struct ig_ask {
+struct ig_cli_request {
 	const char *prompt;
 	size_t prompt_len;		       /* UTF-8 */
 	const struct ig_conversation *history; /* its turns come before the prompt; may be NULL */
@@ -19,8 +19,8 @@ struct ig_ask {
 	double temperature, top_p;
 };
 
-/* The options of a request; q is a struct ig_ask *. */
-#define IG_ASK_OPTIONS(q)                                                                          \
+/* The options of a request; q is a struct ig_cli_request *. */
+#define IG_CLI_REQUEST_OPTIONS(q)                                                                  \
 	IG_TEXT("system", 's', &(q)->system, "TEXT", "the system message (instructions)"),         \
 		IG_OPTION("max-tokens", 'n', IG_OPT_INT, &(q)->max_tokens, &(q)->has_max_tokens,   \
 			  "N", "the most tokens of a response", 1, 100000000),                     \
@@ -35,12 +35,12 @@ struct ig_ask {
 			  "seed of the sampling: the same seed gives the same response")
 
 /* 0, or -EINVAL with text: the options' values cannot be sent. */
-int ig_ask_check(const struct ig_ask *q, struct ig_error *err);
+int ig_cli_request_check(const struct ig_cli_request *q, struct ig_error *err);
 
 /* Append the response.create event.  False when memory ran out. */
-bool ig_ask_write(const struct ig_ask *q, struct ig_strbuf *out);
+bool ig_cli_request_write(const struct ig_cli_request *q, struct ig_strbuf *out);
 /* Append the response.cancel event; id "": not known yet, cancel the only response. */
-bool ig_ask_cancel(const char *id, struct ig_strbuf *out);
+bool ig_cli_request_cancel(const char *id, struct ig_strbuf *out);
 
 enum ig_response_state {
 	IG_RESPONSE_WAITING, /* no response yet */

@@ -55,7 +55,7 @@ bool ig_served_is_loaded(const json_t *entry)
 {
 	const char *s = ig_served_state(entry);
 
-	return !strcmp(s, "ready") || !strcmp(s, "loading") || !strcmp(s, "leaving");
+	return !strcmp(s, "ready") || !strcmp(s, "loading") || !strcmp(s, "unloading");
 }
 
 const char *ig_served_size(const json_t *entry, char *buf, size_t size)
@@ -86,7 +86,7 @@ const char *ig_served_expiry(const json_t *entry, char *buf, size_t size)
 	return json_is_true(json_object_get(entry, "pinned")) ? "pinned" : "never";
 }
 
-bool ig_served_is_name(const char *text)
+bool ig_is_model_name(const char *text)
 {
 	size_t n = strlen(text);
 

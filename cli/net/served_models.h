@@ -22,4 +22,4 @@ const char *ig_served_count(const json_t *entry, const char *key, char *buf, siz
 const char *ig_served_expiry(const json_t *entry, char *buf, size_t size);
 
 /* Whether text could be a model's name: 1 to 128 of A-Z a-z 0-9 . _ : / - */
-bool ig_served_is_name(const char *text);
+bool ig_is_model_name(const char *text);

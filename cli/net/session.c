@@ -31,7 +31,7 @@ static int send_cancel(struct ig_session *s, const struct ig_response *a)
 	int rc = -ENOMEM;
 
 	/* without an id: the only request of the connection's default lane */
-	if (ig_ask_cancel(a->id, &b))
+	if (ig_cli_request_cancel(a->id, &b))
 		rc = ig_ws_send(s->ws, b.data, b.len, NULL);
 	ig_strbuf_finish(&b);
 	return rc;
@@ -100,14 +100,14 @@ static void start_over(struct ig_response *a)
 	a->thought = thought;
 }
 
-int ig_session_ask(struct ig_session *s, const struct ig_ask *q, struct ig_response *a,
-		   struct ig_error *err)
+int ig_session_request(struct ig_session *s, const struct ig_cli_request *q, struct ig_response *a,
+		       struct ig_error *err)
 {
 	struct ig_strbuf create = { 0 };
 	unsigned wait = FIRST_WAIT_MS;
 	int rc = 0;
 
-	if (!ig_ask_write(q, &create)) {
+	if (!ig_cli_request_write(q, &create)) {
 		rc = ig_fail(err, -ENOMEM, "out of memory");
 		goto out;
 	}

@@ -24,6 +24,6 @@ int ig_session_connect(struct ig_session *s, struct ig_error *err);
  * error of the connection, with text; a has the events before it.
  *
  * A request whose connection is lost before its first token is sent again on a new one. */
-int ig_session_ask(struct ig_session *s, const struct ig_ask *q, struct ig_response *a,
-		   struct ig_error *err);
+int ig_session_request(struct ig_session *s, const struct ig_cli_request *q, struct ig_response *a,
+		       struct ig_error *err);
 void ig_session_close(struct ig_session *s);

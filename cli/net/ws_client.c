@@ -91,7 +91,7 @@ static void on_connect_error(struct ig_ws *ws, struct lws *wsi, const char *in, 
 						 "INGOT_API_KEY");
 	else if (status)
 		ws->rc = ig_fail(&ws->err, -EPROTO,
-				 "answered HTTP %u instead of opening a WebSocket", status);
+				 "replied HTTP %u instead of opening a WebSocket", status);
 	else if (ws->rc == 0)
 		ws->rc = ig_fail(&ws->err, -ECONNREFUSED, "%.*s", (int)(in && len < 200 ? len : 0),
 				 in ? in : "");
@@ -229,7 +229,7 @@ static int wait_open(struct ig_ws *ws, int timeout_ms)
 		if (ig_interrupted)
 			end(ws, -EINTR, "interrupted");
 		else if (ig_now_ns() > until)
-			end(ws, -ETIMEDOUT, "no answer in time");
+			end(ws, -ETIMEDOUT, "no reply in time");
 		else
 			service(ws);
 	}

@@ -187,7 +187,7 @@ bool ig_sched_ensure_capacity(struct ig_sched *sch, struct ig_seq *s, int32_t *n
 				       (uint32_t)(ig_seq_done_then(s) + *n)) < 0) {
 		struct ig_seq *v = find_victim(sch, s);
 		if (sch->n_flights) {
-			sch->wants_room = true;
+			sch->must_preempt = true;
 			return false;
 		}
 		if (sch->b->kv->compact(sch->b->cache))

@@ -17,7 +17,7 @@ __attribute__((format(printf, 4, 5))) void ig_sched_fail(struct ig_sched *sch, s
 							 int code, const char *fmt, ...);
 /* Ensure blocks for all tokens that s will have, and in groups with a window for *n more rows.
  * False: s was preempted, or another sequence would have to be while a step is in flight
- * (wants_room).  Where s is alone in the cache and that is too small, *n is reduced. */
+ * (must_preempt).  Where s is alone in the cache and that is too small, *n is reduced. */
 bool ig_sched_ensure_capacity(struct ig_sched *sch, struct ig_seq *s, int32_t *n);
 /* Admit waiting sequences as far as there are rows and blocks. */
 void ig_sched_admit(struct ig_sched *sch);

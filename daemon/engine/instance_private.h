@@ -74,8 +74,8 @@ struct ig_model {
 	int64_t idle_since_ns;	      /* since when only its entry holds it */
 
 	/* ---- the engine's thread ---- */
-	TAILQ_ENTRY(ig_model) turn;
-	bool takes_turns;
+	TAILQ_ENTRY(ig_model) rotation;
+	bool in_rotation;
 	uint32_t kv_groups[IG_MAX_CACHE_GROUPS];
 	uint32_t n_groups_added;
 	/* Step buffers, used in rotation. */

@@ -19,7 +19,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A boundary frees cached blocks of a removed model for so long, TRIM_BLOCKS at a time. */
+/* A boundary frees cached blocks of a removed model for at most this time, TRIM_BLOCKS at a time. */
 #define TRIM_NS 1000000
 #define TRIM_BLOCKS 8
 
@@ -172,9 +172,9 @@ static int add_groups(struct ig_sched *sch, struct ig_model *m, struct ig_error 
 
 static void apply(struct ig_sched *sch, struct ig_change *c)
 {
-	if (c->remove && c->remove->takes_turns) {
-		TAILQ_REMOVE(&sch->turns, c->remove, turn);
-		c->remove->takes_turns = false;
+	if (c->remove && c->remove->in_rotation) {
+		TAILQ_REMOVE(&sch->rotation, c->remove, rotation);
+		c->remove->in_rotation = false;
 		remove_groups(sch, c->remove);
 		sch->kv_freed = true;
 	}
@@ -182,8 +182,8 @@ static void apply(struct ig_sched *sch, struct ig_change *c)
 		c->rc = add_groups(sch, c->add, &c->err);
 		if (c->rc < 0)
 			return;
-		TAILQ_INSERT_TAIL(&sch->turns, c->add, turn);
-		c->add->takes_turns = true;
+		TAILQ_INSERT_TAIL(&sch->rotation, c->add, rotation);
+		c->add->in_rotation = true;
 	}
 	for (uint32_t i = 0; c->swaps_logits && i < IG_STEPS_IN_FLIGHT; i++) {
 		float *now = sch->logits[i];
@@ -208,7 +208,7 @@ static bool trim(struct ig_sched *sch, const struct ig_model *m)
  * starts before. */
 static void make_change(struct ig_sched *sch, struct ig_change *c)
 {
-	if (c->remove && c->remove->takes_turns && !trim(sch, c->remove)) {
+	if (c->remove && c->remove->in_rotation && !trim(sch, c->remove)) {
 		sch->kv_freed = true;
 		sch->moved = true; /* continue at the next boundary */
 		return;
@@ -363,7 +363,7 @@ int ig_sched_create(const struct ig_backend *b, const struct ig_config *config,
 	TAILQ_INIT(&sch->running);
 	TAILQ_INIT(&sch->ended);
 	TAILQ_INIT(&sch->show);
-	TAILQ_INIT(&sch->turns);
+	TAILQ_INIT(&sch->rotation);
 	sch->b = b;
 	sch->device_lost = device_lost;
 	sch->device_lost_ctx = ctx;

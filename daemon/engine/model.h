@@ -29,14 +29,14 @@ enum ig_model_state {
 	IG_MODEL_UNLOADED,
 	IG_MODEL_LOADING,
 	IG_MODEL_READY,
-	IG_MODEL_LEAVING, /* unloaded when its last request ends */
-	IG_MODEL_FAILED,  /* error says why */
+	IG_MODEL_UNLOADING, /* unloaded when its last request ends */
+	IG_MODEL_FAILED,    /* error says why */
 };
 static inline const char *ig_model_state_name(enum ig_model_state s)
 {
 	static const char *const names[] = {
 		[IG_MODEL_UNLOADED] = "unloaded", [IG_MODEL_LOADING] = "loading",
-		[IG_MODEL_READY] = "ready",	  [IG_MODEL_LEAVING] = "leaving",
+		[IG_MODEL_READY] = "ready",	  [IG_MODEL_UNLOADING] = "unloading",
 		[IG_MODEL_FAILED] = "failed",
 	};
 

@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* After a failed load, requests fail for so long before the next one. */
+/* After a failed load, requests fail for this time before the next load. */
 #define RETRY_NS ((int64_t)5 * 1000000000)
 
 /* ---- waiters ------------------------------------------------------------------------ */
@@ -509,7 +509,7 @@ static enum ig_model_state state_of(const struct ig_models *ms, const struct ig_
 		return IG_MODEL_FAILED;
 	TAILQ_FOREACH(m, &ms->all, all)
 		if (m->entry == s)
-			return IG_MODEL_LEAVING;
+			return IG_MODEL_UNLOADING;
 	return IG_MODEL_UNLOADED;
 }
 

@@ -124,7 +124,7 @@ static bool plan_rows(struct ig_sched *sch, struct ig_model *m)
 		next = TAILQ_NEXT(s, link);
 	}
 	/* A victim may have been planned: it is no longer in the list. */
-	for (s = TAILQ_FIRST(&sch->running); s && !sch->wants_room; s = next) {
+	for (s = TAILQ_FIRST(&sch->running); s && !sch->must_preempt; s = next) {
 		int32_t n = ig_seq_n_left(s);
 		if (s->planned == sch->step || !can_join(m, s)) {
 			next = TAILQ_NEXT(s, link);
@@ -142,7 +142,7 @@ static bool plan_rows(struct ig_sched *sch, struct ig_model *m)
 		left -= n;
 		next = TAILQ_NEXT(s, link);
 	}
-	return !sch->wants_room;
+	return !sch->must_preempt;
 }
 
 /* Fill in f for m.  Of a sequence only its blocks, n_rows and logit_index change. */
@@ -238,14 +238,15 @@ bool ig_sched_submit_step(struct ig_sched *sch)
 	struct ig_model *m, *next;
 
 	if (!sch->n_flights)
-		sch->wants_room = false;
-	for (m = TAILQ_FIRST(&sch->turns); m && !sch->wants_room && !sch->holds_back; m = next) {
+		sch->must_preempt = false;
+	for (m = TAILQ_FIRST(&sch->rotation); m && !sch->must_preempt && !sch->holds_back;
+	     m = next) {
 		int rc;
-		next = TAILQ_NEXT(m, turn);
+		next = TAILQ_NEXT(m, rotation);
 		if (!build_step(sch, m, f))
 			continue;
-		TAILQ_REMOVE(&sch->turns, m, turn);
-		TAILQ_INSERT_TAIL(&sch->turns, m, turn);
+		TAILQ_REMOVE(&sch->rotation, m, rotation);
+		TAILQ_INSERT_TAIL(&sch->rotation, m, rotation);
 		f->submit_ns = ig_now_ns();
 		for (uint32_t k = 0; k < f->n_seqs; k++)
 			f->seqs[k].seq->n_flights++;

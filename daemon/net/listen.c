@@ -22,8 +22,8 @@
 #define HEADER_TIMEOUT_S 20    /* to send a request's head, or its next piece of body */
 #define KEEPALIVE_TIMEOUT_S 60 /* an HTTP connection without a request */
 
-/* A ping after a minute of silence.  The peer has five minutes to answer: a client
- * that reads slowly answers only when it has read what is in front of the ping. */
+/* A ping after a minute of silence.  The peer has five minutes to reply: a client
+ * that reads slowly replies only after it has read the data before the ping. */
 static const lws_retry_bo_t retry_policy = {
 	.secs_since_valid_ping = 60,
 	.secs_since_valid_hangup = 360,

@@ -86,8 +86,7 @@ static int on_receive(struct conn *c, const void *data, size_t len)
 	return 0;
 }
 
-/* libwebsockets answers the codes that it knows to be invalid with 1002, and would echo the
- * others. */
+/* libwebsockets replies 1002 to codes that it knows to be invalid, and would echo the others. */
 static int on_peer_close(struct conn *c, const unsigned char *data, size_t len)
 {
 	if (!len)

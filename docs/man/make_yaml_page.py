@@ -1,5 +1,5 @@
 """Write the manual page ingot.yaml(5): its text is ingot.yaml.5.in, its options are those
-of etc/ingot.yaml, which is made from the daemon's own table.
+of etc/ingot.yaml, which is generated from the daemon's own table.
 
 usage: make_yaml_page.py ingot.yaml.5.in ingot.yaml OUTPUT
 """
@@ -9,7 +9,7 @@ import textwrap
 
 
 def escaped(text):
-    """Text that the formatter takes for nothing but text."""
+    """Text without special meaning for the formatter."""
     text = text.replace("\\", "\\e")
     return "\\&" + text if text[:1] in (".", "'") else text
 

@@ -99,7 +99,7 @@ enum ig_gpu_live {
 	IG_LIVE_LOOP_ROWS,    /* the most rows of a sequence that loops; 0: none */
 	IG_LIVE_COPIES,	      /* copies between cache blocks */
 	IG_LIVE_WANT_LOGITS,  /* 1: the logits are copied to the host */
-	IG_LIVE_DRAWS,	      /* LOGIT_ROWS if any row samples at random, else 0 */
+	IG_LIVE_RANDOM_ROWS,  /* LOGIT_ROWS if any row samples at random, else 0 */
 	IG_N_LIVE,
 };
 

@@ -127,7 +127,7 @@ static int read_array(struct reader *r, struct ig_kv *kv)
 	if (n > left(r) / least)
 		return bad(r, at,
 			   "key '%s' says it has %" PRIu64
-			   " elements, the file has room for %" PRIu64,
+			   " elements, the file has space for %" PRIu64,
 			   key.text, n, left(r) / least);
 	kv->elem = (uint8_t)elem;
 	kv->n = n;

@@ -57,7 +57,7 @@ void ig_schema_exit(struct ig_schema *x, size_t len)
 	}
 }
 
-json_t *ig_schema_keep(struct ig_schema *x, json_t *made)
+json_t *ig_schema_own(struct ig_schema *x, json_t *made)
 {
 	if (!x->c->kept)
 		x->c->kept = json_array();
@@ -71,7 +71,7 @@ json_t *ig_schema_keep(struct ig_schema *x, json_t *made)
 
 json_t *ig_schema_copy(struct ig_schema *x, const json_t *schema)
 {
-	json_t *copy = ig_schema_keep(x, ig_json_copy(schema));
+	json_t *copy = ig_schema_own(x, ig_json_copy(schema));
 
 	/* jansson skips members that it has no memory for. */
 	if (copy && json_object_size(copy) != json_object_size(schema)) {
@@ -482,7 +482,7 @@ static uint32_t of_types(struct ig_schema *x, const json_t *schema, unsigned typ
 static const json_t *with_each(struct ig_schema *x, const json_t *beside, const json_t *list,
 			       const char *key)
 {
-	json_t *out = ig_schema_keep(x, json_array()), *one;
+	json_t *out = ig_schema_own(x, json_array()), *one;
 	size_t i;
 
 	json_array_foreach(list, i, one)

@@ -54,7 +54,7 @@ const json_t *ig_schema_flat(struct ig_schema *x, const json_t *schema, unsigned
 const json_t *ig_schema_target(struct ig_schema *x, const json_t *ref);
 bool ig_schema_is_annotation(const char *key);
 /* Own a new schema until the compilation ends; returns it, or NULL after a failure. */
-json_t *ig_schema_keep(struct ig_schema *x, json_t *made);
+json_t *ig_schema_own(struct ig_schema *x, json_t *made);
 /* A copy of an object, owned by the compilation; NULL after a failure. */
 json_t *ig_schema_copy(struct ig_schema *x, const json_t *schema);
 

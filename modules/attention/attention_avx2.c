@@ -5,7 +5,7 @@
 #include <stdint.h>
 
 #define VL 8
-#define TILE_Q 6 /* 12 sums, 2 of the other side, 1 spread: 15 of 16 registers */
+#define TILE_Q 6 /* 12 sums, 2 vectors of K or V, 1 broadcast: 15 of 16 registers */
 #define TILE_V 2
 
 typedef __m256 vec;
@@ -35,7 +35,7 @@ static inline vec vec_keep(vec v, int from, int to, vec other)
 
 static inline vec vec_exp(vec x)
 {
-	/* not less than: NaN goes through */
+	/* "not less than", so that NaN is kept */
 	vec some = _mm256_cmp_ps(x, _mm256_set1_ps(EXP_LEAST), _CMP_NLT_UQ);
 	__m256i i = _mm256_cvtps_epi32(_mm256_mul_ps(x, _mm256_set1_ps(EXP_LOG2E)));
 	vec n = _mm256_cvtepi32_ps(i);
@@ -49,7 +49,7 @@ static inline vec vec_exp(vec x)
 	p = _mm256_fmadd_ps(p, r, _mm256_set1_ps(EXP_C0));
 	p = _mm256_fmadd_ps(p, _mm256_mul_ps(r, r), r);
 	p = _mm256_add_ps(p, _mm256_set1_ps(1));
-	/* n is at least -126 where it counts: 2^n is an exponent field */
+	/* n is at least -126 where it is used, so 2^n is an exponent field */
 	i = _mm256_slli_epi32(_mm256_add_epi32(i, _mm256_set1_epi32(127)), 23);
 	return _mm256_and_ps(some, _mm256_mul_ps(p, _mm256_castsi256_ps(i)));
 }

@@ -5,7 +5,7 @@
 #include <stdint.h>
 
 #define VL 16
-#define TILE_Q 6 /* 24 sums, 4 of the other side, 1 spread: 29 of 32 registers */
+#define TILE_Q 6 /* 24 sums, 4 vectors of K or V, 1 broadcast: 29 of 32 registers */
 #define TILE_V 4
 
 typedef __m512 vec;
@@ -33,7 +33,7 @@ static inline vec vec_keep(vec v, int from, int to, vec other)
 
 static inline vec vec_exp(vec x)
 {
-	/* not less than: NaN goes through */
+	/* "not less than", so that NaN is kept */
 	__mmask16 some = _mm512_cmp_ps_mask(x, _mm512_set1_ps(EXP_LEAST), _CMP_NLT_UQ);
 	vec n = _mm512_roundscale_ps(_mm512_mul_ps(x, _mm512_set1_ps(EXP_LOG2E)),
 				     _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
@@ -50,7 +50,7 @@ static inline vec vec_exp(vec x)
 	return _mm512_maskz_scalef_ps(some, p, n);
 }
 
-/* The reductions' trees are written out: a compiler's own may be another one. */
+/* The trees of reductions are explicit: compilers may use different ones. */
 static inline float vec_hsum(vec v)
 {
 	__m256 x = _mm256_add_ps(_mm512_castps512_ps256(v), _mm512_extractf32x8_ps(v, 1));
@@ -77,8 +77,8 @@ static inline void widen_8(float *y, const uint16_t *h)
 
 /* 16 tokens' first 32 dimensions, as halves: x[i] holds dimension i of all tokens
  * below and i + 8 above, x[8 + i] holds i + 16 and i + 24.  Each 128-bit lane holds 8
- * dimensions and is transposed by itself, 8 tokens at a time; then the two halves of
- * a dimension's tokens are put side by side. */
+ * dimensions and is transposed separately, 8 tokens at a time; then the two halves of
+ * a dimension's tokens are joined. */
 INLINE void f16_lanes_32(__m512i x[16], const char *src, uint64_t stride)
 {
 	const __m512i low = _mm512_setr_epi64(0, 1, 8, 9, 2, 3, 10, 11);
@@ -115,7 +115,7 @@ INLINE void f16_lanes_32(__m512i x[16], const char *src, uint64_t stride)
 	}
 }
 
-/* Dimension d of what f16_lanes_32 gives, widened. */
+/* Dimension d of the result of f16_lanes_32, as floats. */
 INLINE vec f16_dimension(const __m512i x[16], const int d)
 {
 	const __m512i v = x[d / 16 * 8 + d % 8];

@@ -1,6 +1,6 @@
 /*
- * attention_eights.h: scores of a block by scores_half, which computes those of 8 tokens; for
- * AVX2 and NEON.  Included after it.
+ * attention_eights.h: scores of a block from two calls of scores_half (8 tokens each), for
+ * AVX2 and NEON.  Included after scores_half.
  */
 #pragma once
 

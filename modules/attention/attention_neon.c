@@ -5,7 +5,7 @@
 #include <stdint.h>
 
 #define VL 4
-#define TILE_Q 6 /* 24 sums, 4 of the other side, 1 spread: 29 of 32 registers */
+#define TILE_Q 6 /* 24 sums, 4 vectors of K or V, 1 broadcast: 29 of 32 registers */
 #define TILE_V 4
 
 typedef float32x4_t vec;
@@ -35,7 +35,7 @@ static inline vec vec_keep(vec v, int from, int to, vec other)
 
 static inline vec vec_exp(vec x)
 {
-	uint32x4_t none = vcltq_f32(x, vdupq_n_f32(EXP_LEAST)); /* not of NaN: it goes through */
+	uint32x4_t none = vcltq_f32(x, vdupq_n_f32(EXP_LEAST)); /* false for NaN, which is kept */
 	vec n = vrndnq_f32(vmulq_n_f32(x, EXP_LOG2E));
 	vec r = vfmsq_f32(x, n, vdupq_n_f32(EXP_LN2_HI));
 	vec p = vdupq_n_f32(EXP_C4);
@@ -48,7 +48,7 @@ static inline vec vec_exp(vec x)
 	p = vfmaq_f32(vdupq_n_f32(EXP_C0), p, r);
 	p = vfmaq_f32(r, p, vmulq_f32(r, r));
 	p = vaddq_f32(p, vdupq_n_f32(1));
-	/* n is at least -126 where it counts: 2^n is an exponent field */
+	/* n is at least -126 where it is used, so 2^n is an exponent field */
 	i = vshlq_n_s32(vaddq_s32(vcvtq_s32_f32(n), vdupq_n_s32(127)), 23);
 	p = vmulq_f32(p, vreinterpretq_f32_s32(i));
 	return vreinterpretq_f32_u32(vbicq_u32(vreinterpretq_u32_f32(p), none));
@@ -120,7 +120,7 @@ static void transpose_f32(float *dst, const char *src, uint64_t stride, int32_t 
 		}
 }
 
-/* 8 tokens of a block: two vectors of scores a query. */
+/* 8 tokens of a block: two vectors of scores per query. */
 INLINE void scores_half(const int nq, const struct unit *u, const char *src, float *s)
 {
 	const uint64_t stride = u->layout->token_stride;

@@ -8,9 +8,9 @@
  * lane is a token, and out = P V, where a lane is a dimension.  So K and V are
  * converted once for all query vectors of a unit, and no sum crosses lanes.
  *
- * Order of sums, for one row and one query head; it knows nothing of the other
- * rows, nor whether they prefill or decode:
- *   positions go in ranges of IG_ATTENTION_RANGE, at absolute multiples of it;
+ * Order of sums for one row and one query head, the same for any other rows, in prefill and
+ * in decode:
+ *   positions are processed in ranges of IG_ATTENTION_RANGE, at absolute multiples of it;
  *   q . k: one fused sum, dimensions ascending;
  *   sum of p: lane = position modulo VL, ascending, then one tree;
  *   p v: one fused sum a dimension, positions ascending;
@@ -38,7 +38,7 @@
 
 #define RANGE IG_ATTENTION_RANGE
 #define RANGE_BLOCKS (RANGE / IG_BLOCK_TOKENS)
-#define S_STRIDE (RANGE + 16) /* not a power of two: rows fall on other cache sets */
+#define S_STRIDE (RANGE + 16) /* not a power of two: rows use different cache sets */
 #define BLOCK_VECS (IG_BLOCK_TOKENS / VL)
 #define KT_STRIDE 64				 /* tokens whose K or V is converted at a time */
 #define SUB_BLOCKS (KT_STRIDE / IG_BLOCK_TOKENS) /* blocks converted at a time */
@@ -46,7 +46,7 @@
 _Static_assert(TILE_V % BLOCK_VECS == 0 && SUB_BLOCKS * BLOCK_VECS % TILE_V == 0,
 	       "a tile of scores is whole blocks, a sub-range whole tiles");
 
-/* Loops whose arrays are to be registers. */
+/* Loops whose arrays must be registers. */
 #if defined(IG_KEEP_LOOPS)
 #define UNROLL
 #define UNROLL_32
@@ -75,12 +75,12 @@ struct unit {
 	float *o_all;		      /* [n, dim16]: merged */
 	float *max, *sum;	      /* [n rounded up to 16]: of one range */
 	float *max_all, *sum_all;     /* merged */
-	float *old_share, *new_share; /* what the merged and the range's part weigh */
+	float *old_share, *new_share; /* weights of the merged part and of the range */
 	const float **q;	      /* [n] the query vectors */
-	int32_t *lo, *hi;	      /* [n] the positions seen in the range, from its start */
+	int32_t *lo, *hi; /* [n] the positions attended to, relative to the range's start */
 };
 
-/* Lay the unit's arrays out from *base; with base 0, count their bytes. */
+/* Place the unit's arrays from base on; with base 0, count their bytes. */
 static uint64_t lay_out(struct unit *u, const struct ig_attention_params *p, uintptr_t base)
 {
 	const uint64_t n = (uint64_t)unit_rows(p) * (p->n_heads / p->n_kv_heads);
@@ -121,14 +121,14 @@ static uint64_t unit_scratch_bytes(const struct ig_op_launch *launch)
 /* dst[d * KT_STRIDE + t] = src[t][d] for 16 tokens of n halves. */
 static void transpose_f16(float *dst, const char *src, uint64_t stride, int32_t n);
 
-/* Scores of a block of halves for the nq first query vectors, K transposed in
- * registers only: the same sums as scores_tile's.  Returns 0 when it can't. */
+/* Scores of a block of halves for the first nq query vectors, with K transposed in registers:
+ * the same sums as scores_tile's.  Returns 0 if it does not support the shape. */
 static int scores_in_place(const struct unit *u, int nq, const char *block, float *s);
 
 /* dst[d * KT_STRIDE + t] = src[t][d] for 16 tokens of n floats. */
 static void transpose_f32(float *dst, const char *src, uint64_t stride, int32_t n);
 
-/* K of n blocks, transposed side by side into u->kt. */
+/* Transpose K of n blocks into u->kt, side by side. */
 static void load_k(struct unit *u, char *const *blocks, int32_t n)
 {
 	const uint64_t stride = u->layout->token_stride;
@@ -141,7 +141,7 @@ static void load_k(struct unit *u, char *const *blocks, int32_t n)
 	}
 }
 
-/* Tokens from … to - 1 of V as floats in u->v, row by row; columns beyond dim are zero. */
+/* Convert V of tokens from … to - 1 to floats in u->v, row by row; columns beyond dim are 0. */
 static void load_v(struct unit *u, char *const *blocks, int32_t from, int32_t to)
 {
 	for (int32_t t = from; t < to; t++) {
@@ -243,8 +243,7 @@ INLINE void weigh_tile(const int nq, const int nv, const int f16, const struct u
 		vec_store(o + i * u->dim16 + j * VL, acc[i][j]);
 }
 
-/* Every tile up to TILE_Q by TILE_V as a case of its own, so that its accumulators
- * are registers. */
+/* A case for every tile up to TILE_Q by TILE_V, so that its accumulators are registers. */
 #if TILE_V == 4
 #define EACH_NV(nq, launch)                                                                        \
 	case (nq) * 8 + 1: launch(nq, 1); break;                                                   \
@@ -316,8 +315,8 @@ static int32_t at_least(int32_t a, int32_t b) { return a > b ? a : b; }
 
 static int32_t at_most(int32_t a, int32_t b) { return a < b ? a : b; }
 
-/* Scores of blocks first_block … end_block - 1 of the range when the query vectors
- * are too few to share a transposed copy of K. */
+/* Scores of blocks first_block … end_block - 1 of the range without a transposed copy of K;
+ * returns 0 if the query vectors are too many or the format is unsupported. */
 static int range_scores_in_place(struct unit *u, char *const *blocks, int32_t first_block,
 				 int32_t end_block)
 {
@@ -343,7 +342,7 @@ static void range_scores(struct unit *u, char *const *blocks, int32_t first_bloc
 		const int32_t n = at_most(SUB_BLOCKS, end_block - b);
 		const int32_t start = b * IG_BLOCK_TOKENS;
 
-		/* V of these blocks and K of the next ones, while this K is worked on. */
+		/* Prefetch V of these blocks and K of the next ones during the work on this K. */
 		for (int32_t i = 0; i < n; i++)
 			prefetch_block(u, blocks[b + i] + u->layout->v_offset);
 		for (int32_t i = b + n; i < at_most(b + n + SUB_BLOCKS, end_block); i++)
@@ -359,7 +358,7 @@ static void range_scores(struct unit *u, char *const *blocks, int32_t first_bloc
 			hi = at_most(hi, start + n * IG_BLOCK_TOKENS);
 			if (lo >= hi)
 				continue;
-			/* whole blocks: what lies beyond hi is never looked at */
+			/* whole blocks: scores beyond hi are never read */
 			for (int32_t t = start; t < hi; t += TILE_V * VL) {
 				int nv = (hi - t + IG_BLOCK_TOKENS - 1) / IG_BLOCK_TOKENS *
 					 BLOCK_VECS;
@@ -370,7 +369,7 @@ static void range_scores(struct unit *u, char *const *blocks, int32_t first_bloc
 	}
 }
 
-/* s[lo … hi - 1], scores not yet scaled, become exp(scale * s - max).  Vectors begin
+/* Replace the unscaled scores s[lo … hi - 1] by exp(scale * s - max).  Vectors begin
  * at multiples of VL, so a position's lane is fixed. */
 static void soft_max(float *s, int32_t lo, int32_t hi, float scale, float *max, float *sum)
 {
@@ -397,8 +396,8 @@ static void soft_max(float *s, int32_t lo, int32_t hi, float scale, float *max, 
 	*sum = vec_hsum(total);
 }
 
-/* out of the range for query vectors first … first + nq - 1, tokens from … to - 1: what
- * all of them see in one tile, the few tokens at either end one by one. */
+/* Add P V of tokens from … to - 1 for query vectors first … first + nq - 1: tokens that all of
+ * them attend to in one tile, the few tokens at either end one by one. */
 static void weigh_queries(const struct unit *u, const struct values *v, int f16, int nq,
 			  int32_t first, int32_t from, int32_t to)
 {
@@ -409,7 +408,7 @@ static void weigh_queries(const struct unit *u, const struct values *v, int f16,
 		hi = at_most(hi, u->hi[first + i]);
 	}
 	if (lo >= hi)
-		lo = hi = to; /* nothing in common: all one by one */
+		lo = hi = to; /* no common tokens: all one by one */
 	for (int i = 0; i < nq; i++)
 		weigh(u, v, f16, 1, first + i, at_least(from, u->lo[first + i]),
 		      at_most(lo, u->hi[first + i]));
@@ -420,8 +419,7 @@ static void weigh_queries(const struct unit *u, const struct values *v, int f16,
 		weigh(u, v, f16, 1, first + i, hi, at_most(to, u->hi[first + i]));
 }
 
-/* P V of the range.  With few query vectors V is read where it lies; with many its
- * conversion is shared. */
+/* P V of the range.  Few query vectors read V in place; many share its conversion. */
 static void range_values(struct unit *u, char *const *blocks, int32_t lo, int32_t hi)
 {
 	const int f16 = u->layout->dtype == IG_F16;
@@ -451,8 +449,8 @@ static void range_values(struct unit *u, char *const *blocks, int32_t lo, int32_
 	}
 }
 
-/* Merge the range's partial into the whole: both weigh in by their distance from
- * the larger maximum.  A query that sees nothing of the range is left alone. */
+/* Merge the range's partial result: each part is weighted by the distance of its maximum from
+ * the larger one.  A query that attends to nothing in the range does not change. */
 static void merge_range(struct unit *u)
 {
 	for (int32_t q = 0; q < u->n; q += VL) {
@@ -505,7 +503,7 @@ static void run_unit(struct unit *u, const struct ig_op_launch *launch, int64_t 
 	memset(u->o_all, 0, (size_t)u->n * (size_t)u->dim16 * sizeof *u->o_all);
 
 	for (int64_t base = seen - seen % RANGE; base <= last_pos; base += RANGE) {
-		/* what any row of the unit sees */
+		/* what any row of the unit attends to */
 		const int32_t lo = (int32_t)(seen > base ? seen - base : 0);
 		const int32_t hi =
 			(int32_t)(last_pos + 1 - base < RANGE ? last_pos + 1 - base : RANGE);

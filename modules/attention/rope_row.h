@@ -2,11 +2,11 @@
  * rope_row.h: the kernel of rope_kv over a range of rows, compiled once for each
  * instruction set that includes this file.
  *
- * The includer defines store_f16(dst, src, n): n a multiple of 8, rounded to the
- * nearest half.  Everything else is written so that a compiler vectorises it
- * without changing a sum, so all instruction sets give the same bits.
+ * The includer defines store_f16(dst, src, n): n is a multiple of 8, values are
+ * rounded to the nearest half.  Compilers can vectorise everything else without changing a sum,
+ * so all instruction sets give the same bits.
  *
- * Order of sums: the square sum of a head, or of all heads together, goes through 8
+ * Order of sums: the sum of squares of a head, or of all heads together, has 8
  * partial sums (dimension modulo 8, ascending) and one tree; everything else is element
  * by element.
  */
@@ -18,13 +18,13 @@
 #include <math.h>
 #include <string.h>
 
-/* One row's rotation, spread over the dimensions of a head. */
+/* cos and sin of one row's RoPE, expanded over the dimensions of a head. */
 struct rotation {
 	float c[MAX_HEAD_DIM], s[MAX_HEAD_DIM];
 };
 
-/* IG_ROPE_PAIRS: c and s of a pair stand at both of its dimensions, s negative at
- * the even one.  IG_ROPE_HALVES: they stand as the table has them. */
+/* IG_ROPE_PAIRS: c and s of a pair are at both of its dimensions, s negative at the even one.
+ * IG_ROPE_HALVES: the order is that of the table. */
 static inline void spread_rotation(struct rotation *rot, const struct ig_rope_kv_params *p,
 				   const float *table)
 {
@@ -75,7 +75,7 @@ static inline float inverse_rms(const float *x, uint32_t n, float eps)
 /* The norm of q or of k in one row. */
 struct head_norm {
 	const float *w; /* NULL: none */
-	uint32_t step;	/* from one head's weights to the next one's; 0: all heads have the same */
+	uint32_t step;	/* from one head's weights to the next one's; 0: all heads share them */
 	float inv;	/* of all heads together, where step is not 0 */
 };
 

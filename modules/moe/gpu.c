@@ -24,7 +24,7 @@ _Static_assert(MOE_FEW_THREADS / 32 == IG_GPU_FEW_ROWS &&
 #define SHARE_STEP 64 /* PRODUCT_STEP of product.h */
 #define MAX_SHARES 4
 #define MAX_VARIANTS 3
-#define ROOM_WORDS 64u /* MOE_ROOM of moe_route.metal */
+#define SCRATCH_WORDS 64u /* MOE_ROOM of moe_route.metal */
 #define FEW IG_GPU_FEW_ROWS
 #define MANY (FEW + 1)
 
@@ -63,7 +63,7 @@ static int lower_route(const struct ig_gpu_launch *c, const struct ig_gpu_host *
 		.args = &args,
 		.n_arg_bytes = sizeof args,
 		.threads = MOE_FEW_THREADS,
-		.threadgroup_bytes = (FEW * ROOM_WORDS + 2 * MOE_FEW_THREADS) * 4,
+		.threadgroup_bytes = (FEW * SCRATCH_WORDS + 2 * MOE_FEW_THREADS) * 4,
 		.when_live = ig_gpu_live_of(y),
 		.when_min = 1,
 		.when_max = FEW,
@@ -78,7 +78,7 @@ static int lower_route(const struct ig_gpu_launch *c, const struct ig_gpu_host *
 		return rc;
 	d.kernel = large ? "moe_route_rows_1024" : "moe_route_rows_128";
 	d.threads = MOE_THREADS;
-	d.threadgroup_bytes = MOE_THREADS / 32 * ROOM_WORDS * 4;
+	d.threadgroup_bytes = MOE_THREADS / 32 * SCRATCH_WORDS * 4;
 	d.when_min = MANY;
 	d.when_max = UINT32_MAX;
 	d.grid[0] = (struct ig_gpu_extent){ d.when_live, 1, MOE_THREADS / 32, 1 };

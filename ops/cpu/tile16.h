@@ -2,7 +2,7 @@
  * tile16.h: the layout of weights that all cpu kernels of matrix products read.
  *
  * Sixteen rows (outputs) of a matrix [n, k] make a tile; n is padded with zero
- * rows.  Inside a tile one 32-bit or 16-bit lane is one output, so a kernel walks
+ * rows.  Inside a tile one 32-bit or 16-bit lane is one output, so a kernel reads
  * k once, in ascending order, and never sums across lanes.  In a tile of inner
  * length k, with kb = k / 32:
  *
@@ -26,12 +26,12 @@
  *   MXFP4 uint8 q[kb][4][16][4]       uint8 e[kb][16]
  *
  * ks = k / 256; the parts follow each other in the order of a line (tile_quants.h).
- * q[b][g][o][i] of Q8_0 and Q8_M is value 32b + 4g + i of output o; the byte of the 4-bit
- * types holds value 32b + 4g + i in its low half and that 16 further on in its
- * high half, just as files have it.  Where h has the upper bit of a code, byte i of a
- * word has that of value 32b + 4g + i as bit g and that 16 further on as bit 4 + g; two
- * upper bits, or the q of Q2_K and Q3_K, are bits 2g and 2g + 1 of byte i for value
- * 32b + 4g + i in the first word, 16 further on in the second.  Q2_K's s has the scale in
+ * q[b][g][o][i] of Q8_0 and Q8_M is value 32b + 4g + i of output o; a byte of the 4-bit
+ * types has value 32b + 4g + i in its low half and value 32b + 4g + i + 16 in its high
+ * half, as in files.  If h has one upper bit per code, byte i of a word has the bit of
+ * value 32b + 4g + i as bit g and that of the value 16 later as bit 4 + g.  Two upper
+ * bits, or the q of Q2_K and Q3_K, are bits 2g and 2g + 1 of byte i: for value
+ * 32b + 4g + i in the first word, for the value 16 later in the second.  Q2_K's s has the scale in
  * its low half and the minimum in its high half.  A tile's size is rounded up to 64 bytes.
  */
 #pragma once
@@ -40,7 +40,7 @@
 
 #define IG_TILE 16
 
-/* Bytes of one tile; 0 when the dtype has no such layout or k does not fit it. */
+/* Bytes of one tile; 0 if the dtype has no such layout or k is no multiple of its blocks. */
 uint64_t ig_tile16_tile_bytes(uint32_t dtype, int64_t k);
 static inline int64_t ig_tile16_n_tiles(int64_t n) { return (n + IG_TILE - 1) / IG_TILE; }
 

@@ -1,8 +1,8 @@
 /*
  * tile_avx2.c: products of tiles with AVX2, FMA and F16C.
  *
- * A tile is done in two halves of eight outputs, so that four rows' sums stay in
- * registers.  8-bit products go through vpmaddubsw, whose 16-bit pair sums can't
+ * A tile is computed in two halves of eight outputs, so that the sums of four rows stay in
+ * registers.  8-bit products use vpmaddubsw, whose 16-bit pair sums cannot
  * saturate here: nibbles are at most 15, and signed weights enter as magnitudes
  * (at most 128) with their signs moved to the activations (at most 127):
  * 2 * 128 * 127 < 32768.
@@ -103,8 +103,8 @@ ALWAYS_INLINE void avx2_q4_1_rows(const uint8_t *tile, int64_t k, const uint8_t 
 }
 TILE_KERNELS_Q8(avx2_q4_1, 4, IG_Q4_1)
 
-/* Codes up to 255 enter as signed ones; the 128 that is taken off each is given back
- * through the row's n = -sum(q), exactly. */
+/* 128 is subtracted from codes of 0 to 255 to make them signed; the row's n = -sum(q) corrects
+ * this exactly. */
 ALWAYS_INLINE void avx2_q8_m_rows(const uint8_t *tile, int64_t k, const uint8_t *x, int64_t stride,
 				  float *out, const int n_rows)
 {

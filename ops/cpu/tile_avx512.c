@@ -3,10 +3,9 @@
  *
  * One vector is the tile's sixteen outputs.  8-bit products: vpdpbusd takes
  * weights as unsigned bytes from a register and four activations broadcast from
- * memory, eight k-steps of four a block; the sums inside a block are integers and
- * exact, then one fused multiply-add a block with both scales, k ascending.
- * Signed weights are shifted to unsigned ones; what that adds to the sum is taken
- * off through the row's n = -sum(q), also exactly.
+ * memory, eight k-steps of four per block; the sums inside a block are integers and
+ * exact, then one fused multiply-add per block with both scales, k ascending.
+ * An offset makes signed weights unsigned; the row's n = -sum(q) corrects this, also exactly.
  */
 #include "ops/cpu/tile_avx512.h"
 

@@ -1,4 +1,4 @@
-/* tile_avx512_bf16.c: products of bfloat16 tiles with vdpbf16ps: two k a lane and
+/* tile_avx512_bf16.c: products of bfloat16 tiles with vdpbf16ps: two k per lane and
  * step, k ascending. */
 #include "ops/cpu/tile_kernels.h"
 

@@ -1,7 +1,7 @@
 /*
  * tile_column.h: one column of a tile, the weights of its sixteen outputs for one activation,
- * and what outliers (IG_LAYOUT_Q8) add to a product.  Written with compiler vectors of sixteen lanes
- * for every instruction set; nothing is fused, so all give the same bits.
+ * and the terms that outliers (IG_LAYOUT_Q8) add to a product.  Every instruction set uses
+ * compiler vectors of sixteen lanes; nothing is fused, so all give the same bits.
  */
 #pragma once
 
@@ -24,7 +24,7 @@ typedef uint32_t column_u32 __attribute__((vector_size(64)));
 typedef uint8_t column_u8 __attribute__((vector_size(16)));
 typedef int8_t column_i8 __attribute__((vector_size(16)));
 
-/* The other formats with 8-bit activations lie as those of tile_quants.h do. */
+/* The other formats with 8-bit activations, in the layout of tile_quants.h. */
 COLUMN struct tile_format column_format(uint32_t dtype)
 {
 	if (dtype == IG_Q8_0 || dtype == IG_Q8_M)
@@ -56,7 +56,7 @@ COLUMN void column_halves(const uint8_t *p, column_f32 *to)
 	memcpy(to, v, sizeof v);
 }
 
-/* Bits of a word of each output. */
+/* Bits of one word per output. */
 COLUMN void column_bits(const uint8_t *p, int shift, uint32_t mask, column_i32 *to)
 {
 	column_u32 word;
@@ -64,7 +64,7 @@ COLUMN void column_bits(const uint8_t *p, int shift, uint32_t mask, column_i32 *
 	*to = (column_i32)(word >> (uint32_t)shift & mask);
 }
 
-/* A byte of each output as floats: all of it, or bits of it. */
+/* One byte per output, or some of its bits, as floats. */
 COLUMN void column_bytes(const uint8_t *p, int shift, uint8_t mask, column_f32 *to)
 {
 	column_u8 b;

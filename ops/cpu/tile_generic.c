@@ -1,5 +1,5 @@
-/* tile_generic.c: products of tiles in plain C.  They define the arithmetic of each
- * weight format that the vector kernels follow, and run on any processor. */
+/* tile_generic.c: products of tiles in plain C, for any processor.  They define the
+ * arithmetic of each weight format; the vector kernels compute the same. */
 #include "ops/cpu/tile_kernels.h"
 
 ALWAYS_INLINE float half_at(const uint8_t *p, int64_t i)

@@ -3,7 +3,7 @@
  * rows, and the epilogue of a product.
  *
  * An instruction set's file has products of one tile with up to TILE_ROWS rows; TILE_KERNELS makes
- * three kernels of each.  A row's sums depend only on the row and the tile: groups of 1 to
+ * three kernels from each.  A row's sums depend only on the row and the tile: groups of 1 to
  * TILE_ROWS rows run the same instructions on each row, in the same order of k.
  */
 #pragma once
@@ -18,9 +18,9 @@
 typedef void tile_product(const uint8_t *tile, int64_t k, const uint8_t *x, int64_t x_stride,
 			  float *out, int n_rows);
 
-/* Tiles that are read again for the next rows stay in the second-level cache. */
+/* Tiles that stay in the second-level cache for the next rows. */
 #define TILE_BLOCK_BYTES (256 << 10)
-/* Rows that are read again for the next tile. */
+/* Rows that stay in cache for the next tile. */
 #define ROW_BLOCK 64
 
 struct tile_range {
@@ -52,7 +52,7 @@ struct epilogue {
 	const struct ig_tensor *residual; /* or NULL */
 };
 
-/* Write [n_rows][16] products to out, whose last tile may be partly outside. */
+/* Write [n_rows][16] products to out; its last tile may have fewer columns. */
 ALWAYS_INLINE void finish_tile(const struct ig_tensor *out, const struct epilogue *e, int64_t tile,
 			       int64_t row, int n_rows, float *v)
 {

@@ -1,6 +1,6 @@
 /*
  * tile_list.h: the list of tile kernels: (name, instruction set, weight dtype, layout of
- * activations).  The ops' tables and the declarations below are made from it.
+ * activations).  The ops' tables and the declarations below come from it.
  */
 #pragma once
 

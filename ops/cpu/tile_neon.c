@@ -1,9 +1,9 @@
 /*
  * tile_neon.c: products of tiles with float activations, for NEON.
  *
- * Four vectors are the tile's sixteen outputs; with four rows their sums take 16
- * of the 32 registers.  k ascends, one fused multiply-add a weight, the
- * activation taken from a lane of the four that were loaded at once.
+ * Four vectors are the tile's sixteen outputs; the sums of four rows take 16 of the
+ * 32 registers.  k ascends, with one fused multiply-add per weight; its activation is a lane
+ * of a vector of four.
  */
 #include "ops/cpu/tile_neon.h"
 
@@ -29,13 +29,13 @@ ALWAYS_INLINE void store_all(float *out, int n_rows, float32x4_t (*acc)[4])
 			vst1q_f32(out + r * IG_TILE + v * 4, acc[r][v]);
 }
 
-/* acc += w * x[lane], x one vector a row. */
+/* acc += w * x[lane], one vector x per row. */
 ALWAYS_INLINE void add_lane(float32x4_t (*acc)[4], const float32x4_t *w, const float32x4_t *x,
 			    const int lane, const int n_rows)
 {
 	ROWS(r)
 		QUARTERS(v) {
-			switch (lane) { /* an instruction's immediate */
+			switch (lane) { /* the lane is an immediate */
 			case 0: acc[r][v] = vfmaq_laneq_f32(acc[r][v], w[v], x[r], 0); break;
 			case 1: acc[r][v] = vfmaq_laneq_f32(acc[r][v], w[v], x[r], 1); break;
 			case 2: acc[r][v] = vfmaq_laneq_f32(acc[r][v], w[v], x[r], 2); break;
@@ -44,7 +44,7 @@ ALWAYS_INLINE void add_lane(float32x4_t (*acc)[4], const float32x4_t *w, const f
 		}
 }
 
-/* The walk over k for weights that stand alone: LOAD(w, i) gives those of step i. */
+/* The loop over k for weights without blocks: LOAD(w, i) loads those of step i. */
 #define WALK_K(LOAD)                                                                               \
 	do {                                                                                       \
 		float32x4_t acc[4][4], w[4], xs[4];                                                \
@@ -87,7 +87,7 @@ ALWAYS_INLINE void neon_f16_rows(const uint8_t *tile, int64_t k, const uint8_t *
 }
 TILE_KERNELS(neon_f16, 4)
 
-/* A 32-bit lane holds two steps of k: the first one below. */
+/* A 32-bit lane has two steps of k, the first one in its low half. */
 ALWAYS_INLINE float32x4_t half_lane(const uint8_t *pair, int64_t i)
 {
 	uint32x4_t u = vld1q_u32((const uint32_t *)pair);

@@ -1,4 +1,4 @@
-/* tile_neon.h: what the products with NEON share. */
+/* tile_neon.h: shared by the products with NEON. */
 #pragma once
 
 #include "ops/cpu/tile_kernels.h"
@@ -6,11 +6,11 @@
 #include <arm_neon.h>
 
 #define ROWS(r) for (int r = 0; r < n_rows; r++)
-/* A tile's two halves of eight outputs, and a half's two vectors of four. */
+/* The two halves of a tile (eight outputs each), and the two vectors of a half. */
 #define HALVES(h) for (int h = 0; h < 2; h++)
 #define QUADS(v) for (int v = 0; v < 2; v++)
 
-/* Bytes of a group of four k: of a quad's four outputs, and of all sixteen. */
+/* Bytes of a group of four k: for the four outputs of a quad, and for all sixteen. */
 #define QUAD_BYTES 16
 #define GROUP_BYTES 64
 

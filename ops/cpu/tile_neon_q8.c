@@ -1,12 +1,12 @@
 /*
  * tile_neon_q8.c: products of tiles with 8-bit activations, for each level of NEON
  * (tile_neon_q8.h).  The sums inside a block are integers and exact; then one fused
- * multiply-add a block with both scales, k ascending.
+ * multiply-add per block with both scales, k ascending.
  */
 #include "ops/cpu/tile_neon_q8.h"
 
-/* Both types of one code a byte; codes of 0 to 255 enter as signed ones, and the 128 that is
- * taken off each is given back through the row's n = -sum(q), exactly. */
+/* Both types with one byte per code.  128 is subtracted from codes of 0 to 255 to make them
+ * signed; the row's n = -sum(q) corrects this exactly. */
 ALWAYS_INLINE void byte_rows(const uint8_t *tile, int64_t k, const uint8_t *x, int64_t stride,
 			     float *out, const int n_rows, const bool has_min)
 {

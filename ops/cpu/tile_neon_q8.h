@@ -3,12 +3,12 @@
  * compiled once for each of its levels, with NEON_ISA naming the level:
  *
  *   neon          smull and smlal into 16 bits, then pairwise into 32
- *   neon_dotprod  sdot by lane: four k of four outputs an instruction
+ *   neon_dotprod  sdot by lane: four k of four outputs per instruction
  *   neon_i8mm     smmla for pairs of rows: eight k of two outputs and two rows;
- *                 a row without a partner goes through sdot
+ *                 an unpaired row uses sdot
  *
- * Weights enter as signed bytes, a half of a tile at a time (eight outputs), so that the
- * sums of four rows, as integers and as floats, stay in registers.  The sums are exact, so
+ * Weights are signed bytes, processed by half tiles (eight outputs), so that the sums of
+ * four rows, as integers and as floats, stay in registers.  The sums are exact, so
  * all three levels give the same bits.
  */
 #pragma once
@@ -32,10 +32,10 @@ ALWAYS_INLINE const int8_t *quants_of(const uint8_t *x, int64_t stride, int r, i
 	return (const int8_t *)(x + r * stride + at);
 }
 
-/* ---- sixteen k: w[g][v] weights of group g, x sixteen activations a row ------------
+/* ---- sixteen k: w[g][v] weights of group g, x sixteen activations per row ----------
  *
- * `small` says that no weight is over 32: eight products fit 16 bits then (8 * 32 * 127 <
- * 32768), of others two (2 * 128 * 127). */
+ * `small`: no magnitude of a weight exceeds 32, so eight products fit 16 bits (8 * 32 * 127 <
+ * 32768); of larger weights two do (2 * 128 * 127). */
 
 #if defined(__ARM_FEATURE_DOTPROD)
 
@@ -51,7 +51,7 @@ ALWAYS_INLINE void dot_row(int32x4_t *dot, int8x16_t (*w)[2], int8x16_t x, const
 
 #else
 
-/* Four activations of lane g beside each other, again and again. */
+/* The four activations of lane g, repeated. */
 ALWAYS_INLINE int8x16_t spread(int8x16_t x, const int g)
 {
 	int32x4_t n = vreinterpretq_s32_s8(x);
@@ -69,7 +69,7 @@ ALWAYS_INLINE void dot_row(int32x4_t *dot, int8x16_t (*w)[2], int8x16_t x, const
 	const int8x16_t a = spread(x, 0), b = spread(x, 1), c = spread(x, 2), d = spread(x, 3);
 
 	QUADS(v) {
-		/* Two outputs in each: k 0 … 3 of the first, then of the second. */
+		/* Two outputs each: k 0 … 3 of the first, then of the second. */
 		int16x8_t low = vmull_s8(vget_low_s8(w[0][v]), vget_low_s8(a));
 		int16x8_t high = vmull_high_s8(w[0][v], a);
 		low = vmlal_s8(low, vget_low_s8(w[1][v]), vget_low_s8(b));
@@ -95,11 +95,11 @@ ALWAYS_INLINE void dot_row(int32x4_t *dot, int8x16_t (*w)[2], int8x16_t x, const
 
 #if defined(__ARM_FEATURE_MATMUL_INT8)
 
-/* The sums of two rows while a block is walked: pair[2v + j] holds outputs 4v + 2j
- * and the next, each for row r, then for row r + 1. */
+/* The sums of a block for pairs of rows: pair[2v + j] has outputs 4v + 2j and 4v + 2j + 1, each
+ * for row r, then for row r + 1. */
 struct block_sums {
 	int32x4_t pair[2][4];
-	int32x4_t last[2]; /* of a row without a partner */
+	int32x4_t last[2]; /* of an unpaired row */
 };
 
 ALWAYS_INLINE void block_zero(struct block_sums *s, const int n_rows)

@@ -11,13 +11,13 @@ uint64_t ig_tile_quants_bytes(uint32_t dtype, int64_t k)
 	return ((uint64_t)tile_planes(f, k / 32).end + 63) & ~(uint64_t)63;
 }
 
-/* n bits above the lowest `shift` of each of four codes, from bit `to` of their bytes on. */
+/* Bits shift … shift + n - 1 of each of four codes, moved to bit `to` of their bytes. */
 static uint32_t bits_of(uint32_t codes, int shift, int n, int to)
 {
 	return (codes >> shift & 0x01010101u * ((1u << n) - 1)) << to;
 }
 
-/* The planes of one block's 32 codes, four at a time as they lie in the planes. */
+/* Write one block's 32 codes to its planes, four at a time. */
 static void pack_codes(const struct tile_format *f, const uint8_t *code, uint8_t *q, uint8_t *h)
 {
 	uint32_t c[8], low, high = 0;
@@ -118,11 +118,11 @@ static void read_codes(uint32_t dtype, const struct tile_format *f, const uint8_
 			}
 }
 
-/* What a kernel reads of block b for one output; plain C. */
+/* Block b of one output as kernels read it. */
 struct tile_block {
 	uint8_t u[32];
-	int s[2], n[2]; /* of the block's halves; the same where 32 values share them */
-	float d, m;	/* m as the file has it: Q5_1 adds it, K-quants take m n off */
+	int s[2], n[2]; /* of the block's halves; equal if 32 values share them */
+	float d, m;	/* m as in the file: Q5_1 adds it, K-quants subtract m n */
 };
 
 static void read_block(uint32_t dtype, const uint8_t *tile, int64_t kb, int64_t b, int lane,

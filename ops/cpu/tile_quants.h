@@ -1,13 +1,13 @@
 /*
- * tile_quants.h: the tiles of Q5_0, Q5_1, the K-quants, IQ4 and MXFP4, whose codes lie in
- * planes of bits with scales behind them (tile16.h shows them).
+ * tile_quants.h: the tiles of Q5_0, Q5_1, the K-quants, IQ4 and MXFP4, whose codes are
+ * planes of bits, followed by scales (tile16.h).
  *
- * All of these types go through one product, written once an instruction set over the
- * description below: a type is a constant there, so the compiler leaves only its own steps.
- * A code becomes an unsigned byte u = v + offset; the sums of u times an activation are
- * integers, the offset is taken off through the activations' sums, exactly (NEON multiplies
- * signed bytes, so v itself: the same sums).  With i for the sums of a block of 32, in every
- * kernel of 8-bit activations (. rounds):
+ * Each instruction set has one product for all of these types, controlled by the description
+ * below.  The type is a constant there, so the compiler removes the steps of other types.
+ * A code becomes an unsigned byte u = v + offset; sums of u times an activation are integers,
+ * and the activations' sums correct the offset exactly (NEON multiplies signed bytes, so v
+ * itself, with the same sums).  i is the sum of a block of 32; in every kernel of 8-bit
+ * activations (. rounds):
  *
  *   sub-blocks of 32:  acc = fma(i, (d s) . dx, acc)               d s is exact
  *   sub-blocks of 16:  acc = fma(s0 i0 + s1 i1, d . dx, acc)       the sum is exact
@@ -25,7 +25,7 @@ struct tile_format {
 	int low_bits;  /* of a code in q: 4 or 2 */
 	int high_bits; /* of a code in h: 0, 1 or 2 */
 	int n_scales;  /* bytes of scales of an output in a block: 0, 1 or 2 */
-	int n_mins;    /* bytes of minima; Q2_K has them in its scales */
+	int n_mins;    /* bytes of minima; those of Q2_K are in its scales */
 	int d_blocks;  /* blocks of 32 that share d: 1 or 8; 0: there is none */
 	bool has_m;    /* halves m, as many as d */
 	int offset;    /* u = v + offset */
@@ -48,7 +48,7 @@ static inline __attribute__((always_inline)) struct tile_format tile_format(uint
 	}
 }
 
-/* Where the parts of a tile of kb blocks begin, in bytes. */
+/* The byte offsets of the parts of a tile of kb blocks. */
 struct tile_planes {
 	int64_t high, scale, min, d, m, end;
 };
@@ -68,7 +68,7 @@ static inline __attribute__((always_inline)) struct tile_planes tile_planes(stru
 	return p;
 }
 
-/* For tile16.c, for these types only (and 0 bytes for any other). */
+/* For tile16.c; 0 bytes for types of other layouts. */
 uint64_t ig_tile_quants_bytes(uint32_t dtype, int64_t k);
 void ig_tile_quants_pack_row(uint32_t dtype, const uint8_t *src, uint8_t *tile, int64_t k,
 			     int lane);

@@ -1,8 +1,8 @@
 /*
  * tile_quants_avx2.c: products of the tiles of tile_quants.h with AVX2, FMA and F16C, in
- * two halves of eight outputs as in tile_avx2.c, the same bits as tile_quants_avx512.c.
- * vpmaddubsw can't saturate: u is at most 63, and IQ4's values enter as magnitudes (at most
- * 127) with their signs moved to the activations.
+ * two halves of eight outputs as in tile_avx2.c, with the bits of tile_quants_avx512.c.
+ * vpmaddubsw cannot saturate: u is at most 63; IQ4's values are used as magnitudes (at most
+ * 127), with their signs moved to the activations.
  */
 #include "ops/cpu/tile_avx2.h"
 #include "ops/cpu/tile_quants.h"
@@ -16,7 +16,7 @@ ALWAYS_INLINE __m256i shifted(__m256i v, int left)
 	return left >= 0 ? _mm256_slli_epi16(v, left) : _mm256_srli_epi16(v, -left);
 }
 
-/* IQ4's values as they are, MXFP4's with their offset. */
+/* The values of IQ4; those of MXFP4 plus their offset. */
 ALWAYS_INLINE __m256i table_of(uint32_t dtype)
 {
 	const int8_t *t = dtype == IG_MXFP4 ? fp4_values : iq4_values;
@@ -58,7 +58,7 @@ ALWAYS_INLINE __m256i signed_bytes(const uint8_t *p, int o)
 	return _mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)(p + o * 8)));
 }
 
-/* Everything about block b but its codes: d, m, and scales and minima of both halves. */
+/* Block b without its codes: d, m, and scales and minima of both halves. */
 struct scales {
 	__m256 d, m, s[2], n[2];
 };

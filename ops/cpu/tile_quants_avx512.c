@@ -1,6 +1,6 @@
 /*
  * tile_quants_avx512.c: products of the tiles of tile_quants.h with AVX-512 (F, BW, VL, DQ,
- * VNNI): a block's codes become unsigned bytes in a few steps, then go the way of
+ * VNNI): a block's codes become unsigned bytes, which are multiplied as in
  * tile_avx512.c.  The dtype is a constant in every kernel.
  */
 #include "ops/cpu/tile_avx512.h"
@@ -51,7 +51,7 @@ ALWAYS_INLINE __m512i unsigned_bytes(const uint8_t *p)
 	return _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)p));
 }
 
-/* Everything about block b but its codes: d, m, and scales and minima of both halves. */
+/* Block b without its codes: d, m, and scales and minima of both halves. */
 struct scales {
 	__m512 d, m, s[2], n[2];
 };

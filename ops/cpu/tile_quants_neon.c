@@ -1,7 +1,7 @@
 /*
  * tile_quants_neon.c: products of the tiles of tile_quants.h with 8-bit activations, for each
- * level of NEON (tile_neon_q8.h), the same bits as with AVX2 and AVX-512.  Scales and minima
- * of sixteen values weigh their sums as integers, which is as exact as it is in floats.
+ * level of NEON (tile_neon_q8.h), with the bits of AVX2 and AVX-512.  Scales and minima
+ * of sixteen values multiply their sums as integers, which is as exact as in floats.
  */
 #include "ops/cpu/tile_neon_q8.h"
 #include "ops/cpu/tile_quants_neon.h"
@@ -26,8 +26,8 @@ ALWAYS_INLINE void add_half(struct block_sums *s, uint32_t dtype, const uint8_t 
 	block_add(s, w, x, stride, b * 32 + half * 16, n_rows, small);
 }
 
-/* acc += -(n0 x0 + n1 x1) * (m * d of the row), x the activations' sums: the rows have them
- * with their signs turned. */
+/* acc += -(n0 x0 + n1 x1) * (m * d of the row), x the activations' sums, which rows store
+ * negated. */
 ALWAYS_INLINE void add_two_mins(float32x4_t (*acc)[2], const struct scales *t, const uint8_t *x,
 				int64_t stride, int64_t k, int64_t b, const int n_rows)
 {

@@ -1,10 +1,10 @@
 /*
  * tile_quants_neon.h: the tiles of tile_quants.h as vectors: a block's codes as signed
- * bytes, v itself or, of types without an offset, u; and its scales.  The dtype is a
- * constant, so that a kernel has its own type's steps alone.
+ * bytes (v, or u for types without an offset), and its scales.  The dtype is a constant, so
+ * a kernel has only the steps of its type.
  *
- * Where codes are negative their sign costs nothing: a clear upper bit becomes the ones
- * of a negative byte (cmtst), beside which the lower bits are inserted (sli, sri).
+ * The sign of negative codes costs nothing: a clear upper bit becomes the ones of a negative
+ * byte (cmtst), and the lower bits are inserted (sli, sri).
  */
 #pragma once
 
@@ -24,8 +24,8 @@ ALWAYS_INLINE uint8x16_t right(uint8x16_t v, const int by) { return v >> vdupq_n
 
 ALWAYS_INLINE uint8x16_t left(uint8x16_t v, const int by) { return v << vdupq_n_u8((uint8_t)by); }
 
-/* The upper bits of half of a block as codes() takes them: 1 for a negative code where they
- * are single ones of codes with an offset, in two's complement where they are pairs. */
+/* The upper bits of half of a block, for codes().  A single upper bit of a code with an offset
+ * is 1 for a negative code; two upper bits are in two's complement. */
 ALWAYS_INLINE uint8x16_t upper_bits(uint32_t dtype, const uint8_t *h, const int half)
 {
 	const struct tile_format f = tile_format(dtype);
@@ -37,7 +37,7 @@ ALWAYS_INLINE uint8x16_t upper_bits(uint32_t dtype, const uint8_t *h, const int 
 	uint8x16_t u = vld1q_u8(h);
 	if (f.offset) {
 		u = vmvnq_u8(u);
-		__asm__("" : "+w"(u)); /* or gcc makes bic and cmtst of every test of a bit */
+		__asm__("" : "+w"(u)); /* otherwise gcc makes bic and cmtst of it */
 	}
 	return u;
 }
@@ -77,8 +77,8 @@ ALWAYS_INLINE int8x16_t codes(uint32_t dtype, const uint8_t *q, uint8x16_t upper
 	return IS_TABLE(dtype) ? vqtbl1q_s8(table, c) : vreinterpretq_s8_u8(c);
 }
 
-/* Everything about a block but its codes, for eight outputs: d and m with the scale and
- * the minimum of 32 values taken in, or those of its halves as integers. */
+/* A block without its codes, for eight outputs: d and m, multiplied by the scale and the
+ * minimum of 32 values, or with those of its halves as integers. */
 struct scales {
 	float32x4_t d[2], m[2];
 	int32x4_t s[2][2], n[2][2]; /* [half][quad] */
@@ -106,7 +106,7 @@ ALWAYS_INLINE float32x4_t power_of(int32x4_t e)
 	return vreinterpretq_f32_s32(vbslq_s32(vcltq_s32(e, vdupq_n_s32(2)), small, large));
 }
 
-/* Of block b of outputs 8 o …; p are the tile's planes. */
+/* The scales of block b of outputs 8 o …; p are the tile's planes. */
 ALWAYS_INLINE void scales_of_block(uint32_t dtype, const uint8_t *tile, struct tile_planes p,
 				   int64_t b, const int o, struct scales *t)
 {

@@ -1,17 +1,17 @@
 /*
  * tile_quants_neon_f32.c: products of the tiles of tile_quants.h with float activations, for
- * NEON: a weight is made as it is needed, (d s) v and then its minimum, each rounded, and
- * goes into one fused multiply-add a row, k ascending.
+ * NEON: a weight is dequantised when it is needed, (d s) v and then its minimum, each rounded, and
+ * used in one fused multiply-add per row, k ascending.
  */
 #include "ops/cpu/tile_quants_neon.h"
 
-/* acc += w * x[lane] for eight outputs, x one vector a row. */
+/* acc += w * x[lane] for eight outputs, one vector x per row. */
 ALWAYS_INLINE void add_lane(float32x4_t (*acc)[2], const float32x4_t *w, const float32x4_t *x,
 			    const int lane, const int n_rows)
 {
 	ROWS(r)
 		QUADS(v) {
-			switch (lane) { /* an instruction's immediate */
+			switch (lane) { /* the lane is an immediate */
 			case 0: acc[r][v] = vfmaq_laneq_f32(acc[r][v], w[v], x[r], 0); break;
 			case 1: acc[r][v] = vfmaq_laneq_f32(acc[r][v], w[v], x[r], 1); break;
 			case 2: acc[r][v] = vfmaq_laneq_f32(acc[r][v], w[v], x[r], 2); break;
@@ -20,7 +20,7 @@ ALWAYS_INLINE void add_lane(float32x4_t (*acc)[2], const float32x4_t *w, const f
 		}
 }
 
-/* Step i of the four of a group: c are its codes, d and m what all of them share. */
+/* Step i of the four of a group: c are its codes; d and m are shared by the group. */
 ALWAYS_INLINE void add_step(float32x4_t (*acc)[2], uint32_t dtype, const int8x16_t *c,
 			    const float32x4_t *d, const float32x4_t *m, const float32x4_t *xs,
 			    const int i, const int n_rows)
@@ -40,8 +40,7 @@ ALWAYS_INLINE void add_step(float32x4_t (*acc)[2], uint32_t dtype, const int8x16
 	add_lane(acc, w, xs, i, n_rows);
 }
 
-/* What a half of a block shares, for eight outputs: its planes at the first of them, d and
- * m of each. */
+/* Half of a block, for eight outputs: its planes at the first of them, d and m of each. */
 struct half {
 	const uint8_t *q;
 	uint8x16_t upper[2];

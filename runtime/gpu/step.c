@@ -227,7 +227,7 @@ static int pack_samples(struct packing *k)
 			.seed_high = (uint32_t)(p->seed >> 32),
 		};
 		if (p->temperature > 0)
-			k->out->live[IG_LIVE_DRAWS] = (uint32_t)s->n_logit_rows;
+			k->out->live[IG_LIVE_RANDOM_ROWS] = (uint32_t)s->n_logit_rows;
 	}
 	put_copy(k, s->adjusts, (uint64_t)s->n_adjusts * sizeof *s->adjusts, &k->head.adjusts);
 	k->head.mask_words = mask_words(n_vocab);

@@ -75,5 +75,5 @@ enum place { PLACE_ANCESTOR, PLACE_FOLDER, PLACE_FILE };
  * its path without links.  -EPERM: another user than root and the current one may change it. */
 int place_open(const char *path, char real[PATH_MAX], int *fd, struct ig_error *err);
 /* Check one of them, `at`, for user me; path is for the error. */
-int place_judge(const struct stat *st, uid_t me, enum place what, const char *path, const char *at,
+int place_check(const struct stat *st, uid_t me, enum place what, const char *path, const char *at,
 		struct ig_error *err);

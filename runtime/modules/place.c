@@ -20,7 +20,7 @@
 #define SEARCH O_RDONLY
 #endif
 
-int place_judge(const struct stat *st, uid_t me, enum place what, const char *path, const char *at,
+int place_check(const struct stat *st, uid_t me, enum place what, const char *path, const char *at,
 		struct ig_error *err)
 {
 	/* In a sticky folder (/tmp) only a folder's owner can move it, and the owner is checked. */
@@ -52,7 +52,7 @@ static int step(int from, const char *name, enum place what, const char *path, c
 	if (fd < 0 || fstat(fd, &st) < 0)
 		rc = ig_fail(err, -errno, "module %s: %s: %s", path, at, strerror(errno));
 	else
-		rc = place_judge(&st, geteuid(), what, path, at, err);
+		rc = place_check(&st, geteuid(), what, path, at, err);
 	if (rc && fd >= 0)
 		close(fd);
 	return rc ? rc : fd;

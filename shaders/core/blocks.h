@@ -1,9 +1,9 @@
 // blocks.h: dequantises block formats, sixteen consecutive values of a row at a time: `load` loads
 // the needed part of their block to registers, `eight` converts half of them to float.
 //
-// A value is d s v (+ m n), with d and m halves, s and n small integers, v an integer from a code's
-// bits or a table.  Products of d, s and v are exact in float, and so is subtracting an offset of v;
-// only the sum with a minimum rounds.  FORMAT is an enum ig_dtype: a constant in kernels for one
+// A value is d s v (+ m n): d and m are halves, s and n small integers, v an integer from a code's
+// bits or a table.  Products of d, s and v and subtracting an offset of v are exact in float; only
+// adding a minimum rounds.  FORMAT is an enum ig_dtype: a constant in kernels for one
 // format, otherwise known at run time.
 //
 // Blocks are aligned as far as their bytes allow: rows begin at multiples of their length.
@@ -32,7 +32,7 @@ struct block_raw {
 	uint4 q; // bytes with the codes, or with their low bits
 	uint4 h; // bytes with their high bits
 	uint4 s; // scales
-	uint at; // place of the sixteen in their block
+	uint at; // index of the first of the sixteen in the block
 	uint format;
 };
 
@@ -40,7 +40,7 @@ struct block_raw {
 
 METAL_FUNC uint two_bytes(device const uchar *p) { return *(device const ushort *)p; }
 
-// Four bytes, aligned to two; sixteen, aligned to one, two, four, eight.
+// Four bytes, aligned to 2; sixteen, aligned to 1, 2, 4, 8.
 METAL_FUNC uint two_halves(device const ushort *p) { return uint(p[0]) | uint(p[1]) << 16; }
 
 METAL_FUNC uint four_bytes(device const uchar *p)
@@ -177,7 +177,7 @@ METAL_FUNC uint spread_bits(uint four) { return (four & 15) * 0x00204081u & 0x01
 
 METAL_FUNC float4 bytes_of(uint four) { return float4(as_type<uchar4>(four)); }
 
-// The table of IQ4_NL and IQ4_XS, in which 16 codes stand for signed bytes.
+// The table of IQ4_NL and IQ4_XS: a signed byte for each of 16 codes.
 METAL_FUNC float iq4_value(uint code)
 {
 	const uint low = (code & 4) != 0 ? 0xf6eaddcfu : 0xbfad9881u;
@@ -201,7 +201,7 @@ METAL_FUNC float4 table_values(uint format, uint four)
 	return float4(iq4_value(a), iq4_value(b), iq4_value(c), iq4_value(d));
 }
 
-// Scale and minimum, d s and m n, that the sixteen share: v times d, plus m.
+// d s and m n, which the sixteen share: a value is v times the first plus the second.
 METAL_FUNC float2 block_scales(uint format, thread const block_raw &r)
 {
 	const float d = half_of(r.s.x), m = half_of(r.s.x >> 16);

@@ -1,4 +1,4 @@
-// convert.metal: rows of float as 16-bit elements.  A threadgroup has a row.
+// convert.metal: converts rows of float to 16-bit elements, one threadgroup per row.
 #include <metal_stdlib>
 #include "portable.h"
 #include "row.h"

@@ -1,6 +1,6 @@
 // embed.metal: rows of a table by token id, dequantised and scaled, plus rows of learned positions.
-// A threadgroup has a row of the result, a thread eight consecutive elements at a time.  Ids come
-// from the step, or from the ids that the previous step sampled.
+// A threadgroup computes a row of the result, each thread eight consecutive elements at a time.
+// Token ids come from the step, or from those that the previous step sampled.
 #include <metal_stdlib>
 #include "portable.h"
 #include "blocks.h"
@@ -54,7 +54,7 @@ kernel void embed(constant embed_args &args [[buffer(0)]],
 	const int from = step_at<int>(step, step->token_from)[row];
 	const int id = from >= 0 ? ids[step->prev_ids * args.max_logit_rows + uint(from)] :
 				   step_at<int>(step, step->token_ids)[row];
-	// As on the cpu, an id or a position out of range reads the first row.
+	// An id or a position out of range reads the first row, as on the CPU.
 	const uint token = uint(id) < args.n_vocab ? uint(id) : 0;
 	device const uchar *w = table + ulong(token) * args.w_row_bytes;
 	device const uchar *l = learned;

@@ -1,6 +1,6 @@
 // glu.h: y = act(x * transpose(gate)) * (x * transpose(up)), both products in one kernel.
 // Kernels for glu.metal and glu_*.metal; few and tile as in linear.h, but a tile of BN
-// columns is BN / 2 of the gate and the same of up.
+// columns has BN / 2 columns of gate and BN / 2 of up.
 #pragma once
 
 #include <metal_stdlib>
@@ -46,8 +46,8 @@ template <typename F, typename S> kernel void glu_tile(GLU_OPERANDS)
 	product_tile<F, S, true>(args, place, rows, weights, to, shared, tid, lane, sg);
 }
 
-// GLU(name, format): elements of two bytes.  GLU_WIDE: where there is wgmma, with tiles
-// for it.
+// GLU(name, format): elements of two bytes.  GLU_WIDE: also with tiles for wgmma, where
+// the GPU has it.
 #ifdef MSL_NV
 #define GLU(name, format)                                                                          \
 	instantiate_kernel("glu_" name "_few_shares", glu_few, format, shape_few_shares)           \

@@ -1,5 +1,5 @@
-// glu_large.h: gated linear units of float16 and bfloat16 weights in rows that are copied
-// whole; as linear_large.h.  GLU_LARGE(name, format) has all their kernels.
+// glu_large.h: gated linear units of float16 and bfloat16 weights in rows that can be
+// copied unchanged; as linear_large.h.  GLU_LARGE(name, format) has all their kernels.
 #pragma once
 
 #include "glu.h"

@@ -1,4 +1,4 @@
-// glu_table.metal: gated linear units, whose codes stand for the values of a table,
+// glu_table.metal: gated linear units, with codes that index a table of values,
 // multiplied in float16 (glu.h).
 #include "glu.h"
 

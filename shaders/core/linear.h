@@ -1,9 +1,9 @@
 // linear.h: y = act(x * transpose(w) + bias) + residual, up to four weights of one format
 // side by side; logits too.  Kernels for linear.metal and linear_*.metal.
 //
-// few: a threadgroup computes at most 16 rows of some columns of one weight; its simdgroups are
-// `shares` groups, each with its share of k.  tile: a threadgroup computes a tile, one share after
-// the other.  Tiles are numbered in bands of rows (product.h).
+// few: a threadgroup computes at most 16 rows of some columns of one weight; its simdgroups form
+// `shares` groups, one for each share of k.  tile: a threadgroup computes a tile, one share after
+// another.  Tiles are numbered in bands of rows (product.h).
 #pragma once
 
 #include <metal_stdlib>
@@ -71,8 +71,8 @@ template <typename F, typename S> kernel void linear_tile(LINEAR_OPERANDS)
 	product_tile<F, S, false>(args, place, rows, weights, to, shared, tid, lane, sg);
 }
 
-// LINEAR(name, format): elements of two bytes.  LINEAR_WIDE: where there is wgmma, with tiles
-// for it.
+// LINEAR(name, format): elements of two bytes.  LINEAR_WIDE: also with tiles for wgmma, where
+// the GPU has it.
 #ifdef MSL_NV
 #define LINEAR(name, format)                                                                       \
 	instantiate_kernel("linear_" name "_few_shares", linear_few, format, shape_few_shares)     \

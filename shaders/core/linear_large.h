@@ -1,9 +1,9 @@
-// linear_large.h: products of float16 and bfloat16 weights in rows that are copied whole, whose
-// k is never cut on NVIDIA.  LINEAR_LARGE(name, format) has all their kernels.
+// linear_large.h: products of float16 and bfloat16 weights in rows that can be copied unchanged;
+// on NVIDIA GPUs k is never split.  LINEAR_LARGE(name, format) has all their kernels.
 //
-// Where there is wgmma there is a copy engine too: weights and x are then bound as maps, and
-// the kernels are rush (few rows of some columns) and stream (threadgroups that
-// stay, making one tile after another), both of product_stream.h.
+// A GPU with wgmma also has a copy engine.  There weights and x are bound as tensor maps, and the
+// kernels are rush (few rows of some columns) and stream (persistent threadgroups, which compute
+// one tile after another), both of product_stream.h.
 #pragma once
 
 #include "linear.h"

@@ -1,4 +1,4 @@
-// linear_table.metal: products with weights side by side, whose codes stand for the values of a table,
+// linear_table.metal: products with weights side by side, with codes that index a table of values,
 // multiplied in float16 (linear.h).
 #include "linear.h"
 

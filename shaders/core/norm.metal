@@ -1,8 +1,8 @@
 // norm.metal: RMS and layer normalisation of x (+ delta), one threadgroup of 256 threads a
 // row; thread t has elements 4t … 4t + 3 of every 1024.
 //
-// Sums are float: each thread's in ascending order, four at a time, then a tree over the
-// threads (row.h), so that they depend on the row alone.  For 16,384 elements the mean of
+// Sums are float: each thread adds in ascending order, four at a time, then a tree over the
+// threads (row.h), so that a sum depends on its row alone.  For 16,384 elements the mean of
 // squares is within 2e-6 of its value, usually 2e-7.
 #include <metal_stdlib>
 #include "portable.h"
@@ -12,10 +12,10 @@ using namespace metal;
 
 METAL_FUNC float sum_of_four(float4 v) { return (v.x + v.y) + (v.z + v.w); }
 
-//   x, delta  [row][n]; with NORM_GATHER the row is one of those that want logits
+//   x, delta  [row][n]; with NORM_GATHER only rows that need logits
 //   w, bias   [n]
 //   y, sum    [row][n]
-// delta, sum and bias are bound to something else where the flags say that there are none.
+// Where the flags say that delta, sum or bias is absent, its binding is unused.
 template <typename T>
 kernel void
 norm(constant norm_args &args [[buffer(0)]], device const step_head *step [[buffer(1)]],

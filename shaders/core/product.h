@@ -18,14 +18,14 @@ using namespace metal;
 #define PRODUCT_STEP 64u
 #define PRODUCT_BAND 8u // rows of tiles computed together, so that they share w in the cache
 
-// What elements are multiplied, and the formats of x and w that become them.
+// The type of the multiplied elements, and the formats of x and w that are converted to it.
 template <typename ELEMENT, typename X, typename W> struct product_format {
 	typedef ELEMENT element;
 	typedef X x;
 	typedef W w;
 };
 
-// A tile, and how it is spread over simdgroups.
+// A tile, and its division among simdgroups.
 template <int BM_, int BN_, int BK_, int SM_, int SN_, int STAGES_, bool WIDE_>
 struct product_shape {
 	static constexpr constant int BM = BM_, BN = BN_, BK = BK_, SM = SM_, SN = SN_,
@@ -45,7 +45,7 @@ struct product_place {
 	uint m0, rows; // of x, of the tile; 0 rows: nothing to do
 	uint weight;
 	uint n0, columns; // of that weight
-	uint y0;	  // column of y where the weight's begin
+	uint y0;	  // the weight's first column in y
 };
 
 METAL_FUNC uint product_rows(constant linear_args &args, device const step_head *step)
@@ -53,7 +53,7 @@ METAL_FUNC uint product_rows(constant linear_args &args, device const step_head 
 	return args.rows_live == 0 ? step->n_rows : step->n_logit_rows;
 }
 
-// Tiles of `width` columns; n_weights weights side by side.
+// The number of tiles of `width` columns in n_weights weights side by side.
 METAL_FUNC uint product_across(constant linear_args &args, uint n_weights, uint width)
 {
 	uint across = 0;
@@ -62,7 +62,7 @@ METAL_FUNC uint product_across(constant linear_args &args, uint n_weights, uint 
 	return across;
 }
 
-// The at-th of them.
+// Weight and columns of the at-th such tile.
 METAL_FUNC void product_columns(constant linear_args &args, uint n_weights, uint at, uint width,
 				thread product_place &p)
 {
@@ -129,7 +129,7 @@ METAL_FUNC uint product_share(constant linear_args &args, uint share)
 	return min(steps * share / args.shares * PRODUCT_STEP, args.k);
 }
 
-// -- what comes after ------------------------------------------------------------------
+// -- the epilogue ----------------------------------------------------------------------
 
 // x times the logistic function of z: silu with z = x, gelu (tanh) with z = 2 u.
 METAL_FUNC float product_act(uint act, float x)
@@ -141,7 +141,7 @@ METAL_FUNC float product_act(uint act, float x)
 	return x / (1.0f + exp(-z));
 }
 
-// What y may consist of.
+// The element types of y.
 struct product_f32 {
 	typedef float element;
 	typedef float2 pair;
@@ -185,7 +185,7 @@ METAL_FUNC void product_store_as(device uchar *y, ulong i, uint flags, bool two,
 		product_put<TO, false>(y, i, two, v);
 }
 
-// The same in the type that flags say.
+// The same in the type that flags select.
 METAL_FUNC void product_store(device uchar *y, ulong i, uint flags, bool two, float2 v)
 {
 	if ((flags & LINEAR_OUT_F16) != 0)
@@ -203,7 +203,7 @@ METAL_FUNC float2 product_residual(device const float *r, bool two, uint flags)
 	return float2(r[0], two ? r[1] : 0.0f);
 }
 
-// Where a product goes.  bias belongs to the place's weight.
+// The destination of a product.  bias is that of the place's weight.
 struct product_target {
 	device const float *bias;
 	device const float *residual;
@@ -227,7 +227,7 @@ METAL_FUNC ulong product_row(constant linear_args &args, product_place place, pr
 	return to.at != nullptr ? ulong(to.at[row]) : ulong(place.m0 + row) * args.y_stride;
 }
 
-// What is left to do for columns n0 + column and the next.
+// The epilogue of columns n0 + column and n0 + column + 1.
 METAL_FUNC void product_finish(constant linear_args &args, product_place place, product_target to,
 			       uint row, uint column, float2 sum)
 {
@@ -247,7 +247,7 @@ METAL_FUNC void product_finish(constant linear_args &args, product_place place, 
 	product_store(to.y, product_row(args, place, to, row) + place.y0 + n, args.flags, two, sum);
 }
 
-// The same for the gate's and the other product's.
+// The same for a pair of products, gate and up.
 METAL_FUNC void product_finish_pair(constant linear_args &args, product_place place,
 				    product_target to, uint row, uint column, float2 gate,
 				    float2 up)
@@ -260,12 +260,12 @@ METAL_FUNC void product_finish_pair(constant linear_args &args, product_place pl
 
 // -- a threadgroup's part ----------------------------------------------------------------
 //
-// Sums go through threadgroup memory, a tile of floats a share: so shares meet, what
-// comes after is done by all threads alike in a loop (unrolled over registers it would be
-// longer than the instruction caches), and memory is written row by row.
+// Sums go through threadgroup memory, one tile of floats per share: there the shares are added,
+// all threads run the epilogue in one loop (unrolled over registers it would exceed the
+// instruction caches), and device memory is written row by row.
 
 template <typename S, bool PAIR> struct product_sums {
-	// Floats, neighbouring rows in different banks: by groups of eight permuted, or by padding.
+	// Floats; neighbouring rows are in different banks, by permuting groups of eight or by padding.
 	static constexpr constant bool permuted = S::BN % 32 == 0;
 	static constexpr constant int stride = permuted ? S::BN : S::BN + 8;
 	static constexpr constant int size = S::BM * stride;
@@ -314,8 +314,8 @@ template <typename S, bool PAIR> struct product_sums {
 		}
 	}
 
-	// The same for a tile whose shares are added up.  A thread keeps to two columns and takes several
-	// rows at once, or it would wait for memory row by row.
+	// The same for a tile whose shares are already added.  A thread has two columns and processes
+	// several rows at once: otherwise it would wait for memory at each row.
 	template <int THREADS>
 	static METAL_FUNC void finish_rows(constant linear_args &args, product_place place,
 					   product_target to, threadgroup const float *at, uint tid)
@@ -401,7 +401,7 @@ template <typename S, bool PAIR> struct product_sums {
 		}
 	}
 
-	// Every STEP-th row of `left`; nothing is asked for each pair of whole ones.
+	// Every STEP-th row of `left`; the fast path has no check per pair.
 	template <typename TO, int STEP, int AHEAD>
 	static METAL_FUNC void store_rows(device uchar *y, ulong first, uint y_stride,
 					  bool together, bool two, thread const float2 *v,
@@ -422,7 +422,7 @@ template <typename S, bool PAIR> struct product_sums {
 	}
 };
 
-// One share a group of SM x SN simdgroups.  All rows of a tile are here.
+// One share per group of SM x SN simdgroups.  All rows are in one tile.
 template <typename F, typename S, bool PAIR>
 METAL_FUNC void product_few(constant linear_args &args, product_place place, tile_rows x,
 			    tile_rows w, product_target to, threadgroup uchar *shared, uint tid,
@@ -449,7 +449,7 @@ METAL_FUNC void product_few(constant linear_args &args, product_place place, til
 	sums::finish(args, place, to, at, args.shares, tid, group * 32 * args.shares);
 }
 
-// Registers for what earlier shares came to.
+// The sum of the earlier shares, in registers.
 template <typename P> struct product_total {
 	float2 sum[P::tm][P::tn][P::halves];
 
@@ -467,7 +467,7 @@ template <typename P> struct product_total {
 	}
 	METAL_FUNC float2 pair(int i, int j, int h) thread { return sum[i][j][h]; }
 
-	// keep() asks these of a product.
+	// keep() needs these of a product.
 	static constexpr constant int tm = P::tm, tn = P::tn, halves = P::halves;
 	static METAL_FUNC uint row(int i, int h, uint sg, uint lane)
 	{
@@ -489,7 +489,7 @@ METAL_FUNC void product_tile(constant linear_args &args, product_place place, ti
 	threadgroup float *at = (threadgroup float *)shared;
 	typename pipeline::product p;
 
-	// One pipeline through all shares: a share's end only moves its sum.
+	// One pipeline through all shares: at the end of a share only its sum is moved.
 	product_total<typename pipeline::product> total;
 	const uint steps = (args.k + S::BK - 1) / S::BK;
 	static_assert(PRODUCT_STEP % S::BK == 0, "a share ends where a step ends");
@@ -533,7 +533,7 @@ typedef product_format<half, weights_f16<true, false>, weights_blocks<BLOCK_Q6_K
 typedef product_format<half, weights_f16<true, false>, weights_blocks<BLOCK_IQ4_NL>> iq4_nl_f16;
 typedef product_format<half, weights_f16<true, false>, weights_blocks<BLOCK_IQ4_XS>> iq4_xs_f16;
 typedef product_format<half, weights_f16<true, false>, weights_blocks<BLOCK_MXFP4>> mxfp4_f16;
-// Blocks of a format that is known when the kernel runs: four times slower than a kernel for it alone.
+// Blocks of a format selected at run time: four times slower than a kernel for one format.
 typedef product_format<half, weights_f16<true, false>, weights_blocks<BLOCK_ANY>> blocks_f16;
 typedef product_format<float, weights_f32<false>, weights_blocks<BLOCK_ANY>> blocks_f32;
 

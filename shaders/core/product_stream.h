@@ -8,7 +8,7 @@
 #ifdef NV_WGMMA
 // -- a stream of tiles --------------------------------------------------------------------
 
-// A warpgroup's tile, from registers, 64 rows of a chunk of columns after another.
+// The epilogue of a warpgroup's tile in registers: 64 rows of a chunk of columns at a time.
 template <typename S, int CHUNK, bool PAIR, typename P>
 METAL_FUNC void product_stream_finish(constant linear_args &args, product_place place,
 				      product_target to, thread P &p, threadgroup float *at,
@@ -53,12 +53,12 @@ METAL_FUNC void product_stream_finish(constant linear_args &args, product_place 
 	}
 }
 
-// Two tiles computed together: of the same columns, or, if the number of tiles down is odd, two of
-// the last rows.
+// Two tiles computed together: of the same columns, or, in the last row of an odd number of rows
+// of tiles, two neighbours of that row.
 struct product_pair {
-	product_place place; // of the rank-th; no columns: there is none
-	bool any;	     // are there so many pairs?
-	bool rows;	     // are they of the same columns?
+	product_place place; // of the rank-th threadgroup; 0 columns: it has no tile
+	bool any;	     // whether there is a pair with this index
+	bool rows;	     // whether both have the same columns
 };
 
 METAL_FUNC product_pair product_find_pair(constant linear_args &args, uint n_weights, uint rows,
@@ -89,8 +89,8 @@ METAL_FUNC product_pair product_find_pair(constant linear_args &args, uint n_wei
 	return p;
 }
 
-// Pairs from the first on, by clusters of two threadgroups.  Of the i-th weight operands have
-// first(i) and, of a pair of weights, second(i), and target(i).
+// Computes all pairs, by clusters of two threadgroups.  For the i-th weight, operands have
+// first(i), target(i) and, if weights are pairs, second(i).
 template <typename F, typename S, bool PAIR, typename O>
 METAL_FUNC void product_stream(constant linear_args &args, device const step_head *step,
 			       thread const O &operands, threadgroup uchar *shared, uint group,
@@ -99,7 +99,7 @@ METAL_FUNC void product_stream(constant linear_args &args, device const step_hea
 	typedef tile_stream<typename F::element, S::BM, S::BN, S::STAGES, PAIR> stream;
 	constexpr int chunk = PRODUCT_STREAM_CHUNK(S::BN);
 	constexpr uint width = PAIR ? S::BN / 2 : S::BN;
-	constexpr uint part = 64 * chunk * 4; // bytes that a warpgroup's chunk takes
+	constexpr uint part = 64 * chunk * 4; // bytes of a warpgroup's chunk
 	const uint rows = simd_broadcast_first(product_rows(args, step)),
 		   steps = (args.k + stream::BK - 1) / stream::BK;
 	const uint rank = stream::rank(), first = group / 2, by = groups / 2;
@@ -165,7 +165,7 @@ METAL_FUNC void product_rush(constant linear_args &args, device const step_head 
 		const tile_map wa = operands.first(place.weight),
 			       wb = operands.second(place.weight);
 		const uint rows =
-			product_rows(args, step) - place.m0; // on its way while w's copies start
+			product_rows(args, step) - place.m0; // loaded while the copies of w start
 		if (lane == 0)
 			tile_prefetch(operands.x);
 		r.begin(lane);

@@ -20,7 +20,7 @@ METAL_FUNC uint live_rows(device const step_head *step, uint rows_live)
 	return rows_live == 0 ? step->n_rows : step->n_logit_rows;
 }
 
-// As stored.  A half never becomes infinite (its products with zeros would be NaN); NaN
+// x as it is stored.  A half never becomes infinite (its products with zeros would be NaN); NaN
 // stays NaN.
 template <typename T> METAL_FUNC T rounded(float x);
 template <> METAL_FUNC float rounded<float>(float x) { return x; }

@@ -1,6 +1,6 @@
 // sample.metal: samples token ids from rows of logits.
 //
-// A row is divided into parts of SAMPLE_PART logits, and a threadgroup has a part of a row:
+// A row is divided into parts of SAMPLE_PART logits, one threadgroup per part:
 //   sample_top    applies penalties, biases and mask, finds each part's largest logit; random rows
 //                 store their keys (sample_row.h)
 //   sample_weigh  each part's sum of weights; with top_k or top_p also counts and sums by bucket
@@ -54,7 +54,7 @@ kernel void sample_top(constant sample_args &args [[buffer(0)]],
 			step_at<step_adjust>(step, step->adjusts) + p->first_adjust;
 		for (uint i = tid; i < p->n_adjusts; i += SAMPLE_THREADS) {
 			const uint nth = uint(adjusts[i].id) - first;
-			if (nth < SAMPLE_PART) // each id once: no two threads have one place
+			if (nth < SAMPLE_PART) // ids are unique: no two threads write one element
 				room[nth] = adjusted(room[nth], adjusts + i, p);
 		}
 		threadgroup_barrier(mem_flags::mem_threadgroup);
@@ -164,7 +164,7 @@ sample_weigh(constant sample_args &args [[buffer(0)]], device const step_head *s
 			sums[part] = s.total;
 		return;
 	}
-	// Weights in two parts of 15 bits: a sum of 4,096 of them fits into 32 bits.
+	// Weights are split into two parts of 15 bits: a sum of 4,096 of them fits into 32 bits.
 	threadgroup atomic_uint *bins = (threadgroup atomic_uint *)room;
 	for (uint i = tid; i < 3 * SAMPLE_BUCKETS; i += SAMPLE_THREADS)
 		room[i] = 0;
@@ -199,7 +199,7 @@ struct members {
 	weigher scale;
 	uint n; // in the row
 	uint bucket;
-	uint n_listed; // more than SAMPLE_LIST: they are looked for in the row
+	uint n_listed; // more than SAMPLE_LIST: the row itself is searched
 };
 
 METAL_FUNC uint n_candidates(thread const members &m)
@@ -243,14 +243,14 @@ METAL_FUNC void gather(thread members &m, uint bucket, uint count, threadgroup u
 	threadgroup_barrier(mem_flags::mem_threadgroup);
 }
 
-// The order of the last candidate of the shortest run whose weights (by_count: whose
-// number) reach target, which all members do.  Digit by digit of 8 bits, largest first; in
-// bins the digits descend, so that a run of bins is a run of candidates.  bins: 4 * 256.
+// The order of the last candidate of the shortest run whose sum of weights (by_count: whose
+// length) reaches target; all members together reach it.  Computed in digits of 8 bits, largest
+// first; the digits of bins descend, so that a run of bins is a run of candidates.  bins: 4 * 256.
 METAL_FUNC ulong last_of_run(thread const members &m, bool by_count, ulong target,
 			     threadgroup uint *bins, threadgroup ulong *room, place at)
 {
 	threadgroup atomic_uint *counters = (threadgroup atomic_uint *)bins;
-	ulong upper = 0; // the digits that are known
+	ulong upper = 0; // the digits computed so far
 	const uint n = n_candidates(m);
 	for (uint shift = ORDER_BITS - 8;; shift -= 8) {
 		threadgroup_barrier(mem_flags::mem_threadgroup);
@@ -264,7 +264,7 @@ METAL_FUNC ulong last_of_run(thread const members &m, bool by_count, ulong targe
 			const ulong order = order_of(key, id);
 			if ((order ^ upper) >> (shift + 8) != 0)
 				continue;
-			// Weights in three parts of 11 bits: a sum of 2^20 of them fits into 32 bits.
+			// Weights are split into three parts of 11 bits: a sum of 2^20 of them fits into 32 bits.
 			const uint bin = 255 - (uint(order >> shift) & 255),
 				   w = weight_of(m.scale, key);
 			atomic_fetch_add_explicit(counters + bin, 1u, memory_order_relaxed);
@@ -286,7 +286,7 @@ METAL_FUNC ulong last_of_run(thread const members &m, bool by_count, ulong targe
 			return upper;
 		if (bins[r.slot] != 1)
 			continue;
-		// One is left: it says its order itself.
+		// One candidate remains: its thread stores its order.
 		for (uint i = at.tid; i < n; i += SAMPLE_THREADS) {
 			uint key = 0, id = 0;
 			if (candidate(m, i, key, id) && (order_of(key, id) ^ upper) >> shift == 0)
@@ -342,7 +342,7 @@ sample_cut(constant sample_args &args [[buffer(0)]], device const step_head *ste
 	if (p->top_k > 0 && uint(p->top_k) < args.n_vocab) {
 		const ulong k = uint(p->top_k);
 		const reached r = find(ulong(count), k, sums, at);
-		// Weights beyond the buckets are 0: nothing is cut.
+		// Weights beyond the buckets are 0: no candidate is cut.
 		if (r.slot < SAMPLE_THREADS) {
 			const uint n = uint(
 				prefix_sum(tid == r.slot ? ulong(count) : 0ul, sums, at).total);
@@ -458,7 +458,7 @@ sample_pick(constant sample_args &args [[buffer(0)]], device const step_head *st
 	const reached part = find(of_part, want + 1, room, at);
 	want -= part.before;
 
-	// In the part a thread has EACH neighbours.
+	// Each thread has EACH neighbours of the part.
 	device const uint *from = keys + ulong(row) * n;
 	const uint first = part.slot * SAMPLE_PART + tid * EACH;
 	ulong mine = 0;

@@ -72,7 +72,7 @@ METAL_FUNC weigher weigher_of(device const step_sample *p, uint top_key)
 	return s;
 }
 
-// How far below the top, in units of 2^-26 of a halving of the weight; below 32.
+// The distance below the largest logit, in units of 2^-26 of a halving of the weight; below 32.
 METAL_FUNC uint distance_of(weigher s, uint key)
 {
 	if (key <= KEY_MINUS_INFINITY)
@@ -145,7 +145,7 @@ struct place {
 	uint tid, lane, simdgroup;
 };
 
-// Sums of 64 bits in threes of 32, because simdgroups have no others: x < 2^58.
+// 64-bit sums as three 32-bit sums, because simdgroups have no wider ones: x < 2^58.
 struct prefix {
 	ulong upto, total; // of the threads up to this one, and of all
 };
@@ -170,7 +170,7 @@ METAL_FUNC prefix prefix_sum(ulong x, threadgroup ulong *room, place at)
 }
 
 // The first thread at which the prefix sum reaches target (> 0), and the sum before it.
-// slot is SAMPLE_THREADS where none does.  room: SAMPLE_SIMDGROUPS + 2.
+// slot is SAMPLE_THREADS if no sum reaches it.  room: SAMPLE_SIMDGROUPS + 2.
 struct reached {
 	uint slot;
 	ulong before, total;
@@ -192,7 +192,7 @@ METAL_FUNC reached find(ulong x, ulong target, threadgroup ulong *room, place at
 	return r;
 }
 
-// A row's largest key, from those of its parts; every thread of a simdgroup has it.
+// A row's largest key, from those of its parts; every thread of a simdgroup gets it.
 METAL_FUNC uint top_of(device const uint2 *tops, uint n_parts, uint lane)
 {
 	uint top = 0;

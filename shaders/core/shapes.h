@@ -4,8 +4,8 @@
  * whether a warpgroup multiplies (sm_90a).
  *
  * BM x BN elements of y (BM x BN / 2 columns if two products are computed together), BK elements
- * of k per step.  few: one such tile per share, all of the same elements.  The figures in comments
- * are for an H200, float16, compared with cuBLAS in the same run.
+ * of k per step.  few: one such tile per share, all for the same elements of y.  The figures in
+ * comments are for an H200, float16, compared with cuBLAS in the same run.
  */
 #pragma once
 
@@ -18,14 +18,14 @@
 #define SHAPE_METAL_FEW16_F32 16, 16, 32, 1, 1, 2, 0
 #define SHAPE_METAL_TILE_F32 32, 64, 32, 2, 2, 2, 0
 
-/* Few rows of small weights of blocks, whose k is cut into shares, one simdgroup each. */
+/* Few rows of small weights in blocks: k is split into shares, one simdgroup each. */
 #define SHAPE_NV_FEW_SHARES 16, 32, 64, 1, 1, 4, 0
-/* Few rows of larger ones, and of all where there is less threadgroup memory than these
- * others take.  GLU's have pairs of columns. */
+/* Few rows of larger weights, and of all weights on GPUs with too little threadgroup memory for
+ * the shapes below.  GLU's have pairs of columns. */
 #define SHAPE_NV_FEW 16, 48, 256, 1, 6, 3, 0
 #define SHAPE_NV_FEW_PAIR 16, 48, 256, 1, 3, 3, 0
-/* Few rows of float16 and bfloat16, in one share: the narrowest whose threadgroups all run
- * at once, if one is, else those of 64, several to a multiprocessor. */
+/* Few rows of float16 and bfloat16, in one share: the narrowest shape whose threadgroups all run
+ * at once, otherwise that of 64 columns, with several threadgroups per multiprocessor. */
 #define SHAPE_NV_FEW_16 16, 16, 256, 1, 2, 4, 0
 #define SHAPE_NV_FEW_24 16, 24, 256, 1, 3, 4, 0
 #define SHAPE_NV_FEW_32 16, 32, 256, 1, 4, 4, 0
@@ -33,10 +33,10 @@
 #define SHAPE_NV_FEW_48_PAIR 16, 48, 256, 1, 3, 4, 0
 #define SHAPE_NV_FEW_96 16, 96, 128, 1, 6, 4, 0
 #define SHAPE_NV_FEW_64 16, 64, 128, 1, 4, 4, 0
-/* The same where there is a copy engine, whose simdgroup is one of these (tile_rush).  16 rows:
- * 24 columns, two threadgroups to a multiprocessor: 2048 x 2048 98 %, 5632 x 2048 91 %, 5120 x
+/* The same with a copy engine, which one of these simdgroups drives (tile_rush).  16 rows:
+ * 24 columns, two threadgroups per multiprocessor: 2048 x 2048 98 %, 5632 x 2048 91 %, 5120 x
  * 5120 94 %; 96 columns, one: 11264 x 2048 93 %; 64 columns: 32000 x 2048 101 %.  More stages
- * than these took more time, not less. */
+ * took more time. */
 #define SHAPE_NV_RUSH_24 16, 24, 256, 1, 4, 4, 1
 #define SHAPE_NV_RUSH_48_PAIR 16, 48, 256, 1, 4, 4, 1
 #define SHAPE_NV_RUSH_64 16, 64, 128, 1, 5, 5, 1
@@ -47,14 +47,14 @@
 #define SHAPE_NV_WIDE_64 64, 64, 64, 4, 1, 6, 1
 #define SHAPE_NV_WIDE_128 128, 128, 64, 8, 1, 6, 1
 /* Streams of tiles (tile_stream): two warpgroups that multiply and one that copies.  4096 rows
- * by 128 columns: 2048 x 2048 in 53 us (90 %), 5120 x 5120 in 342 (97 %); by 160, where such tiles fill
- * the machine better: 5120 x 5120 in 332 (100 %), 512 rows of it in 46 (94 %) instead of 66. */
+ * by 128 columns: 2048 x 2048 in 53 us (90 %), 5120 x 5120 in 342 (97 %); by 160, where such
+ * tiles occupy the GPU better: 5120 x 5120 in 332 (100 %), 512 rows in 46 (94 %) instead of 66. */
 #define SHAPE_NV_STREAM_128 128, 128, 64, 12, 1, 6, 1
 #define SHAPE_NV_STREAM_160 128, 160, 64, 12, 1, 5, 1
-/* Threadgroups that go together, and columns that are finished at once. */
+/* Threadgroups of a cluster, and columns of one epilogue chunk. */
 #define PRODUCT_STREAM_CLUSTER 2
 #define PRODUCT_STREAM_CHUNK(bn) ((bn) % 64 == 0 ? 64 : 32)
-/* Experts' products of few rows, which need some memory for an index. */
+/* Experts' products of few rows, which need some threadgroup memory for an index. */
 #define SHAPE_NV_FEW_MOE 16, 48, 128, 1, 6, 4, 0
 #define SHAPE_NV_FEW_MOE_PAIR 16, 48, 128, 1, 3, 4, 0
 #define SHAPE_NV_FEW_F32 16, 32, 64, 1, 2, 4, 0

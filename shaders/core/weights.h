@@ -11,7 +11,7 @@
 #include "portable.h"
 using namespace metal;
 
-// Eight elements, as one chunk of 16 bytes or as two.
+// Eight elements, in one chunk of 16 bytes or in two.
 METAL_FUNC void put_eight(threadgroup half *to, threadgroup half *, float4 a, float4 b)
 {
 	*(threadgroup uint4 *)to = uint4(as_type<uint2>(half4(a)), as_type<uint2>(half4(b)));
@@ -48,7 +48,7 @@ template <bool ODD> METAL_FUNC uint4 load_eight(device const uchar *row, uint k,
 	return v;
 }
 
-// PLAIN: rows can be copied as they are, in chunks of 16 bytes.
+// PLAIN: rows can be copied unchanged, in chunks of 16 bytes.
 template <bool PLAIN, bool ODD> struct weights_f16 {
 	static constexpr constant bool plain = PLAIN && !ODD;
 	static constexpr constant int unit = 8;
@@ -249,8 +249,8 @@ struct weights_q4_1 {
 
 // -- any blocks ----------------------------------------------------------------------
 //
-// A unit is sixteen neighbours.  FORMAT: a BLOCK_… of blocks.h, or BLOCK_ANY: what the rows
-// are said to have, so that one kernel serves for all formats.
+// A unit is sixteen neighbours.  FORMAT: a BLOCK_… of blocks.h, or BLOCK_ANY: the rows' format at
+// run time, so that one kernel serves all formats.
 #define BLOCK_ANY 0u
 
 template <uint FORMAT> struct weights_blocks {

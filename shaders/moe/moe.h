@@ -1,8 +1,8 @@
 // moe.h: products of a step's rows with the weights of their experts: y = act(x G^T) * (x U^T)
 // of an assignment (a pair of products), or x D^T.  Kernels for moe.metal and moe_*.metal.
 //
-// A route lists the active experts as runs of assignments.  A threadgroup has some columns of one
-// run's expert.  few: at most 16 rows.  tile: one tile of rows after the other, so that weights
+// A route lists the active experts as runs of assignments.  A threadgroup computes some columns of
+// one run's expert.  few: at most 16 rows.  tile: one tile of rows after another, so that weights
 // are read from the cache again.  The offsets of the tile's rows of x and y are looked up first,
 // into the end of threadgroup memory.  core/product.h has the products and their order of k.
 #pragma once
@@ -27,7 +27,7 @@ using namespace metal;
 
 // The group's run: its assignments, from `begin` to `end` of the route's order, and its expert.
 struct moe_run {
-	uint begin, end; // equal: there is no such run
+	uint begin, end; // equal: the group has no run
 	uint expert;
 };
 

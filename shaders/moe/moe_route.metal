@@ -1,10 +1,10 @@
 // moe_route.metal: each row's experts and weights from the router's logits, the step's assignments
 // sorted by expert, and the weighted sum of the experts' results of a row.
 //
-// A simdgroup has a row: lane l has experts l, l + 32, …  With few rows one threadgroup computes
-// the whole route; with many, first each row, then each expert has a threadgroup.  The result does
-// not depend on that: everything is in integers except a row's weights, which one simdgroup
-// computes.
+// A simdgroup computes a row: lane l has experts l, l + 32, …  For few rows one threadgroup
+// computes the whole route; for many, simdgroups compute the rows first, then each expert has a
+// threadgroup.  The result is the same: everything is in integers except a row's weights, which
+// one simdgroup computes.
 #include <metal_stdlib>
 #include "portable.h"
 #include "args.h"
@@ -16,7 +16,7 @@ using namespace metal;
 
 #define MOE_ROOM 64u // words per simdgroup: ids and weights of its row
 
-// Numbers in the order of floats; NaN is minus infinity, 0 is less than any.
+// Integers in the order of floats; NaN counts as minus infinity, 0 is less than every float.
 METAL_FUNC uint moe_key(float x)
 {
 	const uint bits = x != x ? 0xff800000u : x == 0.0f ? 0u : as_type<uint>(x);
@@ -36,8 +36,8 @@ METAL_FUNC float moe_sum(float x)
 	return x;
 }
 
-// One row.  EACH: the most experts of a lane.  y is the row of the route; ids and weights are also
-// written to room.
+// One row.  EACH: maximum number of experts per lane.  y is the row of the route; ids and weights
+// are also written to room.
 template <int EACH>
 METAL_FUNC void moe_route_row(constant moe_route_args &args, device const float *x, device uint *y,
 			      threadgroup uint *room, uint lane)

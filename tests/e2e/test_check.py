@@ -29,7 +29,7 @@ def numbers(r):
 
 
 def meson(*tests):
-    return "".join(json.dumps(dict({"stderr": "", "returncode": 0, "name": "room / t"}, **t)) + "\n"
+    return "".join(json.dumps(dict({"stderr": "", "returncode": 0, "name": "folder / t"}, **t)) + "\n"
                    for t in tests)
 
 
@@ -61,8 +61,8 @@ def test_a_sanitizer_that_speaks_after_good_tests(tmp_path):
 
 def test_skips_are_neither(tmp_path):
     some = {"stdout": "ok 1 - one\nok 2 - two # SKIP no model\n", "result": "OK"}
-    whole = {"stdout": "1..0 # SKIP no compiler\n", "result": "SKIP", "name": "room / u"}
-    silent = {"stdout": "", "result": "SKIP", "returncode": 77, "name": "room / v"}
+    whole = {"stdout": "1..0 # SKIP no compiler\n", "result": "SKIP", "name": "folder / u"}
+    silent = {"stdout": "", "result": "SKIP", "returncode": 77, "name": "folder / v"}
     r = counted(tmp_path, "meson", meson(some, whole, silent))
     assert numbers(r) == (1, 0, 3)
     assert r.not_run == [("t: two", "no model"), ("u", "no compiler"), ("v", "no reason given")]

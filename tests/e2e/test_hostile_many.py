@@ -18,7 +18,7 @@ MANY = 2000 if PATIENCE == 1 else 600
 
 @pytest.fixture(autouse=True)
 def descriptors():
-    """Room for our ends of them."""
+    """Space for the client side of them."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     want = MANY + 200
     if soft != resource.RLIM_INFINITY and soft < want:
@@ -49,7 +49,7 @@ def crowd(d, n):
 
 
 def refused_as_too_many(d):
-    """What a new client is told: (status, code), or None when it is only let go."""
+    """What a new client gets: (status, code), or None if it is only disconnected."""
     try:
         r = d.http("GET", "/healthz")
     except OSError:
@@ -84,7 +84,7 @@ def test_more_idle_connections_than_may_be(start, models, watched):
               "one too many is told so")
         with crowd(d, MANY - limit):
             assert n_descriptors(d) < limit + 200
-            # Some of them were let go at once.  Nobody else is served, nobody is kept waiting.
+            # Some of them were disconnected at once.  No other client is served or kept waiting.
             said = refused_as_too_many(d)
             assert said in (None, (503, "too_many_connections")), said
             assert n_descriptors(d) < limit + 200

@@ -2,7 +2,7 @@
 contract, by a changed configuration, by administrators; what requests are given that wait, and
 that no running stream notices.
 
-A load that takes its time is made without waiting for one: under a budget with room for one
+A load that takes its time is made without waiting for one: under a budget with space for one
 copy, a model that was unloaded while a stream uses it is loaded again when that stream ends.
 """
 import json
@@ -110,13 +110,13 @@ def sizes(tmp_path_factory, models):
 
 
 def budget_for(sizes, n):
-    """Room for n copies and half of another."""
+    """Space for n copies and half of another."""
     return ARENA + int((n + 0.5) * sizes)
 
 
 @pytest.fixture
 def tight(start, models, sizes):
-    """A daemon that has room for one copy of `slow`, and a stream of it: `slow` was unloaded,
+    """A daemon that has space for one copy of `slow`, and a stream of it: `slow` was unloaded,
     and is loaded again when the stream ends.  Beside it `tiny`, which is small and pinned."""
     def make(extra=None, script=None, **server):
         d = start(extra={
@@ -126,7 +126,7 @@ def tight(start, models, sizes):
             "models": [model("slow", big(models)),
                        model("tiny", script or models.script(), pin=True)], **(extra or {})})
         stream = Stream(d, "slow", n=100000)
-        assert unload(d, "slow") == "leaving"
+        assert unload(d, "slow") == "unloading"
         return d, stream
     return make
 
@@ -461,7 +461,7 @@ def test_too_many_wait(tight):
 # ---- under the memory contract -----------------------------------------------------------------
 
 def test_the_least_recently_used_goes(start, models, sizes):
-    """Room for two of four: the one that was not used for the longest is unloaded, but for one
+    """Space for two of four: the least recently used one is unloaded, except one
     that is pinned or in use."""
     config = [lazy(name, big(models)) for name in "abcd"]
     d = start(extra={"memory": {"budget": budget_for(sizes, 2)}, "kvcache": {"arena": ARENA},
@@ -486,7 +486,7 @@ def test_the_least_recently_used_goes(start, models, sizes):
     until(lambda: shown(d, "d")["active_requests"] == 0, "its request has ended")
     use("a")
     assert loaded() == "ac"
-    # in use: there is no room
+    # in use: there is no space
     s = Stream(d, "a", n=100000)
     r = use("b", 503)
     assert r.error["code"] == "insufficient_memory" and "memory.budget" in r.error["message"]
@@ -641,7 +641,7 @@ def test_who_may(start, models, tmp_path):
     r = d.http("POST", LOAD, {"model": "random", "wait": True}, admin)
     assert (r.status, r.json["state"]) == (200, "ready") and r.json["file"] == models.random()
     r = d.http("POST", UNLOAD, {"model": "random"}, admin)
-    assert r.status == 200 and r.json["state"] in ("leaving", "unloaded")
+    assert r.status == 200 and r.json["state"] in ("unloading", "unloaded")
     r = d.http("POST", UNLOAD, {"model": "zeppelin"}, admin)
     assert (r.status, r.error["code"]) == (404, "model_not_found")
     r = d.http("POST", LOAD, {"model": "zeppelin"}, admin)
@@ -667,7 +667,7 @@ def test_command_line(start, models, tmp_path):
     code, out, err = ingot(d, "models")
     assert re.search(r"(?m)^bad .* unloaded ", out), out
     code, out, err = ingot(d, "models", "unload", "random")
-    assert code == 0 and re.fullmatch(r"random: (leaving|unloaded)\n", out), (out, err)
+    assert code == 0 and re.fullmatch(r"random: (unloading|unloaded)\n", out), (out, err)
     until(lambda: state(d, "random") == "unloaded", "it is unloaded")
     assert not re.search(r"(?m)^random ", ingot(d, "ps")[1])
     code, out, err = ingot(d, "models", "load", "bad")

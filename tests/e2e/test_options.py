@@ -656,21 +656,21 @@ def test_sampling(scripted):
         return text_of(c.answer("hello", model="random", max_output_tokens=40, **options))
     for ask in (over_http, over_ws):
         greedy = ask(temperature=0)
-        drawn = ask(temperature=1, seed=4)
-        assert drawn == ask(temperature=1, seed=4) != greedy
-        assert drawn == ask(temperature=None, seed=4), "1 is the default"
-        assert drawn != ask(temperature=1, seed=5)
-        assert drawn != ask(temperature=1.9, seed=4)
+        sampled = ask(temperature=1, seed=4)
+        assert sampled == ask(temperature=1, seed=4) != greedy
+        assert sampled == ask(temperature=None, seed=4), "1 is the default"
+        assert sampled != ask(temperature=1, seed=5)
+        assert sampled != ask(temperature=1.9, seed=4)
         assert ask(temperature=1, seed=4, top_k=1) == greedy
-        assert ask(temperature=1, seed=4, top_k=2) not in (greedy, drawn)
+        assert ask(temperature=1, seed=4, top_k=2) not in (greedy, sampled)
         assert ask(temperature=1, seed=4, top_p=1e-6) == greedy
-        assert ask(temperature=1, seed=4, top_p=0.5) not in (greedy, drawn)
-        assert ask(temperature=1, seed=4, top_p=1, top_k=0) == drawn
+        assert ask(temperature=1, seed=4, top_p=0.5) not in (greedy, sampled)
+        assert ask(temperature=1, seed=4, top_p=1, top_k=0) == sampled
         assert ask(temperature=1, seed=4, min_p=1) == greedy
-        assert ask(temperature=1, seed=4, min_p=0.4) not in (greedy, drawn)
+        assert ask(temperature=1, seed=4, min_p=0.4) not in (greedy, sampled)
         off = {"min_p": 0, "repetition_penalty": 1, "frequency_penalty": 0, "presence_penalty": 0,
                "logit_bias": {}}
-        assert ask(temperature=1, seed=4, **off) == drawn
+        assert ask(temperature=1, seed=4, **off) == sampled
         for penalty, value in (("repetition_penalty", 1.3), ("frequency_penalty", 1.5),
                                ("presence_penalty", 1.5)):
             other = ask(temperature=0, **{penalty: value})

@@ -1,5 +1,5 @@
-"""The module ABI as strangers see it: what `meson install` puts down is all that the example
-needs besides pkg-config and a C compiler; then the same file loads in daemons whose headers
+"""The module ABI for other projects: the example needs nothing but the files of `meson install`,
+pkg-config and a C compiler; then the same file loads in daemons whose headers
 have other comments or more fields, and modules of older headers load in this one."""
 import json
 import os

@@ -550,7 +550,7 @@ def own_address():
 
 
 def test_anonymous_from_the_network(start, models):
-    """Somebody said that it may be: then strangers are users, this machine is not."""
+    """With allow_anonymous other machines are users, this machine is an administrator."""
     d = start(models.script(), {"server": {"host": "0.0.0.0", "allow_anonymous": True}})
     assert "WWW-Authenticate" not in d.http("GET", "/healthz").headers
     d.host = "127.0.0.1"

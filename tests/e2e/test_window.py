@@ -1,5 +1,5 @@
-"""A model whose local layers see a window: the cache keeps that of them, what it lets go of
-changes no token, and a conversation goes on where its last turn ended."""
+"""A model with sliding-window layers: the cache has only their window, freed blocks change no
+token, and a conversation continues where its last turn ended."""
 import threading
 
 import pytest
@@ -38,8 +38,8 @@ def test_turns(start, models):
         all_texts.append(texts)
         for (before, _), (now, cached) in zip(counts, counts[1:]):
             assert now > before > WINDOW
-            # all of the last prompt, but for its last blocks: an answer is not always
-            # cut into the tokens that were drawn
+            # all of the last prompt except its last blocks: a reply is not always split
+            # into the tokens that were sampled
             assert cached >= before // 16 * 16 - 16 if prefix_cache else cached == 0
         d.until_idle()
         d.stop()
@@ -64,6 +64,6 @@ def test_a_long_text_uses_its_window(start, models):
     assert max(used) <= all_global + window * LOCAL_BLOCK, (max(used), n)
     assert max(used) >= all_global // 3, (max(used), n)
     d.until_idle()
-    # what was left behind is kept while there is room, and given back with the rest
+    # blocks outside the window stay cached while there is space, and are freed with the rest
     assert d.metrics().sum("ingot_kv_cache_cached_bytes") >= n // 16 * LOCAL_BLOCK
     assert d.metrics().sum("ingot_kv_cache_used_bytes") == 0

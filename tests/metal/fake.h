@@ -43,7 +43,7 @@ extern struct fake_machine fake_machine;
 void fake_reset(void);
 /* The first report that was not taken yet, or NULL; valid until the next call. */
 const char *fake_take_report(void);
-/* Command buffers wait before they run, until they are let go. */
+/* Command buffers wait before they run, until fake_let_go(). */
 void fake_hold(void);
 void fake_let_go(void);
 void fake_end_hang(void);

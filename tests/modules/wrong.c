@@ -38,7 +38,7 @@
 #if defined(WRONG_BUILD_ID) || defined(FOREIGN)
 #define BUILD "ffffffffffffffff"
 #elif defined(WRONG_UNTERMINATED)
-/* as long as the field: no room for a NUL */
+/* as long as the field: no space for a NUL */
 #define BUILD                                                                                      \
 	{ '0', '1', '2', '3', '4', '5', '6', '7', '8', '9', 'a', 'b',                              \
 	  'c', 'd', 'e', 'f', '0', '1', '2', '3', '4', '5', '6', '7' }

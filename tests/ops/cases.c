@@ -300,7 +300,7 @@ struct ig_case_data *ig_case_open(const struct ig_case *c)
 	if (c->extreme) /* 127 or -127 of whatever scale */
 		for (int64_t i = 0; i < c->rows * c->k; i++)
 			d->x[i] = i / c->k % 2 ? -1.1f : 1.1f;
-	else /* some dwarf their block, as activations of real models do */
+	else /* outliers, as in activations of real models */
 		for (int64_t i = 17; i < (int64_t)c->rows * c->k; i += 53)
 			d->x[i] *= 40.0f;
 	d->residual = random_floats(c->rows * c->n, &s, 1.0f, 0.0f);

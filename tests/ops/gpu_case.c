@@ -294,7 +294,7 @@ static int lower(struct run *r, struct ig_error *err)
 
 /* ---- the step ------------------------------------------------------------------------ */
 
-/* Room for n_bytes in the step, filled with zeros or src; its place. */
+/* Space for n_bytes in the step, filled with zeros or src; its place. */
 static int put(struct run *r, const void *src, uint64_t n_bytes, uint32_t *place,
 	       struct ig_error *err)
 {
@@ -391,7 +391,7 @@ static int put_samples(struct run *r, struct step_head *head, struct ig_error *e
 			(uint32_t)(p->seed >> 32),
 		};
 		if (p->temperature > 0.0f)
-			r->live[IG_LIVE_DRAWS] = (uint32_t)s->n_logit_rows;
+			r->live[IG_LIVE_RANDOM_ROWS] = (uint32_t)s->n_logit_rows;
 	}
 	return 0;
 }

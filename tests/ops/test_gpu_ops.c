@@ -223,7 +223,7 @@ static int compare(const struct ig_case *c, const struct way *how, const float *
 
 /* Rows first … by themselves have the bits that they have among all. */
 static int check_bits(struct ig_case_data *d, const struct ig_case *c, const struct way *how,
-		      int32_t first, int32_t n, float *const all[IG_MAX_OUT], float *room)
+		      int32_t first, int32_t n, float *const all[IG_MAX_OUT], float *space)
 {
 	int64_t rows = ig_case_out_rows(d), cols = ig_case_out_cols(d);
 	uint32_t n_out = (uint32_t)(ig_case_out_len(d) / (rows * cols));
@@ -231,7 +231,7 @@ static int check_bits(struct ig_case_data *d, const struct ig_case *c, const str
 	int failed = 0;
 
 	for (uint32_t i = 0; i < IG_MAX_OUT; i++)
-		part[i] = room + i * rows * cols;
+		part[i] = space + i * rows * cols;
 	if (run_rows(d, c, how, first, n, part, false))
 		return 1;
 	for (uint32_t i = 0; i < n_out; i++)
@@ -252,7 +252,7 @@ static int check_case(const struct ig_case *c, const struct way *how, double *wo
 	const int64_t n = ig_case_out_len(d);
 	const int32_t rows = ig_case_out_rows(d);
 	const int64_t one = rows * ig_case_out_cols(d);
-	/* results, the reference's, and room for parts: IG_MAX_OUT outputs each */
+	/* results, the reference's, and space for parts: IG_MAX_OUT outputs each */
 	float *buf = must(calloc((size_t)(3 * IG_MAX_OUT * one), sizeof *buf));
 	double *bounds = must(calloc((size_t)(IG_MAX_OUT * one), sizeof *bounds));
 	float *got[IG_MAX_OUT] = { buf, buf + one };

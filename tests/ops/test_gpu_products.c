@@ -1,5 +1,5 @@
 /*
- * test_gpu_products.c: what the case table (test_gpu_ops.c) has no room for: weights side
+ * test_gpu_products.c: what the case table (test_gpu_ops.c) does not have: weights side
  * by side, of one format or of several, at odd columns, with bias and residual; results in
  * every type; one row's bits alone and among few and many; what is refused.
  */

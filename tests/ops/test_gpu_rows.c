@@ -1,7 +1,7 @@
 /*
- * test_gpu_rows.c: what the table of cases does not reach of the kernels that work row by
- * row: conversions to 16 bits (an operation of the runtime's own), ids that the step
- * before has drawn, learned positions, and values that are not ordinary numbers.
+ * test_gpu_rows.c: cases of row-wise kernels that the table of cases does not have:
+ * conversions to 16 bits (an operation of the runtime), ids that the previous step sampled,
+ * learned positions, and values that are not ordinary numbers.
  *
  *   test_gpu_rows [soft|cuda]
  */

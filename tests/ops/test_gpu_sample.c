@@ -28,7 +28,7 @@
 static struct ig_gpu_lab *lab;
 static bool on_soft;
 
-/* Rows of logits and how they are drawn. */
+/* Rows of logits and their sampling parameters. */
 struct rows {
 	int32_t n_rows;
 	int64_t n, stride; /* of logits */
@@ -138,7 +138,7 @@ static void check(const struct rows *r, const char *what)
 	assert_int_equal(draw(r, 0, r->n_rows, false, got, NULL), 0);
 	for (int32_t i = 0; i < r->n_rows; i++)
 		if (got[i] != want[i])
-			fail_msg("%s: row %d of %d, %lld logits: %d was drawn, not %d", what, i,
+			fail_msg("%s: row %d of %d, %lld logits: %d was sampled, not %d", what, i,
 				 r->n_rows, (long long)r->n, got[i], want[i]);
 	assert_int_equal(draw(r, one, 1, false, &alone, NULL), 0);
 	assert_int_equal(alone, want[one]);

@@ -174,7 +174,7 @@ static void test_q8(void **state)
 				assert_true(v != 0.0f && apart[b] == v && q[b * 32 + next[b]] == 0);
 				assert_true(fabsf(v) > 4.0f * amax);
 				n_apart++;
-			} else if (finite) { /* the largest is no dwarf among the others */
+			} else if (finite) { /* the largest is not an outlier */
 				float most = 0.0f, second = 0.0f;
 				for (int i = b * 32; i < b * 32 + 32; i++) {
 					float v = fabsf(x[r][i]);

@@ -178,7 +178,7 @@ static void test_greedy_edges(void **state)
 	assert_int_equal(draw(&p, N), N - 1);
 	for (int i = 0; i < N; i++)
 		logits[i] = NAN;
-	for (int i = 0; i < 2; i++) { /* greedy, then drawn */
+	for (int i = 0; i < 2; i++) { /* greedy, then random */
 		assert_int_equal(draw(&p, N), 0);
 		logits[9] = -INFINITY;
 		assert_int_equal(draw(&p, N), 0);
@@ -248,7 +248,7 @@ static void small_row(void)
 		logits[i] = (float)(i % 4) - 1.0f; /* -1 0 1 2 -1 0 1 2 … */
 }
 
-/* How often each id of the small row is drawn in 1,000 positions; the sum of ids. */
+/* How often each id of the small row is sampled in 1,000 positions; the sum of ids. */
 static int64_t tally(struct ig_sample_params p, int count[N_SMALL])
 {
 	int64_t sum = 0;

@@ -256,7 +256,7 @@ SLOW = e2e("hostile_slow")  # mostly waits for deadlines
 # The others in two parts; the second one waits during two thirds of its time.
 RELEASE_MORE = e2e("pull", "cli", "cli_chat", "rfc6455", "models", "metal", "options")
 ASAN_MORE = SLOW + e2e("pull", "cli", "cli_chat", "rfc6455", "models")
-TSAN_FOLDERS = ["unit/" + room for room in ("engine", "store", "net", "protocol", "runtime", "base")]
+TSAN_FOLDERS = ["unit/" + folder for folder in ("engine", "store", "net", "protocol", "runtime", "base")]
 ARM64_FOLDERS = ["ops", "unit/base", "unit/runtime", "unit/modules", "fuzz"]
 # UBSan's findings end a test (UBSAN_OPTIONS), so code that does not continue is enough; it is a
 # sixth smaller.

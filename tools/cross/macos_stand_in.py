@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""macos_stand_in.py DIR ZIG METAL_CPP: what a compiler and a linker for aarch64 Macs want to
-see, made on Linux.
+"""macos_stand_in.py DIR ZIG METAL_CPP: makes on Linux what a compiler and a linker for aarch64
+Macs need.
 
 DIR/include gets the headers of this system's -dev packages, DIR/lib a text stub (.tbd) for
-each library that lists what its .so here exports, DIR/pkgconfig what meson asks for: a call to
-a function that a library does not have is then an error of the linker, as it would be on a
-Mac.  DIR/Frameworks gets Foundation, by a header of ours, and Metal, by Apple's metal-cpp
-headers in the folder METAL_CPP; DIR/Frameworks-14 the same as the SDK of macOS 14 has them;
-DIR/aarch64-macos.ini is the cross file for meson, with the compiler of ZIG (PyPI's ziglang),
-which without -fno-sanitize checks for undefined behaviour wherever it does not optimize.
+each library, with the symbols that its .so exports here, DIR/pkgconfig the files for pkg-config:
+a call to a function that a library lacks is then a linker error, as on a Mac.  DIR/Frameworks
+gets Foundation, from our own header, and Metal, from Apple's metal-cpp headers in the folder
+METAL_CPP; DIR/Frameworks-14 gets the same as in the SDK of macOS 14.  DIR/aarch64-macos.ini is
+the cross file for meson, with the compiler of ZIG (PyPI's ziglang), which without -fno-sanitize
+checks for undefined behaviour wherever it does not optimize.
 Nothing that is linked with these can run.
 """
 import os
@@ -34,10 +34,10 @@ LIBRARIES = {
     "libwebsockets": ("websockets", ["libwebsockets.h", "libwebsockets", "lws_config.h"]),
     "cmocka": ("cmocka", ["cmocka.h"]),
 }
-# What Debian's build of libwebsockets found and a Mac does not have.
+# Features of Debian's libwebsockets that a Mac does not have.
 NOT_ON_A_MAC = ("CAPABILITY_H", "LIBCAP", "HAVE_MALLOC_H", "HAVE_PRCTL", "HAVE_EVENTFD")
 
-# What compilers call of the Objective-C runtime, and what runtime/metal may.
+# The functions of the Objective-C runtime that compilers and runtime/metal may call.
 OBJC = """objc_alloc objc_alloc_init objc_autorelease objc_autoreleasePoolPop
     objc_autoreleasePoolPush objc_autoreleaseReturnValue objc_enumerationMutation objc_getClass
     objc_lookUpClass objc_msgSend objc_msgSendSuper2 objc_opt_class objc_opt_isKindOfClass
@@ -90,7 +90,7 @@ def copy_headers(names, folders, to):
 
 
 def exported_by(library):
-    """What the shared object defines."""
+    """The symbols that the shared object defines."""
     names = set()
     for line in output_of("nm", "-D", "--defined-only", library).splitlines():
         fields = line.split()
@@ -125,7 +125,7 @@ def write_libraries(root):
         version = output_of("pkg-config", "--modversion", package).strip()
         (root / "pkgconfig" / (package + ".pc")).write_text(
             "Name: %s\n"
-            "Description: what a compiler and a linker see of it on a Mac\n"
+            "Description: stand-in for the library on a Mac\n"
             "Version: %s\n"
             "Cflags: -I%s/include\n"
             "Libs: -L%s/lib -l%s\n" % (package, version, root, root, library))
@@ -153,7 +153,7 @@ def write_frameworks(frameworks, metal_cpp, sdk):
     write_framework(frameworks, "Foundation", foundation, ["__CFConstantStringClassReference"])
     metal = output_of(sys.executable, str(HERE / "metal_declarations.py"), str(metal_cpp), sdk)
     write_framework(frameworks, "Metal", metal)
-    # Apple's umbrella includes a header for each part; sources ask which ones there are.
+    # Apple's umbrella header includes one header for each part; sources test which ones exist.
     for part in (metal_cpp / "Metal").glob("MTL*.hpp"):
         if re.search(r"@(interface|protocol) %s\w* [:<]" % part.stem, metal):
             (frameworks / "Metal.framework" / "Headers" / (part.stem + ".h")).write_text(

@@ -1,23 +1,23 @@
 #!/usr/bin/env python3
-"""metal_declarations.py METAL_CPP [SDK]: a stand-in for Apple's <Metal/Metal.h> on standard
-output, as the SDK of that macOS (26.0 if not said) has it.
+"""metal_declarations.py METAL_CPP [SDK]: prints a stand-in for Apple's <Metal/Metal.h> of the SDK
+of that macOS version (default 26.0).
 
 METAL_CPP is the folder of Apple's own C++ headers for Metal (metal-cpp, Apache-2.0).  Each of
-their inline functions names the Objective-C message that it sends; from those names and the
-functions' types come the declarations of classes, protocols, methods and enumerations, so that
-a compiler checks Objective-C against Apple's real interface on any system: a message that does
-not exist, an argument of another type or a value of another enumeration is an error.
+their inline functions names the Objective-C message that it sends.  The declarations of classes,
+protocols, methods and enumerations are made from these names and the functions' types, so a
+compiler checks Objective-C against Apple's real interface on any system: a message that does not
+exist, an argument of another type or a value of another enumeration is an error.
 
-What it leaves out: nullability, and functions on types of other frameworks.  The headers do not say since when a thing exists, so AVAILABLE
-does, for all that is newer than macOS 14: using it unguarded is an error too, and what is
-newer than SDK is left out.
+Omitted are nullability and functions on types of other frameworks.  The headers do not say in
+which version an API appeared, so AVAILABLE lists all that are newer than macOS 14: their use
+without a version check is an error too, and what is newer than SDK is omitted.
 """
 import pathlib
 import re
 import sys
 
-# Since when, for names newer than macOS 14: by the first pattern that fits "Class selector",
-# "Class" or an enumeration's value.  All of MTL4 came with 26.
+# The version of names newer than macOS 14: the first pattern that matches "Class selector",
+# "Class" or an enumeration's value decides.  All of MTL4 is new in 26.
 AVAILABLE = [
     (r"MTL4|MTLTensor|MTLTextureViewPool|MTLResourceViewPool|MTLFunctionReflection", "26.0"),
     (r"MTLGPUFamily(Metal4|Apple10)$|MTLLanguageVersion4_", "26.0"),
@@ -71,7 +71,7 @@ FOUNDATION_EXPORT NSArray *MTLCopyAllDevices(void);
 
 
 def since(name, types=()):
-    """The macOS that brought a name, or else the newest type that its declaration uses."""
+    """The macOS version of a name, or that of the newest type in its declaration."""
     for pattern, version in AVAILABLE:
         if re.match(pattern, name):
             return float(version)
@@ -83,7 +83,7 @@ def mark(version):
 
 
 def split(arguments):
-    """A list of C++ arguments, cut at the commas outside brackets."""
+    """A list of C++ arguments, split at the commas outside of brackets."""
     parts, depth = [""], 0
     for c in arguments:
         depth += (c in "(<") - (c in ")>")
@@ -95,7 +95,7 @@ def split(arguments):
 
 
 class Headers:
-    """What the C++ headers declare, by Objective-C names (MTLDevice, MTL4CommandQueue)."""
+    """The declarations of the C++ headers, by Objective-C names (MTLDevice, MTL4CommandQueue)."""
 
     def __init__(self, root):
         files = sorted((root / "Metal").glob("*.hpp"))
@@ -135,7 +135,7 @@ class Headers:
             self.constants.append((self.type_of(space, kind), space + name))
 
     def qualified(self, space, name):
-        """The Objective-C name of a type written inside a namespace."""
+        """The Objective-C name of a type that is written inside a namespace."""
         if "::" in name:
             outer, inner = name.split("::", 1)
             return outer + inner
@@ -157,7 +157,7 @@ class Headers:
         return "%s (^)(%s)" % (result, ", ".join(types))
 
     def type_of(self, space, text):
-        """A C++ type in Objective-C, or None when it has no place here."""
+        """A C++ type in Objective-C, or None if it is not supported."""
         if "^" in text:
             return self.block_of(space, text)
         text = re.sub(r"\b(class|struct|enum)\b", "", text).strip()

@@ -1,4 +1,4 @@
-"""What the shader tools share: where things lie, which clang, with which options."""
+"""Shared by the shader tools: paths, the clang to use and its options."""
 import glob
 import os
 import platform
@@ -14,11 +14,11 @@ SHADERS = os.path.join(ROOT, "shaders")
 
 
 class Failed(Exception):
-    """Said to the user as it stands."""
+    """Its text is shown to the user unchanged."""
 
 
 def find_clang():
-    """clang 19, or a later one: older ones lack what the PTX needs."""
+    """clang 19 or later: older versions lack what the PTX needs."""
     for name in (os.environ.get("MSL_CLANG"), "clang-19", "clang"):
         path = name and shutil.which(name)
         if not path:
@@ -27,25 +27,25 @@ def find_clang():
         m = re.search(r"clang version (\d+)", said)
         if m and int(m.group(1)) >= 19 and "Apple" not in said:
             return path
-    raise Failed("clang 19 is not here (Debian: apt-get install clang-19)")
+    raise Failed("clang 19 was not found (Debian: apt-get install clang-19)")
 
 
 def python_with_libclang():
-    """A python that can import clang.cindex: Debian's package is for its own python."""
+    """A python that can import clang.cindex: Debian's package only works with Debian's python."""
     for python in (sys.executable, "/usr/bin/python3"):
         if os.path.exists(python) and subprocess.run(
                 [python, "-c", "import clang.cindex"], capture_output=True).returncode == 0:
             return python
-    raise Failed("python's clang.cindex is not here (Debian: apt-get install python3-clang-19)")
+    raise Failed("python's clang.cindex was not found (Debian: apt-get install python3-clang-19)")
 
 
 def libclang():
-    """The library to that module, of the same version."""
+    """The library that this module loads, of the same version."""
     for pattern in ("/usr/lib/llvm-19/lib/libclang-19.so.1", "/usr/lib/llvm-19/lib/libclang.so*",
                     "/opt/homebrew/opt/llvm@19/lib/libclang.dylib"):
         for path in sorted(glob.glob(pattern)):
             return path
-    raise Failed("libclang 19 is not here (Debian: apt-get install libclang1-19)")
+    raise Failed("libclang 19 was not found (Debian: apt-get install libclang1-19)")
 
 
 LANGUAGE = ["-x", "cl", "-cl-std=clc++2021", "-cl-no-stdinc", "-Wall", "-Werror",
@@ -62,8 +62,8 @@ def includes(path):
     return ["-isystem", INCLUDE, "-I", SHADERS, "-iquote", os.path.dirname(path) or "."]
 
 
-# Every load and store calls the checker (tests/metal/soft/check.c).  KernelAddressSanitizer
-# is the pass that puts the calls in; none of its runtime takes part.
+# Every load and store calls the checker (tests/metal/soft/check.c).  The pass of
+# KernelAddressSanitizer inserts the calls; its runtime is not used.
 CHECKED = ["-DSOFT_CHECKED", "-fsanitize=kernel-address", "-fno-vectorize", "-fno-slp-vectorize"]
 for option in ("asan-memory-access-callback-prefix=soft_check_", "asan-kernel-mem-intrinsic-prefix=1",
                "asan-instrumentation-with-call-threshold=0", "asan-opt-same-temp=0", "asan-stack=0",
@@ -79,7 +79,7 @@ def soft_flags(checked):
         target = ["-target", "aarch64-linux-gnu", "-march=armv8.2-a+fp16"]
     else:
         raise Failed("the software device has no fibers for " + machine)
-    # Lines are for reports, which only checked code makes.
+    # Line numbers are for reports, which only checked code makes.
     return LANGUAGE + WITH_GLOBALS + target + [
         "-O2", "-g1" if checked else "-g0", "-fPIC", "-fno-optimize-sibling-calls",
         "-ffp-contract=off", "-DMSL_SOFT"] + (CHECKED if checked else [])
@@ -94,7 +94,7 @@ def ptx_flags(sm):
         raise Failed("no target sm_%s: one of %s" % (sm, ", ".join(PTX_VERSION)))
     return LANGUAGE + WITH_GLOBALS + [
         "-target", "nvptx64-nvidia-cuda", "-Xclang", "-target-cpu", "-Xclang", "sm_" + sm,
-        # -target-feature would stand beside what clang finds in a CUDA toolkit, if one is here
+        # -target-feature would not replace the version of an installed CUDA toolkit
         "--cuda-feature=+ptx" + PTX_VERSION[sm],
         "-O3", "-ffp-contract=fast", "-DMSL_NV"] + (["-DNV_WGMMA"] if sm == "90a" else [])
 
@@ -107,7 +107,7 @@ def run(command, **more):
 
 
 def shader_name(path):
-    """shaders/core/linear.metal is core/linear; elsewhere the file's name alone."""
+    """core/linear for shaders/core/linear.metal; for a file elsewhere its name alone."""
     relative = os.path.relpath(os.path.abspath(path), SHADERS)
     if relative.startswith(".."):
         relative = os.path.basename(path)
@@ -115,7 +115,7 @@ def shader_name(path):
 
 
 def write(path, text):
-    """Only if it differs, and never half."""
+    """Writes a temporary file and renames it: nobody reads a part of the text."""
     part = path + ".part"
     with open(part, "w", encoding="utf-8") as f:
         f.write(text)

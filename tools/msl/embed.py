@@ -4,7 +4,7 @@
     embed.py FILE.metal OUT.c [--sm80 FILE.ptx] [--sm90a FILE.ptx] [--metallib FILE]
                                 [--depfile FILE]
 
-The source is the flattened text.  What is not given, or is an empty file, is NULL.
+The source is the flattened text.  A file that is not given or is empty is NULL.
 """
 import argparse
 import os
@@ -20,7 +20,7 @@ WIDTH = 96
 
 
 def literal(data):
-    """Bytes as string literals, one after another."""
+    """The bytes as adjacent string literals."""
     lines, current = [], ""
     for b in data:
         if b in ESCAPES:
@@ -39,7 +39,7 @@ def literal(data):
 
 
 def symbol(path):
-    """core/linear is ig_shader_linear: names are unique over all rooms."""
+    """core/linear is ig_shader_linear: names are unique over all folders."""
     return "ig_shader_" + re.sub(r"\W", "_", os.path.basename(common.shader_name(path)))
 
 
@@ -62,7 +62,7 @@ def embed(path, ptx80=None, ptx90a=None, metallib=None):
     source = text("source", flatten.flatten(path).encode())
     sm80, sm90a = file("sm80", ptx80), file("sm90a", ptx90a)
     if sm80 == sm90a and (ptx80 or ptx90a):
-        raise common.Failed("%s: none of the PTX that is named has any code" % path)
+        raise common.Failed("%s: no given PTX file has code" % path)
     library = "NULL"
     if metallib is not None:
         size = os.path.getsize(metallib)

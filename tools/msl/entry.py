@@ -5,11 +5,11 @@
 
 soft and nv print a translation unit that includes the shader unchanged and ends with one
 entry point for each kernel and each instantiate_kernel("name", function, arguments...);
-list prints names.  The kernels are looked for in what the preprocessor (clang -E) makes of
-the file, so instances may come out of macros and of included files.
+list prints names.  Kernels are searched in the preprocessed file (clang -E), so instances may
+come from macros and from included files.
 
-Each argument must say where it comes from: [[buffer(n)]], [[threadgroup(0)]] or one of
-the positions below.  On the software device an entry point takes them from struct
+Each argument must have the attribute of its source: [[buffer(n)]], [[threadgroup(0)]] or one
+of the positions below.  On the software device an entry point takes them from struct
 soft_launch and soft_thread (msl_soft.h), and a constructor tells the device the kernel's
 signature.  In PTX a kernel's parameters are its buffers in ascending order of their
 index: `constant T &` by value, everything else as an address; threadgroup memory is the
@@ -41,12 +41,12 @@ def preprocess(path, defines, text=None):
 
 
 def differs(path, some, others):
-    """Do these definitions make another text of a shader?"""
+    """Whether these definitions change the text of a shader."""
     return preprocess(path, some) != preprocess(path, others)
 
 
 def closing(text, at):
-    """The place of the bracket that closes the one at `at`; strings are skipped."""
+    """The index of the bracket that closes the one at `at`; strings are skipped."""
     pairs, open_ones, i = {")": "(", "]": "[", "}": "{"}, [], at
     while i < len(text):
         c = text[i]
@@ -64,7 +64,7 @@ def closing(text, at):
 
 
 def split(text):
-    """Cut at the commas that stand in no bracket, angle brackets included."""
+    """Split at the commas outside of brackets, including angle brackets."""
     parts, depth, current = [], 0, ""
     for c in text:
         depth += (c in "([{<") - (c in ")]}>")
@@ -77,7 +77,7 @@ def split(text):
 
 
 class Parameter:
-    """One parameter of a kernel: how it is declared and where it comes from."""
+    """One parameter of a kernel: its declaration and its source."""
 
     def __init__(self, text):
         m = re.fullmatch(r"(.*?)(\w+)\s*\[\[\s*(\w+)\s*(?:\(\s*(\w+)\s*\))?\s*\]\]", text, re.S)
@@ -102,9 +102,9 @@ class Parameter:
         self.constant = "constant" in words
         self.read_only = self.constant or "const" in words[:words.index("*") if "*" in words else None]
         self.pointee = self.kind.rstrip("&* ")
-        # `constant T &`: an argument struct, handed over by value
+        # `constant T &`: an argument struct, passed by value
         self.constants = self.attribute == "buffer" and self.reference and self.constant
-        # tile_map (tile.h): NVIDIA's description of a matrix, by value, known by its address
+        # tile_map (tile.h): NVIDIA's tensor map, passed by value and used by its address
         self.map = self.attribute == "buffer" and self.kind == "tile_map"
         if self.constants:
             self.struct = " ".join(w for w in self.pointee.split() if w not in ("constant", "const"))
@@ -193,7 +193,7 @@ def kernels_of(text):
 
 
 def bindings(kernel, arguments):
-    """Declarations by which a signature's template parameters mean the arguments."""
+    """Declarations that bind a signature's template parameters to the arguments."""
     out = []
     for i, (is_type, name, default) in enumerate(kernel.template):
         value = arguments[i] if i < len(arguments) else default
@@ -256,7 +256,7 @@ def nv(path, instances):
         buffers = sorted((p for p in kernel.parameters if p.attribute == "buffer"),
                          key=lambda p: p.index)
         bind = bindings(kernel, arguments)
-        # A parameter's type cannot see the declarations in the body, so it is found there.
+        # The type of a parameter cannot use declarations of the body, so the body determines it.
         traits = "msl_args_%s" % name
         types = " ".join("using b%d = %s;" % (p.index, p.struct) for p in buffers if p.constants)
         bind_static = re.sub(r"\bconstexpr auto", "static constexpr constant auto", bind)
@@ -264,7 +264,7 @@ def nv(path, instances):
         parameters = ", ".join("%s::b%d b%d" % (traits, p.index, p.index) if p.constants
                                else "metal::nv_map_bytes b%d" % p.index if p.map
                                else "device void *b%d" % p.index for p in buffers)
-        # A parameter's address is asked for by its name in PTX: `&b0` would be a copy's.
+        # A parameter's address is taken by its PTX name: `&b0` would be the address of a copy.
         addresses = "".join(
             'device const void *m%d; __asm__("{ .reg .b64 p; mov.b64 p, %s_param_%d; cvta.param.u64 %%0, p; }"'
             ' : "=l"(m%d)); ' % (p.index, name, i, p.index) for i, p in enumerate(buffers) if p.map)
@@ -281,8 +281,8 @@ def nv(path, instances):
 
 
 def limited(ptx):
-    """PTX whose entry points say their limit of threads, which nv() left as a comment in them: so
-    many threads' registers must fit."""
+    """Adds to each entry point its limit of threads, which nv() wrote as a comment: ptxas makes the
+    registers of that many threads fit."""
     return re.sub(r"^(\.visible \.entry [^{]*)(\{(?:(?!^\})[\s\S])*?// %s (\d+)$)" % LIMIT,
                   r"\1.maxntid \3, 1, 1\n\2", ptx, flags=re.M)
 

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Make one text of a shader and our headers: what Metal's runtime compiler gets.
+"""Merge a shader and our headers into one text, for Metal's runtime compiler.
 
     flatten.py FILE.metal
 
-A line #include "..." becomes that file, the first time; #include <...> stays.  #line says
-where each part came from, so that a compiler's messages name our files.
+The first #include "..." of a file is replaced by the file; #include <...> stays.  #line gives
+the origin of each part, so that a compiler's messages name our files.
 """
 import os
 import re
@@ -25,7 +25,7 @@ def find(name, beside):
 
 
 def flatten(path, files=None):
-    """The text; `files` gets the path of every file read."""
+    """The text; the path of every file read is added to `files`."""
     seen = set()
 
     def add(path, out):
@@ -56,7 +56,7 @@ def flatten(path, files=None):
 
 
 def depfile(path, target, name):
-    """What the text of `path` was made from, as make reads it."""
+    """The sources of the text of `path`, as a makefile rule."""
     if name:
         files = []
         flatten(path, files)
@@ -64,7 +64,7 @@ def depfile(path, target, name):
 
 
 def fnv(text):
-    """FNV-1a of 64 bits: by it the software device knows a shader's text again."""
+    """FNV-1a of 64 bits, by which the software device identifies a shader's text."""
     h = 0xcbf29ce484222325
     for b in text.encode():
         h = (h ^ b) * 0x100000001b3 & 0xffffffffffffffff

@@ -1,16 +1,16 @@
 #!/usr/bin/env python3
-"""What Apple's compiler would refuse in a shader, as far as clang can tell.
+"""Finds what Apple's compiler would refuse in a shader, as far as clang can tell.
 
     strict.py FILE.metal...        exit status 1 if anything was found
     strict.py --tap FILE.metal...  as TAP, a test a file
 
-1. clang's front end in its OpenCL C++ mode, whose address spaces are Metal's, with 64-bit
-   floats, globals that can change and pipes off; a warning counts as an error.
+1. clang's front end in its OpenCL C++ mode, whose address spaces are Metal's, without 64-bit
+   floats, mutable globals and pipes; a warning counts as an error.
 2. The syntax tree, for what OpenCL allows and Metal does not: a pointer or reference
-   without an address space, a method called on an object elsewhere, recursion, lambdas,
-   names that only our own header knows.
-3. The kernels' signatures, and templates that nobody instantiates.
-4. House rules, which keep one text good for three machines: tools/msl/README.md.
+   without an address space, a method called on an object in another one, recursion, lambdas,
+   names that only our own header has.
+3. The kernels' signatures, and templates without an instance.
+4. House rules, which keep one source valid for three machines: tools/msl/README.md.
 
 strict_cases.py is its test.
 """
@@ -35,7 +35,7 @@ FLAGS = [f for f in common.LANGUAGE if f != "-Werror"] + common.WITHOUT_GLOBALS 
 # libclang's numbers for the address spaces.
 DEVICE, THREADGROUP, CONSTANT, THREAD, GENERIC = 1, 2, 3, 4, 5
 SPACES = {DEVICE: "device", THREADGROUP: "threadgroup", CONSTANT: "constant"}
-NONE = (0, GENERIC)                    # 0: not said, in a template
+NONE = (0, GENERIC)                    # 0: unspecified, in a template
 ARRAYS = (T.CONSTANTARRAY, T.INCOMPLETEARRAY, T.DEPENDENTSIZEDARRAY)
 POINTERS = (T.POINTER, T.LVALUEREFERENCE, T.RVALUEREFERENCE)
 CASTS = (K.CSTYLE_CAST_EXPR, K.CXX_REINTERPRET_CAST_EXPR, K.CXX_STATIC_CAST_EXPR,
@@ -54,12 +54,12 @@ OPENCL_WORDS = {"__global", "__local", "__private", "__constant", "__generic", "
 INDEX_ATTRIBUTES = {"thread_index_in_threadgroup", "thread_index_in_simdgroup",
                     "simdgroup_index_in_threadgroup", "simdgroups_per_threadgroup",
                     "threads_per_simdgroup"}
-MAX_SET_BYTES = 4096                   # of setBytes, by which argument structs are handed over
+MAX_SET_BYTES = 4096                   # of setBytes, which passes argument structs
 MAX_THREADGROUP_BYTES = 32 * 1024
 
 
 def unspaced(t, parameter=False):
-    """Does this type hold a pointer that says no address space?"""
+    """Whether this type contains a pointer without an address space."""
     if parameter and t.kind in ARRAYS:             # decays to a pointer
         return t.element_type.get_address_space() in NONE + (THREAD,)
     while t.kind in ARRAYS:
@@ -140,7 +140,7 @@ class Check:
             self.say(c, "'%s' returns a pointer without an address space" % c.spelling)
         if not c.is_definition() or c.kind == K.CONSTRUCTOR:
             return
-        # The words before the name, from the file: macros are gone in the tree.
+        # The words before the name are read from the file: the tree has no macros.
         before = self.source(c)[:c.location.offset].decode(errors="replace")
         words = set(re.findall(r"\w+", re.split(r"[;{}]", before)[-1]))
         if "kernel" in words:
@@ -193,7 +193,7 @@ class Check:
             return 1
 
     def method_call(self, c):
-        """OpenCL lets a generic `this` be anywhere; in Metal a plain method is thread's."""
+        """In OpenCL `this` is generic; in Metal a plain method is for thread objects only."""
         children = list(c.get_children())
         if not children or children[0].kind != K.MEMBER_REF_EXPR:
             return
@@ -219,7 +219,7 @@ class Check:
             if f in reached:
                 self.say(cursor, "'%s' is recursive" % cursor.spelling)
 
-    # -- tokens: what the tree does not show ----------------------------------------------
+    # -- tokens: what the tree does not have ----------------------------------------------
 
     def tokens(self, unit):
         files = {self.path}

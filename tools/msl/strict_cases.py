@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""The strict check's own test: mistakes that it must find, each in words that it names,
-and sound code that it must accept.  Prints TAP.
+"""The strict check's own test: mistakes that it must report, each in given words,
+and correct code that it must accept.  Prints TAP.
 
-A case is (name, words that one of the messages must hold, code).
+A case is (name, words that one of the messages must contain, code).
 """
 import os
 import sys
@@ -79,7 +79,7 @@ MISTAKES = [
     ("an array whose length is not constant", "array size is not a constant expression", F + "float f(uint n) { float a[n]; a[0] = 1.0f; return a[0]; }"),
     ("an array in a kernel's threadgroup memory of 40 KB", "non-kernel function variable cannot be declared in local add",
      "kernel void k(" + ARGUMENTS + ") { threadgroup float s[10240]; s[i] = 1.0f; d[i] = s[0]; }"),
-    # what MSL 3.1 has not
+    # what MSL 3.1 lacks
     ("recursion", "recursive", F + "uint f(uint n) { return n != 0 ? f(n - 1) : 0; }"),
     ("recursion of two", "recursive",
      "uint g(uint n); " + F + "uint f(uint n) { return n != 0 ? g(n - 1) : 0; } " + F + "uint g(uint n) { return f(n); }"),

@@ -304,7 +304,7 @@ static void whole(struct ig_reply *r, struct ig_strbuf *out)
 const struct ig_protocol ig_chat_protocol = {
 	.id_prefix = "chatcmpl-",
 	.prompt_param = "messages",
-	.form_param = "response_format",
+	.format_param = "response_format",
 	.request = &ig_chat_request,
 	.next = next,
 	.whole = whole,

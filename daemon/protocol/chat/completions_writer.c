@@ -168,7 +168,7 @@ static void whole(struct ig_reply *r, struct ig_strbuf *out)
 const struct ig_protocol ig_completions_protocol = {
 	.id_prefix = "cmpl-",
 	.prompt_param = "prompt",
-	.form_param = "response_format",
+	.format_param = "response_format",
 	.request = &ig_completion_request,
 	.next = next,
 	.whole = whole,

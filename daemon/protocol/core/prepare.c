@@ -262,7 +262,7 @@ static int make_grammar(struct ig_reply *r)
 					    .n_choices = 1,
 					    .max_repeats = 1 };
 	rc = ig_grammar_cache_get(cache, p->model->tokenizer, &source, &p->grammar, &err);
-	return rc < 0 ? fail_grammar(r, rc, r->protocol->form_param, &err) : 0;
+	return rc < 0 ? fail_grammar(r, rc, r->protocol->format_param, &err) : 0;
 }
 
 /* An error for a bias of a token that does not exist. */

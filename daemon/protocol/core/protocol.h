@@ -11,7 +11,7 @@ struct ig_protocol {
 	const char *id_prefix;
 	/* The names of the prompt and of the response format in errors: messages, prompt, input;
 	 * response_format, text.format … */
-	const char *prompt_param, *form_param;
+	const char *prompt_param, *format_param;
 	const struct ig_request_format *request;
 	/* Write the next SSE frames, or one event, of a stream; false: none now.  *last is set with
 	 * the final one.  NULL: it never streams. */

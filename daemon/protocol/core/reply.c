@@ -24,8 +24,8 @@ const char *ig_reply_model_name(const struct ig_reply *r)
 				   "";
 }
 
-static void note(struct ig_api *api, const struct ig_origin *origin, const char *id,
-		 const char *model, const struct ig_api_error *e)
+static void record(struct ig_api *api, const struct ig_origin *origin, const char *id,
+		   const char *model, const struct ig_api_error *e)
 {
 	struct ig_ledger_row row;
 
@@ -42,14 +42,14 @@ void ig_reply_refuse(const struct ig_reply *r, const struct ig_api_error *e)
 {
 	const char *model = r->request.model ? r->request.model : "";
 
-	note(r->api, r->origin, ig_reply_known_id(r), r->opened ? ig_reply_model_name(r) : model,
-	     e);
+	record(r->api, r->origin, ig_reply_known_id(r), r->opened ? ig_reply_model_name(r) : model,
+	       e);
 }
 
 void ig_reply_record_refused(struct ig_api *api, const struct ig_origin *origin,
 			     const struct ig_api_error *e)
 {
-	note(api, origin, "", "", e);
+	record(api, origin, "", "", e);
 }
 
 void ig_reply_abandoned(const struct ig_reply *r)

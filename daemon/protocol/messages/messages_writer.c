@@ -258,7 +258,7 @@ static void count(struct ig_reply *r, struct ig_strbuf *out)
 const struct ig_protocol ig_messages_protocol = {
 	.id_prefix = "msg_",
 	.prompt_param = "messages",
-	.form_param = "output_config.format",
+	.format_param = "output_config.format",
 	.request = &ig_messages_request,
 	.next = next,
 	.whole = whole,

@@ -14,7 +14,7 @@
 /* Members for administrators only. */
 static void details(struct ig_json_writer *w, const struct ig_model_status *m)
 {
-	bool there = m->state == IG_MODEL_READY || m->state == IG_MODEL_LEAVING;
+	bool there = m->state == IG_MODEL_READY || m->state == IG_MODEL_UNLOADING;
 
 	ig_json_putf(w, "'pinned': %-s, 'architecture': %s, 'file': %s, 'error': %s",
 		     ig_json_bool(m->pinned), m->arch[0] ? m->arch : NULL, m->file,

@@ -296,7 +296,7 @@ static void whole(struct ig_reply *r, struct ig_strbuf *out)
 const struct ig_protocol ig_responses_protocol = {
 	.id_prefix = "resp_",
 	.prompt_param = "input",
-	.form_param = "text.format",
+	.format_param = "text.format",
 	.recall = ig_responses_recall,
 	.complete = ig_items_link,
 	.merges_system = true,
@@ -318,7 +318,7 @@ static void count(struct ig_reply *r, struct ig_strbuf *out)
 const struct ig_protocol ig_input_tokens_protocol = {
 	.id_prefix = "resp_",
 	.prompt_param = "input",
-	.form_param = "text.format",
+	.format_param = "text.format",
 	.recall = ig_responses_recall,
 	.complete = ig_items_link,
 	.merges_system = true,

@@ -206,7 +206,7 @@ fail:
 	return NULL;
 }
 
-/* A refusal is text that the model has generated; ig_read_content judges the other parts. */
+/* A refusal is text that the model has generated; ig_read_content checks the other parts. */
 static int check_content(const struct item *it, json_t *content, bool assistant,
 			 struct ig_api_error *e)
 {

@@ -65,7 +65,7 @@ static void delete_response(struct ig_exchange *x, struct ig_stored_response *k,
 	struct ig_json_writer w = { .out = &x->body };
 
 	ig_json_putf(&w, "{'id': %s, 'object': 'response.deleted', 'deleted': true}", id);
-	ig_response_store_remove(x->api->responses->kept, k);
+	ig_response_store_remove(x->api->responses->store, k);
 	ig_exchange_reply(x, 200);
 }
 
@@ -96,7 +96,7 @@ bool ig_responses_below(struct ig_exchange *x, const struct ig_http_request *r, 
 	}
 	snprintf(id, sizeof id, "%.*s", (int)(len < sizeof id ? len : sizeof id - 1), rest);
 	struct ig_stored_response *k =
-		len < sizeof id ? ig_response_store_find_stored(x->api->responses->kept, id,
+		len < sizeof id ? ig_response_store_find_stored(x->api->responses->store, id,
 								x->origin->who.identity) :
 				  NULL;
 	if (!k)

@@ -106,7 +106,8 @@ static struct ig_stored_response *node_new(const struct ig_stored_response_spec 
 		return NULL;
 	k->n_refs = 1;
 	k->connection = spec->stored ? NULL : spec->connection;
-	k->messages = joined(with_history ? spec->history : NULL, spec->messages, spec->answer);
+	k->messages =
+		joined(with_history ? spec->history : NULL, spec->messages, spec->output_messages);
 	k->input = joined(spec->input, NULL, NULL);
 	k->output = joined(spec->output, NULL, NULL);
 	k->text = spec->text ? strdup(spec->text) : NULL;

@@ -32,7 +32,7 @@ struct ig_stored_response_spec {
 	const char *previous_id; /* NULL: none */
 	json_t *history;	 /* of previous_id, in case that was evicted */
 	json_t *messages;	 /* new ones, for templates; must not change afterwards */
-	json_t *answer;		 /* messages of the output, likewise */
+	json_t *output_messages; /* likewise */
 	json_t *input, *output;	 /* items, to be listed, likewise */
 	const char *text;	 /* the response object; NULL: can't be retrieved */
 };

@@ -7,7 +7,7 @@
 
 /* The loop's. */
 struct ig_responses {
-	struct ig_response_store *kept;
+	struct ig_response_store *store;
 	struct link sessions; /* all of them */
 };
 

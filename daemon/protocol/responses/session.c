@@ -74,7 +74,7 @@ static void queue_error(struct ig_session *s, const struct ig_api_error *e, cons
 static void drop_parent(struct ig_session *s, const struct ig_request *q)
 {
 	if (q->previous_id)
-		ig_response_store_remove_lane(s->api->responses->kept, s, q->stream_id,
+		ig_response_store_remove_lane(s->api->responses->store, s, q->stream_id,
 					      q->previous_id);
 }
 
@@ -485,7 +485,7 @@ void ig_session_end(struct ig_session *s)
 			ig_reply_cancel(r, "client_gone");
 		ig_reply_destroy(r);
 	}
-	ig_response_store_remove_lane(s->api->responses->kept, s, NULL, NULL);
+	ig_response_store_remove_lane(s->api->responses->store, s, NULL, NULL);
 	while (s->messages) {
 		struct message *n = s->messages;
 		s->messages = n->next;

@@ -1,4 +1,4 @@
-/* keep.c: stores a finished response, and finds it again. */
+/* stored_response.c: stores a finished response, and finds it again. */
 #include "base/clock.h"
 #include "daemon/protocol/core/ids.h"
 #include "daemon/protocol/responses/items.h"
@@ -39,7 +39,7 @@ static bool give_ids(json_t *list)
 }
 
 /* The output's items, as values, and as messages. */
-static bool read_answer(struct ig_reply *r, json_t **output, json_t **answer)
+static bool read_output(struct ig_reply *r, json_t **output, json_t **messages)
 {
 	const struct ig_json_limits limits = { .allow_nul =
 						       true }; /* a model may generate any byte */
@@ -48,33 +48,33 @@ static bool read_answer(struct ig_reply *r, json_t **output, json_t **answer)
 	size_t i;
 
 	ig_response_items(r, NULL, &(struct ig_json_writer){ .out = &b });
-	*answer = json_array();
+	*messages = json_array();
 	if (ig_strbuf_ok(&b))
 		ig_json_read(b.data, b.len, &limits, output, NULL);
 	ig_strbuf_finish(&b);
-	if (!*output || !*answer)
+	if (!*output || !*messages)
 		return false;
 	json_array_foreach(*output, i, v)
 	{
 		/* An incomplete tool call has no result, and templates can't render it. */
 		bool half = json_object_get(v, "call_id") &&
 			    strcmp(json_string_value(json_object_get(v, "status")), "completed");
-		if (!half && ig_items_fold(*answer, v) < 0)
+		if (!half && ig_items_fold(*messages, v) < 0)
 			return false;
 	}
 	return true;
 }
 
 /* Store the response; object: as text. */
-static int keep(struct ig_reply *r, const char *object)
+static int store_response(struct ig_reply *r, const char *object)
 {
 	struct ig_request *q = &r->request;
-	json_t *output = NULL, *answer = NULL;
+	json_t *output = NULL, *messages = NULL;
 	int rc = -ENOMEM;
 
 	if (!q->store && !r->connection)
 		return 0;
-	if (read_answer(r, &output, &answer) && give_ids(q->items)) {
+	if (read_output(r, &output, &messages) && give_ids(q->items)) {
 		struct ig_stored_response_spec spec = {
 			.id = r->id,
 			.owner = r->origin->who.identity,
@@ -84,20 +84,20 @@ static int keep(struct ig_reply *r, const char *object)
 			.previous_id = q->previous_id,
 			.history = q->history,
 			.messages = q->messages,
-			.answer = answer,
+			.output_messages = messages,
 			.input = q->store ? q->items : NULL,
 			.output = q->store ? output : NULL,
 			.text = q->store ? object : NULL,
 		};
-		rc = ig_response_store_add(r->api->responses->kept, &spec);
+		rc = ig_response_store_add(r->api->responses->store, &spec);
 	}
 	json_decref(output);
-	json_decref(answer);
+	json_decref(messages);
 	return rc;
 }
 
 /* The ledger's row of a warm-up without a prompt. */
-static void note_done(struct ig_reply *r)
+static void record_done(struct ig_reply *r)
 {
 	struct ig_ledger_row row;
 
@@ -119,9 +119,10 @@ void ig_response_final(struct ig_reply *r, struct ig_strbuf *out)
 	if (ig_response_outcome(r) == IG_OUTCOME_FAILED) {
 		/* A response that the lane failed to continue can't be continued again. */
 		if (r->request.previous_id)
-			ig_response_store_remove_lane(r->api->responses->kept, r->connection,
+			ig_response_store_remove_lane(r->api->responses->store, r->connection,
 						      r->request.stream_id, r->request.previous_id);
-	} else if (ig_strbuf_ok(&object) && keep(r, object.data) < 0 && r->request.store) {
+	} else if (ig_strbuf_ok(&object) && store_response(r, object.data) < 0 &&
+		   r->request.store) {
 		r->request.store = false;
 		ig_strbuf_clear(&object);
 		ig_response_object(r, &object);
@@ -130,13 +131,13 @@ void ig_response_final(struct ig_reply *r, struct ig_strbuf *out)
 	ig_strbuf_add(out, object.data, object.len);
 	ig_strbuf_finish(&object);
 	if (!r->n_choices && !r->error.status) /* a refusal has its row */
-		note_done(r);
+		record_done(r);
 }
 
 int ig_responses_recall(struct ig_api *api, struct ig_request *q, const struct ig_principal *who,
 			const void *connection, struct ig_api_error *e)
 {
-	struct ig_stored_response *k = ig_response_store_find(api->responses->kept, q->previous_id,
+	struct ig_stored_response *k = ig_response_store_find(api->responses->store, q->previous_id,
 							      who->identity, connection);
 
 	if (!k)
@@ -155,8 +156,8 @@ struct ig_responses *ig_responses_create(uint32_t max_stored, uint64_t max_store
 	if (!s)
 		return NULL;
 	link_init(&s->sessions);
-	s->kept = ig_response_store_create(max_stored, max_stored_bytes);
-	if (s->kept)
+	s->store = ig_response_store_create(max_stored, max_stored_bytes);
+	if (s->store)
 		return s;
 	free(s);
 	return NULL;
@@ -165,11 +166,11 @@ struct ig_responses *ig_responses_create(uint32_t max_stored, uint64_t max_store
 void ig_responses_destroy(struct ig_responses *s)
 {
 	if (s)
-		ig_response_store_destroy(s->kept);
+		ig_response_store_destroy(s->store);
 	free(s);
 }
 
 void ig_responses_limit(struct ig_responses *s, uint32_t max_stored, uint64_t max_stored_bytes)
 {
-	ig_response_store_limit(s->kept, max_stored, max_stored_bytes);
+	ig_response_store_limit(s->store, max_stored, max_stored_bytes);
 }

@@ -253,7 +253,7 @@ static int run_isa(const struct ig_stepper_model *m, const struct golden *g, con
 	run(s, g, 0, N_PROMPTS, 64, 3, other);
 	assert_memory_equal(other, alone, n * sizeof *other);
 	ig_stepper_close(s);
-	/* whether a window lets go of what it has left or not */
+	/* whether or not blocks outside the window are freed */
 	s = open_stepper(m, g, isa, NULL, true);
 	run(s, g, 0, N_PROMPTS, 64, 3, other);
 	assert_memory_equal(other, alone, n * sizeof *other);

@@ -3,8 +3,8 @@
  *
  * Every cache group has its own slabs.  A slab holds at most SLAB_BLOCKS blocks, few
  * enough that any real test uses several of them.  In a group with a window a sequence
- * has the blocks that the coming step reads and writes, and those that it lets go of
- * are written anew at once.
+ * has the blocks that the coming step reads and writes; freed blocks are overwritten
+ * at once.
  */
 #include "tests/golden/model/stepper.h"
 
@@ -192,8 +192,8 @@ static void give_block(struct ig_stepper *s, uint32_t group, uint32_t *word)
 	*word = IG_BLOCK_NONE;
 }
 
-/* Of a group with a window: let go of what rows from position n_tokens on do not read,
- * then take what n of them write. */
+/* Of a group with a window: free the blocks that rows from position n_tokens on do not read,
+ * then allocate those that n of them write. */
 static int move_window(struct ig_stepper *s, uint32_t g, struct seq *seq, int32_t n)
 {
 	uint32_t window = window_of(s, g), at = (uint32_t)seq->n_tokens;

@@ -66,8 +66,8 @@ uint32_t ig_stepper_most_blocks(const struct ig_stepper *s, uint32_t group);
 int32_t ig_stepper_length(const struct ig_stepper *s, int seq);
 
 /* Feed the sequence n more tokens in the coming step; at most once a step.  With draw,
- * the last one's logits are wanted and a token is drawn by it (its position is filled
- * in).  The index of that draw, 0 without one, or -ENOSPC, -EINVAL past a limit. */
+ * a token is sampled by it from the last one's logits (its position is filled in).
+ * Returns the index of that sample, 0 without one, or -ENOSPC, -EINVAL past a limit. */
 int ig_stepper_put(struct ig_stepper *s, int seq, const int32_t *ids, int32_t n,
 		   const struct ig_sample_params *draw);
 /* Run the step.  The draws are readable until the next put. */

@@ -3,9 +3,9 @@
  * come with its tokens against a softmax in double over the logits of the same tokens,
  * computed apart from the engine (stepper.h).
  *
- * Requests run side by side, with edits and grammars that change what is drawn but not
- * what is told of it; what a grammar asks for comes.  INGOT_TEST_MODEL names the model's file; without it the tests are
- * skipped.  INGOT_TEST_DRIVER names the driver, INGOT_TEST_SOFTWARE says that its device
+ * Requests run side by side, with penalties and grammars that change the sampled tokens but
+ * not their log probabilities; the output matches its grammar.  INGOT_TEST_MODEL names the
+ * model's file; without it the tests are skipped.  INGOT_TEST_DRIVER names the driver, INGOT_TEST_SOFTWARE says that its device
  * is one in software: fewer tokens then.
  */
 #include "base/clock.h"
@@ -230,8 +230,8 @@ static void test_log_probabilities(void **state)
 		       n_largest[i], r[i].n_logprobs, worst);
 		assert_true(worst < 2e-6);
 	}
-	/* Without edits and temperature the likeliest is drawn; with them not always, and the
-	 * probabilities are the model's all the same. */
+	/* Without penalties and temperature the most probable token is sampled; with them not always,
+	 * and the probabilities are still the model's own. */
 	assert_int_equal(r[0].n_logprobs, n_tokens);
 	assert_int_equal(n_largest[0], n_tokens);
 	assert_true(n_largest[2] < n_tokens);

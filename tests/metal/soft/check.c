@@ -62,13 +62,13 @@ int soft_check_prepare(struct soft_worker *w)
 {
 	size_t n = (size_t)(w->shared_end - w->shared);
 
-	if (w->shadow_room < n) {
+	if (w->shadow_capacity < n) {
 		free(w->shadow);
-		w->shadow_room = 0;
+		w->shadow_capacity = 0;
 		w->shadow = calloc(n, sizeof *w->shadow);
 		if (!w->shadow)
 			return -ENOMEM;
-		w->shadow_room = n;
+		w->shadow_capacity = n;
 	}
 	return 0;
 }

@@ -628,15 +628,15 @@ static int prepare(struct soft_worker *w, const struct soft_dispatch *d)
 	w->ranges = pool.ranges;
 	w->n_ranges = pool.n_ranges;
 	memset(&w->last, 0, sizeof w->last);
-	if (n_bytes > w->shared_room) {
-		size_t room = (n_bytes + 127) & ~(size_t)127;
+	if (n_bytes > w->shared_capacity) {
+		size_t capacity = (n_bytes + 127) & ~(size_t)127;
 
 		free(w->shared);
-		w->shared_room = 0;
-		w->shared = aligned_alloc(128, room);
+		w->shared_capacity = 0;
+		w->shared = aligned_alloc(128, capacity);
 		if (!w->shared)
 			return -ENOMEM;
-		w->shared_room = room;
+		w->shared_capacity = capacity;
 	}
 	w->shared_end = w->shared + n_bytes;
 	w->launch.threadgroup_memory = n_bytes ? w->shared : NULL;
@@ -798,7 +798,7 @@ static int refuse(const struct soft_dispatch *d, struct soft_report *r)
 static struct {
 	pthread_mutex_t lock;
 	struct soft_range *list;
-	uint32_t n, room;
+	uint32_t n, capacity;
 } ranges = { .lock = PTHREAD_MUTEX_INITIALIZER };
 
 int soft_register_range(void *base, uint64_t n_bytes)
@@ -810,16 +810,16 @@ int soft_register_range(void *base, uint64_t n_bytes)
 	if (!base || n_bytes == 0 || n_bytes > UINTPTR_MAX - from)
 		return -EINVAL;
 	pthread_mutex_lock(&ranges.lock);
-	if (ranges.n == ranges.room) {
-		uint32_t room = ranges.room ? ranges.room * 2 : 16;
-		struct soft_range *list = realloc(ranges.list, room * sizeof *list);
+	if (ranges.n == ranges.capacity) {
+		uint32_t capacity = ranges.capacity ? ranges.capacity * 2 : 16;
+		struct soft_range *list = realloc(ranges.list, capacity * sizeof *list);
 
 		if (!list) {
 			rc = -ENOMEM;
 			goto out;
 		}
 		ranges.list = list;
-		ranges.room = room;
+		ranges.capacity = capacity;
 	}
 	for (at = 0; at < ranges.n && ranges.list[at].from < from; at++)
 		;
@@ -859,16 +859,16 @@ int soft_unregister_range(void *base)
 static int copy_ranges(void)
 {
 	static struct soft_range *copy;
-	static uint32_t room;
+	static uint32_t capacity;
 	int rc = 0;
 
 	pthread_mutex_lock(&ranges.lock);
-	if (ranges.n > room) {
-		struct soft_range *more = realloc(copy, ranges.room * sizeof *more);
+	if (ranges.n > capacity) {
+		struct soft_range *more = realloc(copy, ranges.capacity * sizeof *more);
 
 		if (more) {
 			copy = more;
-			room = ranges.room;
+			capacity = ranges.capacity;
 		} else {
 			rc = -ENOMEM;
 		}

@@ -77,11 +77,11 @@ struct soft_worker {
 	void *main_sp, *dead_sp;
 	char *mapped, *stacks;	   /* stacks: the first, at a multiple of SOFT_STACK_BYTES */
 	char *shared, *shared_end; /* threadgroup memory */
-	size_t shared_room;
+	size_t shared_capacity;
 	struct soft_launch launch;
 	uint32_t access[SOFT_MAX_BUFFERS]; /* that the kernel declares */
 	struct soft_shadow *shadow;	   /* of threadgroup memory; checked shaders */
-	size_t shadow_room;
+	size_t shadow_capacity;
 	const struct soft_range *ranges; /* ascending; of this dispatch */
 	uint32_t n_ranges;
 	struct soft_range last; /* where the last access was */

@@ -66,7 +66,7 @@ static const struct bug bugs[] = {
 /* Each array is followed by memory of nobody's, in this order. */
 static float memory[8][64 * N];
 static float *const x = memory[0], *const y = memory[1], *const slab = memory[2],
-		    *const stranger = memory[3];
+		    *const foreign = memory[3];
 static float *slabs[2] = { memory[2], memory[3] };
 #define BYTES (N * sizeof(float))
 
@@ -187,12 +187,12 @@ static void ranges(void **state)
 		prepare(&d, &args, i % 2 ? "sound_registered" : "bug_unregistered");
 		d.buffer[1] = (struct soft_binding){ slabs, sizeof slabs };
 		if (i == 2) {
-			assert_int_equal(soft_register_range(stranger, BYTES), 0);
+			assert_int_equal(soft_register_range(foreign, BYTES), 0);
 			assert_int_equal(soft_unregister_range(slab), 0);
 		}
 		assert_int_equal(soft_run(&d, &report), i == 0 || i == 3 ? -EFAULT : 0);
 	}
-	assert_int_equal(soft_unregister_range(stranger), 0);
+	assert_int_equal(soft_unregister_range(foreign), 0);
 	assert_int_equal(soft_register_range(slab, BYTES), 0);
 }
 

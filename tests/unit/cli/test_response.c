@@ -41,28 +41,28 @@ static int event(const char *json, int64_t ms)
 static void test_request(void **state)
 {
 	struct ig_strbuf b;
-	struct ig_ask q = { .prompt = "a \"b\"\n\x01", .prompt_len = 7 };
+	struct ig_cli_request q = { .prompt = "a \"b\"\n\x01", .prompt_len = 7 };
 
 	b = (struct ig_strbuf){ 0 };
-	assert_true(ig_ask_write(&q, &b));
+	assert_true(ig_cli_request_write(&q, &b));
 	assert_string_equal(b.data, "{\"type\":\"response.create\",\"store\":false,"
 				    "\"input\":\"a \\\"b\\\"\\n\\u0001\"}");
 	ig_strbuf_clear(&b);
-	q = (struct ig_ask){ .prompt = "x",
-			     .prompt_len = 1,
-			     .model = "m",
-			     .system = "s",
-			     .has_max_tokens = true,
-			     .max_tokens = 5,
-			     .has_temperature = true,
-			     .temperature = 0,
-			     .has_top_p = true,
-			     .top_p = 0.95,
-			     .has_top_k = true,
-			     .top_k = 0,
-			     .has_seed = true,
-			     .seed = INT64_MAX };
-	assert_true(ig_ask_write(&q, &b));
+	q = (struct ig_cli_request){ .prompt = "x",
+				     .prompt_len = 1,
+				     .model = "m",
+				     .system = "s",
+				     .has_max_tokens = true,
+				     .max_tokens = 5,
+				     .has_temperature = true,
+				     .temperature = 0,
+				     .has_top_p = true,
+				     .top_p = 0.95,
+				     .has_top_k = true,
+				     .top_k = 0,
+				     .has_seed = true,
+				     .seed = INT64_MAX };
+	assert_true(ig_cli_request_write(&q, &b));
 	json_t *root = json_loads(b.data, JSON_REJECT_DUPLICATES, NULL);
 	assert_non_null(root);
 	assert_string_equal(json_string_value(json_object_get(root, "model")), "m");
@@ -81,14 +81,14 @@ static void test_request_of_several_turns(void **state)
 {
 	struct ig_conversation c;
 	struct ig_strbuf b = { 0 };
-	struct ig_ask q = { .prompt = "and now?", .prompt_len = 8, .history = &c };
+	struct ig_cli_request q = { .prompt = "and now?", .prompt_len = 8, .history = &c };
 
 	ig_conversation_init(&c);
-	assert_true(ig_ask_write(&q, &b));
+	assert_true(ig_cli_request_write(&q, &b));
 	assert_non_null(strstr(b.data, "\"input\":\"and now?\""));
 	ig_strbuf_clear(&b);
 	assert_int_equal(ig_conversation_add(&c, "a\n", 2, "b\0", 2), 0);
-	assert_true(ig_ask_write(&q, &b));
+	assert_true(ig_cli_request_write(&q, &b));
 	assert_non_null(strstr(b.data, "\"input\":[{\"role\":\"user\",\"content\":\"a\\n\"},"
 				       "{\"role\":\"assistant\",\"content\":\"b\\u0000\"},"
 				       "{\"role\":\"user\",\"content\":\"and now?\"}]"));
@@ -100,10 +100,10 @@ static void test_cancel(void **state)
 {
 	struct ig_strbuf b = { 0 };
 
-	assert_true(ig_ask_cancel("", &b));
+	assert_true(ig_cli_request_cancel("", &b));
 	assert_string_equal(b.data, "{\"type\":\"response.cancel\"}");
 	ig_strbuf_clear(&b);
-	assert_true(ig_ask_cancel("resp_\"1", &b));
+	assert_true(ig_cli_request_cancel("resp_\"1", &b));
 	assert_string_equal(b.data,
 			    "{\"type\":\"response.cancel\",\"response_id\":\"resp_\\\"1\"}");
 	ig_strbuf_finish(&b);
@@ -111,17 +111,17 @@ static void test_cancel(void **state)
 
 static void test_what_can_be_sent(void **state)
 {
-	struct ig_ask q = { .model = "m", .system = "s", .seed = INT64_MAX };
+	struct ig_cli_request q = { .model = "m", .system = "s", .seed = INT64_MAX };
 
-	assert_int_equal(ig_ask_check(&q, &err), 0);
+	assert_int_equal(ig_cli_request_check(&q, &err), 0);
 	q.seed++;
-	assert_int_equal(ig_ask_check(&q, &err), -EINVAL);
-	q = (struct ig_ask){ .model = "" };
-	assert_int_equal(ig_ask_check(&q, &err), -EINVAL);
-	q = (struct ig_ask){ .model = "\xff" };
-	assert_int_equal(ig_ask_check(&q, &err), -EINVAL);
-	q = (struct ig_ask){ .system = "\xc3" };
-	assert_int_equal(ig_ask_check(&q, &err), -EINVAL);
+	assert_int_equal(ig_cli_request_check(&q, &err), -EINVAL);
+	q = (struct ig_cli_request){ .model = "" };
+	assert_int_equal(ig_cli_request_check(&q, &err), -EINVAL);
+	q = (struct ig_cli_request){ .model = "\xff" };
+	assert_int_equal(ig_cli_request_check(&q, &err), -EINVAL);
+	q = (struct ig_cli_request){ .system = "\xc3" };
+	assert_int_equal(ig_cli_request_check(&q, &err), -EINVAL);
 }
 
 static void assert_json(const char *text, const char *expected)
@@ -366,5 +366,5 @@ int main(void)
 		cmocka_unit_test_setup(test_reader_that_fails, setup),
 	};
 
-	return cmocka_run_group_tests_name("cli answer", tests, NULL, NULL);
+	return cmocka_run_group_tests_name("cli response", tests, NULL, NULL);
 }

@@ -514,7 +514,7 @@ int ig_program_load(struct ig_program *p, struct ig_error *err)
 	fake.n_loading--;
 	pthread_mutex_unlock(&fake.lock);
 	if (atomic_load(&fake.fail_load))
-		return ig_fail(err, -EIO, "the fake device has no room");
+		return ig_fail(err, -EIO, "the fake device has no space");
 	p->loaded = true;
 	atomic_fetch_add(&fake.n_programs, 1);
 	return 0;
@@ -792,7 +792,7 @@ static void draw(const struct ig_program *p, const struct ig_step *s)
 		if (i && r <= s->logit_rows[i - 1])
 			breach("logit rows do not ascend");
 		if (s->sample[i].position != n)
-			breach("the token at %d is drawn as if at %d", n, s->sample[i].position);
+			breach("the token at %d is sampled as if at %d", n, s->sample[i].position);
 		for (int32_t k = 0; k < n; k++) {
 			for (uint32_t g = 0; g < s->n_groups; g++) {
 				for (int last = 0; last < 2 && k >= first_read(p, g, n - 1);

@@ -263,7 +263,7 @@ static void test_logits(void **state)
 }
 
 /* Where the budget has no space for larger copies, a model is served without them. */
-static void test_no_room_for_logits(void **state)
+static void test_no_memory_for_logits(void **state)
 {
 	struct ask a = { .model = "wide", .n_prompt = 20, .max_tokens = 5, .n_probs = 3 };
 	struct client c;
@@ -488,7 +488,7 @@ static void test_unload(void **state)
 	client_ask(&c, e, &a);
 	fake_wait_at_gate();
 	assert_int_equal(ig_engine_unload_model(e, "good", &err), 0);
-	assert_int_equal(state_of(e, "good"), IG_MODEL_LEAVING);
+	assert_int_equal(state_of(e, "good"), IG_MODEL_UNLOADING);
 	assert_int_equal(status_of(e, "good").n_active, 1);
 	/* requested again, it is loaded beside the one that is unloaded */
 	fake_gate_loads(true);
@@ -598,7 +598,7 @@ static void test_swap(void **state)
 }
 
 /* Without space for both, the old one is unloaded first, once its requests have ended. */
-static void test_swap_without_room(void **state)
+static void test_swap_without_memory(void **state)
 {
 	struct ask a = {
 		.model = "a", .kind = "w20", .n_prompt = 20, .max_tokens = 150, .seed = 5
@@ -836,9 +836,9 @@ static void test_load_fails(void **state)
 	atomic_store(&fake.fail_load, true);
 	assert_int_equal(await(e, "good2", &m, &err), -EIO);
 	assert_string_equal(err.text,
-			    "the model good2 could not be loaded: the fake device has no room");
+			    "the model good2 could not be loaded: the fake device has no space");
 	assert_int_equal(state_of(e, "good2"), IG_MODEL_FAILED);
-	assert_string_equal(status_of(e, "good2").error, "the fake device has no room");
+	assert_string_equal(status_of(e, "good2").error, "the fake device has no space");
 	assert_true(gauge(IG_GAUGE_WEIGHT_BYTES) == MIB);
 	/* not tried again for a while */
 	n_opens = fake.n_opens;
@@ -979,7 +979,7 @@ static void test_held_past_the_end(void **state)
 /* ---- everything at once ---------------------------------------------------------------------------- */
 
 static atomic_bool over;
-static atomic_int n_taken, n_waited, n_no_room;
+static atomic_int n_taken, n_waited, n_no_space;
 
 struct worker {
 	pthread_t thread;
@@ -1020,7 +1020,7 @@ static void *takes(void *arg)
 		}
 		if (rc) {
 			assert_true(rc == -ENOMEM || rc == -ENOENT);
-			atomic_fetch_add(&n_no_room, 1);
+			atomic_fetch_add(&n_no_space, 1);
 			usleep(100);
 			continue;
 		}
@@ -1084,7 +1084,7 @@ static void test_many_threads(void **state)
 	for (int i = 0; i < N; i++)
 		pthread_join(workers[i].thread, NULL);
 	print_message("%d answers, %d waits, %d refusals, %d loads, %d unloads\n", n_taken,
-		      n_waited, n_no_room, fake.n_loads, counter(IG_COUNTER_MODELS_UNLOADED));
+		      n_waited, n_no_space, fake.n_loads, counter(IG_COUNTER_MODELS_UNLOADED));
 	assert_true(n_waited > 10 && counter(IG_COUNTER_MODELS_UNLOADED) > 10);
 	harness_close(e);
 	harness_config_finish(&fewer);
@@ -1101,7 +1101,7 @@ int main(int argc, char **argv)
 		T(test_first_use),
 		T(test_streams_go_on),
 		T(test_logits),
-		T(test_no_room_for_logits),
+		T(test_no_memory_for_logits),
 		T(test_a_full_cache_goes),
 		T(test_least_recently_used_goes),
 		T(test_pinned_stay),
@@ -1109,7 +1109,7 @@ int main(int argc, char **argv)
 		T(test_keep_alive),
 		T(test_unload),
 		T(test_swap),
-		T(test_swap_without_room),
+		T(test_swap_without_memory),
 		T(test_swap_for_a_bad_file),
 		T(test_add_and_remove),
 		T(test_a_bad_entry),

@@ -666,7 +666,7 @@ static void test_slow_client_times_out(void **state)
 static int32_t euro_script(const int32_t *tokens, int32_t n) { return 19; /* three bytes */ }
 
 /* A ring with a little space, but not for the next character, counts as full. */
-static void test_slow_client_with_a_byte_of_room(void **state)
+static void test_slow_client_with_a_byte_of_space(void **state)
 {
 	struct client slow;
 	struct ig_engine *e;
@@ -1264,7 +1264,7 @@ int main(int argc, char **argv)
 		T(test_alone_too_large),
 		T(test_slow_client_pauses_alone),
 		T(test_slow_client_times_out),
-		T(test_slow_client_with_a_byte_of_room),
+		T(test_slow_client_with_a_byte_of_space),
 		T(test_slow_clients_leave_their_slots),
 		T(test_long_token_through_a_small_ring),
 		T(test_end_token),

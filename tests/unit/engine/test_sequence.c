@@ -455,7 +455,7 @@ static void test_random_logprobs(void **state)
 			ig_seq_show(s);
 			n_stuck += s->stuck;
 			if (s->stuck && ig_seq_has_capacity(s))
-				fail_msg("round %d: stuck with room", round);
+				fail_msg("round %d: stuck with free space", round);
 			if (RND(2))
 				len += ig_stream_take(stream, text + len, 1 + RND(30));
 			if (RND(2))

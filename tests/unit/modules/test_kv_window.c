@@ -54,8 +54,8 @@ struct world {
 struct text {
 	struct ig_kv_seq *seq;
 	int32_t tokens[MAX_TOKENS];
-	uint32_t n;	 /* computed */
-	uint32_t n_room; /* that there is room for, in every group */
+	uint32_t n;	     /* computed */
+	uint32_t n_capacity; /* tokens with space, in every group */
 	uint32_t n_advanced;
 };
 
@@ -141,15 +141,15 @@ static int reserve(struct text *t, uint32_t n)
 {
 	int rc = kv->seq_reserve(t->seq, n, n);
 
-	if (rc == 0 && n > t->n_room)
-		t->n_room = n;
+	if (rc == 0 && n > t->n_capacity)
+		t->n_capacity = n;
 	return rc;
 }
 
-/* Compute up to n tokens; there is room. */
+/* Compute up to n tokens; there is space. */
 static void compute(struct world *w, struct text *t, uint32_t n)
 {
-	assert_true(n <= t->n_room);
+	assert_true(n <= t->n_capacity);
 	for (; t->n < n; t->n++)
 		for (uint32_t g = 0; g < N_GROUPS; g++) {
 			uint64_t v = content(t->tokens, t->n + 1, g);
@@ -195,7 +195,7 @@ static uint32_t begin(struct world *w, struct text *t, uint32_t n)
 	assert_int_equal(kv->seq_create(w->cache, w->g, N_GROUPS, MAX_TOKENS, 0, &t->seq), 0);
 	kv->seq_match(t->seq, t->tokens, n - 1, &n_cached);
 	assert_true(n_cached < n && n_cached % IG_BLOCK_TOKENS == 0);
-	t->n = t->n_room = t->n_advanced = n_cached;
+	t->n = t->n_capacity = t->n_advanced = n_cached;
 	check(w, t);
 	return n_cached;
 }
@@ -209,7 +209,7 @@ static void run(struct world *w, struct text *t, uint32_t n, uint32_t chunk)
 		while (kv->seq_reserve(t->seq, n, to))
 			assert_int_equal(kv->compact(w->cache), 1);
 		check(w, t);
-		t->n_room = to;
+		t->n_capacity = to;
 		compute(w, t, to);
 		check(w, t);
 		kv->seq_commit(t->seq, t->tokens, t->n);
@@ -254,7 +254,7 @@ static void test_lets_go(void **state)
 	assert_int_equal(n, 19);
 	kv->seq_blocks(t.seq, 1, &n);
 	assert_int_equal(n, 4);
-	t.n_room = 64;
+	t.n_capacity = 64;
 	compute(&w, &t, 64);
 	/* Positions 25 … 64 are what token 64 reads; block 1 begins at 16. */
 	advance(&t);
@@ -265,7 +265,7 @@ static void test_lets_go(void **state)
 	/* the blocks before it are not taken again */
 	assert_int_equal(kv->seq_reserve(t.seq, 300, 70), 0);
 	assert_int_equal(stats(&w).used_bytes, 19 * 1024 + 4 * 512);
-	t.n_room = 70;
+	t.n_capacity = 70;
 	compute(&w, &t, 70);
 	kv->seq_advance(t.seq, 20); /* earlier than it is */
 	advance(&t);
@@ -336,7 +336,7 @@ static void test_all_or_nothing(void **state)
 
 /* ---- beginnings ------------------------------------------------------------------------------ */
 
-/* A conversation is continued at its end, in the least room that it can be read in. */
+/* A conversation is continued at its end, in the least space that its prefill needs. */
 static void test_turns(void **state)
 {
 	for (uint32_t n = 65; n <= 100; n++) {
@@ -394,7 +394,7 @@ static void test_compact(void **state)
 	fill(&t[0], 7777);
 	begin(&w, &t[0], 100);
 	for (uint32_t n = 1; kv->seq_reserve(t[0].seq, n, n) == 0; n++)
-		t[0].n_room = n;
+		t[0].n_capacity = n;
 	assert_int_equal(stats(&w).cached_bytes, 0);
 	end(&t[0]);
 	end(&k);
@@ -546,7 +546,7 @@ static void check_stats(struct world *w, struct text *s)
 	assert_true(st.used_bytes + st.free_bytes <= st.arena_bytes);
 }
 
-/* known NULL: in so little room that blocks and nodes are evicted all the time. */
+/* known NULL: in so little space that blocks and nodes are evicted all the time. */
 static void chaos(uint32_t n_slabs, uint32_t window_0, uint32_t window_1, int n_steps,
 		  struct known *known)
 {
@@ -625,8 +625,8 @@ static void test_chaos(void **state)
 	assert_true(n_hits > 3000 && n_full > 1000 && n_compacted > 100);
 }
 
-/* Without want of room nothing is forgotten, wherever windows are. */
-static void test_chaos_with_room(void **state)
+/* With enough space nothing is evicted, wherever windows are. */
+static void test_chaos_with_spare_blocks(void **state)
 {
 	static struct known known;
 
@@ -650,7 +650,7 @@ int main(void)
 		cmocka_unit_test(test_shared_beginning),
 		cmocka_unit_test(test_loose_blocks_go),
 		cmocka_unit_test_setup(test_chaos, setup),
-		cmocka_unit_test_setup(test_chaos_with_room, setup),
+		cmocka_unit_test_setup(test_chaos_with_spare_blocks, setup),
 	};
 	return cmocka_run_group_tests_name("cache windows", tests, setup, NULL);
 }

@@ -262,7 +262,7 @@ static void test_eviction(void **state)
 	fill(&t[2], 33, 2000);
 	assert_int_equal(begin(c, l, g, &t[2]), 32);
 	kv->seq_destroy(t[2].seq);
-	/* What is in use stays; when only that is left, there is no room. */
+	/* What is in use stays; when only that is left, there is no space. */
 	assert_int_equal(reserve(x.seq, 96), 0);
 	assert_int_equal(stats(c).cached_bytes, 0);
 	assert_int_equal(reserve(x.seq, 97), -ENOSPC);

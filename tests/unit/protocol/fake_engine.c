@@ -274,7 +274,7 @@ int ig_engine_take_model(struct ig_engine *e, const char *name, void (*ready)(vo
 	if (rc == -EIO)
 		ig_fail(err, rc, "fake: the file is damaged");
 	else if (rc == -ENOMEM)
-		ig_fail(err, rc, "fake: no room; raise memory.budget");
+		ig_fail(err, rc, "fake: no space; raise memory.budget");
 	if (rc)
 		return rc;
 	atomic_fetch_add(&n_holds, 1);

@@ -91,7 +91,7 @@ static void test_concurrency(void **state)
 	/* a release too many is no place more */
 	ig_limits_release(l, &b);
 	ig_limits_release(l, &b);
-	ig_limits_release(l, &(struct ig_principal){ .key = "stranger", .identity = 7 });
+	ig_limits_release(l, &(struct ig_principal){ .key = "unknown", .identity = 7 });
 	assert_true(admit(l, &b, 0, T0) && admit(l, &b, 0, T0));
 	assert_false(admit(l, &b, 0, T0));
 	ig_limits_destroy(l);

@@ -14,7 +14,7 @@
 #include <cmocka.h>
 
 #define MANY 1000000
-#define ROOM (64 << 20)
+#define MAX_BYTES (64 << 20)
 #define ME 7
 #define YOU 8
 
@@ -41,14 +41,14 @@ static int add(struct ig_response_store *s, const char *id, const char *previous
 
 	memset(filler, 'x', size);
 	spec.messages = json_pack("[{s:s, s:s+}]", "role", "user", "content", id, filler);
-	spec.answer = json_pack("[{s:s, s:s}]", "role", "assistant", "content", id);
+	spec.output_messages = json_pack("[{s:s, s:s}]", "role", "assistant", "content", id);
 	spec.input = json_pack("[{s:s}]", "in", id);
 	spec.output = json_pack("[{s:s}]", "out", id);
 	spec.history = previous ? list_of("[{\"role\":\"user\",\"content\":\"history\"}]") : NULL;
 	int rc = ig_response_store_add(s, &spec);
 	/* the store has references of its own */
 	json_decref(spec.messages);
-	json_decref(spec.answer);
+	json_decref(spec.output_messages);
 	json_decref(spec.input);
 	json_decref(spec.output);
 	json_decref(spec.history);
@@ -75,7 +75,7 @@ static void expect_texts(json_t *list, const char *want)
 
 static void test_line(void **state)
 {
-	struct ig_response_store *s = ig_response_store_create(MANY, ROOM);
+	struct ig_response_store *s = ig_response_store_create(MANY, MAX_BYTES);
 
 	assert_int_equal(add(s, "a", NULL, NULL, NULL, 0), 0);
 	assert_int_equal(add(s, "b", "a", NULL, NULL, 0), 0);
@@ -121,7 +121,7 @@ static void test_line(void **state)
 
 static void test_whose(void **state)
 {
-	struct ig_response_store *s = ig_response_store_create(MANY, ROOM);
+	struct ig_response_store *s = ig_response_store_create(MANY, MAX_BYTES);
 	int one = 1, other = 2; /* connections are known by where they are */
 
 	add(s, "a", NULL, NULL, NULL, 0);
@@ -147,7 +147,7 @@ static void test_whose(void **state)
 
 static void test_lanes(void **state)
 {
-	struct ig_response_store *s = ig_response_store_create(MANY, ROOM);
+	struct ig_response_store *s = ig_response_store_create(MANY, MAX_BYTES);
 	int one = 1, other = 2; /* connections are known by where they are */
 
 	add(s, "a1", NULL, &one, "", 0);
@@ -191,7 +191,7 @@ static void test_lanes(void **state)
 
 static void test_count(void **state)
 {
-	struct ig_response_store *s = ig_response_store_create(3, ROOM);
+	struct ig_response_store *s = ig_response_store_create(3, MAX_BYTES);
 
 	add(s, "a", NULL, NULL, NULL, 0);
 	add(s, "b", NULL, NULL, NULL, 0);
@@ -203,10 +203,10 @@ static void test_count(void **state)
 	assert_non_null(ig_response_store_find(s, "c", ME, NULL));
 	assert_non_null(ig_response_store_find(s, "d", ME, NULL));
 	assert_null(ig_response_store_find(s, "a", YOU, NULL)); /* that was no use of it */
-	ig_response_store_limit(s, 2, ROOM);
+	ig_response_store_limit(s, 2, MAX_BYTES);
 	assert_null(ig_response_store_find(s, "a", ME, NULL));
 	assert_int_equal(s->count, 2);
-	ig_response_store_limit(s, 0, ROOM);
+	ig_response_store_limit(s, 0, MAX_BYTES);
 	assert_int_equal(s->count, 0);
 	assert_int_equal(add(s, "e", NULL, NULL, NULL, 0), -ENOSPC);
 	assert_int_equal(s->bytes, 0);
@@ -252,7 +252,7 @@ static void test_bytes(void **state)
 
 static void test_many(void **state)
 {
-	struct ig_response_store *s = ig_response_store_create(MANY, ROOM);
+	struct ig_response_store *s = ig_response_store_create(MANY, MAX_BYTES);
 	char id[32];
 
 	for (int i = 0; i < 5000; i++) {

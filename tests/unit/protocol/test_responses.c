@@ -1137,7 +1137,7 @@ static void test_short_ids(void **state)
 }
 
 /* A response that can't be stored says so. */
-static void test_no_room(void **state)
+static void test_no_space(void **state)
 {
 	struct world *w = *state;
 	struct ig_api_options o = { .client_buffer = 4096, .keepalive_interval_ms = 5000 };
@@ -1200,7 +1200,7 @@ int main(void)
 		TEST(test_http_stream),
 		TEST(test_input_tokens),
 		TEST(test_short_ids),
-		TEST(test_no_room),
+		TEST(test_no_space),
 		TEST(test_keepalive),
 	};
 	return cmocka_run_group_tests_name("responses", tests, NULL, NULL);

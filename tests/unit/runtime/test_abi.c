@@ -400,7 +400,7 @@ static void test_gpu(void **state)
 	assert_int_equal(IG_GPU_MAX_ARGS, 256);
 	assert_int_equal(IG_N_LIVE, 10);
 	assert_int_equal(IG_LIVE_WANT_LOGITS, 8);
-	assert_int_equal(IG_LIVE_DRAWS, 9);
+	assert_int_equal(IG_LIVE_RANDOM_ROWS, 9);
 }
 
 int main(void)

@@ -250,7 +250,7 @@ static struct ig_gpu_submission submission(uint32_t slot, uint32_t rows)
 	return s;
 }
 
-/* Kernel ids: the drawn ids are the step's first words, twice as large. */
+/* Kernel ids: the sampled ids are twice the step's first words. */
 static void run_kernel(const struct fake_run *r)
 {
 	if (!strcmp(r->name, "ids_4_1")) {

@@ -565,7 +565,7 @@ static void test_errors(void **state)
 		assert_runs(&s);
 		stop(&s);
 	}
-	/* A step that hangs keeps its slot until the device lets go of it. */
+	/* A step that hangs keeps its buffers until the device releases them. */
 	must_start(&s, *state, "fake");
 	assert_int_equal(ig_program_submit(s.program, make_step(&s, 0, 7, NULL)), 0);
 	fake_gpu.wait_error = -ETIMEDOUT;

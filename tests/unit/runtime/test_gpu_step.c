@@ -234,7 +234,7 @@ static void test_packed(void **state)
 	w.sample[1].temperature = 0;
 	w.step.logits = NULL;
 	assert_int_equal(pack(&w, &err), 0);
-	assert_int_equal(w.out.live[IG_LIVE_DRAWS], 0);
+	assert_int_equal(w.out.live[IG_LIVE_RANDOM_ROWS], 0);
 	assert_int_equal(w.out.live[IG_LIVE_WANT_LOGITS], 0);
 	end(&w);
 }
@@ -470,7 +470,7 @@ static void test_slabs(void **state)
 	ig_gpu_slabs_release(&s, UINT64_MAX, 4);
 	assert_int_equal(fake_gpu.n_frees, frees + 5);
 	assert_int_equal(s.n_idle, 5);
-	/* No memory: idle ones of another size make room, if they may. */
+	/* No memory: idle ones of another size are freed, if allowed. */
 	fake_gpu.max_bytes = fake_gpu.n_bytes;
 	assert_true(ig_gpu_slabs_map(&s, 8192, 5) == 0);
 	assert_int_equal(s.n_idle, 4);

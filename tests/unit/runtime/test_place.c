@@ -49,7 +49,7 @@ static void test_judge(void **state)
 	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
 		const struct stat st = { .st_uid = cases[i].owner, .st_mode = cases[i].mode };
 		struct ig_error err = { 0 };
-		int rc = place_judge(&st, 7, cases[i].what, "path", "at", &err);
+		int rc = place_check(&st, 7, cases[i].what, "path", "at", &err);
 
 		if (rc != cases[i].rc || !strstr(err.text, cases[i].text))
 			fail_msg("case %zu: %d \"%s\"", i, rc, err.text);

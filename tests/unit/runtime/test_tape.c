@@ -598,7 +598,7 @@ static void test_random_tapes(void **state)
 	assert_true(shared > 50 && barriers > 200); /* the rounds are worth something */
 }
 
-/* A chain of values needs room for two of them, and not a barrier more for sharing it. */
+/* A chain of values needs space for two of them, and not a barrier more for sharing it. */
 static void test_a_chain_is_small(void **state)
 {
 	struct ig_gpu_tape *t = make();

@@ -69,7 +69,7 @@ static void test_values(void **state)
 	assert_int_equal(c->modules.n_settings, 0); /* nobody has judged it */
 	for (int twice = 0; twice < 2; twice++) {
 		struct ig_error err = { 0 };
-		if (ig_config_judge_modules(c, modules, 2, &err))
+		if (ig_config_check_modules(c, modules, 2, &err))
 			fail_msg("%s", err.text);
 		assert_int_equal(c->modules.n_settings, 6);
 		for (size_t i = 0; i < 6; i++) {
@@ -112,7 +112,7 @@ static void test_refusals(void **state)
 		struct ig_config *c = parsed(cases[i][0]);
 		struct ig_error err = { 0 };
 
-		assert_int_equal(ig_config_judge_modules(c, modules, 2, &err), -EINVAL);
+		assert_int_equal(ig_config_check_modules(c, modules, 2, &err), -EINVAL);
 		if (!strstr(err.text, cases[i][1]))
 			fail_msg("\"%s\" does not say \"%s\"", err.text, cases[i][1]);
 		ig_config_destroy(c);
@@ -164,8 +164,8 @@ static void test_differences(void **state)
 	struct ig_config *b = parsed("modules: {toy: {colour: red, loud: true, rows: 8}}");
 	char text[400] = "";
 
-	assert_int_equal(ig_config_judge_modules(a, modules, 2, NULL), 0);
-	assert_int_equal(ig_config_judge_modules(b, modules, 2, NULL), 0);
+	assert_int_equal(ig_config_check_modules(a, modules, 2, NULL), 0);
+	assert_int_equal(ig_config_check_modules(b, modules, 2, NULL), 0);
 	ig_config_diff(a, b, note, text);
 	assert_string_equal(text, "modules.toy.rows: 7 -> 8\nmodules.toy.size: 8KiB -> 4KiB\n"
 				  "modules.toy.colour: green -> red\n");
@@ -199,7 +199,7 @@ static void test_reference(void **state)
 			fail_msg("the file has no %s", has[i]);
 	assert_null(strstr(text, "plain"));
 	struct ig_config *c = parsed(text);
-	assert_int_equal(ig_config_judge_modules(c, modules, 2, NULL), 0);
+	assert_int_equal(ig_config_check_modules(c, modules, 2, NULL), 0);
 	ig_config_destroy(c);
 	free(text);
 	f = open_memstream(&text, &len);

@@ -446,7 +446,7 @@ static void test_labels_are_escaped(void **state)
 }
 
 /* The model's name of a refused request comes from the client. */
-static void test_strangers_make_no_series(void **state)
+static void test_unknown_models_make_no_series(void **state)
 {
 	struct ig_metrics *m = ig_metrics_create();
 	struct text *t = new_text();
@@ -456,7 +456,7 @@ static void test_strangers_make_no_series(void **state)
 	r = a_row("known", "stop");
 	ig_metrics_request(m, &r);
 	for (int i = 0; i < 1000; i++) {
-		snprintf(name, sizeof name, "stranger-%d", i);
+		snprintf(name, sizeof name, "unknown-%d", i);
 		r = a_row(name, "refused");
 		ig_metrics_request(m, &r);
 		r = a_row(name, "error"); /* it failed before a prompt was there */
@@ -471,7 +471,7 @@ static void test_strangers_make_no_series(void **state)
 	ig_metrics_request(m, &r);
 	read_text(m, t);
 	for (size_t i = 0; i < t->n; i++)
-		assert_null(strstr(t->all[i].labels, "stranger"));
+		assert_null(strstr(t->all[i].labels, "unknown"));
 	assert_value(t, "ingot_request_failure_total", "model_name=\"\",reason=\"refused\"", 1000);
 	assert_value(t, "ingot_request_failure_total", "model_name=\"\",reason=\"error\"", 1000);
 	assert_value(t, "ingot_request_failure_total", "model_name=\"known\",reason=\"refused\"",
@@ -567,7 +567,7 @@ int main(void)
 		cmocka_unit_test(test_gauges_and_counters),
 		cmocka_unit_test(test_histograms_agree),
 		cmocka_unit_test(test_labels_are_escaped),
-		cmocka_unit_test(test_strangers_make_no_series),
+		cmocka_unit_test(test_unknown_models_make_no_series),
 		cmocka_unit_test(test_models_are_capped),
 		cmocka_unit_test(test_threads),
 	};

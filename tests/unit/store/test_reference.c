@@ -121,7 +121,7 @@ static size_t n_differences(const char *text)
 	assert_int_equal(ig_config_parse("", 0, "/etc/empty", &a, &err), 0);
 	if (ig_config_parse(text, strlen(text), "/etc/ingot.yaml", &b, &err))
 		fail_msg("%s", err.text);
-	if (ig_config_judge_modules(b, modules, n_modules, &err))
+	if (ig_config_check_modules(b, modules, n_modules, &err))
 		fail_msg("%s", err.text);
 	ig_config_diff(a, b, count, &n);
 	ig_config_destroy(a);

@@ -1,10 +1,10 @@
 // msl.h: the part of Metal's standard library that Ingot's shaders may use, for clang's
-// "C++ for OpenCL 2021" mode, whose address spaces are Metal's.  It holds nothing that
-// the Metal Shading Language 3.1 lacks, so that what passes here is known to Apple's
-// compiler; names beginning with msl_, nv_ or soft_ are ours and not for shaders.
+// "C++ for OpenCL 2021" mode, whose address spaces are Metal's.  It has nothing that
+// the Metal Shading Language 3.1 lacks, so Apple's compiler knows every name that passes here.
+// Names that begin with msl_, nv_ or soft_ are ours and not for shaders.
 //
 // One of these is defined:
-//   MSL_SCAN     only the preprocessor runs: entry.py looks for kernels
+//   MSL_SCAN     only the preprocessor runs: entry.py searches for kernels
 //   MSL_STRICT   the front end's check (strict.py)
 //   MSL_SOFT     the software Metal device, tests/metal/soft; SOFT_CHECKED with it
 //   MSL_NV       PTX; NV_WGMMA with it where the target has warpgroup products
@@ -23,7 +23,7 @@
 #ifdef MSL_STRICT
 #define kernel
 #else
-#define kernel METAL_FUNC // goes into the entry point that entry.py writes
+#define kernel METAL_FUNC // inlined into the entry point that entry.py writes
 #endif
 #define device __global
 #define threadgroup __local
@@ -31,7 +31,7 @@
 #ifdef MSL_STRICT
 #define constant __constant
 #else
-#define constant const // argument structs lie in parameters, tables in plain memory
+#define constant const // argument structs are in parameters, tables in plain memory
 #endif
 
 #define INFINITY __builtin_inff()
@@ -72,7 +72,7 @@ METAL_FUNC mem_flags operator|(mem_flags a, mem_flags b) { return (mem_flags)((u
 
 #include "msl_math.h"
 #include "msl_simd.h"
-#ifndef MSL_NV // there tile.h speaks to the tensor cores itself
+#ifndef MSL_NV // tile.h uses tensor cores directly
 #include "msl_matrix.h"
 #endif
 

@@ -1,6 +1,6 @@
 // msl_math.h: arithmetic.  Functions of one float come in MSL's three spellings: plain
-// (fast or precise by the host's math mode), fast:: and precise::.  A back brings
-// msl_NAME and, where it has a better one for precise::, msl_precise_NAME.
+// (fast or precise by the host's math mode), fast:: and precise::.  A back end
+// defines msl_NAME and, if it has a more precise one for precise::, msl_precise_NAME.
 
 #define MSL_ELEMENTWISE(F, BACK)                                                                                       \
 	METAL_FUNC float F(float x) { return BACK(x); }                                                                \
@@ -79,7 +79,7 @@ METAL_FUNC float ldexp(float x, int n) { return __builtin_ldexpf(x, n); }
 METAL_FUNC float mix(float x, float y, float a) { return x + (y - x) * a; }
 METAL_FUNC float step(float edge, float x) { return x < edge ? 0.0f : 1.0f; }
 
-// As in Metal, all arguments are of one type: a mixture is an error here too.
+// As in Metal, all arguments must have the same type.
 #define MSL_ORDER(T)                                                                                                   \
 	METAL_FUNC T min(T a, T b) { return b < a ? b : a; }                                                           \
 	METAL_FUNC T max(T a, T b) { return a < b ? b : a; }                                                           \
@@ -93,12 +93,12 @@ MSL_ORDER(uint)
 MSL_ORDER(long)
 MSL_ORDER(ulong)
 #undef MSL_ORDER
-// Of a number and a NaN these give the number.
+// Given a number and a NaN, these return the number.
 #define MSL_ORDER(T)                                                                                                   \
 	METAL_FUNC T fmin(T a, T b) { return b < a || a != a ? b : a; }                                                \
 	METAL_FUNC T fmax(T a, T b) { return a < b || a != a ? b : a; }
 MSL_ORDER(half)
-#ifdef MSL_NV // one instruction each, where comparing takes four
+#ifdef MSL_NV // one instruction each; a comparison takes four
 METAL_FUNC float fmin(float a, float b) { return __builtin_fminf(a, b); }
 METAL_FUNC float fmax(float a, float b) { return __builtin_fmaxf(a, b); }
 #else

@@ -1,10 +1,10 @@
 // msl_matrix.h: 8x8 matrices of a simdgroup.  Lane l holds two neighbours of row
-// (l / 4 & 4) + l / 2 % 4, as on Apple's GPUs; tile.h rests on that.
+// (l / 4 & 4) + l / 2 % 4, as on Apple's GPUs; tile.h relies on that.
 //
-// The software device has two kinds.  In the checked flavour each lane holds its two
-// elements and every product is a meeting of all lanes.  In the plain one the first lane
-// does the work of all: it holds the whole matrix, the others hold nothing and run on,
-// until somebody asks for thread_elements() (see msl_soft_matrix.h).
+// The software device has two implementations.  In the checked variant each lane holds its two
+// elements, and every product synchronises all lanes.  In the plain one the first lane holds
+// the whole matrix and does all work; the other lanes continue until thread_elements() is
+// called (msl_soft_matrix.h).
 
 METAL_FUNC uint msl_matrix_row(uint lane) { return (lane / 4 & 4) + lane / 2 % 4; }
 METAL_FUNC uint msl_matrix_column(uint lane) { return (lane / 4 & 2) * 2 + lane % 2 * 2; }

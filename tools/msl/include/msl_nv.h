@@ -1,4 +1,4 @@
-// msl_nv.h: the back for NVIDIA GPUs of compute capability 8.0 and up.
+// msl_nv.h: the back end for NVIDIA GPUs of compute capability 8.0 and up.
 
 // -- arithmetic ----------------------------------------------------------------------------
 
@@ -20,7 +20,7 @@ METAL_FUNC float msl_precise_divide(float x, float y) { return __nvvm_div_rn_f(x
 METAL_FUNC float msl_precise_sqrt(float x) { return __nvvm_sqrt_rn_f(x); }
 METAL_FUNC float msl_precise_rsqrt(float x) { return __nvvm_div_rn_f(1.0f, __nvvm_sqrt_rn_f(x)); }
 
-// 2^x: the whole part exactly, the rest, within a half of 0, to about 2 ulp.
+// 2^x: the integer part is exact, the fraction, at most 1/2, is within about 2 ulp.
 METAL_FUNC float msl_precise_exp2(float x)
 {
 	const float whole = __builtin_rintf(x);
@@ -28,7 +28,7 @@ METAL_FUNC float msl_precise_exp2(float x)
 		return __nvvm_ex2_approx_f(x);
 	return __nvvm_ex2_approx_f(x - whole) * __builtin_bit_cast(float, (uint)((int)whole + 127) << 23);
 }
-// e^x: x * log2(e) in two parts, because its error would be multiplied by x.
+// e^x: x * log2(e) is computed in two parts, because its error would be multiplied by x.
 METAL_FUNC float msl_precise_exp(float x)
 {
 	const float p = x * M_LOG2E_F;
@@ -58,7 +58,7 @@ METAL_FUNC float msl_precise_log(float x)
 }
 METAL_FUNC float msl_precise_log2(float x) { return msl_precise_log(x) * M_LOG2E_F; }
 
-// sin and cos: x less a multiple of pi/2 in three parts (good to |x| of about 100 000),
+// sin and cos: x minus a multiple of pi/2 in three parts (accurate up to |x| of about 100,000),
 // then a polynomial on -pi/4 .. pi/4.
 METAL_FUNC float nv_sine(float x, int quarter)
 {
@@ -120,7 +120,7 @@ NV_SHUFFLE(shuffle_down, down, 31)
 NV_SHUFFLE(shuffle_up, up, 0)
 #undef NV_SHUFFLE
 
-// The order of these sums is the software device's: halves, quarters, and so on.
+// The order of these sums is that of the software device: halves, quarters, and so on.
 #define NV_REDUCE(NAME, X)                                                                                             \
 	template <typename T> METAL_FUNC T msl_simd_##NAME(T x, uint)                                                  \
 	{                                                                                                              \
@@ -206,12 +206,12 @@ NV_ATOMICS(device)
 NV_ATOMICS(threadgroup)
 #undef NV_ATOMICS
 
-// What this thread wrote to device memory, other threadgroups may read after an atomic.
+// After this and an atomic, other threadgroups can read what this thread wrote to device memory.
 METAL_FUNC void nv_fence_gpu() { __asm__ volatile("fence.acq_rel.gpu;" ::: "memory"); }
 
-// -- copies from device to threadgroup memory that run beside the threads ---------------------------
+// -- asynchronous copies from device to threadgroup memory ---------------------------
 
-// 16 bytes go past the first-level cache, 8 and 4 through it; `to` and `from` are
+// 16 bytes bypass the first-level cache, 8 and 4 use it; `to` and `from` are
 // aligned to the size.  With `bytes` below the size the rest is filled with zeros.
 METAL_FUNC void nv_cp_async_16(threadgroup void *to, device const void *from)
 {
@@ -275,7 +275,7 @@ NV_MMA(bfloat, "bf16")
 #undef NV_MMA
 
 // c (16x8, f32) += a (16x8) * b (8x8) of float, rounded to tf32 (10 bits of mantissa) by
-// nv_tf32 or cut to it by the tensor core.
+// nv_tf32 or truncated to it by the tensor core.
 METAL_FUNC void nv_mma_16x8x8_tf32(thread float *c, thread const uint *a, thread const uint *b)
 {
 	__asm__("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
@@ -297,7 +297,7 @@ METAL_FUNC uint nv_tf32(float x)
 // -- for the entry points that entry.py writes --------------------------------------------------------
 
 // All threadgroup memory is dynamic.  Its start is aligned to 1024, as warpgroup products
-// want it, and is not 0 on sm_90.
+// require, and is not 0 on sm_90.
 METAL_FUNC threadgroup void *nv_shared()
 {
 	ulong p;

@@ -1,8 +1,8 @@
-// msl_nv_bulk.h: sm_90's copy engine for blocks of matrices, the barriers that its copies
-// arrive at, and clusters of threadgroups that share what it copies; for tile.h.
+// msl_nv_bulk.h: for tile.h: sm_90's copy engine for blocks of matrices, the barriers at which
+// its copies arrive, and clusters of threadgroups, which share copied data.
 
-// A matrix in device memory as the driver describes it to the copy engine (a tensor map):
-// a kernel's parameter by value (entry.py), of which this is the address.
+// The address of a tensor map, which describes a matrix in device memory to the copy engine.
+// The map is a kernel parameter, passed by value (entry.py).
 struct nv_map {
 	device const void *at;
 };
@@ -18,15 +18,15 @@ METAL_FUNC void nv_barrier_init(threadgroup ulong *b, uint arrivals)
 {
 	__asm__ volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"((uint)(ulong)b), "r"(arrivals) : "memory");
 }
-// After all init(), before anybody else uses one.
+// After every init(), before any other thread uses a barrier.
 METAL_FUNC void nv_barrier_fence_init() { __asm__ volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
-// Arrives, and lets so many bytes be copied before the phase ends.
+// Arrives, and makes the phase wait for so many copied bytes.
 METAL_FUNC void nv_barrier_expect(threadgroup ulong *b, uint bytes)
 {
 	__asm__ volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"((uint)(ulong)b), "r"(bytes)
 			 : "memory");
 }
-// Arrives at the same place in the rank-th threadgroup of the cluster.
+// Arrives at the same barrier in the rank-th threadgroup of the cluster.
 METAL_FUNC void nv_barrier_arrive(threadgroup ulong *b, uint rank)
 {
 	__asm__ volatile(
@@ -35,7 +35,7 @@ METAL_FUNC void nv_barrier_arrive(threadgroup ulong *b, uint rank)
 		"r"(rank)
 		: "memory");
 }
-// Lets so many bytes be copied before the phase ends, which this thread will still arrive at.
+// Makes the phase wait for so many copied bytes; this thread must still arrive.
 METAL_FUNC void nv_barrier_allow(threadgroup ulong *b, uint bytes)
 {
 	__asm__ volatile("mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [%0], %1;" ::"r"((uint)(ulong)b), "r"(bytes)
@@ -45,7 +45,7 @@ METAL_FUNC void nv_barrier_arrive(threadgroup ulong *b)
 {
 	__asm__ volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"((uint)(ulong)b) : "memory");
 }
-// Until the phase of this parity has ended.
+// Waits until the phase of this parity has ended.
 METAL_FUNC void nv_barrier_wait(threadgroup ulong *b, uint parity)
 {
 	__asm__ volatile(
@@ -55,7 +55,7 @@ METAL_FUNC void nv_barrier_wait(threadgroup ulong *b, uint parity)
 		: "memory");
 }
 
-// -- copies: a box of a matrix from (column, row) on, arriving at a barrier -------------------------
+// -- copies of a box of a matrix from (column, row) on, which arrive at a barrier -------------------------
 
 METAL_FUNC void nv_copy_box(threadgroup void *to, nv_map m, uint column, uint row, threadgroup ulong *b)
 {
@@ -65,7 +65,7 @@ METAL_FUNC void nv_copy_box(threadgroup void *to, nv_map m, uint column, uint ro
 		"l"(m.at), "r"(column), "r"(row), "r"((uint)(ulong)b)
 		: "memory");
 }
-// To the same place in all CLUSTER threadgroups of the cluster.
+// To the same address in all CLUSTER threadgroups of the cluster.
 template <int CLUSTER>
 METAL_FUNC void nv_copy_box_to(threadgroup void *to, nv_map m, uint column, uint row, threadgroup ulong *b)
 {
@@ -98,7 +98,7 @@ METAL_FUNC void nv_barrier_some(uint id, uint threads)
 	__asm__ volatile("barrier.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
 }
 
-// A warpgroup's registers a thread from here on: some give theirs up, others take them.
+// Sets the registers per thread of a warpgroup: some warpgroups release registers, others get them.
 template <int N> METAL_FUNC void nv_registers_fewer()
 {
 	__asm__ volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(N) : "memory");

@@ -1,6 +1,6 @@
 // msl_nv_wgmma.h: warpgroup products of sm_90a, for tile.h.  The accumulators are read
-// and written while the products run: nv_wgmma_fence before the first, commit after the
-// last, and nobody touches them before nv_wgmma_wait.
+// and written while the products run: call nv_wgmma_fence before the first and commit
+// after the last, and use no accumulator before nv_wgmma_wait.
 
 #define NV_REGS_0                                                                                                      \
 	"%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31"

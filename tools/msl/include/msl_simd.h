@@ -1,5 +1,5 @@
 // msl_simd.h: functions of a simdgroup, barriers, atomics.  `msl_line` tells the software
-// device where the caller stands; Metal has no such argument.
+// device the caller's line; Metal has no such argument.
 
 #define MSL_AT uint msl_line = __builtin_LINE()
 

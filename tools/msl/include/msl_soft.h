@@ -1,6 +1,6 @@
-// msl_soft.h: the back for the software Metal device (tests/metal/soft).  A thread is a
-// fiber; every function of a simdgroup hands its value in, lets the other fibers run, and
-// takes the result.
+// msl_soft.h: the back end for the software Metal device (tests/metal/soft).  A thread is a
+// fiber; every function of a simdgroup stores its value, yields to the other fibers, and
+// reads the result.
 
 METAL_FUNC float msl_exp(float x) { return __builtin_expf(x); }
 METAL_FUNC float msl_exp2(float x) { return __builtin_exp2f(x); }
@@ -59,7 +59,7 @@ uint soft_atomic(uint op, void *p, uint x);
 uint soft_atomic_compare(void *p, uint *expected, uint x);
 }
 
-// A fiber's stack begins at a multiple of 64 KB (SOFT_STACK_BYTES), with its lane there.
+// A fiber's stack begins at a multiple of 64 KB (SOFT_STACK_BYTES), where its lane is stored.
 METAL_FUNC uint soft_lane() { return *(const uint *)((ulong)__builtin_frame_address(0) & ~0xfffful); }
 METAL_FUNC uint msl_lane() { return soft_lane(); }
 METAL_FUNC void msl_threadgroup_barrier(uint flags, uint line) { soft_threadgroup_barrier(flags, line); }
@@ -119,8 +119,8 @@ METAL_FUNC void msl_mma(thread float *c, float a0, float a1, float b0, float b1,
 
 // -- atomics ----------------------------------------------------------------------------------
 //
-// The checked flavour calls out, so that its bounds are checked and its race detector can
-// tell atomics from plain accesses.
+// The checked variant calls functions of the device, which check bounds and tell the race
+// detector that the access is atomic.
 
 enum {
 	soft_load,

@@ -1,16 +1,16 @@
 // msl_soft_matrix.h: simdgroup matrices of the plain software device.
 //
-// A product of 8x8 matrices is 512 multiplications; letting 32 fibers meet for it costs
-// ten times that.  But between two barriers nobody can tell when a matrix function runs,
-// so the first lane, the lead, does the work of all, on whole matrices in its own object.
-// The others pass by and touch none of theirs.
+// A product of 8x8 matrices is 512 multiplications; synchronising 32 fibers for it takes ten
+// times as long.  But between two barriers the time at which a matrix function runs has no
+// effect, so the first lane, the lead, does all work on whole matrices in its own object.
+// The other lanes skip the function and do not use their objects.
 //
-// thread_elements() gives each lane a reference to its pair in the lead's matrix, which is
-// then lent out; a lane that comes before the lead waits for it.  Before the lead uses,
-// changes or leaves a matrix that is lent, it lets the others run until they wait for it
-// (soft_matrix_settle): by then they have done what they do with their elements.
+// thread_elements() returns to each lane a reference to its pair in the lead's matrix, which is
+// then lent; a lane that arrives before the lead waits for it.  Before the lead reads, changes
+// or destroys a lent matrix, it lets the other lanes run until they wait for it
+// (soft_matrix_settle): by then they have finished with their elements.
 //
-// The sums are taken in the order of the checked flavour, with the same bits.
+// Sums have the order of the checked variant and the same bits.
 
 typedef float soft_row __attribute__((ext_vector_type(8)));
 
@@ -190,7 +190,7 @@ template <typename T, int C, int R> METAL_FUNC simdgroup_matrix<T, C, R> make_fi
 	return m;
 }
 
-// What the lead does, out of line: kernels are large, and the other lanes pass by.
+// The lead's work, out of line: kernels are large, and the other lanes skip it.
 template <typename T>
 static __attribute__((noinline)) void soft_load_matrix(simdgroup_matrix<T, 8, 8> &m, const T *p, ulong stride,
 						       bool transpose)

@@ -1,4 +1,4 @@
-// msl_strict.h: the back that the front-end check sees: declarations only.
+// msl_strict.h: the back end of the strict check: declarations only.
 
 #define MSL_DECLARE(F)                                                                                                 \
 	float msl_##F(float x);                                                                                        \

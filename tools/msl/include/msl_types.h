@@ -31,8 +31,8 @@ MSL_VECTORS(half)
 MSL_VECTORS(float)
 #undef MSL_VECTORS
 
-// Packed vectors, for data that is aligned to its elements only.  (Those of three
-// elements are left out: clang's have the size of four.)
+// Packed vectors, for data that is aligned to its elements only.  (There are none of three
+// elements, because clang's have the size of four.)
 #define MSL_PACKED(T, ALIGN)                                                                                           \
 	typedef T packed_##T##2 __attribute__((ext_vector_type(2), aligned(ALIGN)));                                   \
 	typedef T packed_##T##4 __attribute__((ext_vector_type(4), aligned(ALIGN)));
@@ -49,8 +49,8 @@ MSL_PACKED(float, 4)
 namespace metal
 {
 
-// bfloat is for storing and converting.  It has no arithmetic here, though MSL 3.1 gives
-// it some: float(x) says where the rounding happens, and is what the GPU does anyway.
+// bfloat is for storing and converting.  It has no arithmetic here, although MSL 3.1 has some:
+// float(x) shows where the rounding happens, and GPUs convert in the same way.
 struct bfloat {
 	ushort msl_bits;
 	bfloat() = default;
@@ -83,9 +83,9 @@ template <> struct msl_vec<bfloat, 4> {
 	typedef bfloat4 type;
 };
 template <typename T, int N> using vec = typename msl_vec<T, N>::type;
-template <typename T, int N> using msl_ext = T __attribute__((ext_vector_type(N))); // can be deduced
+template <typename T, int N> using msl_ext = T __attribute__((ext_vector_type(N))); // allows deduction
 
-// What a vector is made of; a scalar is a vector of one.
+// Element type and size of a vector; a scalar is a vector of one element.
 template <typename V> struct msl_shape {
 	typedef V element;
 	static constexpr constant int size = 1;
@@ -95,8 +95,8 @@ template <typename T, int N> struct msl_shape<T __attribute__((ext_vector_type(N
 	static constexpr constant int size = N;
 };
 
-// Constructors.  clang's C++ has no float4(x, y, z, w), and float4(half4) would copy bits;
-// so the vectors' names are also function-like macros that come here.
+// Constructors.  clang's C++ has no float4(x, y, z, w), and float4(half4) would copy bits.
+// So the vectors' names are also function-like macros that call these.
 template <typename V, typename A> METAL_FUNC void msl_append(thread V &v, thread int &at, A a)
 {
 	typedef typename msl_shape<V>::element element;

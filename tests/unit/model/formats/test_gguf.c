@@ -328,7 +328,7 @@ static void wrong_key_entries(void **state)
 	gw_number(&w, GW_U64, 4);
 	gw_number(&w, UINT64_MAX / 8 + 2, 8);
 	gw_number(&w, 0, 8);
-	refused(&w, "key 'long' says it has 2305843009213693953 elements", "room for 1");
+	refused(&w, "key 'long' says it has 2305843009213693953 elements", "space for 1");
 	gw_init(&w);
 	gw_key(&w, "strs", GW_ARRAY);
 	gw_number(&w, GW_STRING, 4);

@@ -37,7 +37,7 @@ static bool reads(const struct ig_dfa *d, const char *s, size_t len)
 	return state >= 0 && d->accepts[state];
 }
 
-static void make_regex(char *out, size_t room, unsigned depth)
+static void make_regex(char *out, size_t size, unsigned depth)
 {
 	static const char *const atoms[] = {
 		"a",	  "b",	  "c",	     "\xc3\xa9",      "\xf0\x9f\x98\x80",
@@ -51,14 +51,14 @@ static void make_regex(char *out, size_t room, unsigned depth)
 	unsigned n = 1 + draw(3);
 
 	out[0] = 0;
-	for (unsigned i = 0; i < n && strlen(out) + 40 < room; i++) {
+	for (unsigned i = 0; i < n && strlen(out) + 40 < size; i++) {
 		size_t len = strlen(out);
 		if (draw(8) == 0 && len)
 			strcat(out, "|");
 		if (depth < 3 && draw(3) == 0) {
 			strcat(out, draw(2) ? "(" : "(?:");
 			len = strlen(out);
-			make_regex(out + len, room - len - 8, depth + 1);
+			make_regex(out + len, size - len - 8, depth + 1);
 			strcat(out, ")");
 			strcat(out, quantifiers[draw(13)]);
 			continue;
