@@ -8,7 +8,6 @@
 
 #include "base/build_id.h"
 
-#include <errno.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdatomic.h>

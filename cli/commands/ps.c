@@ -1,7 +1,6 @@
 /* ps.c: `ingot ps`: the models that the daemon has loaded and its active requests, from
  * GET /v1/models and /v1/ingot/requests. */
 #include <stdlib.h>
-#include <string.h>
 
 #include "cli/commands/command.h"
 #include "base/json.h"

@@ -3,7 +3,6 @@
 #include "model/jinja/jinja_private.h"
 
 #include <errno.h>
-#include <math.h>
 
 #define NOINLINE __attribute__((noinline))
 

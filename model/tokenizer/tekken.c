@@ -11,7 +11,6 @@
 #include "base/strbuf.h"
 
 #include <errno.h>
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

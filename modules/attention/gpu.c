@@ -6,7 +6,6 @@
 #include "shaders/step.h"
 
 #include <ingot/gpu_lower.h>
-#include <math.h>
 #include <stdlib.h>
 
 extern const struct ig_shader ig_shader_rope_table, ig_shader_rope_kv;

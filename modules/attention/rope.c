@@ -10,7 +10,6 @@
 
 #include <errno.h>
 #include <math.h>
-#include <string.h>
 
 static inline void store_f16(uint16_t *dst, const float *src, uint32_t n)
 {

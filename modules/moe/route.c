@@ -7,7 +7,6 @@
 
 #include <errno.h>
 #include <math.h>
-#include <string.h>
 
 static int check(struct ig_op_shape *s, struct ig_error *err)
 {

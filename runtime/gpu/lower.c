@@ -7,7 +7,6 @@
 #include "runtime/gpu/gpu_private.h"
 
 #include <errno.h>
-#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 

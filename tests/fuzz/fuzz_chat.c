@@ -3,7 +3,6 @@
  * conversation, typed lines, a line of the history.  What is taken must come out of the
  * writers as it went in.
  */
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -9,8 +9,6 @@
 #include "daemon/protocol/core/reply.h"
 #include "daemon/protocol/core/sse.h"
 
-#include <string.h>
-
 #define MAX_DELTA 4096
 
 /* Of a reply. */

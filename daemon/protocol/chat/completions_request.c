@@ -5,7 +5,6 @@
 
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 static int read_ids(struct ig_prompt *p, const char *param, json_t *v, struct ig_api_error *e)
 {

@@ -7,7 +7,6 @@
 #include "daemon/protocol/core/limits.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 #define MINUTE_NS 60000000000.0
 /* The most that a request is charged: beyond any context. */

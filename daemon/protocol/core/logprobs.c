@@ -3,8 +3,6 @@
 
 #include "base/utf8.h"
 
-#include <string.h>
-
 void ig_token_text(struct ig_strbuf *out, const struct ig_engine_model *m, int32_t id)
 {
 	size_t len = 0;

@@ -5,7 +5,6 @@
 #include "base/utf8.h"
 #include "daemon/protocol/core/params.h"
 
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>

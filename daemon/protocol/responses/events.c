@@ -7,8 +7,6 @@
 #include "daemon/protocol/responses/items.h"
 #include "daemon/protocol/responses/responses_private.h"
 
-#include <string.h>
-
 /* Maximum text of one delta: a client that reads slowly gets fewer, larger ones. */
 #define MAX_DELTA 4096
 
