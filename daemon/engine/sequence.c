@@ -174,7 +174,7 @@ static int stop_init(struct ig_stop *stop, const char *text)
 
 /* ---- penalties and biases -------------------------------------------------------- */
 
-/* The entry of a token, added if there is none; edits has space for all. */
+/* The entry of a token, added if there is none; adjusts has space for all. */
 static struct ig_logit_adjust *adjust_of(struct ig_seq *s, int32_t id)
 {
 	uint32_t mask = s->n_adjust_table - 1, at = (uint32_t)id * 2654435761u;

@@ -70,7 +70,7 @@ struct ig_seq {
 	int32_t *tokens;		 /* [n_prompt + max_output] */
 	struct ig_logit_adjust *adjusts; /* [max_adjusts]; sample.n_adjusts of them */
 	uint32_t *
-		adjust_table; /* [n_adjust_table], a power of two: index in edits plus one, by id */
+		adjust_table; /* [n_adjust_table], a power of two: index in adjusts plus one, by id */
 	uint32_t n_adjust_table;
 	int32_t n_tokens, n_done, n_shown;
 	uint64_t step;	  /* the newest step that includes it */

@@ -113,7 +113,7 @@ struct ig_logit_adjust {
 	float bias;
 };
 
-/* The most entries of `edits` in one step, over all rows. */
+/* The most entries of `adjusts` in one step, over all rows. */
 #define IG_MAX_STEP_ADJUSTS (1u << 18)
 
 /* Sampling parameters of one row.  Order: penalties and biases, mask, temperature, top_k, top_p
@@ -127,7 +127,7 @@ struct ig_sample_params {
 	float repetition_penalty;		   /* 1: off */
 	float frequency_penalty, presence_penalty; /* 0: off */
 	int32_t mask;			  /* row of step->masks; -1: all tokens are allowed */
-	uint32_t first_adjust, n_adjusts; /* in step->edits */
+	uint32_t first_adjust, n_adjusts; /* in step->adjusts */
 	int32_t position;		  /* of the sampled token; with seed: its random bits */
 	uint32_t reserved;
 	uint64_t seed;

@@ -16,7 +16,7 @@
 _Static_assert(STEP_MAX_GROUPS == IG_MAX_CACHE_GROUPS, "cache groups");
 _Static_assert(STEP_BLOCK_TOKENS == IG_BLOCK_TOKENS && STEP_BLOCK_BITS == IG_BLOCK_BITS, "blocks");
 _Static_assert(STEP_RANGE == IG_ATTENTION_RANGE, "ranges");
-_Static_assert(sizeof(struct step_adjust) == sizeof(struct ig_logit_adjust), "edits are copied");
+_Static_assert(sizeof(struct step_adjust) == sizeof(struct ig_logit_adjust), "adjusts are copied");
 _Static_assert(IG_GPU_COPY_AREA_BYTES >= (sizeof(struct step_head) + 15) / 16 * 16 +
 						 IG_GPU_MAX_COPIES * sizeof(struct step_copy),
 	       "a step of copies");

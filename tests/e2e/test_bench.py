@@ -45,7 +45,7 @@ def test_predecessor(tmp_path):
             for line in run.stdout.splitlines() if line.startswith("|")]
     assert rows[0] == ["tok/s, all streams together", "1", "2", "4", "8", "16"]
     names = [r[0] for r in rows[2:]]
-    assert names == ["ingot, decode", "ingot, prefill", "limit of reading, decode",
+    assert names == ["ingot, decode", "ingot, prefill", "roofline, decode",
                      "predecessor, decode, PyTorch"]
     assert rows[-1][1:] == ["42.0", "–", "–", "–", "–"]
     samples = json.loads((tmp_path / "r.json").read_text())["gpt2"]["ingot"]

@@ -144,7 +144,7 @@ static void test_q8(void **state)
 			x[r][i] = ig_random_normalish(&s) * (float)(r + 1);
 	for (int i = 0; i < 32; i++)
 		x[1][i] = 0.0f;	     /* a block of zeros */
-	x[2][40] = -1000.0f;	     /* one value dwarfs its block */
+	x[2][40] = -1000.0f;	     /* an outlier of its block */
 	x[4][0] = x[4][1] = 1000.0f; /* two do: none lies apart */
 	for (int i = 64; i < 96; i++)
 		x[4][i] = i == 95 ? 7.0f : 0.0f; /* the only one */

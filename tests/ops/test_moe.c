@@ -205,7 +205,7 @@ static void setup_create(struct setup *t, const char *op, const struct shape *s,
 	rows_random(&t->x, &seed);
 	for (int64_t r = 0; r < t->x.n; r++)
 		for (int64_t i = r % 7; i < t->x.n_cols; i += 53)
-			rows_at(&t->x, r)[i] *= 40.0f; /* dwarfs its block */
+			rows_at(&t->x, r)[i] *= 40.0f; /* an outlier of its block */
 	t->residual = rows_make(s->rows, s->n);
 	rows_random(&t->residual, &seed);
 	t->route = rows_make(s->rows, 4 * (int64_t)s->top_k);

@@ -96,7 +96,7 @@ static void mask_one(int row, int id, bool allowed)
 
 /* ---- against the reference ---- */
 
-/* Random edits of distinct ids, and a random mask. */
+/* Random adjustments of distinct ids, and a random mask. */
 static void random_changes(int n, uint64_t *s)
 {
 	for (int i = 0; i < 64; i++)
@@ -328,7 +328,7 @@ static void test_the_order_of_the_cuts(void **state)
 	tally(p, count);
 	assert_true(count[2] && count[6] && count[10]);
 	assert_int_equal(count[1] + count[5] + count[9] + count[0] + count[4] + count[8], 0);
-	/* the mask comes before top_k, edits before the mask */
+	/* the mask comes before top_k, adjustments before the mask */
 	p = (struct ig_sample_params)PARAMS(1.0f, 1.0f, 2);
 	mask_all(0, true);
 	mask_one(0, 3, false);
@@ -357,7 +357,7 @@ static void test_penalties(void **state)
 	e.seen = 1;
 	assert_true(ig_sample_adjusted(5.0f, &e, &p) == 2.5f + 0.125f);
 
-	/* greedy with edits: the largest of what is left */
+	/* greedy with adjustments: the largest of what is left */
 	fill(N, 3);
 	logits[100] = 20.0f;
 	logits[200] = 19.0f;

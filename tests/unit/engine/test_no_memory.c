@@ -98,7 +98,7 @@ static void test_submit(void **state)
 		assert_int_equal(atomic_load(&spec.origin->n_refs), 1);
 		assert_int_equal(ig_engine_n_active(e), 1);
 	}
-	/* sequence, edits and their slots, stops and one table each, tokens, text, notes and
+	/* sequence, adjusts and their table, stops and one table each, tokens, text, logprobs and
 	 * alternatives, matcher */
 	assert_int_equal(n_failed, 11);
 	fake_open_gate();
