@@ -25,19 +25,14 @@ void chat_print(struct chat *c, const char *fmt, ...)
 {
 	struct ig_strbuf b = { 0 };
 	va_list ap;
-	char *text = NULL;
 
 	va_start(ap, fmt);
-	int n = vasprintf(&text, fmt, ap);
+	ig_text_vformat(&b, fmt, ap);
 	va_end(ap);
-	if (n < 0)
-		return;
-	ig_text_plain(&b, text, (size_t)n, true);
 	fflush(stdout);
 	fprintf(c->interactive && c->screen ? stdout : stderr, "%s\n", ig_strbuf_text(&b));
 	fflush(stdout);
 	ig_strbuf_finish(&b);
-	free(text);
 }
 
 static void end_line(struct chat *c)

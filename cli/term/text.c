@@ -70,21 +70,29 @@ void ig_text_plain(struct ig_strbuf *b, const char *s, size_t len, bool keep_lin
 	}
 }
 
+void ig_text_vformat(struct ig_strbuf *b, const char *fmt, va_list ap)
+{
+	char *text = NULL;
+	int n = vasprintf(&text, fmt, ap);
+
+	if (n < 0) {
+		ig_strbuf_puts(b, "out of memory");
+		return;
+	}
+	ig_text_plain(b, text, (size_t)n, true);
+	free(text);
+}
+
 int ig_complain(const char *fmt, ...)
 {
 	struct ig_strbuf line = { 0 };
 	va_list ap;
-	char *text = NULL;
 
 	va_start(ap, fmt);
-	int n = vasprintf(&text, fmt, ap);
+	ig_text_vformat(&line, fmt, ap);
 	va_end(ap);
-	if (n >= 0)
-		ig_text_plain(&line, text, (size_t)n, true);
 	fprintf(stderr, "ingot: %s\n",
-		n >= 0 && ig_strbuf_ok(&line) ? ig_strbuf_text(&line) : "out of memory");
-	if (n >= 0)
-		free(text);
+		ig_strbuf_ok(&line) ? ig_strbuf_text(&line) : "out of memory");
 	ig_strbuf_finish(&line);
 	return 1;
 }

@@ -1,6 +1,7 @@
 /* text.h: text for people: tables, sizes, durations, and text made safe for a terminal. */
 #pragma once
 
+#include <stdarg.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -18,6 +19,10 @@ const char *ig_text_ms(char *buf, size_t size, double ms);
 /* Append s; each control character (they begin escape sequences) becomes a space.  With
  * keep_lines, newline and tab stay. */
 void ig_text_plain(struct ig_strbuf *b, const char *s, size_t len, bool keep_lines);
+/* Append a formatted text with its control characters as ig_text_plain with keep_lines; "out of
+ * memory" when it cannot be formatted. */
+__attribute__((format(printf, 2, 0))) void ig_text_vformat(struct ig_strbuf *b, const char *fmt,
+							   va_list ap);
 
 /* Print "ingot: …" on standard error, without control characters.  Returns 1, the exit status of
  * a command that failed. */
