@@ -87,7 +87,7 @@ def main():
     with tempfile.TemporaryDirectory(prefix="ingot-check-", dir="/tmp", ignore_cleanup_errors=True) as folder:
         clean_environment(folder)
         tests = stages.Tests(pathlib.Path(folder))
-        all_stages = stages.release_stages(tests, a.long) + ([] if a.fast else stages.other_stages(tests))
+        all_stages = stages.release_stages(tests, a.fast, a.long) + ([] if a.fast else stages.other_stages(tests))
         try:
             runner.run(all_stages)
             if a.long:

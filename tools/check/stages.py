@@ -256,6 +256,7 @@ SLOW = e2e("hostile_slow")  # mostly waits for deadlines
 # The others in two parts; the second one waits during two thirds of its time.
 RELEASE_MORE = e2e("pull", "cli", "cli_chat", "rfc6455", "models", "metal", "options")
 ASAN_MORE = SLOW + e2e("pull", "cli", "cli_chat", "rfc6455", "models")
+LONGEST = ["golden/test_model_invariance"]
 TSAN_FOLDERS = ["unit/" + folder for folder in ("engine", "store", "net", "protocol", "runtime", "base")]
 ARM64_FOLDERS = ["ops", "unit/base", "unit/runtime", "unit/modules", "fuzz"]
 # UBSan's findings end a test (UBSAN_OPTIONS), so code that does not continue is enough; it is a
@@ -264,8 +265,8 @@ NO_RECOVER = "-fno-sanitize-recover=undefined"
 SANITIZED = ["-Dbuildtype=debugoptimized", "-Db_lundef=false", "-Dptx="]
 
 
-def release_stages(tests, long):
-    """All stages of --fast.  The shaders for NVIDIA are compiled once, in the release build, and
+def release_stages(tests, fast, long):
+    """All stages of --fast, which leaves out the longest test.  The shaders for NVIDIA are compiled once, in the release build, and
     except with --long for the newest architecture only: the source is the same."""
     compiler = "gcc" if LINUX else "clang"
     options = ["-Dbuildtype=release", "-Dptx=" + ("80,90a" if long else "90a")]
@@ -273,7 +274,7 @@ def release_stages(tests, long):
         Stage("python", python, cost=0),
         Stage("build-release", builder("release", compiler, options), cost=N_CPUS),
         Stage("model", fetch_model, needs=["build-release"], after=["python"], cost=0),
-        Stage("release-unit", tests.meson("release", 2, processes=N_CPUS), build="release",
+        Stage("release-unit", tests.meson("release", 2, but=LONGEST if fast else [], processes=N_CPUS), build="release",
               needs=["build-release"], after=["model"], cost=max(1, N_CPUS - 1)),
         Stage("release-e2e", tests.pytest("release", *but(SLOW + RELEASE_MORE)), build="release",
               needs=["build-release", "python"], after=["model"]),

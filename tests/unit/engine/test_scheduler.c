@@ -572,6 +572,7 @@ static void test_preempt_across_models(void **state)
 	use_models(two, 2);
 	config.models[0].context = config.models[1].context = 200;
 	config.kvcache.arena = 5 * SLAB_BYTES;
+	fake.gated = true; /* until all eight are there */
 	e = harness_engine(&config);
 	for (int i = 0; i < 8; i++) {
 		a[i] = (struct ask){ .model = two[i % 2],
@@ -580,6 +581,7 @@ static void test_preempt_across_models(void **state)
 				     .max_tokens = 150 };
 		client_ask(&c[i], e, &a[i]);
 	}
+	fake_open_gate();
 	for (int i = 0; i < 8; i++) {
 		client_finish(&c[i]);
 		assert_answer(&c[i], &a[i]);
