@@ -43,6 +43,7 @@ struct ig_config {
 		uint32_t unix_socket_mode; /* 0600: its permissions */
 		char *tls_cert, *tls_key;  /* PEM files; empty: plain HTTP */
 		char *keys_file; /* of API keys; default: ~/.local/state/ingot/keys (as ledger.path) */
+		char *unknown_parameters; /* note, refuse: what a request has that is not known */
 		bool allow_anonymous; /* false: without a key only where no keys are, on loopback */
 	} server;
 	struct { /* limits: of a key that has none of its own, and of all without a key together */

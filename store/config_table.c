@@ -74,6 +74,11 @@ const struct config_option config_options[] = {
 	  .help = "File of the API keys that `ingot keys` adds; when it exists, requests need a key. "
 		  "\"\" means ingot/keys in $XDG_STATE_HOME or ~/.local/state, on macOS in the "
 		  "installed var. SIGHUP reads it again." },
+	{ "server.unknown_parameters", CONFIG_CHOICE, FIELD(server.unknown_parameters), .min = 1,
+	  .max = 32, .choices = CHOICES("note", "refuse"), .value = "note", .reloadable = true,
+	  .help = "What happens to fields, content parts and tools of a request that Ingot does not "
+		  "know: they are left out and named in the reply's header x-ingot-ignored, the log, "
+		  "the ledger and the metrics, or the request is refused." },
 	{ "server.allow_anonymous", CONFIG_BOOL, FIELD(server.allow_anonymous), .value = "false",
 	  .help = "Serve requests without a key even when there are keys or the client is not local; "
 		  "with the role user, never administrator." },

@@ -187,6 +187,9 @@ static int migrate(struct ig_ledger *l, int64_t version, struct ig_error *err)
 	if (version < 3) /* x-request-id */
 		ig_strbuf_puts(&b, "ALTER TABLE requests ADD COLUMN request_id TEXT NOT NULL "
 				   "DEFAULT '';");
+	if (version < 4)
+		ig_strbuf_puts(&b, "ALTER TABLE requests ADD COLUMN ignored TEXT NOT NULL "
+				   "DEFAULT '';");
 	ig_strbuf_printf(&b, "PRAGMA application_id = %d; PRAGMA user_version = %d; COMMIT;",
 			 LEDGER_APPLICATION_ID, LEDGER_VERSION);
 	rc = ig_strbuf_ok(&b) ? execute(l->db, l->path, b.data, "cannot be set up", err) :
@@ -206,11 +209,12 @@ static int prepare_insert(struct ig_ledger *l, struct ig_error *err)
 		&b,
 		"INSERT INTO requests (id, received_ns, model, endpoint, client, status, "
 		"finish, cancel_reason, error, prompt_tokens, cached_tokens, "
-		"output_tokens, queue_ms, prefill_ms, decode_ms, ttft_ms, total_ms, key, request_id");
+		"output_tokens, queue_ms, prefill_ms, decode_ms, ttft_ms, total_ms, key, request_id, "
+		"ignored");
 	for (int i = 0; i < IG_ITL_BUCKETS; i++)
 		ig_strbuf_printf(&b, ", itl_%d", i);
 	ig_strbuf_puts(&b, ") VALUES (?");
-	for (int i = 1; i < 19 + IG_ITL_BUCKETS; i++)
+	for (int i = 1; i < 20 + IG_ITL_BUCKETS; i++)
 		ig_strbuf_puts(&b, ",?");
 	ig_strbuf_puts(&b, ")");
 	if (ig_strbuf_ok(&b))
@@ -363,6 +367,7 @@ static int insert_row(struct ig_ledger *l, const struct ig_ledger_row *r)
 	bind_ms(st, &i, r->total_ms);
 	bind_text(st, &i, r->key, sizeof r->key);
 	bind_text(st, &i, r->request_id, sizeof r->request_id);
+	bind_text(st, &i, r->ignored, sizeof r->ignored);
 	for (int b = 0; b < IG_ITL_BUCKETS; b++)
 		sqlite3_bind_int64(st, i++, r->itl[b]);
 	code = sqlite3_step(st);

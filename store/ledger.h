@@ -13,19 +13,21 @@ extern const float ig_itl_bounds_ms[IG_ITL_BUCKETS - 1];
 int ig_itl_bucket(double ms);
 
 #define IG_REQUEST_ID_CAP 65 /* of an x-request-id */
+#define IG_IGNORED_CAP 384   /* of an x-ingot-ignored */
 
 struct ig_ledger_row {
 	char id[64]; /* resp_…, chatcmpl-… */
 	char request_id[IG_REQUEST_ID_CAP];
 	char model[129];
-	char endpoint[32];	/* "ws /v1/responses", "POST /v1/chat/completions" … */
-	char client[64];	/* address, or unix:uid=… */
-	char key[40];		/* the id of the API key; "": none */
-	char finish[24];	/* stop, length, cancelled, error, refused */
-	char cancel_reason[24]; /* "", client_gone, client_cancel, slow_client, shutdown */
-	char error[200];	/* the error's text, or "" */
-	int32_t status;		/* the HTTP status, or its equivalent */
-	int64_t received_ns;	/* wall clock */
+	char endpoint[32];	      /* "ws /v1/responses", "POST /v1/chat/completions" … */
+	char client[64];	      /* address, or unix:uid=… */
+	char key[40];		      /* the id of the API key; "": none */
+	char finish[24];	      /* stop, length, cancelled, error, refused */
+	char cancel_reason[24];	      /* "", client_gone, client_cancel, slow_client, shutdown */
+	char error[200];	      /* the error's text, or "" */
+	char ignored[IG_IGNORED_CAP]; /* names of what was left out of the request, or "" */
+	int32_t status;		      /* the HTTP status, or its equivalent */
+	int64_t received_ns;	      /* wall clock */
 	int32_t n_prompt, n_cached, n_output;			  /* tokens */
 	float queue_ms, prefill_ms, decode_ms, ttft_ms, total_ms; /* negative: never reached */
 	uint32_t itl[IG_ITL_BUCKETS];				  /* counts of inter-token times */

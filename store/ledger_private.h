@@ -7,7 +7,7 @@
 
 /* The file's user_version: the schema that this program writes.  Its application_id: another
  * program's database has a different one. */
-#define LEDGER_VERSION 3
+#define LEDGER_VERSION 4
 #define LEDGER_APPLICATION_ID 0x494e474c /* "INGL" */
 
 /* "ledger PATH: what: SQLite's text"; the matching negative errno. */

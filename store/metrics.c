@@ -196,10 +196,18 @@ struct model_series {
 	struct histogram latencies[N_LATENCIES];
 };
 
+struct ignored_series {
+	char name[129];
+	_Atomic uint64_t count;
+};
+
 struct ig_metrics {
 	/* Filled from the front by compare-and-exchange; entries are never removed. */
 	struct model_series *_Atomic models[IG_METRICS_MODELS];
 	struct model_series nameless; /* requests without a known model */
+	/* In the same way. */
+	struct ignored_series *_Atomic ignored[IG_METRICS_IGNORED];
+	struct ignored_series other_ignored;
 	struct histogram inter_token, step, model_load;
 	_Atomic uint64_t n_steps, n_prefill_rows, n_decode_rows;
 	_Atomic uint64_t counters[IG_N_COUNTERS];
@@ -214,6 +222,8 @@ void ig_metrics_destroy(struct ig_metrics *m)
 		return;
 	for (size_t i = 0; i < IG_METRICS_MODELS; i++)
 		free(atomic_load(&m->models[i]));
+	for (size_t i = 0; i < IG_METRICS_IGNORED; i++)
+		free(atomic_load(&m->ignored[i]));
 	free(m);
 }
 
@@ -298,6 +308,35 @@ void ig_metrics_step(struct ig_metrics *m, uint32_t n_prefill, uint32_t n_decode
 	count_add(&m->n_prefill_rows, n_prefill);
 	count_add(&m->n_decode_rows, n_decode);
 	observe(&m->step, token_bounds, seconds);
+}
+
+/* The series of a name, created if it is new; the common one if there is no space or memory. */
+static struct ignored_series *ignored_series(struct ig_metrics *m, const char *name)
+{
+	struct ignored_series *mine = NULL, *found = &m->other_ignored;
+
+	for (size_t i = 0; i < IG_METRICS_IGNORED && found == &m->other_ignored; i++) {
+		struct ignored_series *s =
+			atomic_load_explicit(&m->ignored[i], memory_order_acquire);
+		if (!s && !mine) {
+			mine = calloc(1, sizeof *mine);
+			if (!mine)
+				break;
+			snprintf(mine->name, sizeof mine->name, "%s", name);
+		}
+		if (!s && atomic_compare_exchange_strong(&m->ignored[i], &s, mine))
+			return mine;
+		/* s is now another thread's, if it was none */
+		if (!strncmp(s->name, name, sizeof s->name - 1))
+			found = s;
+	}
+	free(mine);
+	return found;
+}
+
+void ig_metrics_ignored(struct ig_metrics *m, const char *name)
+{
+	count_add(&ignored_series(m, name)->count, 1);
 }
 
 void ig_metrics_model_load(struct ig_metrics *m, double seconds)
@@ -431,6 +470,22 @@ static size_t list_series(const struct ig_metrics *m, const struct model_series 
 	return n;
 }
 
+static void put_ignored(const struct ig_metrics *m, struct ig_strbuf *b)
+{
+	static const char name[] = "ignored_parameters_total";
+
+	put_head(b, name, "counter", "What requests had that is not known here, by name.");
+	for (size_t i = 0; i < IG_METRICS_IGNORED; i++) {
+		const struct ignored_series *s = atomic_load_explicit(
+			(struct ignored_series * _Atomic *)(uintptr_t)&m->ignored[i],
+			memory_order_acquire);
+		if (!s)
+			break;
+		put_count(b, name, NULL, "name", s->name, &s->count);
+	}
+	put_count(b, name, NULL, "name", "", &m->other_ignored.count);
+}
+
 /* One counter by finish reason, of finishes[from … to-1]. */
 static void put_finishes(struct ig_strbuf *b, const char *name, const char *label, size_t from,
 			 size_t to, const struct model_series *const *all, size_t n)
@@ -522,6 +577,7 @@ void ig_metrics_write(const struct ig_metrics *m, struct ig_strbuf *b)
 	put_histogram(b, "inter_token_latency_seconds", NULL, &m->inter_token, token_bounds);
 	put_head(b, "model_load_seconds", "histogram", "Time to load a model.");
 	put_histogram(b, "model_load_seconds", NULL, &m->model_load, request_bounds);
+	put_ignored(m, b);
 	put_models(m, b);
 	/* Prometheus's own name, without the prefix */
 	ig_strbuf_puts(b, "# HELP process_resident_memory_bytes Resident memory size in bytes.\n"

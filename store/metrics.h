@@ -24,6 +24,11 @@ void ig_metrics_inter_token(struct ig_metrics *m, double seconds);
 /* One engine step: rows of prefill, rows of decode, seconds. */
 void ig_metrics_step(struct ig_metrics *m, uint32_t n_prefill, uint32_t n_decode, double seconds);
 
+/* A name in a request that is not known here.  Names come from clients: IG_METRICS_IGNORED of them
+ * have series of their own, further ones share that of the empty name. */
+#define IG_METRICS_IGNORED 64
+void ig_metrics_ignored(struct ig_metrics *m, const char *name);
+
 /* The time of one model load. */
 void ig_metrics_model_load(struct ig_metrics *m, double seconds);
 

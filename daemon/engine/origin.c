@@ -49,4 +49,5 @@ void ig_origin_row(const struct ig_origin *o, int64_t now_ns, struct ig_ledger_r
 	snprintf(row->endpoint, sizeof row->endpoint, "%s", o->endpoint);
 	snprintf(row->client, sizeof row->client, "%s", o->client);
 	snprintf(row->key, sizeof row->key, "%s", o->who.key);
+	snprintf(row->ignored, sizeof row->ignored, "%s", o->ignored);
 }

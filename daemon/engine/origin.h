@@ -7,7 +7,7 @@
 
 #include <stdatomic.h>
 
-/* Reference-counted; immutable once another thread may have it. */
+/* Reference-counted; immutable once the engine may have it. */
 struct ig_origin {
 	atomic_uint n_refs;
 	char request_id[IG_REQUEST_ID_CAP]; /* x-request-id: the client's, or ours */
@@ -15,6 +15,7 @@ struct ig_origin {
 	char client[64];		    /* address, or unix:uid=… */
 	struct ig_principal who;	    /* whose key it is */
 	int64_t received_ns, received_wall_ns;
+	char ignored[IG_IGNORED_CAP]; /* what of the request is not known here; "": nothing */
 };
 
 /* Received now; texts that are too long are truncated.  NULL without memory. */

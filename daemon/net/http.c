@@ -64,7 +64,8 @@ static void common_headers(struct conn *c, int status)
 	if (c->origin[0])
 		ig_strbuf_printf(&c->out,
 				 "access-control-allow-origin: %s\r\nvary: origin\r\n"
-				 "access-control-expose-headers: x-request-id, retry-after\r\n",
+				 "access-control-expose-headers: x-request-id, "
+				 "retry-after, x-ingot-ignored\r\n",
 				 c->origin);
 	if (status == 426)
 		ig_strbuf_puts(&c->out, "upgrade: websocket\r\nsec-websocket-version: 13\r\n"
@@ -89,6 +90,8 @@ static void write_head(struct conn *c, const struct ig_http_head *h)
 		ig_strbuf_printf(&c->out, "allow: %s\r\n", h->allow);
 	if (h->retry_after_s)
 		ig_strbuf_printf(&c->out, "retry-after: %u\r\n", h->retry_after_s);
+	if (h->ignored[0])
+		ig_strbuf_printf(&c->out, "x-ingot-ignored: %s\r\n", h->ignored);
 	if (h->status == 401)
 		ig_strbuf_puts(&c->out, "www-authenticate: Bearer realm=\"ingot\"\r\n");
 	ig_strbuf_puts(&c->out, "\r\n");

@@ -50,6 +50,7 @@ struct ig_api *ig_api_create(const struct ig_api_deps *deps)
 	api->routes = routes;
 	link_init(&api->replies);
 	link_init(&api->parked);
+	ig_ignored_init(&api->ignored);
 	ig_wakes_init(&api->wakes, deps->wake, deps->wake_ctx);
 	ig_handoff_init(&api->handoff);
 	ig_model_waits_init(&api->model_waits, deps->engine, &api->wakes);

@@ -218,17 +218,17 @@ def test_bad_json_says_where(scripted):
     ({"messages": [{"role": "wizard", "content": "x"}]}, "messages"),
     ({"messages": [{"content": "x"}]}, "messages"), ({"messages": [{"role": "user"}]}, "messages"),
     ({"messages": [{"role": "user", "content": {"a": 1}}]}, "messages"),
-    ({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, "messages"),
+    ({"messages": [{"role": "user", "content": [{"type": 5}]}]}, "messages"),
     ({"temperature": "x"}, "temperature"), ({"temperature": 3}, "temperature"),
     ({"top_p": -1}, "top_p"), ({"top_k": "x"}, "top_k"), ({"seed": {}}, "seed"),
     ({"max_tokens": 0}, "max_tokens"), ({"max_completion_tokens": -1}, "max_completion_tokens"),
     ({"stop": {}}, "stop"), ({"stop": "x" * 4097}, "stop"), ({"stream": "x"}, "stream"),
     ({"stream_options": 5}, "stream_options"),
-    ({"n": 0}, "n"), ({"tools": [{"type": "web_search"}]}, "tools"),
+    ({"n": 0}, "n"), ({"tools": {"type": "web_search"}}, "tools"),
     ({"logprobs": 1}, "logprobs"), ({"logit_bias": {"1": 101}}, "logit_bias.1"),
     ({"response_format": {"type": "xml"}}, "response_format"),
-    ({"presence_penalty": 2.1}, "presence_penalty"), ({"zeppelin": 1}, "zeppelin"),
-    ({"stream_id": "a"}, "stream_id"), ({"model": 5}, "model"),
+    ({"presence_penalty": 2.1}, "presence_penalty"), ({"functions": [{}]}, "functions"),
+    ({"service_tier": 5}, "service_tier"), ({"model": 5}, "model"),
 ])
 def test_bad_parameters_are_named(scripted, options, param):
     r = scripted.http("POST", CHAT, body(**options))

@@ -81,8 +81,8 @@ def test_async(family):
 
 def test_errors(family):
     with pytest.raises(openai.BadRequestError) as e:
-        ask(family, truncation="auto")
-    assert (e.value.code, e.value.param) == ("unsupported_parameter", "truncation")
+        ask(family, background=True)
+    assert (e.value.code, e.value.param) == ("unsupported_parameter", "background")
     with pytest.raises(openai.NotFoundError) as e:
         ask(family, model="zeppelin")
     assert e.value.code == "model_not_found"

@@ -84,7 +84,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 
 	if (!size)
 		return 0;
-	if (ig_request_read(formats[data[0] & 7], (const char *)data + 1, size - 1, &r, &e))
+	if (ig_request_read(formats[data[0] & 7], (const char *)data + 1, size - 1, data[0] & 8, &r,
+			    &e))
 		check_refused(&e);
 	else
 		check_accepted(&r);

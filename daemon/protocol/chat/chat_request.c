@@ -100,7 +100,7 @@ static int read_texts(struct ig_request *r, const struct message *m, const char 
 		return ig_fail_missing(e, at);
 	rc = null && json_array_size(m->tool_calls) ?
 		     0 :
-		     ig_read_content(&text, at, m->content, ig_text_types, e);
+		     ig_read_content(r, &text, at, m->content, ig_text_types, e);
 	if (!rc)
 		rc = read_calls(&calls, m, e);
 	if (!rc) {
@@ -123,7 +123,7 @@ static int read_result(struct ig_request *r, const struct message *m, struct ig_
 	ig_member_name(at, sizeof at, m->at, "content");
 	if (!m->content)
 		return ig_fail_missing(e, at);
-	if (ig_read_content(&text, at, m->content, ig_text_types, e) < 0)
+	if (ig_read_content(r, &text, at, m->content, ig_text_types, e) < 0)
 		return -1;
 	ig_member_name(at, sizeof at, m->at, "tool_call_id");
 	return ig_request_add_result(r, m->tool_call_id, text, at, "call", e);
@@ -137,7 +137,7 @@ static int read_message(struct ig_request *r, const char *at, json_t *v, struct 
 	     is_assistant = role && !strcmp(role, "assistant");
 	char sub[96];
 
-	if (ig_params_read(&m,
+	if (ig_params_read(r, &m,
 			   is_tool	? tool_params :
 			   is_assistant ? assistant_params :
 					  message_params,
@@ -173,11 +173,11 @@ int ig_param_stream_options(struct ig_request *r, const char *name, json_t *v,
 {
 	static const struct ig_param params[] = {
 		{ "include_usage", IG_PARAM_BOOL, IG_AT(include_usage) },
-		{ "include_obfuscation", IG_PARAM_ONLY, .values = "false" },
+		{ "include_obfuscation", IG_PARAM_NOTED, .values = "false" },
 		{ NULL },
 	};
 
-	return ig_params_read(r, params, name, v, e);
+	return ig_params_read(r, r, params, name, v, e);
 }
 
 int ig_param_tools(struct ig_request *r, const char *name, json_t *v, struct ig_api_error *e)
@@ -206,13 +206,15 @@ static const struct ig_param table[] = {
 	{ "stream", IG_PARAM_BOOL, IG_AT(stream) },
 	{ "stream_options", .read = ig_param_stream_options },
 	{ "metadata", .read = ig_param_metadata },
-	{ "store", IG_PARAM_ONLY, .values = "false" }, /* completions can't be fetched later */
+	{ "store", IG_PARAM_NOTED, .values = "false" }, /* completions can't be fetched later */
 	{ "user", IG_PARAM_TEXT },
 	{ "safety_identifier", IG_PARAM_TEXT },
 	{ "prompt_cache_key", IG_PARAM_TEXT },
-	{ "service_tier", IG_PARAM_ONLY, .values = "\"auto\"" },
+	{ "service_tier", IG_PARAM_NOTED, .values = "\"auto\" or \"default\"" },
 	{ "modalities", IG_PARAM_ONLY, .values = "[\"text\"]" },
+	/* before there were tools */
 	{ "functions", IG_PARAM_ONLY, .values = "[]" },
+	{ "function_call", IG_PARAM_ONLY, .values = "\"auto\" or \"none\"" },
 	{ .more = ig_sampling_params },
 	{ NULL },
 };

@@ -73,7 +73,7 @@ static const struct ig_param table[] = {
 	{ "prompt", .read = ig_param_prompt, .required = true },
 	{ "max_tokens", .read = ig_param_max_tokens },
 	{ "n", IG_PARAM_INT, IG_AT(n), 1, IG_MAX_CHOICES },
-	{ "best_of", IG_PARAM_ONLY, .values = "1" },
+	{ "best_of", IG_PARAM_NOTED, .values = "1" },
 	{ "logprobs", .read = param_logprobs },
 	{ "echo", IG_PARAM_BOOL, IG_AT(echo) },
 	{ "suffix", IG_PARAM_ONLY, .values = "\"\"" },

@@ -3,6 +3,7 @@
 
 #include "daemon/protocol/api.h"
 #include "daemon/protocol/core/handoff.h"
+#include "daemon/protocol/core/ignored.h"
 #include "daemon/protocol/core/limits.h"
 #include "daemon/protocol/core/link.h"
 #include "daemon/protocol/core/model_wait.h"
@@ -20,6 +21,7 @@ struct ig_api {
 	struct link parked;  /* whose model is being loaded, oldest first */
 	struct ig_limits *limits;
 	struct ig_responses *responses; /* private to Responses */
+	struct ig_ignored ignored;
 	struct ig_wakes wakes;
 	struct ig_handoff handoff;
 	struct ig_model_waits model_waits; /* prep's */

@@ -34,26 +34,34 @@ static const struct ig_param part_params[] = {
 	{ NULL },
 };
 
-static int check_part(json_t *v, const char *at, const char *const *types, json_t **text,
-		      struct ig_api_error *e)
+/* *text: borrowed; NULL: the part is ignored. */
+static int read_part(struct ig_request *r, json_t *v, const char *at, const char *const *types,
+		     json_t **text, struct ig_api_error *e)
 {
 	struct part part = { at, NULL };
-	char sub[256], shown[48];
+	char sub[256];
 	const char *type;
 
+	*text = NULL;
 	if (ig_read_type(&type, at, v, e) < 0)
 		return -1;
 	if (!ig_is_one_of(type, types)) {
 		ig_member_name(sub, sizeof sub, at, "type");
-		ig_printable(shown, sizeof shown, type);
-		return ig_api_fail(e, 400, "unsupported_parameter", sub,
-				   "Unsupported content: '%s' is '%s'; only text is supported.",
-				   sub, shown);
+		return ig_request_ignore(r, sub, type, "only text", e);
 	}
-	if (ig_params_read(&part, part_params, at, v, e) < 0)
+	if (ig_params_read(r, &part, part_params, at, v, e) < 0)
 		return -1;
 	*text = part.text;
 	return 0;
+}
+
+/* A new string of b's bytes; b is empty then.  NULL without memory. */
+static json_t *take_text(struct ig_strbuf *b)
+{
+	json_t *v = ig_strbuf_ok(b) ? json_stringn_nocheck(b->len ? b->data : "", b->len) : NULL;
+
+	ig_strbuf_finish(b);
+	return v;
 }
 
 json_t *ig_join_texts(const json_t *parts)
@@ -68,14 +76,14 @@ json_t *ig_join_texts(const json_t *parts)
 		const json_t *text = json_object_get(part, keys[k]);
 		ig_strbuf_add(&b, json_string_value(text), json_string_length(text));
 	}
-	json_t *v = ig_strbuf_ok(&b) ? json_stringn_nocheck(b.len ? b.data : "", b.len) : NULL;
-	ig_strbuf_finish(&b);
-	return v;
+	return take_text(&b);
 }
 
-int ig_read_content(json_t **out, const char *at, json_t *v, const char *const *types,
-		    struct ig_api_error *e)
+int ig_read_content(struct ig_request *r, json_t **out, const char *at, json_t *v,
+		    const char *const *types, struct ig_api_error *e)
 {
+	struct ig_strbuf b = { 0 };
+
 	*out = NULL;
 	if (json_is_string(v)) {
 		*out = json_incref(v);
@@ -85,12 +93,15 @@ int ig_read_content(json_t **out, const char *at, json_t *v, const char *const *
 		return ig_fail_type(e, at, "a string or a list of parts", v);
 	for (size_t i = 0; i < json_array_size(v); i++) {
 		char sub[256];
-		json_t *text = NULL;
+		json_t *text;
 		snprintf(sub, sizeof sub, "%s[%zu]", at, i);
-		if (check_part(json_array_get(v, i), sub, types, &text, e) < 0)
+		if (read_part(r, json_array_get(v, i), sub, types, &text, e) < 0) {
+			ig_strbuf_finish(&b);
 			return -1;
+		}
+		ig_strbuf_add(&b, json_string_value(text), json_string_length(text));
 	}
-	*out = ig_join_texts(v);
+	*out = take_text(&b);
 	return *out ? 0 : ig_fail_memory(e);
 }
 

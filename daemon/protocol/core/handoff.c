@@ -22,7 +22,8 @@ static void run(void *ctx)
 	int rc = 0;
 
 	if (r->format)
-		rc = ig_request_read(r->format, r->text, r->len, &r->request, &r->error);
+		rc = ig_request_read(r->format, r->text, r->len, r->refuse_unknown, &r->request,
+				     &r->error);
 	r->format = NULL;
 	free(r->text);
 	r->text = NULL;

@@ -52,14 +52,30 @@ static int read_number(double *out, double min, bool open_min, double max, const
 	return 0;
 }
 
+/* Whether v is of the type of the first of these values. */
+static bool is_like(const json_t *v, const char *values)
+{
+	switch (values[0]) {
+	case '"': return json_is_string(v);
+	case '[': return json_is_array(v);
+	case '{': return json_is_object(v);
+	case 't':
+	case 'f': return json_is_boolean(v);
+	default: return json_is_number(v);
+	}
+}
+
 /* A value of which its text is found in values as a whole. */
-static int read_listed(const struct ig_param *p, const char *name, json_t *v,
+static int read_listed(struct ig_request *r, const struct ig_param *p, const char *name, json_t *v,
 		       struct ig_api_error *e)
 {
 	static const char around[] = " ,:";
 
 	if (p->kind == IG_PARAM_WORD && !json_is_string(v))
 		return ig_fail_type(e, name, "a string", v);
+	if (p->kind == IG_PARAM_NOTED && !is_like(v, p->values))
+		return ig_fail_value(e, name, "expected %s, got %s", p->values,
+				     ig_json_type_name(v));
 	char *text = ig_json_to_text(v);
 	if (!text)
 		return ig_fail_memory(e);
@@ -70,7 +86,8 @@ static int read_listed(const struct ig_param *p, const char *name, json_t *v,
 	int rc = at ? 0 :
 		 p->kind == IG_PARAM_WORD ?
 		      ig_fail_value(e, name, "expected %s, got %.48s", p->values, text) :
-		      ig_fail_unsupported(e, name, p->values);
+		 p->kind == IG_PARAM_NOTED ? ig_request_ignore(r, name, NULL, p->values, e) :
+					     ig_fail_unsupported(e, name, p->values);
 	free(text);
 	return rc;
 }
@@ -85,8 +102,8 @@ static int read_json(json_t **out, const char *name, const char *expected, bool 
 	return 0;
 }
 
-static int read_value(void *target, const struct ig_param *p, const char *name, json_t *v,
-		      struct ig_api_error *e)
+static int read_value(struct ig_request *r, void *target, const struct ig_param *p,
+		      const char *name, json_t *v, struct ig_api_error *e)
 {
 	union {
 		char *string;
@@ -98,7 +115,7 @@ static int read_value(void *target, const struct ig_param *p, const char *name, 
 	void *to = p->at ? (char *)target + p->at : (void *)&unused;
 
 	switch (p->kind) {
-	case IG_PARAM_READ: return p->read(target, name, v, e);
+	case IG_PARAM_READ: return p->read(r, name, v, e);
 	case IG_PARAM_SKIP: return 0;
 	case IG_PARAM_STRING: return ig_read_string(to, name, v, e);
 	case IG_PARAM_INT: return ig_read_int(to, (int32_t)p->min, (int32_t)p->max, name, v, e);
@@ -115,7 +132,7 @@ static int read_value(void *target, const struct ig_param *p, const char *name, 
 			return ig_fail_type(e, name, "a boolean", v);
 		*(bool *)to = json_is_true(v) == (p->kind == IG_PARAM_BOOL);
 		return 0;
-	default: return read_listed(p, name, v, e);
+	default: return read_listed(r, p, name, v, e);
 	}
 }
 
@@ -165,8 +182,8 @@ int ig_request_repeat(struct ig_request *r, const char *name, json_t *v, struct 
 	return r->repeated && !json_object_set(r->repeated, name, v) ? 0 : ig_fail_memory(e);
 }
 
-int ig_params_read(void *target, const struct ig_param *table, const char *at, json_t *obj,
-		   struct ig_api_error *e)
+int ig_params_read(struct ig_request *r, void *target, const struct ig_param *table, const char *at,
+		   json_t *obj, struct ig_api_error *e)
 {
 	char name[160];
 	const char *key;
@@ -180,10 +197,10 @@ int ig_params_read(void *target, const struct ig_param *table, const char *at, j
 		if (json_is_null(v))
 			continue;
 		ig_member_name(name, sizeof name, at, key);
-		if (!p)
-			return ig_fail_unsupported(e, name, NULL);
-		if (read_value(target, p, name, v, e) < 0 ||
-		    (p->repeated && ig_request_repeat(target, key, v, e) < 0))
+		if (!p && ig_request_ignore(r, name, NULL, NULL, e) < 0)
+			return -1;
+		if (p && (read_value(r, target, p, name, v, e) < 0 ||
+			  (p->repeated && ig_request_repeat(r, key, v, e) < 0)))
 			return -1;
 	}
 	return check_required(table, at, obj, e);
@@ -228,19 +245,20 @@ static int read_object(const char *text, size_t len, json_t **out, struct ig_api
 }
 
 int ig_request_read(const struct ig_request_format *format, const char *text, size_t len,
-		    struct ig_request *r, struct ig_api_error *e)
+		    bool refuse_unknown, struct ig_request *r, struct ig_api_error *e)
 {
 	json_t *root;
 
 	*r = (struct ig_request){
 		.sampling = { .temperature = 1, .top_p = 1, .repetition_penalty = 1 },
 		.n = 1,
-		.parallel_tool_calls = true
+		.parallel_tool_calls = true,
+		.refuse_unknown = refuse_unknown
 	};
 	*e = (struct ig_api_error){ 0 };
 	if (read_object(text, len, &root, e) < 0)
 		return -1;
-	int rc = format->params ? ig_params_read(r, format->params, NULL, root, e) : 0;
+	int rc = format->params ? ig_params_read(r, r, format->params, NULL, root, e) : 0;
 	if (!rc && format->check)
 		rc = format->check(r, root, e);
 	json_decref(root);

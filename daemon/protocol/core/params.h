@@ -23,8 +23,9 @@ enum ig_param_kind {
 	IG_PARAM_LIST,
 	IG_PARAM_BOOLEAN,
 	/* Nothing is stored; values lists what is accepted, as JSON text in a sentence: */
-	IG_PARAM_ONLY, /* another value is an unsupported parameter */
-	IG_PARAM_WORD, /* another string is an invalid value */
+	IG_PARAM_ONLY,	/* another value is an unsupported parameter */
+	IG_PARAM_NOTED, /* another value of the same type has no effect, and is noted */
+	IG_PARAM_WORD,	/* another string is an invalid value */
 };
 
 /* One member of a JSON object by its name.  Null is as good as absent. */
@@ -41,10 +42,15 @@ struct ig_param {
 };
 #define IG_AT(member) offsetof(struct ig_request, member)
 
-/* Read every member of obj by the table; a name that the table lacks is an error.  at: where
- * obj is, for errors; NULL: it is the body. */
-int ig_params_read(void *target, const struct ig_param *table, const char *at, json_t *obj,
-		   struct ig_api_error *e);
+/* Read every member of obj by the table; a name that the table lacks is ignored.  at: where
+ * obj is, for errors; NULL: it is the body.  target: often r itself. */
+int ig_params_read(struct ig_request *r, void *target, const struct ig_param *table, const char *at,
+		   json_t *obj, struct ig_api_error *e);
+/* Something that is not known here, by its name and value (NULL: the name says all), is left out:
+ * 0, and r->ignored names it, once for all elements of a list.  Under refuse_unknown -1, an error
+ * that lists what is accepted (NULL: nothing). */
+int ig_request_ignore(struct ig_request *r, const char *name, const char *value,
+		      const char *accepted, struct ig_api_error *e);
 
 /* A copy of a string value; refuses other types. */
 int ig_read_string(char **out, const char *name, json_t *v, struct ig_api_error *e);
@@ -76,10 +82,10 @@ extern const char *const ig_text_types[];
 bool ig_is_one_of(const char *s, const char *const *list); /* NULL-terminated */
 /* The texts and refusals of a list of parts, concatenated; NULL without memory. */
 json_t *ig_join_texts(const json_t *parts);
-/* The texts of a content: a string, or a list of parts whose type is one of types
- * (NULL-terminated).  *out is a new reference to a string. */
-int ig_read_content(json_t **out, const char *at, json_t *v, const char *const *types,
-		    struct ig_api_error *e);
+/* The texts of a content: a string, or a list of parts.  Parts whose type is none of types
+ * (NULL-terminated) are ignored.  *out is a new reference to a string. */
+int ig_read_content(struct ig_request *r, json_t **out, const char *at, json_t *v,
+		    const char *const *types, struct ig_api_error *e);
 
 /* An element of an assistant message's tool_calls; id NULL: none. */
 json_t *ig_tool_call_object(const char *id, const char *name, const char *arguments);

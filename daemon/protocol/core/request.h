@@ -1,13 +1,14 @@
 /*
  * request.h: a client's body to a checked request.  All protocols produce the same struct: messages
  * and tools in the format of OpenAI's chat completions, which chat templates read; sampling; the
- * response format.  Every parameter works, or is accepted at values without effect, or is refused
- * by name.  Pure functions of their input: any thread, no globals.
+ * response format.  Every parameter works, or is accepted at values without effect, or is left out
+ * and named, or is refused by name.  Pure functions of their input: any thread, no globals.
  */
 #pragma once
 
 #include "daemon/engine/sampling.h"
 #include "daemon/protocol/core/errors.h"
+#include "store/ledger.h"
 
 #include "base/json.h"
 #include <stdbool.h>
@@ -84,11 +85,17 @@ struct ig_request {
 	bool warm_up;			      /* generate: false */
 	char *response_id;		      /* of a cancel; NULL: none */
 	char *steer;			      /* of a steer: a JSON object to return */
+
+	/* ---- what is not known here ---- */
+	bool refuse_unknown;	      /* an error names it; false: ignored does */
+	char ignored[IG_IGNORED_CAP]; /* "context_management, tools[4].type=x"; "": nothing */
 };
 
 struct ig_request_format; /* params.h */
 
-/* A body to a request: 0, or -1 with *e filled in.  r must be finished in either case. */
+/* A body to a request: 0, or -1 with *e filled in.  r must be finished in either case.
+ * refuse_unknown: what is not known here is an error; else it is left out, and r->ignored names
+ * it. */
 int ig_request_read(const struct ig_request_format *format, const char *text, size_t len,
-		    struct ig_request *r, struct ig_api_error *e);
+		    bool refuse_unknown, struct ig_request *r, struct ig_api_error *e);
 void ig_request_finish(struct ig_request *r);

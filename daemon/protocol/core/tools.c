@@ -63,8 +63,8 @@ static const struct ig_param input_schema_params[] = {
 	{ NULL },
 };
 
-static int read_tool(json_t **out, json_t *v, const char *at, enum ig_tool_spelling how,
-		     struct ig_api_error *e)
+static int read_tool(struct ig_request *r, json_t **out, json_t *v, const char *at,
+		     enum ig_tool_spelling how, struct ig_api_error *e)
 {
 	static const struct ig_param *const tables[] = {
 		[IG_TOOLS_NESTED] = nested_params,
@@ -74,14 +74,14 @@ static int read_tool(json_t **out, json_t *v, const char *at, enum ig_tool_spell
 	struct tool t = { .at = at, .function = v };
 	char in[160], sub[160];
 
-	if (ig_params_read(&t, tables[how], at, v, e) < 0)
+	if (ig_params_read(r, &t, tables[how], at, v, e) < 0)
 		return -1;
 	snprintf(in, sizeof in, "%s%s", at, how == IG_TOOLS_NESTED ? ".function" : "");
-	if (how == IG_TOOLS_NESTED && ig_params_read(&t, common_params, in, t.function, e) < 0)
+	if (how == IG_TOOLS_NESTED && ig_params_read(r, &t, common_params, in, t.function, e) < 0)
 		return -1;
 	json_t *name = json_object_get(t.function, "name");
 	ig_member_name(sub, sizeof sub, in, "name");
-	if (check_name(NULL, sub, name, e) < 0)
+	if (check_name(r, sub, name, e) < 0)
 		return -1;
 	/* in the order that templates' authors expect, for the tools that are dumped whole */
 	*out = json_pack("{s:s, s:{s:O, s:O*, s:O*, s:O*}}", "type", "function", "function", "name",
@@ -114,7 +114,7 @@ int ig_read_tools(struct ig_request *r, const char *name, json_t *v, enum ig_too
 		char param[96];
 		json_t *tool;
 		snprintf(param, sizeof param, "%s[%zu]", name, i);
-		if (read_tool(&tool, json_array_get(v, i), param, how, e) < 0)
+		if (read_tool(r, &tool, json_array_get(v, i), param, how, e) < 0)
 			return -1;
 		for (size_t k = 0; k < i; k++)
 			if (!strcmp(ig_tool_name(json_array_get(r->tools, k)),
@@ -242,7 +242,7 @@ static int read_format(struct ig_request *r, const char *name, json_t *v, bool n
 				     "\"regex\"");
 	r->form = (enum ig_output_format)i;
 	if (r->form == IG_OUTPUT_SCHEMA && !nested)
-		return ig_params_read(r, schema_params, name, v, e);
+		return ig_params_read(r, r, schema_params, name, v, e);
 	const char *member = formats[i].member;
 	json_t *body = member ? json_object_get(v, member) : NULL;
 	ig_member_name(sub, sizeof sub, name, member ? member : "");
@@ -251,7 +251,7 @@ static int read_format(struct ig_request *r, const char *name, json_t *v, bool n
 	if (json_object_size(v) != (member ? 2 : 1))
 		return ig_fail_value(e, name, "expected type%s%s only", member ? " and " : "",
 				     member ? member : "");
-	return r->form == IG_OUTPUT_SCHEMA ? ig_params_read(r, schema_params, sub, body, e) :
+	return r->form == IG_OUTPUT_SCHEMA ? ig_params_read(r, r, schema_params, sub, body, e) :
 	       r->form == IG_OUTPUT_REGEX  ? ig_read_string(&r->regex, sub, body, e) :
 					     0;
 }

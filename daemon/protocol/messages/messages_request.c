@@ -130,7 +130,7 @@ static int add_tool_result(struct ig_request *r, struct turn *t, const struct bl
 	ig_member_name(at, sizeof at, b->at, "content");
 	if (!b->content || json_is_null(b->content))
 		text = json_string("");
-	else if (ig_read_content(&text, at, b->content, ig_text_types, e) < 0)
+	else if (ig_read_content(r, &text, at, b->content, ig_text_types, e) < 0)
 		return -1;
 	/* Templates have no place for a failure, so the text says it. */
 	if (json_is_true(b->is_error)) {
@@ -159,7 +159,7 @@ static int read_block(struct ig_request *r, struct turn *t, bool assistant, json
 		{ "tool_result", true, false, tool_result_params, add_tool_result },
 	};
 	struct block b = { .at = at, .content = json_object_get(v, "content") };
-	char sub[160], shown[48];
+	char sub[160];
 	const char *type;
 
 	if (ig_read_type(&type, at, v, e) < 0)
@@ -168,16 +168,15 @@ static int read_block(struct ig_request *r, struct turn *t, bool assistant, json
 		if (strcmp(kinds[i].type, type) ||
 		    !(assistant ? kinds[i].assistant : kinds[i].user))
 			continue;
-		return ig_params_read(&b, kinds[i].params, at, v, e) < 0 ?
+		return ig_params_read(r, &b, kinds[i].params, at, v, e) < 0 ?
 			       -1 :
 			       kinds[i].add(r, t, &b, e);
 	}
 	ig_member_name(sub, sizeof sub, at, "type");
-	ig_printable(shown, sizeof shown, type);
-	return ig_api_fail(e, 400, "unsupported_parameter", sub,
-			   "Unsupported content: '%s' is '%s'; of %s, %s are supported.", sub,
-			   shown, assistant ? "the assistant" : "the user",
-			   assistant ? "text, thinking and tool_use" : "text and tool_result");
+	return ig_request_ignore(r, sub, type,
+				 assistant ? "text, thinking and tool_use of the assistant" :
+					     "text and tool_result of the user",
+				 e);
 }
 
 /* ---- messages ------------------------------------------------------------------------ */
@@ -224,7 +223,7 @@ static int read_message(struct ig_request *r, size_t i, json_t *m, struct ig_api
 	int rc = 0;
 
 	snprintf(at, sizeof at, "messages[%zu]", i);
-	if (ig_params_read(&t, message_params, at, m, e) < 0)
+	if (ig_params_read(r, &t, message_params, at, m, e) < 0)
 		return -1;
 	const char *role = ig_json_text(m, "role");
 	bool assistant = !strcmp(role, "assistant");
@@ -275,7 +274,7 @@ static int param_system(struct ig_request *r, const char *name, json_t *v, struc
 {
 	json_t *text;
 
-	if (ig_read_content(&text, name, v, ig_text_types, e) < 0)
+	if (ig_read_content(r, &text, name, v, ig_text_types, e) < 0)
 		return -1;
 	int rc = json_string_length(text) ? ig_read_string(&r->instructions, name, text, e) : 0;
 	json_decref(text);
@@ -312,7 +311,7 @@ static int param_metadata(struct ig_request *r, const char *name, json_t *v, str
 {
 	static const struct ig_param params[] = { { "user_id", IG_PARAM_TEXT }, { NULL } };
 
-	return ig_params_read(r, params, name, v, e);
+	return ig_params_read(r, r, params, name, v, e);
 }
 
 static int param_output(struct ig_request *r, const char *name, json_t *v, struct ig_api_error *e)
@@ -320,7 +319,7 @@ static int param_output(struct ig_request *r, const char *name, json_t *v, struc
 	static const struct ig_param params[] = { { "format", .read = ig_param_format_flat },
 						  { NULL } };
 
-	return ig_params_read(r, params, name, v, e);
+	return ig_params_read(r, r, params, name, v, e);
 }
 
 static const struct ig_param count_table[] = {
@@ -343,7 +342,7 @@ static const struct ig_param table[] = {
 	{ "top_p", IG_PARAM_ABOVE, IG_AT(sampling.top_p), 0, 1 },
 	{ "top_k", IG_PARAM_INT, IG_AT(sampling.top_k), 0, INT32_MAX },
 	{ "metadata", .read = param_metadata },
-	{ "service_tier", IG_PARAM_ONLY, .values = "\"auto\" or \"standard_only\"" },
+	{ "service_tier", IG_PARAM_NOTED, .values = "\"auto\" or \"standard_only\"" },
 	{ .more = count_table },
 	{ NULL },
 };

@@ -49,6 +49,9 @@ static void response_event(struct ig_reply *r, struct ig_strbuf *out, const char
 		ig_response_final(r, out);
 	else
 		ig_response_object(r, out);
+	/* what a reply over HTTP has as a header */
+	if (!r->framed && r->stage == STAGE_CREATED && r->origin->ignored[0])
+		ig_json_putf(&w, "'headers': {'x-ingot-ignored': %s}", r->origin->ignored);
 	end(r, &w);
 }
 

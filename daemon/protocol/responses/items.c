@@ -176,8 +176,8 @@ static const char *status_of(const struct item *it)
 	return it->status ? json_string_value(it->status) : "completed";
 }
 
-/* Parts in one spelling: type and text. */
-static json_t *parts_of(json_t *content, const char *type)
+/* Parts of one of these types in one spelling: type and text; and refusals. */
+static json_t *parts_of(json_t *content, const char *type, const char *const *types)
 {
 	json_t *list = json_array(), *part = NULL;
 	size_t i;
@@ -189,6 +189,8 @@ static json_t *parts_of(json_t *content, const char *type)
 	json_array_foreach(content, i, part)
 	{
 		json_t *refusal = json_object_get(part, "refusal");
+		if (!refusal && !ig_is_one_of(ig_json_text(part, "type"), types))
+			continue;
 		if (json_array_append_new(list,
 					  refusal ? json_pack("{s:s, s:O}", "type", "refusal",
 							      "refusal", refusal) :
@@ -207,8 +209,8 @@ fail:
 }
 
 /* A refusal is text that the model has generated; ig_read_content checks the other parts. */
-static int check_content(const struct item *it, json_t *content, bool assistant,
-			 struct ig_api_error *e)
+static int check_content(struct ig_request *r, const struct item *it, json_t *content,
+			 bool assistant, struct ig_api_error *e)
 {
 	char at[64], sub[160];
 	json_t *text = NULL, *rest = NULL, *part;
@@ -235,7 +237,7 @@ static int check_content(const struct item *it, json_t *content, bool assistant,
 			return ig_fail_memory(e);
 		}
 	}
-	int rc = ig_read_content(&text, at, rest ? rest : content,
+	int rc = ig_read_content(r, &text, at, rest ? rest : content,
 				 assistant ? output_types : input_types, e);
 	json_decref(rest);
 	json_decref(text);
@@ -243,7 +245,8 @@ static int check_content(const struct item *it, json_t *content, bool assistant,
 }
 
 /* The makers of items: NULL with *e, or without an error: out of memory. */
-static json_t *make_message(const struct item *it, const char *type, struct ig_api_error *e)
+static json_t *make_message(struct ig_request *r, const struct item *it, const char *type,
+			    struct ig_api_error *e)
 {
 	json_t *content = json_object_get(it->v, "content");
 	const char *role = ig_message_role(json_string_value(it->role));
@@ -255,11 +258,12 @@ static json_t *make_message(const struct item *it, const char *type, struct ig_a
 		return NULL;
 	}
 	bool assistant = !strcmp(role, "assistant");
-	if (check_content(it, content, assistant, e) < 0)
+	if (check_content(r, it, content, assistant, e) < 0)
 		return NULL;
 	return json_pack("{s:s, s:O, s:O*, s:s, s:O*, s:o}", "type", type, "role", it->role, "id",
 			 it->id, "status", status_of(it), "phase", it->phase, "content",
-			 parts_of(content, assistant ? "output_text" : "input_text"));
+			 assistant ? parts_of(content, "output_text", output_types) :
+				     parts_of(content, "input_text", input_types));
 }
 
 static int check_texts(const struct item *it, const char *key, const char *const *types,
@@ -287,7 +291,8 @@ static int check_texts(const struct item *it, const char *key, const char *const
 	return 0;
 }
 
-static json_t *make_reasoning(const struct item *it, const char *type, struct ig_api_error *e)
+static json_t *make_reasoning(struct ig_request *r, const struct item *it, const char *type,
+			      struct ig_api_error *e)
 {
 	static const char *const content_types[] = { "reasoning_text", "text", NULL };
 	static const char *const summary_types[] = { "summary_text", NULL };
@@ -297,18 +302,20 @@ static json_t *make_reasoning(const struct item *it, const char *type, struct ig
 	    check_texts(it, "summary", summary_types, &summary, e) < 0)
 		return NULL;
 	return json_pack("{s:s, s:O*, s:O*, s:o, s:o}", "type", type, "id", it->id, "status",
-			 it->status, "content", parts_of(content, "reasoning_text"), "summary",
-			 summary ? json_incref(summary) : json_array());
+			 it->status, "content", parts_of(content, "reasoning_text", content_types),
+			 "summary", summary ? json_incref(summary) : json_array());
 }
 
-static json_t *make_call(const struct item *it, const char *type, struct ig_api_error *e)
+static json_t *make_call(struct ig_request *r, const struct item *it, const char *type,
+			 struct ig_api_error *e)
 {
 	return json_pack("{s:s, s:O, s:O, s:O, s:O*, s:s}", "type", type, "call_id", it->call_id,
 			 "name", it->name, type[0] == 'c' ? "input" : "arguments", it->text, "id",
 			 it->id, "status", status_of(it));
 }
 
-static json_t *make_result(const struct item *it, const char *type, struct ig_api_error *e)
+static json_t *make_result(struct ig_request *r, const struct item *it, const char *type,
+			   struct ig_api_error *e)
 {
 	json_t *output = json_object_get(it->v, "output"), *text = NULL;
 	char at[64];
@@ -318,22 +325,25 @@ static json_t *make_result(const struct item *it, const char *type, struct ig_ap
 		ig_fail_missing(e, at);
 		return NULL;
 	}
-	if (ig_read_content(&text, at, output, result_types, e) < 0)
+	if (ig_read_content(r, &text, at, output, result_types, e) < 0)
 		return NULL;
 	json_decref(text);
 	return json_pack("{s:s, s:O, s:O*, s:o, s:s}", "type", type, "call_id", it->call_id, "id",
 			 it->id, "output",
 			 json_is_string(output) ? json_incref(output) :
-						  parts_of(output, "input_text"),
+						  parts_of(output, "input_text", result_types),
 			 "status", status_of(it));
 }
 
-static json_t *read_item(const char *at, json_t *v, struct ig_api_error *e)
+/* *out: NULL where the item is ignored. */
+static int read_item(struct ig_request *r, json_t **out, const char *at, json_t *v,
+		     struct ig_api_error *e)
 {
 	static const struct {
 		const char *type;
 		const struct ig_param *params;
-		json_t *(*make)(const struct item *it, const char *type, struct ig_api_error *e);
+		json_t *(*make)(struct ig_request *r, const struct item *it, const char *type,
+				struct ig_api_error *e);
 	} kinds[] = {
 		{ "message", message_params, make_message },
 		{ "reasoning", reasoning_params, make_reasoning },
@@ -345,38 +355,33 @@ static json_t *read_item(const char *at, json_t *v, struct ig_api_error *e)
 	struct item it = { .at = at, .v = v };
 	const json_t *type_value = json_object_get(v, "type");
 	const char *type = "message";
-	char param[96], shown[48];
+	char param[96];
 
-	if (!json_is_object(v)) {
-		ig_fail_type(e, at, "an object", v);
-		return NULL;
-	}
+	*out = NULL;
+	if (!json_is_object(v))
+		return ig_fail_type(e, at, "an object", v);
 	if (type_value && !json_is_null(type_value) && ig_read_type(&type, at, v, e) < 0)
-		return NULL;
+		return -1;
 	for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
 		if (strcmp(kinds[i].type, type))
 			continue;
-		if (ig_params_read(&it, kinds[i].params, at, v, e) < 0)
-			return NULL;
-		json_t *item = kinds[i].make(&it, kinds[i].type, e);
-		if (!item && !e->status)
-			ig_fail_memory(e);
-		return item;
+		if (ig_params_read(r, &it, kinds[i].params, at, v, e) < 0)
+			return -1;
+		*out = kinds[i].make(r, &it, kinds[i].type, e);
+		return *out ? 0 : e->status ? -1 : ig_fail_memory(e);
 	}
 	ig_member_name(param, sizeof param, at, "type");
-	ig_printable(shown, sizeof shown, type);
-	ig_api_fail(
-		e, 400, "unsupported_parameter", param,
-		"Unsupported item: '%s' is '%s'; this server has message, reasoning, function_call, "
-		"function_call_output, custom_tool_call and custom_tool_call_output.",
-		param, shown);
-	return NULL;
+	/* It stands for an item that nobody has here. */
+	if (!strcmp(type, "item_reference"))
+		return ig_fail_unsupported(e, param, "the type of an item itself");
+	return ig_request_ignore(r, param, type,
+				 "message, reasoning, function_call, function_call_output, "
+				 "custom_tool_call and custom_tool_call_output",
+				 e);
 }
 
 static int add_item(struct ig_request *r, json_t *item, struct ig_api_error *e)
 {
-	if (!item)
-		return -1;
 	int rc = ig_items_fold(r->messages, item);
 	if (json_array_append_new(r->items, item) < 0)
 		rc = -1;
@@ -402,8 +407,9 @@ int ig_items_read(struct ig_request *r, const char *name, json_t *v, struct ig_a
 	json_array_foreach(v, i, x)
 	{
 		char at[48];
+		json_t *item;
 		snprintf(at, sizeof at, "%s[%zu]", name, i);
-		if (add_item(r, read_item(at, x, e), e) < 0)
+		if (read_item(r, &item, at, x, e) < 0 || (item && add_item(r, item, e) < 0))
 			return -1;
 	}
 	return 0;

@@ -45,10 +45,12 @@ static int param_include(struct ig_request *r, const char *name, json_t *v, stru
 		if (is_text(x, LOGPROBS))
 			r->logprobs = true;
 		/* Reasoning is given as it is: there is nothing to encrypt. */
-		else if (!is_text(x, "reasoning.encrypted_content"))
-			return ig_fail_unsupported(e, param,
-						   "\"" LOGPROBS "\" or "
-						   "\"reasoning.encrypted_content\"");
+		else if (!json_is_string(x))
+			return ig_fail_type(e, param, "a string", x);
+		else if (!is_text(x, "reasoning.encrypted_content") &&
+			 ig_request_ignore(r, param, json_string_value(x),
+					   LOGPROBS " and reasoning.encrypted_content", e) < 0)
+			return -1;
 	}
 	return 0;
 }
@@ -61,7 +63,7 @@ static int param_text(struct ig_request *r, const char *name, json_t *v, struct 
 		{ NULL },
 	};
 
-	return ig_params_read(r, params, name, v, e);
+	return ig_params_read(r, r, params, name, v, e);
 }
 
 /* The effort goes to the template.  Reasoning is returned whole, so there is no summary. */
@@ -75,30 +77,31 @@ static int param_reasoning(struct ig_request *r, const char *name, json_t *v,
 		{ "summary", IG_PARAM_WORD, .values = "\"auto\", \"concise\" or \"detailed\"" },
 		{ "generate_summary", IG_PARAM_WORD,
 		  .values = "\"auto\", \"concise\" or \"detailed\"" },
-		{ "context", IG_PARAM_WORD, .values = "\"auto\"" },
-		{ "mode", IG_PARAM_WORD, .values = "\"standard\"" },
+		{ "context", IG_PARAM_NOTED, .values = "\"auto\"" },
+		{ "mode", IG_PARAM_NOTED, .values = "\"standard\"" },
 		{ NULL },
 	};
 
-	return ig_params_read(r, params, name, v, e);
+	return ig_params_read(r, r, params, name, v, e);
 }
 
 static int param_stream_options(struct ig_request *r, const char *name, json_t *v,
 				struct ig_api_error *e)
 {
 	static const struct ig_param params[] = {
-		{ "include_obfuscation", IG_PARAM_ONLY, .values = "false" },
+		{ "include_obfuscation", IG_PARAM_NOTED, .values = "false" },
 		{ NULL },
 	};
 
-	return ig_params_read(r, params, name, v, e);
+	return ig_params_read(r, r, params, name, v, e);
 }
 
 /* ---- tools ------------------------------------------------------------------------------ */
 
 /* A custom tool, whose input is free text, is a function of one string to the model; the
  * response shows that string as the input. */
-static json_t *custom_as_function(const char *at, json_t *v, struct ig_api_error *e)
+static json_t *custom_as_function(struct ig_request *r, const char *at, json_t *v,
+				  struct ig_api_error *e)
 {
 	static const struct ig_param params[] = {
 		{ "type", IG_PARAM_SKIP },
@@ -113,7 +116,7 @@ static json_t *custom_as_function(const char *at, json_t *v, struct ig_api_error
 	const char *description = ig_json_text(v, "description");
 	char sub[160];
 
-	if (ig_params_read(NULL, params, at, v, e) < 0)
+	if (ig_params_read(r, NULL, params, at, v, e) < 0)
 		return NULL;
 	if (format && !json_is_null(format) && !is_text(json_object_get(format, "type"), "text")) {
 		json_t *text = json_object_get(format, "definition");
@@ -141,15 +144,14 @@ static json_t *custom_as_function(const char *at, json_t *v, struct ig_api_error
 	return f;
 }
 
-/* Tools that OpenAI runs on its servers.  Codex sends them to every server; a model whose prompt
- * lacks them does not call them. */
+/* Tools that OpenAI runs on its servers, which Codex sends to every server. */
 static const char *const hosted_types[] = { "web_search", "web_search_preview", "image_generation",
 					    NULL };
 
 static int read_tools(struct ig_request *r, json_t *root, struct ig_api_error *e)
 {
+	bool codex = json_is_object(json_object_get(root, "client_metadata"));
 	json_t *tools = json_object_get(root, "tools"), *list, *v;
-	const json_t *codex = json_object_get(root, "client_metadata");
 	int rc = 0;
 	size_t i;
 
@@ -163,21 +165,16 @@ static int read_tools(struct ig_request *r, json_t *root, struct ig_api_error *e
 	json_array_foreach(tools, i, v)
 	{
 		const char *type = ig_json_text(v, "type");
-		char param[48], shown[48];
+		char param[48];
 		snprintf(param, sizeof param, "tools[%zu]", i);
 		if (type && !strcmp(type, "custom")) {
-			json_t *f = custom_as_function(param, v, e);
+			json_t *f = custom_as_function(r, param, v, e);
 			rc = !f ? -1 : json_array_append_new(list, f) < 0 ? ig_fail_memory(e) : 0;
-		} else if (type && ig_is_one_of(type, hosted_types) && json_is_object(codex)) {
+		} else if (codex && r->refuse_unknown && type && ig_is_one_of(type, hosted_types)) {
 			continue;
 		} else if (type && strcmp(type, "function")) {
-			ig_printable(shown, sizeof shown, type);
 			snprintf(param, sizeof param, "tools[%zu].type", i);
-			rc = ig_api_fail(
-				e, 400, "unsupported_parameter", param,
-				"Unsupported tool: '%s' is '%s'; this server has function and "
-				"custom tools.",
-				param, shown);
+			rc = ig_request_ignore(r, param, type, "function and custom tools", e);
 		} else if (json_array_append(list, v) < 0) {
 			rc = ig_fail_memory(e);
 		}
@@ -260,7 +257,7 @@ static const struct ig_param prompt_params[] = {
 	{ "parallel_tool_calls", IG_PARAM_BOOL, IG_AT(parallel_tool_calls) },
 	{ "text", .read = param_text, .repeated = true },
 	{ "reasoning", .read = param_reasoning, .repeated = true },
-	{ "truncation", IG_PARAM_ONLY, .values = "\"disabled\"" },
+	{ "truncation", IG_PARAM_NOTED, .values = "\"disabled\"" },
 	{ NULL },
 };
 
@@ -275,14 +272,17 @@ static const struct ig_param create_params[] = {
 	{ "store", IG_PARAM_BOOL, IG_AT(store) },
 	{ "client_metadata", .read = param_client_metadata },
 	{ "prompt_cache_key", IG_PARAM_TEXT, .repeated = true },
-	{ "prompt_cache_retention", IG_PARAM_ONLY, .values = "\"in_memory\"" },
+	{ "prompt_cache_retention", IG_PARAM_NOTED, .values = "\"in_memory\"" },
 	{ "user", IG_PARAM_TEXT, .repeated = true },
 	{ "safety_identifier", IG_PARAM_TEXT, .repeated = true },
-	{ "service_tier", IG_PARAM_ONLY, /* all are served alike */
+	{ "service_tier", IG_PARAM_NOTED, /* all are served alike */
 	  .values = "\"auto\", \"default\", \"flex\", \"priority\", \"fast\" or \"scale\"" },
 	{ "include", .read = param_include },
 	{ "top_logprobs", IG_PARAM_INT, IG_AT(n_top), 0, IG_MAX_TOP, .repeated = true },
 	{ "background", IG_PARAM_ONLY, .values = "false" },
+	/* text that this server does not have */
+	{ "conversation", IG_PARAM_ONLY, .values = "null" },
+	{ "prompt", IG_PARAM_ONLY, .values = "null" },
 	{ "stream_options", .read = param_stream_options },
 	{ NULL },
 };
@@ -355,7 +355,7 @@ static int read_prompt(struct ig_request *r, const struct ig_param *table, json_
 
 	if ((previous && !json_is_null(previous) &&
 	     ig_read_string(&r->previous_id, "previous_response_id", previous, e) < 0) ||
-	    ig_params_read(r, table, NULL, root, e) < 0 || read_tools(r, root, e) < 0 ||
+	    ig_params_read(r, r, table, NULL, root, e) < 0 || read_tools(r, root, e) < 0 ||
 	    read_tool_choice(r, root, e) < 0)
 		return -1;
 	return set_effort(r, e);
@@ -382,8 +382,6 @@ static int read_create(struct ig_request *r, const struct ig_param *table, json_
 
 static int read_http_create(struct ig_request *r, json_t *root, struct ig_api_error *e)
 {
-	if (json_object_get(root, "stream_id"))
-		return ig_fail_unsupported(e, "stream_id", "part of a WebSocket's messages");
 	return read_create(r, http_create_params, root, e);
 }
 
@@ -434,7 +432,7 @@ static int read_message(struct ig_request *r, json_t *root, struct ig_api_error 
 		return read_steer(r, root, e);
 	if (!strcmp(type, "response.cancel")) {
 		r->notice = IG_WS_CANCEL;
-		return ig_params_read(r, cancel_params, NULL, root, e);
+		return ig_params_read(r, r, cancel_params, NULL, root, e);
 	}
 	if (strcmp(type, "response.processed"))
 		return ig_fail_value(e, "type",

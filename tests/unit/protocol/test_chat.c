@@ -453,7 +453,8 @@ static void test_chat_refused(void **state)
 		int refused;
 	} rows[] = {
 		{ 0, 0, 400, "{", "invalid_json", false, 1 },
-		{ 0, 0, 400, "{\"messages\":[{\"role\":\"user\",\"content\":\"q\"}],\"zap\":1}",
+		{ 0, 0, 400,
+		  "{\"messages\":[{\"role\":\"user\",\"content\":\"q\"}],\"functions\":[1]}",
 		  "unsupported_parameter", false, 1 },
 		{ 0, 0, 404,
 		  "{\"model\":\"nix\",\"messages\":[{\"role\":\"user\",\"content\":\"q\"}]}",

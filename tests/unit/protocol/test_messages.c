@@ -47,7 +47,8 @@ static void test_requests(void **state)
 		  "messages", "must be the user's" },
 		{ "{\"max_tokens\":1,\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"image\","
 		  "\"source\":{}}]}]}",
-		  "messages[0].content[0].type", "'image'; of the user, text" },
+		  "messages[0].content[0].type",
+		  "'image'; this server has text and tool_result of the user" },
 		{ "{\"max_tokens\":1,\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"text\"}]}]}",
 		  "messages[0].content[0].text", "Missing" },
 		{ "{\"max_tokens\":1,\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"tool_result\","
@@ -74,7 +75,7 @@ static void test_requests(void **state)
 
 	for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
 		int rc = ig_request_read(&ig_messages_request, rows[i].json, strlen(rows[i].json),
-					 &r, &e);
+					 true, &r, &e);
 		if (!rows[i].param ? rc :
 				     !rc || strcmp(e.param, rows[i].param) ||
 					     !strstr(e.message, rows[i].text))
@@ -99,7 +100,8 @@ static void test_conversation(void **state)
 	struct ig_request r;
 	struct ig_api_error e;
 
-	assert_int_equal(ig_request_read(&ig_messages_request, json, strlen(json), &r, &e), 0);
+	assert_int_equal(ig_request_read(&ig_messages_request, json, strlen(json), true, &r, &e),
+			 0);
 	char *text = json_dumps(r.messages, JSON_COMPACT);
 	assert_string_equal(
 		text,

@@ -89,7 +89,7 @@ static void test_parse(void **state)
 		for (; k < MANY; k++) {
 			no_memory_at(k - 1);
 			int rc = ig_request_read(requests[i].format, requests[i].body,
-						 strlen(requests[i].body), &r, &e);
+						 strlen(requests[i].body), true, &r, &e);
 			bool reached = no_memory_failed();
 			ig_request_finish(&r);
 			if (!reached) {

@@ -262,6 +262,73 @@ static const struct row input_rows[] = {
 	  "" },
 };
 
+/* What is not known is left out and named, but for what changes the meaning of the response. */
+static const struct {
+	const struct ig_request_format *format;
+	const char *json, *ignored; /* NULL: refused */
+} unknown_rows[] = {
+#define USER "\"messages\":[{\"role\":\"user\",\"content\":\"a\"}]"
+#define PART(type) "{\"type\":\"" type "\",\"text\":\"" type "\"}"
+	{ &ig_chat_request, "{" USER "}", "" },
+	{ &ig_chat_request, "{" USER ",\"zap\":1,\"zip\":{},\"nil\":null}", "zap, zip" },
+	{ &ig_chat_request, "{" USER ",\"a,b c\\u00e9\\r\":1}", "a?b?c???" },
+	{ &ig_chat_request, "{" USER ",\"store\":true,\"service_tier\":\"flex\"}",
+	  "store, service_tier" },
+	{ &ig_chat_request, "{" USER ",\"store\":\"yes\"}", NULL },
+	{ &ig_chat_request, "{" USER ",\"tools\":[{\"type\":\"web_search\"}]}", NULL },
+	{ &ig_chat_request, "{" USER ",\"functions\":[{}]}", NULL },
+	{ &ig_chat_request, "{" USER ",\"response_format\":{\"type\":\"xml\"}}", NULL },
+	{ &ig_chat_request, "{\"messages\":[{\"role\":\"wizard\",\"content\":\"a\"}]}", NULL },
+	{ &ig_chat_request,
+	  "{\"messages\":[{\"role\":\"user\",\"content\":[" PART("text") "," PART(
+		  "image_url") "," PART("image_url") "," PART("audio") "]}]}",
+	  "messages[0].content[1].type=image_url, messages[0].content[3].type=audio" },
+	{ &ig_create_request,
+	  "{\"input\":[{\"role\":\"user\",\"content\":[" PART("input_text") "," PART(
+		  "input_image") "]},{\"type\":\"mcp_list_tools\"}]}",
+	  "input[0].content[1].type=input_image, input[1].type=mcp_list_tools" },
+	{ &ig_create_request, "{\"input\":[{\"type\":\"item_reference\",\"id\":\"x\"}]}", NULL },
+	{ &ig_create_request,
+	  "{\"input\":\"a\",\"tools\":[{\"type\":\"function\",\"name\":\"f\",\"hue\":1},"
+	  "{\"type\":\"web_search\"},{\"type\":\"mcp\"}],\"client_metadata\":{}}",
+	  "tools[1].type=web_search, tools[2].type=mcp, tools[0].hue" },
+	{ &ig_create_request,
+	  "{\"input\":\"a\",\"tools\":[{\"type\":\"mcp\"}],\"tool_choice\":\"required\"}", NULL },
+	{ &ig_create_request, "{\"input\":\"a\",\"truncation\":\"auto\",\"stream_id\":\"s\"}",
+	  "truncation, stream_id" },
+	{ &ig_create_request, "{\"input\":\"a\",\"truncation\":1}", NULL },
+	{ &ig_create_request, "{\"input\":\"a\",\"include\":[\"file_search_call.results\"]}",
+	  "include[0]=file_search_call.results" },
+	{ &ig_create_request, "{\"input\":\"a\",\"conversation\":\"c\"}", NULL },
+	{ &ig_create_request, "{\"input\":\"a\",\"reasoning\":{\"budget\":3}}",
+	  "reasoning.budget" },
+};
+
+static void test_unknown(void **state)
+{
+	struct ig_strbuf many = { 0 };
+	struct ig_request r;
+	struct ig_api_error e;
+
+	for (size_t i = 0; i < sizeof unknown_rows / sizeof unknown_rows[0]; i++) {
+		const char *json = unknown_rows[i].json, *want = unknown_rows[i].ignored;
+		int rc = ig_request_read(unknown_rows[i].format, json, strlen(json), false, &r, &e);
+		if (rc ? want || e.status != 400 : !want || strcmp(r.ignored, want))
+			fail_msg("%s: %d '%s' '%s'", json, rc, r.ignored, e.message);
+		ig_request_finish(&r);
+	}
+	/* a list that is too long says so, once */
+	ig_strbuf_puts(&many, "{" USER);
+	for (int i = 0; i < 100; i++)
+		ig_strbuf_printf(&many, ",\"name%d\":1", i);
+	ig_strbuf_puts(&many, "}");
+	assert_int_equal(ig_request_read(&ig_chat_request, many.data, many.len, false, &r, &e), 0);
+	const char *more = strstr(r.ignored, ", ...");
+	assert_true(more && !more[5] && strlen(r.ignored) > sizeof r.ignored / 2);
+	ig_request_finish(&r);
+	ig_strbuf_finish(&many);
+}
+
 /* A member of the i-th message. */
 static const char *member(const struct ig_request *r, size_t i, const char *name)
 {
@@ -272,7 +339,7 @@ static void check(const struct ig_request_format *format, const char *json, cons
 {
 	struct ig_request r;
 	struct ig_api_error e;
-	int rc = ig_request_read(format, json, strlen(json), &r, &e);
+	int rc = ig_request_read(format, json, strlen(json), true, &r, &e);
 
 	if (!want->code) {
 		if (rc)
@@ -381,7 +448,7 @@ static void test_json(void **state)
 	for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
 		check(&ig_chat_request, rows[i].json, &rows[i]);
 	/* a raw NUL inside */
-	assert_int_equal(ig_request_read(&ig_chat_request, "{\"a\":\"\0\"}", 9, &r, &e), -1);
+	assert_int_equal(ig_request_read(&ig_chat_request, "{\"a\":\"\0\"}", 9, true, &r, &e), -1);
 	assert_string_equal(e.code, "invalid_json");
 	ig_request_finish(&r);
 	/* depth: 64 is fine for the reader, 65 is not */
@@ -391,7 +458,8 @@ static void test_json(void **state)
 		memset(deep + k, '[', (size_t)n - 1);
 		memset(deep + k + n - 1, ']', (size_t)n - 1);
 		snprintf(deep + k + 2 * (n - 1), 2, "}");
-		assert_int_equal(ig_request_read(&ig_chat_request, deep, strlen(deep), &r, &e), -1);
+		assert_int_equal(
+			ig_request_read(&ig_chat_request, deep, strlen(deep), true, &r, &e), -1);
 		assert_string_equal(e.code, n == 64 ? UNSUPPORTED : "invalid_json");
 		ig_request_finish(&r);
 	}
@@ -399,7 +467,7 @@ static void test_json(void **state)
 	memset(deep, '[', sizeof deep);
 	memcpy(deep, "{\"x\":\"", 6);
 	memcpy(deep + 200, "\"}", 3);
-	assert_int_equal(ig_request_read(&ig_chat_request, deep, strlen(deep), &r, &e), -1);
+	assert_int_equal(ig_request_read(&ig_chat_request, deep, strlen(deep), true, &r, &e), -1);
 	assert_string_equal(e.code, UNSUPPORTED);
 	ig_request_finish(&r);
 	/* more values than anyone sends */
@@ -409,7 +477,7 @@ static void test_json(void **state)
 		many[i] = i % 2 ? ',' : '0';
 	memcpy(many, "{\"x\":[", 6);
 	many[n] = 0;
-	assert_int_equal(ig_request_read(&ig_chat_request, many, n, &r, &e), -1);
+	assert_int_equal(ig_request_read(&ig_chat_request, many, n, true, &r, &e), -1);
 	assert_non_null(strstr(e.message, "200000 values"));
 	ig_request_finish(&r);
 	free(many);
@@ -443,7 +511,7 @@ static void test_values(void **state)
 	struct ig_request r;
 	struct ig_api_error e;
 
-	assert_int_equal(ig_request_read(&ig_ws_request, json, strlen(json), &r, &e), 0);
+	assert_int_equal(ig_request_read(&ig_ws_request, json, strlen(json), true, &r, &e), 0);
 	assert_int_equal(r.notice, IG_WS_CREATE);
 	assert_int_equal(json_array_size(r.messages), 2);
 	assert_string_equal(member(&r, 0, "role"), "system");
@@ -476,7 +544,7 @@ static void test_many_messages(void **state)
 		k += (size_t)snprintf(json + k, cap - k,
 				      "%s{\"role\":\"user\",\"content\":\"%zu\"}", i ? "," : "", i);
 	snprintf(json + k, cap - k, "]}");
-	assert_int_equal(ig_request_read(&ig_chat_request, json, strlen(json), &r, &e), 0);
+	assert_int_equal(ig_request_read(&ig_chat_request, json, strlen(json), true, &r, &e), 0);
 	assert_int_equal(json_array_size(r.messages), n);
 	assert_string_equal(member(&r, 999, "content"), "999");
 	ig_request_finish(&r);
@@ -509,9 +577,9 @@ static void test_other_messages(void **state)
 	struct ig_api_error e;
 
 	for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
-		assert_int_equal(
-			ig_request_read(&ig_ws_request, rows[i].json, strlen(rows[i].json), &r, &e),
-			rows[i].rc);
+		assert_int_equal(ig_request_read(&ig_ws_request, rows[i].json, strlen(rows[i].json),
+						 true, &r, &e),
+				 rows[i].rc);
 		assert_int_equal(r.notice, rows[i].kind);
 		if (r.notice == IG_WS_STEER)
 			assert_string_equal(r.steer,
@@ -523,7 +591,7 @@ static void test_other_messages(void **state)
 	/* an error names its lane */
 	const char *json =
 		"{\"type\":\"response.create\",\"zzz\":1,\"input\":\"a\",\"stream_id\":\"l\"}";
-	assert_int_equal(ig_request_read(&ig_ws_request, json, strlen(json), &r, &e), -1);
+	assert_int_equal(ig_request_read(&ig_ws_request, json, strlen(json), true, &r, &e), -1);
 	assert_string_equal(r.stream_id, "l");
 	ig_request_finish(&r);
 }
@@ -531,11 +599,12 @@ static void test_other_messages(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_chat),	      cmocka_unit_test(test_messages),
-		cmocka_unit_test(test_prompts),	      cmocka_unit_test(test_create),
-		cmocka_unit_test(test_input),	      cmocka_unit_test(test_json),
-		cmocka_unit_test(test_long_stop),     cmocka_unit_test(test_values),
-		cmocka_unit_test(test_many_messages), cmocka_unit_test(test_other_messages),
+		cmocka_unit_test(test_unknown),	       cmocka_unit_test(test_chat),
+		cmocka_unit_test(test_messages),       cmocka_unit_test(test_prompts),
+		cmocka_unit_test(test_create),	       cmocka_unit_test(test_input),
+		cmocka_unit_test(test_json),	       cmocka_unit_test(test_long_stop),
+		cmocka_unit_test(test_values),	       cmocka_unit_test(test_many_messages),
+		cmocka_unit_test(test_other_messages),
 	};
 	return cmocka_run_group_tests_name("requests", tests, NULL, NULL);
 }

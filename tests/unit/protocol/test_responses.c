@@ -88,7 +88,7 @@ static void test_items(void **state)
 	for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
 		struct ig_strbuf b = { 0 };
 		ig_strbuf_printf(&b, "{\"input\":%s}", rows[i].input);
-		if (ig_request_read(&ig_create_request, b.data, b.len, &r, &e) ||
+		if (ig_request_read(&ig_create_request, b.data, b.len, true, &r, &e) ||
 		    ig_items_link(&r, &e))
 			fail_msg("%s: %s", rows[i].input, e.message);
 		char *got = json_dumps(r.messages, 0);
@@ -156,7 +156,7 @@ static void test_bad_items(void **state)
 	for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
 		struct ig_strbuf b = { 0 };
 		ig_strbuf_printf(&b, "{\"input\":%s}", rows[i].input);
-		if (!ig_request_read(&ig_create_request, b.data, b.len, &r, &e) &&
+		if (!ig_request_read(&ig_create_request, b.data, b.len, true, &r, &e) &&
 		    !ig_items_link(&r, &e))
 			fail_msg("%s: accepted", rows[i].input);
 		if (e.status != 400 || strcmp(e.param, rows[i].param) ||
@@ -167,7 +167,7 @@ static void test_bad_items(void **state)
 	}
 	/* a lane is a WebSocket's */
 	static const char lane[] = "{\"input\":\"a\",\"stream_id\":\"x\"}";
-	assert_int_equal(ig_request_read(&ig_create_request, lane, strlen(lane), &r, &e), -1);
+	assert_int_equal(ig_request_read(&ig_create_request, lane, strlen(lane), true, &r, &e), -1);
 	assert_string_equal(e.param, "stream_id");
 	ig_request_finish(&r);
 }
@@ -210,7 +210,7 @@ static void test_tools(void **state)
 	for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
 		struct ig_strbuf b = { 0 };
 		ig_strbuf_printf(&b, "{\"input\":\"a\",\"tools\":%s}", rows[i].tools);
-		int rc = ig_request_read(&ig_create_request, b.data, b.len, &r, &e);
+		int rc = ig_request_read(&ig_create_request, b.data, b.len, true, &r, &e);
 		if (rows[i].param) {
 			if (!rc || strcmp(e.param, rows[i].param))
 				fail_msg("%s: %d %s %s", rows[i].tools, rc, e.param, e.message);
@@ -227,7 +227,8 @@ static void test_tools(void **state)
 		"{\"input\":\"a\",\"tools\":[{\"type\":\"custom\",\"name\":\"c\","
 		"\"description\":\"d\",\"format\":{\"type\":\"grammar\",\"syntax\":\"lark\","
 		"\"definition\":\"start: X\"}}],\"reasoning\":{\"effort\":\"none\"}}";
-	assert_int_equal(ig_request_read(&ig_create_request, custom, strlen(custom), &r, &e), 0);
+	assert_int_equal(ig_request_read(&ig_create_request, custom, strlen(custom), true, &r, &e),
+			 0);
 	match_value(
 		"tools", r.tools,
 		"[{\"type\":\"function\",\"function\":{\"name\":\"c\","

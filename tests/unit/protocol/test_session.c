@@ -165,9 +165,10 @@ static void test_errors(void **state)
 
 	send_text(w, "{nonsense");
 	expect_error(w, 400, "invalid_json", "(none)", "(none)", false);
-	send_text(w,
-		  "{\"type\":\"response.create\",\"input\":\"a\",\"foo\":1,\"stream_id\":\"x\"}");
-	expect_error(w, 400, "unsupported_parameter", "foo", "x", false);
+	send_text(
+		w,
+		"{\"type\":\"response.create\",\"input\":\"a\",\"background\":true,\"stream_id\":\"x\"}");
+	expect_error(w, 400, "unsupported_parameter", "background", "x", false);
 	send_text(w, "{\"type\":\"response.create\",\"input\":\"a\",\"stream_id\":\"\"}");
 	expect_error(w, 400, "invalid_stream_id", "stream_id", "(none)", false);
 	send_text(w, "{\"type\":\"response.create\",\"input\":\"a\",\"model\":\"other\"}");
