@@ -481,9 +481,9 @@ static void put_ignored(const struct ig_metrics *m, struct ig_strbuf *b)
 			memory_order_acquire);
 		if (!s)
 			break;
-		put_count(b, name, NULL, "name", s->name, &s->count);
+		put_count(b, name, NULL, "parameter", s->name, &s->count);
 	}
-	put_count(b, name, NULL, "name", "", &m->other_ignored.count);
+	put_count(b, name, NULL, "parameter", "", &m->other_ignored.count);
 }
 
 /* One counter by finish reason, of finishes[from … to-1]. */

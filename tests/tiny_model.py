@@ -9,6 +9,9 @@ Kinds:
            1) it answers with SCRIPT and then ends its turn.
   tools    as script, but it thinks, says something and calls get_weather.
   loop     as script, but the last word leads back to the first: it never ends.
+  book     it writes one of several texts, its pages, and ends its turn; the chat template chooses
+           the page: book=[(a condition in Jinja, text) …], the first that holds.  A condition may
+           use messages, tools, last (the last message) and ask (what the user said last).
   flood    as loop, with one token of 2 KiB: what a client that does not read is sent.
 
 With arch "gemma3" it has that model's norms and, of every three layers, two that see a
@@ -57,6 +60,37 @@ TOOLS = ("{% if tools %}<|im_start|>system\nTools:\n{% for tool in tools %}{{ to
          "\n</tool_call>{% endfor %}{{ '<|im_end|>\n' }}{% endfor %}{% if add_generation_prompt %}"
          "<|im_start|>assistant\n{% endif %}")
 TEMPLATES = {"chatml": CHATML, "tools": TOOLS}
+
+# Of a long message only its end: agents send some 40 kB before the user's first word.
+BOOK = ("{% set ns = namespace(ask='') %}{% for m in messages %}{% if m.role == 'user' %}{% set ns.ask = m.content %}"
+        "{% endif %}{{ '<|im_start|>' + m.role + '\n' + m.content[-300:] }}{% for c in m.tool_calls or [] %}"
+        "\n<tool_call>\n{{ {'name': c.function.name, 'arguments': c.function.arguments} | tojson }}\n</tool_call>"
+        "{% endfor %}{{ '<|im_end|>\n' }}{% endfor %}{% set last = messages[-1] %}{% set ask = ns.ask %}"
+        "{% if add_generation_prompt %}<|im_start|>assistant\n")
+
+
+def book_template(book):
+    """The template of a book; its tools are never in the prompt."""
+    pages = "".join("{%% %s %s %%}<|page_%d|>" % ("elif" if i else "if", condition, i)
+                    for i, (condition, _) in enumerate(book))
+    return BOOK + pages + "{% endif %}{% endif %}{% if tools %}{% endif %}"
+
+
+def pieces(text, used):
+    """The text in pieces of some letters, each of which is in no other text."""
+    out, at = [], 0
+    while at < len(text):
+        n = 12
+        while text[at:at + n] in used and at + n < len(text):
+            n += 1
+        out.append(text[at:at + n])
+        at += n
+    if len(out) > 1 and out[-1] in used:
+        out[-2:] = [out[-2] + out[-1]]
+    if out[-1] in used:
+        raise ValueError("two pages have the same text: %r" % text)
+    used.update(out)
+    return out
 
 DAMAGES = {
     "truncated": "the file ends in the middle of the tensors' data",
@@ -154,8 +188,9 @@ def spelled(text):
 class Vocabulary:
     """Control tokens, 256 bytes, then a chain of merges for every common piece."""
 
-    def __init__(self, kind):
-        self.tokens = CONTROL + LETTERS
+    def __init__(self, kind, book=()):
+        self.control = CONTROL + ["<|page_%d|>" % i for i in range(len(book))]
+        self.tokens = self.control + LETTERS
         self.index = {t: i for i, t in enumerate(self.tokens)}
         self.merges = []
         for piece in [" the", " and", "ing", "er", " of", "user", "system", "assistant"]:
@@ -171,6 +206,14 @@ class Vocabulary:
             self.script = [len(self.tokens)]
             self.index[FLOOD] = len(self.tokens)
             self.tokens.append(FLOOD)
+        used, self.pages = set(self.tokens), []
+        for i, (_, text) in enumerate(book):
+            page = [len(CONTROL) + i]
+            for piece in pieces(spelled(text), used):
+                page.append(len(self.tokens))
+                self.index[piece] = len(self.tokens)
+                self.tokens.append(piece)
+            self.pages.append(page)
 
     def add_piece(self, piece):
         for n in range(2, len(piece) + 1):
@@ -184,6 +227,8 @@ class Vocabulary:
     def script_chain(self):
         """(token, next) pairs, from the newline of the assistant's header on.  No
         token may stand in the script twice."""
+        if self.pages:
+            return [pair for page in self.pages for pair in zip(page, page[1:] + [IM_END])]
         return list(zip([self.index[LETTERS[10]]] + self.script, self.script))
 
 
@@ -192,10 +237,10 @@ class Vocabulary:
 class Model:
     def __init__(self, kind="random", dtype="Q8_0", seed=1, n_blocks=2, width=128, n_heads=4,
                  n_kv_heads=2, n_ff=192, n_context=512, tied=False, template="chatml",
-                 n_experts=0, n_used=2, arch=ARCH):
+                 n_experts=0, n_used=2, arch=ARCH, book=()):
         if width % n_heads or width // n_heads % 32 or n_ff % 32 or n_heads % n_kv_heads:
             raise ValueError("width, heads and feed-forward must fit blocks of 32")
-        if kind not in ("random", "script", "tools", "loop", "flood"):
+        if kind not in ("random", "script", "tools", "book", "loop", "flood") or (kind == "book") != bool(book):
             raise ValueError("unknown kind " + kind)
         if kind != "random" and tied:
             raise ValueError("a script needs a head of its own")
@@ -205,10 +250,10 @@ class Model:
             raise ValueError("no such model of architecture " + arch)
         self.kind, self.dtype, self.arch = kind, TYPES[dtype], arch
         self.n_experts, self.n_used = n_experts, n_used
-        self.template = TEMPLATES["tools" if kind == "tools" else template]
+        self.template = book_template(book) if book else TEMPLATES["tools" if kind == "tools" else template]
         self.n_blocks, self.width, self.n_heads, self.n_kv_heads = n_blocks, width, n_heads, n_kv_heads
         self.head_dim, self.n_ff, self.n_context, self.tied = width // n_heads, n_ff, n_context, tied
-        self.vocabulary = Vocabulary(kind)
+        self.vocabulary = Vocabulary(kind, book)
         self.random = random.Random(seed)
         self.n_vocab = len(self.vocabulary.tokens)
 
@@ -223,7 +268,8 @@ class Model:
         (nearly orthogonal) embeddings of the tokens that lead to it."""
         width, chain = self.width, self.vocabulary.script_chain()
         last = self.vocabulary.script[-1]
-        chain.append((last, IM_END if self.kind in ("script", "tools") else self.vocabulary.script[0]))
+        if self.kind != "book":
+            chain.append((last, IM_END if self.kind in ("script", "tools") else self.vocabulary.script[0]))
         step = {}
         for token, following in chain:
             if step.setdefault(token, following) != following:
@@ -323,7 +369,7 @@ class Model:
             ("tokenizer.ggml.pre", "str", "smollm"),
             ("tokenizer.ggml.tokens", "strs", v.tokens),
             ("tokenizer.ggml.token_type", "i32s",
-             [3 if i < len(CONTROL) else 1 for i in range(len(v.tokens))]),
+             [3 if i < len(v.control) else 1 for i in range(len(v.tokens))]),
             ("tokenizer.ggml.merges", "strs", v.merges),
             ("tokenizer.ggml.bos_token_id", "u32", IM_START),
             ("tokenizer.ggml.eos_token_id", "u32", IM_END),

@@ -46,9 +46,9 @@ def test_metadata_comes_back(scripted):
     assert all("metadata" not in x for x in c[1:])
 
 
-def test_store_is_refused(scripted):
+def test_store_has_no_effect(scripted):
     r = scripted.http("POST", CHAT, body(store=True))
-    assert r.status == 400 and r.json["error"]["param"] == "store"
+    assert r.status == 200 and r.headers["x-ingot-ignored"] == "store"
 
 
 def chunks(reply):

@@ -92,7 +92,8 @@ def test_no_text_is_kept(start, models):
     secret = "Zq7XpromptXWv"
     d = start(models.script())
     assert d.chat_text(secret) == SCRIPT
-    assert d.chat(secret, zeppelin=secret).status == 400
+    assert d.chat(secret, zeppelin=secret).status == 200
+    assert d.chat(secret, functions=[secret]).status == 400
     assert d.http("POST", "/v1/chat/completions", ("{" + secret).encode()).status == 400
     c = d.ws()
     c.answer(secret, instructions=secret, metadata={secret: secret})

@@ -451,7 +451,7 @@ def test_too_many_wait(tight):
     for w in waiting:
         w.until(b": keep-alive")
     r = d.http("POST", CHAT, body_of())
-    assert (r.status, r.error["code"], r.headers["Retry-After"]) == (503, "server_is_overloaded", "1")
+    assert (r.status, r.error["code"], r.headers["Retry-After"]) == (503, "server_busy", "1")
     assert "models" in r.error["message"]
     stream.stop()
     for w in waiting:

@@ -218,7 +218,7 @@ def test_queue_and_keep_alive_by_reload(tuned):
     assert time.monotonic() - began < 10, "5 s each is the default"
     r = tuned.chat(model="slow")
     assert (r.status, r.headers["Retry-After"]) == (503, "9")
-    assert r.error["code"] == "server_is_overloaded"
+    assert r.error["code"] == "server_busy"
     reload(tuned, {"scheduler": {"max_queue": 2, "retry_after": "2s"}}, "max_queue: 1 -> 2")
     another = tuned.ws()
     another.create("hi", model="slow")

@@ -705,14 +705,24 @@ def test_kept_responses_are_fetched_listed_and_deleted(scripted):
 
 
 @pytest.mark.parametrize("body, param", [
-    ({"input": "hi", "stream_id": "a"}, "stream_id"), ({"input": []}, "input"), ({}, "input"),
-    ({"input": "hi", "stream": 1}, "stream"), ({"input": "hi", "type": "response.create"}, "type"),
+    ({"input": []}, "input"), ({}, "input"), ({"input": "hi", "stream": 1}, "stream"),
     ({"input": [{"type": "item_reference", "id": "msg_1"}]}, "input[0].type"),
     ({"input": [{"type": "function_call_output", "call_id": "c", "output": "x"}]}, "input"),
 ])
 def test_http_refuses_by_name(scripted, body, param):
     r = scripted.http("POST", "/v1/responses", body)
     assert (r.status, r.error["param"]) == (400, param), r
+
+
+def test_what_is_a_websockets_is_noted(scripted):
+    r = scripted.http("POST", "/v1/responses", {"input": "hi", "stream_id": "a", "type": "response.create"})
+    assert r.status == 200 and r.headers["x-ingot-ignored"] == "stream_id, type"
+
+
+def test_an_empty_text_is_an_input(scripted):
+    """As LM Studio's clients load a model."""
+    r = scripted.http("POST", "/v1/responses", {"input": "", "max_output_tokens": 1})
+    assert r.status == 200 and r.json["usage"]["output_tokens"] == 1
 
 
 def test_logprobs(scripted):

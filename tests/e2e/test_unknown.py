@@ -34,7 +34,7 @@ def test_everybody_is_told(start, models):
                                            for row in got[1:])
     metrics = d.metrics()
     for name in ("zeppelin", "messages[].content[].type=image_url", "store"):
-        assert metrics.sum("ingot_ignored_parameters_total", name=name) == 4, name
+        assert metrics.sum("ingot_ignored_parameters_total", parameter=name) == 4, name
 
 
 def test_a_left_out_part_is_not_in_the_prompt(scripted):
@@ -71,7 +71,7 @@ def test_many_names_make_few_series(start, models):
         r = d.http("POST", CHAT, body(**{"name_%d_%d" % (i, k): 1 for k in range(10)}, max_tokens=1))
         assert r.status == 200
     text = d.http("GET", "/metrics").body.decode()
-    series = re.findall(r'ingot_ignored_parameters_total\{name="(.*)"\} (\d+)', text)
+    series = re.findall(r'ingot_ignored_parameters_total\{parameter="(.*)"\} (\d+)', text)
     assert len(series) == 65 and sum(int(n) for _, n in series) == 120
     assert dict(series)[""] == "56"
 

@@ -42,7 +42,7 @@ struct ig_choice {
 	size_t n_fed, n_placed, first_unplaced;
 	/* The writer's position: the current part, and what was sent of it and of the logprobs. */
 	int stage;
-	size_t part, n_sent, n_logprobs_sent;
+	size_t part, n_sent, n_summary_sent, n_logprobs_sent;
 };
 
 /* 0 or -1, out of memory. */

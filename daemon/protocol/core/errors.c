@@ -105,7 +105,7 @@ int ig_fail_shutting_down(struct ig_api_error *e, uint32_t retry_after_s)
 
 int ig_fail_overloaded(struct ig_api_error *e, uint32_t retry_after_s, const char *why)
 {
-	ig_api_fail(e, 503, "server_is_overloaded", NULL, "%s", why);
+	ig_api_fail(e, 503, "server_busy", NULL, "%s", why);
 	e->retry_after_s = retry_after_s;
 	return -1;
 }

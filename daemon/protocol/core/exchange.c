@@ -113,8 +113,7 @@ static void ready(void *ctx, struct ig_reply *r)
 		fail(x, &e);
 		return;
 	}
-	/* A stream whose headers were sent reports the error itself. */
-	if (ig_reply_submit(r, &e) < 0 && !x->stream)
+	if (ig_reply_submit(r, &e) < 0 && !x->stream && !ig_reply_streams(r, &e))
 		ig_exchange_fail(x, &e);
 	else if (r->request.stream)
 		begin_stream(x);

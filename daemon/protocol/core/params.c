@@ -450,6 +450,7 @@ void ig_request_finish(struct ig_request *r)
 	free(r->metadata);
 	json_decref(r->repeated);
 	json_decref(r->items);
+	json_decref(r->namespaces);
 	free(r->previous_id);
 	free(r->response_id);
 	free(r->steer);

@@ -113,6 +113,11 @@ enum ig_tool_spelling {
 /* r->tools, in the nested spelling.  An empty list is none. */
 int ig_read_tools(struct ig_request *r, const char *name, json_t *v, enum ig_tool_spelling how,
 		  struct ig_api_error *e);
+/* Append one to r->tools; at: where it is, for errors. */
+int ig_add_tool(struct ig_request *r, const char *at, json_t *v, enum ig_tool_spelling how,
+		struct ig_api_error *e);
+#define IG_MAX_TOOLS 512
+#define IG_MAX_TOOL_NAME 128 /* characters */
 /* The name of a tool in the nested spelling. */
 const char *ig_tool_name(const json_t *tool);
 /* "auto", "none", "required" ("any"), or an object that names one. */

@@ -37,6 +37,9 @@ struct ig_protocol {
 	/* Prep: instead of preparing a prompt. */
 	void (*act)(struct ig_reply *r);
 
+	/* A prompt that is too long for the context fails as a stream, with events, not as a 400:
+	 * that is what agents compact their history at. */
+	bool streams_overflow;
 	bool merges_system;  /* all leading system messages become one */
 	bool immediate;	     /* nothing is generated: complete after prep */
 	bool administrative; /* not in the ledger */

@@ -227,6 +227,12 @@ int ig_reply_submit(struct ig_reply *r, struct ig_api_error *e)
 	return 0;
 }
 
+bool ig_reply_streams(const struct ig_reply *r, const struct ig_api_error *e)
+{
+	return r->begun || (r->request.stream && r->protocol->streams_overflow && e->code &&
+			    !strcmp(e->code, "context_length_exceeded"));
+}
+
 /* Submit the other choices of a prompt when the first has prefilled it. */
 static void submit_others(struct ig_reply *r)
 {

@@ -89,6 +89,8 @@ int ig_reply_open(struct ig_reply *r);
  * several choices of a prompt the first is submitted; the others follow when the prompt is
  * prefilled, and share its blocks. */
 int ig_reply_submit(struct ig_reply *r, struct ig_api_error *e);
+/* Whether a stream that could not be submitted reports this error itself. */
+bool ig_reply_streams(const struct ig_reply *r, const struct ig_api_error *e);
 /* Take text from the engine, at most cap bytes of a choice, and parse it into parts.  Sets
  * finished, and error when a choice failed. */
 void ig_reply_take(struct ig_reply *r, size_t cap);

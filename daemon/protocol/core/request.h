@@ -83,8 +83,9 @@ struct ig_request {
 	char stream_id[IG_MAX_STREAM_ID + 1]; /* "": the default lane; set before any error */
 	char *previous_id;		      /* previous_response_id; NULL: none */
 	bool warm_up;			      /* generate: false */
-	char *response_id;		      /* of a cancel; NULL: none */
-	char *steer;			      /* of a steer: a JSON object to return */
+	json_t *namespaces; /* an object: by the name of a tool its namespace and name in it */
+	char *response_id;  /* of a cancel; NULL: none */
+	char *steer;	    /* of a steer: a JSON object to return */
 
 	/* ---- what is not known here ---- */
 	bool refuse_unknown;	      /* an error names it; false: ignored does */

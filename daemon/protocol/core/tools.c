@@ -7,9 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MAX_TOOLS 512
-#define MAX_NAME 128 /* characters of a tool's or a schema's name */
-
 /* OpenAI's rule, with dots and slashes as MCP servers have them. */
 static int check_name(struct ig_request *r, const char *param, json_t *v, struct ig_api_error *e)
 {
@@ -18,11 +15,12 @@ static int check_name(struct ig_request *r, const char *param, json_t *v, struct
 	if (!json_is_string(v))
 		return ig_fail_type(e, param, "a string", v);
 	size_t n = json_string_length(v);
-	if (n < 1 || n > MAX_NAME ||
+	if (n < 1 || n > IG_MAX_TOOL_NAME ||
 	    strspn(json_string_value(v), "abcdefghijklmnopqrstuvwxyz"
 					 "ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./:") != n)
 		return ig_fail_value(
-			e, param, "expected 1 to %d characters of A-Z a-z 0-9 _ - . / :", MAX_NAME);
+			e, param,
+			"expected 1 to %d characters of A-Z a-z 0-9 _ - . / :", IG_MAX_TOOL_NAME);
 	return 0;
 }
 
@@ -95,37 +93,40 @@ const char *ig_tool_name(const json_t *tool)
 	return ig_json_text(json_object_get(tool, "function"), "name");
 }
 
+int ig_add_tool(struct ig_request *r, const char *at, json_t *v, enum ig_tool_spelling how,
+		struct ig_api_error *e)
+{
+	json_t *tool;
+
+	if (read_tool(r, &tool, v, at, how, e) < 0)
+		return -1;
+	const char *name = ig_tool_name(tool);
+	for (size_t k = 0; k < json_array_size(r->tools); k++)
+		if (!strcmp(ig_tool_name(json_array_get(r->tools, k)), name)) {
+			ig_fail_value(e, at, "another tool has the same name '%.64s'", name);
+			json_decref(tool);
+			return -1;
+		}
+	if (!r->tools)
+		r->tools = json_array();
+	return json_array_append_new(r->tools, tool) < 0 ? ig_fail_memory(e) : 0;
+}
+
 int ig_read_tools(struct ig_request *r, const char *name, json_t *v, enum ig_tool_spelling how,
 		  struct ig_api_error *e)
 {
 	if (!json_is_array(v))
 		return ig_fail_type(e, name, "a list", v);
-	if (json_array_size(v) > MAX_TOOLS)
-		return ig_fail_value(e, name, "at most %d tools, got %zu", MAX_TOOLS,
+	if (json_array_size(v) > IG_MAX_TOOLS)
+		return ig_fail_value(e, name, "at most %d tools, got %zu", IG_MAX_TOOLS,
 				     json_array_size(v));
 	json_decref(r->tools);
 	r->tools = NULL;
-	if (!json_array_size(v))
-		return 0;
-	r->tools = json_array();
-	if (!r->tools)
-		return ig_fail_memory(e);
 	for (size_t i = 0; i < json_array_size(v); i++) {
 		char param[96];
-		json_t *tool;
 		snprintf(param, sizeof param, "%s[%zu]", name, i);
-		if (read_tool(r, &tool, json_array_get(v, i), param, how, e) < 0)
+		if (ig_add_tool(r, param, json_array_get(v, i), how, e) < 0)
 			return -1;
-		for (size_t k = 0; k < i; k++)
-			if (!strcmp(ig_tool_name(json_array_get(r->tools, k)),
-				    ig_tool_name(tool))) {
-				ig_fail_value(e, param, "tool %zu has the same name '%.64s'", k,
-					      ig_tool_name(tool));
-				json_decref(tool);
-				return -1;
-			}
-		if (json_array_append_new(r->tools, tool) < 0)
-			return ig_fail_memory(e);
 	}
 	return 0;
 }

@@ -4,6 +4,7 @@
 
 #include "base/utf8.h"
 #include "daemon/protocol/core/params.h"
+#include "daemon/protocol/models/catalog.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -63,8 +64,10 @@ void ig_models_get(struct ig_exchange *x, const struct ig_http_request *r)
 	ig_json_putf(&w, "{'object': 'list', 'data': [");
 	for (size_t i = 0; i < n; i++)
 		object(&w, &list[i], ig_exchange_is_administrator(x));
-	ig_json_putf(&w, "], 'has_more': false, 'first_id': %s, 'last_id': %s}",
+	ig_json_putf(&w, "], 'has_more': false, 'first_id': %s, 'last_id': %s",
 		     n ? list[0].name : NULL, n ? list[n - 1].name : NULL);
+	ig_catalog_write(&w, list, n);
+	ig_json_close_object(&w);
 	free(list);
 	ig_exchange_reply(x, 200);
 }

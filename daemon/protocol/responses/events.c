@@ -7,11 +7,22 @@
 #include "daemon/protocol/responses/items.h"
 #include "daemon/protocol/responses/responses_private.h"
 
+#include <stdio.h>
+
 /* Maximum text of one delta: a client that reads slowly gets fewer, larger ones. */
 #define MAX_DELTA 4096
 
 /* Of the current part. */
-enum { PART_ITEM, PART_CONTENT, PART_DELTA, PART_TEXT_DONE, PART_CONTENT_DONE, PART_ITEM_DONE };
+enum {
+	PART_ITEM,
+	PART_SUMMARY,
+	PART_CONTENT,
+	PART_DELTA,
+	PART_CONTENT_DONE,
+	PART_SUMMARY_TEXT_DONE,
+	PART_SUMMARY_DONE,
+	PART_ITEM_DONE,
+};
 
 /* ---- frames ------------------------------------------------------------------------ */
 
@@ -44,14 +55,14 @@ static void response_event(struct ig_reply *r, struct ig_strbuf *out, const char
 	struct ig_json_writer w = { .out = out };
 
 	begin(r, &w, type);
+	/* what a reply over HTTP has as a header */
+	if (!r->framed && r->stage == STAGE_CREATED && r->origin->ignored[0])
+		ig_json_putf(&w, "'headers': {'x-ingot-ignored': %s}", r->origin->ignored);
 	ig_json_putf(&w, "'response':");
 	if (r->stage >= STAGE_FINAL)
 		ig_response_final(r, out);
 	else
 		ig_response_object(r, out);
-	/* what a reply over HTTP has as a header */
-	if (!r->framed && r->stage == STAGE_CREATED && r->origin->ignored[0])
-		ig_json_putf(&w, "'headers': {'x-ingot-ignored': %s}", r->origin->ignored);
 	end(r, &w);
 }
 
@@ -140,7 +151,7 @@ static void text_done(struct ig_reply *r, const struct ig_part *p, struct ig_str
 	if (custom) {
 		ig_response_custom_input("input", p, &w);
 	} else if (p->kind == IG_PART_TOOL_CALL) {
-		ig_json_putf(&w, "'name': %s", p->name);
+		ig_response_tool_name(r, p, &w);
 		ig_response_text("arguments", &p->text, &w);
 	} else {
 		ig_response_text("text", &p->text, &w);
@@ -171,6 +182,37 @@ static void content_event(struct ig_reply *r, const struct ig_part *p, bool done
 	end(r, &w);
 }
 
+/* An event about reasoning as a summary: its part, or its text from first on. */
+static void summary_event(struct ig_reply *r, const struct ig_part *p, const char *type,
+			  const char *member, bool is_part, size_t first, struct ig_strbuf *out)
+{
+	struct ig_json_writer w = { .out = out };
+
+	begin(r, &w, type);
+	ig_json_putf(&w, "'item_id': %s, 'output_index': %zu, 'summary_index': 0", p->id,
+		     r->choices[0].part);
+	if (is_part)
+		ig_json_putf(&w, "'part': {'type': 'summary_text'");
+	ig_json_put_string(&w, member, p->text.len ? p->text.data + first : "",
+			   p->text.len - first);
+	if (is_part)
+		ig_json_close_object(&w);
+	end(r, &w);
+}
+
+/* The text that was sent as reasoning, and not yet as a summary; false: none. */
+static bool summary_delta(struct ig_reply *r, const struct ig_part *p, struct ig_strbuf *out)
+{
+	struct ig_choice *c = &r->choices[0];
+
+	if (!ig_response_has_summary(r, p) || c->n_summary_sent >= p->text.len)
+		return false;
+	summary_event(r, p, "response.reasoning_summary_text.delta", "delta", false,
+		      c->n_summary_sent, out);
+	c->n_summary_sent = p->text.len;
+	return true;
+}
+
 /* A custom tool's input is known when its arguments are complete. */
 static bool has_delta(const struct ig_reply *r, const struct ig_part *p)
 {
@@ -188,7 +230,14 @@ static bool part_event(struct ig_reply *r, struct ig_strbuf *out)
 	switch (c->stage) {
 	case PART_ITEM:
 		item_event(r, false, out);
-		c->stage = has_content ? PART_CONTENT : PART_DELTA;
+		c->stage = ig_response_has_summary(r, p) ? PART_SUMMARY :
+			   has_content			 ? PART_CONTENT :
+							   PART_DELTA;
+		return true;
+	case PART_SUMMARY:
+		summary_event(r, p, "response.reasoning_summary_part.added", "text", true,
+			      p->text.len, out);
+		c->stage = PART_CONTENT;
 		return true;
 	case PART_CONTENT:
 		content_event(r, p, false, out);
@@ -199,6 +248,8 @@ static bool part_event(struct ig_reply *r, struct ig_strbuf *out)
 			delta(r, p, out);
 			return true;
 		}
+		if (summary_delta(r, p, out))
+			return true;
 		if (!p->done)
 			return false;
 		text_done(r, p, out);
@@ -206,13 +257,21 @@ static bool part_event(struct ig_reply *r, struct ig_strbuf *out)
 		return true;
 	case PART_CONTENT_DONE:
 		content_event(r, p, true, out);
+		c->stage = ig_response_has_summary(r, p) ? PART_SUMMARY_TEXT_DONE : PART_ITEM_DONE;
+		return true;
+	case PART_SUMMARY_TEXT_DONE:
+		summary_event(r, p, "response.reasoning_summary_text.done", "text", false, 0, out);
+		c->stage = PART_SUMMARY_DONE;
+		return true;
+	case PART_SUMMARY_DONE:
+		summary_event(r, p, "response.reasoning_summary_part.done", "text", true, 0, out);
 		c->stage = PART_ITEM_DONE;
 		return true;
 	default:
 		item_event(r, true, out);
 		c->stage = PART_ITEM;
 		c->part++;
-		c->n_sent = 0;
+		c->n_sent = c->n_summary_sent = 0;
 		return true;
 	}
 }
@@ -308,6 +367,7 @@ const struct ig_protocol ig_responses_protocol = {
 	.whole = whole,
 	.wait = write_wait,
 	.error = ig_error_object,
+	.streams_overflow = true,
 };
 
 static void count(struct ig_reply *r, struct ig_strbuf *out)
@@ -339,8 +399,13 @@ void ig_ws_error_event(struct ig_strbuf *out, const struct ig_api_error *e, cons
 
 	ig_json_putf(&w, "{'type': 'error', 'status': %d", e->status);
 	ig_error_member(&w, e);
-	if (e->retry_after_s)
-		ig_json_putf(&w, "'retry_after': %u", e->retry_after_s);
+	/* Codex reads what would be a header; others the member. */
+	if (e->retry_after_s) {
+		char seconds[16];
+		snprintf(seconds, sizeof seconds, "%u", e->retry_after_s);
+		ig_json_putf(&w, "'retry_after': %u, 'headers': {'retry-after': %s}",
+			     e->retry_after_s, seconds);
+	}
 	lane(&w, stream_id);
 	ig_json_close_object(&w);
 }

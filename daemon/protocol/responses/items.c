@@ -5,6 +5,7 @@
  * prompt.
  */
 #include "daemon/protocol/responses/items.h"
+#include "daemon/protocol/responses/namespaces.h"
 
 #include <stddef.h>
 #include <stdio.h>
@@ -73,9 +74,15 @@ static int fold_reasoning(json_t *messages, const json_t *item)
 
 static int fold_call(json_t *messages, const json_t *item, bool custom)
 {
-	const char *id = ig_json_text(item, "call_id"), *name = ig_json_text(item, "name");
+	const char *id = ig_json_text(item, "call_id"), *name = ig_json_text(item, "name"),
+		   *space = ig_json_text(item, "namespace");
+	char joined[IG_MAX_TOOL_NAME * 2 + 3];
 	json_t *last = last_assistant(messages), *calls, *call;
 
+	if (space) {
+		ig_namespace_join(joined, sizeof joined, space, name);
+		name = joined;
+	}
 	if (!last) {
 		last = json_pack("{s:s, s:s}", "role", "assistant", "content", "");
 		if (json_array_append_new(messages, last) < 0)
@@ -122,7 +129,7 @@ int ig_items_fold(json_t *messages, const json_t *item)
 struct item {
 	const char *at; /* "input[3]" */
 	json_t *v;
-	json_t *id, *status, *role, *phase, *call_id, *name, *text;
+	json_t *id, *status, *role, *phase, *call_id, *space, *name, *text;
 };
 #define AT(member) offsetof(struct item, member)
 
@@ -148,18 +155,22 @@ static const struct ig_param reasoning_params[] = {
 	{ NULL },
 };
 
-static const struct ig_param call_params[] = {
+static const struct ig_param named_params[] = {
 	{ .more = item_params },
 	{ "call_id", IG_PARAM_TEXT, AT(call_id), .required = true },
+	{ "namespace", IG_PARAM_TEXT, AT(space) },
 	{ "name", IG_PARAM_TEXT, AT(name), .required = true },
+	{ NULL },
+};
+
+static const struct ig_param call_params[] = {
+	{ .more = named_params },
 	{ "arguments", IG_PARAM_TEXT, AT(text), .required = true },
 	{ NULL },
 };
 
 static const struct ig_param custom_call_params[] = {
-	{ .more = item_params },
-	{ "call_id", IG_PARAM_TEXT, AT(call_id), .required = true },
-	{ "name", IG_PARAM_TEXT, AT(name), .required = true },
+	{ .more = named_params },
 	{ "input", IG_PARAM_TEXT, AT(text), .required = true },
 	{ NULL },
 };
@@ -309,9 +320,10 @@ static json_t *make_reasoning(struct ig_request *r, const struct item *it, const
 static json_t *make_call(struct ig_request *r, const struct item *it, const char *type,
 			 struct ig_api_error *e)
 {
-	return json_pack("{s:s, s:O, s:O, s:O, s:O*, s:s}", "type", type, "call_id", it->call_id,
-			 "name", it->name, type[0] == 'c' ? "input" : "arguments", it->text, "id",
-			 it->id, "status", status_of(it));
+	return json_pack("{s:s, s:O, s:O*, s:O, s:O, s:O*, s:s}", "type", type, "call_id",
+			 it->call_id, "namespace", it->space, "name", it->name,
+			 type[0] == 'c' ? "input" : "arguments", it->text, "id", it->id, "status",
+			 status_of(it));
 }
 
 static json_t *make_result(struct ig_request *r, const struct item *it, const char *type,

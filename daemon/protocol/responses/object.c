@@ -2,6 +2,7 @@
 #include "base/clock.h"
 #include "daemon/protocol/core/ids.h"
 #include "daemon/protocol/core/logprobs.h"
+#include "daemon/protocol/responses/namespaces.h"
 #include "daemon/protocol/responses/responses_private.h"
 
 #include <errno.h>
@@ -97,16 +98,53 @@ static const char *item_status(const struct ig_choice *c, size_t i)
 	return whole ? "completed" : "incomplete";
 }
 
-static void put_call(const struct ig_part *p, bool custom, bool done, struct ig_json_writer *w)
+void ig_response_tool_name(const struct ig_reply *r, const struct ig_part *p,
+			   struct ig_json_writer *w)
+{
+	const json_t *names = ig_namespace_of(&r->request, p->name);
+
+	if (names)
+		ig_json_putf(w, "'namespace': %s, 'name': %s", ig_json_text(names, "namespace"),
+			     ig_json_text(names, "name"));
+	else
+		ig_json_putf(w, "'name': %s", p->name);
+}
+
+static void put_call(const struct ig_reply *r, const struct ig_part *p, bool custom, bool done,
+		     struct ig_json_writer *w)
 {
 	static const struct ig_strbuf nothing;
 	const char *key = custom ? "input" : "arguments";
 
-	ig_json_putf(w, "'call_id': %s, 'name': %s", p->call_id, p->name);
+	ig_json_putf(w, "'call_id': %s", p->call_id);
+	ig_response_tool_name(r, p, w);
 	if (custom && done)
 		ig_response_custom_input(key, p, w);
 	else
 		ig_response_text(key, done ? &p->text : &nothing, w);
+}
+
+bool ig_response_has_summary(const struct ig_reply *r, const struct ig_part *p)
+{
+	const json_t *v = json_object_get(r->request.repeated, "reasoning");
+	const char *summary = ig_json_text(v, "summary");
+
+	if (!summary)
+		summary = ig_json_text(v, "generate_summary");
+	return p->kind == IG_PART_REASONING && summary && strcmp(summary, "none");
+}
+
+/* The reasoning itself, where a summary was asked for: there are readers that show nothing else. */
+static void put_summary(const struct ig_reply *r, const struct ig_part *p, bool done,
+			struct ig_json_writer *w)
+{
+	ig_json_open_array(w, "summary");
+	if (done && ig_response_has_summary(r, p)) {
+		ig_json_putf(w, "{'type': 'summary_text'");
+		ig_response_text("text", &p->text, w);
+		ig_json_close_object(w);
+	}
+	ig_json_close_array(w);
 }
 
 void ig_response_item(struct ig_reply *r, const char *key, size_t i, bool done,
@@ -124,10 +162,13 @@ void ig_response_item(struct ig_reply *r, const char *key, size_t i, bool done,
 						    "function_call",
 		     done ? item_status(c, i) : "in_progress");
 	if (p->kind == IG_PART_TOOL_CALL) {
-		put_call(p, custom, done, w);
+		put_call(r, p, custom, done, w);
 	} else {
-		ig_json_putf(w, p->kind == IG_PART_TEXT ? "'role': 'assistant', 'content': [" :
-							  "'summary': [], 'content': [");
+		if (p->kind == IG_PART_TEXT)
+			ig_json_putf(w, "'role': 'assistant'");
+		else
+			put_summary(r, p, done, w);
+		ig_json_open_array(w, "content");
 		if (done)
 			ig_response_content(r, NULL, p, true, w);
 		ig_json_close_array(w);

@@ -41,6 +41,11 @@ void ig_response_logprobs(struct ig_reply *r, size_t first, size_t last, bool wi
 /* A part's text; the input of a custom tool's call. */
 void ig_response_text(const char *key, const struct ig_strbuf *text, struct ig_json_writer *w);
 void ig_response_custom_input(const char *key, const struct ig_part *p, struct ig_json_writer *w);
+/* The name of a call's tool, and its namespace. */
+void ig_response_tool_name(const struct ig_reply *r, const struct ig_part *p,
+			   struct ig_json_writer *w);
+/* Whether reasoning is sent as a summary, too. */
+bool ig_response_has_summary(const struct ig_reply *r, const struct ig_part *p);
 /* Whether a call is of a custom tool. */
 bool ig_response_is_custom(const struct ig_reply *r, const struct ig_part *p);
 /* A response without output gets an empty message; true: added now. */

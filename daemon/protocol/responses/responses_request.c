@@ -5,6 +5,7 @@
  * lane and drops the response that it would have continued.
  */
 #include "daemon/protocol/responses/items.h"
+#include "daemon/protocol/responses/namespaces.h"
 #include "daemon/protocol/responses/responses.h"
 
 #include <stdio.h>
@@ -66,15 +67,15 @@ static int param_text(struct ig_request *r, const char *name, json_t *v, struct 
 	return ig_params_read(r, r, params, name, v, e);
 }
 
-/* The effort goes to the template.  Reasoning is returned whole, so there is no summary. */
+/* The effort goes to the template.  Reasoning is returned whole; where a summary is asked for, it is
+ * the summary, too. */
 static int param_reasoning(struct ig_request *r, const char *name, json_t *v,
 			   struct ig_api_error *e)
 {
 	static const struct ig_param params[] = {
-		{ "effort", IG_PARAM_WORD,
-		  .values = "\"none\", \"minimal\", \"low\", \"medium\", \"high\", \"xhigh\" or "
-			    "\"max\"" },
-		{ "summary", IG_PARAM_WORD, .values = "\"auto\", \"concise\" or \"detailed\"" },
+		{ "effort", IG_PARAM_TEXT }, /* the template's words */
+		{ "summary", IG_PARAM_WORD,
+		  .values = "\"auto\", \"concise\", \"detailed\" or \"none\"" },
 		{ "generate_summary", IG_PARAM_WORD,
 		  .values = "\"auto\", \"concise\" or \"detailed\"" },
 		{ "context", IG_PARAM_NOTED, .values = "\"auto\"" },
@@ -148,43 +149,62 @@ static json_t *custom_as_function(struct ig_request *r, const char *at, json_t *
 static const char *const hosted_types[] = { "web_search", "web_search_preview", "image_generation",
 					    NULL };
 
+/* One tool of a request, by its type. */
+static int read_tool(struct ig_request *r, const char *at, json_t *v, bool codex,
+		     struct ig_api_error *e)
+{
+	const char *type;
+	char sub[96];
+
+	if (ig_read_type(&type, at, v, e) < 0)
+		return -1;
+	if (!strcmp(type, "function"))
+		return ig_add_tool(r, at, v, IG_TOOLS_FLAT, e);
+	if (!strcmp(type, "custom")) {
+		json_t *f = custom_as_function(r, at, v, e);
+		int rc = f ? ig_add_tool(r, at, f, IG_TOOLS_FLAT, e) : -1;
+		json_decref(f);
+		return rc;
+	}
+	if (codex && r->refuse_unknown && ig_is_one_of(type, hosted_types))
+		return 0;
+	ig_member_name(sub, sizeof sub, at, "type");
+	return ig_request_ignore(r, sub, type, "function, custom and namespace tools", e);
+}
+
+/* Those in namespaces come last: their names are made so that they differ from the others. */
 static int read_tools(struct ig_request *r, json_t *root, struct ig_api_error *e)
 {
 	bool codex = json_is_object(json_object_get(root, "client_metadata"));
-	json_t *tools = json_object_get(root, "tools"), *list, *v;
-	int rc = 0;
+	json_t *tools = json_object_get(root, "tools"), *v;
 	size_t i;
 
 	if (!tools || json_is_null(tools))
 		return 0;
 	if (!json_is_array(tools))
 		return ig_fail_type(e, "tools", "a list", tools);
-	list = json_array();
-	if (!list)
-		return ig_fail_memory(e);
-	json_array_foreach(tools, i, v)
-	{
-		const char *type = ig_json_text(v, "type");
-		char param[48];
-		snprintf(param, sizeof param, "tools[%zu]", i);
-		if (type && !strcmp(type, "custom")) {
-			json_t *f = custom_as_function(r, param, v, e);
-			rc = !f ? -1 : json_array_append_new(list, f) < 0 ? ig_fail_memory(e) : 0;
-		} else if (codex && r->refuse_unknown && type && ig_is_one_of(type, hosted_types)) {
-			continue;
-		} else if (type && strcmp(type, "function")) {
-			snprintf(param, sizeof param, "tools[%zu].type", i);
-			rc = ig_request_ignore(r, param, type, "function and custom tools", e);
-		} else if (json_array_append(list, v) < 0) {
-			rc = ig_fail_memory(e);
+	if (json_array_size(tools) > IG_MAX_TOOLS)
+		return ig_fail_value(e, "tools", "at most %d tools, got %zu", IG_MAX_TOOLS,
+				     json_array_size(tools));
+	for (int spaces = 0; spaces < 2; spaces++)
+		json_array_foreach(tools, i, v)
+		{
+			char at[48];
+			snprintf(at, sizeof at, "tools[%zu]", i);
+			bool is_space = is_text(json_object_get(v, "type"), "namespace");
+			if (is_space == spaces && (is_space ? ig_namespace_read(r, at, v, e) :
+							      read_tool(r, at, v, codex, e)) < 0)
+				return -1;
 		}
-		if (rc < 0)
-			break;
-	}
-	if (!rc)
-		rc = ig_read_tools(r, "tools", list, IG_TOOLS_FLAT, e);
-	json_decref(list);
-	return rc < 0 ? -1 : ig_request_repeat(r, "tools", tools, e);
+	return ig_request_repeat(r, "tools", tools, e);
+}
+
+/* The name by which the model knows a tool that a choice names; NULL: none. */
+static const char *chosen_name(const struct ig_request *r, const json_t *v)
+{
+	const char *name = ig_json_text(v, "name"), *space = ig_json_text(v, "namespace");
+
+	return name && space ? ig_namespace_flat(r, space, name) : name;
 }
 
 /* {"type": "allowed_tools", "mode", "tools"}: only these are in the prompt. */
@@ -203,10 +223,11 @@ static int read_allowed_tools(struct ig_request *r, json_t *v, struct ig_api_err
 	json_t *list = json_array();
 	json_array_foreach(allowed, i, x)
 	{
-		json_t *name = json_object_get(x, "name");
+		const char *name = chosen_name(r, x);
 		char param[48];
 		snprintf(param, sizeof param, "tool_choice.tools[%zu]", i);
-		json_array_foreach(r->tools, k, tool) if (is_text(name, ig_tool_name(tool))) break;
+		json_array_foreach(r->tools, k,
+				   tool) if (name && !strcmp(name, ig_tool_name(tool))) break;
 		bool found = k < json_array_size(r->tools);
 		if (found && !json_array_append(list, json_array_get(r->tools, k)))
 			continue;
@@ -229,9 +250,8 @@ static int read_tool_choice(struct ig_request *r, json_t *root, struct ig_api_er
 		return 0;
 	if (is_text(json_object_get(v, "type"), "allowed_tools"))
 		return read_allowed_tools(r, v, e);
-	if (is_text(json_object_get(v, "type"), "custom")) {
-		as = json_pack("{s:s, s:O*}", "type", "function", "name",
-			       json_object_get(v, "name"));
+	if (is_text(json_object_get(v, "type"), "custom") || json_object_get(v, "namespace")) {
+		as = json_pack("{s:s, s:s*}", "type", "function", "name", chosen_name(r, v));
 		if (!as)
 			return ig_fail_memory(e);
 	}
@@ -371,7 +391,7 @@ static int read_create(struct ig_request *r, const struct ig_param *table, json_
 		return -1;
 	if (!input || json_is_null(input))
 		return ig_fail_missing(e, "input");
-	if (!json_array_size(r->items) && !r->previous_id && !r->warm_up)
+	if (json_is_array(input) && !json_array_size(input) && !r->previous_id && !r->warm_up)
 		return ig_fail_value(e, "input", "expected at least one item");
 	if (r->n_top && !r->logprobs)
 		return ig_fail_value(e, "top_logprobs", "only with \"" LOGPROBS "\" in 'include'");

@@ -150,8 +150,7 @@ static void run(struct ig_session *s, struct ig_reply *r)
 	remove_waiting(s, r);
 	if (r->cancelled)
 		ig_reply_cancel(r, r->cancelled);
-	/* A stream that has begun reports its end itself. */
-	if ((r->finished && r->n_choices) || !ig_reply_submit(r, &e) || r->begun) {
+	if ((r->finished && r->n_choices) || !ig_reply_submit(r, &e) || ig_reply_streams(r, &e)) {
 		link_append(&s->running, &r->of_owner);
 		s->n_running++;
 		want_write(s);

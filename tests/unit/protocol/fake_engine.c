@@ -617,3 +617,5 @@ void ig_metrics_write(const struct ig_metrics *m, struct ig_strbuf *out)
 void ig_metrics_set(struct ig_metrics *m, enum ig_gauge g, double v) {}
 
 void ig_metrics_add(struct ig_metrics *m, enum ig_counter c, uint64_t n) {}
+
+void ig_metrics_ignored(struct ig_metrics *m, const char *name) {}

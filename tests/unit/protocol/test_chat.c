@@ -460,9 +460,9 @@ static void test_chat_refused(void **state)
 		  "{\"model\":\"nix\",\"messages\":[{\"role\":\"user\",\"content\":\"q\"}]}",
 		  "model_not_found", false, 1 },
 		{ -11, 0, 503, "{\"messages\":[{\"role\":\"user\",\"content\":\"q\"}]}",
-		  "server_is_overloaded", true, 0 },
+		  "server_busy", true, 0 },
 		{ 0, -11, 503, "{\"messages\":[{\"role\":\"user\",\"content\":\"q\"}]}",
-		  "server_is_overloaded", true, 1 },
+		  "server_busy", true, 1 },
 		{ -7, 0, 400, "{\"messages\":[{\"role\":\"user\",\"content\":\"q\"}]}",
 		  "context_length_exceeded", false, 0 },
 	};
@@ -575,7 +575,7 @@ static void test_routes(void **state)
 		{ "GET", "/metrics", 200, NULL, NULL },
 		{ "GET", "/v1/models", 200, NULL,
 		  "{\"object\":\"list\",\"data\":[" MODEL ",\"*\"],\"has_more\":"
-		  "false,\"first_id\":\"fake\",\"last_id\":\"spare\"}" },
+		  "false,\"first_id\":\"fake\",\"last_id\":\"spare\",\"models\":\"*\"}" },
 		{ "GET", "/v1/models/fake", 200, NULL, MODEL },
 		{ "GET", "/v1/models/none", 404, NULL,
 		  "{\"error\":{\"message\":\"No model is named 'none'; "

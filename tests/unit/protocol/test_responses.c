@@ -133,8 +133,8 @@ static void test_bad_items(void **state)
 		CHECK("[{\"type\":\"function_call\",\"call_id\":\"c\",\"name\":\"f\",\"arguments\":{}}]",
 		      "input[0].arguments", "a string"),
 		CHECK("[{\"type\":\"function_call\",\"call_id\":\"c\",\"name\":\"f\",\"arguments\":\"\","
-		      "\"namespace\":\"n\"}]",
-		      "input[0].namespace", "not supported"),
+		      "\"namespace\":7}]",
+		      "input[0].namespace", "a string"),
 		CHECK("[{\"type\":\"function_call_output\",\"call_id\":\"c\"}]", "input[0].output",
 		      "Missing"),
 		CHECK("[{\"type\":\"function_call_output\",\"call_id\":\"c\",\"output\":[{\"type\":"
@@ -999,8 +999,8 @@ static void test_http_refused(void **state)
 {
 	struct world *w = *state;
 
-	expect_http_error(w, "POST", "/v1/responses", NULL, "{\"input\":\"a\",\"zap\":1}", 400,
-			  "zap");
+	expect_http_error(w, "POST", "/v1/responses", NULL, "{\"input\":\"a\",\"background\":true}",
+			  400, "background");
 	expect_http_error(w, "POST", "/v1/responses", NULL,
 			  "{\"input\":\"a\",\"previous_response_id\":"
 			  "\"resp_x\"}",
@@ -1115,7 +1115,7 @@ static void test_input_tokens(void **state)
 	json_decref(v);
 	expect_http_error(w, "POST", "/v1/responses/input_tokens", NULL, "{}", 400, "input");
 	expect_http_error(w, "POST", "/v1/responses/input_tokens", NULL,
-			  "{\"input\":\"a\",\"seed\":1}", 400, "seed");
+			  "{\"input\":\"a\",\"text\":1}", 400, "text");
 	expect_http_error(w, "GET", "/v1/responses/input_tokens", NULL, NULL, 405, "(none)");
 }
 

@@ -195,10 +195,10 @@ static void test_errors(void **state)
 	/* full, then draining */
 	fake_engine_script(w->engine, &(struct fake_script){ .submit_rc = -11 /* EAGAIN */ });
 	send_text(w, "{\"type\":\"response.create\",\"input\":\"a\",\"stream_id\":\"y\"}");
-	expect_error(w, 503, "server_is_overloaded", "(none)", "y", true);
+	expect_error(w, 503, "server_busy", "(none)", "y", true);
 	fake_engine_script(w->engine, &(struct fake_script){ .prep_rc = -11 });
 	send_text(w, "{\"type\":\"response.create\",\"input\":\"a\"}");
-	expect_error(w, 503, "server_is_overloaded", "(none)", "(none)", true);
+	expect_error(w, 503, "server_busy", "(none)", "(none)", true);
 	fake_engine_script(w->engine, &(struct fake_script){ .finish = IG_FINISH_STOP });
 	ig_engine_drain(w->engine);
 	send_text(w, "{\"type\":\"response.create\",\"input\":\"a\"}");

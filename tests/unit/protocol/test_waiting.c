@@ -386,7 +386,7 @@ static void test_failed_socket(void **state)
 	expect(w,
 	       "{\"type\":\"error\",\"status\":503,\"error\":{\"message\":\"fake: the file is damaged\","
 	       "\"type\":\"server_error\",\"param\":\"model\",\"code\":\"model_load_failed\"},"
-	       "\"retry_after\":2}");
+	       "\"retry_after\":2,\"headers\":{\"retry-after\":\"2\"}}");
 	fake_engine_model(w->engine, -EINPROGRESS);
 	send_text(w, "{\"type\":\"response.create\",\"input\":\"q\"}");
 	until_parked(w, 2);
@@ -418,7 +418,7 @@ static void test_refused_afterwards(void **state)
 	fake_engine_script(w->engine, &(struct fake_script){ .submit_rc = -EAGAIN });
 	fake_engine_load_ends(w->engine, 0);
 	char *body = body_of(w, x);
-	assert_non_null(strstr(body, "\"code\":\"server_is_overloaded\""));
+	assert_non_null(strstr(body, "\"code\":\"server_busy\""));
 	free(body);
 	json_t *v = event(w);
 	assert_string_equal(str(v, "type"), "response.failed");
@@ -486,7 +486,7 @@ static void test_too_many(void **state)
 	for (int i = 0; i < 3; i++)
 		x[i] = begin(w, CHAT, ASK "}");
 	until_parked(w, 1);
-	check_error(w, x[2], 503, "server_is_overloaded", "Too many requests wait for models");
+	check_error(w, x[2], 503, "server_busy", "Too many requests wait for models");
 	fake_engine_load_ends(w->engine, 0);
 	for (int i = 0; i < 2; i++) {
 		head_of(w, x[i], &h);

@@ -179,7 +179,8 @@ static void test_new_file(void **state)
 	      "('INTEGER', 'REAL') ORDER BY cid",
 	      names, sizeof names);
 	assert_string_equal(names,
-			    "id model endpoint client finish cancel_reason error key request_id");
+			    "id model endpoint client finish cancel_reason error key request_id "
+			    "ignored");
 	words(path,
 	      "SELECT name FROM pragma_table_info('requests') WHERE type IN "
 	      "('INTEGER', 'REAL') AND name NOT LIKE 'itl%' ORDER BY cid",
@@ -507,18 +508,19 @@ static void test_a_file_of_version_1(void **state)
 
 	strcpy(r.key, "laptop");
 	strcpy(r.request_id, "req_2");
+	strcpy(r.ignored, "a, b[1]");
 	struct ig_ledger *l = open_ledger(path, 16, 0);
 	ig_ledger_put(l, &r);
 	ig_ledger_close(l);
 	assert_int_equal(number(path, "PRAGMA user_version"), LEDGER_VERSION);
 	words(path,
-	      "SELECT id || '=' || key || '=' || request_id || '=' || itl_23 FROM requests ORDER BY row",
+	      "SELECT id || '=' || key || '=' || request_id || '=' || ignored || '=' || itl_23 FROM requests ORDER BY row",
 	      text, sizeof text);
-	assert_string_equal(text, "resp_old===23 resp_2=laptop=req_2=0");
+	assert_string_equal(text, "resp_old====23 resp_2=laptop=req_2=a, b[1]=0");
 	/* The same columns in the same order as a new file has. */
-	words(path, "SELECT name FROM pragma_table_info('requests') ORDER BY cid DESC LIMIT 3",
+	words(path, "SELECT name FROM pragma_table_info('requests') ORDER BY cid DESC LIMIT 4",
 	      text, sizeof text);
-	assert_string_equal(text, "request_id key itl_23");
+	assert_string_equal(text, "ignored request_id key itl_23");
 	assert_int_equal(
 		number(path, "SELECT strict FROM pragma_table_list WHERE name = 'requests'"), 1);
 }
@@ -546,7 +548,7 @@ static void test_other_files_are_refused(void **state)
 	run_sql(path, "PRAGMA user_version = 7");
 	snprintf(text, sizeof text,
 		 "ledger %s: has schema version 7, and this program knows versions "
-		 "up to 3; run a newer ingot, or name another file in ledger.path",
+		 "up to 4; run a newer ingot, or name another file in ledger.path",
 		 path);
 	assert_refusal(path, -EINVAL, text, NULL);
 	assert_int_equal(number(path, "PRAGMA user_version"), 7); /* untouched */
