@@ -10,8 +10,8 @@ Kinds:
   tools    as script, but it thinks, says something and calls get_weather.
   loop     as script, but the last word leads back to the first: it never ends.
   book     it writes one of several texts, its pages, and ends its turn; the chat template chooses
-           the page: book=[(a condition in Jinja, text) …], the first that holds.  A condition may
-           use messages, tools, last (the last message) and ask (what the user said last).
+           the page: book=[(a condition in Jinja, text) …], the first that holds; a text ending in
+           "..." is written again and again.  A condition may use messages, tools, last (the last message) and ask (what the user said last).
   flood    as loop, with one token of 2 KiB: what a client that does not read is sent.
 
 With arch "gemma3" it has that model's norms and, of every three layers, two that see a
@@ -73,7 +73,8 @@ def book_template(book):
     """The template of a book; its tools are never in the prompt."""
     pages = "".join("{%% %s %s %%}<|page_%d|>" % ("elif" if i else "if", condition, i)
                     for i, (condition, _) in enumerate(book))
-    return BOOK + pages + "{% endif %}{% endif %}{% if tools %}{% endif %}"
+    hermes = "{% if tools and false %}<tool_call>\n{\"name\": ..., \"arguments\": ...}\n</tool_call>{% endif %}"
+    return hermes + BOOK + pages + "{% endif %}{% endif %}"
 
 
 def pieces(text, used):
@@ -228,7 +229,8 @@ class Vocabulary:
         """(token, next) pairs, from the newline of the assistant's header on.  No
         token may stand in the script twice."""
         if self.pages:
-            return [pair for page in self.pages for pair in zip(page, page[1:] + [IM_END])]
+            return [pair for page in self.pages
+                    for pair in zip(page, page[1:] + [page[1] if self.tokens[page[-1]].endswith("...") else IM_END])]
         return list(zip([self.index[LETTERS[10]]] + self.script, self.script))
 
 

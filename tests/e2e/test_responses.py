@@ -2,6 +2,7 @@
 and forked; over the WebSocket and over HTTP."""
 import json
 import os
+import re
 
 import pytest
 import websockets.exceptions
@@ -356,10 +357,12 @@ def test_no_model_is_the_default_one(ws):
 
 
 def test_prompt_longer_than_the_context(ws):
-    ws.create("word " * 3000)
-    e = ws.error()
-    assert e["status"] == 400 and e["error"]["code"] == "context_length_exceeded"
-    assert "512" in e["error"]["message"], "the context's length is not named"
+    for n_words in 600, 3000:
+        events = ws.answer("word " * n_words)
+        assert [e["type"] for e in events] == ["response.created", "response.in_progress", "response.failed"]
+        error = events[-1]["response"]["error"]
+        assert error["code"] == "context_length_exceeded"
+        assert "512" in error["message"], "the context's length is not named"
     assert check_answer(ws.answer()) == SCRIPT
 
 
@@ -612,10 +615,9 @@ def test_a_parent_that_is_not_there(ws, scripted):
 
 def test_a_turn_that_fails_lets_its_parent_go(ws):
     r = final(ws.answer("hi", store=False))
-    ws.create("word " * 600, store=False, previous_response_id=r["id"], stream_id="fork")
-    assert ws.error()["error"]["code"] == "context_length_exceeded"
-    ws.create("word " * 600, store=False, previous_response_id=r["id"])
-    assert ws.error()["error"]["code"] == "context_length_exceeded"
+    for lane in {"stream_id": "fork"}, {}:
+        failed = ws.answer("word " * 600, store=False, previous_response_id=r["id"], **lane)[-1]
+        assert failed["response"]["error"]["code"] == "context_length_exceeded"
     ws.create("hi", store=False, previous_response_id=r["id"])
     assert ws.error()["error"]["code"] == "previous_response_not_found"
 
@@ -702,6 +704,17 @@ def test_kept_responses_are_fetched_listed_and_deleted(scripted):
     # what was not to be stored is not there
     c = post(scripted, store=False).json
     assert c["store"] is False and scripted.http("GET", "/v1/responses/" + c["id"]).status == 404
+
+
+def test_overflow_over_http(scripted):
+    """A stream fails with events; without one the error is the reply."""
+    long = {"input": "word " * 600}
+    r = scripted.http("POST", "/v1/responses", dict(long, stream=True))
+    assert r.status == 200
+    assert re.findall(r"^event: (.*)$", r.body.decode(), re.M) == [
+        "response.created", "response.in_progress", "response.failed", "error"]
+    r = scripted.http("POST", "/v1/responses", long)
+    assert (r.status, r.error["code"]) == (400, "context_length_exceeded")
 
 
 @pytest.mark.parametrize("body, param", [

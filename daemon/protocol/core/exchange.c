@@ -79,16 +79,16 @@ static void begin_stream(struct ig_exchange *x)
 	x->api->deps.want_write(x->conn);
 }
 
-/* After the response headers were sent, the error ends the stream. */
+/* After the response headers were sent, the error ends the stream; some errors are a stream. */
 static void fail(struct ig_exchange *x, const struct ig_api_error *e)
 {
-	if (!x->stream) {
+	if (!x->stream && !ig_reply_streams(x->reply, e)) {
 		refuse(x, e);
 		return;
 	}
 	ig_reply_refuse(x->reply, e);
 	ig_reply_fail(x->reply, e);
-	x->api->deps.want_write(x->conn);
+	begin_stream(x);
 }
 
 /* Look up the response that it continues, then send it to prep again. */

@@ -6,6 +6,7 @@
 #include <string.h>
 
 struct space {
+	const char *at; /* offset 0 means that nothing is stored */
 	json_t *name, *tools;
 };
 
@@ -79,7 +80,7 @@ static int read_tool(struct ig_request *r, const char *at, json_t *space, json_t
 
 int ig_namespace_read(struct ig_request *r, const char *at, json_t *v, struct ig_api_error *e)
 {
-	struct space s = { 0 };
+	struct space s = { .at = at };
 	char sub[96];
 	size_t i;
 	json_t *tool;

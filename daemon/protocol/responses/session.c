@@ -150,14 +150,17 @@ static void run(struct ig_session *s, struct ig_reply *r)
 	remove_waiting(s, r);
 	if (r->cancelled)
 		ig_reply_cancel(r, r->cancelled);
-	if ((r->finished && r->n_choices) || !ig_reply_submit(r, &e) || ig_reply_streams(r, &e)) {
+	bool failed = !(r->finished && r->n_choices) && ig_reply_submit(r, &e) < 0;
+	if (failed)
+		drop_parent(s, &r->request);
+	/* Some errors are events of the response. */
+	if (!failed || ig_reply_streams(r, &e)) {
 		link_append(&s->running, &r->of_owner);
 		s->n_running++;
 		want_write(s);
 		return;
 	}
 	/* Its row is in the ledger. */
-	drop_parent(s, &r->request);
 	queue_error(s, &e, r->request.stream_id);
 	ig_reply_destroy(r);
 }
@@ -203,7 +206,8 @@ static void prepared(struct ig_session *s, struct ig_reply *r)
 
 	if (!e.status && ig_reply_open(r) < 0)
 		ig_fail_memory(&e);
-	if (e.status && r->begun) {
+	if (e.status && ig_reply_streams(r, &e)) {
+		drop_parent(s, &r->request);
 		ig_reply_refuse(r, &e);
 		ig_reply_fail(r, &e);
 	}
@@ -231,12 +235,17 @@ static void create(struct ig_session *s, struct ig_reply *r)
 	} else if (s->n_waiting >= MAX_WAITING) {
 		ig_fail_overloaded(&e, retry_after_s,
 				   "Too many responses of this connection are waiting.");
-	} else if (!r->request.previous_id && !r->waits && ig_reply_open(r) < 0) {
+	} else if (!r->request.previous_id && !r->waits && !r->error.status &&
+		   ig_reply_open(r) < 0) {
 		ig_fail_memory(&e);
 	}
 	if (e.status) {
 		refuse(s, r, &e);
 		return;
+	}
+	if (r->error.status) { /* one that is an event of the response */
+		ig_reply_refuse(r, &r->error);
+		ig_reply_fail(r, &r->error);
 	}
 	link_append(&s->waiting, &r->of_owner);
 	s->n_waiting++;
@@ -301,7 +310,7 @@ static void receive(struct ig_session *s, struct ig_reply *r)
 {
 	link_remove(&r->of_owner);
 	s->n_reading--;
-	if (r->error.status) {
+	if (r->error.status && !ig_reply_streams(r, &r->error)) {
 		refuse(s, r, &r->error);
 		return;
 	}
