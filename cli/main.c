@@ -15,6 +15,7 @@ struct command {
 static const struct command commands[] = {
 	{ "run", ig_run_main, "send a prompt and stream the response" },
 	{ "chat", ig_chat_main, "chat with a model" },
+	{ "launch", ig_launch_main, "start a coding agent with the daemon's models" },
 	{ "pull", ig_pull_main, "download a model and verify it" },
 	{ "convert", ig_convert_main, "convert a model to GGUF, with another element type" },
 	{ "ps", ig_ps_main, "list loaded models and active requests" },

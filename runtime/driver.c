@@ -201,6 +201,8 @@ int ig_program_wait(struct ig_program *p)
 
 const struct ig_error *ig_program_error(const struct ig_program *p) { return &p->error; }
 
+uint32_t ig_program_split_rows(const struct ig_program *p) { return p->split_rows; }
+
 void *ig_driver_map_slab(void *driver, uint64_t slab_bytes)
 {
 	struct ig_driver *d = driver;

@@ -54,6 +54,9 @@ int ig_driver_lower(struct ig_driver *d, const struct ig_plan *plan,
  * dropped from memory after packing. */
 int ig_program_load(struct ig_program *p, struct ig_error *err);
 void ig_program_destroy(struct ig_program *p); /* NULL is fine */
+/* A step with so many rows computes about as many of them per second as a larger one; 0: not
+ * known. */
+uint32_t ig_program_split_rows(const struct ig_program *p);
 
 /* Bytes of device memory that a process should use at most; 0: it uses the host's memory. */
 uint64_t ig_driver_memory(const struct ig_driver *d);

@@ -36,6 +36,7 @@ struct ig_program {
 	uint32_t windows[IG_MAX_CACHE_GROUPS]; /* of the plan's cache groups; 0: none */
 	uint32_t strict;
 	uint32_t loaded;
+	uint32_t split_rows; /* see ig_program_split_rows; of lower */
 	const struct ig_step *in_flight[IG_STEPS_IN_FLIGHT]; /* oldest first */
 	uint32_t n_in_flight;
 	struct ig_error error; /* of the last submit or wait */

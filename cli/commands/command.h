@@ -16,3 +16,4 @@ int ig_models_main(int argc, char **argv);
 int ig_stats_main(int argc, char **argv);
 int ig_doctor_main(int argc, char **argv);
 int ig_keys_main(int argc, char **argv);
+int ig_launch_main(int argc, char **argv);

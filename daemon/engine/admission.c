@@ -145,7 +145,7 @@ static void preempt(struct ig_sched *sch, struct ig_seq *s)
 {
 	ig_log_debug("request %s: preempted with %d tokens", s->id, s->n_tokens);
 	ig_sched_drop_kv(sch, s);
-	s->n_done = 0;
+	s->n_done = s->n_planned = 0;
 	ig_sched_insert(sch, s, &sch->waiting);
 	ig_sched_publish_state(sch, s);
 	sch->moved = true;
@@ -206,6 +206,54 @@ bool ig_sched_ensure_capacity(struct ig_sched *sch, struct ig_seq *s, int32_t *n
 	}
 	return true;
 }
+
+/* ---- prefixes that are being computed ---------------------------------------------------- */
+
+/* Whether sequences of both may share blocks. */
+static bool may_share(const struct ig_sched *sch, const struct ig_seq *a, const struct ig_seq *b)
+{
+	return a->model == b->model &&
+	       (sch->b->share_all || a->origin->who.identity == b->origin->who.identity);
+}
+
+/* The tokens, in full blocks, with which both begin; of s not the last, which is always computed. */
+static int32_t common_prefix(const struct ig_seq *s, const struct ig_seq *v)
+{
+	int32_t n = 0, most = s->n_tokens - 1 < v->n_tokens ? s->n_tokens - 1 : v->n_tokens;
+
+	while (n < most && s->tokens[n] == v->tokens[n])
+		n++;
+	return n - n % IG_BLOCK_TOKENS;
+}
+
+/* Whether s should wait for a prompt that computes the prefix of both, instead of computing it
+ * once more.  Only if it does not wait longer for that: the other one comes before it anyway, or
+ * half of what it waits for is computed for both. */
+static bool waits_for_prefix(const struct ig_sched *sch, const struct ig_seq *s)
+{
+	const struct ig_seq *v;
+
+	if (!sch->b->prefix_cache)
+		return false;
+	TAILQ_FOREACH(v, &sch->running, link) {
+		int32_t left = v->n_tokens - v->n_done, chunk = (int32_t)sch->now.prefill_chunk, n;
+		if (left < 2 || ig_seq_is_paused(v) || !may_share(sch, s, v))
+			continue;
+		n = common_prefix(s, v) - v->n_done;
+		if (n <= 0)
+			continue;
+		if (left <= s->n_tokens)
+			return true;
+		/* it computes whole chunks */
+		if (left > (n + chunk - 1) / chunk * chunk)
+			left = (n + chunk - 1) / chunk * chunk;
+		if (left <= 2 * n)
+			return true;
+	}
+	return false;
+}
+
+/* ---- admission ----------------------------------------------------------------------------- */
 
 /* Admit a waiting sequence.  False: there are no blocks now. */
 static bool admit_seq(struct ig_sched *sch, struct ig_seq *s)
@@ -269,7 +317,7 @@ void ig_sched_admit(struct ig_sched *sch)
 	sch->kv_blocked = false;
 	for (s = TAILQ_FIRST(&sch->waiting); s && sch->n_running < sch->b->max_seqs; s = next) {
 		next = TAILQ_NEXT(s, link);
-		if (ig_seq_is_paused(s))
+		if (ig_seq_is_paused(s) || waits_for_prefix(sch, s))
 			continue;
 		if (s->max_adjusts > IG_MAX_STEP_ADJUSTS - sch->n_adjusts || !admit_seq(sch, s)) {
 			/* younger ones wait too, or a long prompt would starve */

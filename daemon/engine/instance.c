@@ -129,6 +129,9 @@ static int lower(struct ig_model *m, uint32_t context, struct ig_error *err)
 		return rc;
 	m->n_logits = m->plan->info.n_vocab;
 	m->mask_words = (m->n_logits + 31) / 32;
+	m->split_rows = ig_program_split_rows(m->program);
+	if (!m->split_rows || m->split_rows > b->max_rows)
+		m->split_rows = b->max_rows;
 	return fill_layouts(m, err);
 }
 

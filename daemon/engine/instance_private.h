@@ -64,6 +64,7 @@ struct ig_model {
 	uint32_t max_kv_tokens; /* of one sequence that is alone in the arena */
 	uint32_t n_logits;	/* of one row: the vocabulary and the file's padding */
 	uint32_t mask_words;	/* of one row */
+	uint32_t split_rows;	/* a step with as many ends, although its round goes on */
 	bool gives_logits;	/* there is memory for copies of them */
 	atomic_uint n_active;	/* requests that run or wait */
 
@@ -82,6 +83,7 @@ struct ig_model {
 	struct ig_step_buffer steps[IG_STEPS_IN_FLIGHT];
 	uint32_t next_step;
 	uint32_t max_blocks;
+	uint64_t round; /* the number of its round (step.c) */
 };
 TAILQ_HEAD(ig_model_queue, ig_model);
 

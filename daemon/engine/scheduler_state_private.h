@@ -70,7 +70,6 @@ struct ig_sched {
 	uint64_t n_submitted; /* steps, which use the copies of logits in rotation */
 	/* [max_logit_rows, n_logits] of any model that gives them */
 	float *logits[IG_STEPS_IN_FLIGHT];
-	uint64_t step;			/* number of the step being built */
 	bool must_preempt;		/* a step must preempt, and waits until none is in flight */
 	int64_t landed_ns;		/* when the last step was done */
 	struct ig_model_queue rotation; /* models in round-robin order, the next one first */

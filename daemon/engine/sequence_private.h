@@ -73,10 +73,9 @@ struct ig_seq {
 		adjust_table; /* [n_adjust_table], a power of two: index in adjusts plus one, by id */
 	uint32_t n_adjust_table;
 	int32_t n_tokens, n_done, n_shown;
-	uint64_t step;	  /* the newest step that includes it */
-	uint64_t planned; /* the newest step that it was planned for, with n_planned rows */
-	int32_t n_planned;
-	int32_t n_rows, logit_index; /* in the newest of these steps; -1: no logits */
+	uint64_t round;		     /* its model's round that it was planned for */
+	int32_t n_planned;	     /* rows of that round that no step has had */
+	int32_t n_rows, logit_index; /* in the newest step that includes it; -1: no logits */
 	struct ig_gen_result result; /* finish is set as soon as it is known */
 
 	struct ig_grammar_matcher *matcher; /* its state in the grammar; NULL: none */

@@ -1,7 +1,14 @@
 /*
  * step.c: steps: which rows they have, and what happens to the tokens that they sample.  A step is
- * of one model; models with work alternate.  It has one row for each sequence that decodes, then,
- * oldest first, rows of prompts, up to prefill_chunk each and max_batch_tokens in all.
+ * of one model; models with work alternate.
+ *
+ * Rows are planned in rounds: one row for each sequence that decodes, then rows of prompts, up to
+ * prefill_chunk each and max_batch_tokens in all, the shortest prompt first; but the oldest gets at
+ * least half of these rows, so that short prompts don't starve a long one.  The prompts of one step
+ * have their first tokens when all its rows are computed.  Therefore a round is not one step: as
+ * soon as a step has enough rows to be efficient (split_rows), the rest of the round goes to the
+ * next one.  No sequence has a second row for decoding in a round, so the work is the same and
+ * nobody waits longer for it.
  *
  * Where a device computes asynchronously (max_flights is 2), step n+2 is submitted before n+1 is
  * complete: its first rows are tokens that n+1 still has to sample; those of a sequence that ends
@@ -96,53 +103,151 @@ static void add_rows(struct ig_sched *sch, struct ig_flight *f, struct ig_seq *s
 	else
 		f->n_prefill += (uint32_t)n;
 	f->seqs[f->n_seqs++] = (struct ig_flight_seq){ s, n, s->logit_index };
-	s->step = sch->step;
+	s->n_planned -= n;
 }
 
-/* Choose the sequences and rows of the next step of m, and ensure their blocks.  False: a
+/* Plan n rows of s in the new round.  False: it has no blocks for them. */
+static bool plan_seq(struct ig_sched *sch, struct ig_model *m, struct ig_seq *s, int32_t n)
+{
+	if (!ig_sched_ensure_capacity(sch, s, &n))
+		return false;
+	s->round = m->round;
+	s->n_planned = n;
+	return true;
+}
+
+/* The rows that s, a prompt, wants in a round. */
+static int32_t wanted_rows(const struct ig_sched *sch, const struct ig_seq *s)
+{
+	int32_t n = ig_seq_n_left(s);
+
+	return n < (int32_t)sch->now.prefill_chunk ? n : (int32_t)sch->now.prefill_chunk;
+}
+
+/* Whether s is a prompt that the new round of m has no rows of. */
+static bool is_unplanned(const struct ig_model *m, const struct ig_seq *s)
+{
+	return s->round != m->round && can_join(m, s);
+}
+
+/* The prompt with the fewest rows left, of several the oldest; NULL: all are planned. */
+static struct ig_seq *shortest_prompt(const struct ig_sched *sch, const struct ig_model *m)
+{
+	struct ig_seq *s, *best = NULL;
+
+	TAILQ_FOREACH(s, &sch->running, link)
+		if (is_unplanned(m, s) && (!best || ig_seq_n_left(s) < ig_seq_n_left(best)))
+			best = s;
+	return best;
+}
+
+/* Rows of the oldest prompt among `left` rows of prompts: all that shorter ones leave, but at least
+ * half of them. */
+static int32_t oldest_share(const struct ig_sched *sch, const struct ig_model *m,
+			    const struct ig_seq *oldest, int32_t left)
+{
+	int32_t share = left, least = left - left / 2, wanted = wanted_rows(sch, oldest);
+	const struct ig_seq *s;
+
+	TAILQ_FOREACH(s, &sch->running, link) {
+		if (share <= least)
+			break;
+		if (s != oldest && is_unplanned(m, s) && ig_seq_n_left(s) < ig_seq_n_left(oldest))
+			share -= wanted_rows(sch, s);
+	}
+	share = share < least ? least : share;
+	return share < wanted ? share : wanted;
+}
+
+/* Plan the prompts' part of a round. */
+static void plan_prompts(struct ig_sched *sch, struct ig_model *m, int32_t left, uint32_t n_seqs)
+{
+	struct ig_seq *s;
+
+	TAILQ_FOREACH(s, &sch->running, link)
+		if (is_unplanned(m, s))
+			break;
+	for (bool first = true; s && left > 0 && n_seqs < sch->b->max_seqs; first = false) {
+		int32_t n = first ? oldest_share(sch, m, s, left) : wanted_rows(sch, s);
+		if (!plan_seq(sch, m, s, n < left ? n : left))
+			break;
+		n_seqs++;
+		left -= s->n_planned;
+		s = shortest_prompt(sch, m);
+	}
+}
+
+/* Choose the sequences and rows of the next round of m, and ensure their blocks.  False: a
  * sequence must be preempted, which waits until no step is in flight. */
-static bool plan_rows(struct ig_sched *sch, struct ig_model *m)
+static bool plan_round(struct ig_sched *sch, struct ig_model *m)
 {
 	int32_t left = (int32_t)sch->b->max_rows;
 	uint32_t n_seqs = 0;
 	struct ig_seq *s, *next;
 
+	m->round++;
 	for (s = TAILQ_FIRST(&sch->running); s && n_seqs < sch->b->max_seqs; s = next) {
-		int32_t n = 1;
 		if (!can_join(m, s) || ig_seq_n_left(s) != 1) {
 			next = TAILQ_NEXT(s, link);
 			continue;
 		}
 		/* Victims are younger, so they come later in the list; s itself is preempted only
 		 * when no younger one is left. */
-		if (!ig_sched_ensure_capacity(sch, s, &n))
+		if (!plan_seq(sch, m, s, 1))
 			break;
-		s->planned = sch->step;
-		s->n_planned = 1;
 		n_seqs++;
 		left--;
 		next = TAILQ_NEXT(s, link);
 	}
 	/* A victim may have been planned: it is no longer in the list. */
-	for (s = TAILQ_FIRST(&sch->running); s && !sch->must_preempt; s = next) {
-		int32_t n = ig_seq_n_left(s);
-		if (s->planned == sch->step || !can_join(m, s)) {
-			next = TAILQ_NEXT(s, link);
-			continue;
-		}
-		if (n > (int32_t)sch->now.prefill_chunk)
-			n = (int32_t)sch->now.prefill_chunk;
-		if (n > left)
-			n = left;
-		if (n <= 0 || n_seqs == sch->b->max_seqs || !ig_sched_ensure_capacity(sch, s, &n))
-			break;
-		s->planned = sch->step;
-		s->n_planned = n;
-		n_seqs++;
-		left -= n;
-		next = TAILQ_NEXT(s, link);
-	}
+	if (!sch->must_preempt)
+		plan_prompts(sch, m, left, n_seqs);
+	if (sch->must_preempt)
+		m->round++; /* what was planned is planned again then */
 	return !sch->must_preempt;
+}
+
+/* Whether m's round has rows of s that no step has had. */
+static bool is_due(const struct ig_model *m, const struct ig_seq *s)
+{
+	return s->round == m->round && s->n_planned && can_join(m, s);
+}
+
+/* Of the prompts that are due, the next one: first those that end in this round, the shortest
+ * first.  NULL: none is. */
+static struct ig_seq *next_prompt(const struct ig_sched *sch, const struct ig_model *m)
+{
+	struct ig_seq *s, *best = NULL;
+	int32_t least = INT32_MAX;
+
+	TAILQ_FOREACH(s, &sch->running, link) {
+		int32_t n = ig_seq_n_left(s) == s->n_planned ? s->n_planned : INT32_MAX;
+		if (!is_due(m, s) || (best && n >= least))
+			continue;
+		best = s;
+		least = n;
+	}
+	return best;
+}
+
+/* Rows of the step f from m's round. */
+static void take_rows(struct ig_sched *sch, struct ig_model *m, struct ig_flight *f)
+{
+	const struct ig_step *step = &f->buffer->step;
+	int32_t enough = (int32_t)m->split_rows;
+	struct ig_seq *s;
+
+	/* those that decode first */
+	TAILQ_FOREACH(s, &sch->running, link)
+		if (is_due(m, s) && ig_seq_n_left(s) == 1)
+			add_rows(sch, f, s, 1);
+	while (step->n_rows < enough && (s = next_prompt(sch, m))) {
+		int32_t n = s->n_planned;
+		/* Short ones do not wait for a long one, which fills up their step. */
+		if (f->n_prefill && n > enough)
+			n = enough - step->n_rows;
+		add_rows(sch, f, s, n);
+	}
 }
 
 /* Fill in f for m.  Of a sequence only its blocks, n_rows and logit_index change. */
@@ -150,11 +255,7 @@ static bool build_step(struct ig_sched *sch, struct ig_model *m, struct ig_fligh
 {
 	struct ig_step *step = &m->steps[m->next_step].step;
 	uint32_t n_slabs;
-	struct ig_seq *s;
 
-	sch->step++;
-	if (!plan_rows(sch, m))
-		return false;
 	f->model = m;
 	f->buffer = &m->steps[m->next_step];
 	f->n_seqs = f->n_prefill = f->n_decode = 0;
@@ -162,13 +263,12 @@ static bool build_step(struct ig_sched *sch, struct ig_model *m, struct ig_fligh
 	step->n_adjusts = step->n_masks = 0;
 	step->logits = NULL;
 	step->token_from = step->prev_ids = NULL;
-	/* those that decode first */
-	TAILQ_FOREACH(s, &sch->running, link)
-		if (s->planned == sch->step && ig_seq_n_left(s) == 1)
-			add_rows(sch, f, s, 1);
-	TAILQ_FOREACH(s, &sch->running, link)
-		if (s->planned == sch->step && s->step != sch->step)
-			add_rows(sch, f, s, s->n_planned);
+	take_rows(sch, m, f);
+	if (!step->n_rows) { /* the round is over */
+		if (!plan_round(sch, m))
+			return false;
+		take_rows(sch, m, f);
+	}
 	step->slab_bases = sch->b->kv->slab_bases(sch->b->cache, &n_slabs);
 	return step->n_rows > 0;
 }

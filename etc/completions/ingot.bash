@@ -24,6 +24,12 @@ _ingot_options()
 		}'
 }
 
+# The agents that it can start, a line each.
+_ingot_agents()
+{
+	"$1" launch 2>/dev/null | awk 'NR > 1 { print $1 }'
+}
+
 # _ingot_offer WORD…: those that begin with what is typed.  Where bash breaks words at a
 # colon only the part behind the last one is replaced.
 _ingot_offer()
@@ -99,6 +105,7 @@ _ingot()
 	run | chat) _ingot_offer $("$program" models --names served 2>/dev/null) ;;
 	pull) _ingot_offer $("$program" models --names known 2>/dev/null) ;;
 	convert) _ingot_files "$2" ;;
+	launch) [[ $COMP_CWORD -eq 2 ]] && _ingot_offer $(_ingot_agents "$program") ;;
 	keys) [[ $COMP_CWORD -eq 2 ]] && _ingot_offer add list remove ;;
 	models)
 		if [[ $COMP_CWORD -eq 2 ]]; then

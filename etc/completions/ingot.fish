@@ -71,6 +71,8 @@ function __ingot_complete
                     $program models --names known 2>/dev/null
                 case convert
                     __fish_complete_path $current
+                case launch
+                    test (count $words) -eq 2; and $program launch 2>/dev/null | awk 'NR > 1 { print $1 }'
                 case keys
                     test (count $words) -eq 2; and printf '%s\n' add list remove
                 case models

@@ -21,6 +21,9 @@ struct lowering {
 };
 
 #define N_LAYOUTS 4
+/* Rows of a step for each thread from which on a larger step has no more of them per second:
+ * docs/performance.md. */
+#define SPLIT_ROWS 32
 
 static uint64_t round_up(uint64_t n, uint64_t to) { return (n + to - 1) / to * to; }
 
@@ -414,6 +417,16 @@ static void place_weights(struct cpu_program *p)
 	}
 }
 
+/* With more threads each has fewer of a step's units.  Of experts it is not known: each has only a
+ * share of the rows, and its weights are read for these few. */
+static uint32_t split_rows(const struct cpu_program *p)
+{
+	for (uint32_t i = 0; i < p->plan->n_nodes; i++)
+		if (p->plan->nodes[i].op->flags & IG_OP_EXPERTS)
+			return 0;
+	return SPLIT_ROWS * ig_pool_n_threads(p->driver->pool);
+}
+
 int ig_cpu_lower(struct ig_driver *d, const struct ig_plan *plan,
 		 const struct ig_program_limits *limits, struct ig_program **out,
 		 struct ig_program_memory *memory, struct ig_error *err)
@@ -450,6 +463,7 @@ int ig_cpu_lower(struct ig_driver *d, const struct ig_plan *plan,
 	place_buffers(p);
 	place_workers(p);
 	place_weights(p);
+	p->base.split_rows = split_rows(p);
 	*memory = (struct ig_program_memory){ p->weight_bytes, p->scratch_bytes };
 done:
 	free(l.value_buffer);

@@ -306,6 +306,14 @@ def test_words_of_models_are_completed(shell, shell_env):
 
 
 @pytest.mark.parametrize("shell", SHELLS)
+def test_agents_are_completed(shell, shell_env):
+    assert {"codex", "claude", "opencode", "aider"} <= set(shell(shell_env, "ingot launch "))
+    assert shell(shell_env, "ingot launch co") == ["codex"]
+    assert shell(shell_env, "ingot launch codex ") == []
+    assert set(shell(shell_env, "ingot launch codex -m ")) == {"tiny", "random", "slow"}
+
+
+@pytest.mark.parametrize("shell", SHELLS)
 def test_files_are_completed(shell, shell_env):
     found = shell(shell_env, "ingot chat --load so")
     assert [f.replace("\\", "") for f in found] == ["some file.txt"]

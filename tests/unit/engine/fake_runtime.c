@@ -531,6 +531,8 @@ void ig_program_destroy(struct ig_program *p)
 
 uint32_t ig_driver_steps_in_flight(const struct ig_driver *d) { return 1; }
 
+uint32_t ig_program_split_rows(const struct ig_program *p) { return fake.split_rows; }
+
 uint64_t ig_driver_memory(const struct ig_driver *d) { return (uint64_t)fake.driver_memory; }
 
 const struct ig_error *ig_program_error(const struct ig_program *p) { return &p->error; }

@@ -98,6 +98,19 @@ static void test_window(void **state) { same_tokens(windowed, 7, 64, 15); }
 
 static void test_window_less_than_chunk(void **state) { same_tokens(windowed, 100, 128, 15); }
 
+/* Rounds of several steps. */
+static void test_split(void **state)
+{
+	fake.split_rows = 20;
+	same_tokens(one, 64, 128, 15);
+}
+
+static void test_split_window(void **state)
+{
+	fake.split_rows = 1;
+	same_tokens(windowed, 7, 64, 15);
+}
+
 static void test_chunks_share_a_step(void **state)
 {
 	struct client a, b;
@@ -1013,7 +1026,7 @@ static int rnd(unsigned n)
 
 /* Requests of two models come, are read slowly or fast, are cancelled or not, in an
  * arena that holds a few: who is not cancelled gets every byte, and nothing is left. */
-static void test_chaos(void **state)
+static void chaos(void)
 {
 	enum { N = 18, TOTAL = 400 };
 	static struct client c[N];
@@ -1104,6 +1117,14 @@ static void test_chaos(void **state)
 	print_message("# %d answered, %d cancelled, %d refused, %d preemptions\n", n_answered,
 		      n_cancelled, n_refused, counter(IG_COUNTER_PREEMPTIONS));
 	harness_close(e);
+}
+
+static void test_chaos(void **state) { chaos(); }
+
+static void test_chaos_split(void **state)
+{
+	fake.split_rows = 5;
+	chaos();
 }
 
 /* ---- cost ------------------------------------------------------------------------------------------ */
@@ -1248,6 +1269,8 @@ int main(int argc, char **argv)
 		T(test_two_cache_groups),
 		T(test_window),
 		T(test_window_less_than_chunk),
+		T(test_split),
+		T(test_split_window),
 		T(test_window_is_all_that_is_used),
 		T(test_window_turns),
 		T(test_window_alone),
@@ -1280,6 +1303,7 @@ int main(int argc, char **argv)
 		T(test_queue_is_bounded),
 		T(test_drain),
 		T(test_chaos),
+		T(test_chaos_split),
 		T(test_idle_costs_nothing),
 		T(test_nothing_allocated_per_token),
 		T(test_a_step_costs_microseconds),
