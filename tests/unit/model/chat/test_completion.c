@@ -51,10 +51,9 @@ static void is_style(const char *template, const char *tool_use, struct ig_compl
 
 	open_world(&x, template, tool_use);
 	ig_completion_style_of(x.c, &s);
-	if (s.calls != want.calls || s.name_args != want.name_args ||
-	    s.reasoning != want.reasoning || s.opens_reasoning != want.opens_reasoning)
-		fail_msg("%s: %u%s%s%s", template, (unsigned)s.calls,
-			 s.name_args ? " name_args" : "", s.reasoning ? " reasoning" : "",
+	if (s.calls != want.calls || s.reasoning != want.reasoning ||
+	    s.opens_reasoning != want.opens_reasoning)
+		fail_msg("%s: %u%s%s", template, (unsigned)s.calls, s.reasoning ? " reasoning" : "",
 			 s.opens_reasoning ? " opens" : "");
 	close_world(&x);
 }
@@ -95,7 +94,7 @@ static void calls(void **state)
 		 NULL, FORM(HERMES));
 	is_style("{{ '[TOOL_CALLS][' }}", NULL, FORM(MISTRAL));
 	is_style("{{ '[TOOL_CALLS]' + n + '[ARGS]' + a }}", NULL,
-		 (struct ig_completion_style){ .calls = IG_TOOL_CALLS_MISTRAL, .name_args = true });
+		 (struct ig_completion_style){ .calls = IG_TOOL_CALLS_MISTRAL_ARGS });
 	is_style("{{ '[TOOL_CALL]' + n + '[ARGS]' + a }}", NULL, FORM(NONE));
 	/* In the template for tools. */
 	is_style("{{ 'x' }}", "{{ '<tool_call>{\"name\": ' }}", FORM(HERMES));

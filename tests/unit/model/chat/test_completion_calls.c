@@ -38,7 +38,7 @@ static const struct ig_completion_style styles[] = {
 	{ .calls = IG_TOOL_CALLS_LLAMA3 },
 	{ .calls = IG_TOOL_CALLS_MISTRAL },
 	{ .calls = IG_TOOL_CALLS_MISTRAL, .reasoning = true, .opens_reasoning = true },
-	{ .calls = IG_TOOL_CALLS_MISTRAL, .name_args = true },
+	{ .calls = IG_TOOL_CALLS_MISTRAL_ARGS },
 };
 
 static struct ig_tokenizer *tokenizer;
@@ -67,7 +67,9 @@ static struct ig_grammar_matcher *make(const struct ig_completion_style *s, cons
 	struct ig_error err;
 	struct ig_grammar *g;
 
-	if (ig_completion_tool_grammar(s, tokenizer, cache, tools, name, parallel, &g, &err))
+	if (ig_completion_tool_grammar(
+		    s, tokenizer, cache, tools,
+		    &(struct ig_tool_grammar){ .name = name, .parallel = parallel }, &g, &err))
 		fail_msg("%s", err.text);
 	m = ig_grammar_matcher_create(g);
 	assert_non_null(m);
@@ -86,6 +88,8 @@ static void on_event(void *ctx, const struct ig_completion_event *e)
 {
 	struct seen *s = ctx;
 
+	if (e->kind == IG_COMPLETION_MARKUP)
+		return;
 	/* Nothing but calls. */
 	assert_true(e->kind != IG_COMPLETION_TEXT && e->kind != IG_COMPLETION_REASONING);
 	if (e->kind == IG_COMPLETION_TOOL_CALL) {
@@ -147,7 +151,7 @@ static unsigned walk(const struct ig_completion_style *s, const char *name, bool
 		     struct seen *seen)
 {
 	struct ig_grammar_matcher *m = make(s, name, parallel);
-	struct ig_completion_parser *p = ig_completion_parser_create(s, true);
+	struct ig_completion_parser *p = ig_completion_parser_create(s, true, NULL);
 	unsigned before = seen->n_calls;
 
 	assert_non_null(p);
@@ -254,9 +258,10 @@ static void refused(void **state)
 	struct ig_grammar *g;
 	struct ig_error err;
 
-	assert_int_equal(
-		ig_completion_tool_grammar(&styles[0], tokenizer, cache, bad, NULL, true, &g, &err),
-		-EINVAL);
+	assert_int_equal(ig_completion_tool_grammar(&styles[0], tokenizer, cache, bad,
+						    &(struct ig_tool_grammar){ .parallel = true },
+						    &g, &err),
+			 -EINVAL);
 	assert_memory_equal(err.text, "tools[1].function.parameters: ", 30);
 	assert_non_null(strstr(err.text, "a"));
 	assert_non_null(strstr(err.text, "nothing"));

@@ -77,7 +77,7 @@ static int parse(void *arg)
 {
 	static const struct ig_completion_style s = { .calls = IG_TOOL_CALLS_HERMES,
 						      .reasoning = true };
-	struct ig_completion_parser *p = ig_completion_parser_create(&s, true);
+	struct ig_completion_parser *p = ig_completion_parser_create(&s, true, NULL);
 	const char *text = arg;
 	struct seen seen = { 0 };
 	size_t len = strlen(text);
@@ -123,7 +123,8 @@ static int make_source(void *arg)
 {
 	struct ig_grammar *g;
 	struct ig_error err = { 0 };
-	int rc = ig_completion_tool_grammar(arg, NULL, NULL, tools, NULL, true, &g, &err);
+	int rc = ig_completion_tool_grammar(
+		arg, NULL, NULL, tools, &(struct ig_tool_grammar){ .parallel = true }, &g, &err);
 
 	assert_int_equal(err.code, rc);
 	assert_int_equal(g != NULL, rc == 0);
