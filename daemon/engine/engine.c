@@ -8,6 +8,8 @@
 #include "daemon/engine/models_private.h"
 #include "daemon/engine/prep_private.h"
 
+#include "base/log.h"
+
 #include <errno.h>
 #include <stdlib.h>
 
