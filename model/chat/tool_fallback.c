@@ -42,9 +42,9 @@ static void put_message(struct fallback *f, const json_t *message, const char *r
 	json_object_del(m, "tool_call_id");
 	json_object_del(m, "name");
 	if (!m || !ig_strbuf_ok(&f->text) || json_object_set_new(m, "role", json_string(role)) ||
-	    json_object_set_new(m, "content", text) ||
-	    json_array_append_new(f->out, json_incref(m)))
+	    json_object_set(m, "content", text) || json_array_append(f->out, m))
 		f->failed = true;
+	json_decref(text);
 	json_decref(m);
 	ig_strbuf_clear(&f->text);
 }
