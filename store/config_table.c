@@ -83,6 +83,12 @@ const struct config_option config_options[] = {
 	  .help = "Serve requests without a key even when there are keys or the client is not local; "
 		  "with the role user, never administrator." },
 
+	{ "tools.fallback", CONFIG_CHOICE, FIELD(tools.fallback), .min = 1, .max = 32,
+	  .choices = CHOICES("hermes", "refuse"), .value = "hermes", .reloadable = true,
+	  .help = "What happens to a request with tools if the model's chat template knows none: the "
+		  "system message describes them in Hermes' format and the reply has the header "
+		  "x-ingot-tool-format, or the request is refused." },
+
 	{ "limits.max_concurrent", CONFIG_INT, FIELD(limits.max_concurrent), .max = IG_LIMIT_MAX,
 	  .value = "0", .unit = "requests", .reloadable = true,
 	  .help = "Most requests of one key that run or wait at once; further ones get 429. 0 means no "

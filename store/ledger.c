@@ -44,7 +44,7 @@ struct ig_ledger {
 	char *path, *lock_path;
 	int lock_fd;
 	sqlite3 *db; /* the writer's, once it runs */
-	sqlite3_stmt *insert;
+	sqlite3_stmt *insert, *amend;
 	pthread_t thread;
 
 	pthread_mutex_t lock; /* guards what follows */
@@ -221,6 +221,12 @@ static int prepare_insert(struct ig_ledger *l, struct ig_error *err)
 		code = sqlite3_prepare_v3(l->db, b.data, -1, SQLITE_PREPARE_PERSISTENT, &l->insert,
 					  NULL);
 	ig_strbuf_finish(&b);
+	/* a note follows its row closely */
+	if (code == SQLITE_OK)
+		code = sqlite3_prepare_v3(l->db,
+					  "UPDATE requests SET error = ? WHERE id = ? AND error = '' "
+					  "AND row > (SELECT max(row) FROM requests) - 1000",
+					  -1, SQLITE_PREPARE_PERSISTENT, &l->amend, NULL);
 	return code == SQLITE_OK ? 0 : ledger_fail(l->db, code, l->path, "cannot be written", err);
 }
 
@@ -343,11 +349,24 @@ static void bind_ms(sqlite3_stmt *st, int *i, float ms)
 	(*i)++;
 }
 
+static int amend_row(struct ig_ledger *l, const struct ig_ledger_row *r)
+{
+	int i = 1, code;
+
+	bind_text(l->amend, &i, r->error, sizeof r->error);
+	bind_text(l->amend, &i, r->id, sizeof r->id);
+	code = sqlite3_step(l->amend);
+	sqlite3_reset(l->amend);
+	return code == SQLITE_DONE ? SQLITE_OK : code;
+}
+
 static int insert_row(struct ig_ledger *l, const struct ig_ledger_row *r)
 {
 	sqlite3_stmt *st = l->insert;
 	int i = 1, code;
 
+	if (r->note)
+		return amend_row(l, r);
 	bind_text(st, &i, r->id, sizeof r->id);
 	sqlite3_bind_int64(st, i++, r->received_ns);
 	bind_text(st, &i, r->model, sizeof r->model);
@@ -507,6 +526,7 @@ static void *writer(void *arg)
 static void release(struct ig_ledger *l)
 {
 	sqlite3_finalize(l->insert);
+	sqlite3_finalize(l->amend);
 	sqlite3_close(l->db);
 	if (l->lock_fd >= 0)
 		close(l->lock_fd); /* unlocks */

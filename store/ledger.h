@@ -31,6 +31,7 @@ struct ig_ledger_row {
 	int32_t n_prompt, n_cached, n_output;			  /* tokens */
 	float queue_ms, prefill_ms, decode_ms, ttft_ms, total_ms; /* negative: never reached */
 	uint32_t itl[IG_ITL_BUCKETS];				  /* counts of inter-token times */
+	bool note; /* not a row: error belongs to the row with this id, if that has none */
 };
 
 struct ig_ledger;

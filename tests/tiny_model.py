@@ -238,7 +238,7 @@ class Vocabulary:
 
 class Model:
     def __init__(self, kind="random", dtype="Q8_0", seed=1, n_blocks=2, width=128, n_heads=4,
-                 n_kv_heads=2, n_ff=192, n_context=512, tied=False, template="chatml",
+                 n_kv_heads=2, n_ff=192, n_context=512, tied=False, template=None,
                  n_experts=0, n_used=2, arch=ARCH, book=()):
         if width % n_heads or width // n_heads % 32 or n_ff % 32 or n_heads % n_kv_heads:
             raise ValueError("width, heads and feed-forward must fit blocks of 32")
@@ -252,7 +252,8 @@ class Model:
             raise ValueError("no such model of architecture " + arch)
         self.kind, self.dtype, self.arch = kind, TYPES[dtype], arch
         self.n_experts, self.n_used = n_experts, n_used
-        self.template = book_template(book) if book else TEMPLATES["tools" if kind == "tools" else template]
+        self.template = book_template(book) if book else TEMPLATES[
+            template or ("tools" if kind == "tools" else "chatml")]
         self.n_blocks, self.width, self.n_heads, self.n_kv_heads = n_blocks, width, n_heads, n_kv_heads
         self.head_dim, self.n_ff, self.n_context, self.tied = width // n_heads, n_ff, n_context, tied
         self.vocabulary = Vocabulary(kind, book)
@@ -503,7 +504,7 @@ def main():
     p.add_argument("--kv-heads", type=int, default=2, dest="n_kv_heads")
     p.add_argument("--ff", type=int, default=192, dest="n_ff")
     p.add_argument("--context", type=int, default=512, dest="n_context")
-    p.add_argument("--template", choices=sorted(TEMPLATES), default="chatml")
+    p.add_argument("--template", choices=sorted(TEMPLATES))
     p.add_argument("--arch", choices=(ARCH, "gemma3", "pebble"), default=ARCH)
     p.add_argument("--tied", action="store_true", help="no head of its own")
     p.add_argument("--damage", choices=sorted(DAMAGES), help="; ".join(

@@ -8,6 +8,8 @@
 #include "daemon/engine/models_private.h"
 #include "daemon/engine/prep_private.h"
 
+#include "base/log.h"
+
 #include <errno.h>
 #include <stdlib.h>
 
@@ -114,6 +116,17 @@ void ig_engine_record_refused(struct ig_engine *e, const struct ig_ledger_row *r
 	if (row->status == 503)
 		ig_metrics_add(e->backend.metrics, IG_COUNTER_REFUSED, 1);
 	ig_backend_record(&e->backend, row);
+}
+
+void ig_engine_record_note(struct ig_engine *e, const char *id, const char *text)
+{
+	struct ig_ledger_row row = { .note = true };
+
+	snprintf(row.id, sizeof row.id, "%s", id);
+	snprintf(row.error, sizeof row.error, "%s", text);
+	ig_log_info("request %s: %s", id, text);
+	if (e->backend.ledger)
+		ig_ledger_put(e->backend.ledger, &row);
 }
 
 static void record_refusal(struct ig_engine *e, const struct ig_gen_spec *spec, int rc,

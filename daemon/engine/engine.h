@@ -75,6 +75,8 @@ void ig_engine_resume(struct ig_engine *e, uint64_t gen);
 
 /* The ledger's row of a request that was never submitted (bad JSON, unknown model …). */
 void ig_engine_record_refused(struct ig_engine *e, const struct ig_ledger_row *row);
+/* Add a text to the row of a request that has finished, and to the log. */
+void ig_engine_record_note(struct ig_engine *e, const char *id, const char *text);
 
 /* ---- grammars (any thread) ---- */
 

@@ -7,7 +7,7 @@
 #include "daemon/engine/stream.h"
 #include "model/grammar/grammar.h"
 
-#define IG_MAX_SHOWN 8
+#define IG_MAX_SHOWN 16
 
 /* Owned by the caller: the engine copies or references what it needs. */
 struct ig_gen_spec {

@@ -109,6 +109,7 @@ static struct net_options read_options(const struct ig_net *net, const struct ig
 				    config->limits.tokens_per_minute },
 			.max_stored = config->responses.max_stored,
 			.max_stored_bytes = config->responses.max_stored_bytes,
+			.refuse_tools = !strcmp(config->tools.fallback, "refuse"),
 			.refuse_unknown = !strcmp(config->server.unknown_parameters, "refuse"),
 		},
 	};

@@ -27,6 +27,7 @@ struct ig_api_options {		/* may change with a reload */
 	struct ig_key_limits limits; /* of keys without their own, and of requests without a key */
 	uint32_t max_stored;	     /* finished responses that are stored */
 	uint64_t max_stored_bytes;
+	bool refuse_tools;   /* of a model whose template knows none; false: a fallback is used */
 	bool refuse_unknown; /* what a request has that is not known here; false: it is noted */
 };
 
@@ -73,6 +74,7 @@ struct ig_http_head {
 	const char *allow;	/* of 405, else NULL */
 	uint32_t retry_after_s; /* 0: no such header */
 	const char *ignored;	/* x-ingot-ignored; "": no such header */
+	const char *tool_format; /* x-ingot-tool-format; NULL: no such header */
 	bool upgrade;		/* 426: send Upgrade: websocket */
 	int64_t length;		/* of the body; -1: a stream that ends with the connection */
 };

@@ -1,17 +1,15 @@
 /*
  * completion.c: finds out from a model's chat template how the model writes tool calls and
- * reasoning.  The source is searched for the markers of each format, and for what follows them:
- * several model families use <tool_call> with different contents.  A template with tools in an
- * unknown format counts as one without tools.
+ * reasoning.  The source is searched for the markers of each format (tool_format.c).  A template
+ * with tools in an unknown format counts as one without tools.
  */
-#include "model/chat/completion.h"
+#include "model/chat/completion_private.h"
 
 #include "base/json.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#define THINK "<think>"
 #define TAIL 64 /* bytes at a prompt's end that are examined */
 
 /* ---- the template's source -------------------------------------------------------------- */
@@ -21,75 +19,28 @@ static const char *find(const char *s, size_t len, const char *what)
 	return memmem(s, len, what, strlen(what));
 }
 
-/* What a template may have between two pieces of its output: white space (also escaped), ends of
- * strings and tags, operators. */
-static size_t skip_glue(const char *s, size_t len)
-{
-	size_t i = 0;
-
-	while (i < len) {
-		if (s[i] == '\\' && i + 1 < len && (s[i + 1] == 'n' || s[i + 1] == 't'))
-			i += 2;
-		else if (strchr(" \t\r\n'\"}{+~-%", s[i]) && s[i])
-			i++;
-		else
-			break;
-	}
-	return i;
-}
-
-/* <tool_call> followed by an object with a name, not by another tag. */
-static bool is_hermes(const char *s, size_t len)
-{
-	static const char tag[] = "<tool_call>";
-	const char *end = s + len;
-
-	while ((s = find(s, (size_t)(end - s), tag))) {
-		size_t n;
-		s += sizeof tag - 1;
-		n = skip_glue(s, (size_t)(end - s));
-		if (!memchr(s, '{', n))
-			continue;
-		s += n;
-		if (s < end && *s == '\\') /* \"name\" */
-			s++;
-		if (s < end && *s == '"')
-			s++;
-		if (end - s > 4 && !memcmp(s, "name", 4) && (s[4] == '"' || s[4] == '\\'))
-			return true;
-	}
-	return false;
-}
-
-/* An object with name and parameters, and Llama 3's headers. */
-static bool is_llama3(const char *s, size_t len)
-{
-	return find(s, len, "<|start_header_id|>") && find(s, len, "{\"name\": ") &&
-	       find(s, len, "\"parameters\": ") && !find(s, len, "<function=");
-}
-
 static void look(const char *s, size_t len, struct ig_completion_style *out)
 {
-	if (find(s, len, "</think>"))
-		out->reasoning = true;
+	for (unsigned i = 0; i < IG_N_THINK && !out->reasoning; i++)
+		if (find(s, len, ig_think_texts[i].end)) {
+			out->reasoning = true;
+			out->think = (enum ig_think_format)i;
+		}
 	if (out->calls != IG_TOOL_CALLS_NONE)
 		return;
-	if (find(s, len, "[TOOL_CALLS]")) {
-		out->calls = IG_TOOL_CALLS_MISTRAL;
-		out->name_args = find(s, len, "[ARGS]") != NULL;
-	} else if (is_hermes(s, len)) {
-		out->calls = IG_TOOL_CALLS_HERMES;
-	} else if (is_llama3(s, len)) {
-		out->calls = IG_TOOL_CALLS_LLAMA3;
-	}
+	out->calls = ig_tool_format_find(s, len);
+	out->compact = out->calls == IG_TOOL_CALLS_GLM && !find(s, len, "</arg_key>\n") &&
+		       !find(s, len, "</arg_key>\\n");
 }
 
 /* Whether a prompt of these bytes leaves the model in its reasoning. */
-static bool ends_in_think(const char *s, size_t len)
+static bool ends_in_think(const struct ig_completion_style *style, const char *s, size_t len)
 {
+	const char *think = ig_think_texts[style->think].begin;
+
 	while (len && strchr(" \t\r\n", s[len - 1]) && s[len - 1])
 		len--;
-	return len >= strlen(THINK) && !memcmp(s + len - strlen(THINK), THINK, strlen(THINK));
+	return len >= strlen(think) && !memcmp(s + len - strlen(think), think, strlen(think));
 }
 
 void ig_completion_style_of(const struct ig_chat_template *c, struct ig_completion_style *out)
@@ -108,7 +59,7 @@ void ig_completion_style_of(const struct ig_chat_template *c, struct ig_completi
 	json_t *messages = json_pack("[{s:s, s:s}]", "role", "user", "content", "x");
 	in.messages = messages;
 	if (messages && !ig_chat_template_render_json(c, &in, &prompt, NULL)) {
-		out->opens_reasoning = ends_in_think(prompt, strlen(prompt));
+		out->opens_reasoning = ends_in_think(out, prompt, strlen(prompt));
 		free(prompt);
 	}
 	json_decref(messages);
@@ -132,39 +83,40 @@ void ig_completion_style_prompted(struct ig_completion_style *s, const struct ig
 		at -= part;
 		memcpy(tail + at, text + len - part, part);
 	}
-	s->opens_reasoning = ends_in_think(tail + at, TAIL - at);
+	s->opens_reasoning = ends_in_think(s, tail + at, TAIL - at);
 }
 
 /* ---- tokens ------------------------------------------------------------------------------- */
 
+static void add_shown(const struct ig_tokenizer *t, const char *text, int32_t *ids, size_t cap,
+		      size_t *n)
+{
+	int32_t id = text ? ig_tokenizer_find_special(t, text) : -1;
+
+	if (id < 0)
+		return;
+	if (*n < cap)
+		ids[*n] = id;
+	++*n;
+}
+
 size_t ig_completion_shown_tokens(const struct ig_completion_style *s, const struct ig_tokenizer *t,
 				  int32_t *ids, size_t cap)
 {
-	static const struct {
-		const char *text;
-		enum ig_tool_call_format format; /* NONE: of reasoning */
-	} tokens[] = {
-		{ "<think>", IG_TOOL_CALLS_NONE },
-		{ "</think>", IG_TOOL_CALLS_NONE },
-		{ "<tool_call>", IG_TOOL_CALLS_HERMES },
-		{ "</tool_call>", IG_TOOL_CALLS_HERMES },
-		{ "<|python_tag|>", IG_TOOL_CALLS_LLAMA3 },
-		{ "[TOOL_CALLS]", IG_TOOL_CALLS_MISTRAL },
-		{ "[ARGS]", IG_TOOL_CALLS_MISTRAL },
-		{ "[CALL_ID]", IG_TOOL_CALLS_MISTRAL },
-	};
+	const struct ig_tool_format *f = &ig_tool_formats[s->calls];
 	size_t n = 0;
 
-	for (size_t i = 0; i < sizeof tokens / sizeof tokens[0]; i++) {
-		bool wanted = tokens[i].format == IG_TOOL_CALLS_NONE ? s->reasoning :
-								       tokens[i].format == s->calls;
-		int32_t id = wanted ? ig_tokenizer_find_special(t, tokens[i].text) : -1;
-
-		if (id < 0)
-			continue;
-		if (n < cap)
-			ids[n] = id;
-		n++;
+	if (s->reasoning) {
+		const char *begin = ig_think_texts[s->think].begin;
+		/* Gemma's is a token and a word. */
+		add_shown(t, s->think == IG_THINK_CHANNEL ? "<|channel>" : begin, ids, cap, &n);
+		add_shown(t, ig_think_texts[s->think].end, ids, cap, &n);
 	}
+	for (size_t i = 0; f->begins[i]; i++)
+		add_shown(t, f->begins[i], ids, cap, &n);
+	add_shown(t, f->closing, ids, cap, &n);
+	for (size_t i = 0; f->shown[i]; i++)
+		if (!f->closing || strcmp(f->shown[i], f->closing))
+			add_shown(t, f->shown[i], ids, cap, &n);
 	return n < cap ? n : cap;
 }

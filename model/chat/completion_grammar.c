@@ -1,9 +1,9 @@
 /*
- * completion_grammar.c: the grammar for required tool calls.  Each tool is one choice: the text
- * before the arguments in the model's format, the schema of the tool's parameters, the text after
+ * completion_grammar.c: the grammar for tool calls.  Each tool is one choice: the text before the
+ * arguments in the model's format (tool_format.c), the schema of the tool's parameters, the text after
  * them.  If a schema is refused, this file finds out which tool it belongs to.
  */
-#include "model/chat/completion.h"
+#include "model/chat/completion_private.h"
 
 #include "base/json.h"
 
@@ -14,6 +14,7 @@
 #define MAX_CALLS 16 /* required tool calls in one completion */
 #define MAX_TOOLS 1024
 #define MAX_PARTS 5
+#define MAX_FREE_TOKENS 12
 
 struct tool {
 	const char *name;
@@ -65,7 +66,7 @@ static int take_schema(const json_t *function, struct tool *t, struct ig_error *
 	return 0;
 }
 
-/* In Mistral's newer format a name is unquoted between two control tokens. */
+/* In most formats a name is unquoted between two markers. */
 static bool is_bare_name(const char *s, size_t len)
 {
 	for (size_t i = 0; i < len; i++)
@@ -76,7 +77,7 @@ static bool is_bare_name(const char *s, size_t len)
 	return true;
 }
 
-static int take_tool(const struct ig_completion_style *s, const json_t *tool, struct tool *t,
+static int take_tool(const struct ig_tool_format *f, const json_t *tool, bool free, struct tool *t,
 		     struct ig_error *err)
 {
 	const json_t *function = json_object_get(tool, "function");
@@ -86,12 +87,15 @@ static int take_tool(const struct ig_completion_style *s, const json_t *tool, st
 	t->name_len = json_string_length(name);
 	if (!t->name_len || memchr(t->name, 0, t->name_len))
 		return ig_fail(err, -EINVAL, "tools[%zu].function.name: not a name", t->index);
-	if (s->calls == IG_TOOL_CALLS_MISTRAL && s->name_args &&
-	    !is_bare_name(t->name, t->name_len))
+	if (!f->key && !is_bare_name(t->name, t->name_len))
 		return ig_fail(err, -EINVAL,
 			       "tools[%zu].function.name: '%.40s' has characters that this model "
 			       "can't write in a name",
 			       t->index, t->name);
+	if (free && !json_is_true(json_object_get(function, "strict"))) {
+		t->schema = json_pack("{s:s}", "type", "object");
+		return t->schema ? 0 : no_memory(err);
+	}
 	return take_schema(function, t, err);
 }
 
@@ -99,72 +103,68 @@ static int take_tool(const struct ig_completion_style *s, const json_t *tool, st
 
 static void add_text(struct tool *t, struct ig_grammar_choice *c, const char *text)
 {
-	t->parts[c->n_parts++] = (struct ig_grammar_part){ .kind = IG_GRAMMAR_TEXT,
-							   .text = text,
-							   .len = strlen(text) };
+	if (text && *text)
+		t->parts[c->n_parts++] = (struct ig_grammar_part){ .kind = IG_GRAMMAR_TEXT,
+								   .text = text,
+								   .len = strlen(text) };
 }
 
-/* {"name": "…", "<key>": as tojson in templates writes it. */
-static int write_head(struct tool *t, const char *before, const char *key, struct ig_error *err)
+/* The text before the arguments: {"name": "…", "<key>": as tojson in templates writes it, or the
+ * bare name. */
+static int write_head(const struct ig_tool_format *f, struct tool *t, struct ig_error *err)
 {
 	struct ig_strbuf b = { 0 };
 	struct ig_json_writer w = { .out = &b, .spaced = true };
 
-	ig_strbuf_puts(&b, before);
-	ig_json_open_object(&w, NULL);
-	ig_json_put_string(&w, "name", t->name, t->name_len);
-	ig_json_put_key(&w, key, strlen(key));
+	ig_strbuf_puts(&b, f->head);
+	if (f->key) {
+		ig_json_open_object(&w, NULL);
+		ig_json_put_string(&w, "name", t->name, t->name_len);
+		ig_json_put_key(&w, f->key, strlen(f->key));
+	} else {
+		ig_strbuf_puts(&b, t->name);
+		ig_strbuf_puts(&b, f->numbered ? ":" : f->neck);
+	}
 	t->head = ig_strbuf_steal(&b);
 	ig_strbuf_finish(&b);
 	return t->head ? 0 : no_memory(err);
 }
 
-static int write_choice(const struct ig_completion_style *s, struct tool *t,
-			struct ig_grammar_choice *c, struct ig_error *err)
+static int write_choice(const struct ig_tool_format *f, struct tool *t, struct ig_grammar_choice *c,
+			struct ig_error *err)
 {
-	struct ig_grammar_part schema = { .kind = IG_GRAMMAR_SCHEMA, .schema = t->schema };
-	bool hermes = s->calls == IG_TOOL_CALLS_HERMES;
-	int rc;
+	int rc = write_head(f, t, err);
 
-	c->parts = t->parts;
-	if (s->calls == IG_TOOL_CALLS_MISTRAL && s->name_args) {
-		add_text(t, c, "[TOOL_CALLS]");
-		add_text(t, c, t->name);
-		add_text(t, c, "[ARGS]");
-		t->parts[c->n_parts++] = schema;
-		return 0;
-	}
-	rc = write_head(t, hermes ? "\n" : "",
-			s->calls == IG_TOOL_CALLS_LLAMA3 ? "parameters" : "arguments", err);
 	if (rc)
 		return rc;
-	if (hermes)
-		add_text(t, c, "<tool_call>");
+	c->parts = t->parts;
 	add_text(t, c, t->head);
-	t->parts[c->n_parts++] = schema;
-	add_text(t, c, hermes ? "}\n" : "}");
-	if (hermes)
-		add_text(t, c, "</tool_call>");
-	return 0;
-}
-
-static void set_frame(const struct ig_completion_style *s, struct ig_grammar_source *g)
-{
-	g->before = ig_completion_prefix(s);
-	if (s->calls == IG_TOOL_CALLS_HERMES) {
-		g->between = "\n";
-	} else if (s->calls == IG_TOOL_CALLS_LLAMA3) {
-		g->between = "; ";
-	} else if (!s->name_args) {
-		g->before = s->opens_reasoning ? "</think>\n\n[TOOL_CALLS][" : "[TOOL_CALLS][";
-		g->between = ", ";
-		g->after = "]";
+	if (f->numbered) {
+		t->parts[c->n_parts++] = (struct ig_grammar_part){ .kind = IG_GRAMMAR_REGEX,
+								   .text = "[0-9]{1,4}",
+								   .len = 10 };
+		add_text(t, c, f->neck);
 	}
+	t->parts[c->n_parts++] = (struct ig_grammar_part){
+		.kind = f->members ? IG_GRAMMAR_MEMBERS : IG_GRAMMAR_SCHEMA,
+		.schema = t->schema,
+		.members = f->members,
+	};
+	add_text(t, c, f->tail);
+	return 0;
 }
 
 const char *ig_completion_prefix(const struct ig_completion_style *s)
 {
-	return s->opens_reasoning ? "</think>\n\n" : NULL;
+	static const char *const closing[] = {
+		[IG_THINK_TAG] = "</think>\n\n",
+		[IG_THINK_BRACKET] = "[/THINK]",
+		[IG_THINK_CHANNEL] = "<channel|>",
+	};
+
+	if (s->calls == IG_TOOL_CALLS_HARMONY)
+		return "<|channel|>final<|message|>";
+	return s->opens_reasoning ? closing[s->think] : NULL;
 }
 
 /* ---- the grammar ---------------------------------------------------------------------------- */
@@ -179,9 +179,10 @@ static void finish_source(struct source *x)
 	free(x->choices);
 }
 
-static int fill_source(const struct ig_completion_style *s, const json_t *tools, const char *name,
-		       struct source *x, struct ig_error *err)
+static int fill_source(const struct ig_tool_format *fmt, const json_t *tools,
+		       const struct ig_tool_grammar *g, struct source *x, struct ig_error *err)
 {
+	const char *name = g->name;
 	size_t n = json_array_size(tools);
 
 	if (!n)
@@ -202,8 +203,8 @@ static int fill_source(const struct ig_completion_style *s, const json_t *tools,
 			continue;
 		x->n++;
 		t->index = i;
-		if ((rc = take_tool(s, tool, t, err)) ||
-		    (rc = write_choice(s, t, &x->choices[x->n - 1], err)))
+		if ((rc = take_tool(fmt, tool, g->free || g->answer, t, err)) ||
+		    (rc = write_choice(fmt, t, &x->choices[x->n - 1], err)))
 			return rc;
 		if (name)
 			break;
@@ -237,23 +238,80 @@ static int blame(const struct ig_tokenizer *t, const struct source *x, int rc, s
 	return rc;
 }
 
+/* What may come instead of calls, or before them. */
+struct others {
+	struct ig_grammar_part parts[2];
+	struct ig_grammar_choice choice;
+	const char *tokens[MAX_FREE_TOKENS + 1];
+};
+
+static void add_part(struct others *o, enum ig_grammar_part_kind kind, const char *text)
+{
+	o->parts[o->choice.n_parts++] =
+		(struct ig_grammar_part){ .kind = kind, .text = text, .len = strlen(text) };
+}
+
+static void set_others(const struct ig_completion_style *s, const struct ig_tool_grammar *g,
+		       struct ig_tool_format *f, struct ig_grammar_source *source, struct others *o)
+{
+	bool harmony = s->calls == IG_TOOL_CALLS_HARMONY;
+	unsigned n = 0;
+
+	o->choice = (struct ig_grammar_choice){ o->parts, 0 };
+	if (g->answer) {
+		if (harmony)
+			add_part(o, IG_GRAMMAR_TEXT, ig_completion_prefix(s));
+		o->parts[o->choice.n_parts++] = *g->answer;
+		source->other = &o->choice;
+		return;
+	}
+	if (!g->free)
+		return;
+	if (f->other) {
+		add_part(o, IG_GRAMMAR_REGEX, f->other);
+		source->other = &o->choice;
+		return;
+	}
+	/* Reasoning is a part of this text. */
+	source->before = NULL;
+	source->free = f->free ? f->free : f->begins[0];
+	source->free_tokens = o->tokens;
+	if (f->free_head)
+		f->head = f->free_head;
+	if (s->reasoning) {
+		o->tokens[n++] = ig_think_texts[s->think].end;
+		o->tokens[n++] = s->think == IG_THINK_CHANNEL ? "<|channel>" :
+								ig_think_texts[s->think].begin;
+	}
+	for (unsigned i = 0; harmony && f->shown[i]; i++)
+		o->tokens[n++] = f->shown[i];
+}
+
 int ig_completion_tool_grammar(const struct ig_completion_style *s, const struct ig_tokenizer *t,
 			       struct ig_grammar_cache *cache, const struct json_t *tools,
-			       const char *name, bool parallel, struct ig_grammar **out,
+			       const struct ig_tool_grammar *g, struct ig_grammar **out,
 			       struct ig_error *err)
 {
-	struct ig_grammar_source source = { .max_repeats = parallel ? MAX_CALLS : 1 };
+	struct ig_tool_format f = ig_tool_format_of(s);
+	struct ig_grammar_source source = {
+		.max_repeats = g->parallel && !f.single ? MAX_CALLS : 1,
+		.before = s->calls == IG_TOOL_CALLS_HARMONY ? NULL : ig_completion_prefix(s),
+		.open = f.open,
+		.between = f.between,
+		.after = f.close,
+	};
 	struct source x = { 0 };
+	struct others others = { 0 };
 	int rc;
 
 	*out = NULL;
 	if (s->calls == IG_TOOL_CALLS_NONE)
 		return ig_fail(err, -ENOTSUP, "the model's chat template does not support tools");
-	rc = fill_source(s, tools, name, &x, err);
+	set_others(s, g, &f, &source, &others);
+	rc = fill_source(&f, tools, g, &x, err);
 	if (!rc) {
 		source.choices = x.choices;
 		source.n_choices = x.n;
-		set_frame(s, &source);
 		rc = ig_grammar_cache_get(cache, t, &source, out, err);
 		if (rc == -EINVAL || rc == -E2BIG)
 			rc = blame(t, &x, rc, err);

@@ -127,28 +127,48 @@ static void add_text(struct ig_strbuf *b, const char *s, size_t len)
 	ig_strbuf_add(b, s, len);
 }
 
+static void add_optional(struct ig_strbuf *b, const char *s)
+{
+	if (s)
+		add_text(b, s, strlen(s));
+	else
+		ig_strbuf_puts(b, "-");
+}
+
+static void add_part(struct ig_strbuf *b, const struct ig_grammar_part *p)
+{
+	struct ig_json_writer w = { .out = b };
+
+	ig_strbuf_printf(b, "+%d ", (int)p->kind);
+	if (p->kind == IG_GRAMMAR_TEXT || p->kind == IG_GRAMMAR_REGEX ||
+	    p->kind == IG_GRAMMAR_UNTIL)
+		add_text(b, p->text, p->len);
+	else if (p->schema)
+		ig_json_put_value(&w, NULL, p->schema);
+	if (p->kind == IG_GRAMMAR_MEMBERS) {
+		const struct ig_grammar_members *m = p->members;
+		const char *const texts[] = { m->before, m->json, m->after,
+					      m->raw,	 m->stop, m->between };
+		for (unsigned i = 0; i < 6; i++)
+			add_optional(b, texts[i]);
+	}
+}
+
 static int make_key(const struct ig_grammar_source *s, struct ig_strbuf *b)
 {
-	const char *const around[] = { s->before, s->between, s->after };
+	const char *const around[] = { s->before, s->between, s->after, s->open, s->free };
 
-	for (unsigned i = 0; i < 3; i++)
-		if (around[i])
-			add_text(b, around[i], strlen(around[i]));
-		else
-			ig_strbuf_puts(b, "-");
+	for (unsigned i = 0; i < 5; i++)
+		add_optional(b, around[i]);
+	for (size_t i = 0; s->free && s->free_tokens && s->free_tokens[i]; i++)
+		add_optional(b, s->free_tokens[i]);
 	ig_strbuf_printf(b, "%u", s->max_repeats);
+	for (size_t i = 0; s->other && i < s->other->n_parts; i++)
+		add_part(b, &s->other->parts[i]);
 	for (size_t i = 0; i < s->n_choices; i++) {
 		ig_strbuf_puts(b, "|");
-		for (size_t j = 0; j < s->choices[i].n_parts; j++) {
-			const struct ig_grammar_part *p = &s->choices[i].parts[j];
-			ig_strbuf_printf(b, "+%d ", (int)p->kind);
-			if (p->kind == IG_GRAMMAR_TEXT || p->kind == IG_GRAMMAR_REGEX) {
-				add_text(b, p->text, p->len);
-			} else if (p->kind == IG_GRAMMAR_SCHEMA) {
-				struct ig_json_writer w = { .out = b };
-				ig_json_put_value(&w, NULL, p->schema);
-			}
-		}
+		for (size_t j = 0; j < s->choices[i].n_parts; j++)
+			add_part(b, &s->choices[i].parts[j]);
 	}
 	return ig_strbuf_ok(b) ? 0 : -ENOMEM;
 }

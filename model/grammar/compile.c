@@ -80,8 +80,25 @@ static int build_part(struct ig_compiling *c, const struct ig_grammar_part *part
 		return 0;
 	case IG_GRAMMAR_SCHEMA: return ig_schema_build(c, part->schema, *at, at);
 	case IG_GRAMMAR_OBJECT: return ig_schema_build(c, NULL, *at, at);
+	case IG_GRAMMAR_MEMBERS:
+		return ig_schema_build_members(c, part->schema, part->members, *at, at);
+	case IG_GRAMMAR_UNTIL:
+		if ((rc = ig_text_without(part->text, part->len, &c->budget, &d)))
+			return rc;
+		*at = ig_nfa_insert(&c->nfa, *at, &d);
+		ig_dfa_finish(&d);
+		return 0;
 	}
 	return ig_fail(c->err, -EINVAL, "a part of unknown kind %d", (int)part->kind);
+}
+
+static int build_parts(struct ig_compiling *c, const struct ig_grammar_choice *choice, uint32_t *at)
+{
+	int rc = 0;
+
+	for (size_t i = 0; i < choice->n_parts && !rc; i++)
+		rc = build_part(c, &choice->parts[i], at);
+	return rc;
 }
 
 /* One of the choices. */
@@ -92,24 +109,49 @@ static int build_choices(struct ig_compiling *c, uint32_t from, uint32_t *end)
 		const struct ig_grammar_choice *choice = &c->source->choices[i];
 		uint32_t at = ig_nfa_node(&c->nfa);
 		ig_nfa_join(&c->nfa, from, at);
-		for (size_t j = 0; j < choice->n_parts; j++) {
-			int rc = build_part(c, &choice->parts[j], &at);
-			if (rc)
-				return rc;
-		}
+		int rc = build_parts(c, choice, &at);
+		if (rc)
+			return rc;
 		ig_nfa_join(&c->nfa, at, *end);
 	}
 	return 0;
 }
 
-static int build_source(struct ig_compiling *c, uint32_t from, uint32_t *end)
+/* Any text without s->free, and the control tokens beside it; each of its nodes may be the last
+ * (*end), or the one before what follows (at). */
+static int build_free(struct ig_compiling *c, uint32_t from, uint32_t at, uint32_t end)
 {
 	const struct ig_grammar_source *s = c->source;
-	uint32_t at = from, choice, last;
+	struct ig_nfa *a = &c->nfa;
+	struct ig_dfa d;
+	uint32_t base;
+	int rc = ig_text_without(s->free, strlen(s->free), &c->budget, &d);
+
+	if (rc)
+		return rc;
+	base = a->n_nodes; /* ig_nfa_insert puts state i at base + i */
+	uint32_t last = ig_nfa_insert(a, from, &d);
+	ig_nfa_join(a, last, at);
+	ig_nfa_join(a, last, end);
+	for (size_t i = 0; s->free_tokens && s->free_tokens[i]; i++) {
+		int32_t id = ig_tokenizer_find_special(c->vocab->tokenizer, s->free_tokens[i]);
+		for (uint32_t k = 0; k < d.n_states && id >= 0 && !a->rc; k++)
+			ig_nfa_add(a, base + k, base, IG_NFA_SYMBOL, 0, 0,
+				   IG_SYMBOL_TOKEN | (uint32_t)id);
+	}
+	ig_dfa_finish(&d);
+	return 0;
+}
+
+/* open, the choices, after. */
+static int build_repeats(struct ig_compiling *c, uint32_t at, uint32_t *end)
+{
+	const struct ig_grammar_source *s = c->source;
+	uint32_t choice, last;
 	int rc;
 
-	if (s->before)
-		at = build_text(c, at, s->before, strlen(s->before));
+	if (s->open)
+		at = build_text(c, at, s->open, strlen(s->open));
 	if (s->max_repeats == 1) {
 		if ((rc = build_choices(c, at, &last)))
 			return rc;
@@ -127,6 +169,40 @@ static int build_source(struct ig_compiling *c, uint32_t from, uint32_t *end)
 	if (s->after)
 		last = build_text(c, last, s->after, strlen(s->after));
 	*end = last;
+	return 0;
+}
+
+static int build_source(struct ig_compiling *c, uint32_t from, uint32_t *end)
+{
+	const struct ig_grammar_source *s = c->source;
+	uint32_t at = from, last;
+	int rc;
+
+	if (s->before)
+		at = build_text(c, at, s->before, strlen(s->before));
+	if (!s->other && !s->free)
+		return build_repeats(c, at, end);
+	*end = ig_nfa_node(&c->nfa);
+	if (s->other) {
+		last = ig_nfa_node(&c->nfa);
+		ig_nfa_join(&c->nfa, at, last);
+		if ((rc = build_parts(c, s->other, &last)))
+			return rc;
+		ig_nfa_join(&c->nfa, last, *end);
+	}
+	if (s->free) {
+		uint32_t first = at;
+		at = ig_nfa_node(&c->nfa);
+		if ((rc = build_free(c, first, at, *end)))
+			return rc;
+	} else {
+		uint32_t start = ig_nfa_node(&c->nfa);
+		ig_nfa_join(&c->nfa, at, start);
+		at = start;
+	}
+	if ((rc = build_repeats(c, at, &last)))
+		return rc;
+	ig_nfa_join(&c->nfa, last, *end);
 	return 0;
 }
 

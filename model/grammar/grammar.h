@@ -21,26 +21,46 @@ enum ig_grammar_part_kind {
 	/* Exactly these bytes; where they contain the text of a control token ("[TOOL_CALLS]["),
 	 * that token is allowed too. */
 	IG_GRAMMAR_TEXT,
-	IG_GRAMMAR_SCHEMA, /* a JSON value that the schema allows */
-	IG_GRAMMAR_OBJECT, /* any JSON object */
-	IG_GRAMMAR_REGEX,  /* bytes that the whole expression matches */
+	IG_GRAMMAR_SCHEMA,  /* a JSON value that the schema allows */
+	IG_GRAMMAR_OBJECT,  /* any JSON object */
+	IG_GRAMMAR_REGEX,   /* bytes that the whole expression matches */
+	IG_GRAMMAR_MEMBERS, /* the members of an object that the schema allows, as members has it */
+	IG_GRAMMAR_UNTIL,   /* any text without this one */
+};
+
+/* How the members of an object are written in a format that is not JSON: before, the name, json,
+ * the value as JSON, after; between two members, between.  A string is written without quotes after
+ * raw instead of json, and does not contain stop.  Names in additionalProperties are never used. */
+struct ig_grammar_members {
+	const char *before, *json, *after;
+	const char *raw, *stop; /* NULL: strings are JSON, too */
+	const char *between;	/* NULL: nothing */
 };
 
 struct ig_grammar_part {
 	enum ig_grammar_part_kind kind;
-	const char *text; /* of TEXT and REGEX */
+	const char *text; /* of TEXT, REGEX and UNTIL */
 	size_t len;
-	const struct json_t *schema; /* of SCHEMA */
+	const struct json_t *schema; /* of SCHEMA and MEMBERS */
+	const struct ig_grammar_members *members;
+};
+
+struct ig_grammar_choice { /* its parts, one after the other */
+	const struct ig_grammar_part *parts;
+	size_t n_parts;
 };
 
 /* before, then one to max_repeats choices with between in between, then after, then an end
  * token of the model. */
 struct ig_grammar_source {
 	const char *before, *between, *after; /* TEXT; NULL: nothing */
-	const struct ig_grammar_choice {
-		const struct ig_grammar_part *parts;
-		size_t n_parts;
-	} *choices;
+	const char *open;		      /* TEXT between before and the first choice */
+	/* This may come instead of open, the choices and after; NULL: it may not. */
+	const struct ig_grammar_choice *other;
+	/* Text without this one, and these control tokens (NULL-ended), may come first, or be
+	 * all; NULL: nothing. */
+	const char *free, *const *free_tokens;
+	const struct ig_grammar_choice *choices;
 	size_t n_choices;     /* at least 1 */
 	uint32_t max_repeats; /* 1: exactly one */
 };

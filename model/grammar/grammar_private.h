@@ -95,7 +95,7 @@ struct ig_compiling {
 	struct ig_schema_cost { /* nodes of a schema where it was expanded in place */
 		const struct json_t *schema;
 		uint32_t n_nodes;
-	} *costs;
+	} * costs;
 	uint32_t n_costs, cap_costs;
 };
 
@@ -111,6 +111,12 @@ int ig_schema_build_rule(struct ig_compiling *c, const struct ig_rule *rule, uin
 /* Write a part that is a schema, or any object (schema NULL). */
 int ig_schema_build(struct ig_compiling *c, const struct json_t *schema, uint32_t from,
 		    uint32_t *end);
+
+/* The same for the members of an object in another format. */
+int ig_schema_build_members(struct ig_compiling *c, const struct json_t *schema,
+			    const struct ig_grammar_members *members, uint32_t from, uint32_t *end);
+/* schema_text.c: the automaton of all texts that don't contain this one. */
+int ig_text_without(const char *text, size_t len, struct ig_budget *budget, struct ig_dfa *out);
 
 /* ---- a grammar ------------------------------------------------------------------- */
 
@@ -201,11 +207,11 @@ struct ig_walk {		     /* work memory, allocated once */
 	struct ig_conf *before; /* [4 * IG_MAX_CONFS] configurations of a step before its byte */
 	struct {
 		uint32_t at, end, n_nodes;
-	} *levels;		   /* [IG_VOCAB_MAX_TOKEN + 1] */
+	} * levels;		   /* [IG_VOCAB_MAX_TOKEN + 1] */
 	struct ig_row {		   /* of a state, filled on first use */
 		uint32_t to[256];  /* by byte; UINT32_MAX: none */
 		uint32_t calls[8]; /* bits of bytes that calls may begin with */
-	} *rows;		   /* [IG_ROWS] */
+	} * rows;		   /* [IG_ROWS] */
 	uint32_t row_of[IG_ROWS];
 };
 

@@ -306,62 +306,13 @@ uint32_t ig_schema_name(struct ig_schema *x, const char *s, size_t len, uint32_t
 	return from;
 }
 
-uint32_t ig_schema_literal(struct ig_schema *x, const json_t *value, uint32_t from)
-{
-	struct ig_nfa *a = x->a;
-	const char *key;
-	json_t *member;
-	bool first = true;
-
-	if (++x->n_open > IG_SCHEMA_MAX_DEPTH) {
-		x->n_open--;
-		ig_schema_fail(x, -E2BIG, "a value is nested more than %d deep",
-			       IG_SCHEMA_MAX_DEPTH);
-		return from;
-	}
-	x->open[x->n_open - 1] = value;
-	switch (json_typeof(value)) {
-	case JSON_NULL: from = ig_nfa_text(a, from, "null", 4); break;
-	case JSON_TRUE: from = ig_nfa_text(a, from, "true", 4); break;
-	case JSON_FALSE: from = ig_nfa_text(a, from, "false", 5); break;
-	case JSON_INTEGER:
-	case JSON_REAL: from = ig_schema_number_literal(x, value, from); break;
-	case JSON_STRING:
-		from = ig_schema_name(x, json_string_value(value), json_string_length(value), from);
-		break;
-	case JSON_ARRAY:
-		from = ig_schema_space(x, ig_nfa_byte(a, from, '['));
-		for (size_t i = 0; i < json_array_size(value) && !x->rc; i++) {
-			if (i)
-				from = ig_schema_space(x, ig_nfa_byte(a, from, ','));
-			from = ig_schema_literal(x, json_array_get(value, i), from);
-			first = false;
-		}
-		from = ig_nfa_byte(a, first ? from : ig_schema_space(x, from), ']');
-		break;
-	case JSON_OBJECT:
-		from = ig_schema_space(x, ig_nfa_byte(a, from, '{'));
-		json_object_foreach((json_t *)value, key, member)
-		{
-			if (!first)
-				from = ig_schema_space(x, ig_nfa_byte(a, from, ','));
-			from = ig_schema_colon(x, ig_schema_name(x, key, strlen(key), from));
-			from = ig_schema_literal(x, member, from);
-			first = false;
-		}
-		from = ig_nfa_byte(a, first ? from : ig_schema_space(x, from), '}');
-	}
-	x->n_open--;
-	return from;
-}
-
 /* Whether the other keywords of the schema allow a value of "enum" or "const". */
 static bool literal_fits(struct ig_schema *x, const json_t *schema, const json_t *value)
 {
 	unsigned types = ig_schema_types(x, schema), type = ig_schema_type_of(value);
 	const json_t *other = json_object_get(schema, "const");
 
-	if (types && (types & type) != type)
+	if ((types && (types & type) != type) || (x->only && !(x->only & type)))
 		return false;
 	if (other && !json_equal((json_t *)other, (json_t *)value))
 		return false;
@@ -448,7 +399,10 @@ static uint32_t of_types(struct ig_schema *x, const json_t *schema, unsigned typ
 {
 	struct ig_nfa *a = x->a;
 	uint32_t end = ig_nfa_node(a);
+	const char *stop = x->stop;
+	unsigned only = x->only;
 
+	types &= only ? only : IG_TYPE_ALL;
 	if (types & IG_TYPE_NULL)
 		ig_nfa_join(a, ig_nfa_text(a, from, "null", 4), end);
 	if (types & IG_TYPE_BOOLEAN) {
@@ -460,6 +414,8 @@ static uint32_t of_types(struct ig_schema *x, const json_t *schema, unsigned typ
 			    schema ? ig_schema_string(x, schema, from) :
 				     ig_schema_any_string(x, ig_nfa_byte(a, from, '"')),
 			    end);
+	x->stop = NULL; /* strings within have quotes */
+	x->only = 0;
 	if (types & IG_TYPE_NUMBER)
 		ig_nfa_join(a,
 			    ig_schema_number(x, schema, (types & IG_TYPE_NUMBER) == IG_TYPE_INTEGER,
@@ -473,7 +429,16 @@ static uint32_t of_types(struct ig_schema *x, const json_t *schema, unsigned typ
 		ig_nfa_join(a,
 			    schema ? ig_schema_array(x, schema, from) : any_items(x, false, from),
 			    end);
+	x->stop = stop;
+	x->only = only;
 	return end;
+}
+
+static uint32_t any_value(struct ig_schema *x, uint32_t from)
+{
+	if (x->stop)
+		return ig_schema_raw_string(x, NULL, from);
+	return x->only ? of_types(x, NULL, x->only, from) : call(x, IG_RULE_VALUE, NULL, from);
 }
 
 /* ---- alternatives ---------------------------------------------------------------- */
@@ -553,7 +518,8 @@ static uint32_t plain(struct ig_schema *x, const json_t *schema, uint32_t from)
 			ig_strbuf_add(&x->path, *p == '/' ? "." : p, 1);
 		if (!ig_strbuf_ok(&x->path))
 			ig_schema_fail(x, -ENOMEM, "out of memory");
-		from = ig_schema_again(x, target, from);
+		from = x->stop || x->only ? ig_schema_value(x, target, from) :
+					    ig_schema_again(x, target, from);
 		ig_strbuf_finish(&x->path);
 		x->path = path;
 		return from;
@@ -570,7 +536,7 @@ static uint32_t plain(struct ig_schema *x, const json_t *schema, uint32_t from)
 		return literals(x, schema, from);
 	types = ig_schema_types(x, schema);
 	if (!types && !applies)
-		return call(x, IG_RULE_VALUE, NULL, from);
+		return any_value(x, from);
 	/* Without "type": the types that the keywords apply to, which is what is meant. */
 	return of_types(x, schema, types ? types : applies, from);
 }
@@ -604,7 +570,7 @@ uint32_t ig_schema_value(struct ig_schema *x, const json_t *schema, uint32_t fro
 	if (x->rc || x->a->rc)
 		return from;
 	if (!schema || json_is_true(schema))
-		return call(x, IG_RULE_VALUE, NULL, from);
+		return any_value(x, from);
 	if (json_is_false(schema))
 		return ig_nfa_node(x->a); /* no edge leads there */
 	if (!json_is_object(schema)) {
@@ -675,6 +641,16 @@ int ig_schema_build_rule(struct ig_compiling *c, const struct ig_rule *rule, uin
 
 	ig_strbuf_puts(&x.path, rule->path ? rule->path : "$");
 	return run(&x, rule, from, end);
+}
+
+int ig_schema_build_members(struct ig_compiling *c, const json_t *schema,
+			    const struct ig_grammar_members *members, uint32_t from, uint32_t *end)
+{
+	struct ig_schema x = { .c = c, .a = &c->nfa, .root = schema, .members = members };
+	struct ig_rule rule = { .kind = IG_RULE_SCHEMA, .schema = schema, .root = schema };
+
+	ig_strbuf_puts(&x.path, "$");
+	return run(&x, &rule, from, end);
 }
 
 int ig_schema_build(struct ig_compiling *c, const json_t *schema, uint32_t from, uint32_t *end)

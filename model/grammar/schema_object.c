@@ -287,6 +287,48 @@ static uint32_t write_object(struct ig_schema *x, const struct object *o, uint32
 	return end;
 }
 
+/* Members as x->members has it. */
+static uint32_t write_members(struct ig_schema *x, const struct object *o, const json_t *others,
+			      uint32_t from)
+{
+	const struct ig_grammar_members *m = x->members;
+	uint32_t none = from, some = ig_nfa_node(x->a); /* none or some members came before */
+	bool can_be_none = true;
+
+	x->members = NULL;
+	for (size_t i = 0; i < o->n_members + !o->n_members && !x->rc && !x->a->rc; i++) {
+		const struct member *one = o->n_members ? &o->members[i] : NULL;
+		uint32_t here = ig_nfa_node(x->a), next = ig_nfa_node(x->a);
+		if (!one && json_is_false(others))
+			break;
+		if (can_be_none)
+			ig_nfa_join(x->a, none, here);
+		if (i || !one)
+			ig_nfa_join(x->a,
+				    m->between ? ig_nfa_text(x->a, some, m->between,
+							     strlen(m->between)) :
+						 some,
+				    here);
+		ig_nfa_join(x->a,
+			    ig_schema_member(x, m, one ? one->name : NULL,
+					     one ? one->schema : others, here),
+			    one ? next : some);
+		if (!one)
+			break;
+		if (one->required)
+			can_be_none = false;
+		else
+			ig_nfa_join(x->a, some, next);
+		some = next;
+	}
+	uint32_t end = ig_nfa_node(x->a);
+	ig_nfa_join(x->a, some, end);
+	if (can_be_none)
+		ig_nfa_join(x->a, none, end);
+	x->members = m;
+	return end;
+}
+
 uint32_t ig_schema_object(struct ig_schema *x, const json_t *schema, uint32_t from)
 {
 	struct object o = { 0 };
@@ -310,7 +352,10 @@ uint32_t ig_schema_object(struct ig_schema *x, const json_t *schema, uint32_t fr
 		o.max = UINT64_MAX;
 	}
 	if (!x->rc)
-		from = write_object(x, &o, from);
+		from = x->members ?
+			       write_members(x, &o, json_object_get(schema, "additionalProperties"),
+					     from) :
+			       write_object(x, &o, from);
 	for (size_t i = 0; i < o.n_extras; i++)
 		ig_dfa_finish(&o.extras[i].names);
 	free(o.extras);

@@ -20,6 +20,11 @@ struct ig_schema { /* one rule that is being written */
 	struct ig_strbuf path;			 /* "$.properties.x", for errors */
 	const json_t *open[IG_SCHEMA_MAX_DEPTH]; /* schemas that are being written */
 	unsigned n_open;
+	/* How the members of the outermost object are written; NULL: as JSON. */
+	const struct ig_grammar_members *members;
+	/* Within a member: strings have no quotes and don't contain this; NULL: they are JSON. */
+	const char *stop;
+	unsigned only; /* values of these types; 0: of all */
 	int rc;
 };
 
@@ -38,6 +43,11 @@ uint32_t ig_schema_value(struct ig_schema *x, const json_t *schema, uint32_t fro
 uint32_t ig_schema_again(struct ig_schema *x, const json_t *schema, uint32_t from);
 /* Exactly this value. */
 uint32_t ig_schema_literal(struct ig_schema *x, const json_t *value, uint32_t from);
+/* A string without quotes and without x->stop, of those that among accepts (NULL: all). */
+uint32_t ig_schema_raw_string(struct ig_schema *x, const struct ig_dfa *among, uint32_t from);
+/* A member in a format that is not JSON; name: NULL: any word. */
+uint32_t ig_schema_member(struct ig_schema *x, const struct ig_grammar_members *m, const char *name,
+			  const json_t *schema, uint32_t from);
 /* "name" as a JSON string. */
 uint32_t ig_schema_name(struct ig_schema *x, const char *s, size_t len, uint32_t from);
 /* White space that a model may put between tokens, bounded. */

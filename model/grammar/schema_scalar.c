@@ -256,7 +256,9 @@ uint32_t ig_schema_string(struct ig_schema *x, const json_t *schema, uint32_t fr
 		ig_schema_fail(x, -EINVAL, "\"minLength\" is above \"maxLength\"");
 	if (x->rc)
 		return from;
-	if (!pattern && !format)
+	if (!pattern && !format && x->stop && !min && max == UINT64_MAX)
+		return ig_schema_raw_string(x, NULL, from);
+	if (!pattern && !format && !x->stop)
 		return min || max != UINT64_MAX ?
 			       counted(x, min, max, from) :
 			       ig_schema_any_string(x, ig_nfa_byte(x->a, from, '"'));
@@ -280,7 +282,9 @@ uint32_t ig_schema_string(struct ig_schema *x, const json_t *schema, uint32_t fr
 			       "for an automaton");
 	else if (rc)
 		ig_schema_fail(x, rc, "out of memory");
-	if (!rc) {
+	if (!rc && x->stop) {
+		from = ig_schema_raw_string(x, &d, from);
+	} else if (!rc) {
 		from = ig_nfa_byte(x->a, from, '"');
 		from = ig_nfa_byte(x->a, ig_nfa_insert_json(x->a, from, &d), '"');
 	}

@@ -31,6 +31,15 @@ static const char *const turn_texts[] = {
 };
 #define N_ENDING 4
 #define N_TURN_TEXTS (sizeof turn_texts / sizeof turn_texts[0])
+/* After these the client has its say, too: a tool is to be run. */
+static const char *const call_texts[] = {
+	"<|call|>",	    /* gpt-oss */
+	"<|eom_id|>",	    /* Llama 3.1 */
+	"<|observation|>",  /* GLM */
+	"<|tool_response>", /* Gemma 4, and the end of its turns */
+	"<turn|>",
+};
+#define N_CALL_TEXTS (sizeof call_texts / sizeof call_texts[0])
 #define NO_BYTE 0xffff
 
 /* ---- the byte alphabet ---------------------------------------------------------- */
@@ -144,12 +153,27 @@ void ig_builder_end(struct ig_builder *b, int32_t id)
 		t->ends[t->n_ends++] = id;
 }
 
+static void remove_end(struct ig_tokenizer *t, int32_t id)
+{
+	unsigned n = 0;
+
+	for (unsigned i = 0; i < t->n_ends; i++)
+		if (t->ends[i] != id)
+			t->ends[n++] = t->ends[i];
+	t->n_ends = n;
+}
+
 void ig_builder_finish(struct ig_builder *b, struct ig_tokenizer **out)
 {
 	struct ig_tokenizer *t = b->t;
 
 	for (size_t i = 0; i < N_ENDING; i++)
 		ig_builder_end(b, ig_tokenizer_find_special(t, turn_texts[i]));
+	for (size_t i = 0; i < N_CALL_TEXTS; i++)
+		ig_builder_end(b, ig_tokenizer_find_special(t, call_texts[i]));
+	/* gpt-oss goes on after the message that this ends. */
+	if (ig_tokenizer_find_special(t, call_texts[0]) >= 0)
+		remove_end(t, ig_tokenizer_find_special(t, "<|end|>"));
 	if (t->model == IG_MODEL_BYTES && !t->ignore_merges) {
 		free(t->table.slots);
 		t->table.slots = NULL;

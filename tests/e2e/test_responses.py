@@ -293,7 +293,6 @@ def test_bad_messages_keep_the_connection(ws, message, param):
 
 
 @pytest.mark.parametrize("name, value", [
-    ("tools", [{"type": "function", "name": "f", "parameters": {}}]),
     ("top_logprobs", 1),
     ("text", {"format": {"type": "poem"}}),
     ("conversation", "conv_1"),

@@ -1,25 +1,31 @@
 /*
  * fuzz_completion_parser.c: any bytes as what a model wrote, in every form.
  *
- * The first byte chooses the form (and whether the rest is a template's source instead),
- * the second how the answer is cut.  Events are whole characters in an order that makes
- * sense, the same for the whole and for the pieces; where nothing is looked for, the text
- * is the input.
+ * The first byte chooses how the model reasons (and whether the rest is a template's source
+ * instead), the second the format of calls and how the completion is cut.  Events are whole
+ * characters in an order that makes sense, the same for the whole and for the pieces, and have
+ * every byte of the input; where nothing is looked for, the text is the input.
  */
 #include "base/strbuf.h"
 #include "model/chat/completion.h"
 #include "base/utf8.h"
 #include "tiny_gguf.h"
 
+#include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-enum { REASONING = 4, OPENS = 8, WITHOUT_CALLS = 16, TEMPLATE = 32 };
+enum { REASONING = 1, OPENS = 2, WITHOUT_CALLS = 4, TEMPLATE = 8 }; /* and how to think << 4 */
+
+static const char tools_text[] =
+	"[{\"function\": {\"name\": \"f\", \"parameters\": {\"properties\": {\"s\": {\"type\": "
+	"\"string\"}, \"n\": {\"anyOf\": [{\"type\": \"integer\"}, {\"$ref\": \"#\"}]}}}}}]";
 
 struct log {
-	struct ig_strbuf text; /* a letter, then data; runs of one kind are joined */
+	struct ig_strbuf text;	/* a letter, then data; runs of one kind are joined */
+	struct ig_strbuf whole; /* what the events say the completion was */
 	int kind;
 	bool in_call;
 };
@@ -35,6 +41,11 @@ static void on_event(void *ctx, const struct ig_completion_event *e)
 	struct log *l = ctx;
 	bool of_call = e->kind == IG_COMPLETION_ARGUMENTS || e->kind == IG_COMPLETION_TOOL_CALL_END;
 
+	ig_strbuf_add(&l->whole, e->raw, e->raw_len);
+	if (e->kind == IG_COMPLETION_TEXT || e->kind == IG_COMPLETION_REASONING)
+		ig_strbuf_add(&l->whole, e->data, e->len);
+	if (e->kind == IG_COMPLETION_MARKUP)
+		return;
 	check(of_call == l->in_call);
 	check((e->len == 0) == (e->kind == IG_COMPLETION_TOOL_CALL_END));
 	for (size_t i = 0; i < e->len;) {
@@ -52,7 +63,10 @@ static void on_event(void *ctx, const struct ig_completion_event *e)
 static void parse(const struct ig_completion_style *s, bool with_calls, const char *text,
 		  size_t len, uint32_t cut, struct log *l)
 {
-	struct ig_completion_parser *p = ig_completion_parser_create(s, with_calls);
+	static json_t *tools;
+	if (!tools)
+		tools = json_loads(tools_text, 0, NULL);
+	struct ig_completion_parser *p = ig_completion_parser_create(s, with_calls, tools);
 
 	*l = (struct log){ .kind = -1 };
 	check(p != NULL);
@@ -104,7 +118,6 @@ static void look_at_template(const char *text, size_t len)
 	if (!ig_chat_template_open(g, tokenizer, &c, NULL)) {
 		ig_completion_style_of(c, &s);
 		check(!s.opens_reasoning || s.reasoning);
-		check(!s.name_args || s.calls == IG_TOOL_CALLS_MISTRAL);
 		check(ig_completion_shown_tokens(&s, tokenizer, ids, 16) == 0); /* it has none */
 		ig_chat_template_close(c);
 	}
@@ -127,7 +140,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		look_at_template(text, len);
 		return 0;
 	}
-	s.calls = (enum ig_tool_call_format)(data[0] & 3);
+	s.calls = (enum ig_tool_call_format)(data[1] % IG_N_TOOL_CALLS);
+	s.think = (enum ig_think_format)((data[0] >> 4) % IG_N_THINK);
 	s.reasoning = data[0] & REASONING;
 	s.opens_reasoning = data[0] & OPENS;
 	with_calls = !(data[0] & WITHOUT_CALLS);
@@ -139,6 +153,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	    len && is_utf8(text, len))
 		check(whole.text.len == len + 1 && whole.text.data[0] == 'T' &&
 		      !memcmp(whole.text.data + 1, text, len));
+	/* Every byte is in an event. */
+	check(!is_utf8(text, len) ||
+	      (whole.whole.len == len && (!len || !memcmp(whole.whole.data, text, len))));
+	check(cut.whole.len == whole.whole.len);
+	ig_strbuf_finish(&whole.whole);
+	ig_strbuf_finish(&cut.whole);
 	ig_strbuf_finish(&whole.text);
 	ig_strbuf_finish(&cut.text);
 	return 0;

@@ -31,8 +31,8 @@ int ig_choice_init(struct ig_choice *c, struct ig_reply *r, uint32_t index)
 		return -1;
 	if (!q->messages)
 		return 0;
-	c->parser = ig_completion_parser_create(&r->prepared.style,
-						q->tools && q->tool_choice != IG_TOOLS_NONE);
+	c->parser = ig_completion_parser_create(
+		&r->prepared.style, q->tools && q->tool_choice != IG_TOOLS_NONE, q->tools);
 	return c->parser ? 0 : -1;
 }
 
@@ -106,6 +106,7 @@ int ig_choice_submit(struct ig_choice *c, struct ig_api_error *e)
 		rc = ig_engine_submit(r->api->deps.engine, &spec, &c->gen, &err);
 	if (!rc) {
 		c->stream = spec.stream;
+		memcpy(c->id, spec.id, sizeof c->id);
 		return 0;
 	}
 	/* The engine did not take the writer's reference. */
@@ -135,6 +136,18 @@ static void ended(struct ig_choice *c)
 	if (c->n_parts)
 		c->parts[c->n_parts - 1].done = true;
 	c->reply->n_finished++;
+}
+
+/* A call that could not be read is text, and no error of the request. */
+static void note_problem(const struct ig_choice *c)
+{
+	const char *problem = c->parser ? ig_completion_parser_problem(c->parser) : NULL;
+	char text[200];
+
+	if (!problem)
+		return;
+	snprintf(text, sizeof text, "a tool call could not be read: %s", problem);
+	ig_engine_record_note(c->reply->api->deps.engine, c->id, text);
 }
 
 void ig_choice_take(struct ig_choice *c, size_t cap)
@@ -167,9 +180,10 @@ void ig_choice_take(struct ig_choice *c, size_t cap)
 		ig_fail(&c->result.error, -ENOMEM, IG_OUT_OF_MEMORY);
 		end = true;
 	}
-	if (end)
+	if (end) {
+		note_problem(c);
 		ended(c);
-	else if (taken || c->n_logprobs > n_logprobs)
+	} else if (taken || c->n_logprobs > n_logprobs)
 		ig_engine_resume(r->api->deps.engine, c->gen);
 }
 

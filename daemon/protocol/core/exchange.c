@@ -258,6 +258,7 @@ bool ig_exchange_head(struct ig_exchange *x, struct ig_http_head *head)
 		return false;
 	*head = x->head;
 	head->ignored = x->origin->ignored;
+	head->tool_format = x->origin->tool_format;
 	head->length = x->stream ? -1 : (int64_t)x->body.len;
 	return true;
 }

@@ -7,6 +7,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+static bool is_mistral(const struct ig_completion_style *s)
+{
+	return s->calls == IG_TOOL_CALLS_MISTRAL || s->calls == IG_TOOL_CALLS_MISTRAL_ARGS;
+}
+
 static struct ig_part *part_new(struct ig_choice *c, enum ig_part_kind kind)
 {
 	static const char *const prefixes[] = {
@@ -23,7 +28,7 @@ static struct ig_part *part_new(struct ig_choice *c, enum ig_part_kind kind)
 	*p = (struct ig_part){ .kind = kind };
 	ig_random_id(p->id, sizeof p->id, prefixes[kind]);
 	/* Mistral's templates take ids of nine characters only. */
-	if (kind == IG_PART_TOOL_CALL && c->reply->prepared.style.calls == IG_TOOL_CALLS_MISTRAL)
+	if (kind == IG_PART_TOOL_CALL && is_mistral(&c->reply->prepared.style))
 		ig_random_id(p->call_id, 10, "");
 	else if (kind == IG_PART_TOOL_CALL)
 		ig_random_id(p->call_id, sizeof p->call_id, "call_");
@@ -46,7 +51,7 @@ static void on_event(void *ctx, const struct ig_completion_event *e)
 				 e->kind == IG_COMPLETION_REASONING ? IG_PART_REASONING :
 								      IG_PART_TOOL_CALL;
 
-	if (f->failed)
+	if (f->failed || e->kind == IG_COMPLETION_MARKUP)
 		return;
 	if (e->kind == IG_COMPLETION_TOOL_CALL_END) {
 		/* The end of the text ends a tool call, too. */
@@ -80,7 +85,8 @@ static bool feed(struct ig_choice *c, const char *text, size_t len, bool last)
 		return !ig_completion_parser_feed(c->parser, text, len, last, on_event, &f) &&
 		       !f.failed;
 	if (len)
-		on_event(&f, &(struct ig_completion_event){ IG_COMPLETION_TEXT, text, len });
+		on_event(&f, &(struct ig_completion_event){
+				     .kind = IG_COMPLETION_TEXT, .data = text, .len = len });
 	return !f.failed;
 }
 

@@ -111,6 +111,37 @@ static size_t contents_length(const json_t *messages)
 	return n;
 }
 
+static bool has_calls(const json_t *messages)
+{
+	const json_t *m;
+	size_t i;
+
+	json_array_foreach(messages, i, m)
+	{
+		const char *role = ig_json_text(m, "role");
+		if (json_object_get(m, "tool_calls") || (role && !strcmp(role, "tool")))
+			return true;
+	}
+	return false;
+}
+
+/* Put the tools, and earlier calls, into the messages if the template knows none. */
+static int describe_tools(struct ig_reply *r, json_t **messages, const json_t **tools)
+{
+	const struct ig_completion_style *s = &r->prepared.style;
+	json_t *out;
+
+	if (!s->fallback && (s->calls != IG_TOOL_CALLS_NONE || r->refuse_tools ||
+			     !has_calls(*messages)))
+		return 0;
+	if (ig_tool_fallback(*messages, s->fallback ? *tools : NULL, &out) < 0)
+		return -1;
+	json_decref(*messages);
+	*messages = out;
+	*tools = NULL;
+	return 0;
+}
+
 static int render(struct ig_reply *r, struct ig_ids *out)
 {
 	const struct ig_request *q = &r->request;
@@ -123,11 +154,14 @@ static int render(struct ig_reply *r, struct ig_ids *out)
 	if (too_long(m, contents_length(q->history) + contents_length(q->messages)))
 		return fail_prompt(r, -E2BIG, &err);
 	json_t *messages = whole_conversation(q, r->protocol->merges_system);
-	if (!messages)
+	const json_t *tools = q->tool_choice == IG_TOOLS_NONE ? NULL : q->tools;
+	if (!messages || describe_tools(r, &messages, &tools) < 0) {
+		json_decref(messages);
 		return fail_prompt(r, -ENOMEM, &err);
+	}
 	struct ig_chat_input in = {
 		.messages = messages,
-		.tools = q->tool_choice == IG_TOOLS_NONE ? NULL : q->tools,
+		.tools = tools,
 		.extra = q->template_vars,
 		.add_generation_prompt = !q->plain,
 	};
@@ -230,7 +264,18 @@ static int fail_grammar(struct ig_reply *r, int rc, const char *param, const str
 			   param, "%s", err->text);
 }
 
-/* The grammar of a required tool call or response format, if any. */
+static bool any_is_strict(const json_t *tools)
+{
+	const json_t *tool;
+	size_t i;
+
+	json_array_foreach(tools, i,
+			   tool) if (json_is_true(json_object_get(json_object_get(tool, "function"),
+								  "strict"))) return true;
+	return false;
+}
+
+/* The grammar of required or strict tool calls, or of a response format, if any. */
 static int make_grammar(struct ig_reply *r)
 {
 	struct ig_prepared *p = &r->prepared;
@@ -239,15 +284,6 @@ static int make_grammar(struct ig_reply *r)
 	struct ig_error err = { 0 };
 	int rc;
 
-	if (q->tool_choice == IG_TOOLS_REQUIRED || q->tool_choice == IG_TOOLS_NAMED) {
-		rc = ig_completion_tool_grammar(&p->style, p->model->tokenizer, cache, q->tools,
-						q->tool_choice == IG_TOOLS_NAMED ? q->tool_name :
-										   NULL,
-						q->parallel_tool_calls, &p->grammar, &err);
-		return rc < 0 ? fail_grammar(r, rc, "tool_choice", &err) : 0;
-	}
-	if (q->form == IG_OUTPUT_FREE)
-		return 0;
 	struct ig_grammar_part part = {
 		.kind = q->form == IG_OUTPUT_OBJECT ? IG_GRAMMAR_OBJECT :
 			q->form == IG_OUTPUT_SCHEMA ? IG_GRAMMAR_SCHEMA :
@@ -256,6 +292,22 @@ static int make_grammar(struct ig_reply *r)
 		.len = q->regex ? strlen(q->regex) : 0,
 		.schema = q->schema,
 	};
+	bool formatted = q->form != IG_OUTPUT_FREE;
+	struct ig_tool_grammar calls = {
+		.name = q->tool_choice == IG_TOOLS_NAMED ? q->tool_name : NULL,
+		.parallel = q->parallel_tool_calls,
+		.free = q->tool_choice == IG_TOOLS_AUTO,
+		.answer = formatted && q->tool_choice == IG_TOOLS_AUTO ? &part : NULL,
+	};
+
+	if (q->tools && q->tool_choice != IG_TOOLS_NONE &&
+	    (!calls.free || formatted || any_is_strict(q->tools))) {
+		rc = ig_completion_tool_grammar(&p->style, p->model->tokenizer, cache, q->tools,
+						&calls, &p->grammar, &err);
+		return rc < 0 ? fail_grammar(r, rc, calls.free ? "tools" : "tool_choice", &err) : 0;
+	}
+	if (!formatted)
+		return 0;
 	struct ig_grammar_choice choice = { &part, 1 };
 	struct ig_grammar_source source = { .before = ig_completion_prefix(&p->style),
 					    .choices = &choice,
@@ -290,10 +342,15 @@ static int read_style(struct ig_reply *r)
 	if (!p->model->chat || !q->messages)
 		return 0;
 	ig_completion_style_of(p->model->chat, &p->style);
-	if (q->tools && q->tool_choice != IG_TOOLS_NONE && p->style.calls == IG_TOOL_CALLS_NONE)
-		return ig_api_fail(&r->error, 400, "unsupported_model", "tools",
-				   "The chat template of the model '%s' does not support tools.",
-				   p->model->name);
+	if (q->tools && q->tool_choice != IG_TOOLS_NONE && p->style.calls == IG_TOOL_CALLS_NONE) {
+		if (r->refuse_tools)
+			return ig_api_fail(
+				&r->error, 400, "unsupported_model", "tools",
+				"The chat template of the model '%s' does not support tools.",
+				p->model->name);
+		p->style.calls = IG_TOOL_CALLS_HERMES;
+		p->style.fallback = true;
+	}
 	p->n_shown = (uint32_t)ig_completion_shown_tokens(&p->style, p->model->tokenizer, p->shown,
 							  IG_MAX_SHOWN);
 	return 0;

@@ -94,6 +94,7 @@ int ig_reply_read(struct ig_reply *r, const struct ig_request_format *format, ch
 	r->len = len;
 	/* an administrator's slip must not pass for what was asked */
 	r->refuse_unknown = r->api->deps.options.refuse_unknown || r->protocol->administrative;
+	r->refuse_tools = r->api->deps.options.refuse_tools;
 	int rc = ig_handoff_send(r);
 	if (rc < 0) {
 		free(r->text);

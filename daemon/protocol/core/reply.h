@@ -55,7 +55,7 @@ struct ig_reply {
 	const struct ig_request_format *format; /* NULL: it is parsed */
 	char *text;
 	size_t len;
-	bool refuse_unknown;
+	bool refuse_tools, refuse_unknown; /* as the options were when it arrived */
 	struct ig_request request; /* stream_id, previous_id and model do not change once parsed */
 	struct ig_prepared prepared;
 	struct ig_api_error error; /* status 0: none */

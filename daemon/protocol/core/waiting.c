@@ -121,6 +121,8 @@ void ig_waiting_poll(struct ig_api *api)
 	for (struct ig_reply *r = ig_handoff_take(api), *next; r; r = next) {
 		next = r->next_done;
 		ig_ignored_take(r);
+		if (r->prepared.style.fallback)
+			r->origin->tool_format = "hermes-fallback";
 		if (r->waits && r->owner_ctx && !r->defers)
 			park(r);
 		else

@@ -50,14 +50,26 @@ static void end(struct ig_reply *r, struct ig_json_writer *w)
 
 /* ---- events ------------------------------------------------------------------------ */
 
+/* What a reply over HTTP has as headers. */
+static void put_headers(struct ig_json_writer *w, const struct ig_origin *o)
+{
+	if (!o->ignored[0] && !o->tool_format)
+		return;
+	ig_json_open_object(w, "headers");
+	if (o->ignored[0])
+		ig_json_put_text(w, "x-ingot-ignored", o->ignored);
+	if (o->tool_format)
+		ig_json_put_text(w, "x-ingot-tool-format", o->tool_format);
+	ig_json_close_object(w);
+}
+
 static void response_event(struct ig_reply *r, struct ig_strbuf *out, const char *type)
 {
 	struct ig_json_writer w = { .out = out };
 
 	begin(r, &w, type);
-	/* what a reply over HTTP has as a header */
-	if (!r->framed && r->stage == STAGE_CREATED && r->origin->ignored[0])
-		ig_json_putf(&w, "'headers': {'x-ingot-ignored': %s}", r->origin->ignored);
+	if (!r->framed && r->stage == STAGE_CREATED)
+		put_headers(&w, r->origin);
 	ig_json_putf(&w, "'response':");
 	if (r->stage >= STAGE_FINAL)
 		ig_response_final(r, out);

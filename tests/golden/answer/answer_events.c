@@ -1,6 +1,6 @@
 /*
  * answer_events.c: completions to events for answers.py.  A JSON list of cases on standard
- * input, each {"template": text, "answers": [text …]}; on standard output a line for each,
+ * input, each {"template": text, "tools": […], "answers": [text …]}; on standard output a line for each,
  * {"style": "hermes reasoning …", "events": [[[kind, data] …] …]} or {"error": …}.
  */
 #include "base/strbuf.h"
@@ -16,13 +16,6 @@
 #define PIECE 3
 
 static struct ig_tokenizer *tokenizer;
-
-static const char *const call_forms[] = {
-	[IG_TOOL_CALLS_NONE] = "none",
-	[IG_TOOL_CALLS_HERMES] = "hermes",
-	[IG_TOOL_CALLS_LLAMA3] = "llama3",
-	[IG_TOOL_CALLS_MISTRAL] = "mistral",
-};
 
 static void die(const char *why)
 {
@@ -48,7 +41,11 @@ static void add_event(void *ctx, const struct ig_completion_event *e)
 {
 	static const char *const kinds[] = { "text", "reasoning", "call", "arguments", "end" };
 	json_t *list = ctx, *last = json_array_get(list, json_array_size(list) - 1);
-	const char *kind = kinds[e->kind];
+	const char *kind;
+
+	if (e->kind == IG_COMPLETION_MARKUP)
+		return;
+	kind = kinds[e->kind];
 
 	if (last && e->kind != IG_COMPLETION_TOOL_CALL &&
 	    !strcmp(json_string_value(json_array_get(last, 0)), kind)) {
@@ -64,9 +61,9 @@ static void add_event(void *ctx, const struct ig_completion_event *e)
 	}
 }
 
-static json_t *parse(const struct ig_completion_style *s, const json_t *answer)
+static json_t *parse(const struct ig_completion_style *s, const json_t *tools, const json_t *answer)
 {
-	struct ig_completion_parser *p = ig_completion_parser_create(s, true);
+	struct ig_completion_parser *p = ig_completion_parser_create(s, true, tools);
 	const char *text = json_string_value(answer);
 	size_t len = json_string_length(answer), n;
 	json_t *list = json_array();
@@ -106,11 +103,12 @@ static json_t *answer_case(const json_t *one)
 		result = json_pack("{s:s}", "error", err.text);
 	} else {
 		ig_completion_style_of(c, &s);
-		snprintf(style, sizeof style, "%s%s%s%s", call_forms[s.calls],
-			 s.name_args ? " name_args" : "", s.reasoning ? " reasoning" : "",
-			 s.opens_reasoning ? " opens" : "");
+		snprintf(style, sizeof style, "%s%s%s%s%s", ig_tool_format_name(s.calls),
+			 s.compact ? " compact" : "", s.think == IG_THINK_TAG ? "" : " think",
+			 s.reasoning ? " reasoning" : "", s.opens_reasoning ? " opens" : "");
 		json_array_foreach(json_object_get(one, "answers"), i, answer)
-			json_array_append_new(lists, parse(&s, answer));
+			json_array_append_new(lists,
+					      parse(&s, json_object_get(one, "tools"), answer));
 		result = json_pack("{s:s, s:o}", "style", style, "events", lists);
 		ig_chat_template_close(c);
 	}

@@ -420,6 +420,14 @@ void ig_engine_record_refused(struct ig_engine *e, const struct ig_ledger_row *r
 	pthread_mutex_unlock(&e->lock);
 }
 
+void ig_engine_record_note(struct ig_engine *e, const char *id, const char *text)
+{
+	pthread_mutex_lock(&e->lock);
+	e->seen.n_notes++;
+	snprintf(e->seen.note, sizeof e->seen.note, "%s: %s", id, text);
+	pthread_mutex_unlock(&e->lock);
+}
+
 size_t ig_engine_list(struct ig_engine *e, struct ig_gen_info *out, size_t cap)
 {
 	size_t n = 0;
@@ -574,7 +582,7 @@ static struct ig_grammar grammar;
 
 int ig_completion_tool_grammar(const struct ig_completion_style *s, const struct ig_tokenizer *t,
 			       struct ig_grammar_cache *cache, const struct json_t *tools,
-			       const char *name, bool parallel, struct ig_grammar **out,
+			       const struct ig_tool_grammar *g, struct ig_grammar **out,
 			       struct ig_error *err)
 {
 	*out = ig_grammar_ref(&grammar);

@@ -39,7 +39,8 @@ int fake_grammar_refs(void);
 
 /* The parameters of the last submit. */
 struct fake_seen {
-	int n_submitted, n_cancelled, n_refused, n_finished, n_resumed;
+	int n_submitted, n_cancelled, n_refused, n_finished, n_resumed, n_notes;
+	char note[300];
 	int n_callbacks; /* to be called when a load has ended */
 	int n_unloaded;
 	char model[32];

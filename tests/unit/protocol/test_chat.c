@@ -317,12 +317,47 @@ static void test_tools(void **state)
 	assert_non_null(strstr(body, "\"content\":\"{\\\"a\\\": 1}\""));
 	assert_null(strstr(fake_engine_seen(w->engine).prompt, "tools:"));
 	free(body);
-	/* a model without tools */
+	/* a model without tools: they are described, earlier calls and results are texts */
 	fake_engine_style(&(struct ig_completion_style){ 0 });
+	fake_engine_script(w->engine,
+			   &(struct fake_script){ .pieces = pieces, .finish = IG_FINISH_STOP });
+	body = body_of(
+		w,
+		post(w, CHAT,
+		     "{\"messages\":[{\"role\":\"user\",\"content\":\"hi\"},{\"role\":\"assistant\","
+		     "\"content\":null,\"tool_calls\":[{\"id\":\"c\",\"type\":\"function\",\"function\":"
+		     "{\"name\":\"f\",\"arguments\":\"{\\\"x\\\": 1}\"}}]},{\"role\":\"tool\","
+		     "\"tool_call_id\":\"c\",\"content\":\"r\"}],\"tools\":[{\"type\":\"function\","
+		     "\"function\":{\"name\":\"f\"}}]}",
+		     &h));
+	assert_int_equal(h.status, 200);
+	assert_string_equal(h.tool_format, "hermes-fallback");
+	assert_non_null(strstr(body, "\"tool_calls\""));
+	free(body);
+	seen = fake_engine_seen(w->engine);
+	assert_null(strstr(seen.prompt, "tools:["));
+	assert_memory_equal(seen.prompt, "system:# Tools\n", 15);
+	/* of a call that can't be read the ledger and the log have a note */
+	static const char *const broken[] = { "<tool_call>{\"name\": 3}", NULL };
+	fake_engine_script(w->engine,
+			   &(struct fake_script){ .pieces = broken, .finish = IG_FINISH_STOP });
+	body = body_of(w, post(w, CHAT, ASK "}", &h));
+	assert_int_equal(h.status, 200);
+	assert_non_null(strstr(body, "\"content\":\"<tool_call>{\\\"name\\\": 3}\""));
+	free(body);
+	assert_int_equal(fake_engine_seen(w->engine).n_notes, 1);
+	assert_non_null(strstr(fake_engine_seen(w->engine).note,
+			       "hermes: expected a string as the name at byte 21"));
+	/* or refused */
+	struct ig_api_options o = w->options;
+	o.refuse_tools = true;
+	ig_api_set_options(w->api, &o);
 	body = body_of(w, post(w, CHAT, ASK "}", &h));
 	assert_int_equal(h.status, 400);
+	assert_null(h.tool_format);
 	assert_non_null(strstr(body, "does not support tools"));
 	free(body);
+	ig_api_set_options(w->api, &w->options);
 }
 
 static void test_forms(void **state)

@@ -45,6 +45,7 @@ int world_setup(void **state)
 			     .max_stored = 64,
 			     .max_stored_bytes = 1 << 20 },
 	};
+	w->options = deps.options;
 	w->api = ig_api_create(&deps);
 	w->session = ig_session_open(w->api, "req_1", "127.0.0.1",
 				     &(struct ig_principal){ .key = "k1", .identity = 1 }, w);

@@ -13,6 +13,7 @@
 struct world {
 	struct ig_engine *engine;
 	struct ig_api *api;
+	struct ig_api_options options;
 	struct ig_session *session;
 	pthread_mutex_t lock;
 	pthread_cond_t cond;

@@ -51,10 +51,9 @@ static void is_style(const char *template, const char *tool_use, struct ig_compl
 
 	open_world(&x, template, tool_use);
 	ig_completion_style_of(x.c, &s);
-	if (s.calls != want.calls || s.name_args != want.name_args ||
+	if (s.calls != want.calls || s.compact != want.compact || s.think != want.think ||
 	    s.reasoning != want.reasoning || s.opens_reasoning != want.opens_reasoning)
-		fail_msg("%s: %u%s%s%s", template, (unsigned)s.calls,
-			 s.name_args ? " name_args" : "", s.reasoning ? " reasoning" : "",
+		fail_msg("%s: %u%s%s", template, (unsigned)s.calls, s.reasoning ? " reasoning" : "",
 			 s.opens_reasoning ? " opens" : "");
 	close_world(&x);
 }
@@ -95,8 +94,30 @@ static void calls(void **state)
 		 NULL, FORM(HERMES));
 	is_style("{{ '[TOOL_CALLS][' }}", NULL, FORM(MISTRAL));
 	is_style("{{ '[TOOL_CALLS]' + n + '[ARGS]' + a }}", NULL,
-		 (struct ig_completion_style){ .calls = IG_TOOL_CALLS_MISTRAL, .name_args = true });
+		 (struct ig_completion_style){ .calls = IG_TOOL_CALLS_MISTRAL_ARGS });
 	is_style("{{ '[TOOL_CALL]' + n + '[ARGS]' + a }}", NULL, FORM(NONE));
+	/* The other formats, by the texts of their templates. */
+	is_style("{{ '<tool_call>\\n<function=' ~ n ~ '>\\n<parameter=' }}", NULL, FORM(QWEN));
+	is_style("<|channel|>commentary to=functions.f<|message|>", NULL, FORM(HARMONY));
+	is_style("<tool_call>{name}\n<arg_key>k</arg_key>\n<arg_value>", NULL, FORM(GLM));
+	is_style("{{ '<arg_key>k</arg_key>\\n<arg_value><tool_call>' }}", NULL, FORM(GLM));
+	is_style("<tool_call>{name}<arg_key>k</arg_key><arg_value>", NULL,
+		 (struct ig_completion_style){ .calls = IG_TOOL_CALLS_GLM, .compact = true });
+	is_style("<|tool_call_begin|>x<|tool_call_argument_begin|>", NULL, FORM(KIMI));
+	is_style("<｜tool▁calls▁begin｜>```json", NULL, FORM(DEEPSEEK));
+	is_style("<｜tool▁calls▁begin｜>", NULL, FORM(DEEPSEEK31));
+	is_style("{% set d = '｜DSML｜' %}<{{ d }}function_calls>", NULL, FORM(DSML));
+	is_style("{% set d = '｜DSML｜' %}<{{ d }}tool_calls>", NULL, FORM(DSML4));
+	is_style("<minimax:tool_call>", NULL, FORM(MINIMAX));
+	is_style("<|tool_call>call:f", NULL, FORM(GEMMA));
+	is_style("respond only with <|tool_call|>", NULL, FORM(GRANITE));
+	is_style("<|tool_call_start|>", NULL, FORM(LFM2));
+	is_style("<|python_start|>", NULL, FORM(PYTHON));
+	is_style("[func_name1(params_name1=params_value1)]", NULL, FORM(PYTHON));
+	is_style("[THINK]x[/THINK]", NULL,
+		 (struct ig_completion_style){ .reasoning = true, .think = IG_THINK_BRACKET });
+	is_style("<|channel>thought\nx<channel|>", NULL,
+		 (struct ig_completion_style){ .reasoning = true, .think = IG_THINK_CHANNEL });
 	/* In the template for tools. */
 	is_style("{{ 'x' }}", "{{ '<tool_call>{\"name\": ' }}", FORM(HERMES));
 }
@@ -164,6 +185,38 @@ static void prompted(void **state)
 	close_world(&x);
 }
 
+/* Where a call ends the model's turn, its token does; but not the end of a message of gpt-oss. */
+static void ends(void **state)
+{
+	static const char *const texts[] = { "<|end|>",		 "<|call|>", "<|observation|>",
+					     "<|tool_response>", "<turn|>",  "<|eom_id|>",
+					     "<|message|>",	 "x" };
+	int32_t types[8] = { 3, 3, 3, 3, 3, 3, 3, 1 };
+	struct ig_tokenizer *t;
+	struct ig_error err;
+	struct ig_checkpoint *g;
+	struct gw w;
+
+	for (int with_call = 0; with_call < 2; with_call++) {
+		types[1] = with_call ? 3 : 1;
+		gw_init(&w);
+		gw_str(&w, "tokenizer.ggml.model", "gpt2");
+		gw_strs(&w, "tokenizer.ggml.tokens", texts, 8);
+		gw_i32s(&w, "tokenizer.ggml.token_type", types, 8);
+		gw_strs(&w, "tokenizer.ggml.merges", NULL, 0);
+		gw_u32(&w, "tokenizer.ggml.eot_token_id", 0);
+		assert_int_equal(ig_checkpoint_open_memory(w.data, w.len, "tiny", &g, &err), 0);
+		assert_int_equal(ig_tokenizer_open(g, &t, &err), 0);
+		for (int32_t id = 0; id < 8; id++)
+			assert_int_equal(ig_tokenizer_is_end(t, id), id == 0 ? !with_call :
+								     id == 1 ? with_call :
+									       id < 6);
+		ig_tokenizer_close(t);
+		ig_checkpoint_close(g);
+		gw_finish(&w);
+	}
+}
+
 /* Only control tokens, and only those of the style. */
 static void shown(void **state)
 {
@@ -228,7 +281,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(calls), cmocka_unit_test(reasoning), cmocka_unit_test(prompted),
-		cmocka_unit_test(shown), cmocka_unit_test(source),
+		cmocka_unit_test(shown), cmocka_unit_test(source),    cmocka_unit_test(ends),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -37,7 +37,8 @@ int ig_grammar_cache_get(struct ig_grammar_cache *c, const struct ig_tokenizer *
 
 	assert_true(s->n_choices >= 1);
 	ig_strbuf_clear(&written);
-	ig_strbuf_printf(&written, "%ux ^%s^ ", s->max_repeats, s->before ? s->before : "");
+	ig_strbuf_printf(&written, "%ux ^%s%s^ ", s->max_repeats, s->before ? s->before : "",
+			 s->open ? s->open : "");
 	for (size_t i = 0; i < s->n_choices; i++) {
 		ig_strbuf_puts(&written, i ? "  OR  " : "");
 		for (size_t k = 0; k < s->choices[i].n_parts; k++) {
@@ -100,7 +101,9 @@ static int compile(struct ig_completion_style s, const char *tools, const char *
 
 	assert_non_null(list);
 	*err = (struct ig_error){ 0 };
-	rc = ig_completion_tool_grammar(&s, NULL, NULL, list, name, parallel, &g, err);
+	rc = ig_completion_tool_grammar(
+		&s, NULL, NULL, list,
+		&(struct ig_tool_grammar){ .name = name, .parallel = parallel }, &g, err);
 	assert_int_equal(rc == 0, g != NULL);
 	assert_int_equal(err->code, rc);
 	json_decref(list);
@@ -122,11 +125,11 @@ static void forms(void **state)
 	struct ig_completion_style s;
 
 	makes(FORM(HERMES), TWO, NULL, true,
-	      "16x ^^ <tool_call>|\n{\"name\": \"f\", \"arguments\": |<" ANY ">}\n|</tool_call>| "
+	      "16x ^^ <tool_call>\n{\"name\": \"f\", \"arguments\": |<" ANY ">}\n</tool_call>| "
 	      " OR  "
-	      "<tool_call>|\n{\"name\": \"g\", \"arguments\": |<" EMPTY ">}\n|</tool_call>| ^\n^^");
+	      "<tool_call>\n{\"name\": \"g\", \"arguments\": |<" EMPTY ">}\n</tool_call>| ^\n^^");
 	makes(FORM(HERMES), TWO, "g", false,
-	      "1x ^^ <tool_call>|\n{\"name\": \"g\", \"arguments\": |<" EMPTY ">}\n|</tool_call>|"
+	      "1x ^^ <tool_call>\n{\"name\": \"g\", \"arguments\": |<" EMPTY ">}\n</tool_call>|"
 	      " ^\n^^");
 	makes(FORM(LLAMA3), TWO, NULL, false,
 	      "1x ^^ {\"name\": \"f\", \"parameters\": |<" ANY ">}|  OR  "
@@ -134,14 +137,13 @@ static void forms(void **state)
 	makes(FORM(MISTRAL), TWO, NULL, true,
 	      "16x ^[TOOL_CALLS][^ {\"name\": \"f\", \"arguments\": |<" ANY ">}|  OR  "
 	      "{\"name\": \"g\", \"arguments\": |<" EMPTY ">}| ^, ^]^");
-	s = FORM(MISTRAL);
-	s.name_args = true;
+	s = FORM(MISTRAL_ARGS);
 	makes(s, TWO, NULL, true,
-	      "16x ^^ [TOOL_CALLS]|f|[ARGS]|<" ANY ">  OR  [TOOL_CALLS]|g|[ARGS]|<" EMPTY "> ^^^");
+	      "16x ^^ [TOOL_CALLS]f[ARGS]|<" ANY ">  OR  [TOOL_CALLS]g[ARGS]|<" EMPTY "> ^^^");
 	/* A prompt that opens reasoning: it is closed first. */
 	s.opens_reasoning = true;
-	makes(s, TWO, "f", true, "16x ^</think>\n\n^ [TOOL_CALLS]|f|[ARGS]|<" ANY "> ^^^");
-	s.name_args = false;
+	makes(s, TWO, "f", true, "16x ^</think>\n\n^ [TOOL_CALLS]f[ARGS]|<" ANY "> ^^^");
+	s.calls = IG_TOOL_CALLS_MISTRAL;
 	makes(s, TWO, "f", true,
 	      "16x ^</think>\n\n[TOOL_CALLS][^ {\"name\": \"f\", \"arguments\": |<" ANY ">}| ^, "
 	      "^]^");
@@ -181,9 +183,8 @@ static void is_refused(struct ig_completion_style s, const char *tools, const ch
 
 static void refused(void **state)
 {
-	struct ig_completion_style m = FORM(MISTRAL), l = FORM(LLAMA3);
+	struct ig_completion_style m = FORM(MISTRAL_ARGS), l = FORM(LLAMA3);
 
-	m.name_args = true;
 	is_refused(FORM(NONE), TWO, NULL, -ENOTSUP,
 		   "the model's chat template does not support tools");
 	is_refused(l, "[]", NULL, -EINVAL, "tools: there is no tool to call");

@@ -77,7 +77,7 @@ static int parse(void *arg)
 {
 	static const struct ig_completion_style s = { .calls = IG_TOOL_CALLS_HERMES,
 						      .reasoning = true };
-	struct ig_completion_parser *p = ig_completion_parser_create(&s, true);
+	struct ig_completion_parser *p = ig_completion_parser_create(&s, true, NULL);
 	const char *text = arg;
 	struct seen seen = { 0 };
 	size_t len = strlen(text);
@@ -119,11 +119,70 @@ static void parsing(void **state)
 
 static json_t *tools;
 
+struct counts {
+	unsigned n_calls, n_ends;
+};
+
+static void count(void *ctx, const struct ig_completion_event *e)
+{
+	struct counts *c = ctx;
+
+	c->n_calls += e->kind == IG_COMPLETION_TOOL_CALL;
+	c->n_ends += e->kind == IG_COMPLETION_TOOL_CALL_END;
+}
+
+/* Values that become JSON. */
+static int parse_tags(void *arg)
+{
+	static const struct ig_completion_style s = { .calls = IG_TOOL_CALLS_QWEN };
+	static const char text[] =
+		"<tool_call>\n<function=f>\n<parameter=a>\n{\"some\": [\"json\"]}\n</parameter>\n"
+		"<parameter=b>\ntext, that is long enough to make a string grow, and more of "
+		"it\n</parameter>\n</function>\n</tool_call>";
+	struct ig_completion_parser *p = ig_completion_parser_create(&s, true, arg);
+	struct counts c = { 0 };
+	int rc;
+
+	if (!p)
+		return -ENOMEM;
+	rc = ig_completion_parser_feed(p, text, strlen(text), true, count, &c);
+	assert_true(rc || (c.n_calls == 1 && c.n_ends == 1));
+	ig_completion_parser_destroy(p);
+	return rc;
+}
+
+static int fall_back(void *arg)
+{
+	json_t *out;
+	int rc = ig_tool_fallback(arg, tools, &out);
+
+	assert_int_equal(rc == 0, out != NULL);
+	json_decref(out);
+	return rc;
+}
+
+static void other_formats(void **state)
+{
+	json_t *messages;
+
+	tools = json_loads("[{\"function\": {\"name\": \"f\"}}]", 0, NULL);
+	messages = json_loads(
+		"[{\"role\": \"user\", \"content\": \"a\"}, {\"role\": \"assistant\", "
+		"\"tool_calls\": [{\"function\": {\"name\": \"f\", \"arguments\": {}}}]}, "
+		"{\"role\": \"tool\", \"content\": \"b\"}]",
+		0, NULL);
+	assert_in_range(each_fails(parse_tags, tools), 5, 1000);
+	assert_in_range(each_fails(fall_back, messages), 5, 1000);
+	json_decref(messages);
+	json_decref(tools);
+}
+
 static int make_source(void *arg)
 {
 	struct ig_grammar *g;
 	struct ig_error err = { 0 };
-	int rc = ig_completion_tool_grammar(arg, NULL, NULL, tools, NULL, true, &g, &err);
+	int rc = ig_completion_tool_grammar(
+		arg, NULL, NULL, tools, &(struct ig_tool_grammar){ .parallel = true }, &g, &err);
 
 	assert_int_equal(err.code, rc);
 	assert_int_equal(g != NULL, rc == 0);
@@ -204,6 +263,7 @@ int main(void)
 	json_set_alloc_funcs(malloc, free); /* as the linker has them */
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(parsing),
+		cmocka_unit_test(other_formats),
 		cmocka_unit_test(sources),
 		cmocka_unit_test(templates),
 	};

@@ -18,15 +18,42 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define H { .calls = IG_TOOL_CALLS_HERMES }
-#define HR { .calls = IG_TOOL_CALLS_HERMES, .reasoning = true }
-#define HO { .calls = IG_TOOL_CALLS_HERMES, .reasoning = true, .opens_reasoning = true }
-#define L { .calls = IG_TOOL_CALLS_LLAMA3 }
-#define LR { .calls = IG_TOOL_CALLS_LLAMA3, .reasoning = true }
-#define M { .calls = IG_TOOL_CALLS_MISTRAL, .name_args = true }
-#define N { .calls = IG_TOOL_CALLS_NONE }
-#define NR { .calls = IG_TOOL_CALLS_NONE, .reasoning = true }
-#define NO { .calls = IG_TOOL_CALLS_NONE, .reasoning = true, .opens_reasoning = true }
+#define H                                                                                          \
+	{                                                                                          \
+		.calls = IG_TOOL_CALLS_HERMES                                                      \
+	}
+#define HR                                                                                         \
+	{                                                                                          \
+		.calls = IG_TOOL_CALLS_HERMES, .reasoning = true                                   \
+	}
+#define HO                                                                                         \
+	{                                                                                          \
+		.calls = IG_TOOL_CALLS_HERMES, .reasoning = true, .opens_reasoning = true          \
+	}
+#define L                                                                                          \
+	{                                                                                          \
+		.calls = IG_TOOL_CALLS_LLAMA3                                                      \
+	}
+#define LR                                                                                         \
+	{                                                                                          \
+		.calls = IG_TOOL_CALLS_LLAMA3, .reasoning = true                                   \
+	}
+#define M                                                                                          \
+	{                                                                                          \
+		.calls = IG_TOOL_CALLS_MISTRAL_ARGS                                                \
+	}
+#define N                                                                                          \
+	{                                                                                          \
+		.calls = IG_TOOL_CALLS_NONE                                                        \
+	}
+#define NR                                                                                         \
+	{                                                                                          \
+		.calls = IG_TOOL_CALLS_NONE, .reasoning = true                                     \
+	}
+#define NO                                                                                         \
+	{                                                                                          \
+		.calls = IG_TOOL_CALLS_NONE, .reasoning = true, .opens_reasoning = true            \
+	}
 
 static const struct sample {
 	struct ig_completion_style style;
@@ -289,7 +316,8 @@ static const struct sample {
 
 struct notes {
 	struct ig_strbuf text;
-	int kind; /* of the last event; -1: none */
+	struct ig_strbuf whole; /* the completion, put together again */
+	int kind;		/* of the last event; -1: none */
 	bool in_call, wrong;
 	char ended_with; /* T or R: their content is still open */
 };
@@ -300,6 +328,11 @@ static void note(void *ctx, const struct ig_completion_event *e)
 	struct notes *n = ctx;
 	bool of_call = e->kind == IG_COMPLETION_ARGUMENTS || e->kind == IG_COMPLETION_TOOL_CALL_END;
 
+	ig_strbuf_add(&n->whole, e->raw, e->raw_len);
+	if (e->kind == IG_COMPLETION_TEXT || e->kind == IG_COMPLETION_REASONING)
+		ig_strbuf_add(&n->whole, e->data, e->len);
+	if (e->kind == IG_COMPLETION_MARKUP)
+		return;
 	for (size_t i = 0; i < e->len;) {
 		int len = ig_utf8_check((const unsigned char *)e->data + i, e->len - i);
 		assert_true(len > 0);
@@ -335,11 +368,30 @@ static void end_notes(struct notes *n)
 	ig_strbuf_add(&n->text, "", 0); /* never NULL */
 }
 
+/* Every byte of the completion is in an event. */
+static void is_whole(struct notes *n, const char *text, size_t len)
+{
+	struct ig_strbuf want = { 0 };
+
+	for (size_t i = 0; i < len;) {
+		int k = ig_utf8_check((const unsigned char *)text + i, len - i);
+		if (k > 0)
+			ig_strbuf_add(&want, text + i, (size_t)k);
+		else
+			ig_strbuf_puts(&want, "\xef\xbf\xbd");
+		i += k > 0 ? (size_t)k : k ? (size_t)-k : len - i;
+	}
+	if (want.len != n->whole.len || (want.len && memcmp(want.data, n->whole.data, want.len)))
+		fail_msg("lost: %.*s\n  came out as %s", (int)len, text, ig_strbuf_text(&n->whole));
+	ig_strbuf_finish(&want);
+	ig_strbuf_finish(&n->whole);
+}
+
 /* The cuts are ascending places in the text. */
 static char *events(const struct ig_completion_style *s, bool with_calls, const char *text,
 		    size_t len, const size_t *cuts, size_t n_cuts)
 {
-	struct ig_completion_parser *p = ig_completion_parser_create(s, with_calls);
+	struct ig_completion_parser *p = ig_completion_parser_create(s, with_calls, NULL);
 	struct notes n;
 	size_t at = 0;
 
@@ -357,6 +409,7 @@ static char *events(const struct ig_completion_style *s, bool with_calls, const 
 		at = end;
 	}
 	end_notes(&n);
+	is_whole(&n, text, len);
 	ig_completion_parser_destroy(p);
 	return n.text.data;
 }
@@ -562,7 +615,7 @@ static void streamed(void **state)
 		{ "}", "T{Hi you <b>}C{f}A{{\"a\": \"\xc3\xa9\"}}E" },
 		{ "}\n</tool_call>", "T{Hi you <b>}C{f}A{{\"a\": \"\xc3\xa9\"}}E" },
 	};
-	struct ig_completion_parser *p = ig_completion_parser_create(&s, true);
+	struct ig_completion_parser *p = ig_completion_parser_create(&s, true, NULL);
 	struct notes n;
 
 	begin_notes(&n);
@@ -576,6 +629,7 @@ static void streamed(void **state)
 	assert_string_equal(n.text.data, steps[sizeof steps / sizeof steps[0] - 1].want);
 	end_notes(&n);
 	ig_strbuf_finish(&n.text);
+	ig_strbuf_finish(&n.whole);
 	ig_completion_parser_destroy(p);
 	ig_completion_parser_destroy(NULL);
 }
@@ -584,7 +638,7 @@ static void streamed(void **state)
 static void soon(void **state)
 {
 	static const struct ig_completion_style s = L;
-	struct ig_completion_parser *p = ig_completion_parser_create(&s, true);
+	struct ig_completion_parser *p = ig_completion_parser_create(&s, true, NULL);
 	struct notes n;
 
 	begin_notes(&n);
@@ -593,6 +647,7 @@ static void soon(void **state)
 	assert_int_equal(ig_completion_parser_feed(p, "", 0, true, note, &n), 0);
 	end_notes(&n);
 	ig_strbuf_finish(&n.text);
+	ig_strbuf_finish(&n.whole);
 	ig_completion_parser_destroy(p);
 }
 
@@ -623,12 +678,13 @@ static void bound(struct ig_completion_style s, const char *head, char fill, con
 	}
 	free(got);
 	text[66 << 10] = 0; /* and it comes out at once, before the end */
-	struct ig_completion_parser *p = ig_completion_parser_create(&s, true);
+	struct ig_completion_parser *p = ig_completion_parser_create(&s, true, NULL);
 	struct notes n;
 	begin_notes(&n);
 	assert_int_equal(ig_completion_parser_feed(p, text, strlen(text), false, note, &n), 0);
 	assert_true(n.text.len > 60 << 10);
 	ig_strbuf_finish(&n.text);
+	ig_strbuf_finish(&n.whole);
 	ig_completion_parser_destroy(p);
 	free(text);
 }
@@ -658,7 +714,7 @@ static void bounded_reasoning(void **state)
 {
 	static const struct ig_completion_style s = HR;
 	char *text = long_text("<think>a", ' ', 70 << 10, "b</think>c"), *got;
-	struct ig_completion_parser *p = ig_completion_parser_create(&s, true);
+	struct ig_completion_parser *p = ig_completion_parser_create(&s, true, NULL);
 	struct notes n;
 
 	got = events(&s, true, text, strlen(text), NULL, 0);
@@ -669,6 +725,7 @@ static void bounded_reasoning(void **state)
 	assert_int_equal(ig_completion_parser_feed(p, text, 69 << 10, false, note, &n), 0);
 	assert_true(n.text.len > 60 << 10);
 	ig_strbuf_finish(&n.text);
+	ig_strbuf_finish(&n.whole);
 	ig_completion_parser_destroy(p);
 	free(text);
 	/* The limit is within a marker. */

@@ -1,149 +1,12 @@
 /*
- * completion_tool_call.c: parses what follows the marker of a tool call, or an object that may be
- * one.  A tool call is announced when its name is known and its arguments begin; from then on they
- * are passed through as they were written.  Before that it may prove not to be a tool call: then
+ * call_json.c: parses what follows the marker of a tool call that is an object, or an object that
+ * may be one.  A tool call is announced when its name is known and its arguments begin; from then on
+ * they are passed through as they were written.  Before that it may prove not to be a tool call: then
  * everything since the marker is text (completion_parser.c holds it).
  */
 #include "model/chat/completion_private.h"
 
-#include "base/utf8.h"
-#include "model/common.h"
-
 #include <string.h>
-
-#define MAX_NAME 1024 /* of a tool */
-
-/* ---- strings ---------------------------------------------------------------------------- */
-
-static size_t put_unit(struct unescape *u, uint32_t unit, char *out)
-{
-	size_t n = 0;
-
-	if (u->high && unit >= 0xdc00 && unit < 0xe000) {
-		unit = 0x10000 + ((u->high - 0xd800) << 10) + (unit - 0xdc00);
-		u->high = 0;
-		return ig_utf8_put(out, unit);
-	}
-	if (u->high) /* half a pair */
-		n = ig_utf8_put(out, 0xfffd);
-	u->high = 0;
-	if (unit >= 0xd800 && unit < 0xdc00)
-		u->high = unit;
-	else if (unit >= 0xdc00 && unit < 0xe000)
-		n += ig_utf8_put(out + n, 0xfffd);
-	else
-		n += ig_utf8_put(out + n, unit);
-	return n;
-}
-
-/* Unescape one byte inside a string: *n bytes, at most 8, to out.  -1: c ended the string, else
- * 0.  An unknown escape is copied. */
-static int unescape(struct unescape *u, char c, char *out, size_t *n)
-{
-	static const char from[] = "\"\\/bfnrt", to[] = "\"\\/\b\f\n\r\t";
-	const char *e;
-
-	*n = 0;
-	if (u->n_hex) {
-		int digit = ig_hex_digit(c);
-		if (digit >= 0) {
-			u->hex = u->hex << 4 | (uint32_t)digit;
-			if (--u->n_hex == 0)
-				*n = put_unit(u, u->hex, out);
-			return 0;
-		}
-		u->n_hex = 0;
-		*n = put_unit(u, 0xfffd, out); /* and c is itself */
-	}
-	if (u->escaped) {
-		u->escaped = false;
-		if (c == 'u') {
-			u->n_hex = 4;
-			u->hex = 0;
-			return 0;
-		}
-		e = c ? strchr(from, c) : NULL;
-		if (e) {
-			*n = put_unit(u, (unsigned char)to[e - from], out);
-			return 0;
-		}
-		*n = put_unit(u, '\\', out);
-		out[(*n)++] = c;
-		return 0;
-	}
-	if (c == '\\') {
-		u->escaped = true;
-		return 0;
-	}
-	if (u->high) {
-		*n += ig_utf8_put(out + *n, 0xfffd);
-		u->high = 0;
-	}
-	if (c == '"')
-		return -1;
-	out[(*n)++] = c;
-	return 0;
-}
-
-/* ---- a call ------------------------------------------------------------------------------- */
-
-static void begin_launch(struct ig_completion_parser *p)
-{
-	p->announced = p->has_arguments = p->args_ended = p->has_name = false;
-	p->bare = p->is_null = false;
-	ig_completion_clear(p, &p->name);
-	ig_completion_clear(p, &p->args);
-}
-
-/* From now on this is a tool call, whatever follows. */
-static void announce(struct ig_completion_parser *p)
-{
-	ig_completion_send(p, IG_COMPLETION_TOOL_CALL, p->name.data, p->name.len);
-	p->announced = true;
-	ig_completion_clear(p, &p->held);
-	if (p->args.len)
-		ig_completion_append(p, IG_COMPLETION_ARGUMENTS, p->args.data, p->args.len);
-	ig_completion_clear(p, &p->args);
-	if (p->args_ended)
-		ig_completion_send(p, IG_COMPLETION_TOOL_CALL_END, "", 0);
-}
-
-static void give_arguments(struct ig_completion_parser *p, const char *s, size_t len)
-{
-	if (p->announced)
-		ig_completion_append(p, IG_COMPLETION_ARGUMENTS, s, len);
-	else
-		ig_strbuf_add(&p->args, s, len);
-}
-
-static void end_arguments(struct ig_completion_parser *p)
-{
-	p->args_ended = true;
-	if (p->announced)
-		ig_completion_send(p, IG_COMPLETION_TOOL_CALL_END, "", 0);
-	else if (p->has_name)
-		announce(p);
-}
-
-void ig_completion_tool_call_end(struct ig_completion_parser *p)
-{
-	if (p->announced && !p->args_ended)
-		ig_completion_send(p, IG_COMPLETION_TOOL_CALL_END, "", 0);
-	p->announced = false;
-	p->place = AFTER_CALL;
-	p->state = p->in_list ? LIST : OUTSIDE;
-	p->in_tag = p->format == IG_TOOL_CALLS_HERMES;
-}
-
-/* A tool call can't continue with this character, which must be processed again. */
-static bool give_up(struct ig_completion_parser *p)
-{
-	if (p->announced)
-		ig_completion_tool_call_end(p);
-	else
-		ig_completion_become_text(p, false);
-	return false;
-}
 
 /* Hold c; the next character is processed in state s. */
 static bool next(struct ig_completion_parser *p, char c, enum state s)
@@ -153,9 +16,9 @@ static bool next(struct ig_completion_parser *p, char c, enum state s)
 	return true;
 }
 
-bool ig_completion_tool_call_begin(struct ig_completion_parser *p, char c)
+static bool begin_object(struct ig_completion_parser *p, char c)
 {
-	begin_launch(p);
+	ig_call_begin(p);
 	return next(p, c, OBJECT_BEGINS);
 }
 
@@ -170,11 +33,12 @@ static bool end_object(struct ig_completion_parser *p)
 	if (!p->announced) {
 		/* Without arguments it is a tool call only after a marker. */
 		if (!p->has_name || p->has_arguments || !p->marked)
-			return give_up(p);
+			return ig_completion_give_up(p, "a name");
 		ig_strbuf_puts(&p->args, "{}");
-		end_arguments(p);
+		ig_call_arguments_end(p);
 	}
-	ig_completion_tool_call_end(p);
+	ig_call_end(p);
+	ig_completion_swallow(p, "}", 1);
 	return true;
 }
 
@@ -201,7 +65,7 @@ static bool step_key(struct ig_completion_parser *p, char c)
 {
 	char out[8];
 	size_t n;
-	int rc = unescape(&p->unescape, c, out, &n);
+	int rc = ig_unescape(&p->unescape, c, '\"', out, &n);
 
 	for (size_t i = 0; i < n; i++)
 		if (p->n_key < IG_COMPLETION_MAX_KEY)
@@ -211,7 +75,7 @@ static bool step_key(struct ig_completion_parser *p, char c)
 	p->which = classify(p);
 	/* A completion may be any JSON object: do not hold that back. */
 	if (p->which == KEY_OTHER && !p->marked && !p->announced)
-		return give_up(p);
+		return ig_completion_give_up(p, "\"name\" or \"arguments\"");
 	return next(p, c, COLON);
 }
 
@@ -220,22 +84,23 @@ static bool begin_value(struct ig_completion_parser *p, char c)
 	if (ig_completion_is_space(c))
 		return next(p, c, VALUE_BEGINS);
 	if (p->which == KEY_NAME && !p->has_name)
-		return c == '"' ? begin_string(p, c, NAME_STRING) : give_up(p);
+		return c == '"' ? begin_string(p, c, NAME_STRING) :
+				  ig_completion_give_up(p, "a string as the name");
 	if (p->which == KEY_ARGUMENTS && !p->has_arguments) {
 		p->has_arguments = true;
 		p->in_string = p->escaped = false;
 		p->depth = 0;
 		if (c == '{') {
 			if (p->has_name)
-				announce(p);
+				ig_call_announce(p);
 			p->depth = 1;
-			give_arguments(p, &c, 1);
+			ig_call_arguments(p, &c, 1);
 			return next(p, c, ARGUMENTS);
 		}
 		if (c == '"')
 			return begin_string(p, c, ARGUMENTS_STRING);
 		if (c != 'n')
-			return give_up(p);
+			return ig_completion_give_up(p, "an object as the arguments");
 		p->is_null = true;
 	}
 	p->in_string = p->escaped = false;
@@ -264,13 +129,13 @@ static bool step_word(struct ig_completion_parser *p, char c)
 		return next(p, c, WORD);
 	}
 	if (!p->n_word)
-		return give_up(p);
+		return ig_completion_give_up(p, "a value");
 	if (p->is_null) {
 		if (p->n_word != 4 || memcmp(p->word, "null", 4))
-			return give_up(p);
+			return ig_completion_give_up(p, "null");
 		p->is_null = false;
 		ig_strbuf_puts(&p->args, "{}");
-		end_arguments(p);
+		ig_call_arguments_end(p);
 	}
 	p->state = VALUE_ENDED;
 	return false;
@@ -280,19 +145,19 @@ static bool step_name(struct ig_completion_parser *p, char c)
 {
 	char out[8];
 	size_t n;
-	int rc = unescape(&p->unescape, c, out, &n);
+	int rc = ig_unescape(&p->unescape, c, '\"', out, &n);
 
 	ig_strbuf_add(&p->name, out, n);
-	if (p->name.len > MAX_NAME || memchr(out, 0, n))
-		return give_up(p);
+	if (p->name.len > IG_COMPLETION_MAX_NAME || memchr(out, 0, n))
+		return ig_completion_give_up(p, "a name of at most 1024 bytes");
 	if (rc == 0)
 		return next(p, c, NAME_STRING);
 	if (!p->name.len)
-		return give_up(p);
+		return ig_completion_give_up(p, "a name");
 	p->has_name = true;
 	ig_completion_hold(p, c);
 	if (p->args_ended)
-		announce(p);
+		ig_call_announce(p);
 	p->state = VALUE_ENDED;
 	return true;
 }
@@ -321,15 +186,15 @@ static bool follow_value(struct ig_completion_parser *p, char c)
 static bool step_arguments(struct ig_completion_parser *p, char c)
 {
 	/* The closing tag comes before the closing braces. */
-	if (c == '<' && !p->in_string && p->format == IG_TOOL_CALLS_HERMES)
-		return give_up(p);
-	give_arguments(p, &c, 1);
+	if (c == '<' && !p->in_string)
+		return ig_completion_give_up(p, "the end of the arguments");
+	ig_call_arguments(p, &c, 1);
 	ig_completion_hold(p, c);
 	if (follow_value(p, c))
 		return true;
-	end_arguments(p);
+	ig_call_arguments_end(p);
 	if (p->bare)
-		ig_completion_tool_call_end(p);
+		ig_call_end(p);
 	else
 		p->state = VALUE_ENDED;
 	return true;
@@ -340,17 +205,18 @@ static bool step_arguments_string(struct ig_completion_parser *p, char c)
 {
 	char out[8];
 	size_t n;
-	int rc = unescape(&p->unescape, c, out, &n);
+	int rc = ig_unescape(&p->unescape, c, '\"', out, &n);
 
 	for (size_t i = 0; i < n; i++) {
 		if (p->depth == 0 && !ig_completion_is_space(out[i])) {
 			if (out[i] != '{')
-				return give_up(p);
+				return ig_completion_give_up(p,
+							     "an object in the arguments' string");
 			p->depth = 1;
 			if (p->has_name)
-				announce(p);
+				ig_call_announce(p);
 		}
-		give_arguments(p, &out[i], 1);
+		ig_call_arguments(p, &out[i], 1);
 	}
 	ig_completion_hold(p, c);
 	if (rc == 0)
@@ -359,7 +225,7 @@ static bool step_arguments_string(struct ig_completion_parser *p, char c)
 		ig_completion_clear(p, &p->args);
 		ig_strbuf_puts(&p->args, "{}");
 	}
-	end_arguments(p);
+	ig_call_arguments_end(p);
 	p->state = VALUE_ENDED;
 	return true;
 }
@@ -374,12 +240,12 @@ static bool step_object(struct ig_completion_parser *p, char c)
 		if (c == '}' && p->state == OBJECT_BEGINS)
 			return end_object(p);
 		p->n_key = 0;
-		return c == '"' ? begin_string(p, c, KEY) : give_up(p);
+		return c == '"' ? begin_string(p, c, KEY) : ig_completion_give_up(p, "a key");
 	case KEY: return step_key(p, c);
 	case COLON:
 		if (ig_completion_is_space(c))
 			return next(p, c, COLON);
-		return c == ':' ? next(p, c, VALUE_BEGINS) : give_up(p);
+		return c == ':' ? next(p, c, VALUE_BEGINS) : ig_completion_give_up(p, "a colon");
 	case VALUE_BEGINS: return begin_value(p, c);
 	case NAME_STRING: return step_name(p, c);
 	case ARGUMENTS: return step_arguments(p, c);
@@ -396,68 +262,70 @@ static bool step_object(struct ig_completion_parser *p, char c)
 			return next(p, c, VALUE_ENDED);
 		if (c == ',')
 			return next(p, c, KEY_BEGINS);
-		return c == '}' ? end_object(p) : give_up(p);
+		return c == '}' ? end_object(p) : ig_completion_give_up(p, "a comma or }");
 	}
 }
 
 /* ---- after a marker ------------------------------------------------------------------- */
-
-/* A character of an unquoted name, in Mistral's newer format. */
-static bool is_name(char c)
-{
-	return (unsigned char)c > ' ' && c != '[' && c != ']' && c != '{' && c != '}' && c != '"' &&
-	       c != '\x7f';
-}
 
 static bool step_opened(struct ig_completion_parser *p, char c)
 {
 	if (ig_completion_is_space(c))
 		return next(p, c, OPENED);
 	if (c == '{')
-		return ig_completion_tool_call_begin(p, c);
-	if (p->format != IG_TOOL_CALLS_MISTRAL)
-		return give_up(p);
+		return begin_object(p, c);
+	if (p->calls != IG_TOOL_CALLS_MISTRAL && p->calls != IG_TOOL_CALLS_MISTRAL_ARGS &&
+	    p->calls != IG_TOOL_CALLS_GRANITE)
+		return ig_completion_give_up(p, "an object");
 	if (c == '[') {
 		p->in_list = true;
+		p->list_state = LIST;
 		return next(p, c, LIST_BEGINS);
 	}
-	begin_launch(p);
+	if (p->calls == IG_TOOL_CALLS_GRANITE)
+		return ig_completion_give_up(p, "a list");
+	ig_call_begin(p);
 	p->state = NAME;
 	return false;
 }
 
-static bool begin_bare_arguments(struct ig_completion_parser *p, char c)
+bool ig_json_arguments(struct ig_completion_parser *p, char c)
 {
-	if (c != '{' || !p->name.len || p->name.len > MAX_NAME)
-		return give_up(p);
+	if (c != '{' || !p->name.len || p->name.len > IG_COMPLETION_MAX_NAME)
+		return ig_completion_give_up(p, "arguments");
 	p->bare = p->has_arguments = true;
 	p->in_string = p->escaped = false;
 	p->depth = 1;
-	announce(p);
-	give_arguments(p, &c, 1);
+	ig_completion_hold(p, c);
+	ig_call_announce(p);
+	ig_call_arguments(p, &c, 1);
 	p->state = ARGUMENTS;
 	return true;
 }
 
 static bool step_bare_name(struct ig_completion_parser *p, char c)
 {
+	static const char *const markers[] = { "[ARGS]", "[CALL_ID]", NULL };
 	int m;
 
-	if (ig_completion_match_marker(p, c, &m)) {
+	if (ig_completion_match(p, c, markers + 0, &m)) {
 		if (m != PARTIAL)
-			p->state = m == ARGS ? ARGS_OPENED : ID;
+			p->state = m == 0 ? ARGS_OPENED : ID;
 		return true;
 	}
 	if (p->n_marker)
-		return give_up(p);
+		return ig_completion_give_up(p, "[ARGS]");
 	if (p->state == ID)
-		return is_name(c) || ig_completion_is_space(c) ? next(p, c, ID) : give_up(p);
+		return ig_completion_is_name(c) || ig_completion_is_space(c) ?
+			       next(p, c, ID) :
+			       ig_completion_give_up(p, "[ARGS]");
 	if (ig_completion_is_space(c) && p->name.len)
 		return next(p, c, NAME_ENDED);
 	if (c == '{')
-		return begin_bare_arguments(p, c);
-	if (p->state == NAME_ENDED || !is_name(c) || p->name.len == MAX_NAME)
-		return give_up(p);
+		return ig_json_arguments(p, c);
+	if (p->state == NAME_ENDED || !ig_completion_is_name(c) ||
+	    p->name.len == IG_COMPLETION_MAX_NAME)
+		return ig_completion_give_up(p, "a name");
 	ig_strbuf_add(&p->name, &c, 1);
 	return next(p, c, NAME);
 }
@@ -467,20 +335,28 @@ static bool step_list(struct ig_completion_parser *p, char c)
 	if (ig_completion_is_space(c))
 		return next(p, c, p->state);
 	if (p->state == LIST_BEGINS)
-		return c == '{' ? ig_completion_tool_call_begin(p, c) : give_up(p);
+		return c == '{' ? begin_object(p, c) : ig_completion_give_up(p, "an object");
 	if (c == ',')
 		return next(p, c, LIST_BEGINS);
 	if (c != ']')
-		return give_up(p);
-	ig_completion_clear(p, &p->held);
+		return ig_completion_give_up(p, "a comma or ]");
+	ig_completion_hold(p, c);
+	ig_completion_drop_held(p);
 	p->in_list = false;
 	p->state = OUTSIDE;
 	return true;
 }
 
+void ig_json_open(struct ig_completion_parser *p, int marker) { p->state = OPENED; }
+
+bool ig_json_open_bare(struct ig_completion_parser *p, char c)
+{
+	return c == '{' && begin_object(p, c);
+}
+
 /* ---- one character ------------------------------------------------------------------------ */
 
-bool ig_completion_tool_call_step(struct ig_completion_parser *p, char c)
+bool ig_json_step(struct ig_completion_parser *p, char c)
 {
 	switch (p->state) {
 	case OPENED: return step_opened(p, c);
@@ -489,7 +365,7 @@ bool ig_completion_tool_call_step(struct ig_completion_parser *p, char c)
 	case ID: return step_bare_name(p, c);
 	case ARGS_OPENED:
 		return ig_completion_is_space(c) ? next(p, c, ARGS_OPENED) :
-						   begin_bare_arguments(p, c);
+						   ig_json_arguments(p, c);
 	case LIST_BEGINS:
 	case LIST: return step_list(p, c);
 	default: return step_object(p, c);
