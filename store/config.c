@@ -29,7 +29,13 @@ void ig_config_destroy(struct ig_config *pub)
 	for (size_t i = 0; i < c->pub.n_models; i++)
 		for (size_t j = 0; j < config_n_model_options; j++)
 			config_clear(&config_model_options[j], &c->pub.models[i]);
+	for (size_t i = 0; i < c->pub.n_aliases; i++) {
+		free(c->pub.aliases[i].pattern);
+		free(c->pub.aliases[i].model);
+	}
 	config_clear_modules(c);
+	free(c->pub.aliases);
+	free(c->alias_places);
 	free(c->pub.models);
 	free(c->pub.file);
 	free(c->label);
@@ -99,20 +105,43 @@ static const struct ig_config_model *find_model(const struct config *c, const ch
 	return NULL;
 }
 
-static int check_default_model(const struct config *c, const char *name, const char *who,
-			       struct ig_error *err)
+static int check_model(const struct config *c, const char *name, const char *who,
+		       struct ig_error *err)
 {
 	struct ig_strbuf known = { 0 };
 	char got[80];
 
-	if (!*name || c->pub.n_models == 0 || find_model(c, name))
+	if (find_model(c, name))
 		return 0;
 	for (size_t i = 0; i < c->pub.n_models && known.len < 200; i++)
 		ig_strbuf_printf(&known, "%s%s", i ? ", " : "", c->pub.models[i].name);
 	ig_fail(err, -EINVAL, "%s: there is no model %s; models has %s", who,
-		config_quote(name, strlen(name), got), known.data ? known.data : "others");
+		config_quote(name, strlen(name), got),
+		known.data	? known.data :
+		c->pub.n_models ? "others" :
+				  "no entry");
 	ig_strbuf_finish(&known);
 	return -EINVAL;
+}
+
+/* An alias must name a model, and must not hide behind one: a model's own name comes first. */
+static int check_aliases(const struct config *c, struct ig_error *err)
+{
+	for (size_t i = 0; i < c->pub.n_aliases; i++) {
+		const struct ig_config_alias *a = &c->pub.aliases[i];
+		const struct config_place *p = &c->alias_places[i];
+		char who[400];
+		int rc;
+
+		snprintf(who, sizeof who, "%s:%u:%u: aliases.%s", c->label, p->line, p->column,
+			 a->pattern);
+		if ((rc = check_model(c, a->model, who, err)))
+			return rc;
+		if (find_model(c, a->pattern))
+			return ig_fail(err, -EINVAL, "%s: this is the name of a model already",
+				       who);
+	}
+	return 0;
 }
 
 /* The start of a message about option o. */
@@ -157,7 +186,11 @@ static int check_whole(const struct config *c, struct ig_error *err)
 	char who[320];
 
 	describe_place(c, o, who, sizeof who);
-	int rc = check_default_model(c, c->pub.default_model, who, err);
+	int rc = c->pub.default_model[0] && c->pub.n_models ?
+			 check_model(c, c->pub.default_model, who, err) :
+			 0;
+	if (!rc)
+		rc = check_aliases(c, err);
 	return rc ? rc : check_server(c, err);
 }
 
@@ -340,6 +373,15 @@ static void format_models(const struct ig_config *c, struct ig_strbuf *out)
 	ig_strbuf_puts(out, "]");
 }
 
+static void format_aliases(const struct ig_config *c, struct ig_strbuf *out)
+{
+	ig_strbuf_puts(out, "{");
+	for (size_t i = 0; i < c->n_aliases; i++)
+		ig_strbuf_printf(out, "%s%s: %s", i ? ", " : "", c->aliases[i].pattern,
+				 c->aliases[i].model);
+	ig_strbuf_puts(out, "}");
+}
+
 static const char *text_of(const struct ig_strbuf *b)
 {
 	return ig_strbuf_ok(b) && b->data ? b->data : "(out of memory)";
@@ -370,6 +412,12 @@ void ig_config_diff(const struct ig_config *old, const struct ig_config *new_,
 		format_models(new_, &is);
 		each(ctx, "models", text_of(&was), text_of(&is), true);
 	}
+	ig_strbuf_clear(&was);
+	ig_strbuf_clear(&is);
+	format_aliases(old, &was);
+	format_aliases(new_, &is);
+	if (strcmp(text_of(&was), text_of(&is)))
+		each(ctx, "aliases", text_of(&was), text_of(&is), true);
 	ig_strbuf_finish(&was);
 	ig_strbuf_finish(&is);
 }

@@ -20,6 +20,12 @@ struct ig_config_model {
 	bool pin;		/* false; true: never unloaded to free memory for another */
 };
 
+/* Requests for a model whose name the pattern matches get this model.  "*" in it stands for any
+ * characters. */
+struct ig_config_alias {
+	char *pattern, *model;
+};
+
 struct ig_config {
 	char *file; /* the path it came from */
 
@@ -35,6 +41,8 @@ struct ig_config {
 		uint32_t keepalive_interval_ms; /* 5 s: an event during a long prefill */
 		uint32_t model_wait_ms;		/* 2 min: most time a request waits for its model to
 					      load before it gets 503; 0: none */
+		char *model_id_prefix;		/* models are listed under a second id, which
+					      begins so; empty: they are not */
 		bool watch_config;		/* true: reload a changed file as SIGHUP does */
 		uint32_t drain_timeout_ms; /* 20 s: most time SIGTERM waits for active requests */
 		char **allowed_hosts; /* names besides the loopback ones in Host; NULL-terminated */
@@ -105,7 +113,9 @@ struct ig_config {
 	} log;
 	struct ig_config_model *models; /* models: a list */
 	size_t n_models;
-	char *default_model; /* empty: the first */
+	char *default_model;		 /* empty: the first */
+	struct ig_config_alias *aliases; /* aliases: the first that matches counts */
+	size_t n_aliases;
 };
 
 /* Load path, or, if NULL, the first of $INGOT_CONFIG, ~/.config/ingot/ingot.yaml

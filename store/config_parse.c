@@ -301,6 +301,62 @@ static int take_models(struct reader *r)
 	return rc;
 }
 
+static int take_alias(struct reader *r, const char *pattern, struct ig_config_alias *a,
+		      struct config_place *place)
+{
+	char name[160], shown[80];
+	size_t len = strlen(pattern);
+	int rc;
+
+	snprintf(name, sizeof name, "aliases.%s", pattern);
+	if (!len || !config_is_name(pattern, len, "*"))
+		return ig_yaml_fail(&r->y,
+				    "aliases: a name is 1 to %d of A-Z a-z 0-9 . _ : / - and * for "
+				    "any characters, got %s",
+				    MAX_KEY - 1, config_quote(pattern, len, shown));
+	for (size_t i = 0; i < r->c->pub.n_aliases - 1; i++)
+		if (!strcmp(r->c->pub.aliases[i].pattern, pattern))
+			return fail_duplicate(r, name, r->c->alias_places[i].line);
+	a->pattern = strdup(pattern);
+	if (!a->pattern)
+		return ig_fail(r->y.err, -ENOMEM, "%s: out of memory", r->c->label);
+	if ((rc = ig_yaml_next(&r->y)))
+		return rc;
+	if (!is_value(r) || ig_yaml_has_nul(&r->y))
+		return fail_kind(r, name, "a model's name");
+	*place = (struct config_place){ FROM_FILE, line_of(r), column_of(r) };
+	a->model = strdup(ig_yaml_text(&r->y));
+	return a->model ? 0 : ig_fail(r->y.err, -ENOMEM, "%s: out of memory", r->c->label);
+}
+
+/* The event is the value of "aliases:".  Whether the models exist is checked at the end. */
+static int take_aliases(struct reader *r)
+{
+	struct ig_config *pub = &r->c->pub;
+	size_t cap = 0, cap_places = 0;
+	char key[MAX_KEY];
+	int rc;
+
+	if (ig_yaml_is_null(&r->y))
+		return 0;
+	if (r->y.event.type != YAML_MAPPING_START_EVENT)
+		return fail_kind(r, "aliases", "names, each with the name of a model");
+	while ((rc = next_key(r, key)) > 0) {
+		size_t i = pub->n_aliases;
+		if (i == CONFIG_MAX_ALIASES)
+			return ig_yaml_fail(&r->y, "aliases: more than %d entries",
+					    CONFIG_MAX_ALIASES);
+		if (!ig_array_grow(pub->aliases, &cap, i) ||
+		    !ig_array_grow(r->c->alias_places, &cap_places, i))
+			return ig_fail(r->y.err, -ENOMEM, "%s: out of memory", r->c->label);
+		pub->aliases[i] = (struct ig_config_alias){ 0 };
+		pub->n_aliases++; /* destroy frees half an entry too */
+		if ((rc = take_alias(r, key, &pub->aliases[i], &r->c->alias_places[i])))
+			break;
+	}
+	return rc;
+}
+
 static bool is_section(const char *name)
 {
 	size_t len = strlen(name);
@@ -317,7 +373,7 @@ static int take_root(struct reader *r)
 	struct {
 		char name[MAX_KEY];
 		uint32_t line;
-	} seen[16]; /* sections and models; there are fewer of them */
+	} seen[16]; /* sections, models and aliases; there are fewer of them */
 	size_t n_seen = 0;
 	char key[MAX_KEY];
 	int rc;
@@ -328,7 +384,8 @@ static int take_root(struct reader *r)
 		return fail_kind(r, "", "sections such as server: and models:");
 	while ((rc = next_key(r, key)) > 0) {
 		const struct config_option *o = strchr(key, '.') ? NULL : config_find(key);
-		if (!o && !is_section(key) && strcmp(key, "models"))
+		bool models = !strcmp(key, "models"), aliases = !strcmp(key, "aliases");
+		if (!o && !is_section(key) && !models && !aliases)
 			return fail_unknown(r, r->y.event.start_mark, "", key);
 		for (size_t i = 0; i < n_seen; i++)
 			if (!strcmp(seen[i].name, key))
@@ -339,7 +396,9 @@ static int take_root(struct reader *r)
 		}
 		rc = o ? take_option(r, o) : ig_yaml_next(&r->y);
 		if (!rc && !o)
-			rc = strcmp(key, "models") ? take_section(r, key) : take_models(r);
+			rc = models  ? take_models(r) :
+			     aliases ? take_aliases(r) :
+				       take_section(r, key);
 		if (rc)
 			break;
 	}

@@ -12,6 +12,7 @@
 
 #define CONFIG_MAX_BYTES (1u << 20)
 #define CONFIG_MAX_MODELS 256
+#define CONFIG_MAX_ALIASES 256
 #define CONFIG_MAX_ITEMS 256 /* of one list */
 #define CONFIG_MAX_OPTIONS 64
 #define CONFIG_MAX_MODEL_OPTIONS 8
@@ -71,6 +72,7 @@ struct config {
 	char *label; /* the file's name in messages */
 	char *dir;   /* what relative paths are relative to; absolute */
 	struct config_place places[CONFIG_MAX_OPTIONS];
+	struct config_place *alias_places; /* [n_aliases]: of the models' names */
 	struct config_raw *raw;
 	size_t n_raw;
 };
@@ -105,6 +107,8 @@ void config_format(const struct config_option *o, const void *base, struct ig_st
 bool config_equal(const struct config_option *o, const void *a, const void *b);
 /* Free what the field holds. */
 void config_clear(const struct config_option *o, void *base);
+/* Whether text has only the characters of a model's name and those of more. */
+bool config_is_name(const char *text, size_t len, const char *more);
 /* Untrusted text, cut and without control characters, in quotes; buf holds 80. */
 char *config_quote(const char *text, size_t len, char *buf);
 /* HOME, or the folder in the user database; NULL: unknown.  The caller's. */

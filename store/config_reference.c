@@ -42,7 +42,7 @@ static const char *shown_unit(const struct config_option *o)
 	case CONFIG_BOOL: return "true or false";
 	case CONFIG_MODE: return "permissions in octal";
 	case CONFIG_PATH: return "a path";
-	case CONFIG_NAME: return "a model's name";
+	case CONFIG_NAME: return o->unit ? o->unit : "a model's name";
 	case CONFIG_TEXT: return "text";
 	case CONFIG_HOSTS: return "a list of host names";
 	case CONFIG_ORIGINS: return "a list of origins such as https://chat.example";
@@ -125,6 +125,17 @@ static void put_models(struct ig_strbuf *b)
 			  "#    pin: false\n");
 }
 
+static void put_aliases(struct ig_strbuf *b)
+{
+	ig_strbuf_puts(
+		b,
+		"\n# Further names of models: * stands for any characters, the first that matches "
+		"counts, and\n# a model's own name comes before all. Reloadable; no environment "
+		"variable.\n"
+		"#aliases:\n"
+		"#  claude-*: smollm2-135m\n");
+}
+
 static void put_modules(struct ig_strbuf *b, const struct ig_module *const *modules, size_t n)
 {
 	for (size_t i = 0; i < n; i++) {
@@ -169,6 +180,7 @@ int ig_config_write_reference(FILE *f, const struct ig_module *const *modules, s
 			put_modules(&b, modules, n_modules);
 	}
 	put_models(&b);
+	put_aliases(&b);
 	return put_out(f, &b);
 }
 

@@ -51,6 +51,11 @@ const struct config_option config_options[] = {
 	  .ms_per_unit = 1, .value = "2m", .unit = "time", .reloadable = true,
 	  .help = "How long a request waits for its model to load before it is refused with 503; 0 "
 		  "refuses at once." },
+	{ "server.model_id_prefix", CONFIG_NAME, FIELD(server.model_id_prefix), .max = 64,
+	  .value = "", .unit = "text that begins names of models", .reloadable = true,
+	  .help = "/v1/models lists each model a second time, with this before its name, and requests "
+		  "may name it so: for clients that show only some names (claude- for Claude Code). \"\" "
+		  "means once." },
 	{ "server.watch_config", CONFIG_BOOL, FIELD(server.watch_config), .value = "true",
 	  .reloadable = true, .help = "Reload a changed configuration file without SIGHUP." },
 	{ "server.drain_timeout", CONFIG_TIME, FIELD(server.drain_timeout_ms), .max = HOUR,
@@ -266,10 +271,10 @@ static void consider(const char *candidate, size_t d, size_t limit, size_t *best
 
 const char *config_nearest(const char *section, const char *key)
 {
-	static const char *const sections[] = {
-		"server", "runtime", "memory", "kvcache",   "scheduler", "modules",
-		"ledger", "log",     "limits", "responses", "models",	 "default_model"
-	};
+	static const char *const sections[] = { "server",    "runtime",	  "memory", "kvcache",
+						"scheduler", "modules",	  "ledger", "log",
+						"limits",    "responses", "models", "default_model",
+						"aliases" };
 	/* one error for each five characters, and one more */
 	size_t limit = 1 + strlen(key) / 5, best = SIZE_MAX;
 	const char *out = NULL;

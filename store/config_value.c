@@ -378,12 +378,13 @@ static bool has_control(const char *text, size_t len)
 	return false;
 }
 
-static bool is_name(const char *text, size_t len)
+bool config_is_name(const char *text, size_t len, const char *more)
 {
 	for (size_t i = 0; i < len; i++) {
 		char ch = text[i];
 		if (!((ch >= 'a' && ch <= 'z') || (ch >= 'A' && ch <= 'Z') ||
-		      (ch >= '0' && ch <= '9') || (ch && strchr("._:/-", ch))))
+		      (ch >= '0' && ch <= '9') ||
+		      (ch && (strchr("._:/-", ch) || strchr(more, ch)))))
 			return false;
 	}
 	return len <= 128;
@@ -450,7 +451,7 @@ static char *make_string(const char *dir, const struct config_option *o, const c
 	if (ok && o->type == CONFIG_CHOICE)
 		ok = is_one_of(text, len, o->choices);
 	else if (ok && o->type == CONFIG_NAME)
-		ok = is_name(text, len);
+		ok = config_is_name(text, len, "");
 	else if (ok && o->type == CONFIG_HOSTS)
 		ok = !memchr(text, '/', len) && !memchr(text, ' ', len);
 	else if (ok && o->type == CONFIG_ORIGINS) {

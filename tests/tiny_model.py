@@ -59,7 +59,14 @@ TOOLS = ("{% if tools %}<|im_start|>system\nTools:\n{% for tool in tools %}{{ to
          "{{ {'name': c.function.name, 'arguments': c.function.arguments} | tojson }}"
          "\n</tool_call>{% endfor %}{{ '<|im_end|>\n' }}{% endfor %}{% if add_generation_prompt %}"
          "<|im_start|>assistant\n{% endif %}")
-TEMPLATES = {"chatml": CHATML, "tools": TOOLS}
+# One that takes a system message at the start only, and turns of user and assistant in turn.
+STRICT = ("{% for m in messages %}{% if m.role == 'system' and not loop.first %}"
+          "{{ raise_exception('System message must be at the beginning.') }}{% endif %}"
+          "{% if not loop.first and m.role == loop.previtem.role %}"
+          "{{ raise_exception('Conversation roles must alternate.') }}{% endif %}"
+          "{{'<|im_start|>' + m.role + '\n' + m.content + '<|im_end|>\n'}}{% endfor %}"
+          "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}")
+TEMPLATES = {"chatml": CHATML, "tools": TOOLS, "strict": STRICT}
 
 # Of a long message only its end: agents send some 40 kB before the user's first word.
 BOOK = ("{% set ns = namespace(ask='') %}{% for m in messages %}{% if m.role == 'user' %}{% set ns.ask = m.content %}"

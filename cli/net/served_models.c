@@ -9,6 +9,14 @@
 
 #define TIMEOUT_MS 3000
 
+/* Without the second ids of models (server.model_id_prefix). */
+static void drop_aliases(json_t *list)
+{
+	for (size_t i = json_array_size(list); i--;)
+		if (json_object_get(json_array_get(list, i), "alias_of"))
+			json_array_remove(list, i);
+}
+
 json_t *ig_served_list(const struct ig_endpoint *e, struct ig_error *err)
 {
 	json_t *root = NULL, *list;
@@ -19,6 +27,7 @@ json_t *ig_served_list(const struct ig_endpoint *e, struct ig_error *err)
 	list = json_object_get(root, "data");
 	list = json_is_array(list) ? json_incref(list) : NULL;
 	json_decref(root);
+	drop_aliases(list);
 	if (!list)
 		ig_fail(err, -EPROTO, "%s/v1/models: the response has no list \"data\"", e->url);
 	return list;

@@ -302,8 +302,10 @@ static bool admit_seq(struct ig_sched *sch, struct ig_seq *s)
 		return false;
 	}
 	ig_sched_insert(sch, s, &sch->running);
-	if (!s->admitted_ns)
+	if (!s->admitted_ns) {
 		s->admitted_ns = ig_now_ns();
+		ig_stream_begin(s->stream, s->result.n_cached);
+	}
 	ig_sched_publish_state(sch, s);
 	return true;
 }

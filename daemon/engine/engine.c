@@ -93,6 +93,11 @@ struct ig_grammar_cache *ig_engine_grammars(struct ig_engine *e) { return e->bac
 
 /* ---- models ------------------------------------------------------------------------------ */
 
+bool ig_engine_model_name(struct ig_engine *e, const char *name, char out[IG_MAX_MODEL_NAME + 1])
+{
+	return ig_models_name(e->models, name, out);
+}
+
 int ig_engine_take_model(struct ig_engine *e, const char *name, void (*ready)(void *ctx), void *ctx,
 			 const struct ig_engine_model **out, struct ig_error *err)
 {

@@ -41,7 +41,10 @@ void ig_engine_reload(struct ig_engine *e, const struct ig_config *config);
 
 /* ---- models (any thread) ---- */
 
-/* The model of this name (NULL or empty: the default), held for the caller.  0, or
+/* The configured name of the model that requests mean by this name (NULL or empty: the default): its
+ * own, or server.model_id_prefix before it, or one that aliases have.  False, and "": none. */
+bool ig_engine_model_name(struct ig_engine *e, const char *name, char out[IG_MAX_MODEL_NAME + 1]);
+/* The model of this name (NULL or empty: the default), or that it means, held for the caller.  0, or
  *   -EINPROGRESS  it is being loaded, which this function may have started: when the load has
  *                 succeeded or failed, ready(ctx) is called once, by another thread, with no
  *                 lock held; then try again.  ready NULL: no callback

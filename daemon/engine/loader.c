@@ -532,6 +532,7 @@ int ig_models_create(struct ig_backend *b, const struct ig_config *config,
 	TAILQ_INIT(&ms->queue);
 	TAILQ_INIT(&ms->all);
 	ms->backend = b;
+	ms->config = config;
 	ms->change = change;
 	ms->change_ctx = ctx;
 	ms->chunk = ig_backend_chunk(b, config);

@@ -4,6 +4,8 @@
 #include "model/chat/chat_template.h"
 #include "model/tokenizer/tokenizer.h"
 
+#define IG_MAX_MODEL_NAME 128
+
 /* A loaded model.  Immutable and reference-counted: valid as long as somebody holds it, even
  * when its name stands for another file by then.  Its memory is freed when it was unloaded,
  * replaced or removed and the last holder has released it. */
@@ -13,6 +15,7 @@ struct ig_engine_model {
 	const struct ig_chat_template *chat; /* NULL: none, for the reason in chat_error */
 	const char *chat_error; /* "the file has no chat template", or that it is unknown */
 	uint32_t n_context;	/* maximum tokens of a sequence */
+	uint32_t n_cache;	/* maximum tokens that the cache holds of it, alone; 0: not known */
 	const char *arch, *file;
 	uint64_t weight_bytes; /* packed */
 	int64_t created_s;     /* the file's mtime, Unix seconds */
@@ -44,7 +47,7 @@ static inline const char *ig_model_state_name(enum ig_model_state s)
 }
 
 struct ig_model_status {
-	char name[129], arch[64], file[1024], error[256]; /* truncated */
+	char name[IG_MAX_MODEL_NAME + 1], arch[64], file[1024], error[256]; /* truncated */
 	enum ig_model_state state;
 	bool is_default, pinned;
 	uint32_t n_context;		      /* 0: not known yet */

@@ -70,6 +70,47 @@ static struct ig_model_entry *named(const struct ig_entry_list *list, const char
 	return NULL;
 }
 
+/* "*" in pattern stands for any characters. */
+static bool matches(const char *pattern, const char *name)
+{
+	const char *star = NULL, *from = NULL;
+
+	while (*name) {
+		if (*pattern == '*') {
+			star = pattern++;
+			from = name;
+		} else if (*pattern == *name) {
+			pattern++;
+			name++;
+		} else if (star) { /* the last star takes one more */
+			pattern = star + 1;
+			name = ++from;
+		} else {
+			return false;
+		}
+	}
+	return !pattern[strspn(pattern, "*")];
+}
+
+/* The entry of a request's name: a model's own, one behind server.model_id_prefix, or an alias. */
+static struct ig_model_entry *entry_of(const struct ig_models *ms, const char *name)
+{
+	const struct ig_config *c = ms->config;
+	const char *prefix = c->server.model_id_prefix;
+	size_t n = prefix ? strlen(prefix) : 0;
+	struct ig_model_entry *s = named(&ms->entries, name);
+
+	if (!s && n && !strncmp(name, prefix, n))
+		s = named(&ms->entries, name + n);
+	/* replies repeat the name, so it can't be of any length */
+	if (s || strlen(name) > IG_MAX_MODEL_NAME)
+		return s;
+	for (size_t i = 0; i < c->n_aliases; i++)
+		if (matches(c->aliases[i].pattern, name))
+			return named(&ms->entries, c->aliases[i].model);
+	return NULL;
+}
+
 static int find_entry(const struct ig_models *ms, const char *name, struct ig_model_entry **out,
 		      struct ig_error *err)
 {
@@ -82,7 +123,7 @@ static int find_entry(const struct ig_models *ms, const char *name, struct ig_mo
 	*out = ms->default_entry;
 	if (!name || !*name)
 		return 0;
-	*out = named(&ms->entries, name);
+	*out = entry_of(ms, name);
 	if (*out)
 		return 0;
 	known[0] = 0;
@@ -267,6 +308,17 @@ int ig_models_take(struct ig_models *ms, const char *name, void (*ready)(void *c
 	}
 	pthread_mutex_unlock(&ms->lock);
 	return rc;
+}
+
+bool ig_models_name(struct ig_models *ms, const char *name, char out[IG_MAX_MODEL_NAME + 1])
+{
+	struct ig_model_entry *s = NULL;
+
+	pthread_mutex_lock(&ms->lock);
+	bool found = !find_entry(ms, name, &s, NULL) && s;
+	snprintf(out, IG_MAX_MODEL_NAME + 1, "%s", found ? s->name : "");
+	pthread_mutex_unlock(&ms->lock);
+	return found;
 }
 
 void ig_models_free(struct ig_models *ms)
@@ -469,6 +521,9 @@ void ig_models_reload(struct ig_models *ms, const struct ig_config *config)
 	struct ig_error err = { 0 };
 	bool ok = fresh && ids;
 
+	pthread_mutex_lock(&ms->lock);
+	ms->config = config; /* the old one is destroyed soon */
+	pthread_mutex_unlock(&ms->lock);
 	for (size_t i = 0; ok && i < n; i++) {
 		fresh[i] = entry_create(&config->models[i]);
 		ok = fresh[i] != NULL;

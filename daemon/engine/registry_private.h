@@ -78,7 +78,8 @@ struct ig_models {
 	/* Have the engine's thread make a change; returns when it is done. */
 	void (*change)(void *ctx, struct ig_change *c);
 	void *change_ctx;
-	uint32_t chunk; /* maximum rows of one sequence in a step */
+	uint32_t chunk;			/* maximum rows of one sequence in a step */
+	const struct ig_config *config; /* the current one */
 	struct ig_entry_list entries, queue;
 	size_t n_entries;
 	struct ig_model_entry *default_entry; /* NULL: there are no entries */

@@ -22,6 +22,7 @@ struct ig_stream {
 	_Atomic uint64_t head; /* bytes ever written; the writer's */
 	_Atomic uint64_t tail; /* bytes ever taken; the reader's */
 	_Atomic int64_t last_take_ns;
+	_Atomic int32_t n_cached;	   /* -1: not known yet */
 	atomic_bool finished;		   /* publishes result */
 	struct ig_token_logprob *logprobs; /* logprobs, [n_logprobs]; NULL: none */
 	uint32_t n_logprobs;
@@ -63,6 +64,7 @@ struct ig_stream *ig_stream_create(size_t capacity, void (*wake)(void *ctx), voi
 	s->wake_ctx = ctx;
 	atomic_init(&s->n_refs, 2);
 	atomic_init(&s->last_take_ns, ig_now_ns());
+	atomic_init(&s->n_cached, -1);
 	return s;
 }
 
@@ -89,6 +91,13 @@ void ig_stream_unref(struct ig_stream *s)
 }
 
 /* ---- the engine's side ---- */
+
+void ig_stream_begin(struct ig_stream *s, int32_t n_cached)
+{
+	atomic_store_explicit(&s->n_cached, n_cached, memory_order_release);
+	if (s->wake)
+		s->wake(s->wake_ctx);
+}
 
 static size_t space(const struct ig_stream *s)
 {
@@ -155,6 +164,11 @@ int64_t ig_stream_last_take_ns(const struct ig_stream *s)
 }
 
 /* ---- the loop's side ---- */
+
+int32_t ig_stream_n_cached(const struct ig_stream *s)
+{
+	return atomic_load_explicit(&s->n_cached, memory_order_acquire);
+}
 
 /* How many of the n bytes from ring position at are whole characters, when more bytes
  * follow.  Bytes that are not UTF-8 are cut anywhere. */

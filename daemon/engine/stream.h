@@ -56,6 +56,9 @@ void ig_stream_unref(struct ig_stream *s); /* NULL is fine */
 
 /* ---- the engine's side ---- */
 
+/* The sequence was admitted for the first time: so many tokens of its prompt were in the cache.
+ * Before any text; at most once. */
+void ig_stream_begin(struct ig_stream *s, int32_t n_cached);
 /* All of text or nothing; -EAGAIN when there is no space now. */
 int ig_stream_put(struct ig_stream *s, const char *text, size_t len);
 bool ig_stream_has_space(const struct ig_stream *s, size_t len);
@@ -69,6 +72,8 @@ int64_t ig_stream_last_take_ns(const struct ig_stream *s);
 
 /* ---- the loop's side ---- */
 
+/* What ig_stream_begin was told; -1: it was not called yet. */
+int32_t ig_stream_n_cached(const struct ig_stream *s);
 /* Move up to cap bytes of text to buf: whole UTF-8 characters only. */
 size_t ig_stream_take(struct ig_stream *s, char *buf, size_t cap);
 /* Move up to cap logprobs to out, in order: of tokens whose text was taken. */

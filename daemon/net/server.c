@@ -96,7 +96,7 @@ static void wake(void *ctx)
 
 static struct net_options read_options(const struct ig_net *net, const struct ig_config *config)
 {
-	return (struct net_options){
+	struct net_options o = {
 		.slow_client_timeout_ms = config->server.slow_client_timeout_ms,
 		.api = {
 			.client_buffer = net->config->server.client_buffer,
@@ -113,6 +113,10 @@ static struct net_options read_options(const struct ig_net *net, const struct ig
 			.refuse_unknown = !strcmp(config->server.unknown_parameters, "refuse"),
 		},
 	};
+
+	snprintf(o.api.model_id_prefix, sizeof o.api.model_id_prefix, "%s",
+		 config->server.model_id_prefix);
+	return o;
 }
 
 static void take_keys(struct ig_net *net, struct ig_keys *keys)
@@ -234,7 +238,9 @@ static void emit(int level, const char *line)
 
 /* ---- the thread --------------------------------------------------------------------------- */
 
-static void time_is_up(lws_sorted_usec_list_t *sul) { /* only makes lws_service return */ }
+static void time_is_up(lws_sorted_usec_list_t *sul)
+{ /* only makes lws_service return */
+}
 
 /* Cancel what still runs; wait shortly for its last events and for closing handshakes. */
 static void say_goodbye(struct ig_net *net)

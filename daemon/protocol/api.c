@@ -26,6 +26,7 @@ static const struct ig_route routes[] = {
 	{ "/v1/ingot/models/unload", .post = &ig_unload_protocol },
 	{ "/v1/ingot/requests", .get = ig_get_requests },
 	{ "/v1/ingot/status", .get = ig_get_status },
+	{ "/", .get = ig_get_root },
 	{ "/healthz", .get = ig_get_health },
 	{ "/metrics", .get = ig_get_metrics },
 	{ NULL },

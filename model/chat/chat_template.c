@@ -4,7 +4,7 @@
  * control tokens only in the other bytes.  A well-known role counts as the template's own text,
  * since some templates build their markers from it.
  */
-#include "model/chat/chat_template.h"
+#include "model/chat/chat_turns_private.h"
 
 #include "base/clock.h"
 #include "base/strbuf.h"
@@ -31,6 +31,7 @@ struct variant {
 	struct ig_jinja *program;
 	char *source;
 	size_t source_len;
+	struct ig_chat_turns turns;
 };
 
 struct ig_chat_template {
@@ -154,8 +155,8 @@ static int read_tokens(const struct ig_checkpoint *g, struct ig_chat_template *c
 	return c->tokens ? 0 : no_memory(err);
 }
 
-/* After the templates were added. */
-static int check_markers(struct ig_chat_template *c, struct ig_error *err)
+/* After the templates and tokens were added. */
+static int check_templates(struct ig_chat_template *c, struct ig_error *err)
 {
 	const struct variant *v = &c->variants[0];
 
@@ -167,6 +168,9 @@ static int check_markers(struct ig_chat_template *c, struct ig_error *err)
 			       "the model's chat template is ChatML, but %s or %s is "
 			       "not a control token of its vocabulary",
 			       START, END);
+	for (size_t i = 0; i < c->n_variants; i++)
+		if (chat_turns_probe(c, c->variants[i].name, &c->variants[i].turns) < 0)
+			return no_memory(err);
 	return 0;
 }
 
@@ -214,7 +218,7 @@ int ig_chat_template_open_files(const struct ig_model_files *files, const struct
 	}
 	o.c->tokenizer = t;
 	if ((rc = ig_model_config_templates(&config, open_listed, &o, err)) ||
-	    (rc = list_tokens(&config, o.c, err)) || (rc = check_markers(o.c, err)))
+	    (rc = list_tokens(&config, o.c, err)) || (rc = check_templates(o.c, err)))
 		goto out;
 	*out = o.c;
 	o.c = NULL;
@@ -257,7 +261,7 @@ int ig_chat_template_open(const struct ig_checkpoint *g, const struct ig_tokeniz
 	else if (rc == -EINVAL)
 		rc = ig_fail(err, -ENOTSUP, "tokenizer.chat_templates is not a list of names");
 	if (!rc)
-		rc = check_markers(c, err);
+		rc = check_templates(c, err);
 	if (!rc) {
 		*out = c;
 		return 0;
@@ -335,6 +339,14 @@ static const struct variant *choose(const struct ig_chat_template *c,
 	return in->variant ? NULL : &c->variants[0];
 }
 
+const struct ig_chat_turns *ig_chat_template_turns(const struct ig_chat_template *c,
+						   const struct ig_chat_input *in)
+{
+	const struct variant *v = choose(c, in);
+
+	return &(v ? v : &c->variants[0])->turns;
+}
+
 /* Of two variables with the same name the later one is used: a client's come first. */
 static size_t fill_vars(const struct ig_chat_template *c, const struct ig_chat_input *in,
 			struct ig_jinja_var *vars)
@@ -358,6 +370,34 @@ static size_t fill_vars(const struct ig_chat_template *c, const struct ig_chat_i
 					   in->add_generation_prompt ? json_true() : json_false(),
 					   true };
 	return n;
+}
+
+static bool is_blank(char ch) { return ch == ' ' || (ch >= '\t' && ch <= '\r'); }
+
+/* End the output with the last message's text: of all places where it stands, in bytes of a client,
+ * the last one. */
+static int cut_after_last(const struct ig_chat_input *in, struct ig_jinja_output *out,
+			  struct ig_error *err)
+{
+	const json_t *last = json_array_get(in->messages, json_array_size(in->messages) - 1);
+	const json_t *content = json_object_get(last, "content");
+	const char *s = json_string_value(content);
+	size_t n = json_string_length(content);
+
+	while (n && is_blank(s[n - 1]))
+		n--;
+	while (n && is_blank(*s))
+		s++, n--;
+	for (size_t at = out->len; n && out->client && at >= n; at--) {
+		if (memcmp(out->text + at - n, s, n) || memchr(out->client + at - n, 0, n))
+			continue;
+		out->text[at] = 0;
+		out->len = at;
+		return 0;
+	}
+	return ig_fail(err, -EINVAL,
+		       "the model's chat template changes the last message, so its text can't be "
+		       "continued");
 }
 
 static int render(const struct ig_chat_template *c, const struct ig_chat_input *in,
@@ -385,7 +425,10 @@ static int render(const struct ig_chat_template *c, const struct ig_chat_input *
 		return ig_fail(err, rc, "out of memory for the conversation");
 	if (rc) /* -E2BIG means too many tokens here */
 		return ig_fail(err, -EINVAL, "the model's chat template: %s", why.text);
-	return 0;
+	rc = in->continues ? cut_after_last(in, out, err) : 0;
+	if (rc)
+		ig_jinja_output_finish(out);
+	return rc;
 }
 
 /* Id of the BOS if the file requires one and the rendered text does not begin with it; else -1. */

@@ -29,9 +29,23 @@ struct ig_chat_input {
 	const struct json_t
 		*extra; /* an object: further variables (enable_thinking …); NULL: none */
 	bool add_generation_prompt;
+	/* The last message is the assistant's, and the model continues its text: the output ends with
+	 * it, without white space around it.  Without add_generation_prompt. */
+	bool continues;
 	const char *variant; /* the template's name; NULL: "tool_use" for tools, if there is one */
 	int64_t now_s;	     /* Unix seconds, for templates with a date; 0: now */
 };
+
+/* Which turns a template has a place for. */
+struct ig_chat_turns {
+	bool system;	      /* a system message at the start */
+	bool later_system;    /* further ones, where they stand */
+	bool user_runs;	      /* several turns of the user in a row */
+	bool user_after_tool; /* one right after the result of a tool */
+};
+/* Of the template that renders in. */
+const struct ig_chat_turns *ig_chat_template_turns(const struct ig_chat_template *c,
+						   const struct ig_chat_input *in);
 
 /* Append the ids of the conversation (after a BOS where the file requires one and the template
  * has none), then the start of the assistant's turn if add_generation_prompt.  -EINVAL: what is

@@ -95,9 +95,50 @@ def test_errors(family):
         client(family).messages.create(model="other", max_tokens=1, messages=HI)
     assert e.value.body["error"]["type"] == "not_found_error"
     with pytest.raises(anthropic.BadRequestError) as e:
-        ask(family, "tiny", messages=[{"role": "user", "content": [{"type": "image", "source": {
-            "type": "url", "url": "http://x/"}}]}])
-    assert "image" in e.value.body["error"]["message"]
+        ask(family, "tiny", messages=[{"role": "wizard", "content": "hi"}])
+    assert "messages[0].role" in e.value.body["error"]["message"]
+    with pytest.raises(anthropic.BadRequestError) as e:
+        ask(family, "tiny", messages=[{"role": "user", "content": "word " * 3000}])
+    assert "prompt is too long: " in e.value.body["error"]["message"]
+
+
+def test_left_out(family):
+    image = {"type": "image", "source": {"type": "url", "url": "http://x/"}}
+    r = client(family).messages.with_raw_response.create(
+        model="tiny", max_tokens=400, extra_body={"temperature": 0},
+        messages=[{"role": "user", "content": [{"type": "text", "text": "hi"}, image]}])
+    assert r.headers["x-ingot-ignored"] == "messages[0].content[1].type=image"
+    assert r.parse().content[0].text == SCRIPT
+
+
+def test_prefill(family):
+    with client(family).messages.stream(
+            model="tiny", max_tokens=400, extra_body={"temperature": 0},
+            messages=HI + [{"role": "assistant", "content": "Alpha bravo"}]) as stream:
+        assert stream.get_final_message().content[0].text == SCRIPT[len("Alpha bravo"):]
+
+
+def test_thinking(family):
+    """With and without its text, whole and streamed, and back: the same prompt."""
+    used = set()
+    for display in ("summarized", "omitted"):
+        thinking = {"type": "adaptive", "display": display}
+        options = dict(model="tools", max_tokens=400, messages=HI, tools=[WEATHER],
+                       extra_body={"temperature": 0, "thinking": thinking,
+                                   "output_config": {"effort": "high"}})
+        with client(family).messages.stream(**options) as stream:
+            streamed = stream.get_final_message()
+        for m in (streamed, client(family).messages.create(**options)):
+            block = m.content[0]
+            assert block.type == "thinking" and block.signature
+            assert block.thinking == ("Hm." if display == "summarized" else "")
+            back = HI + [{"role": "assistant", "content": m.model_dump(exclude_none=True)["content"]},
+                         {"role": "user", "content": [{"type": "tool_result", "content": "rain",
+                                                       "tool_use_id": m.content[-1].id}]},
+                         {"role": "system", "content": "be quick"}]
+            used.add(client(family).messages.count_tokens(model="tools", messages=back,
+                                                          tools=[WEATHER]).input_tokens)
+    assert len(used) == 1
 
 
 def test_models(family):

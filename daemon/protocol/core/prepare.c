@@ -2,6 +2,7 @@
 #include "daemon/protocol/core/prepare.h"
 
 #include "daemon/protocol/core/reply.h"
+#include "daemon/protocol/core/turns.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -19,10 +20,22 @@ void ig_prepared_finish(struct ig_prepared *p)
 
 /* ---- prompts --------------------------------------------------------------------------- */
 
+/* The most tokens of prompt and output; the engine tells clients of other protocols what the cache
+ * has no space for. */
+static size_t context_of(const struct ig_reply *r)
+{
+	const struct ig_engine_model *m = r->prepared.model;
+	bool by_cache = r->protocol->fail_length && m->n_cache && m->n_cache < m->n_context;
+
+	return by_cache ? m->n_cache : m->n_context;
+}
+
 static int fail_length(struct ig_reply *r, const char *more, size_t n)
 {
 	const struct ig_engine_model *m = r->prepared.model;
 
+	if (r->protocol->fail_length)
+		return r->protocol->fail_length(&r->error, n, context_of(r) - 1);
 	return ig_api_fail(&r->error, 400, "context_length_exceeded", r->protocol->prompt_param,
 			   "The prompt has %s%zu tokens; the model '%s' has a context of %u "
 			   "tokens, output included.",
@@ -47,7 +60,7 @@ static bool is_system(const json_t *m)
 }
 
 /* Responses have instructions and system messages, but templates expect one system message at
- * the start.  The template decides about later ones. */
+ * the start.  ig_turns_fit decides about later ones. */
 static int merge_leading(json_t *list)
 {
 	struct ig_strbuf text = { 0 };
@@ -160,11 +173,16 @@ static int render(struct ig_reply *r, struct ig_ids *out)
 		return fail_prompt(r, -ENOMEM, &err);
 	}
 	struct ig_chat_input in = {
-		.messages = messages,
 		.tools = tools,
 		.extra = q->template_vars,
-		.add_generation_prompt = !q->plain,
+		.add_generation_prompt = !q->plain && !q->continues,
+		.continues = q->continues,
 	};
+	if (ig_turns_fit(&messages, ig_chat_template_turns(m->chat, &in)) < 0) {
+		json_decref(messages);
+		return fail_prompt(r, -ENOMEM, &err);
+	}
+	in.messages = messages;
 	/* Beyond four contexts the exact number does not matter. */
 	int rc = ig_chat_template_encode_json(m->chat, &in, (size_t)m->n_context * 4, out, &err);
 	json_decref(messages);
@@ -228,7 +246,11 @@ static int check_length(struct ig_reply *r, const struct ig_ids *ids)
 	if (!ids->n)
 		return ig_api_fail(&r->error, 400, "invalid_value", r->protocol->prompt_param,
 				   "The prompt has no tokens.");
-	return ids->n < r->prepared.model->n_context ? 0 : fail_length(r, "", ids->n);
+	if (ids->n >= context_of(r))
+		return fail_length(r, "", ids->n);
+	return r->protocol->check_room ?
+		       r->protocol->check_room(&r->request, ids->n, context_of(r), &r->error) :
+		       0;
 }
 
 static int make_prompts(struct ig_reply *r)
@@ -358,9 +380,14 @@ static int read_style(struct ig_reply *r)
 
 int ig_prepare_model(struct ig_reply *r)
 {
+	const char *name = r->request.model ? r->request.model : "";
+	char known[IG_MAX_MODEL_NAME + 1];
 	struct ig_error err = { 0 };
-	int rc = ig_model_take(&r->api->model_waits, r->request.model ? r->request.model : "",
-			       &r->prepared.model, &r->ticket, &err);
+
+	/* Of all names of a model one waits for it. */
+	if (name[0] && ig_engine_model_name(r->api->deps.engine, name, known))
+		name = known;
+	int rc = ig_model_take(&r->api->model_waits, name, &r->prepared.model, &r->ticket, &err);
 
 	r->waits = rc == -EINPROGRESS;
 	if (rc < 0 && !r->waits)

@@ -37,6 +37,14 @@ struct ig_protocol {
 	/* Prep: instead of preparing a prompt. */
 	void (*act)(struct ig_reply *r);
 
+	/* Prep: the error of a prompt of n tokens (or more) where max are possible; NULL:
+	 * context_length_exceeded. */
+	int (*fail_length)(struct ig_api_error *e, size_t n, size_t max);
+	/* Prep: whether a prompt of n tokens, which fits, leaves enough of the context for the
+	 * output. */
+	int (*check_room)(const struct ig_request *q, size_t n, size_t context,
+			  struct ig_api_error *e);
+
 	/* A prompt that is too long for the context fails as a stream, with events, not as a 400:
 	 * that is what agents compact their history at. */
 	bool streams_overflow;

@@ -18,10 +18,19 @@ const char *ig_reply_known_id(const struct ig_reply *r)
 
 const char *ig_reply_model_name(const struct ig_reply *r)
 {
-	return r->prepared.model ? r->prepared.model->name :
-	       r->model_name[0]	 ? r->model_name :
-	       r->request.model	 ? r->request.model :
-				   "";
+	if (r->request.model && r->request.model[0])
+		return r->request.model;
+	return r->prepared.model ? r->prepared.model->name : r->model_name;
+}
+
+void ig_reply_ledger_name(const struct ig_reply *r, char out[IG_MAX_MODEL_NAME + 1])
+{
+	const char *name = ig_reply_model_name(r);
+
+	if (r->prepared.model)
+		snprintf(out, IG_MAX_MODEL_NAME + 1, "%s", r->prepared.model->name);
+	else if (!name[0] || !ig_engine_model_name(r->api->deps.engine, name, out))
+		ig_utf8_copy(out, IG_MAX_MODEL_NAME + 1, name);
 }
 
 static void record(struct ig_api *api, const struct ig_origin *origin, const char *id,
@@ -40,10 +49,10 @@ static void record(struct ig_api *api, const struct ig_origin *origin, const cha
 
 void ig_reply_refuse(const struct ig_reply *r, const struct ig_api_error *e)
 {
-	const char *model = r->request.model ? r->request.model : "";
+	char model[IG_MAX_MODEL_NAME + 1];
 
-	record(r->api, r->origin, ig_reply_known_id(r), r->opened ? ig_reply_model_name(r) : model,
-	       e);
+	ig_reply_ledger_name(r, model);
+	record(r->api, r->origin, ig_reply_known_id(r), model, e);
 }
 
 void ig_reply_record_refused(struct ig_api *api, const struct ig_origin *origin,

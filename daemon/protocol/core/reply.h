@@ -48,7 +48,7 @@ struct ig_reply {
 	int64_t parked_ns;   /* since when it waits; 0: it never waited */
 	int64_t last_output_ns;
 	const char *cancelled; /* the reason, if before its lane was free; NULL: it is not */
-	char model_name[129];  /* where it is not prepared */
+	char model_name[IG_MAX_MODEL_NAME + 1]; /* of the default model, where it is not prepared */
 
 	/* ---- prep's in IG_REPLY_AT_PREP ---- */
 	struct ig_reply *next_done;
@@ -111,7 +111,10 @@ void ig_reply_record_refused(struct ig_api *api, const struct ig_origin *origin,
 
 /* "": the client does not know it yet. */
 const char *ig_reply_known_id(const struct ig_reply *r);
+/* The name in the request, or else its model's; "": not known. */
 const char *ig_reply_model_name(const struct ig_reply *r);
+/* The name in the ledger: the model's own; a request's name where there is no such model. */
+void ig_reply_ledger_name(const struct ig_reply *r, char out[IG_MAX_MODEL_NAME + 1]);
 static inline long long ig_reply_created_s(const struct ig_reply *r)
 {
 	return r->origin->received_wall_ns / 1000000000;

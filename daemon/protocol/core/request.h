@@ -48,6 +48,7 @@ struct ig_request {
 	char *instructions;    /* a system message at the start; NULL: none */
 	json_t *history;       /* messages of the response that it continues; NULL: none */
 	json_t *messages;      /* a list of {"role", "content", "tool_calls" …}; NULL: prompts */
+	bool continues;	       /* the last message is the assistant's: the output continues it */
 	json_t *tools;	       /* a list of {"type": "function", "function": …}; NULL: none */
 	json_t *template_vars; /* an object, chat_template_kwargs; NULL: none */
 	/* … or prompts */
@@ -60,6 +61,8 @@ struct ig_request {
 	int32_t n; /* choices of a prompt; at least 1 */
 	bool logprobs;
 	int32_t n_top; /* alternatives of each token, with logprobs */
+
+	bool omits_reasoning; /* messages: the response has blocks of thinking without text */
 
 	/* ---- the format of the output ---- */
 	enum ig_output_format form;

@@ -37,8 +37,8 @@ static const struct ig_param common_params[] = {
 	{ "description", IG_PARAM_TEXT, AT(description) },
 	{ "parameters", IG_PARAM_OBJECT, AT(parameters) },
 	{ "strict", IG_PARAM_BOOLEAN, AT(strict) },
-	{ "cache_control", IG_PARAM_SKIP },
-	{ "defer_loading", IG_PARAM_SKIP },
+	{ "cache_control", IG_PARAM_OBJECT },
+	{ "defer_loading", IG_PARAM_BOOLEAN }, /* it is in the prompt from the start */
 	{ NULL },
 };
 
@@ -88,6 +88,23 @@ static int read_tool(struct ig_request *r, json_t **out, json_t *v, const char *
 	return *out ? 0 : ig_fail_memory(e);
 }
 
+/* A tool that Anthropic's servers would run: an error, or left out. */
+static int ignore_server_tool(struct ig_request *r, json_t *v, const char *at,
+			      struct ig_api_error *e)
+{
+	char sub[160];
+
+	ig_member_name(sub, sizeof sub, at, "type");
+	return ig_request_ignore(r, sub, ig_json_text(v, "type"), "\"custom\"", e);
+}
+
+static bool is_server_tool(const json_t *v, enum ig_tool_spelling how)
+{
+	const char *type = ig_json_text(v, "type");
+
+	return how == IG_TOOLS_INPUT_SCHEMA && type && strcmp(type, "custom") != 0;
+}
+
 const char *ig_tool_name(const json_t *tool)
 {
 	return ig_json_text(json_object_get(tool, "function"), "name");
@@ -125,7 +142,9 @@ int ig_read_tools(struct ig_request *r, const char *name, json_t *v, enum ig_too
 	for (size_t i = 0; i < json_array_size(v); i++) {
 		char param[96];
 		snprintf(param, sizeof param, "%s[%zu]", name, i);
-		if (ig_add_tool(r, param, json_array_get(v, i), how, e) < 0)
+		json_t *tool = json_array_get(v, i);
+		if ((is_server_tool(tool, how) ? ignore_server_tool(r, tool, param, e) :
+						 ig_add_tool(r, param, tool, how, e)) < 0)
 			return -1;
 	}
 	return 0;

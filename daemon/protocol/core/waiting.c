@@ -193,31 +193,16 @@ int64_t ig_waiting_tick(struct ig_api *api, int64_t now_ns)
 	return next;
 }
 
-/* Begin its stream: find the model's name, of the default model too. */
-static bool begin(struct ig_reply *r)
-{
-	size_t n;
-
-	if (r->begun)
-		return true;
-	struct ig_model_status *list = ig_models_read(r->api->deps.engine, &n);
-	if (!list)
-		return false;
-	const struct ig_model_status *m = ig_models_find(list, n, r->request.model);
-	snprintf(r->model_name, sizeof r->model_name, "%s",
-		 m ? m->name : ig_model_ticket_name(&r->ticket));
-	free(list);
-	return r->begun = true;
-}
-
 bool ig_reply_keep_alive(struct ig_reply *r, bool (*write)(struct ig_reply *r, struct ig_strbuf *),
 			 struct ig_strbuf *out)
 {
 	if (r->state != IG_REPLY_PARKED || !r->keepalive)
 		return false;
 	ig_reply_wrote(r);
-	if (!begin(r))
-		return false; /* no memory; the next keep-alive tries again */
+	/* Its stream begins: the client gets the name of the default model too. */
+	if (!r->begun)
+		ig_engine_model_name(r->api->deps.engine, NULL, r->model_name);
+	r->begun = true;
 	r->keepalive = write(r, out);
 	return true;
 }

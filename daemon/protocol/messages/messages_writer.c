@@ -35,14 +35,25 @@ static void error(struct ig_strbuf *out, const struct ig_api_error *e)
 	ig_json_putf(&w, "}}");
 }
 
+/* Tokens of the prompt that the cache had; -1: the request was not admitted yet. */
+static int32_t n_cached(const struct ig_reply *r)
+{
+	const struct ig_stream *s = r->choices[0].stream;
+
+	return s ? ig_stream_n_cached(s) : -1;
+}
+
 /* Cached tokens are not included in input_tokens. */
 static void usage(const struct ig_reply *r, struct ig_json_writer *w)
 {
 	struct ig_usage u;
 
 	ig_reply_usage(r, &u);
-	if (!r->finished) /* the number of cached tokens is not known yet */
-		u = (struct ig_usage){ .prompt = (long long)r->prepared.prompts[0].n };
+	if (!r->finished)
+		u = (struct ig_usage){ .prompt = (long long)r->prepared.prompts[0].n,
+				       .cached = n_cached(r) };
+	if (r->request.stream && r->stage == STAGE_START)
+		u.output = 0;
 	ig_json_putf(w,
 		     "'usage': {'input_tokens': %lld, 'cache_creation_input_tokens': 0, "
 		     "'cache_read_input_tokens': %lld, 'output_tokens': %lld}",
@@ -81,10 +92,29 @@ static void input(const struct ig_part *p, struct ig_json_writer *w)
 	json_decref(v);
 }
 
-/* whole: with its content; else empty, as a block starts. */
-static void block(const struct ig_part *p, const char *key, bool whole, struct ig_json_writer *w)
+/* The client sends it back as it is.  It has the thinking that the client does not want to see. */
+static void signature(const struct ig_reply *r, const struct ig_part *p, struct ig_json_writer *w)
 {
-	size_t len = whole ? p->text.len : 0;
+	struct ig_strbuf b = { 0 };
+
+	ig_strbuf_puts(&b, r->request.omits_reasoning ? IG_OMITTED_THINKING : p->id);
+	if (r->request.omits_reasoning)
+		ig_strbuf_add(&b, p->text.data, p->text.len);
+	ig_json_put_string(w, "signature", ig_strbuf_text(&b), b.len);
+	w->out->failed |= b.failed;
+	ig_strbuf_finish(&b);
+}
+
+static bool is_omitted(const struct ig_reply *r, const struct ig_part *p)
+{
+	return p->kind == IG_PART_REASONING && r->request.omits_reasoning;
+}
+
+/* whole: with its content; else empty, as a block starts. */
+static void block(const struct ig_reply *r, const struct ig_part *p, const char *key, bool whole,
+		  struct ig_json_writer *w)
+{
+	size_t len = whole && !is_omitted(r, p) ? p->text.len : 0;
 
 	ig_json_open_object(w, key);
 	if (p->kind == IG_PART_TOOL_CALL) {
@@ -98,7 +128,10 @@ static void block(const struct ig_part *p, const char *key, bool whole, struct i
 		ig_json_putf(w,
 			     text ? "'type': 'text', 'text':" : "'type': 'thinking', 'thinking':");
 		ig_json_put_string(w, NULL, len ? p->text.data : "", len);
-		ig_json_putf(w, text ? "'citations': null" : "'signature': ''");
+		if (!text && whole)
+			signature(r, p, w);
+		else
+			ig_json_putf(w, text ? "'citations': null" : "'signature': ''");
 	}
 	ig_json_close_object(w);
 }
@@ -126,6 +159,18 @@ static void event_end(struct ig_json_writer *w)
 	w->comma = false;
 }
 
+static void delta_begin(struct ig_json_writer *w, const struct ig_choice *c, const char *type)
+{
+	event(w, "content_block_delta");
+	ig_json_putf(w, "'index': %zu, 'delta': {'type': %s", c->part, type);
+}
+
+static void delta_end(struct ig_json_writer *w)
+{
+	ig_json_close_object(w);
+	event_end(w);
+}
+
 static void delta(struct ig_choice *c, const struct ig_part *p, struct ig_json_writer *w)
 {
 	static const char *const names[][2] = {
@@ -134,11 +179,9 @@ static void delta(struct ig_choice *c, const struct ig_part *p, struct ig_json_w
 		[IG_PART_TOOL_CALL] = { "input_json_delta", "partial_json" },
 	};
 
-	event(w, "content_block_delta");
-	ig_json_putf(w, "'index': %zu, 'delta': {'type': %s", c->part, names[p->kind][0]);
+	delta_begin(w, c, names[p->kind][0]);
 	ig_json_put_string(w, names[p->kind][1], p->text.data + c->n_sent, p->text.len - c->n_sent);
-	ig_json_close_object(w);
-	event_end(w);
+	delta_end(w);
 	c->n_sent = p->text.len;
 }
 
@@ -150,14 +193,19 @@ static void blocks(struct ig_choice *c, struct ig_json_writer *w)
 		if ((size_t)c->stage <= c->part) {
 			event(w, "content_block_start");
 			ig_json_put_uint(w, "index", c->part);
-			block(p, "content_block", false, w);
+			block(c->reply, p, "content_block", false, w);
 			event_end(w);
 			c->stage = (int)c->part + 1;
 		}
-		if (p->text.len > c->n_sent)
+		if (p->text.len > c->n_sent && !is_omitted(c->reply, p))
 			delta(c, p, w);
 		if (!p->done)
 			return;
+		if (p->kind == IG_PART_REASONING) {
+			delta_begin(w, c, "signature_delta");
+			signature(c->reply, p, w);
+			delta_end(w);
+		}
 		event(w, "content_block_stop");
 		ig_json_put_uint(w, "index", c->part);
 		event_end(w);
@@ -208,15 +256,26 @@ static void start_message(struct ig_reply *r, struct ig_json_writer *w)
 	r->stage = STAGE_BLOCKS;
 }
 
+/* The first event has the usage: it waits until the cache was asked, and pings meanwhile. */
+static void open_message(struct ig_reply *r, struct ig_json_writer *w)
+{
+	if (n_cached(r) < 0)
+		ig_reply_take(r, MAX_DELTA); /* it may have ended */
+	if (n_cached(r) >= 0 || (r->finished && !r->error.status))
+		start_message(r, w);
+	else if (r->finished)
+		end(r, w); /* it failed before it started */
+	else if (r->keepalive)
+		ping(w);
+}
+
 static bool next(struct ig_reply *r, struct ig_strbuf *out, bool *last)
 {
 	struct ig_json_writer w = { .out = out };
 	size_t start = out->len;
 
-	if (r->stage == STAGE_START && !r->n_choices) {
-		end(r, &w); /* it failed before it started */
-	} else if (r->stage == STAGE_START) {
-		start_message(r, &w);
+	if (r->stage == STAGE_START) {
+		open_message(r, &w);
 	} else if (r->stage == STAGE_BLOCKS) {
 		ig_reply_take(r, MAX_DELTA);
 		blocks(&r->choices[0], &w);
@@ -241,7 +300,7 @@ static void whole(struct ig_reply *r, struct ig_strbuf *out)
 	message_begin(r, NULL, &w);
 	ig_json_open_array(&w, "content");
 	for (size_t i = 0; i < c->n_parts; i++)
-		block(&c->parts[i], NULL, true, &w);
+		block(r, &c->parts[i], NULL, true, &w);
 	ig_json_close_array(&w);
 	stop(r, &w);
 	usage(r, &w);
@@ -255,6 +314,36 @@ static void count(struct ig_reply *r, struct ig_strbuf *out)
 	ig_json_putf(&w, "{'input_tokens': %zu}", r->prepared.prompts[0].n);
 }
 
+/* ---- errors of length ------------------------------------------------------------------- */
+
+/* A smaller max_tokens is accepted as it is; a larger one if at least so much of the context is
+ * left, or MAX_RESERVE tokens. */
+#define RESERVE(context) ((context) / 16)
+#define MAX_RESERVE 4096
+
+/* Clients compact a conversation by these words. */
+static int fail_length(struct ig_api_error *e, size_t n, size_t max)
+{
+	return ig_api_fail(e, 400, "context_length_exceeded", "messages",
+			   "prompt is too long: %zu tokens > %zu maximum", n, max);
+}
+
+/* max_tokens is a limit, so the output may be shorter where the context ends.  An answer that could
+ * be a few words only is refused: by these words clients reduce max_tokens, or compact. */
+static int check_room(const struct ig_request *q, size_t n, size_t context, struct ig_api_error *e)
+{
+	size_t want = (size_t)q->sampling.max_tokens, left = context - n;
+	size_t reserve = RESERVE(context) < MAX_RESERVE ? RESERVE(context) : MAX_RESERVE;
+
+	if (want <= left || left >= reserve)
+		return 0;
+	return ig_api_fail(e, 400, "context_length_exceeded", "max_tokens",
+			   "input length and `max_tokens` exceed context limit: %zu + %zu > %zu, "
+			   "decrease input length or `max_tokens` and try again (prompt is too "
+			   "long: %zu tokens > %zu maximum with this `max_tokens`)",
+			   n, want, context, n, context - (want < reserve ? want : reserve));
+}
+
 const struct ig_protocol ig_messages_protocol = {
 	.id_prefix = "msg_",
 	.prompt_param = "messages",
@@ -264,6 +353,8 @@ const struct ig_protocol ig_messages_protocol = {
 	.whole = whole,
 	.wait = write_wait,
 	.error = error,
+	.fail_length = fail_length,
+	.check_room = check_room,
 };
 
 const struct ig_protocol ig_count_protocol = {
@@ -272,5 +363,6 @@ const struct ig_protocol ig_count_protocol = {
 	.request = &ig_count_request,
 	.whole = count,
 	.error = error,
+	.fail_length = fail_length,
 	.immediate = true,
 };

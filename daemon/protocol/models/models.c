@@ -28,8 +28,10 @@ static void details(struct ig_json_writer *w, const struct ig_model_status *m)
 		     there ? m->idle_s : NAN, there && m->expires_s >= 0 ? m->expires_s : NAN);
 }
 
-/* The members of OpenAI, Anthropic and Ingot in one object. */
-static void object(struct ig_json_writer *w, const struct ig_model_status *m, bool all)
+/* The members of OpenAI, Anthropic and Ingot in one object.  id: the model's name, or another by
+ * which requests may name it. */
+static void object(struct ig_json_writer *w, const struct ig_model_status *m, const char *id,
+		   bool all)
 {
 	time_t created = (time_t)m->created_s;
 	char when[32] = "1970-01-01T00:00:00Z";
@@ -41,12 +43,24 @@ static void object(struct ig_json_writer *w, const struct ig_model_status *m, bo
 		     "{'id': %s, 'object': 'model', 'created': %lld, 'owned_by': 'ingot', "
 		     "'type': 'model', 'display_name': %s, 'created_at': %s, "
 		     "'lifecycle': 'active', 'max_input_tokens': %.0f, 'state': %s, 'default': %-s",
-		     m->name, (long long)m->created_s, m->name, when,
+		     id, (long long)m->created_s, m->name, when,
 		     m->n_context ? (double)m->n_context : NAN, ig_model_state_name(m->state),
 		     ig_json_bool(m->is_default));
+	if (strcmp(id, m->name))
+		ig_json_putf(w, "'alias_of': %s", m->name);
 	if (all)
 		details(w, m);
 	ig_json_close_object(w);
+}
+
+/* The id of m with server.model_id_prefix; false: it has none but its name. */
+static bool second_id(const struct ig_api *api, const struct ig_model_status *m,
+		      char out[IG_MAX_MODEL_NAME + 65])
+{
+	const char *prefix = api->deps.options.model_id_prefix;
+
+	snprintf(out, IG_MAX_MODEL_NAME + 65, "%s%s", prefix, m->name);
+	return prefix[0] && strncmp(m->name, prefix, strlen(prefix));
 }
 
 void ig_models_get(struct ig_exchange *x, const struct ig_http_request *r)
@@ -54,6 +68,8 @@ void ig_models_get(struct ig_exchange *x, const struct ig_http_request *r)
 	size_t n;
 	struct ig_model_status *list = ig_models_read(x->api->deps.engine, &n);
 	struct ig_json_writer w = { .out = &x->body };
+	bool all = ig_exchange_is_administrator(x);
+	char id[IG_MAX_MODEL_NAME + 65], last[sizeof id] = "";
 	struct ig_api_error e;
 
 	if (!list) {
@@ -62,10 +78,17 @@ void ig_models_get(struct ig_exchange *x, const struct ig_http_request *r)
 		return;
 	}
 	ig_json_putf(&w, "{'object': 'list', 'data': [");
+	for (size_t i = 0; i < n; i++) {
+		object(&w, &list[i], list[i].name, all);
+		snprintf(last, sizeof last, "%s", list[i].name);
+	}
 	for (size_t i = 0; i < n; i++)
-		object(&w, &list[i], ig_exchange_is_administrator(x));
+		if (second_id(x->api, &list[i], id)) {
+			object(&w, &list[i], id, all);
+			memcpy(last, id, sizeof last);
+		}
 	ig_json_putf(&w, "], 'has_more': false, 'first_id': %s, 'last_id': %s",
-		     n ? list[0].name : NULL, n ? list[n - 1].name : NULL);
+		     n ? list[0].name : NULL, n ? last : NULL);
 	ig_catalog_write(&w, list, n);
 	ig_json_close_object(&w);
 	free(list);
@@ -90,6 +113,7 @@ bool ig_models_below(struct ig_exchange *x, const struct ig_http_request *r, con
 {
 	struct ig_model_status *list = NULL;
 	const struct ig_model_status *m = NULL;
+	char known[IG_MAX_MODEL_NAME + 1];
 	struct ig_api_error e;
 	size_t n = 0;
 
@@ -98,10 +122,10 @@ bool ig_models_below(struct ig_exchange *x, const struct ig_http_request *r, con
 		return true;
 	}
 	list = ig_models_read(x->api->deps.engine, &n);
-	if (name[0])
-		m = ig_models_find(list, n, name);
+	if (name[0] && ig_engine_model_name(x->api->deps.engine, name, known))
+		m = ig_models_find(list, n, known);
 	if (m) {
-		object(&(struct ig_json_writer){ .out = &x->body }, m,
+		object(&(struct ig_json_writer){ .out = &x->body }, m, name,
 		       ig_exchange_is_administrator(x));
 		ig_exchange_reply(x, 200);
 	} else {
@@ -157,12 +181,12 @@ static void whole(struct ig_reply *r, struct ig_strbuf *out)
 {
 	size_t n;
 	struct ig_model_status *list = ig_models_read(r->api->deps.engine, &n);
-	const struct ig_model_status *m = list ? ig_models_find(list, n, r->request.model) : NULL;
 	struct ig_model_status gone = { .state = IG_MODEL_UNLOADED, .expires_s = -1 };
 
 	out->failed |= !list;
-	ig_utf8_copy(gone.name, sizeof gone.name, r->request.model);
-	object(&(struct ig_json_writer){ .out = out }, m ? m : &gone, true);
+	ig_reply_ledger_name(r, gone.name);
+	const struct ig_model_status *m = list ? ig_models_find(list, n, gone.name) : NULL;
+	object(&(struct ig_json_writer){ .out = out }, m ? m : &gone, gone.name, true);
 	free(list);
 }
 

@@ -104,7 +104,7 @@ static void record_done(struct ig_reply *r)
 	ig_origin_row(r->origin, ig_now_ns(), &row);
 	row.status = 200;
 	snprintf(row.id, sizeof row.id, "%s", r->id);
-	snprintf(row.model, sizeof row.model, "%s", ig_reply_model_name(r));
+	ig_reply_ledger_name(r, row.model);
 	snprintf(row.finish, sizeof row.finish, "%s", ig_finish_name(IG_FINISH_STOP));
 	ig_engine_record_refused(r->api->deps.engine, &row);
 }

@@ -735,6 +735,72 @@ static void test_add_and_remove(void **state)
 	harness_close(e);
 }
 
+/* Other names of models: behind the prefix, by aliases; changed by a reload. */
+static void test_names(void **state)
+{
+	struct ig_config_alias aliases[] = { { (char *)"claude-haiku-*", (char *)"good2" },
+					     { (char *)"claude-*-x", (char *)"good" },
+					     { (char *)"goo*", (char *)"good2" } };
+	static const struct {
+		const char *name, *means; /* NULL: nothing */
+	} rows[] = {
+		{ "", "good" },
+		{ "good", "good" }, /* its own name comes first */
+		{ "good2", "good2" },
+		{ "goose", "good2" },
+		{ "goo", "good2" },
+		{ "go", NULL },
+		{ "p/good", "good" },
+		{ "p/goose", NULL },
+		{ "p/", NULL },
+		{ "claude-haiku-4", "good2" },
+		{ "claude-haiku-4-x", "good2" }, /* the first that matches */
+		{ "claude-opus-x", "good" },
+		{ "claude--x", "good" },
+		{ "claude-x", NULL },
+		{ "claude-a-xx", NULL },
+		{ "claude-a-x-x", "good" },
+	};
+	char name[IG_MAX_MODEL_NAME + 1], longest[IG_MAX_MODEL_NAME + 2];
+	const struct ig_engine_model *m;
+	struct ig_error err;
+	struct ig_engine *e;
+
+	USE("good", "good2");
+	config.aliases = aliases;
+	config.n_aliases = 3;
+	set(&config.server.model_id_prefix, "p/");
+	e = harness_engine(&config);
+	for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+		bool known = ig_engine_model_name(e, rows[i].name, name);
+		if (known != (rows[i].means != NULL) ||
+		    strcmp(name, rows[i].means ? rows[i].means : ""))
+			fail_msg("%s: %s", rows[i].name, name);
+	}
+	assert_int_equal(take(e, "claude-haiku-4", &m, &err), 0);
+	assert_string_equal(m->name, "good2");
+	ig_engine_release_model(m);
+	/* replies repeat a name, so it has a limit */
+	memset(longest, 'e', sizeof longest - 1);
+	memcpy(longest, "goo", 3);
+	longest[sizeof longest - 1] = 0;
+	assert_false(ig_engine_model_name(e, longest, name));
+	longest[sizeof longest - 2] = 0;
+	assert_true(ig_engine_model_name(e, longest, name));
+	aliases[2].model = (char *)"good";
+	set(&config.server.model_id_prefix, "q/");
+	ig_engine_reload(e, &config);
+	assert_true(ig_engine_model_name(e, "goose", name));
+	assert_string_equal(name, "good");
+	assert_false(ig_engine_model_name(e, "p/good", name));
+	assert_int_equal(take(e, "p/good", &m, &err), -ENOENT);
+	harness_close(e);
+	free(config.server.model_id_prefix);
+	config.server.model_id_prefix = NULL;
+	config.aliases = NULL;
+	config.n_aliases = 0;
+}
+
 /* A bad file of a new entry is reported at once, not at its first request. */
 static void test_a_bad_entry(void **state)
 {
@@ -1112,6 +1178,7 @@ int main(int argc, char **argv)
 		T(test_swap_without_memory),
 		T(test_swap_for_a_bad_file),
 		T(test_add_and_remove),
+		T(test_names),
 		T(test_a_bad_entry),
 		T(test_a_bad_entry_at_start),
 		T(test_remove_while_loading),

@@ -83,6 +83,8 @@ static bool step(struct ig_engine *e, struct gen *g)
 	}
 	if (g->script.hold && !e->released)
 		return false;
+	if (ig_stream_n_cached(g->stream) < 0)
+		ig_stream_begin(g->stream, 3);
 	const char *const *pieces = g->script.pieces;
 	if (!pieces || !pieces[0] ||
 	    (!pieces[g->at] && ++g->round >= (g->script.repeat ? g->script.repeat : 1))) {
@@ -254,6 +256,16 @@ void fake_engine_load_ends(struct ig_engine *e, int rc)
 }
 
 int fake_model_holds(void) { return atomic_load(&n_holds); }
+
+/* "fake", "spare", and of aliases "alias-*" for spare. */
+bool ig_engine_model_name(struct ig_engine *e, const char *name, char out[IG_MAX_MODEL_NAME + 1])
+{
+	bool spare = name && (!strcmp(name, "spare") || !strncmp(name, "alias-", 6));
+	bool fake = !name || !name[0] || !strcmp(name, "fake");
+
+	snprintf(out, IG_MAX_MODEL_NAME + 1, "%s", spare ? "spare" : fake ? "fake" : "");
+	return spare || fake;
+}
 
 int ig_engine_take_model(struct ig_engine *e, const char *name, void (*ready)(void *ctx), void *ctx,
 			 const struct ig_engine_model **out, struct ig_error *err)
@@ -485,6 +497,16 @@ static int add_ids(struct ig_ids *out, const char *text, size_t len, size_t max_
 	return 0;
 }
 
+static struct ig_chat_turns turns = { true, true, true, true };
+
+void fake_engine_turns(const struct ig_chat_turns *t) { turns = *t; }
+
+const struct ig_chat_turns *ig_chat_template_turns(const struct ig_chat_template *c,
+						   const struct ig_chat_input *in)
+{
+	return &turns;
+}
+
 int ig_chat_template_encode_json(const struct ig_chat_template *c, const struct ig_chat_input *in,
 				 size_t max_ids, struct ig_ids *out, struct ig_error *err)
 {
@@ -505,6 +527,8 @@ int ig_chat_template_encode_json(const struct ig_chat_template *c, const struct 
 		ig_strbuf_printf(&text, "tools:%s;", tools);
 		free(tools);
 	}
+	if (in->continues && text.len)
+		text.len--; /* the last turn is open */
 	int rc = ig_strbuf_ok(&text) ? add_ids(out, text.data ? text.data : "", text.len, max_ids) :
 				       -ENOMEM;
 	ig_strbuf_finish(&text);

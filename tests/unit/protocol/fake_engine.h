@@ -34,6 +34,8 @@ int fake_model_holds(void);
 
 /* How the fake model writes calls; plain text until this is called. */
 void fake_engine_style(const struct ig_completion_style *s);
+/* Which turns the fake template has a place for; all of them until this is called. */
+void fake_engine_turns(const struct ig_chat_turns *t);
 /* References to grammars that somebody holds. */
 int fake_grammar_refs(void);
 

@@ -122,7 +122,7 @@ static bool exchange(struct world *w, size_t i, int *status)
 	while (!ig_exchange_head(x, &h))
 		wait_news(w);
 	while (!out.failed && (f = ig_exchange_fill(x, &out)) != IG_FILL_END)
-		if (f == IG_FILL_WAIT)
+		if (f == IG_FILL_WAIT && !out.failed)
 			wait_news(w);
 	bool whole = ig_strbuf_ok(&out);
 	ig_exchange_end(x);
@@ -155,7 +155,7 @@ static bool waiting_exchange(struct world *w, size_t i, int *status)
 	while (!ig_exchange_head(x, &h))
 		wait_news(w);
 	while (!out.failed && (f = ig_exchange_fill(x, &out)) != IG_FILL_END)
-		if (f == IG_FILL_WAIT)
+		if (f == IG_FILL_WAIT && !out.failed)
 			wait_news(w);
 	/* An error in a stream is its last event. */
 	bool whole = ig_strbuf_ok(&out) && !(h.length < 0 && strstr(out.data, "out of memory"));

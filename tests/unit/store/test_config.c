@@ -189,6 +189,7 @@ static const struct {
 	{ "server.slow_client_timeout", "1500ms", "1500ms" },
 	{ "server.keepalive_interval", "250ms", "250ms" },
 	{ "server.model_wait", "0", "0s" },
+	{ "server.model_id_prefix", "claude-", "claude-" },
 	{ "server.watch_config", "false", "false" },
 	{ "server.drain_timeout", "2m", "2m" },
 	{ "server.allowed_hosts", "[ingot.lan, other.lan]", "[\"ingot.lan\", \"other.lan\"]" },
@@ -241,6 +242,7 @@ static const char *const reloadable[] = {
 	"server.slow_client_timeout",
 	"server.keepalive_interval",
 	"server.model_wait",
+	"server.model_id_prefix",
 	"server.watch_config",
 	"server.unknown_parameters",
 	"server.drain_timeout",
@@ -709,6 +711,23 @@ static const struct {
 	  "\"16777217\"" },
 	{ "default_model: c\nmodels: [{name: a, path: x}, {name: b, path: y}]\n",
 	  "1:16: default_model: there is no model \"c\"; models has a, b" },
+	{ "server: {model_id_prefix: a b}\n", "1:27: server.model_id_prefix: " NAME "\"a b\"" },
+	{ "aliases: [a]\n",
+	  "1:10: aliases: expected names, each with the name of a model, got a list" },
+	{ "aliases:\n  a: b\n", "2:6: aliases.a: there is no model \"b\"; models has no entry" },
+	{ "aliases:\n  claude-*: c\nmodels: [{name: a, path: x}]\n",
+	  "2:13: aliases.claude-*: there is no model \"c\"; models has a" },
+	{ "aliases: {b*: a, a: a}\nmodels: [{name: a, path: x}]\n",
+	  "1:21: aliases.a: this is the name of a model already" },
+	{ "aliases:\n  b: a\n  c: a\n  b: a\n",
+	  "4:3: duplicate key \"aliases.b\"; first given in line 2" },
+	{ "aliases: {}\naliases: {}\n", "2:1: duplicate key \"aliases\"; first given in line 1" },
+	{ "aliases: {\"a b\": a}\n",
+	  "1:11: aliases: a name is 1 to 127 of A-Z a-z 0-9 . _ : / - and * for any characters, "
+	  "got \"a b\"" },
+	{ "aliases: {a: [b]}\n", "1:14: aliases.a: expected a model's name, got a list" },
+	{ "aliases: {a: }\n", "1:14: aliases.a: expected a model's name, got nothing" },
+	{ "alias: {}\n", "1:1: unknown key \"alias\"; did you mean \"aliases\"?" },
 	/* the form */
 	{ "server: &a {}\n", "1:9: anchors (&) are not allowed" },
 	{ "a: &x 1\nb: *x\n", "1:4: anchors (&) are not allowed" },
@@ -753,6 +772,33 @@ static void test_errors(void **state)
 			ig_config_parse(errors[i].yaml, strlen(errors[i].yaml), "x", &c, NULL),
 			-EINVAL);
 	}
+}
+
+static void test_aliases(void **state)
+{
+	static const char models[] = "models: [{name: a, path: x}, {name: b, path: y}]\n";
+	struct seen seen = { .want = "aliases" };
+	char text[400];
+
+	struct ig_config *none = parse(models);
+	assert_int_equal(none->n_aliases, 0);
+	snprintf(text, sizeof text, "%saliases:\n  claude-haiku-*: b\n  \"*\": a\n", models);
+	struct ig_config *c = parse(text);
+	assert_int_equal(c->n_aliases, 2);
+	assert_string_equal(c->aliases[0].pattern, "claude-haiku-*");
+	assert_string_equal(c->aliases[0].model, "b");
+	assert_string_equal(c->aliases[1].pattern, "*");
+	assert_string_equal(c->aliases[1].model, "a");
+	ig_config_diff(none, c, note, &seen);
+	assert_int_equal(seen.n, 1);
+	assert_string_equal(seen.was, "{}");
+	assert_string_equal(seen.is, "{claude-haiku-*: b, *: a}");
+	assert_true(seen.reloadable);
+	ig_config_diff(c, c, note, &seen);
+	assert_int_equal(seen.n, 1);
+	ig_config_destroy(c);
+	ig_config_destroy(none);
+	ig_config_destroy(parse("aliases:\n"));
 }
 
 static void test_depth(void **state)
@@ -1077,6 +1123,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_default_keys_file),
 		cmocka_unit_test(test_units),
 		cmocka_unit_test(test_errors),
+		cmocka_unit_test(test_aliases),
 		cmocka_unit_test(test_depth),
 		cmocka_unit_test(test_size),
 		cmocka_unit_test(test_long_texts),

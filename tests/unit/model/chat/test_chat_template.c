@@ -355,13 +355,116 @@ static void variants(void **state)
 	gw_finish(&w);
 }
 
+static struct ig_chat_turns turns_of(const char *template, bool tools)
+{
+	struct world x;
+
+	open_world(&x, &(struct tiny_options){
+			       .model = "gpt2", .pre = "smollm", .chat_template = template });
+	if (x.rc)
+		fail_msg("%s", x.err.text);
+	json_t *list = json_pack("[{}]");
+	struct ig_chat_turns t = *ig_chat_template_turns(
+		x.c, &(struct ig_chat_input){ .tools = tools ? list : NULL });
+	json_decref(list);
+	close_world(&x);
+	return t;
+}
+
+#define RAISES(when) "{% if " when " %}{{ raise_exception('no') }}{% endif %}"
+
+/* Which turns a template has a place for is what it does with them. */
+static void turns(void **state)
+{
+	static const struct {
+		const char *template;
+		struct ig_chat_turns want;
+	} rows[] = {
+		{ PLAIN, { true, true, true, true } },
+		/* Qwen 3.5, MiniMax M2, DeepSeek R1: first, left out, moved to the front */
+		{ LOOP RAISES("message.role == 'system' and not loop.first") MESSAGE "{% endfor %}",
+		  { true, false, true, true } },
+		{ LOOP "{% if loop.first or message.role != 'system' %}" MESSAGE
+		       "{% endif %}{% endfor %}",
+		  { true, false, true, true } },
+		{ "{% for m in messages if m.role == 'system' %}{{ m.content }}{% endfor %}" LOOP
+		  "{% if message.role != 'system' %}" MESSAGE "{% endif %}{% endfor %}",
+		  { true, false, true, true } },
+		/* Gemma 2: no system, alternation, no tools */
+		{ RAISES("messages[0].role == 'system'")
+			  LOOP RAISES("(message.role == 'user') != (loop.index0 % 2 == 0)") MESSAGE
+		  "{% endfor %}",
+		  { false, false, false, true } },
+		/* Mistral: alternation that does not count tools */
+		{ "{% set ns = namespace(i=0) %}" LOOP
+		  "{% if not (message.role == 'tool' or message.tool_calls or loop.first and "
+		  "message.role == 'system') %}" RAISES(
+			  "(message.role == 'user') != (ns.i % 2 == 0)") "{% set ns.i = ns.i + 1 %}"
+									 "{% endif %}{{ message.tool_calls }}" MESSAGE
+									 "{% endfor %}",
+		  { true, false, false, false } },
+		/* nothing can be said */
+		{ RAISES("true") PLAIN, { true, true, true, true } },
+	};
+
+	for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+		struct ig_chat_turns t = turns_of(rows[i].template, false);
+		if (memcmp(&t, &rows[i].want, sizeof t))
+			fail_msg("%s: %d %d %d %d", rows[i].template, t.system, t.later_system,
+				 t.user_runs, t.user_after_tool);
+	}
+	assert_true(turns_of(PLAIN, true).later_system);
+}
+
+/* A text of the assistant that the model continues. */
+static void continues(void **state)
+{
+	static const struct {
+		const char *template, *content, *want; /* want NULL: it can't be */
+	} rows[] = {
+		{ PLAIN, "{\"a\":", "<|im_start|>assistant\n{\"a\":" },
+		{ PLAIN, " x \n", "<|im_start|>assistant\n x" },
+		{ LOOP "<|im_start|>{{ message.role }}:{{ message.content | trim }}!<|im_end|>"
+		       "{% endfor %}",
+		  " x ", "<|im_start|>assistant:x" },
+		/* of the places where the text stands, the last one */
+		{ LOOP "<|im_start|>{{ message.content }}/{{ message.content }}<|im_end|>"
+		       "{% endfor %}x",
+		  "x", "<|im_start|>x/x" },
+		{ LOOP "<|im_start|>{{ message.content | upper }}<|im_end|>{% endfor %}x", "x",
+		  NULL },
+		{ "<|im_start|><|im_end|>x", "x", NULL },
+	};
+
+	for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+		struct world x;
+		char *text = NULL;
+		open_world(&x, &(struct tiny_options){ .model = "gpt2",
+						       .pre = "smollm",
+						       .chat_template = rows[i].template });
+		json_t *list =
+			json_pack("[{s:s, s:s}]", "role", "assistant", "content", rows[i].content);
+		struct ig_chat_input in = { .messages = list, .continues = true };
+		int rc = ig_chat_template_render_json(x.c, &in, &text, &x.err);
+		assert_int_equal(rc, rows[i].want ? 0 : -EINVAL);
+		if (rows[i].want)
+			assert_string_equal(text, rows[i].want);
+		else
+			assert_non_null(strstr(x.err.text, "can't be continued"));
+		free(text);
+		json_decref(list);
+		close_world(&x);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(taken),     cmocka_unit_test(defaults),
 		cmocka_unit_test(not_taken), cmocka_unit_test(no_markers),
 		cmocka_unit_test(roles),     cmocka_unit_test(encodes),
-		cmocka_unit_test(variants),
+		cmocka_unit_test(variants),  cmocka_unit_test(turns),
+		cmocka_unit_test(continues),
 	};
 
 	return cmocka_run_group_tests_name("model/chat_template", tests, NULL, NULL);
