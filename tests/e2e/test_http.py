@@ -240,7 +240,7 @@ def test_bad_parameters_are_named(scripted, options, param):
 
 def test_not_found(scripted):
     for path in ("/nowhere", "/v1", "/v1/chat", "/v1/models/a/b/c", "/../etc/passwd",
-                 "/%2e%2e/etc/passwd", "//"):
+                 "/%2e%2e/etc/passwd", "//nowhere"):
         r = scripted.http("GET", path)
         assert r.status in (400, 404), (path, r)
         if r.status == 404:

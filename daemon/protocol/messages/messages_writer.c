@@ -65,22 +65,6 @@ static void stop(const struct ig_reply *r, struct ig_json_writer *w)
 			     NULL);
 }
 
-/* A call's arguments, which must be an object; text that is not one becomes the member
- * invalid_json. */
-static void input(const struct ig_part *p, struct ig_json_writer *w)
-{
-	const char *text = p->text.len ? p->text.data : "{}";
-	json_t *v;
-
-	if (ig_json_read(text, strlen(text), NULL, &v, NULL) == -ENOMEM)
-		w->out->failed = true;
-	if (json_is_object(v))
-		ig_json_put_value(w, "input", v);
-	else
-		ig_json_putf(w, "'input': {'invalid_json': %s}", text);
-	json_decref(v);
-}
-
 /* whole: with its content; else empty, as a block starts. */
 static void block(const struct ig_part *p, const char *key, bool whole, struct ig_json_writer *w)
 {
@@ -90,7 +74,7 @@ static void block(const struct ig_part *p, const char *key, bool whole, struct i
 	if (p->kind == IG_PART_TOOL_CALL) {
 		ig_json_putf(w, "'type': 'tool_use', 'id': %s, 'name': %s", p->call_id, p->name);
 		if (whole)
-			input(p, w);
+			ig_part_put_arguments(p, "input", w);
 		else
 			ig_json_putf(w, "'input': {}");
 	} else {
