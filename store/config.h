@@ -32,6 +32,7 @@ struct ig_config {
 	struct {			  /* server: */
 		char *host;		  /* 127.0.0.1; empty: no TCP, the unix socket alone */
 		uint32_t port;		  /* 6468; 0: any free one */
+		uint32_t also_listen;	  /* 0: none; a second port for the same requests */
 		uint32_t max_connections; /* 512 */
 		uint64_t max_body;	  /* 32 MiB: an HTTP body or a WebSocket message */
 		uint32_t max_header;	  /* 16 KiB: all headers of one request */

@@ -29,6 +29,9 @@ const struct config_option config_options[] = {
 		  "keys; \"\" means unix_socket only." },
 	{ "server.port", CONFIG_INT, FIELD(server.port), .max = 65535, .value = "6468",
 	  .help = "Port to listen on; 0 takes any free one." },
+	{ "server.also_listen", CONFIG_INT, FIELD(server.also_listen), .max = 65535, .value = "0",
+	  .help = "Second port of the same host with the same API, and with HTTPS where port has it; "
+		  "11434 for programs with Ollama's port built in. 0 means none." },
 	{ "server.max_connections", CONFIG_INT, FIELD(server.max_connections), .min = 1,
 	  .max = 65536, .value = "512", .unit = "connections",
 	  .help = "Most connections open at once; further ones are refused." },

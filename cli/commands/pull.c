@@ -5,12 +5,14 @@
  */
 #include <errno.h>
 #include <signal.h>
+#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "cli/download/catalog.h"
+#include "base/clock.h"
 #include "base/json.h"
 #include "cli/commands/command.h"
 #include "cli/download/fetch.h"
@@ -19,20 +21,100 @@
 #include "cli/download/pypi.h"
 #include "cli/term/text.h"
 
+/* Between two lines of JSON about progress. */
+#define LINE_NS ((int64_t)500000000)
+
 struct pull {
 	const char *models, *to;
 	int64_t stall_s, retries;
 	double retry_wait_s;
-	bool json;
+	bool json, lines;
+	/* Of the lines: the model that is being pulled, and when the last line was written. */
+	const struct ig_known_model *model;
+	int64_t told_ns;
 };
 
-static void complain_unknown(const struct ig_catalog *c, const char *name, const char *list)
+/* ---- lines of JSON -------------------------------------------------------------------------- */
+
+static void put_line(const char *member, const char *text)
 {
 	struct ig_strbuf b = { 0 };
+	struct ig_json_writer w = { .out = &b };
+
+	ig_json_open_object(&w, NULL);
+	ig_json_put_text(&w, member, text);
+	ig_json_close_object(&w);
+	puts(ig_strbuf_text(&b));
+	fflush(stdout);
+	ig_strbuf_finish(&b);
+}
+
+static void put_status(const struct pull *p, const char *status)
+{
+	if (p->lines)
+		put_line("status", status);
+}
+
+static void put_progress(struct pull *p, uint64_t done)
+{
+	const struct ig_known_model *m = p->model;
+	struct ig_strbuf b = { 0 };
+	struct ig_json_writer w = { .out = &b };
+	char status[32], digest[80];
+
+	p->told_ns = ig_now_ns();
+	snprintf(status, sizeof status, "pulling %.12s", m->sha256);
+	snprintf(digest, sizeof digest, "sha256:%s", m->sha256);
+	ig_json_putf(&w, "{'status': %s, 'digest': %s", status, digest);
+	ig_json_put_uint(&w, "total", m->n_bytes);
+	ig_json_put_uint(&w, "completed", done < m->n_bytes ? done : m->n_bytes);
+	ig_json_close_object(&w);
+	puts(ig_strbuf_text(&b));
+	fflush(stdout);
+	ig_strbuf_finish(&b);
+}
+
+static void on_progress(void *ctx, uint64_t done)
+{
+	struct pull *p = ctx;
+
+	if (ig_now_ns() - p->told_ns >= LINE_NS)
+		put_progress(p, done);
+}
+
+/* A failure for people, and for who reads the lines; the exit status. */
+__attribute__((format(printf, 2, 3))) static int fail(const struct pull *p, const char *fmt, ...)
+{
+	char text[1024];
+	va_list ap;
+
+	va_start(ap, fmt);
+	vsnprintf(text, sizeof text, fmt, ap);
+	va_end(ap);
+	if (p->lines)
+		put_line("error", text);
+	return ig_complain("%s", text);
+}
+
+/* ---- results --------------------------------------------------------------------------------- */
+
+static void complain_unknown(const struct pull *p, const struct ig_catalog *c, const char *name,
+			     const char *list)
+{
+	struct ig_strbuf b = { 0 }, line = { 0 };
+	struct ig_json_writer w = { .out = &line };
+	char text[1024];
 
 	for (size_t i = 0; i < c->n_models; i++)
 		ig_strbuf_printf(&b, "%s%s", i ? ", " : "", c->models[i].name);
 	ig_complain("%s is not in %s; known models: %s", name, list, b.len ? b.data : "none");
+	if (p->lines) {
+		snprintf(text, sizeof text, "%.200s is not a known model; known: %.700s", name,
+			 b.len ? b.data : "none");
+		ig_json_putf(&w, "{'error': %s, 'known': false}", text);
+		puts(ig_strbuf_text(&line));
+	}
+	ig_strbuf_finish(&line);
 	ig_strbuf_finish(&b);
 }
 
@@ -68,7 +150,7 @@ static void print_json(const struct ig_known_model *m, const char *path, bool wa
 static void print_result(const struct pull *p, const struct ig_known_model *m, const char *path,
 			 bool was_there)
 {
-	if (p->json) {
+	if (p->json || p->lines) {
 		print_json(m, path, was_there);
 		return;
 	}
@@ -81,9 +163,8 @@ static void print_result(const struct pull *p, const struct ig_known_model *m, c
 	putchar('\n');
 }
 
-static int from_source(const struct pull *p, const struct ig_known_model *m,
-		       const struct ig_source *s, const char *dir, const char *path,
-		       struct ig_error *err)
+static int from_source(struct pull *p, const struct ig_known_model *m, const struct ig_source *s,
+		       const char *dir, const char *path, struct ig_error *err)
 {
 	char part[4096];
 	struct ig_fetch f = { .url = s->url,
@@ -92,7 +173,9 @@ static int from_source(const struct pull *p, const struct ig_known_model *m,
 			      .sha256 = m->sha256,
 			      .stall_s = p->stall_s,
 			      .retries = p->retries,
-			      .retry_wait_s = p->retry_wait_s };
+			      .retry_wait_s = p->retry_wait_s,
+			      .progress = p->lines ? on_progress : NULL,
+			      .ctx = p };
 	int rc;
 
 	if (!s->url)
@@ -127,7 +210,7 @@ static bool part_is_left(const char *path)
 	return n > 0 && (size_t)n < sizeof part && stat(part, &st) == 0 && st.st_size > 0;
 }
 
-static int pull_model(const struct pull *p, const struct ig_known_model *m, const char *dir)
+static int pull_model(struct pull *p, const struct ig_known_model *m, const char *dir)
 {
 	char path[4096];
 	struct ig_error err = { 0 };
@@ -135,13 +218,16 @@ static int pull_model(const struct pull *p, const struct ig_known_model *m, cons
 	int rc, n = snprintf(path, sizeof path, "%s/%s", dir, m->file);
 
 	if (n < 0 || (size_t)n >= sizeof path)
-		return ig_complain("the models folder's path is too long");
+		return fail(p, "the models folder's path is too long");
+	p->model = m;
 	if (stat(path, &st) == 0) {
+		put_status(p, "verifying sha256 digest");
 		rc = ig_check_file(path, m->n_bytes, m->sha256, &err);
 		if (rc == -EINTR)
 			return IG_EXIT_INTERRUPTED;
 		if (rc)
-			return ig_complain(
+			return fail(
+				p,
 				"%s exists but is not %s: %s; move or delete it, then pull again",
 				path, m->name, err.text);
 		fprintf(stderr, "%s is downloaded already; its size and SHA-256 are correct\n",
@@ -151,9 +237,15 @@ static int pull_model(const struct pull *p, const struct ig_known_model *m, cons
 	}
 	for (size_t i = 0; i < m->n_sources; i++) {
 		announce(m, i);
+		if (p->lines)
+			put_progress(p, 0);
 		rc = from_source(p, m, &m->sources[i], dir, path, &err);
 		if (rc == 0) {
 			fprintf(stderr, "%s: size and SHA-256 are correct\n", m->file);
+			if (p->lines)
+				put_progress(p, m->n_bytes);
+			put_status(p, "verifying sha256 digest");
+			put_status(p, "writing manifest");
 			print_result(p, m, path, false);
 			return IG_EXIT_OK;
 		}
@@ -168,11 +260,11 @@ static int pull_model(const struct pull *p, const struct ig_known_model *m, cons
 		if (ig_is_local_failure(rc))
 			break; /* another source would fail too */
 	}
-	return ig_complain(
-		"%s was not pulled: %s", m->name,
-		part_is_left(path) ?
-			"the received part is kept in FILE.part, the same command resumes" :
-			"nothing is left of it; see above, then run the command again");
+	return fail(p, "%s was not pulled: %s%s%s", m->name, p->lines ? err.text : "",
+		    p->lines ? "; " : "",
+		    part_is_left(path) ?
+			    "the received part is kept in FILE.part, the same command resumes" :
+			    "nothing is left of it; see above, then run the command again");
 }
 
 int ig_pull_main(int argc, char **argv)
@@ -191,18 +283,19 @@ int ig_pull_main(int argc, char **argv)
 		  "wait before the first retry; doubles each time (default 1)", 0, 600 },
 		IG_FLAG("json", 0, &p.json,
 			"print one JSON object instead of the lines for ingot.yaml"),
+		IG_FLAG("json-lines", 0, &p.lines,
+			"the same, after a line of JSON for each piece of progress; an error too"),
 		{ 0 },
 	};
+	static const char about[] =
+		"Download a model that models.yaml knows, verify it, and print the lines "
+		"for ingot.yaml.";
 	char list[4096], dir[4096];
 	struct ig_catalog *c = NULL;
 	struct ig_error err = { 0 };
 	char *real = NULL;
 	int n_args,
-		status = ig_command_start(
-			"pull NAME [options]",
-			"Download a model that models.yaml knows, verify it, and print the lines "
-			"for ingot.yaml.",
-			opts, argc, argv, &n_args);
+		status = ig_command_start("pull NAME [options]", about, opts, argc, argv, &n_args);
 
 	if (status >= 0)
 		return status;
@@ -215,19 +308,20 @@ int ig_pull_main(int argc, char **argv)
 	status = IG_EXIT_FAILED;
 	if (ig_catalog_locate(p.models, list, sizeof list, &err) ||
 	    ig_catalog_load(list, &c, &err) || ig_models_dir(p.to, dir, sizeof dir, &err)) {
-		ig_complain("%s", err.text);
+		fail(&p, "%s", err.text);
 		goto out;
 	}
+	put_status(&p, "pulling manifest");
 	const struct ig_known_model *m = ig_catalog_find(c, argv[0]);
 	if (!m) {
-		complain_unknown(c, argv[0], list);
+		complain_unknown(&p, c, argv[0], list);
 		goto out;
 	}
 	fprintf(stderr, "%s: %s, licence %s\n", m->name, m->description, m->license);
 	if (ig_make_folders(dir, &err))
-		ig_complain("%s; name another folder with --to", err.text);
+		fail(&p, "%s; name another folder with --to", err.text);
 	else if (!(real = realpath(dir, NULL)))
-		ig_complain("%s: %s", dir, strerror(errno));
+		fail(&p, "%s: %s", dir, strerror(errno));
 	else
 		status = pull_model(&p, m, real);
 out:

@@ -242,8 +242,12 @@ static size_t on_body(char *data, size_t one, size_t n, void *ctx)
 	return n;
 }
 
-static int on_progress(void *ctx, curl_off_t a, curl_off_t b, curl_off_t c, curl_off_t d)
+static int on_progress(void *ctx, curl_off_t x1, curl_off_t x2, curl_off_t x3, curl_off_t x4)
 {
+	const struct attempt *a = ctx;
+
+	if (a->f->progress)
+		a->f->progress(a->f->ctx, a->have);
 	return ig_interrupted != 0;
 }
 
@@ -323,7 +327,8 @@ static int try_once(struct attempt *a, struct ig_error *err)
 		ig_fail(err, rc, "curl refused an option: %s", why);
 		goto out;
 	}
-	ig_progress_start(&a->progress, a->f->n_bytes, a->have);
+	if (!a->f->progress)
+		ig_progress_start(&a->progress, a->f->n_bytes, a->have);
 	code = curl_easy_perform(a->curl);
 	ig_progress_stop(&a->progress);
 	curl_easy_getinfo(a->curl, CURLINFO_RESPONSE_CODE, &status);

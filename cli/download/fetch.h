@@ -12,6 +12,10 @@ struct ig_fetch {
 	int64_t stall_s;     /* abort an attempt after so long below 256 bytes a second */
 	int64_t retries;     /* further attempts after one without new bytes */
 	double retry_wait_s; /* before the first of them; doubles each time */
+	/* Called with the bytes of part so far, several times a second also where none come; NULL:
+	 * progress is shown on standard error. */
+	void (*progress)(void *ctx, uint64_t done);
+	void *ctx;
 };
 
 /*

@@ -200,6 +200,7 @@ int ig_model_open(const struct ig_backend *b, const char *name, const char *path
 		.weight_bytes = m->memory.weight_bytes,
 		.created_s = m->file_id.mtime_ns / 1000000000,
 	};
+	ig_model_traits_of(m, &m->shown.traits);
 	*out = m;
 	return 0;
 fail:

@@ -392,10 +392,10 @@ static struct ig_model_entry *find_expired(const struct ig_models *ms, int64_t *
 
 	*deadline = INT64_MAX;
 	TAILQ_FOREACH(s, &ms->entries, link) {
-		int64_t end;
-		if (!s->model || !s->keep_alive_ms || s->model->n_holds > 1)
+		int64_t end, keep = ig_entry_keep_ns(s);
+		if (!s->model || keep < 0 || s->model->n_holds > 1)
 			continue;
-		end = s->model->idle_since_ns + (int64_t)s->keep_alive_ms * 1000000;
+		end = s->model->idle_since_ns + keep;
 		if (end <= now)
 			return s;
 		if (end < *deadline)
@@ -440,7 +440,7 @@ static void *loader_main(void *arg)
 			discard(ms, dead);
 		else if ((s = find_expired(ms, &deadline))) {
 			ig_log_info("model %s: not used for %.1f s", s->name,
-				    s->keep_alive_ms * 1e-3);
+				    (double)ig_entry_keep_ns(s) * 1e-9);
 			ig_entry_release(ms, s);
 		} else if ((s = find_load(ms)))
 			load_entry(ms, s);

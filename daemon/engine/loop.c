@@ -48,6 +48,10 @@ static void complete(struct ig_sched *sch, struct ig_seq *s)
 	}
 	if (!s->n_flights)
 		ig_sched_drop_kv(sch, s);
+	if (s->admitted_ns && s->first_ns) {
+		s->result.prefill_ns = s->first_ns - s->admitted_ns;
+		s->result.decode_ns = s->last_ns - s->first_ns;
+	}
 	ig_seq_row(s, ig_now_ns(), &row);
 	ig_backend_record(sch->b, &row);
 	pthread_mutex_lock(&sch->lock);

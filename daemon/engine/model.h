@@ -4,7 +4,20 @@
 #include "model/chat/chat_template.h"
 #include "model/tokenizer/tokenizer.h"
 
+#include <stdbool.h>
+#include <string.h>
+
 #define IG_MAX_MODEL_NAME 128
+
+/* What a file shows about a model once it was opened; zeros: not known. */
+struct ig_model_traits {
+	uint64_t n_params;
+	uint64_t file_bytes;
+	uint64_t version; /* of the file: differs for another file, or for the same one later */
+	char quantization[16]; /* "Q4_K_M", "BF16" */
+	char format[12];       /* gguf, safetensors */
+	bool tools, thinking;  /* what its chat template supports */
+};
 
 /* A loaded model.  Immutable and reference-counted: valid as long as somebody holds it, even
  * when its name stands for another file by then.  Its memory is freed when it was unloaded,
@@ -19,7 +32,24 @@ struct ig_engine_model {
 	const char *arch, *file;
 	uint64_t weight_bytes; /* packed */
 	int64_t created_s;     /* the file's mtime, Unix seconds */
+	struct ig_model_traits traits;
 };
+
+/* Ollama's clients may add ":latest" to a name that has no tag. */
+#define IG_LATEST ":latest"
+static inline size_t ig_model_name_length(const char *name)
+{
+	size_t n = strlen(name), tag = sizeof IG_LATEST - 1;
+
+	return n > tag && !strcmp(name + n - tag, IG_LATEST) ? n - tag : n;
+}
+/* Whether two names differ at most by that. */
+static inline bool ig_model_is_same_name(const char *a, const char *b)
+{
+	size_t n = ig_model_name_length(a);
+
+	return n == ig_model_name_length(b) && !memcmp(a, b, n);
+}
 
 /* Any thread. */
 
@@ -27,6 +57,10 @@ struct ig_engine_model {
 const struct ig_engine_model *ig_engine_keep_model(const struct ig_engine_model *m);
 /* NULL is fine.  May come after ig_engine_destroy, when m may not be used otherwise. */
 void ig_engine_release_model(const struct ig_engine_model *m);
+/* How long it stays loaded without a request, in place of the configuration's keep_alive, until it
+ * is unloaded or that option changes.  0: it is unloaded as soon as nobody uses it; negative: it
+ * stays. */
+void ig_engine_set_keep_alive(const struct ig_engine_model *m, int64_t ns);
 
 enum ig_model_state {
 	IG_MODEL_UNLOADED,
@@ -55,7 +89,10 @@ struct ig_model_status {
 	uint32_t n_active;		      /* requests that run or wait */
 	uint64_t n_loads;		      /* since the start */
 	double loaded_s;		      /* how long the last load took */
-	double idle_s;	  /* since its last request ended; 0 while one is active */
-	double expires_s; /* until keep_alive unloads it; -1: never */
+	double idle_s;	     /* since its last request ended; 0 while one is active */
+	double expires_s;    /* until keep_alive unloads it; -1: never */
+	double keep_alive_s; /* of the model that is loaded; -1: for ever */
+	bool on_device;	     /* its weights are in a device's own memory */
 	int64_t created_s;
+	struct ig_model_traits traits;
 };

@@ -98,8 +98,11 @@ static struct ig_model_entry *entry_of(const struct ig_models *ms, const char *n
 	const struct ig_config *c = ms->config;
 	const char *prefix = c->server.model_id_prefix;
 	size_t n = prefix ? strlen(prefix) : 0;
-	struct ig_model_entry *s = named(&ms->entries, name);
+	struct ig_model_entry *s = named(&ms->entries, name), *other;
 
+	TAILQ_FOREACH(other, &ms->entries, link) /* NAME:latest is NAME */
+		if (!s && ig_model_is_same_name(other->name, name))
+			s = other;
 	if (!s && n && !strncmp(name, prefix, n))
 		s = named(&ms->entries, name + n);
 	/* replies repeat the name, so it can't be of any length */
@@ -214,6 +217,7 @@ void ig_entry_release(struct ig_models *ms, struct ig_model_entry *s)
 	struct ig_model *m = s->model;
 
 	s->model = NULL;
+	s->has_asked = false;
 	m->n_holds--;
 	pthread_cond_signal(&ms->wake);
 }
@@ -221,6 +225,7 @@ void ig_entry_release(struct ig_models *ms, struct ig_model_entry *s)
 void ig_entry_set_figures(struct ig_model_entry *s, const struct ig_model *m)
 {
 	snprintf(s->arch, sizeof s->arch, "%s", m->arch);
+	s->traits = m->shown.traits;
 	s->n_context = m->limits.max_context;
 	s->need = m->need;
 	s->scratch_bytes = m->memory.scratch_bytes;
@@ -230,6 +235,7 @@ void ig_entry_set_figures(struct ig_model_entry *s, const struct ig_model *m)
 static void forget_figures(struct ig_model_entry *s)
 {
 	s->arch[0] = 0;
+	s->traits = (struct ig_model_traits){ 0 };
 	s->n_context = 0;
 	s->need = (struct ig_need){ 0 };
 	s->scratch_bytes = 0;
@@ -358,12 +364,26 @@ void ig_engine_release_model(const struct ig_engine_model *shown)
 		pthread_cond_signal(&ms->wake);
 	} else if (m->n_holds == 1 && ig_model_is_current(m)) {
 		m->idle_since_ns = ig_now_ns();
-		if (m->entry->keep_alive_ms)
+		if (ig_entry_keep_ns(m->entry) >= 0)
 			pthread_cond_signal(&ms->wake);
 	}
 	pthread_mutex_unlock(&ms->lock);
 	if (last)
 		ig_models_free(ms);
+}
+
+void ig_engine_set_keep_alive(const struct ig_engine_model *shown, int64_t ns)
+{
+	struct ig_model *m = (struct ig_model *)shown;
+
+	pthread_mutex_lock(&m->home->lock);
+	/* Another instance may have replaced it: that has its own time. */
+	if (ig_model_is_current(m)) {
+		m->entry->has_asked = true;
+		m->entry->asked_ns = ns;
+		pthread_cond_signal(&m->home->wake);
+	}
+	pthread_mutex_unlock(&m->home->lock);
 }
 
 /* Drop a queued load; a running one will be discarded. */
@@ -443,6 +463,8 @@ static void update_entry(struct ig_models *ms, struct ig_model_entry *s,
 	s->path = fresh->path;
 	fresh->path = path;
 	s->context = fresh->context;
+	if (s->keep_alive_ms != fresh->keep_alive_ms)
+		s->has_asked = false;
 	s->keep_alive_ms = fresh->keep_alive_ms;
 	s->pin = fresh->pin;
 	s->at_start = fresh->at_start;
@@ -572,7 +594,7 @@ static void fill_status(const struct ig_models *ms, const struct ig_model_entry 
 			struct ig_model_status *out)
 {
 	const struct ig_model *m;
-	int64_t now = ig_now_ns();
+	int64_t now = ig_now_ns(), keep = ig_entry_keep_ns(s);
 
 	*out = (struct ig_model_status){
 		.state = state_of(ms, s),
@@ -584,7 +606,10 @@ static void fill_status(const struct ig_models *ms, const struct ig_model_entry 
 		.n_loads = s->n_loads,
 		.loaded_s = s->loaded_s,
 		.expires_s = -1,
+		.keep_alive_s = keep < 0 ? -1 : (double)keep * 1e-9,
+		.on_device = ig_driver_memory(ms->backend->driver) > 0,
 		.created_s = s->model ? s->model->shown.created_s : s->created_s,
+		.traits = s->model ? s->model->shown.traits : s->traits,
 	};
 	snprintf(out->name, sizeof out->name, "%s", s->name);
 	snprintf(out->arch, sizeof out->arch, "%s", s->model ? s->model->arch : s->arch);
@@ -597,9 +622,9 @@ static void fill_status(const struct ig_models *ms, const struct ig_model_entry 
 	if (!s->model || s->model->n_holds > 1)
 		return;
 	out->idle_s = (double)(now - s->model->idle_since_ns) * 1e-9;
-	if (!s->keep_alive_ms)
+	if (keep < 0)
 		return;
-	out->expires_s = (double)s->keep_alive_ms * 1e-3 - out->idle_s;
+	out->expires_s = out->keep_alive_s - out->idle_s;
 	if (out->expires_s < 0)
 		out->expires_s = 0;
 }

@@ -42,6 +42,9 @@ struct ig_model_entry {
 	char *name, *path;
 	uint32_t context, keep_alive_ms;
 	bool pin, at_start;
+	/* A request's keep_alive: in place of keep_alive_ms while the model stays loaded. */
+	bool has_asked;
+	int64_t asked_ns;	/* negative: never unloaded; 0: as soon as nobody uses it */
 	struct ig_model *model; /* that requests get; holds a reference.  NULL: none */
 	enum ig_load load;
 	bool look_only;	       /* the load only reads the file's figures */
@@ -54,6 +57,7 @@ struct ig_model_entry {
 	struct ig_waiter *waiters;
 	/* of the file as it was opened last; "" and 0: not known */
 	char arch[64];
+	struct ig_model_traits traits;
 	uint32_t n_context;
 	struct ig_need need;
 	uint64_t scratch_bytes; /* the program's own */
@@ -89,6 +93,14 @@ struct ig_models {
 	pthread_t thread;
 	bool has_thread;
 };
+
+/* How long a loaded model stays without a request, in nanoseconds; negative: always. */
+static inline int64_t ig_entry_keep_ns(const struct ig_model_entry *s)
+{
+	if (s->has_asked)
+		return s->asked_ns;
+	return s->keep_alive_ms ? (int64_t)s->keep_alive_ms * 1000000 : -1;
+}
 
 static inline bool ig_model_is_current(const struct ig_model *m)
 {

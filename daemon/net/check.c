@@ -117,7 +117,7 @@ bool ig_check_role(enum ig_role role, const char *path)
 		return !strcmp(path, "/metrics");
 	if (!strcmp(path, "/"))
 		return true;
-	return within(path, "/v1") && !within(path, "/v1/ingot");
+	return within(path, "/api") || (within(path, "/v1") && !within(path, "/v1/ingot"));
 }
 
 bool ig_check_loopback(const char *address)

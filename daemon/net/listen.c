@@ -1,5 +1,5 @@
 /*
- * listen.c: opens the TCP port, plain or with TLS, and the unix socket; refuses the network without
+ * listen.c: opens the TCP ports, plain or with TLS, and the unix socket; refuses the network without
  * keys, and a socket of another process.  libwebsockets does not report why it failed, and removes
  * whatever is at a unix socket's path, so each address is bound here once before.
  */
@@ -40,14 +40,14 @@ static const char *listen_host(const struct ig_config *config)
 
 /* ---- TCP ---------------------------------------------------------------------------- */
 
-static int read_address(const struct ig_config *config, struct sockaddr_storage *out,
+static int read_address(const struct ig_config *config, uint32_t port, struct sockaddr_storage *out,
 			socklen_t *len, struct ig_error *err)
 {
 	struct sockaddr_in6 a6 = { .sin6_family = AF_INET6 };
 	struct sockaddr_in a4 = { .sin_family = AF_INET };
 	const char *host = listen_host(config);
 
-	a6.sin6_port = a4.sin_port = htons((uint16_t)config->server.port);
+	a6.sin6_port = a4.sin_port = htons((uint16_t)port);
 	if (inet_pton(AF_INET6, host, &a6.sin6_addr) == 1)
 		memcpy(out, &a6, *len = sizeof a6);
 	else if (inet_pton(AF_INET, host, &a4.sin_addr) == 1)
@@ -56,25 +56,47 @@ static int read_address(const struct ig_config *config, struct sockaddr_storage 
 		return ig_fail(err, -EINVAL,
 			       "can't listen on %s:%u: server.host must be an IP address "
 			       "or localhost",
-			       host, config->server.port);
+			       host, port);
 	return 0;
 }
 
-static int probe_tcp(const struct ig_config *config, const struct sockaddr_storage *a,
-		     socklen_t len, struct ig_error *err)
+/* which follows the reason: the option of a port that is not the main one. */
+static int probe_tcp(const struct ig_config *config, uint32_t port, const char *which,
+		     struct ig_error *err)
 {
-	bool v6 = a->ss_family == AF_INET6;
-	int on = 1, rc = 0, fd = socket(a->ss_family, SOCK_STREAM, 0);
+	struct sockaddr_storage a = { 0 };
+	socklen_t len = 0;
+	int on = 1, rc = read_address(config, port, &a, &len, err);
+	bool v6 = a.ss_family == AF_INET6;
 
+	if (rc)
+		return rc;
+	int fd = socket(a.ss_family, SOCK_STREAM, 0);
 	if (fd >= 0)
 		setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-	if (fd < 0 || bind(fd, (const struct sockaddr *)a, len) < 0 || listen(fd, 1) < 0)
-		rc = ig_fail(err, -errno, "can't listen on %s%s%s:%u: %s", v6 ? "[" : "",
-			     listen_host(config), v6 ? "]" : "", config->server.port,
-			     strerror(errno));
+	if (fd < 0 || bind(fd, (const struct sockaddr *)&a, len) < 0 || listen(fd, 1) < 0)
+		rc = ig_fail(err, -errno, "can't listen on %s%s%s:%u: %s%s", v6 ? "[" : "",
+			     listen_host(config), v6 ? "]" : "", port, strerror(errno), which);
 	if (fd >= 0)
 		close(fd);
 	return rc;
+}
+
+static int probe_ports(const struct ig_config *config, struct ig_error *err)
+{
+	uint32_t port = config->server.port, also = config->server.also_listen;
+	int rc = is_set(config->server.host) ? probe_tcp(config, port, "", err) : 0;
+
+	if (rc || !also)
+		return rc;
+	if (!is_set(config->server.host))
+		return ig_fail(err, -EINVAL,
+			       "server.also_listen is %u, but server.host is \"\": no port is open",
+			       also);
+	if (also == port)
+		return ig_fail(err, -EINVAL, "server.also_listen and server.port are both %u",
+			       also);
+	return probe_tcp(config, also, " (server.also_listen)", err);
 }
 
 /* Other machines need a key, unless the configuration allows anonymous requests. */
@@ -176,14 +198,16 @@ static void fill_info(struct lws_context_creation_info *info, struct ig_net *net
 	 * to the group. */
 }
 
+/* port 0: any free one.  The port that it listens on, or an error. */
 static int listen_tcp(struct ig_net *net, const struct ig_config *config,
-		      const struct lws_protocols *protocols, bool v6, struct ig_error *err)
+		      const struct lws_protocols *protocols, const char *name, uint32_t port,
+		      bool v6, struct ig_error *err)
 {
 	struct lws_context_creation_info info;
 
 	fill_info(&info, net, config, protocols);
-	info.vhost_name = "tcp";
-	info.port = (int)config->server.port;
+	info.vhost_name = name;
+	info.port = (int)port;
 	info.iface = listen_host(config);
 	if (!v6)
 		info.options |= LWS_SERVER_OPTION_DISABLE_IPV6;
@@ -191,13 +215,26 @@ static int listen_tcp(struct ig_net *net, const struct ig_config *config,
 		info.options |= LWS_SERVER_OPTION_CREATE_VHOST_SSL_CTX; /* then see ig_tls_serve */
 		info.alpn = "http/1.1";					/* no HTTP/2 */
 	}
-	net->tcp = lws_create_vhost(net->context, &info);
-	net->port = net->tcp ? lws_get_vhost_listen_port(net->tcp) : -1;
-	if (net->port > 0)
-		return 0;
-	net->port = 0;
+	struct lws_vhost *vhost = lws_create_vhost(net->context, &info);
+	int got = vhost ? lws_get_vhost_listen_port(vhost) : -1;
+	if (got > 0)
+		return got;
 	return ig_fail(err, -EIO, "can't listen on %s:%u: libwebsockets made no listening socket",
-		       net->host, config->server.port);
+		       net->host, port);
+}
+
+static int listen_ports(struct ig_net *net, const struct ig_config *config,
+			const struct lws_protocols *protocols, bool v6, struct ig_error *err)
+{
+	int rc = listen_tcp(net, config, protocols, "tcp", config->server.port, v6, err);
+
+	net->port = rc > 0 ? rc : 0;
+	if (rc > 0 && config->server.also_listen)
+		rc = listen_tcp(net, config, protocols, "also", config->server.also_listen, v6,
+				err);
+	if (rc > 0 && config->server.also_listen)
+		ig_log_info("also listening on %s:%d", net->host, rc);
+	return rc > 0 ? 0 : rc;
 }
 
 static int listen_unix(struct ig_net *net, const struct ig_config *config,
@@ -238,13 +275,13 @@ int ig_listen(struct ig_net *net, const struct ig_config *config, const struct i
 	struct lws_context_creation_info info;
 	struct sockaddr_storage a = { 0 };
 	socklen_t len = 0;
-	int rc = tcp ? read_address(config, &a, &len, err) : 0;
+	int rc = tcp ? read_address(config, config->server.port, &a, &len, err) : 0;
 	bool v6 = a.ss_family == AF_INET6;
 
 	if (!rc)
 		rc = check_exposure(config, keys, err);
-	if (!rc && tcp)
-		rc = probe_tcp(config, &a, len, err);
+	if (!rc)
+		rc = probe_ports(config, err);
 	if (!rc && local)
 		rc = probe_unix(config->server.unix_socket, err);
 	if (rc || !net)
@@ -257,7 +294,7 @@ int ig_listen(struct ig_net *net, const struct ig_config *config, const struct i
 	if (!net->context)
 		return ig_fail(err, -EIO, "can't listen: libwebsockets could not start");
 	if (tcp)
-		rc = listen_tcp(net, config, protocols, v6, err);
+		rc = listen_ports(net, config, protocols, v6, err);
 	if (!rc && local)
 		rc = listen_unix(net, config, protocols, err);
 	if (rc) {

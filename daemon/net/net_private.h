@@ -77,8 +77,8 @@ struct ig_net {
 	struct conn *conns; /* loop */
 	uint32_t n_conns;   /* loop */
 	int port;
-	char host[128]; /* with brackets round a v6 address; "": no TCP */
-	struct lws_vhost *tcp, *local;
+	char host[128];			    /* with brackets round a v6 address; "": no TCP */
+	struct lws_vhost *local;	    /* the unix socket's; NULL: none */
 	struct ig_keys *keys;		    /* loop */
 	bool keys_required;		    /* loop: there is, or was, a file of keys */
 	struct ig_certificate *certificate; /* loop; NULL: no TLS */

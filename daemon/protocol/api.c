@@ -3,6 +3,7 @@
 #include "daemon/protocol/core/waiting.h"
 #include "daemon/protocol/messages/messages.h"
 #include "daemon/protocol/models/models.h"
+#include "daemon/protocol/ollama/ollama.h"
 #include "daemon/protocol/responses/responses.h"
 #include "daemon/protocol/status/status.h"
 #include "daemon/protocol/tokens/tokens.h"
@@ -26,7 +27,17 @@ static const struct ig_route routes[] = {
 	{ "/v1/ingot/models/unload", .post = &ig_unload_protocol },
 	{ "/v1/ingot/requests", .get = ig_get_requests },
 	{ "/v1/ingot/status", .get = ig_get_status },
-	{ "/", .get = ig_get_root },
+	{ "/", .get = ig_ollama_root },
+	{ "/api/chat", .post = &ig_ollama_chat_protocol },
+	{ "/api/generate", .post = &ig_ollama_generate_protocol },
+	{ "/api/show", .post = &ig_ollama_show_protocol },
+	{ "/api/embed", .post = &ig_ollama_embed_protocol },
+	{ "/api/embeddings", .post = &ig_ollama_embeddings_protocol },
+	{ "/api/pull", .post = &ig_ollama_pull_protocol },
+	{ "/api/tags", .get = ig_ollama_tags, .error = ig_ollama_error },
+	{ "/api/ps", .get = ig_ollama_ps, .error = ig_ollama_error },
+	{ "/api/version", .get = ig_ollama_version, .error = ig_ollama_error },
+	{ "/api/", .below = ig_ollama_below, .error = ig_ollama_error },
 	{ "/healthz", .get = ig_get_health },
 	{ "/metrics", .get = ig_get_metrics },
 	{ NULL },

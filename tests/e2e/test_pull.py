@@ -235,6 +235,27 @@ def test_json(pull, serve):
         assert got["sha256"] == hashlib.sha256(CONTENT).hexdigest()
 
 
+def test_json_lines(pull, serve):
+    server = serve(whole)
+    pull.known(url_of(server))
+    p = pull("--json-lines")
+    got = [json.loads(line) for line in p.stdout.splitlines()]
+    assert got[0] == {"status": "pulling manifest"} and arrived(pull, p)
+    parts = [x for x in got if "total" in x]
+    assert {x["digest"] for x in parts} == {"sha256:" + sha256(CONTENT)}
+    assert (parts[0]["completed"], parts[-1]["completed"]) == (0, len(CONTENT))
+    assert [x["status"] for x in got[-3:-1]] == ["verifying sha256 digest", "writing manifest"]
+    assert got[-1]["path"] == str(pull.path) and got[-1]["was_there"] is False
+    got = [json.loads(line) for line in pull("--json-lines").stdout.splitlines()]
+    assert got[-1]["was_there"] is True and not any("total" in x for x in got)
+    pull.path.write_bytes(OTHER)
+    got = [json.loads(line) for line in pull("--json-lines").stdout.splitlines()]
+    assert "exists but is not m" in got[-1]["error"] and "known" not in got[-1]
+    p = pull("--json-lines", name="zeppelin")
+    last = json.loads(p.stdout.splitlines()[-1])
+    assert p.returncode == 1 and last["known"] is False and "zeppelin" in last["error"]
+
+
 def test_resumes_after_a_cut(pull, serve):
     s = serve(cut_after(100_000), whole)
     pull.known(url_of(s))

@@ -742,7 +742,12 @@ def tls_extra(pair, **server):
 def test_tls(begin, pair, short, tmp_path):
     path = tmp_path / "keys"
     key = add_key(path)
-    d = begin(tls_extra(pair, keys_file=str(path), unix_socket=str(short / "s")))
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        also = s.getsockname()[1]
+    d = begin(tls_extra(pair, keys_file=str(path), unix_socket=str(short / "s"), also_listen=also))
+    second = http.client.HTTPSConnection(d.host, also, timeout=DEADLINE_S, context=trusting(pair[0]))
+    assert ask(second, "POST", "/v1/chat/completions", CHAT, bearer(key)).status == 200
     assert d.scheme == "https" and d.url == "https://127.0.0.1:%d" % d.port
     assert https(d, pair[0], "GET", "/healthz").status == 200
     r = https(d, pair[0], "POST", "/v1/chat/completions", CHAT, bearer(key))

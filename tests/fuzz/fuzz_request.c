@@ -5,6 +5,7 @@
  */
 #include "daemon/protocol/chat/chat.h"
 #include "daemon/protocol/messages/messages.h"
+#include "daemon/protocol/ollama/ollama_private.h"
 #include "daemon/protocol/responses/responses.h"
 #include "daemon/protocol/tokens/tokens.h"
 #include "base/utf8.h"
@@ -14,9 +15,16 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-static const struct ig_request_format *const formats[8] = {
-	&ig_ws_request,	      &ig_chat_request,	 &ig_completion_request, &ig_create_request,
-	&ig_messages_request, &ig_count_request, &ig_tokenize_request,	 &ig_detokenize_request,
+/* By the first byte: its lowest three bits, and with the highest one Ollama's. */
+static const struct ig_request_format *const formats[16] = {
+	&ig_ws_request,		 &ig_chat_request,
+	&ig_completion_request,	 &ig_create_request,
+	&ig_messages_request,	 &ig_count_request,
+	&ig_tokenize_request,	 &ig_detokenize_request,
+	&ig_ollama_chat_request, &ig_ollama_generate_request,
+	&ig_ollama_chat_request, &ig_ollama_generate_request,
+	&ig_ollama_chat_request, &ig_ollama_generate_request,
+	&ig_ollama_chat_request, &ig_ollama_generate_request,
 };
 
 static void must(bool holds)
@@ -51,7 +59,7 @@ static void check_accepted(const struct ig_request *r)
 	     r->n <= IG_MAX_CHOICES);
 	must(r->n_top >= 0 && r->n_top <= 20 && (r->logprobs || !r->n_top));
 	/* a conversation or prompts; only what continues a response may bring nothing */
-	must(!r->messages != !r->n_prompts || r->items);
+	must(!r->messages != !r->n_prompts || r->items || r->no_output);
 	must(r->n_prompts * (size_t)r->n <= IG_MAX_CHOICES);
 	json_array_foreach(r->messages, i, x) check_message(x);
 	for (i = 0; i < r->n_prompts; i++)
@@ -84,8 +92,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 
 	if (!size)
 		return 0;
-	if (ig_request_read(formats[data[0] & 7], (const char *)data + 1, size - 1, data[0] & 8, &r,
-			    &e))
+	if (ig_request_read(formats[(data[0] & 7) | (data[0] & 128) >> 4], (const char *)data + 1,
+			    size - 1, data[0] & 8, &r, &e))
 		check_refused(&e);
 	else
 		check_accepted(&r);

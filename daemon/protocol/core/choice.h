@@ -59,4 +59,7 @@ void ig_choice_cancel(struct ig_choice *c, const char *reason);
 /* Parse text of the model, token by token where there are logprobs; last: it is complete.
  * False without memory. */
 bool ig_choice_feed(struct ig_choice *c, const char *text, size_t len, bool last);
+/* A call's arguments as the member key, an object; text that is not one becomes its member
+ * invalid_json. */
+void ig_part_put_arguments(const struct ig_part *p, const char *key, struct ig_json_writer *w);
 void ig_parts_finish(struct ig_choice *c);

@@ -25,10 +25,7 @@ void ig_exchange_reply(struct ig_exchange *x, int status)
 void ig_exchange_fail(struct ig_exchange *x, const struct ig_api_error *e)
 {
 	ig_strbuf_clear(&x->body);
-	if (x->protocol)
-		x->protocol->error(&x->body, e);
-	else
-		ig_error_object(&x->body, e);
+	x->error(&x->body, e);
 	x->head.retry_after_s = e->retry_after_s;
 	ig_exchange_reply(x, e->status);
 }
@@ -75,7 +72,8 @@ static void begin_stream(struct ig_exchange *x)
 {
 	x->stream = true;
 	x->head.status = 200;
-	x->head.content_type = "text/event-stream; charset=utf-8";
+	x->head.content_type = x->protocol->stream_type ? x->protocol->stream_type :
+							  "text/event-stream; charset=utf-8";
 	x->api->deps.want_write(x->conn);
 }
 
@@ -219,6 +217,7 @@ static struct ig_exchange *exchange_new(struct ig_api *api, const struct ig_http
 	x->api = api;
 	x->conn = conn;
 	x->protocol = t ? t->post : NULL;
+	x->error = x->protocol ? x->protocol->error : t && t->error ? t->error : ig_error_object;
 	return x;
 }
 

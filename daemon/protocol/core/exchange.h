@@ -8,8 +8,9 @@ struct ig_exchange {
 	void *conn;
 	struct ig_origin *origin;
 	const struct ig_protocol *protocol; /* of the path; NULL: none */
-	struct ig_reply *reply;		    /* of a protocol; NULL: none was made */
-	struct ig_http_head head;	    /* but for length; status 0: not known yet */
+	void (*error)(struct ig_strbuf *out, const struct ig_api_error *e); /* of the path */
+	struct ig_reply *reply;	  /* of a protocol; NULL: none was made */
+	struct ig_http_head head; /* but for length; status 0: not known yet */
 	bool stream, body_given;
 	struct ig_strbuf body; /* of a reply that is not a stream */
 };
@@ -22,6 +23,8 @@ struct ig_route {
 	/* Paths below path, which ends in "/"; false: not found. */
 	bool (*below)(struct ig_exchange *x, const struct ig_http_request *r, const char *rest);
 	bool is_websocket;
+	/* The body of an error where there is no post; NULL: as OpenAI's. */
+	void (*error)(struct ig_strbuf *out, const struct ig_api_error *e);
 };
 
 /* The reply is body. */

@@ -116,8 +116,13 @@ struct ig_model_status *ig_models_read(struct ig_engine *e, size_t *n)
 const struct ig_model_status *ig_models_find(const struct ig_model_status *list, size_t n,
 					     const char *name)
 {
-	for (size_t i = 0; i < n; i++)
+	const struct ig_model_status *same = NULL;
+
+	for (size_t i = 0; i < n; i++) {
 		if (name && name[0] ? !strcmp(list[i].name, name) : list[i].is_default)
 			return &list[i];
-	return NULL;
+		if (name && name[0] && !same && ig_model_is_same_name(list[i].name, name))
+			same = &list[i];
+	}
+	return same;
 }

@@ -4,6 +4,7 @@
 #include "daemon/protocol/core/ids.h"
 #include "daemon/protocol/core/reply.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -134,6 +135,22 @@ bool ig_choice_feed(struct ig_choice *c, const char *text, size_t len, bool last
 	if (last && p && p->kind == IG_PART_TEXT && p->end_logprob)
 		p->end_logprob = c->n_placed;
 	return true;
+}
+
+void ig_part_put_arguments(const struct ig_part *p, const char *key, struct ig_json_writer *w)
+{
+	const char *text = p->text.len ? p->text.data : "{}";
+	json_t *v;
+
+	if (ig_json_read(text, strlen(text), NULL, &v, NULL) == -ENOMEM)
+		w->out->failed = true;
+	if (json_is_object(v)) {
+		ig_json_put_value(w, key, v);
+	} else {
+		ig_json_open_object(w, key);
+		ig_json_putf(w, "'invalid_json': %s}", text);
+	}
+	json_decref(v);
 }
 
 void ig_parts_finish(struct ig_choice *c)

@@ -397,14 +397,18 @@ int ig_prepare_model(struct ig_reply *r)
 
 void ig_prepare(struct ig_reply *r)
 {
+	if (r->protocol->act)
+		r->protocol->act(r);
+	else
+		ig_prepare_prompt(r);
+}
+
+void ig_prepare_prompt(struct ig_reply *r)
+{
 	const struct ig_protocol *protocol = r->protocol;
 	struct ig_prepared *p = &r->prepared;
 
-	if (protocol->act) {
-		protocol->act(r);
-		return;
-	}
-	if (ig_prepare_model(r) < 0 || read_style(r) < 0)
+	if ((!p->model && ig_prepare_model(r) < 0) || read_style(r) < 0)
 		return;
 	if (protocol->complete && protocol->complete(&r->request, &r->error) < 0)
 		return;

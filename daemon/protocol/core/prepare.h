@@ -21,5 +21,7 @@ void ig_prepared_finish(struct ig_prepared *p);
 
 /* Fill in r->prepared or r->error, or set r->waits. */
 void ig_prepare(struct ig_reply *r);
+/* The same, without its protocol's act, which may have taken the model. */
+void ig_prepare_prompt(struct ig_reply *r);
 /* Only take its model. */
 int ig_prepare_model(struct ig_reply *r);

@@ -16,6 +16,8 @@ struct ig_protocol {
 	/* Write the next SSE frames, or one event, of a stream; false: none now.  *last is set with
 	 * the final one.  NULL: it never streams. */
 	bool (*next)(struct ig_reply *r, struct ig_strbuf *out, bool *last);
+	/* The content type of its streams; NULL: server-sent events. */
+	const char *stream_type;
 	/* Write the whole response, when the reply is finished. */
 	void (*whole)(struct ig_reply *r, struct ig_strbuf *out);
 	/* Write the body of an error. */
@@ -34,8 +36,11 @@ struct ig_protocol {
 		      const void *connection, struct ig_api_error *e);
 	/* Prep: complete a request's messages, once it has its history. */
 	int (*complete)(struct ig_request *q, struct ig_api_error *e);
-	/* Prep: instead of preparing a prompt. */
+	/* Prep: instead of preparing a prompt (ig_prepare_prompt). */
 	void (*act)(struct ig_reply *r);
+	/* The loop, at its submission: start what is no generation of the engine (r->child).  -1 with
+	 * *e: it could not be started. */
+	int (*start)(struct ig_reply *r, struct ig_api_error *e);
 
 	/* Prep: the error of a prompt of n tokens (or more) where max are possible; NULL:
 	 * context_length_exceeded. */

@@ -127,7 +127,7 @@ int ig_reply_open(struct ig_reply *r)
 	uint32_t n =
 		(uint32_t)(r->prepared.model ? r->prepared.n_prompts : 1) * (uint32_t)r->request.n;
 
-	if (r->protocol->immediate)
+	if (r->protocol->immediate || r->request.no_output)
 		n = 0;
 	if (n > 1) {
 		struct ig_choice *choices = calloc(n, sizeof *choices);
@@ -175,6 +175,7 @@ void ig_reply_destroy(struct ig_reply *r)
 	if (r->held)
 		ig_limits_release(r->api->limits, &r->origin->who);
 	drop_choices(r);
+	ig_child_end(r->child);
 	link_remove(&r->all);
 	link_remove(&r->of_parked);
 	free(r->text);
@@ -234,6 +235,11 @@ int ig_reply_submit(struct ig_reply *r, struct ig_api_error *e)
 		give_up(r, e);
 		return -1;
 	}
+	if (r->protocol->start && r->protocol->start(r, e) < 0) {
+		give_up(r, e);
+		return -1;
+	}
+	r->finished &= !r->child;
 	return 0;
 }
 
@@ -268,7 +274,7 @@ static void submit_others(struct ig_reply *r)
 
 void ig_reply_take(struct ig_reply *r, size_t cap)
 {
-	if (r->finished)
+	if (r->finished || (r->child && !ig_child_has_ended(r->child)))
 		return;
 	for (uint32_t i = 0; i < r->n_choices; i++)
 		ig_choice_take(&r->choices[i], cap);
@@ -295,6 +301,7 @@ void ig_reply_cancel(struct ig_reply *r, const char *reason)
 		return;
 	for (uint32_t i = 0; i < r->n_choices; i++)
 		ig_choice_cancel(&r->choices[i], reason);
+	ig_child_stop(r->child);
 	if (r->submitted)
 		return;
 	ig_fail_cancelled(&e, reason);

@@ -6,6 +6,7 @@
 #pragma once
 
 #include "daemon/protocol/core/api_private.h"
+#include "daemon/protocol/core/child.h"
 #include "daemon/protocol/core/choice.h"
 #include "daemon/protocol/core/prepare.h"
 #include "daemon/protocol/core/protocol.h"
@@ -46,6 +47,7 @@ struct ig_reply {
 	bool finished;	     /* all choices are, or error is set and there are none */
 	bool keepalive;	     /* one is due */
 	int64_t parked_ns;   /* since when it waits; 0: it never waited */
+	int64_t waited_ns;   /* how long it waited for its model */
 	int64_t last_output_ns;
 	const char *cancelled; /* the reason, if before its lane was free; NULL: it is not */
 	char model_name[IG_MAX_MODEL_NAME + 1]; /* of the default model, where it is not prepared */
@@ -70,8 +72,9 @@ struct ig_reply {
 	const void *connection; /* the WebSocket that may continue it; NULL: none */
 	/* its writer's */
 	int stage;
-	int32_t sequence; /* the next sequence_number */
-	bool framed;	  /* Responses: events go out as SSE frames */
+	int32_t sequence;	/* the next sequence_number */
+	bool framed;		/* Responses: events go out as SSE frames */
+	struct ig_child *child; /* a program whose output it writes; NULL: none */
 };
 
 /* A request that has arrived; NULL without memory. */

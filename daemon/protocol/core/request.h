@@ -40,6 +40,8 @@ enum ig_tool_choice {
 	IG_TOOLS_NAMED,	   /* a call of tool_name */
 };
 
+enum ig_think { IG_THINK_UNSET, IG_THINK_ON, IG_THINK_OFF };
+
 struct ig_request {
 	int notice;  /* not 0: its protocol's message about other requests; not prepared */
 	char *model; /* NULL: the default one */
@@ -78,8 +80,14 @@ struct ig_request {
 	bool plain;	  /* tokenize: no BOS, no generation prompt; control tokens are text */
 	bool token_texts; /* tokenize: also the tokens' texts */
 	bool wait;	  /* load: reply when the model is loaded */
+	bool no_output;	  /* the model is loaded or unloaded; nothing is generated */
 	char *metadata;	  /* a JSON object; NULL: none */
 	json_t *repeated; /* an object: parameters that the response repeats; NULL: none */
+
+	/* ---- Ollama ---- */
+	enum ig_think think;
+	bool has_keep_alive;
+	int64_t keep_alive_ns; /* as of ig_engine_set_keep_alive */
 
 	/* ---- Responses ---- */
 	json_t *items;			      /* of the input, as they are listed, without ids */

@@ -23,6 +23,8 @@ static void deliver(struct ig_reply *r)
 	if (r->error.status == 503 && !r->error.retry_after_s)
 		r->error.retry_after_s = api->deps.options.retry_after_s;
 	r->state = IG_REPLY_READY;
+	if (r->parked_ns)
+		r->waited_ns = ig_now_ns() - r->parked_ns;
 	if (r->owner_ctx) {
 		r->owner->ready(r->owner_ctx, r);
 		return;

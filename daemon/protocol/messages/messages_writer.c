@@ -76,22 +76,6 @@ static void stop(const struct ig_reply *r, struct ig_json_writer *w)
 			     NULL);
 }
 
-/* A call's arguments, which must be an object; text that is not one becomes the member
- * invalid_json. */
-static void input(const struct ig_part *p, struct ig_json_writer *w)
-{
-	const char *text = p->text.len ? p->text.data : "{}";
-	json_t *v;
-
-	if (ig_json_read(text, strlen(text), NULL, &v, NULL) == -ENOMEM)
-		w->out->failed = true;
-	if (json_is_object(v))
-		ig_json_put_value(w, "input", v);
-	else
-		ig_json_putf(w, "'input': {'invalid_json': %s}", text);
-	json_decref(v);
-}
-
 /* The client sends it back as it is.  It has the thinking that the client does not want to see. */
 static void signature(const struct ig_reply *r, const struct ig_part *p, struct ig_json_writer *w)
 {
@@ -120,7 +104,7 @@ static void block(const struct ig_reply *r, const struct ig_part *p, const char 
 	if (p->kind == IG_PART_TOOL_CALL) {
 		ig_json_putf(w, "'type': 'tool_use', 'id': %s, 'name': %s", p->call_id, p->name);
 		if (whole)
-			input(p, w);
+			ig_part_put_arguments(p, "input", w);
 		else
 			ig_json_putf(w, "'input': {}");
 	} else {

@@ -95,8 +95,8 @@ void ig_models_get(struct ig_exchange *x, const struct ig_http_request *r)
 	ig_exchange_reply(x, 200);
 }
 
-static void fail_unknown(const struct ig_model_status *list, size_t n, const char *name,
-			 struct ig_api_error *e)
+int ig_models_fail_unknown(const struct ig_model_status *list, size_t n, const char *name,
+			   struct ig_api_error *e)
 {
 	struct ig_strbuf known = { 0 };
 	char shown[140];
@@ -107,6 +107,7 @@ static void fail_unknown(const struct ig_model_status *list, size_t n, const cha
 	ig_api_fail(e, 404, "model_not_found", "model", "No model is named '%s'; known: %.400s.",
 		    shown, known.len ? known.data : "none");
 	ig_strbuf_finish(&known);
+	return -1;
 }
 
 bool ig_models_below(struct ig_exchange *x, const struct ig_http_request *r, const char *name)
@@ -130,7 +131,7 @@ bool ig_models_below(struct ig_exchange *x, const struct ig_http_request *r, con
 		ig_exchange_reply(x, 200);
 	} else {
 		if (list)
-			fail_unknown(list, n, name, &e);
+			ig_models_fail_unknown(list, n, name, &e);
 		else
 			ig_fail_memory(&e);
 		ig_exchange_fail(x, &e);

@@ -5,5 +5,8 @@
 
 extern const struct ig_protocol ig_load_protocol, ig_unload_protocol;
 
+/* 404, with the known names. */
+int ig_models_fail_unknown(const struct ig_model_status *list, size_t n, const char *name,
+			   struct ig_api_error *e);
 void ig_models_get(struct ig_exchange *x, const struct ig_http_request *r);
 bool ig_models_below(struct ig_exchange *x, const struct ig_http_request *r, const char *name);

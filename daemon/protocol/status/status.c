@@ -6,13 +6,6 @@
 /* The most requests that /v1/ingot/requests lists. */
 #define MAX_LISTED 1024
 
-void ig_get_root(struct ig_exchange *x, const struct ig_http_request *r)
-{
-	ig_strbuf_puts(&x->body, "Ollama is running");
-	ig_exchange_reply(x, 200);
-	x->head.content_type = "text/plain; charset=utf-8";
-}
-
 void ig_get_health(struct ig_exchange *x, const struct ig_http_request *r)
 {
 	struct ig_json_writer w = { .out = &x->body };

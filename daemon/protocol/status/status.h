@@ -3,8 +3,6 @@
 
 #include "daemon/protocol/core/exchange.h"
 
-/* That something answers, in the words that clients of Ollama know. */
-void ig_get_root(struct ig_exchange *x, const struct ig_http_request *r);
 void ig_get_health(struct ig_exchange *x, const struct ig_http_request *r);
 void ig_get_metrics(struct ig_exchange *x, const struct ig_http_request *r);
 void ig_get_requests(struct ig_exchange *x, const struct ig_http_request *r);

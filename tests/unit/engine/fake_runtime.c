@@ -2,6 +2,8 @@
 #include "fake_runtime.h"
 
 #include "base/clock.h"
+#include "model/chat/completion.h"
+#include "model/formats/checkpoint.h"
 #include "model/tokenizer/detokenizer.h"
 #include "runtime/driver.h"
 #include "runtime/modules/modules.h"
@@ -195,6 +197,32 @@ void ig_tokenizer_close(struct ig_tokenizer *t) { free(t); }
 int32_t ig_tokenizer_n_vocab(const struct ig_tokenizer *t) { return FAKE_VOCAB; }
 
 bool ig_tokenizer_is_end(const struct ig_tokenizer *t, int32_t id) { return id == FAKE_END; }
+
+uint64_t ig_checkpoint_file_bytes(const struct ig_checkpoint *g) { return 77; }
+
+const char *ig_checkpoint_format(const struct ig_checkpoint *g) { return "GGUF"; }
+
+uint64_t ig_checkpoint_n_tensors(const struct ig_checkpoint *g) { return 1; }
+
+const struct ig_checkpoint_tensor *ig_checkpoint_tensor(const struct ig_checkpoint *g, uint64_t i)
+{
+	static const struct ig_checkpoint_tensor t = {
+		.dtype = IG_Q8_0, .n_rows = 3, .n_cols = 32, .n_bytes = 102
+	};
+
+	return &t;
+}
+
+int ig_checkpoint_u32(const struct ig_checkpoint *g, const char *key, uint32_t *out,
+		      struct ig_error *err)
+{
+	return -ENOENT;
+}
+
+void ig_completion_style_of(const struct ig_chat_template *c, struct ig_completion_style *out)
+{
+	*out = (struct ig_completion_style){ .reasoning = true };
+}
 
 int ig_chat_template_open(const struct ig_checkpoint *g, const struct ig_tokenizer *t,
 			  struct ig_chat_template **out, struct ig_error *err)

@@ -473,6 +473,75 @@ static void test_keep_alive(void **state)
 	harness_close(e);
 }
 
+/* A request's keep_alive: it counts until the model is unloaded, or the configuration's changes. */
+static void test_asked_keep_alive(void **state)
+{
+	const struct ig_engine_model *m;
+	struct ig_model_status st;
+	struct ig_error err;
+	struct ig_engine *e;
+
+	USE("good", "good2");
+	e = harness_engine(&config);
+	assert_int_equal(take(e, "good", &m, &err), 0);
+	ig_engine_set_keep_alive(m, (int64_t)3600 * 1000000000);
+	assert_true(status_of(e, "good").expires_s < 0); /* somebody has it */
+	assert_true(status_of(e, "good").keep_alive_s == 3600);
+	ig_engine_release_model(m);
+	st = status_of(e, "good");
+	assert_true(st.expires_s > 3500 && st.expires_s <= 3600);
+	assert_true(status_of(e, "good2").keep_alive_s == -1);
+	config.models[0].keep_alive_ms = 7200000;
+	ig_engine_reload(e, &config);
+	assert_true(status_of(e, "good").expires_s > 3700);
+	/* 0: when its last holder has released it */
+	assert_int_equal(take(e, "good", &m, &err), 0);
+	ig_engine_set_keep_alive(m, 0);
+	assert_int_equal(state_of(e, "good"), IG_MODEL_READY);
+	ig_engine_release_model(m);
+	wait_for(state_of(e, "good") == IG_MODEL_UNLOADED);
+	/* the next one has the configuration's again */
+	touch(e, "good");
+	assert_true(status_of(e, "good").keep_alive_s == 7200);
+	assert_int_equal(take(e, "good", &m, &err), 0);
+	ig_engine_set_keep_alive(m, -1);
+	ig_engine_release_model(m);
+	assert_true(status_of(e, "good").expires_s == -1);
+	harness_close(e);
+}
+
+static void test_latest(void **state)
+{
+	const struct ig_engine_model *m;
+	struct ig_error err;
+	struct ig_engine *e;
+
+	USE("good", "good2");
+	e = harness_engine(&config);
+	assert_int_equal(take(e, "good:latest", &m, &err), 0);
+	assert_string_equal(m->name, "good");
+	ig_engine_release_model(m);
+	assert_int_equal(take(e, "good:7b", &m, &err), -ENOENT);
+	assert_int_equal(take(e, ":latest", &m, &err), -ENOENT);
+	assert_int_equal(take(e, "goo:latest", &m, &err), -ENOENT);
+	harness_close(e);
+}
+
+static void test_traits(void **state)
+{
+	struct ig_engine *e;
+
+	USE("good", "nochat");
+	e = harness_engine(&config);
+	struct ig_model_traits a = status_of(e, "good").traits, b = status_of(e, "nochat").traits;
+	assert_int_equal(a.n_params, 96);
+	assert_int_equal(a.file_bytes, 77);
+	assert_string_equal(a.quantization, "Q8_0");
+	assert_string_equal(a.format, "gguf");
+	assert_true(a.thinking && !a.tools && !b.thinking);
+	harness_close(e);
+}
+
 static void test_unload(void **state)
 {
 	struct ask a = { .model = "good", .n_prompt = 20, .max_tokens = 100, .seed = 2 };
@@ -1173,6 +1242,9 @@ int main(int argc, char **argv)
 		T(test_pinned_stay),
 		T(test_contract_at_start),
 		T(test_keep_alive),
+		T(test_asked_keep_alive),
+		T(test_latest),
+		T(test_traits),
 		T(test_unload),
 		T(test_swap),
 		T(test_swap_without_memory),

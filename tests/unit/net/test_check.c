@@ -118,13 +118,14 @@ static void test_bearer(void **state)
 static void test_role(void **state)
 {
 	static const char *const users[] = {
-		"/",	      "/healthz",	 "/v1",	      "/v1/", "/v1/models",
-		"/v1/ingots", "/v1/responses/x", "/v1/Ingot", NULL
+		"/",	      "/healthz",	 "/v1",	      "/v1/",	   "/v1/models",
+		"/v1/ingots", "/v1/responses/x", "/v1/Ingot", "/api/chat", "/api",
+		NULL
 	};
 	static const char *const administrators[] = {
-		"/metrics",    "/v1/ingot",   "/v1/ingot/", "/v1/ingot/status",
-		"/v1x",	       "/v10/models", "",	    "/x",
-		"//v1/models", "/V1/models",  "/healthz/",  NULL
+		"/metrics",    "/v1/ingot", "/v1/ingot/", "/v1/ingot/status", "/v1x",
+		"/v10/models", "",	    "/x",	  "//v1/models",      "/V1/models",
+		"/healthz/",   "/apix",	    NULL
 	};
 
 	for (const char *const *p = users; *p; p++)

@@ -56,6 +56,7 @@ struct ig_engine {
 };
 
 static atomic_int n_holds;
+static atomic_llong keep_alive_ns;
 
 static void finish(struct ig_engine *e, struct gen *g, enum ig_finish how, const char *error)
 {
@@ -255,6 +256,8 @@ void fake_engine_load_ends(struct ig_engine *e, int rc)
 	pthread_mutex_unlock(&e->lock);
 }
 
+int64_t fake_keep_alive_ns(void) { return atomic_load(&keep_alive_ns); }
+
 int fake_model_holds(void) { return atomic_load(&n_holds); }
 
 /* "fake", "spare", and of aliases "alias-*" for spare. */
@@ -304,6 +307,11 @@ void ig_engine_release_model(const struct ig_engine_model *m)
 {
 	if (m)
 		atomic_fetch_sub(&n_holds, 1);
+}
+
+void ig_engine_set_keep_alive(const struct ig_engine_model *m, int64_t ns)
+{
+	atomic_store(&keep_alive_ns, ns);
 }
 
 int ig_engine_unload_model(struct ig_engine *e, const char *name, struct ig_error *err)
@@ -505,6 +513,12 @@ const struct ig_chat_turns *ig_chat_template_turns(const struct ig_chat_template
 						   const struct ig_chat_input *in)
 {
 	return &turns;
+}
+
+const char *ig_chat_template_source(const struct ig_chat_template *c, size_t i, size_t *len)
+{
+	*len = 0;
+	return NULL;
 }
 
 int ig_chat_template_encode_json(const struct ig_chat_template *c, const struct ig_chat_input *in,

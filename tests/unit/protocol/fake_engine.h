@@ -31,6 +31,8 @@ void fake_engine_model(struct ig_engine *e, int rc);
 void fake_engine_load_ends(struct ig_engine *e, int rc);
 /* References of models that were not released. */
 int fake_model_holds(void);
+/* The last keep_alive that a request asked for. */
+int64_t fake_keep_alive_ns(void);
 
 /* How the fake model writes calls; plain text until this is called. */
 void fake_engine_style(const struct ig_completion_style *s);

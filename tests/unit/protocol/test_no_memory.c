@@ -5,6 +5,7 @@
  */
 #include "daemon/protocol/chat/chat.h"
 #include "daemon/protocol/messages/messages.h"
+#include "daemon/protocol/ollama/ollama_private.h"
 #include "daemon/protocol/responses/responses.h"
 #include "daemon/protocol/tokens/tokens.h"
 #include "tests/unit/no_memory.h"
@@ -74,6 +75,18 @@ static const struct {
 	{ "/v1/responses", RESPONSES ",\"stream\":true}", &ig_create_request },
 	{ "/v1/responses/input_tokens", "{\"input\":\"a\"}", &ig_input_tokens_request },
 	{ "/v1/tokenize", "{\"prompt\":\"ab\",\"return_token_strs\":true}", &ig_tokenize_request },
+	{ "/api/chat",
+	  "{\"model\":\"fake\",\"messages\":[{\"role\":\"system\",\"content\":\"s\"},{\"role\":\"assistant\","
+	  "\"thinking\":\"t\",\"tool_calls\":[{\"function\":{\"name\":\"f\",\"arguments\":{\"x\":1}}}]},"
+	  "{\"role\":\"tool\",\"content\":\"r\",\"tool_name\":\"f\"}],\"tools\":[{\"type\":\"function\","
+	  "\"function\":{\"name\":\"f\"}}],\"format\":{\"type\":\"object\"},\"options\":{\"stop\":[\"a\"]},"
+	  "\"stream\":true,\"logprobs\":true}",
+	  &ig_ollama_chat_request },
+	{ "/api/generate",
+	  "{\"model\":\"fake\",\"prompt\":\"p\",\"system\":\"s\",\"stream\":false,\"keep_alive\":0}",
+	  &ig_ollama_generate_request },
+	{ "/api/generate", "{\"model\":\"fake\",\"prompt\":\"p\",\"raw\":true}",
+	  &ig_ollama_generate_request },
 	{ "/v1/detokenize", "{\"tokens\":[97,98]}", &ig_detokenize_request },
 };
 #define N_REQUESTS (sizeof requests / sizeof requests[0])

@@ -38,6 +38,7 @@ static void check_defaults(const struct ig_config *c)
 {
 	assert_string_equal(c->server.host, "127.0.0.1");
 	assert_int_equal(c->server.port, 6468);
+	assert_int_equal(c->server.also_listen, 0);
 	assert_int_equal(c->server.max_connections, 512);
 	assert_int_equal(c->server.max_body, 32 << 20);
 	assert_int_equal(c->server.max_header, 16 << 10);
@@ -182,6 +183,7 @@ static const struct {
 } others[] = {
 	{ "server.host", "0.0.0.0", "0.0.0.0" },
 	{ "server.port", "0", "0" },
+	{ "server.also_listen", "11434", "11434" },
 	{ "server.max_connections", "7", "7" },
 	{ "server.max_body", "1MiB", "1MiB" },
 	{ "server.max_header", "8192", "8KiB" },
@@ -336,7 +338,8 @@ static void test_fields(void **state)
 		&b, "kvcache: {service: s, arena: 1GiB, slab: 32KiB, dtype: f32}\n"
 		    "memory: {budget: 3GiB}\nruntime: {driver: cpu, isa: generic, threads: 5, "
 		    "activations: f32, experts: mapped, strict: true}\n"
-		    "server: {host: h, port: 1, max_connections: 2, max_body: 3KiB, "
+		    "server: {host: h, port: 1, also_listen: 23, "
+		    "max_connections: 2, max_body: 3KiB, "
 		    "max_header: 4KiB, client_buffer: 5KiB, slow_client_timeout: 6s, "
 		    "keepalive_interval: 7s, model_wait: 9m, watch_config: false, "
 		    "drain_timeout: 8s, unix_socket: /s, "
@@ -356,6 +359,7 @@ static void test_fields(void **state)
 	assert_string_equal(c->file, "/etc/x/ingot.yaml");
 	assert_string_equal(c->server.host, "h");
 	assert_int_equal(c->server.port, 1);
+	assert_int_equal(c->server.also_listen, 23);
 	assert_int_equal(c->server.max_connections, 2);
 	assert_int_equal(c->server.max_body, 3 << 10);
 	assert_int_equal(c->server.max_header, 4 << 10);
