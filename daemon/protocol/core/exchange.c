@@ -29,7 +29,7 @@ void ig_exchange_fail(struct ig_exchange *x, const struct ig_api_error *e)
 		x->protocol->error(&x->body, e);
 	else
 		ig_error_object(&x->body, e);
-	x->head.retry_after_s = e->retry_after_s;
+	x->head.retry_after_s = ig_error_retry_after(e, x->api->deps.options.retry_after_s);
 	ig_exchange_reply(x, e->status);
 }
 
@@ -243,8 +243,6 @@ struct ig_exchange *ig_exchange_refuse(struct ig_api *api, int status, const cha
 	if (!x)
 		return NULL;
 	ig_api_fail(&e, status, code, NULL, "%s", message);
-	if (status == 503)
-		e.retry_after_s = api->deps.options.retry_after_s;
 	if (ig_api_takes_body(api, r->method, r->path) || ig_api_is_websocket(api, r->path))
 		refuse(x, &e);
 	else
