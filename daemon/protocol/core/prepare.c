@@ -285,6 +285,10 @@ static int make_prompts(struct ig_reply *r)
 	struct ig_prepared *p = &r->prepared;
 	const struct ig_request *q = &r->request;
 
+	/* all that its messages had was left out */
+	if (!q->messages && !q->n_prompts && !q->warm_up)
+		return ig_api_fail(&r->error, 400, "invalid_value", r->protocol->prompt_param,
+				   "The prompt has nothing that this server reads.");
 	p->prompts = calloc(q->messages ? 1 : q->n_prompts, sizeof *p->prompts);
 	if (!p->prompts)
 		return ig_fail_memory(&r->error);
