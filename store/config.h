@@ -65,7 +65,8 @@ struct ig_config {
 	} limits;
 	struct {		     /* responses: stored ones, to be continued and retrieved */
 		uint32_t max_stored; /* 4096; 0: none */
-		uint64_t max_stored_bytes; /* 256 MiB, together */
+		uint64_t max_stored_bytes;    /* 256 MiB, together */
+		uint32_t max_stored_per_lane; /* 8; of a WebSocket, with store: false */
 	} responses;
 	struct {	      /* runtime: */
 		char *driver; /* auto, cpu, metal, cuda */

@@ -8,6 +8,7 @@ Kinds:
            token to the next one: at temperature 0 (and, very nearly surely, up to
            1) it answers with SCRIPT and then ends its turn.
   tools    as script, but it thinks, says something and calls get_weather.
+  thinks   as script, but it thinks and then speaks; its markers are tokens of their own.
   loop     as script, but the last word leads back to the first: it never ends.
   book     it writes one of several texts, its pages, and ends its turn; the chat template chooses
            the page: book=[(a condition in Jinja, text) …], the first that holds; a text ending in
@@ -40,6 +41,8 @@ SCRIPT = "".join(SCRIPT_WORDS)
 TOOLS_WORDS = ["<think>", "Hm.", "</think>", "I'll", " look.", "\n<tool_call>\n", '{"name": "',
                "get_weather", '", "argu', 'ments": {"ci', 'ty": "Pa', "ris\u00e9", '", "days": 3', "}}",
                "\n</tool_call>"]
+THINKS_MARKS = ["<think>\n", "\n</think>\n\n"]
+THINKS_WORDS = [THINKS_MARKS[0], "alpha", " bravo", THINKS_MARKS[1], "Charlie", " delta", " echo"]
 FLOOD = "".join("%08x" % n for n in range(256)) # no merge makes it: prompts never have it
 
 CONTROL = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
@@ -66,7 +69,58 @@ STRICT = ("{% for m in messages %}{% if m.role == 'system' and not loop.first %}
           "{{ raise_exception('Conversation roles must alternate.') }}{% endif %}"
           "{{'<|im_start|>' + m.role + '\n' + m.content + '<|im_end|>\n'}}{% endfor %}"
           "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}")
-TEMPLATES = {"chatml": CHATML, "tools": TOOLS, "strict": STRICT}
+# What three families' templates do with the reasoning of earlier turns.  Qwen 3 and GLM 4.5 keep
+# that of turns after the last user's: a loop of tool calls.
+LAST_USER = ("{%- set ns = namespace(user=-1) %}{%- for m in messages %}{%- if m.role == 'user' %}"
+             "{%- set ns.user = loop.index0 %}{%- endif %}{%- endfor %}")
+QWEN3 = (LAST_USER + "{%- for m in messages %}{%- if m.role == 'tool' %}"
+         "{{- '<|im_start|>user\n<tool_response>\n' + m.content + '\n</tool_response>' }}"
+         "{%- else %}{{- '<|im_start|>' + m.role + '\n' }}"
+         "{%- if loop.index0 > ns.user and m.reasoning_content %}"
+         "{{- '<think>\n' + m.reasoning_content.strip('\n') + '\n</think>\n\n' }}{%- endif %}"
+         "{{- m.content.lstrip('\n') }}{%- for c in m.tool_calls or [] %}"
+         "{{- '\n<tool_call>\n{\"name\": \"' + c.function.name + '\", \"arguments\": ' }}"
+         "{{- c.function.arguments | tojson }}{{- '}\n</tool_call>' }}{%- endfor %}{%- endif %}"
+         "{{- '<|im_end|>\n' }}{%- endfor %}{%- if add_generation_prompt %}"
+         "{{- '<|im_start|>assistant\n' }}"
+         "{%- if enable_thinking is defined and enable_thinking is false %}"
+         "{{- '<think>\n\n</think>\n\n' }}{%- endif %}{%- endif %}")
+GLM = ("[gMASK]<sop>" + LAST_USER + "{%- for m in messages %}{%- if m.role == 'user' %}"
+       "{{- '<|user|>\n' + m.content }}"
+       "{%- if enable_thinking is defined and not enable_thinking %}{{- '/nothink' }}{%- endif %}"
+       "{%- elif m.role == 'assistant' %}{{- '<|assistant|>' }}"
+       "{%- if loop.index0 > ns.user and m.reasoning_content %}"
+       "{{- '\n<think>' + m.reasoning_content.strip() + '</think>' }}"
+       "{%- else %}{{- '\n<think></think>' }}{%- endif %}"
+       "{%- if m.content.strip() %}{{- '\n' + m.content.strip() }}{%- endif %}"
+       "{%- for c in m.tool_calls or [] %}{{- '\n<tool_call>' + c.function.name + '\n' }}"
+       "{%- for k, v in c.function.arguments.items() %}{{- '<arg_key>' + k + '</arg_key>\n' }}"
+       "{{- '<arg_value>' ~ v ~ '</arg_value>\n' }}{%- endfor %}{{- '</tool_call>' }}{%- endfor %}"
+       "{%- elif m.role == 'tool' %}"
+       "{{- '<|observation|>\n<tool_response>\n' + m.content + '\n</tool_response>' }}"
+       "{%- endif %}{%- endfor %}{%- if add_generation_prompt %}{{- '<|assistant|>' }}{%- endif %}")
+# gpt-oss: the reasoning before a call is a message of the channel analysis, until a final message.
+GPT_OSS = ("{{- '<|start|>system<|message|>Reasoning: ' + (reasoning_effort or 'medium') + '<|end|>' }}"
+           "{%- set ns = namespace(name='', final=false) %}{%- for m in messages %}"
+           "{%- if m.role == 'assistant' and m.tool_calls %}"
+           "{%- if m.content and m.thinking %}{{- raise_exception('both content and thinking') }}"
+           "{%- endif %}{%- set ns.final = false %}{%- for later in messages[loop.index:] %}"
+           "{%- if later.role == 'assistant' and not later.tool_calls %}"
+           "{%- set ns.final = true %}{%- endif %}{%- endfor %}"
+           "{%- if (m.content or m.thinking) and not ns.final %}"
+           "{{- '<|start|>assistant<|channel|>analysis<|message|>' + (m.content or m.thinking) }}"
+           "{{- '<|end|>' }}{%- endif %}{%- set ns.name = m.tool_calls[0].function.name %}"
+           "{{- '<|start|>assistant<|channel|>commentary to=functions.' + ns.name }}"
+           "{{- ' <|constrain|>json<|message|>' }}"
+           "{{- m.tool_calls[0].function.arguments | tojson }}{{- '<|call|>' }}"
+           "{%- elif m.role == 'assistant' %}"
+           "{{- '<|start|>assistant<|channel|>final<|message|>' + m.content + '<|end|>' }}"
+           "{%- elif m.role == 'tool' %}{{- '<|start|>functions.' + ns.name }}"
+           "{{- ' to=assistant<|channel|>commentary<|message|>' + m.content + '<|end|>' }}"
+           "{%- else %}{{- '<|start|>' + m.role + '<|message|>' + m.content + '<|end|>' }}"
+           "{%- endif %}{%- endfor %}{%- if add_generation_prompt %}{{- '<|start|>assistant' }}"
+           "{%- endif %}")
+TEMPLATES = {"chatml": CHATML, "tools": TOOLS, "strict": STRICT, "qwen3": QWEN3, "glm": GLM, "gpt-oss": GPT_OSS}
 
 # Of a long message only its end: agents send some 40 kB before the user's first word.
 BOOK = ("{% set ns = namespace(ask='') %}{% for m in messages %}{% if m.role == 'user' %}{% set ns.ask = m.content %}"
@@ -205,8 +259,15 @@ class Vocabulary:
             self.add_piece(spelled(piece))
         # The crab and the accent stay in single bytes.
         self.script = [] # what is not ASCII stays in single bytes
-        for word in TOOLS_WORDS if kind == "tools" else SCRIPT_WORDS:
-            if word.isascii():
+        self.marks = []
+        if kind == "thinks":
+            self.marks = [len(self.tokens) + i for i in range(len(THINKS_MARKS))]
+            self.index.update(zip(THINKS_MARKS, self.marks))
+            self.tokens += THINKS_MARKS
+        for word in {"tools": TOOLS_WORDS, "thinks": THINKS_WORDS}.get(kind, SCRIPT_WORDS):
+            if word in THINKS_MARKS:
+                self.script.append(self.index[word])
+            elif word.isascii():
                 self.script.append(self.add_piece(spelled(word)))
             else:
                 self.script += [self.index[LETTERS[b]] for b in word.encode()]
@@ -249,7 +310,7 @@ class Model:
                  n_experts=0, n_used=2, arch=ARCH, book=()):
         if width % n_heads or width // n_heads % 32 or n_ff % 32 or n_heads % n_kv_heads:
             raise ValueError("width, heads and feed-forward must fit blocks of 32")
-        if kind not in ("random", "script", "tools", "book", "loop", "flood") or (kind == "book") != bool(book):
+        if kind not in ("random", "script", "tools", "thinks", "book", "loop", "flood") or (kind == "book") != bool(book):
             raise ValueError("unknown kind " + kind)
         if kind != "random" and tied:
             raise ValueError("a script needs a head of its own")
@@ -279,7 +340,8 @@ class Model:
         width, chain = self.width, self.vocabulary.script_chain()
         last = self.vocabulary.script[-1]
         if self.kind != "book":
-            chain.append((last, IM_END if self.kind in ("script", "tools") else self.vocabulary.script[0]))
+            chain.append((last, IM_END if self.kind in ("script", "tools", "thinks")
+                          else self.vocabulary.script[0]))
         step = {}
         for token, following in chain:
             if step.setdefault(token, following) != following:
@@ -379,7 +441,7 @@ class Model:
             ("tokenizer.ggml.pre", "str", "smollm"),
             ("tokenizer.ggml.tokens", "strs", v.tokens),
             ("tokenizer.ggml.token_type", "i32s",
-             [3 if i < len(v.control) else 1 for i in range(len(v.tokens))]),
+             [3 if i < len(v.control) else 4 if i in v.marks else 1 for i in range(len(v.tokens))]),
             ("tokenizer.ggml.merges", "strs", v.merges),
             ("tokenizer.ggml.bos_token_id", "u32", IM_START),
             ("tokenizer.ggml.eos_token_id", "u32", IM_END),

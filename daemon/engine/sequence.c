@@ -478,7 +478,8 @@ static void flush(struct ig_seq *s)
 	while (done < ready) {
 		size_t n = ready - done;
 		while (n && ig_stream_put(s->stream, s->text + done, n) < 0) {
-			n = ig_utf8_cut(s->text + done, n, n / 2);
+			/* not past a first character that fits: the last few one by one */
+			n = ig_utf8_cut(s->text + done, n, n > 8 ? n / 2 : n - 1);
 		}
 		if (!n)
 			break;
@@ -563,6 +564,9 @@ void ig_seq_show(struct ig_seq *s)
 	}
 	if (s->stuck || s->text_done || s->result.finish == IG_FINISH_NONE)
 		return;
+	/* The rest of a character that max_tokens cuts would have come. */
+	if (s->result.finish == IG_FINISH_LENGTH)
+		ig_detokenizer_drop(&s->detokenizer);
 	n = ig_detokenizer_flush(&s->detokenizer, s->text + s->n_text);
 	s->n_text += n;
 	end_logprob(s);

@@ -5,6 +5,7 @@
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
+#include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 
@@ -64,6 +65,21 @@ bool ig_check_origin(const char *origin, char *const *allowed)
 		if (!strcasecmp(origin, *allowed))
 			return true;
 	return false;
+}
+
+bool ig_check_own_origin(const char *origin, const char *host, const char *configured,
+			 char *const *allowed, int port)
+{
+	bool tls = !strncasecmp(origin, "https://", 8);
+
+	if (!tls && strncasecmp(origin, "http://", 7))
+		return false;
+	origin += tls ? 8 : 7;
+	if (!strcasecmp(origin, host))
+		return true;
+	size_t n = name_length(origin);
+	int its = n && origin[n] ? atoi(origin + n + 1) : tls ? 443 : 80;
+	return n && its == port && ig_check_host(origin, configured, allowed);
 }
 
 bool ig_check_length(const char *text, uint64_t *out)

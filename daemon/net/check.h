@@ -12,6 +12,10 @@
 bool ig_check_host(const char *host, const char *configured, char *const *allowed);
 /* An Origin header: whether it is listed. */
 bool ig_check_origin(const char *origin, char *const *allowed);
+/* An Origin header: whether it is the server's own page, by the request's Host header or by an allowed
+ * name with the server's port. */
+bool ig_check_own_origin(const char *origin, const char *host, const char *configured,
+			 char *const *allowed, int port);
 /* A Content-Length: digits alone, else false. */
 bool ig_check_length(const char *text, uint64_t *out);
 /* The key of an Authorization header, "Bearer KEY"; NULL: none. */

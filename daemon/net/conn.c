@@ -1,5 +1,6 @@
-/* conn.c: output and input of a connection, and the timer.  One timer runs while there are requests
- * or output (keep-alives, clients that do not read); an idle daemon has no timer. */
+/* conn.c: output and input of a connection, how it is closed, and the timer.  One timer runs while
+ * there are requests or output (keep-alives, clients that do not read); an idle daemon has no
+ * timer. */
 #include "daemon/net/net_private.h"
 
 #include "base/array.h"
@@ -8,9 +9,15 @@
 
 #include <errno.h>
 #include <string.h>
+#include <sys/socket.h>
 
 /* The longest interval between two sweeps: the delay until a slow client is noticed. */
 #define SWEEP_NS 1000000000
+/* How long input is read and discarded at the end. */
+#define LINGER_S 2
+/* With so many bytes of later requests the socket is not read; a client that leaves is noticed
+ * only while it is. */
+#define MAX_AHEAD 65536
 
 bool ig_conn_begin_out(struct conn *c)
 {
@@ -21,17 +28,39 @@ bool ig_conn_begin_out(struct conn *c)
 	return ig_strbuf_ok(&c->out);
 }
 
-bool ig_conn_write(struct conn *c, enum lws_write_protocol kind)
+static void set_reading(struct conn *c)
+{
+	bool pause = false;
+
+	if (c->lingering)
+		pause = false;
+	else if (c->choked)
+		pause = true; /* libwebsockets would spin on input while it holds output */
+	else if (c->kind == CONN_HTTP)
+		pause = c->n_ahead > MAX_AHEAD && (c->exchange || c->ended);
+	else if (c->session)
+		pause = c->n_ahead || !ig_session_wants_input(c->session);
+	if (pause == c->paused)
+		return;
+	c->paused = pause;
+	lws_rx_flow_control(c->wsi, !pause);
+}
+
+bool ig_conn_write(struct conn *c, size_t before)
 {
 	if (!ig_strbuf_ok(&c->out))
 		return false;
-	size_t n = c->out.len - LWS_PRE;
-	if (!n && kind != LWS_WRITE_TEXT)
+	size_t start = LWS_PRE - before, n = c->out.len - start;
+	if (!n)
 		return true;
-	int rc = lws_write(c->wsi, (unsigned char *)c->out.data + LWS_PRE, n, kind);
+	int rc = lws_write(c->wsi, (unsigned char *)c->out.data + start, n, LWS_WRITE_RAW);
 	/* A large buffer is not held for the life of the connection. */
 	if (c->out.cap > 65536)
 		ig_strbuf_finish(&c->out);
+	if (rc >= 0 && lws_partial_buffered(c->wsi)) {
+		c->choked = true;
+		ig_net_want_write(c);
+	}
 	return rc >= 0;
 }
 
@@ -58,6 +87,125 @@ char *ig_conn_take_in(struct conn *c, size_t *len)
 	c->in_len = c->in_cap = 0;
 	return p;
 }
+
+/* ---- input ------------------------------------------------------------------------- */
+
+static int use(struct conn *c, char *data, size_t len, size_t *used)
+{
+	enum conn_kind kind;
+
+	*used = 0;
+	do {
+		size_t n = 0;
+		kind = c->kind;
+		int rc = kind == CONN_HTTP ? ig_http_receive(c, data + *used, len - *used, &n) :
+					     ig_ws_receive(c, data + *used, len - *used, &n);
+		*used += n;
+		if (rc)
+			return rc;
+	} while (kind != c->kind); /* upgraded */
+	if (c->ended)
+		*used = len;
+	return 0;
+}
+
+int ig_conn_resume(struct conn *c)
+{
+	size_t used;
+
+	if (!c->n_ahead)
+		return 0;
+	int rc = use(c, c->ahead, c->n_ahead, &used);
+	if (rc)
+		return rc;
+	c->n_ahead -= used;
+	if (c->n_ahead && used) {
+		memmove(c->ahead, c->ahead + used, c->n_ahead);
+	} else if (!c->n_ahead) {
+		free(c->ahead);
+		c->ahead = NULL;
+		c->cap_ahead = 0;
+	}
+	set_reading(c);
+	return 0;
+}
+
+static int put_ahead(struct conn *c, const char *data, size_t len)
+{
+	if (!len)
+		return 0;
+	if (!ig_array_grow(c->ahead, &c->cap_ahead, c->n_ahead + len))
+		return -1;
+	memcpy(c->ahead + c->n_ahead, data, len);
+	c->n_ahead += len;
+	return 0;
+}
+
+int ig_conn_receive(struct conn *c, char *data, size_t len)
+{
+	size_t used = 0;
+	int rc;
+
+	if (!len)
+		return -1; /* how libwebsockets 5 reports the end of a unix socket's input */
+	if (c->lingering)
+		return ig_now_ns() - c->received_ns > LINGER_S * INT64_C(1000000000) ? -1 : 0;
+	if (c->ended)
+		return 0;
+	c->received_ns = ig_now_ns();
+	c->pinged = false;
+	if (!c->n_ahead) {
+		rc = use(c, data, len, &used);
+		if (!rc)
+			rc = put_ahead(c, data + used, len - used);
+	} else {
+		rc = put_ahead(c, data, len);
+		if (!rc)
+			rc = ig_conn_resume(c);
+	}
+	if (!rc)
+		set_reading(c);
+	return rc;
+}
+
+/* ---- the end ----------------------------------------------------------------------- */
+
+static int finish(struct conn *c)
+{
+	c->blocked_ns = 0;
+	ig_tls_goodbye(c->wsi);
+	if (!c->lingers)
+		return -1;
+	c->lingering = true;
+	c->received_ns = ig_now_ns();
+	shutdown(lws_get_socket_fd(c->wsi), SHUT_WR);
+	lws_set_timeout(c->wsi, PENDING_TIMEOUT_SHUTDOWN_FLUSH, LINGER_S);
+	set_reading(c);
+	return 0;
+}
+
+int ig_conn_end(struct conn *c, bool linger)
+{
+	c->ended = true;
+	c->lingers = linger;
+	return c->choked ? 0 : finish(c);
+}
+
+int ig_conn_writable(struct conn *c)
+{
+	c->blocked_ns = 0;
+	c->choked = false;
+	if (c->lingering)
+		return 0;
+	if (c->ended)
+		return finish(c);
+	int rc = c->kind == CONN_HTTP ? ig_http_writable(c) : ig_ws_writable(c);
+	if (!rc)
+		set_reading(c);
+	return rc;
+}
+
+/* ---- the timer --------------------------------------------------------------------- */
 
 static int64_t sweep_connections(struct ig_net *net, int64_t now)
 {

@@ -19,15 +19,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#define HEADER_TIMEOUT_S 20    /* to send a request's head, or its next piece of body */
-#define KEEPALIVE_TIMEOUT_S 60 /* an HTTP connection without a request */
-
-/* A ping after a minute of silence.  The peer has five minutes to reply: a client
- * that reads slowly replies only after it has read the data before the ping. */
-static const lws_retry_bo_t retry_policy = {
-	.secs_since_valid_ping = 60,
-	.secs_since_valid_hangup = 360,
-};
+#define HANDSHAKE_TIMEOUT_S 20
 
 static bool is_set(const char *text) { return text && text[0]; }
 
@@ -182,18 +174,17 @@ static void fill_info(struct lws_context_creation_info *info, struct ig_net *net
 	info->user = net;
 	info->options = LWS_SERVER_OPTION_SKIP_SERVER_CANONICAL_NAME |
 			LWS_SERVER_OPTION_FAIL_UPON_UNABLE_TO_BIND |
-			LWS_SERVER_OPTION_EXPLICIT_VHOSTS;
+			LWS_SERVER_OPTION_EXPLICIT_VHOSTS |
+			LWS_SERVER_OPTION_ADOPT_APPLY_LISTEN_ACCEPT_CONFIG;
+	info->listen_accept_role = "raw-skt";
+	info->listen_accept_protocol = protocols[0].name;
 	/* For every vhost and the context: both are checked. */
 	if (is_set(config->server.tls_cert))
 		info->options |= LWS_SERVER_OPTION_DO_SSL_GLOBAL_INIT |
 				 LWS_SERVER_OPTION_DISABLE_OS_CA_CERTS;
-	info->max_http_header_data2 = config->server.max_header;
-	info->max_http_header_pool2 = config->server.max_connections + SPARE_CONNECTIONS;
 	info->fd_limit_per_thread = config->server.max_connections + SPARE_CONNECTIONS + 10;
 	info->pt_serv_buf_size = 16384;
-	info->timeout_secs = HEADER_TIMEOUT_S;
-	info->keepalive_timeout = KEEPALIVE_TIMEOUT_S;
-	info->retry_and_idle_policy = &retry_policy;
+	info->timeout_secs = HANDSHAKE_TIMEOUT_S;
 	/* gid and uid stay 0: no change of user; with others the unix socket would be opened
 	 * to the group. */
 }

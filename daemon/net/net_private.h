@@ -2,7 +2,9 @@
 #pragma once
 
 #include "daemon/net/chunked.h"
+#include "daemon/net/frames.h"
 #include "daemon/net/net.h"
+#include "daemon/net/request_head.h"
 #include "daemon/protocol/api.h"
 #include "base/utf8.h"
 #include "store/keys.h"
@@ -43,23 +45,36 @@ struct conn {
 	/* A body or a message being received. */
 	char *in;
 	size_t in_len, in_cap;
+	/* Bytes that have arrived and wait: the start of a head, later requests, messages that the
+	 * session does not take yet. */
+	char *ahead;
+	size_t n_ahead, cap_ahead;
+	bool choked;	     /* libwebsockets holds output that the socket did not take */
+	bool paused;	     /* not reading */
+	bool ended, lingers; /* its last output is written; before it is closed, it lingers */
+	bool lingering;	     /* only discards input */
+	int64_t received_ns; /* when something came last; since lingering: when that began */
 
 	/* HTTP */
 	struct ig_exchange *exchange;
-	char method[8], *path;		    /* path: malloc'd, decoded */
+	char method[16], *path, *query;	    /* path, query: malloc'd, decoded; query "": none */
 	char request_id[IG_REQUEST_ID_CAP]; /* of a WebSocket: of its handshake */
 	char origin[256];		    /* allowed; "" */
-	uint64_t length;		    /* Content-Length */
-	bool reading_body, head_written, head_only, keep_open, ended, lingering;
+	struct ig_head head;		    /* only while its request is checked */
+	size_t scanned;	 /* bytes of the next head that were searched for its end */
+	uint64_t length; /* Content-Length */
+	bool reading_head, reading_body, head_written, head_only, keep_open;
 	bool is_1_1, is_chunked;
 	struct ig_chunked chunked;
-	int64_t since_ns; /* when its head was complete; lingering: when that began */
+	int64_t since_ns; /* when its head was complete */
 
 	/* WebSocket */
 	struct ig_session *session;
+	struct ig_frames frames;
 	struct ig_utf8 utf8;
-	int close_code; /* 0: open */
-	bool paused;	/* not reading */
+	uint32_t n_empty;	  /* frames without a payload of the message */
+	struct ig_strbuf control; /* control frames to be written */
+	bool pinged;		  /* nothing came since */
 };
 
 /* What a reload may change, but for api.client_buffer. */
@@ -103,22 +118,31 @@ static inline struct conn *conn_of(struct lws *wsi) { return lws_get_opaque_user
 /* conn.c */
 void ig_net_want_write(void *conn);	/* ask for a writable callback */
 bool ig_conn_begin_out(struct conn *c); /* empty out but for LWS_PRE */
-/* Write out's contents; false: the connection must be closed. */
-bool ig_conn_write(struct conn *c, enum lws_write_protocol kind);
+/* Write out's contents from there on, at most LWS_PRE bytes before them; false: the connection must
+ * be closed. */
+bool ig_conn_write(struct conn *c, size_t before);
 /* Append to in, bounded by max; 0, -E2BIG or -ENOMEM. */
 int ig_conn_append(struct conn *c, const void *data, size_t len, uint64_t max);
 /* The buffer of in, which the caller owns: *len bytes, NUL-terminated; NULL on failure. */
 char *ig_conn_take_in(struct conn *c, size_t *len);
+/* Callbacks; nonzero closes the connection. */
+int ig_conn_receive(struct conn *c, char *data, size_t len);
+int ig_conn_writable(struct conn *c);
+/* Use what waits in ahead, now that the connection may take it. */
+int ig_conn_resume(struct conn *c);
+/* All output is written: close the connection as soon as it is sent.  linger: more input may come,
+ * which is discarded for a while, since closing with unread input resets the connection. */
+int ig_conn_end(struct conn *c, bool linger);
 
 /* head.c: each check returns 0, or a status with *why */
-void ig_head_begin(struct conn *c); /* a request's head is complete */
+/* Parse a head, or as much as there is of one that ig_head_find refused with rc.  c->head points into
+ * data. */
+int ig_head_begin(struct conn *c, char *data, size_t len, enum ig_head_rc rc, struct refusal *why);
 /* The checks that HTTP and the upgrade share. */
 int ig_head_check(struct conn *c, struct refusal *why);
 /* The body's length or encoding. */
 int ig_head_check_body(struct conn *c, struct refusal *why);
 int ig_head_check_handshake(struct conn *c, const char *to, struct refusal *why);
-/* The query after "?", decoded; false: it is too long. */
-bool ig_head_query(struct conn *c, char *out, size_t cap);
 
 /* listen.c: main's thread, at the start. */
 /* Check whether it can listen as configured and, with net, listen. */
@@ -133,6 +157,8 @@ int ig_tls_load(const char *cert, const char *key, struct ig_certificate **out,
 void ig_tls_free(struct ig_certificate *c); /* NULL is fine */
 /* Handshakes of this SSL_CTX use the current net->certificate. */
 void ig_tls_serve(struct ig_net *net, void *ssl_ctx);
+/* Tell a TLS peer that no more output comes. */
+void ig_tls_goodbye(struct lws *wsi);
 
 /* who.c */
 /* Fill in c->who by the request's headers and check whether it may request the path: 0, or a
@@ -143,8 +169,13 @@ void ig_who_describe_peer(int fd, char *out, size_t cap);
 /* After the keys have changed: mark WebSockets whose key was removed. */
 void ig_who_revoke(struct ig_net *net);
 
-/* http.c, websocket.c: callbacks by reason.  Nonzero closes the connection. */
-int ig_http_callback(struct conn *c, enum lws_callback_reasons reason, void *in, size_t len);
-int ig_ws_callback(struct conn *c, enum lws_callback_reasons reason, void *in, size_t len);
+/* http.c, websocket.c.  *used: so many of the bytes are done with.  Nonzero closes the connection. */
+int ig_http_receive(struct conn *c, char *data, size_t len, size_t *used);
+int ig_ws_receive(struct conn *c, char *data, size_t len, size_t *used);
+int ig_http_writable(struct conn *c);
+int ig_ws_writable(struct conn *c);
+/* A handshake was checked: write its reply; the connection is a WebSocket then. */
+int ig_ws_accept(struct conn *c);
+int ig_ws_timer(struct conn *c);
 void ig_http_finish(struct conn *c); /* the exchange and what belongs to it */
 void ig_ws_finish(struct conn *c);

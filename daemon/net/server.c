@@ -15,6 +15,8 @@
 
 /* At a stop: for the last events of cancelled requests. */
 #define GOODBYE_NS 300000000
+/* For the handshake of TLS and the first byte; libwebsockets begins again after the handshake. */
+#define FIRST_TIMEOUT_S 20
 /* Descriptors besides the connections': database, models, log, pipes. */
 #define OWN_FDS 64
 
@@ -46,6 +48,8 @@ static struct conn *conn_create(struct ig_net *net, struct lws *wsi)
 	net->conns = c;
 	net->n_conns++;
 	lws_set_opaque_user_data(wsi, c);
+	/* In place of a timeout of its handshake, if there is TLS. */
+	lws_set_timeout(wsi, PENDING_TIMEOUT_ESTABLISH_WITH_SERVER, FIRST_TIMEOUT_S);
 	ig_metrics_set(net->deps.metrics, IG_GAUGE_CONNECTIONS, net->n_conns);
 	ig_metrics_add(net->deps.metrics, IG_COUNTER_CONNECTIONS, 1);
 	return c;
@@ -76,7 +80,9 @@ static void conn_destroy(struct conn *c)
 	ig_metrics_set(net->deps.metrics, IG_GAUGE_CONNECTIONS, net->n_conns);
 	ig_strbuf_finish(&c->out);
 	free(c->in);
+	free(c->ahead);
 	free(c->path);
+	free(c->query);
 	free(c);
 	tell_drained(net);
 }
@@ -110,6 +116,7 @@ static struct net_options read_options(const struct ig_net *net, const struct ig
 			.max_stored = config->responses.max_stored,
 			.max_stored_bytes = config->responses.max_stored_bytes,
 			.refuse_tools = !strcmp(config->tools.fallback, "refuse"),
+			.max_stored_per_lane = config->responses.max_stored_per_lane,
 			.refuse_unknown = !strcmp(config->server.unknown_parameters, "refuse"),
 		},
 	};
@@ -155,7 +162,7 @@ static void begin_drain(struct ig_net *net)
 	net->draining = true;
 	ig_api_drain(net->api);
 	for (struct conn *c = net->conns; c; c = c->next)
-		if (c->kind == CONN_HTTP && !c->exchange && !c->reading_body)
+		if (c->kind == CONN_HTTP && !c->exchange && !c->reading_body && !c->ended)
 			lws_set_timeout(c->wsi, PENDING_TIMEOUT_CLOSE_SEND, LWS_TO_KILL_ASYNC);
 	tell_drained(net);
 }
@@ -184,40 +191,30 @@ static int callback(struct lws *wsi, enum lws_callback_reasons reason, void *use
 	case LWS_CALLBACK_OPENSSL_LOAD_EXTRA_SERVER_VERIFY_CERTS:
 		ig_tls_serve(net, user); /* the vhost's SSL_CTX, before it listens */
 		return 0;
-	case LWS_CALLBACK_SERVER_NEW_CLIENT_INSTANTIATED: return conn_create(net, wsi) ? 0 : -1;
+	case LWS_CALLBACK_RAW_ADOPT: return conn_create(net, wsi) ? 0 : -1;
 	case LWS_CALLBACK_WSI_DESTROY:
 		c = conn_of(wsi);
 		lws_set_opaque_user_data(wsi, NULL);
 		if (c)
 			conn_destroy(c);
 		return 0;
-	case LWS_CALLBACK_RAW_RX:
-	case LWS_CALLBACK_RAW_ADOPT: return -1; /* CONNECT would end up here */
-	case LWS_CALLBACK_HTTP_CONFIRM_UPGRADE:
-	case LWS_CALLBACK_HTTP:
-	case LWS_CALLBACK_HTTP_BODY:
-	case LWS_CALLBACK_HTTP_BODY_COMPLETION:
-	case LWS_CALLBACK_HTTP_WRITEABLE:
-	case LWS_CALLBACK_CLOSED_HTTP:
-	case LWS_CALLBACK_ADD_HEADERS:
+	case LWS_CALLBACK_RAW_RX: c = conn_of(wsi); return c ? ig_conn_receive(c, in, len) : -1;
+	case LWS_CALLBACK_RAW_WRITEABLE: c = conn_of(wsi); return c ? ig_conn_writable(c) : -1;
+	case LWS_CALLBACK_TIMER: c = conn_of(wsi); return c ? ig_ws_timer(c) : -1;
+	case LWS_CALLBACK_RAW_CLOSE:
 		c = conn_of(wsi);
-		return c ? ig_http_callback(c, reason, in, len) : -1;
-	case LWS_CALLBACK_ESTABLISHED:
-	case LWS_CALLBACK_RECEIVE:
-	case LWS_CALLBACK_SERVER_WRITEABLE:
-	case LWS_CALLBACK_WS_PEER_INITIATED_CLOSE:
-	case LWS_CALLBACK_CLOSED:
-		c = conn_of(wsi);
-		return c ? ig_ws_callback(c, reason, in, len) : -1;
-	case LWS_CALLBACK_FILTER_PROTOCOL_CONNECTION:
-	case LWS_CALLBACK_FILTER_HTTP_CONNECTION:
-	case LWS_CALLBACK_FILTER_NETWORK_CONNECTION: return 0;
+		if (c) {
+			ig_http_finish(c);
+			ig_ws_finish(c);
+		}
+		return 0;
 	default: return 0;
 	}
 }
 
-/* One protocol for HTTP and WebSocket.  With a size of 0 libwebsockets would omit callbacks
- * about closing. */
+/* Sockets, with or without TLS, of which libwebsockets knows no protocol: it would let pass what a
+ * server must refuse, answer with pages of its own, and can't let a request wait for another's reply.
+ * With a size of 0 it would omit callbacks about closing. */
 static const struct lws_protocols protocols[] = {
 	{ .name = "ingot",
 	  .callback = callback,

@@ -196,3 +196,12 @@ void ig_tls_serve(struct ig_net *net, void *ssl_ctx)
 	SSL_CTX_set_num_tickets(ssl_ctx, 0);
 	SSL_CTX_set_cert_cb(ssl_ctx, give, net);
 }
+
+void ig_tls_goodbye(struct lws *wsi)
+{
+	SSL *ssl = lws_get_ssl(wsi);
+
+	if (ssl && SSL_is_init_finished(ssl))
+		SSL_shutdown(ssl);
+	ERR_clear_error();
+}

@@ -13,9 +13,6 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-/* Longer than any key. */
-#define MAX_VALUE 1024
-
 void ig_who_describe_peer(int fd, char *out, size_t cap)
 {
 #ifdef __linux__
@@ -36,44 +33,38 @@ void ig_who_describe_peer(int fd, char *out, size_t cap)
 }
 
 /* The request's key.  1: there is one, 0: none, -1: a header without a valid key. */
-static int read_token(struct lws *wsi, char buf[MAX_VALUE], const char **token, size_t *len)
+static int read_token(const struct ig_head *h, const char **token, size_t *len)
 {
-	static const char name[] = "x-api-key:";
-	int n = lws_hdr_total_length(wsi, WSI_TOKEN_HTTP_AUTHORIZATION);
+	size_t n, m;
+	const char *authorization = ig_head_field(h, "authorization", &n),
+		   *key = ig_head_field(h, "x-api-key", &m);
 
-	if (n > 0) {
-		if (lws_hdr_copy(wsi, buf, MAX_VALUE, WSI_TOKEN_HTTP_AUTHORIZATION) <= 0)
-			return -1;
-		*token = ig_check_bearer(buf, len);
+	if (authorization && !authorization[0])
+		n--;
+	if (key && !key[0])
+		m--;
+	if (n == 1 && authorization[0]) {
+		*token = ig_check_bearer(authorization, len);
 		if (*token)
 			return 1;
 	}
-	int m = lws_hdr_custom_length(wsi, name, sizeof name - 1);
-	if (m > 0) {
-		if (lws_hdr_custom_copy(wsi, buf, MAX_VALUE, name, sizeof name - 1) <= 0)
-			return -1;
-		*token = buf;
-		*len = strlen(buf);
+	if (m == 1 && key[0] && n < 2) {
+		*token = key;
+		*len = strlen(key);
 		return 1;
 	}
-	return n > 0 ? -1 : 0;
+	return n || m ? -1 : 0;
 }
 
 /* Whether the headers say that a proxy forwarded the request: the peer is then the proxy, and
  * the client may be anywhere. */
-static bool is_forwarded(struct lws *wsi)
+static bool is_forwarded(const struct ig_head *h)
 {
-	static const char *const names[] = { "forwarded:", "x-forwarded-host:",
-					     "x-forwarded-proto:" };
-	static const enum lws_token_indexes tokens[] = { WSI_TOKEN_X_FORWARDED_FOR,
-							 WSI_TOKEN_HTTP_X_REAL_IP,
-							 WSI_TOKEN_HTTP_VIA };
+	static const char *const names[] = { "forwarded", "x-forwarded-for",   "x-forwarded-host",
+					     "x-real-ip", "x-forwarded-proto", "via" };
 
-	for (size_t i = 0; i < sizeof tokens / sizeof tokens[0]; i++)
-		if (lws_hdr_total_length(wsi, tokens[i]) > 0)
-			return true;
 	for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
-		if (lws_hdr_custom_length(wsi, names[i], (int)strlen(names[i])) >= 0)
+		if (ig_head_field(h, names[i], NULL))
 			return true;
 	return false;
 }
@@ -83,13 +74,12 @@ static void set_anonymous(struct conn *c)
 	c->who = (struct ig_principal){ 0 };
 	/* With keys, an administrator needs one. */
 	if (!c->net->keys_required && (c->local || ig_check_loopback(c->client)) &&
-	    !is_forwarded(c->wsi))
+	    !is_forwarded(&c->head))
 		c->who.role = IG_ROLE_ADMINISTRATOR;
 }
 
 static int identify(struct conn *c, struct refusal *why)
 {
-	char buf[MAX_VALUE];
 	const char *token;
 	size_t len;
 
@@ -97,7 +87,7 @@ static int identify(struct conn *c, struct refusal *why)
 	/* A key is ignored where none is required: clients send whatever they have. */
 	if (!c->net->keys_required)
 		return 0;
-	int there = read_token(c->wsi, buf, &token, &len);
+	int there = read_token(&c->head, &token, &len);
 	if (!there && c->net->config->server.allow_anonymous)
 		return 0;
 	if (!there)

@@ -50,8 +50,7 @@ struct ig_api *ig_api_create(const struct ig_api_deps *deps)
 	if (!api)
 		return NULL;
 	api->limits = ig_limits_create(&deps->options.limits);
-	api->responses =
-		ig_responses_create(deps->options.max_stored, deps->options.max_stored_bytes);
+	api->responses = ig_responses_create(&deps->options);
 	if (!api->limits || !api->responses) {
 		ig_limits_destroy(api->limits);
 		ig_responses_destroy(api->responses);
@@ -97,7 +96,7 @@ void ig_api_set_options(struct ig_api *api, const struct ig_api_options *o)
 {
 	api->deps.options = *o;
 	ig_limits_set_defaults(api->limits, &o->limits);
-	ig_responses_limit(api->responses, o->max_stored, o->max_stored_bytes);
+	ig_responses_limit(api->responses, o);
 }
 
 void ig_api_drain(struct ig_api *api)

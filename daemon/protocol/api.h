@@ -30,6 +30,7 @@ struct ig_api_options {		/* may change with a reload */
 	bool refuse_tools;   /* of a model whose template knows none; false: a fallback is used */
 	bool refuse_unknown; /* what a request has that is not known here; false: it is noted */
 	char model_id_prefix[65]; /* "": models are listed once */
+	uint32_t max_stored_per_lane; /* of a WebSocket, with store: false */
 };
 
 struct ig_api_deps {

@@ -26,6 +26,8 @@ static void look(const char *s, size_t len, struct ig_completion_style *out)
 			out->reasoning = true;
 			out->think = (enum ig_think_format)i;
 		}
+	if (find(s, len, ".thinking") || find(s, len, "['thinking']"))
+		out->takes_thinking = true;
 	if (out->calls != IG_TOOL_CALLS_NONE)
 		return;
 	out->calls = ig_tool_format_find(s, len);

@@ -48,7 +48,8 @@ struct ig_completion_style {
 	bool compact;  /* GLM 4.7: no newlines between the tags of a call */
 	bool fallback; /* the template knows no tools: they are described by tool_fallback.c */
 	enum ig_think_format think;
-	bool reasoning;	      /* a completion may begin with reasoning, <think>…</think> */
+	bool reasoning;	     /* a completion may begin with reasoning, <think>…</think> */
+	bool takes_thinking; /* the template reads the reasoning of a turn as its member thinking */
 	bool opens_reasoning; /* the template itself ends its prompt with <think> */
 };
 /* opens_reasoning as for a prompt without further variables (enable_thinking …). */

@@ -26,5 +26,7 @@ void ig_detokenizer_show(struct ig_detokenizer *d, const int32_t *ids, unsigned 
 size_t ig_detokenizer_put(struct ig_detokenizer *d, int32_t id, char *buf);
 /* At the end: held bytes as U+FFFD; up to 12 bytes. */
 size_t ig_detokenizer_flush(struct ig_detokenizer *d, char *buf);
+/* Forget held bytes: what follows is a new character. */
+static inline void ig_detokenizer_drop(struct ig_detokenizer *d) { d->n_held = 0; }
 /* The largest number of bytes that one put writes. */
 size_t ig_detokenizer_max(const struct ig_tokenizer *t);

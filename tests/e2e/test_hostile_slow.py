@@ -154,13 +154,12 @@ def test_floods(scripted, name, frames):
 
 @pytest.mark.usefixtures("undisturbed")
 def test_fragments_without_end(scripted):
-    """Empty ones cost nothing; the others end at the largest message."""
+    """Empty ones end after a thousand, the others at the largest message; neither costs memory."""
     before = rss_bytes(scripted)
     w = WebSocket(scripted)
     w.send(frame(TEXT, b"", fin=False), *[frame(CONTINUATION, b"", fin=False)] * 200000)
     assert rss_bytes(scripted) - before < (16 << 20) * PATIENCE
-    w.send(frame(PING, b"still here"))
-    assert w.read() == ("pong", b"still here")
+    assert w.read()[:2] == ("close", 1009)
     w.reset()
     w = WebSocket(scripted)
     w.send(frame(TEXT, b" ", fin=False), *[frame(CONTINUATION, b" " * 65536, fin=False)] * 600)

@@ -4,6 +4,7 @@ import re
 
 import pytest
 
+from rawsocket import TEXT, WebSocket, frame, handshake
 from tiny_model import SCRIPT
 
 pytestmark = pytest.mark.tsan
@@ -95,6 +96,17 @@ def test_length(scripted, name):
     assert j["choices"][0]["finish_reason"] == "length"
     assert j["usage"]["completion_tokens"] == 4
     assert SCRIPT.startswith(j["choices"][0]["message"]["content"])
+
+
+def test_length_within_a_character(scripted):
+    """The accent is tokens 5 and 6: an answer of five ends before it, and shows no U+FFFD."""
+    for stream in (False, True):
+        r = scripted.http("POST", CHAT, body(max_tokens=5, stream=stream))
+        said = ("".join(x["choices"][0]["delta"].get("content") or "" for x in chunks(r)) if stream
+                else r.json["choices"][0]["message"]["content"])
+        assert said == "Alpha bravo charlie delta"
+    j = scripted.http("POST", CHAT, body(max_tokens=6)).json
+    assert j["choices"][0]["message"]["content"] == "Alpha bravo charlie delta\u00e9"
 
 
 def test_stop_strings(scripted):
@@ -290,6 +302,76 @@ def test_foreign_origin_is_refused(scripted, value):
         scripted.ws(origin=value)
     if isinstance(e.value, websockets.exceptions.InvalidStatus):
         assert e.value.response.status_code == 403
+
+
+def test_the_servers_own_pages_are_served(scripted):
+    """A page of this server asks it, by whichever name it was opened; WebSockets too.  A page of
+    another server on the same machine is another's."""
+    port = scripted.port
+    for host, origin in [("127.0.0.1", "http://127.0.0.1:%d" % port),
+                         ("localhost:%d" % port, "http://localhost:%d" % port),
+                         ("LOCALHOST:%d" % port, "HTTP://localhost:%d" % port),
+                         ("127.0.0.1:%d" % port, "http://localhost:%d" % port),
+                         ("localhost:%d" % port, "http://[::1]:%d" % port),
+                         ("localhost", "https://localhost")]:  # behind a proxy with TLS
+        r = scripted.http("POST", CHAT, body(max_tokens=1), headers={"Host": host, "Origin": origin})
+        assert r.status == 200, (host, origin, r)
+        assert r.headers["Access-Control-Allow-Origin"] == origin
+        w = WebSocket(scripted, headers=[("Host", host), ("Origin", origin)])
+        w.send(frame(TEXT, json.dumps({"type": "response.create", "model": "tiny",
+                                       "input": "hi"}).encode()))
+        assert b'"response.created"' in w.read()[1]
+        w.close()
+    for host, origin in [("127.0.0.1:%d" % port, "http://127.0.0.1:%d" % (port + 1)),
+                         ("localhost", "http://localhost:%d" % (port + 1)),
+                         ("localhost:%d" % port, "http://localhost"),
+                         ("localhost:%d" % port, "http://evil.example:%d" % port),
+                         ("localhost:%d" % port, "ws://localhost:%d" % port),
+                         ("localhost:%d" % port, "http://localhost:%d/" % port),
+                         ("localhost:%d" % port, "http://localhost:%d@evil.example" % port),
+                         ("localhost:%d" % port, "localhost:%d" % port),
+                         ("evil.example:%d" % port, "http://evil.example:%d" % port)]:
+        r = scripted.http("GET", "/v1/models", headers={"Host": host, "Origin": origin})
+        assert r.status == 403, (host, origin, r)
+        r = scripted.raw(handshake(headers=[("Host", host), ("Origin", origin)]))
+        assert r.status == 403, (host, origin, r)
+
+
+def test_request_ids_are_echoed_everywhere(scripted, start, models):
+    """Whatever the reply is, it has the client's x-request-id; one that is not fit, or none, gets
+    one of ours."""
+    full = start(models.script(), {"server": {"max_connections": 1}})
+    head = "Host: localhost\r\nX-Request-ID: mine-7\r\n"
+    page = "Origin: http://localhost\r\n"
+    post = "POST %s HTTP/1.1\r\n" % CHAT + head
+    stream = json.dumps(body(stream=True))
+    for text, status in [
+            ("GET /healthz HTTP/1.1\r\n" + head, 200), ("HEAD /v1/models HTTP/1.0\r\n" + head, 200),
+            ("GET /nowhere HTTP/1.1\r\n" + head, 404), ("GET %s HTTP/1.1\r\n" % CHAT + head, 405),
+            ("BREW / HTTP/1.1\r\n" + head, 501), ("GET / HTTP/3.0\r\n" + head, 505),
+            ("GET / HTTP/1.1\r\nX : y\r\n" + head, 400), ("nonsense\r\n" + head, 400),
+            ("GET / HTTP/1.1\r\nOrigin: http://evil.example\r\n" + head, 403),
+            ("OPTIONS %s HTTP/1.1\r\n" % CHAT + page + head, 204),
+            ("GET /v1/responses HTTP/1.1\r\n" + head, 426), (post, 411),
+            (post + "Content-Length: 2\r\n\r\n{}", 400),
+            (post + "Content-Length: 999999999\r\n", 413),
+            (post + "Transfer-Encoding: chunked\r\n\r\nx", 400),
+            (post + "Content-Length: %d\r\n\r\n%s" % (len(stream), stream), 200),
+            ("GET / HTTP/1.1\r\n" + head + "X: " + "a" * 70000, 431)]:
+        r = scripted.raw((text if "\r\n\r\n" in text else text + "\r\n").encode())
+        assert (r.status, r.headers["x-request-id"]) == (status, "mine-7"), (text[:80], r)
+    assert scripted.ws(additional_headers={"X-Request-Id": "mine-8"}).ws.response.headers[
+        "x-request-id"] == "mine-8"
+    for unfit in ("", "a b", "a" * 200, "\u00e9"):
+        r = scripted.raw(("GET /healthz HTTP/1.1\r\nHost: localhost\r\nX-Request-Id: %s\r\n\r\n"
+                          % unfit).encode())
+        assert r.status == 200 and re.fullmatch("req_[0-9a-f]{24}", r.headers["x-request-id"]), unfit
+    holding = full.connect()
+    holding.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
+    assert holding.recv(100)
+    r = full.raw(("GET /healthz HTTP/1.1\r\n" + head + "\r\n").encode())
+    assert (r.status, r.headers["x-request-id"]) == (503, "mine-7") and int(r.headers["Retry-After"])
+    holding.close()
 
 
 def test_allowed_names_are_taken(start, models):

@@ -492,7 +492,7 @@ def test_the_least_recently_used_goes(start, models, sizes):
     assert r.error["code"] == "insufficient_memory" and "memory.budget" in r.error["message"]
     assert r.headers["Retry-After"]
     r = load(d, "b")
-    assert (r.status, r.error["code"]) == (503, "insufficient_memory")
+    assert (r.status, r.error["code"]) == (503, "insufficient_memory") and r.headers["Retry-After"]
     s.stop()
     d.until_idle()
     use("b")

@@ -644,6 +644,23 @@ def test_kept_responses(start, models):
 
 
 
+def test_kept_of_a_lane(start, models):
+    d = start(models.script(), extra={"responses": {"max_stored_per_lane": 2}})
+    c = d.ws()
+
+    def make():
+        return c.answer("hi", store=False, max_output_tokens=1)[-1]["response"]["id"]
+
+    def there(previous):
+        return c.answer("hi", store=False, previous_response_id=previous, max_output_tokens=1,
+                        stream_id="other")[-1]["type"] != "error"
+    made = [make() for _ in range(3)]
+    assert [there(i) for i in made] == [False, True, True]
+    reload(d, {"responses": {"max_stored_per_lane": 3}}, "max_stored_per_lane: 2 -> 3")
+    made = [make() for _ in range(4)]
+    assert [there(i) for i in made] == [False, True, True, True]
+
+
 # ---- what a request may say --------------------------------------------------------------
 
 def test_sampling(scripted):

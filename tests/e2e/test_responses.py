@@ -161,11 +161,15 @@ def test_max_output_tokens_is_incomplete(ws):
     assert r["usage"]["output_tokens"] == 3
 
 
-def test_an_end_within_a_character(ws):
-    """Five tokens end after the first byte of the accent: what is left of it is U+FFFD."""
-    events = ws.answer("hi", max_output_tokens=5)
-    assert check_answer(events, "response.incomplete", "incomplete") == (
-        "Alpha bravo charlie delta\ufffd")
+@pytest.mark.parametrize("n", [5, 11, 12, 13])
+def test_an_end_within_a_character(ws, n):
+    """Five tokens end after the first byte of the accent, more within the crab: the answer ends
+    before them."""
+    events = ws.answer("hi", max_output_tokens=n)
+    said = check_answer(events, "response.incomplete", "incomplete")
+    assert said == ("Alpha bravo charlie delta" if n == 5 else SCRIPT[:SCRIPT.index("\U0001f980")])
+    assert events[-1]["response"]["usage"]["output_tokens"] == n
+    assert ws.answer("hi", max_output_tokens=n + 1)[-1]["type"] == "response.incomplete"
 
 
 @pytest.mark.parametrize("stop, expected", [
@@ -533,6 +537,24 @@ def test_two_forks_of_one_parent(ws):
         if e["type"] == "response.output_text.done":
             texts[e["stream_id"]] = e["text"]
     assert texts["a"] == texts["c"] != texts["b"]
+
+
+def test_forks_without_store(ws):
+    """Each lane of a connection keeps several responses, so that an agent goes back to one; the
+    parent is not lost when a child has come."""
+    def turn(content, previous=None, **options):
+        r = ws.answer(content, model="random", max_output_tokens=6, store=False,
+                      previous_response_id=previous, **options)
+        return final(r, "incomplete")["id"], text_of(r)
+    made = [turn("go")[0]]
+    for i in range(7):  # 8 with the first
+        made.append(turn("step %d" % i, made[-1])[0])
+    said = turn("again", made[0])[1]  # now 9: the first is gone
+    ws.create("more", store=False, previous_response_id=made[0])
+    assert ws.error()["error"]["code"] == "previous_response_not_found"
+    first = turn("go", stream_id="b")[0]
+    assert turn("again", first, stream_id="b")[1] == said
+    assert turn("again", made[7])[1] == turn("again", made[7])[1] != ""
 
 
 def test_a_continued_prompt_is_found_again(ws):

@@ -42,6 +42,16 @@ def test_a_left_out_part_is_not_in_the_prompt(scripted):
     assert with_image == scripted.chat("hi").json["usage"]["prompt_tokens"]
 
 
+def test_messages_of_which_nothing_is_left(scripted):
+    """Of an Anthropic message without text or results no turn is left."""
+    image = {"type": "image", "source": {"type": "url", "url": "http://localhost/x"}}
+    for stream in (False, True):
+        r = scripted.http("POST", "/v1/messages", {"model": "tiny", "max_tokens": 9, "stream": stream,
+                                                   "messages": [{"role": "user", "content": [image]}]})
+        assert r.status == 400 and r.error["type"] == "invalid_request_error", r
+        assert r.headers["x-ingot-ignored"] == "messages[0].content[0].type=image"
+
+
 def test_on_a_websocket(scripted):
     c = scripted.ws()
     c.create("hi", zeppelin=1, tools=[{"type": "web_search"}])

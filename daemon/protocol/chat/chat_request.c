@@ -191,6 +191,36 @@ static int param_tool_choice(struct ig_request *r, const char *name, json_t *v,
 	return ig_read_tool_choice(r, name, v, IG_TOOLS_NESTED, e);
 }
 
+/* As OpenRouter spells it, whose clients send it elsewhere, too. */
+static int param_reasoning(struct ig_request *r, const char *name, json_t *v,
+			   struct ig_api_error *e)
+{
+	static const struct ig_param params[] = {
+		{ "effort", .read = ig_param_effort },
+		{ "enabled", IG_PARAM_BOOLEAN },
+		{ "exclude", IG_PARAM_NOTED, .values = "false" },
+		{ NULL },
+	};
+
+	return ig_params_read(r, r, params, name, v, e);
+}
+
+/* By either name; none: no reasoning. */
+static int set_effort(struct ig_request *r, json_t *root, struct ig_api_error *e)
+{
+	json_t *effort = json_object_get(root, "reasoning_effort"),
+	       *reasoning = json_object_get(root, "reasoning");
+
+	if (!json_is_string(effort))
+		effort = json_object_get(reasoning, "effort");
+	if (json_is_string(effort) || !json_is_false(json_object_get(reasoning, "enabled")))
+		return ig_request_set_effort(r, effort, e);
+	effort = json_string("none");
+	int rc = effort ? ig_request_set_effort(r, effort, e) : ig_fail_memory(e);
+	json_decref(effort);
+	return rc;
+}
+
 static const struct ig_param table[] = {
 	{ "messages", .read = ig_param_messages, .required = true },
 	{ "max_tokens", .read = ig_param_max_tokens },
@@ -203,6 +233,9 @@ static const struct ig_param table[] = {
 	{ "tool_choice", .read = param_tool_choice },
 	{ "parallel_tool_calls", IG_PARAM_BOOL, IG_AT(parallel_tool_calls) },
 	{ "chat_template_kwargs", .read = ig_param_template_vars },
+	{ "reasoning_effort", .read = ig_param_effort },
+	{ "reasoning", .read = param_reasoning },
+	{ "verbosity", IG_PARAM_NOTED, .values = "\"medium\"" },
 	{ "stream", IG_PARAM_BOOL, IG_AT(stream) },
 	{ "stream_options", .read = ig_param_stream_options },
 	{ "metadata", .read = ig_param_metadata },
@@ -225,7 +258,9 @@ static int check(struct ig_request *r, json_t *root, struct ig_api_error *e)
 		return -1;
 	if (r->n_top && !r->logprobs)
 		return ig_fail_value(e, "top_logprobs", "only allowed when 'logprobs' is true");
-	return ig_check_tool_choice(r, "tool_choice", e) < 0 ? -1 : ig_check_ignore_end(r, e);
+	if (ig_check_tool_choice(r, "tool_choice", e) < 0 || ig_check_ignore_end(r, e) < 0)
+		return -1;
+	return set_effort(r, root, e);
 }
 
 const struct ig_request_format ig_chat_request = { table, check };

@@ -128,6 +128,13 @@ int ig_fail_model(struct ig_api_error *e, int rc, const struct ig_error *err)
 	}
 }
 
+uint32_t ig_error_retry_after(const struct ig_api_error *e, uint32_t by_default)
+{
+	bool refused = e->status == 429 || e->status == 503;
+
+	return e->retry_after_s ? e->retry_after_s : refused ? by_default : 0;
+}
+
 /* ---- an end ---------------------------------------------------------------------------- */
 
 int ig_fail_cancelled(struct ig_api_error *e, const char *reason)

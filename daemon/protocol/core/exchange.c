@@ -26,7 +26,7 @@ void ig_exchange_fail(struct ig_exchange *x, const struct ig_api_error *e)
 {
 	ig_strbuf_clear(&x->body);
 	x->error(&x->body, e);
-	x->head.retry_after_s = e->retry_after_s;
+	x->head.retry_after_s = ig_error_retry_after(e, x->api->deps.options.retry_after_s);
 	ig_exchange_reply(x, e->status);
 }
 
@@ -242,8 +242,6 @@ struct ig_exchange *ig_exchange_refuse(struct ig_api *api, int status, const cha
 	if (!x)
 		return NULL;
 	ig_api_fail(&e, status, code, NULL, "%s", message);
-	if (status == 503)
-		e.retry_after_s = api->deps.options.retry_after_s;
 	if (ig_api_takes_body(api, r->method, r->path) || ig_api_is_websocket(api, r->path))
 		refuse(x, &e);
 	else

@@ -416,6 +416,37 @@ int ig_param_template_vars(struct ig_request *r, const char *name, json_t *v,
 	return 0;
 }
 
+int ig_param_effort(struct ig_request *r, const char *name, json_t *v, struct ig_api_error *e)
+{
+	const char *s = json_string_value(v);
+	size_t n = json_string_length(v);
+
+	if (!s)
+		return ig_fail_type(e, name, "a string", v);
+	if (n < 1 || n > 32 || strspn(s, "abcdefghijklmnopqrstuvwxyz0123456789_-") != n)
+		return ig_fail_value(e, name,
+				     "expected a word such as none, minimal, low, medium or "
+				     "high");
+	return 0;
+}
+
+int ig_request_set_effort(struct ig_request *r, json_t *effort, struct ig_api_error *e)
+{
+	if (!json_is_string(effort))
+		return 0;
+	if (!r->template_vars)
+		r->template_vars = json_object();
+	if (json_object_get(r->template_vars, "reasoning_effort"))
+		return 0;
+	if (!r->template_vars || json_object_set(r->template_vars, "reasoning_effort", effort) < 0)
+		return ig_fail_memory(e);
+	if (!strcmp(json_string_value(effort), "none") &&
+	    !json_object_get(r->template_vars, "enable_thinking") &&
+	    json_object_set_new(r->template_vars, "enable_thinking", json_false()) < 0)
+		return ig_fail_memory(e);
+	return 0;
+}
+
 int ig_check_stream_options(const struct ig_request *r, json_t *root, struct ig_api_error *e)
 {
 	json_t *options = json_object_get(root, "stream_options");

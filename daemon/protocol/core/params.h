@@ -99,6 +99,12 @@ int ig_request_add_result(struct ig_request *r, json_t *id, json_t *text, const 
 /* model, and how tokens are sampled, but for a limit to their number. */
 extern const struct ig_param ig_sampling_params[];
 ig_param_fn ig_param_max_tokens, ig_param_stop, ig_param_metadata, ig_param_template_vars;
+/* An effort of reasoning: a word. */
+ig_param_fn ig_param_effort;
+/* After all parameters: give an effort (NULL: none was asked for) to the template, which calls it
+ * reasoning_effort; templates that can leave out reasoning call that enable_thinking.  What
+ * chat_template_kwargs says counts. */
+int ig_request_set_effort(struct ig_request *r, json_t *effort, struct ig_api_error *e);
 /* stream_options is only for streams. */
 int ig_check_stream_options(const struct ig_request *r, json_t *root, struct ig_api_error *e);
 

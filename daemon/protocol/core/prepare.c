@@ -87,8 +87,32 @@ static int merge_leading(json_t *list)
 	return rc;
 }
 
+/* For templates that read the reasoning of earlier turns as thinking: gpt-oss's takes either it or a
+ * content beside tool calls.  Messages are shared, so they are copied. */
+static int add_thinking(json_t *list)
+{
+	json_t *m, *copy;
+	size_t i;
+
+	json_array_foreach(list, i, m)
+	{
+		json_t *reasoning = json_object_get(m, "reasoning_content");
+		if (!reasoning || (json_object_get(m, "tool_calls") &&
+				   json_string_length(json_object_get(m, "content"))))
+			continue;
+		copy = ig_json_copy(m);
+		if (!copy || json_object_set(copy, "thinking", reasoning) < 0) {
+			json_decref(copy);
+			return -1;
+		}
+		if (json_array_set_new(list, i, copy) < 0)
+			return -1;
+	}
+	return 0;
+}
+
 /* Instructions, then the history, then the new messages: a new list. */
-static json_t *whole_conversation(const struct ig_request *q, bool merges_system)
+static json_t *whole_conversation(const struct ig_request *q, bool merges_system, bool thinking)
 {
 	json_t *list = json_array();
 
@@ -101,6 +125,8 @@ static json_t *whole_conversation(const struct ig_request *q, bool merges_system
 	if (json_array_extend(list, q->messages) < 0)
 		goto fail;
 	if (merges_system && merge_leading(list) < 0)
+		goto fail;
+	if (thinking && add_thinking(list) < 0)
 		goto fail;
 	return list;
 fail:
@@ -144,8 +170,8 @@ static int describe_tools(struct ig_reply *r, json_t **messages, const json_t **
 	const struct ig_completion_style *s = &r->prepared.style;
 	json_t *out;
 
-	if (!s->fallback && (s->calls != IG_TOOL_CALLS_NONE || r->refuse_tools ||
-			     !has_calls(*messages)))
+	if (!s->fallback &&
+	    (s->calls != IG_TOOL_CALLS_NONE || r->refuse_tools || !has_calls(*messages)))
 		return 0;
 	if (ig_tool_fallback(*messages, s->fallback ? *tools : NULL, &out) < 0)
 		return -1;
@@ -166,7 +192,8 @@ static int render(struct ig_reply *r, struct ig_ids *out)
 				   "The model '%s' can't chat: %s.", m->name, m->chat_error);
 	if (too_long(m, contents_length(q->history) + contents_length(q->messages)))
 		return fail_prompt(r, -E2BIG, &err);
-	json_t *messages = whole_conversation(q, r->protocol->merges_system);
+	json_t *messages =
+		whole_conversation(q, r->protocol->merges_system, r->prepared.style.takes_thinking);
 	const json_t *tools = q->tool_choice == IG_TOOLS_NONE ? NULL : q->tools;
 	if (!messages || describe_tools(r, &messages, &tools) < 0) {
 		json_decref(messages);
@@ -258,6 +285,10 @@ static int make_prompts(struct ig_reply *r)
 	struct ig_prepared *p = &r->prepared;
 	const struct ig_request *q = &r->request;
 
+	/* all that its messages had was left out */
+	if (!q->messages && !q->n_prompts && !q->warm_up)
+		return ig_api_fail(&r->error, 400, "invalid_value", r->protocol->prompt_param,
+				   "The prompt has nothing that this server reads.");
 	p->prompts = calloc(q->messages ? 1 : q->n_prompts, sizeof *p->prompts);
 	if (!p->prompts)
 		return ig_fail_memory(&r->error);

@@ -28,7 +28,7 @@ struct ig_stored_response {
 };
 
 struct ig_response_store {
-	uint32_t max_count;
+	uint32_t max_count, max_per_lane;
 	uint64_t max_bytes, bytes;
 	size_t count, n_buckets; /* n_buckets: a power of two */
 	struct ig_stored_response **buckets;
@@ -203,6 +203,18 @@ void ig_response_store_remove_lane(struct ig_response_store *s, const void *conn
 	}
 }
 
+/* The list has the latest first. */
+static void trim_lane(struct ig_response_store *s, const void *connection, const char *lane)
+{
+	uint32_t n = 0;
+
+	for (struct ig_stored_response *k = LIST_FIRST(&s->lanes), *next; k; k = next) {
+		next = LIST_NEXT(k, of_lane);
+		if (k->connection == connection && !strcmp(k->lane, lane) && ++n > s->max_per_lane)
+			ig_response_store_remove(s, k);
+	}
+}
+
 int ig_response_store_add(struct ig_response_store *s, const struct ig_stored_response_spec *spec)
 {
 	struct ig_stored_response *parent = NULL;
@@ -223,7 +235,6 @@ int ig_response_store_add(struct ig_response_store *s, const struct ig_stored_re
 		k->parent = parent;
 		parent->n_refs++;
 	}
-	ig_response_store_remove_lane(s, spec->connection, spec->lane, NULL);
 	struct ig_stored_response **b = bucket_of(s, k->id);
 	k->next_in_bucket = *b;
 	*b = k;
@@ -233,6 +244,7 @@ int ig_response_store_add(struct ig_response_store *s, const struct ig_stored_re
 	s->count++;
 	s->bytes += k->bytes;
 	grow(s);
+	trim_lane(s, spec->connection, spec->lane);
 	trim(s);
 	return 0;
 }
@@ -302,13 +314,15 @@ const char *ig_stored_response_text(const struct ig_stored_response *k)
 
 /* ---- life -------------------------------------------------------------------------- */
 
-struct ig_response_store *ig_response_store_create(uint32_t max_count, uint64_t max_bytes)
+struct ig_response_store *ig_response_store_create(uint32_t max_count, uint32_t max_per_lane,
+						   uint64_t max_bytes)
 {
 	struct ig_response_store *s = calloc(1, sizeof *s);
 
 	if (!s)
 		return NULL;
 	s->max_count = max_count;
+	s->max_per_lane = max_per_lane;
 	s->max_bytes = max_bytes;
 	s->n_buckets = FIRST_BUCKETS;
 	s->buckets = calloc(s->n_buckets, sizeof *s->buckets);
@@ -330,9 +344,11 @@ void ig_response_store_destroy(struct ig_response_store *s)
 	free(s);
 }
 
-void ig_response_store_limit(struct ig_response_store *s, uint32_t max_count, uint64_t max_bytes)
+void ig_response_store_limit(struct ig_response_store *s, uint32_t max_count, uint32_t max_per_lane,
+			     uint64_t max_bytes)
 {
 	s->max_count = max_count;
+	s->max_per_lane = max_per_lane;
 	s->max_bytes = max_bytes;
 	trim(s);
 }

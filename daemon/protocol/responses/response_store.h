@@ -17,18 +17,20 @@
 struct ig_stored_response; /* one response */
 struct ig_response_store;
 
-struct ig_response_store *ig_response_store_create(uint32_t max_count, uint64_t max_bytes);
+struct ig_response_store *ig_response_store_create(uint32_t max_count, uint32_t max_per_lane,
+						   uint64_t max_bytes);
 void ig_response_store_destroy(struct ig_response_store *s); /* NULL is fine */
-/* Evicts at once what is beyond the new limits. */
-void ig_response_store_limit(struct ig_response_store *s, uint32_t max_count, uint64_t max_bytes);
+/* Evicts at once what is beyond the new limits; of lanes, with their next response. */
+void ig_response_store_limit(struct ig_response_store *s, uint32_t max_count, uint32_t max_per_lane,
+			     uint64_t max_bytes);
 
 /* A response to store.  Lists may be NULL: empty. */
 struct ig_stored_response_spec {
 	const char *id;
 	uint64_t owner;		 /* the key's identity; 0: no key */
 	bool stored;		 /* for all requests with its key; else for its connection only */
-	const void *connection;	 /* NULL: none.  Each of its lanes has its latest response, */
-	const char *lane;	 /* which replaces the one before, unless that is stored */
+	const void *connection;	 /* NULL: none.  Each of its lanes has its latest responses */
+	const char *lane;	 /* that are not stored, at most max_per_lane */
 	const char *previous_id; /* NULL: none */
 	json_t *history;	 /* of previous_id, in case that was evicted */
 	json_t *messages;	 /* new ones, for templates; must not change afterwards */
@@ -57,7 +59,7 @@ const char *ig_stored_response_text(const struct ig_stored_response *k); /* "": 
 
 /* Delete it; responses that continue it remain. */
 void ig_response_store_remove(struct ig_response_store *s, struct ig_stored_response *k);
-/* Drop the response of a lane (NULL: of all lanes), if it has this id (NULL: any).  connection
+/* Drop the responses of a lane (NULL: of all lanes) that have this id (NULL: any).  connection
  * NULL: nothing. */
 void ig_response_store_remove_lane(struct ig_response_store *s, const void *connection,
 				   const char *lane, const char *id);

@@ -21,8 +21,8 @@ extern const struct ig_request_format ig_create_request, ig_input_tokens_request
 void ig_responses_get(struct ig_exchange *x, const struct ig_http_request *r);
 bool ig_responses_below(struct ig_exchange *x, const struct ig_http_request *r, const char *rest);
 
-struct ig_responses *ig_responses_create(uint32_t max_stored, uint64_t max_stored_bytes);
+struct ig_responses *ig_responses_create(const struct ig_api_options *o);
 void ig_responses_destroy(struct ig_responses *s); /* NULL is fine */
-void ig_responses_limit(struct ig_responses *s, uint32_t max_stored, uint64_t max_stored_bytes);
+void ig_responses_limit(struct ig_responses *s, const struct ig_api_options *o);
 /* Every session checks whether it has anything left to do. */
 void ig_responses_drain(struct ig_api *api);

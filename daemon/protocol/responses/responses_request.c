@@ -348,25 +348,6 @@ static int read_stream_id(struct ig_request *r, json_t *root, struct ig_api_erro
 	return 0;
 }
 
-/* Templates call it reasoning_effort; those that can omit reasoning, enable_thinking. */
-static int set_effort(struct ig_request *r, struct ig_api_error *e)
-{
-	json_t *effort = json_object_get(json_object_get(r->repeated, "reasoning"), "effort");
-
-	if (!json_is_string(effort))
-		return 0;
-	if (!r->template_vars)
-		r->template_vars = json_object();
-	if (json_object_get(r->template_vars, "reasoning_effort"))
-		return 0;
-	if (!r->template_vars || json_object_set(r->template_vars, "reasoning_effort", effort) < 0)
-		return ig_fail_memory(e);
-	if (is_text(effort, "none") && !json_object_get(r->template_vars, "enable_thinking") &&
-	    json_object_set_new(r->template_vars, "enable_thinking", json_false()) < 0)
-		return ig_fail_memory(e);
-	return 0;
-}
-
 /* What a prompt is made of. */
 static int read_prompt(struct ig_request *r, const struct ig_param *table, json_t *root,
 		       struct ig_api_error *e)
@@ -378,7 +359,8 @@ static int read_prompt(struct ig_request *r, const struct ig_param *table, json_
 	    ig_params_read(r, r, table, NULL, root, e) < 0 || read_tools(r, root, e) < 0 ||
 	    read_tool_choice(r, root, e) < 0)
 		return -1;
-	return set_effort(r, e);
+	return ig_request_set_effort(
+		r, json_object_get(json_object_get(r->repeated, "reasoning"), "effort"), e);
 }
 
 static int read_create(struct ig_request *r, const struct ig_param *table, json_t *root,

@@ -65,9 +65,11 @@ static struct message *message_new(struct ig_session *s)
 static void queue_error(struct ig_session *s, const struct ig_api_error *e, const char *stream_id)
 {
 	struct message *n = message_new(s);
+	struct ig_api_error known = *e;
 
+	known.retry_after_s = ig_error_retry_after(e, s->api->deps.options.retry_after_s);
 	if (n)
-		ig_ws_error_event(&n->text, e, stream_id);
+		ig_ws_error_event(&n->text, &known, stream_id);
 }
 
 /* A response that the lane failed to continue can't be continued again. */

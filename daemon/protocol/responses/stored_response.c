@@ -149,14 +149,15 @@ int ig_responses_recall(struct ig_api *api, struct ig_request *q, const struct i
 
 /* ---- the state of Responses in ig_api ------------------------------------------------------ */
 
-struct ig_responses *ig_responses_create(uint32_t max_stored, uint64_t max_stored_bytes)
+struct ig_responses *ig_responses_create(const struct ig_api_options *o)
 {
 	struct ig_responses *s = calloc(1, sizeof *s);
 
 	if (!s)
 		return NULL;
 	link_init(&s->sessions);
-	s->store = ig_response_store_create(max_stored, max_stored_bytes);
+	s->store = ig_response_store_create(o->max_stored, o->max_stored_per_lane,
+					    o->max_stored_bytes);
 	if (s->store)
 		return s;
 	free(s);
@@ -170,7 +171,8 @@ void ig_responses_destroy(struct ig_responses *s)
 	free(s);
 }
 
-void ig_responses_limit(struct ig_responses *s, uint32_t max_stored, uint64_t max_stored_bytes)
+void ig_responses_limit(struct ig_responses *s, const struct ig_api_options *o)
 {
-	ig_response_store_limit(s->store, max_stored, max_stored_bytes);
+	ig_response_store_limit(s->store, o->max_stored, o->max_stored_per_lane,
+				o->max_stored_bytes);
 }

@@ -71,7 +71,8 @@ static void answer_to(const struct ask *a, struct answer *w)
 		else if (i + 1 == max)
 			w->finish = IG_FINISH_LENGTH;
 	}
-	len += ig_detokenizer_flush(&d, w->text + len);
+	if (w->finish != IG_FINISH_LENGTH)
+		len += ig_detokenizer_flush(&d, w->text + len);
 	w->text[len] = 0;
 }
 

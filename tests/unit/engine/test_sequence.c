@@ -330,8 +330,9 @@ static void assert_logprobs(const struct ig_token_logprob *logprob, const struct
 }
 
 /* Sample ids, take text and logprobs, compare their text_end with ends[n_ends]. */
-static void assert_ends(const char *const *stops, const int32_t *ids, int32_t n,
-			const uint64_t *ends, size_t n_ends, const char *want, int32_t stop_index)
+static void assert_ends_by(enum ig_finish finish, const char *const *stops, const int32_t *ids,
+			   int32_t n, const uint64_t *ends, size_t n_ends, const char *want,
+			   int32_t stop_index)
 {
 	struct ig_token_logprob logprobs[64];
 	struct ig_stream *stream;
@@ -349,7 +350,7 @@ static void assert_ends(const char *const *stops, const int32_t *ids, int32_t n,
 		assert_int_equal(len, n_logprobs ? logprobs[n_logprobs - 1].text_end : 0);
 	}
 	if (s->result.finish == IG_FINISH_NONE)
-		s->result.finish = IG_FINISH_LENGTH;
+		s->result.finish = finish;
 	ig_seq_show(s);
 	assert_true(ig_seq_is_shown(s));
 	len += ig_stream_take(stream, text + len, sizeof text - 1 - len);
@@ -366,6 +367,7 @@ static void assert_ends(const char *const *stops, const int32_t *ids, int32_t n,
 	ig_stream_unref(stream);
 }
 
+#define assert_ends(...) assert_ends_by(IG_FINISH_LENGTH, __VA_ARGS__)
 #define IDS(...) (const int32_t[]){ __VA_ARGS__ }, sizeof((int32_t[]){ __VA_ARGS__ }) / 4
 #define ENDS(...) (const uint64_t[]){ __VA_ARGS__ }, sizeof((uint64_t[]){ __VA_ARGS__ }) / 8
 #define STOPS(...)                                                                                 \
@@ -383,8 +385,15 @@ static void test_where_text_ends(void **state)
 		    "a\xef\xbf\xbd"
 		    "b",
 		    -1);
-	assert_ends(NULL, IDS(0, 61), ENDS(1, 4), "a\xef\xbf\xbd", -1);
-	assert_ends(NULL, IDS(61, 60), ENDS(0, 3), "\xef\xbf\xbd", -1);
+	assert_ends_by(IG_FINISH_STOP, NULL, IDS(0, 61), ENDS(1, 4), "a\xef\xbf\xbd", -1);
+	assert_ends_by(IG_FINISH_STOP, NULL, IDS(61, 60), ENDS(0, 3), "\xef\xbf\xbd", -1);
+	/* a limit cuts before the character that it cuts; an end token does not take its bytes back */
+	assert_ends(NULL, IDS(0, 61), ENDS(1, 1), "a", -1);
+	assert_ends(NULL, IDS(61, 60), ENDS(0, 0), "", -1);
+	assert_ends(NULL, IDS(0, 61, 1, 61), ENDS(1, 1, 5, 5),
+		    "a\xef\xbf\xbd"
+		    "b",
+		    -1);
 	assert_ends(NULL, IDS(60, 0, 60, 60), ENDS(0, 1, 1, 1), "a", -1); /* without text */
 	/* held back, and no stop string after all; then with its end */
 	assert_ends(STOPS("abab!"), IDS(21, 3, 0, 1, 3, 2), ENDS(1, 3, 4, 5, 7, 8), "dabababc", -1);
@@ -435,7 +444,10 @@ static void test_random_logprobs(void **state)
 			len += ig_detokenizer_put(&d, ids[i], whole + len);
 			ends[i] = len;
 		}
-		len += ig_detokenizer_flush(&d, whole + len);
+		/* a limit cuts off a character's first bytes, an end token does not */
+		enum ig_finish finish = RND(2) ? IG_FINISH_LENGTH : IG_FINISH_STOP;
+		if (finish == IG_FINISH_STOP)
+			len += ig_detokenizer_flush(&d, whole + len);
 		ends[n - 1] = len;
 		whole[len] = 0;
 		cut = naive_cut(whole, stops, &found);
@@ -451,7 +463,7 @@ static void test_random_logprobs(void **state)
 			if (i < n && !s->stuck && !s->text_done)
 				draw(s, ids[i++]);
 			else if (i == n && s->result.finish == IG_FINISH_NONE)
-				s->result.finish = IG_FINISH_LENGTH;
+				s->result.finish = finish;
 			ig_seq_show(s);
 			n_stuck += s->stuck;
 			if (s->stuck && ig_seq_has_capacity(s))

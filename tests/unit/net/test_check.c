@@ -59,6 +59,40 @@ static void test_origin(void **state)
 	assert_false(ig_check_origin("http://box.lan:3000", NULL));
 }
 
+/* A page of this server. */
+static void test_own_origin(void **state)
+{
+	static char *const allowed[] = { "box.lan", NULL };
+	static const struct {
+		const char *origin, *host;
+		bool own;
+	} rows[] = {
+		{ "http://localhost:81", "localhost:81", true },
+		{ "HTTP://LOCALHOST:81", "localhost:81", true },
+		{ "https://box.lan", "box.lan", true }, /* behind a proxy */
+		{ "http://127.0.0.1:99", "localhost:99", true },
+		{ "http://[::1]:99", "10.0.0.5:99", true },
+		{ "http://box.lan:99", "127.0.0.1:99", true },
+		{ "http://10.0.0.5:99", "x", true },
+		{ "http://localhost", "localhost:99", false },
+		{ "http://localhost:98", "localhost:99", false },
+		{ "http://evil.com:99", "localhost:99", false },
+		{ "http://localhost:99.evil.com", "localhost:99", false },
+		{ "http://localhost:99/", "localhost:99", false },
+		{ "ftp://localhost:99", "localhost:99", false },
+		{ "localhost:99", "localhost:99", false },
+		{ "null", "localhost:99", false },
+		{ "http://", "localhost:99", false },
+	};
+
+	for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
+		if (ig_check_own_origin(rows[i].origin, rows[i].host, "10.0.0.5", allowed, 99) !=
+		    rows[i].own)
+			fail_msg("%s", rows[i].origin);
+	assert_true(ig_check_own_origin("http://localhost", "x", NULL, NULL, 80));
+	assert_true(ig_check_own_origin("https://localhost", "x", NULL, NULL, 443));
+}
+
 static void test_length(void **state)
 {
 	static const char *const bad[] = {
@@ -175,9 +209,9 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_host),	   cmocka_unit_test(test_origin),
-		cmocka_unit_test(test_length),	   cmocka_unit_test(test_bearer),
-		cmocka_unit_test(test_request_id), cmocka_unit_test(test_role),
-		cmocka_unit_test(test_loopback),
+		cmocka_unit_test(test_own_origin), cmocka_unit_test(test_length),
+		cmocka_unit_test(test_bearer),	   cmocka_unit_test(test_request_id),
+		cmocka_unit_test(test_role),	   cmocka_unit_test(test_loopback),
 	};
 	return cmocka_run_group_tests_name("checks", tests, NULL, NULL);
 }

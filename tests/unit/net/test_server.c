@@ -60,6 +60,7 @@ static int setup(void **state)
 	w->config.server.client_buffer = 16384;
 	w->config.server.slow_client_timeout_ms = 500;
 	w->config.server.keepalive_interval_ms = 100;
+	w->config.server.unknown_parameters = "note";
 	w->config.server.allowed_origins = origins;
 	w->config.server.allowed_hosts = hosts;
 	w->config.scheduler.retry_after_s = 2;
@@ -222,8 +223,10 @@ static void test_heads(void **state)
 		  "host_not_allowed", true },
 		{ "GET /healthz HTTP/1.1\r\nHost: localhost\r\nHost: evil.com\r\n\r\n", "400",
 		  "invalid_host", true },
-		{ "GET /healthz HTTP/1.1\r\nHost: localhost\r\nOrigin: http://localhost\r\n\r\n",
+		{ "GET /healthz HTTP/1.1\r\nHost: localhost\r\nOrigin: http://localhost:1\r\n\r\n",
 		  "403", "origin_not_allowed", true },
+		{ "GET /healthz HTTP/1.1\r\nHost: localhost\r\nOrigin: http://localhost\r\n\r\n",
+		  "200 OK", "access-control-allow-origin: http://localhost\r\n", false },
 		{ "GET /healthz HTTP/1.1\r\nHost: localhost\r\nOrigin: http://page.test\r\n\r\n",
 		  "200 OK", "access-control-allow-origin: http://page.test", false },
 		{ "OPTIONS /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nOrigin: http://page.test\r\n\r\n",
@@ -235,7 +238,7 @@ static void test_heads(void **state)
 		  "411 Length Required", "length_required", true },
 		{ "POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"
 		  "5\r\nhello\r\n0\r\n\r\n",
-		  "400", "invalid_json", true },
+		  "400", "invalid_json", false },
 		{ "POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"
 		  "5\nhello\r\n0\r\n\r\n",
 		  "400", "invalid_chunk", true },
@@ -251,9 +254,6 @@ static void test_heads(void **state)
 		{ "POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\n"
 		  "\tTransfer-Encoding: chunked\r\n\r\n{}",
 		  "400", "invalid_header", true },
-		{ "POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\n\r\n{}"
-		  "GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n",
-		  "400", "pipelining_not_supported", true },
 		{ "GET /healthz HTTP/2.7\r\nHost: localhost\r\n\r\n", "505",
 		  "http_version_not_supported", true },
 		{ "GET /healthz\r\nHost: localhost\r\n\r\n", "400", "invalid_request_line", true },
@@ -315,16 +315,10 @@ static void test_heads(void **state)
 		int fd = dial(w);
 		put_text(fd, rows[i].request);
 		get(fd, out, sizeof out, rows[i].closed ? NULL : "}");
-		/* libwebsockets 5 refuses the worst lengths by itself, with a page of HTML. */
-		bool theirs = !strncmp(out, "HTTP/1.0 400", 12) && strstr(out, "text/html") &&
-			      strstr(rows[i].request, "Content-Length");
-		if (theirs && rows[i].status[0] == '4')
-			goto refused;
 		if (strncmp(out, "HTTP/1.", 7) || strlen(out) < 9 ||
 		    strncmp(out + 9, rows[i].status, strlen(rows[i].status)) ||
 		    !strstr(out, rows[i].text))
 			fail_msg("%s\n-> %s", rows[i].request, out);
-	refused:
 		if (strstr(out + 1, "HTTP/1."))
 			fail_msg("%s\n-> two replies: %s", rows[i].request, out);
 		if (!strncmp(rows[i].request, "HEAD", 4) && strstr(out, "status"))
@@ -366,7 +360,9 @@ static void test_garbage(void **state)
 	put_text(fd, "GET /healthz HTTP/1.1\r\nHost: localhost\r\nX-Long: ");
 	put(fd, big, 100000);
 	free(big);
-	assert_true(closes(fd));
+	get(fd, out, sizeof out, NULL);
+	assert_non_null(strstr(out, "HTTP/1.1 431 "));
+	assert_non_null(strstr(out, "header_too_large"));
 	close(fd);
 	/* and the server still replies */
 	fd = dial(w);
@@ -390,14 +386,21 @@ static void test_keep_alive(void **state)
 		assert_non_null(strstr(out, "\"content\":\"hello\""));
 		assert_non_null(strstr(out, "connection: keep-alive"));
 		put_text(fd, "GET /v1/models HTTP/1.1\r\nHost: localhost\r\n\r\n");
-		get(fd, out, sizeof out, "\"last_id\":\"spare\"}");
+		get(fd, out, sizeof out, "}]}"); /* of the list for Codex */
+		assert_non_null(strstr(out, "\"last_id\":\"spare\""));
 		assert_non_null(strstr(out, "\"id\":\"fake\""));
 	}
-	/* two at once: the first is answered first (libwebsockets 5 lets the second wait) */
+	/* several at once are answered one after the other */
 	put_text(fd, "GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
+		     "POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\n"
+		     "Content-Length: 44\r\n\r\n" CHAT "\r\n"
 		     "GET /v1/models HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
-	get(fd, out, sizeof out, "}");
-	assert_non_null(strstr(out, "content-length: 15\r\n\r\n{\"status\":\"ok\"}"));
+	get(fd, out, sizeof out, NULL);
+	const char *first = strstr(out, "content-length: 15\r\n\r\n{\"status\":\"ok\"}");
+	assert_non_null(first);
+	const char *second = strstr(first, "\"content\":\"hello\"");
+	assert_non_null(second);
+	assert_non_null(strstr(second, "\"last_id\":\"spare\""));
 	close(fd);
 	/* a byte at a time */
 	fd = dial(w);

@@ -75,7 +75,7 @@ static void expect_texts(json_t *list, const char *want)
 
 static void test_line(void **state)
 {
-	struct ig_response_store *s = ig_response_store_create(MANY, MAX_BYTES);
+	struct ig_response_store *s = ig_response_store_create(MANY, 1, MAX_BYTES);
 
 	assert_int_equal(add(s, "a", NULL, NULL, NULL, 0), 0);
 	assert_int_equal(add(s, "b", "a", NULL, NULL, 0), 0);
@@ -121,7 +121,7 @@ static void test_line(void **state)
 
 static void test_whose(void **state)
 {
-	struct ig_response_store *s = ig_response_store_create(MANY, MAX_BYTES);
+	struct ig_response_store *s = ig_response_store_create(MANY, 1, MAX_BYTES);
 	int one = 1, other = 2; /* connections are known by where they are */
 
 	add(s, "a", NULL, NULL, NULL, 0);
@@ -147,7 +147,7 @@ static void test_whose(void **state)
 
 static void test_lanes(void **state)
 {
-	struct ig_response_store *s = ig_response_store_create(MANY, MAX_BYTES);
+	struct ig_response_store *s = ig_response_store_create(MANY, 1, MAX_BYTES);
 	int one = 1, other = 2; /* connections are known by where they are */
 
 	add(s, "a1", NULL, &one, "", 0);
@@ -159,7 +159,7 @@ static void test_lanes(void **state)
 	expect_texts(ig_stored_response_messages(ig_response_store_find(s, "a2", ME, &one)),
 		     "a1,a1,a2,a2");
 	assert_non_null(ig_response_store_find(s, "b1", ME, &one));
-	/* one that is stored is the lane's latest too, and stays when another comes */
+	/* one that is stored counts for no lane */
 	struct ig_stored_response_spec spec = { .id = "a3",
 						.owner = ME,
 						.stored = true,
@@ -168,10 +168,11 @@ static void test_lanes(void **state)
 						.previous_id = "a2",
 						.text = "t" };
 	assert_int_equal(ig_response_store_add(s, &spec), 0);
-	assert_null(ig_response_store_find(s, "a2", ME, &one));
+	assert_non_null(ig_response_store_find(s, "a2", ME, &one));
 	expect_texts(ig_stored_response_messages(ig_response_store_find(s, "a3", ME, NULL)),
 		     "a1,a1,a2,a2");
 	add(s, "a4", "a3", &one, "", 0);
+	assert_null(ig_response_store_find(s, "a2", ME, &one));
 	assert_non_null(ig_response_store_find(s, "a3", ME, &other));
 	assert_int_equal(s->count, 4);
 	/* only the lane's own latest is dropped */
@@ -189,9 +190,36 @@ static void test_lanes(void **state)
 	ig_response_store_destroy(s);
 }
 
+/* Several of each lane, so that they can be forked. */
+static void test_lane_forks(void **state)
+{
+	struct ig_response_store *s = ig_response_store_create(MANY, 3, MAX_BYTES);
+	int one = 1;
+
+	add(s, "b1", NULL, &one, "b", 0);
+	add(s, "a1", NULL, &one, "", 0);
+	add(s, "a2", "a1", &one, "", 0);
+	add(s, "a3", "a1", &one, "", 0);
+	expect_texts(ig_stored_response_messages(ig_response_store_find(s, "a3", ME, &one)),
+		     "a1,a1,a3,a3");
+	add(s, "a4", "a2", &one, "", 0);
+	assert_null(ig_response_store_find(s, "a1", ME, &one));
+	assert_non_null(ig_response_store_find(s, "a2", ME, &one));
+	assert_non_null(ig_response_store_find(s, "b1", ME, &one));
+	/* a smaller limit counts from a lane's next response on */
+	ig_response_store_limit(s, MANY, 1, MAX_BYTES);
+	assert_non_null(ig_response_store_find(s, "a3", ME, &one));
+	add(s, "a5", "a3", &one, "", 0);
+	assert_null(ig_response_store_find(s, "a4", ME, &one));
+	expect_texts(ig_stored_response_messages(ig_response_store_find(s, "a5", ME, &one)),
+		     "a1,a1,a3,a3,a5,a5");
+	assert_int_equal(s->count, 2);
+	ig_response_store_destroy(s);
+}
+
 static void test_count(void **state)
 {
-	struct ig_response_store *s = ig_response_store_create(3, MAX_BYTES);
+	struct ig_response_store *s = ig_response_store_create(3, 1, MAX_BYTES);
 
 	add(s, "a", NULL, NULL, NULL, 0);
 	add(s, "b", NULL, NULL, NULL, 0);
@@ -203,10 +231,10 @@ static void test_count(void **state)
 	assert_non_null(ig_response_store_find(s, "c", ME, NULL));
 	assert_non_null(ig_response_store_find(s, "d", ME, NULL));
 	assert_null(ig_response_store_find(s, "a", YOU, NULL)); /* that was no use of it */
-	ig_response_store_limit(s, 2, MAX_BYTES);
+	ig_response_store_limit(s, 2, 1, MAX_BYTES);
 	assert_null(ig_response_store_find(s, "a", ME, NULL));
 	assert_int_equal(s->count, 2);
-	ig_response_store_limit(s, 0, MAX_BYTES);
+	ig_response_store_limit(s, 0, 1, MAX_BYTES);
 	assert_int_equal(s->count, 0);
 	assert_int_equal(add(s, "e", NULL, NULL, NULL, 0), -ENOSPC);
 	assert_int_equal(s->bytes, 0);
@@ -215,7 +243,7 @@ static void test_count(void **state)
 
 static void test_bytes(void **state)
 {
-	struct ig_response_store *s = ig_response_store_create(MANY, 100000);
+	struct ig_response_store *s = ig_response_store_create(MANY, 1, 100000);
 	char id[32], previous[32];
 
 	/* a line of which only the last is of use holds all of it, and that counts */
@@ -245,14 +273,14 @@ static void test_bytes(void **state)
 	assert_true(s->count > 20 && s->count < 200);
 	assert_non_null(ig_response_store_find(s, "s999", ME, NULL));
 	assert_null(ig_response_store_find(s, "s0", ME, NULL));
-	ig_response_store_limit(s, MANY, 1);
+	ig_response_store_limit(s, MANY, 1, 1);
 	assert_int_equal(s->bytes, 0);
 	ig_response_store_destroy(s);
 }
 
 static void test_many(void **state)
 {
-	struct ig_response_store *s = ig_response_store_create(MANY, MAX_BYTES);
+	struct ig_response_store *s = ig_response_store_create(MANY, 1, MAX_BYTES);
 	char id[32];
 
 	for (int i = 0; i < 5000; i++) {
@@ -282,8 +310,9 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_line),  cmocka_unit_test(test_whose),
-		cmocka_unit_test(test_lanes), cmocka_unit_test(test_count),
-		cmocka_unit_test(test_bytes), cmocka_unit_test(test_many),
+		cmocka_unit_test(test_lanes), cmocka_unit_test(test_lane_forks),
+		cmocka_unit_test(test_count), cmocka_unit_test(test_bytes),
+		cmocka_unit_test(test_many),
 	};
 	return cmocka_run_group_tests_name("kept responses", tests, NULL, NULL);
 }

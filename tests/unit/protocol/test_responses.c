@@ -389,7 +389,7 @@ static void test_not_stored(void **state)
 	expect_prompt(w, "user:1;assistant:x;user:fork;");
 	go_on(w, CONNECTION, a, "2", c);
 	expect_prompt(w, "user:1;assistant:x;user:2;");
-	/* each lane keeps its latest only */
+	/* each lane keeps its latest (max_stored_per_lane is 1 here) */
 	snprintf(members, sizeof members,
 		 CONNECTION "\"stream_id\":\"m\",\"input\":\"a\","
 			    "\"previous_response_id\":\"%s\"",
@@ -566,7 +566,8 @@ static void test_turns(void **state)
 	ig_api_set_options(w->api, &(struct ig_api_options){ .client_buffer = 256,
 							     .keepalive_interval_ms = 5000,
 							     .max_stored = 64,
-							     .max_stored_bytes = 1 << 20 });
+							     .max_stored_bytes = 1 << 20,
+							     .max_stored_per_lane = 1 });
 	fake_engine_script(w->engine,
 			   &(struct fake_script){ .pieces = say_x, .repeat = 1000000000 });
 	send_text(w, "{\"type\":\"response.create\",\"input\":\"stop\"}");

@@ -43,7 +43,8 @@ int world_setup(void **state)
 			     .model_wait_ms = 60000,
 			     .max_waiting = 8,
 			     .max_stored = 64,
-			     .max_stored_bytes = 1 << 20 },
+			     .max_stored_bytes = 1 << 20,
+			     .max_stored_per_lane = 1 },
 	};
 	w->options = deps.options;
 	w->api = ig_api_create(&deps);

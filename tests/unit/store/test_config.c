@@ -208,6 +208,7 @@ static const struct {
 	{ "limits.tokens_per_minute", "100000", "100000" },
 	{ "responses.max_stored", "10", "10" },
 	{ "responses.max_stored_bytes", "1MiB", "1MiB" },
+	{ "responses.max_stored_per_lane", "3", "3" },
 	{ "runtime.driver", "metal", "metal" },
 	{ "runtime.isa", "avx2", "avx2" },
 	{ "runtime.threads", "3", "3" },
@@ -259,6 +260,7 @@ static const char *const reloadable[] = {
 	"limits.tokens_per_minute",
 	"responses.max_stored",
 	"responses.max_stored_bytes",
+	"responses.max_stored_per_lane",
 };
 
 struct seen {
@@ -346,7 +348,8 @@ static void test_fields(void **state)
 		    "unix_socket_mode: 0620, tls_cert: /c, tls_key: /k, keys_file: /keys, "
 		    "allow_anonymous: true}\n"
 		    "limits: {max_concurrent: 18, requests_per_minute: 19, tokens_per_minute: 20}\n"
-		    "responses: {max_stored: 21, max_stored_bytes: 22KiB}\n"
+		    "responses: {max_stored: 21, max_stored_bytes: 22KiB, "
+		    "max_stored_per_lane: 23}\n"
 		    "scheduler: {max_batch_tokens: 9, prefill_chunk: 10, max_seqs: 11, "
 		    "max_queue: 12, retry_after: 13s, max_output_tokens: 14}\n"
 		    "ledger: {enabled: false, path: /p, queue: 15, retention_days: 16}\n"
@@ -380,6 +383,7 @@ static void test_fields(void **state)
 	assert_int_equal(c->limits.tokens_per_minute, 20);
 	assert_int_equal(c->responses.max_stored, 21);
 	assert_int_equal(c->responses.max_stored_bytes, 22 << 10);
+	assert_int_equal(c->responses.max_stored_per_lane, 23);
 	assert_int_equal(c->scheduler.max_batch_tokens, 9);
 	assert_int_equal(c->scheduler.prefill_chunk, 10);
 	assert_int_equal(c->scheduler.max_seqs, 11);
