@@ -61,6 +61,8 @@ static int setup(void **state)
 	w->config.server.slow_client_timeout_ms = 500;
 	w->config.server.keepalive_interval_ms = 100;
 	w->config.server.unknown_parameters = "note";
+	w->config.server.model_id_prefix = "";
+	w->config.tools.fallback = "hermes";
 	w->config.server.allowed_origins = origins;
 	w->config.server.allowed_hosts = hosts;
 	w->config.scheduler.retry_after_s = 2;

@@ -76,6 +76,8 @@ static int setup(void **state)
 	w->config.server.slow_client_timeout_ms = 500;
 	w->config.server.keepalive_interval_ms = 100;
 	w->config.server.unknown_parameters = "note";
+	w->config.server.model_id_prefix = "";
+	w->config.tools.fallback = "hermes";
 	w->config.scheduler.retry_after_s = 2;
 	struct ig_net_deps deps = { w->engine, NULL, &w->config, NULL, NULL };
 	if (ig_net_create(&deps, &w->net, &err) < 0)
