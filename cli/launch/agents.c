@@ -21,6 +21,7 @@ static const char *const codex_args[] = {
 	"--config=model_providers.ingot.wire_api=\"responses\"",
 	"--config=model_providers.ingot.supports_websockets=true",
 	"--config=model_providers.ingot.env_key=\"INGOT_API_KEY\"",
+	"--config=model_providers.ingot.model_catalog_url=\"{url}/v1/models\"",
 	NULL,
 };
 static const struct ig_agent_variable codex_env[] = { { "INGOT_API_KEY", "{key}" }, { 0 } };
@@ -95,7 +96,7 @@ const struct ig_agent ig_agents[] = {
 		.args = codex_args,
 		.env = codex_env,
 		.cacert = "CODEX_CA_CERTIFICATE",
-		.n_prompt = 7000,
+		.n_prompt = 5200,
 	},
 	{
 		.name = "claude",

@@ -96,7 +96,8 @@ def test_codex(scripted, agents):
         "model_providers.ingot.base_url": url_of(scripted) + "/v1",
         "model_providers.ingot.wire_api": "responses",
         "model_providers.ingot.supports_websockets": True,
-        "model_providers.ingot.env_key": "INGOT_API_KEY"}
+        "model_providers.ingot.env_key": "INGOT_API_KEY",
+        "model_providers.ingot.model_catalog_url": url_of(scripted) + "/v1/models"}
     assert got.new == {"INGOT_API_KEY": "none"} and got.gone == []
 
 
@@ -302,7 +303,7 @@ def test_window_is_small(scripted, agents):
     """2,048 tokens are fewer than two agents take for themselves; 16,384 are enough for one, and
     the other's need leaves little."""
     assert window(scripted, "random") == 2048 and window(scripted, "slow") == 16384
-    for name, model, words in (("codex", "random", ["2048", "7000", "refused"]), ("codex", "slow", []),
+    for name, model, words in (("codex", "random", ["2048", "5200", "refused"]), ("codex", "slow", []),
                                ("claude", "slow", ["16384", "19000", "refused"]), ("aider", "random", [])):
         err = Launched(scripted, agents, name, "-m", model).started().err
         assert ("the window of" in err) == bool(words), err
