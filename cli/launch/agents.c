@@ -130,6 +130,7 @@ const struct ig_agent ig_agents[] = {
 		.args = gptme_args,
 		.env = gptme_env,
 		.cacert = "SSL_CERT_FILE",
+		.n_prompt = 9700,
 	},
 	{
 		.name = "goose",

@@ -300,10 +300,11 @@ def test_model_does_not_fit(start, models, agents, sizes):
 
 
 def test_window_is_small(scripted, agents):
-    """2,048 tokens are fewer than two agents take for themselves; 16,384 are enough for one, and
-    the other's need leaves little."""
+    """2,048 tokens are fewer than Codex takes for itself; 16,384 are enough for it, are not for
+    Claude Code, and leave little for gptme."""
     assert window(scripted, "random") == 2048 and window(scripted, "slow") == 16384
     for name, model, words in (("codex", "random", ["2048", "5200", "refused"]), ("codex", "slow", []),
+                               ("gptme", "slow", ["16384", "9700", "of them"]),
                                ("claude", "slow", ["16384", "19000", "refused"]), ("aider", "random", [])):
         err = Launched(scripted, agents, name, "-m", model).started().err
         assert ("the window of" in err) == bool(words), err
