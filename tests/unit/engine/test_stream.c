@@ -39,6 +39,20 @@ static void test_put_take_wraps(void **state)
 	ig_stream_unref(NULL);
 }
 
+/* The reader is woken for the number of cached tokens too, which may be none. */
+static void test_begin(void **state)
+{
+	atomic_int wakes = 0;
+	struct ig_stream *s = ig_stream_create(20, count_wake, &wakes);
+
+	assert_int_equal(ig_stream_n_cached(s), -1);
+	ig_stream_begin(s, 0);
+	assert_int_equal(ig_stream_n_cached(s), 0);
+	assert_int_equal(wakes, 1);
+	ig_stream_unref(s);
+	ig_stream_unref(s);
+}
+
 static void test_whole_characters(void **state)
 {
 	struct ig_stream *s = ig_stream_create(64, NULL, NULL);
@@ -309,6 +323,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_put_take_wraps),
+		cmocka_unit_test(test_begin),
 		cmocka_unit_test(test_whole_characters),
 		cmocka_unit_test(test_end),
 		cmocka_unit_test(test_two_threads),

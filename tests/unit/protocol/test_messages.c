@@ -487,9 +487,12 @@ static void test_alias(void **state)
 		free(body);
 		assert_string_equal(fake_engine_seen(w->engine).model, "spare");
 	}
-	char *body =
-		body_of(w, post(w, PATH,
-				"{" HI ",\"model\":\"alias-1\",\"tools\":[{\"name\":\"f\"}]}", &h));
+	char too_long[2200];
+	snprintf(too_long, sizeof too_long,
+		 "{\"model\":\"alias-1\",\"max_tokens\":1,\"messages\":[{\"role\":\"user\","
+		 "\"content\":\"%02000d\"}]}",
+		 0);
+	char *body = body_of(w, post(w, PATH, too_long, &h));
 	assert_int_equal(h.status, 400);
 	assert_string_equal(fake_engine_seen(w->engine).refused.model, "spare");
 	free(body);
@@ -549,12 +552,14 @@ static void test_turns(void **state)
 		free(body_of(w, post(w, PATH, body, &h)));
 		assert_string_equal(fake_engine_seen(w->engine).prompt, rows[i].want);
 	}
+	fake_engine_style(&(struct ig_completion_style){ .calls = IG_TOOL_CALLS_HERMES });
 	fake_engine_turns(&(struct ig_chat_turns){ true, true, true, false });
 	free(body_of(w, post(w, PATH, after_tool, &h)));
 	assert_non_null(strstr(fake_engine_seen(w->engine).prompt, ";tool:r\n\nb;"));
 	fake_engine_turns(&(struct ig_chat_turns){ true, true, true, true });
 	free(body_of(w, post(w, PATH, after_tool, &h)));
 	assert_non_null(strstr(fake_engine_seen(w->engine).prompt, ";tool:r;user:b;"));
+	fake_engine_style(&(struct ig_completion_style){ 0 });
 }
 
 /* The words by which clients compact a conversation, or reduce max_tokens.  The context has 2000
