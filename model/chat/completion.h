@@ -138,3 +138,7 @@ int ig_completion_tool_grammar(const struct ig_completion_style *s, const struct
  * format.  tools: NULL or empty: only the messages.  *out is the caller's.  0 or -ENOMEM. */
 int ig_tool_fallback(const struct json_t *messages, const struct json_t *tools,
 		     struct json_t **out);
+/* Give the calls and results of these messages (a list of the caller's own; the messages in it are
+ * replaced, not changed) the ids that the format's model was trained on (tool_ids.c).  0 or
+ * -ENOMEM. */
+int ig_tool_ids(enum ig_tool_call_format f, struct json_t *messages);

@@ -149,8 +149,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	parse(&s, with_calls, text, len, data[1] + 1u, &cut);
 	check(whole.text.len == cut.text.len);
 	check(!whole.text.len || !memcmp(whole.text.data, cut.text.data, cut.text.len));
-	if ((!with_calls || s.calls == IG_TOOL_CALLS_NONE) && !s.reasoning && !s.opens_reasoning &&
-	    len && is_utf8(text, len))
+	if ((s.calls == IG_TOOL_CALLS_NONE || (!with_calls && s.calls != IG_TOOL_CALLS_HARMONY)) &&
+	    !s.reasoning && !s.opens_reasoning && len && is_utf8(text, len))
 		check(whole.text.len == len + 1 && whole.text.data[0] == 'T' &&
 		      !memcmp(whole.text.data + 1, text, len));
 	/* Every byte is in an event. */

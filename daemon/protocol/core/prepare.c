@@ -164,7 +164,8 @@ static bool has_calls(const json_t *messages)
 	return false;
 }
 
-/* Put the tools, and earlier calls, into the messages if the template knows none. */
+/* Put the tools, and earlier calls, into the messages if the template knows none; else give the calls
+ * the ids that it expects. */
 static int describe_tools(struct ig_reply *r, json_t **messages, const json_t **tools)
 {
 	const struct ig_completion_style *s = &r->prepared.style;
@@ -172,7 +173,7 @@ static int describe_tools(struct ig_reply *r, json_t **messages, const json_t **
 
 	if (!s->fallback &&
 	    (s->calls != IG_TOOL_CALLS_NONE || r->refuse_tools || !has_calls(*messages)))
-		return 0;
+		return ig_tool_ids(s->calls, *messages);
 	if (ig_tool_fallback(*messages, s->fallback ? *tools : NULL, &out) < 0)
 		return -1;
 	json_decref(*messages);

@@ -119,12 +119,62 @@ static void read_back(void **state)
 	json_decref(out);
 }
 
+/* ---- ids --------------------------------------------------------------------------------------- */
+
+static void ids(void **state)
+{
+	static const char text[] =
+		"[{\"role\":\"assistant\",\"tool_calls\":[{\"id\":\"call_1\",\"function\":{\"name\":"
+		"\"f\"}},{\"id\":\"abcdefgh9\",\"function\":{\"name\":\"g\"}}]},{\"role\":\"tool\","
+		"\"tool_call_id\":\"abcdefgh9\"},{\"role\":\"tool\",\"tool_call_id\":\"call_1\"},"
+		"{\"role\":\"assistant\",\"tool_calls\":[{\"id\":\"x\",\"function\":{\"name\":\"f\"}}]},"
+		"{\"role\":\"tool\",\"tool_call_id\":\"other\"}]";
+	static const enum ig_tool_call_format formats[] = { IG_TOOL_CALLS_KIMI,
+							    IG_TOOL_CALLS_MISTRAL_ARGS,
+							    IG_TOOL_CALLS_HERMES };
+
+	for (int i = 0; i < 3; i++) {
+		json_t *before = json_loads(text, 0, NULL), *m = json_copy(before);
+		json_t *same = json_deep_copy(before);
+		const char *got[6];
+		assert_int_equal(ig_tool_ids(formats[i], m), 0);
+		assert_true(json_equal(before, same)); /* the messages are the request's */
+		json_t *calls = json_object_get(json_array_get(m, 0), "tool_calls");
+		got[0] = ig_json_text(json_array_get(calls, 0), "id");
+		got[1] = ig_json_text(json_array_get(calls, 1), "id");
+		got[2] = ig_json_text(json_array_get(m, 1), "tool_call_id");
+		got[3] = ig_json_text(json_array_get(m, 2), "tool_call_id");
+		calls = json_object_get(json_array_get(m, 3), "tool_calls");
+		got[4] = ig_json_text(json_array_get(calls, 0), "id");
+		got[5] = ig_json_text(json_array_get(m, 4), "tool_call_id");
+		assert_string_equal(got[3], got[0]);
+		assert_string_equal(got[2], got[1]);
+		assert_string_equal(got[5], "other");
+		if (formats[i] == IG_TOOL_CALLS_KIMI) {
+			assert_string_equal(got[0], "functions.f:0");
+			assert_string_equal(got[1], "functions.g:1");
+			assert_string_equal(got[4], "functions.f:2");
+		} else if (formats[i] == IG_TOOL_CALLS_MISTRAL_ARGS) {
+			assert_string_equal(got[1], "abcdefgh9");
+			assert_int_equal(strlen(got[0]), 9);
+			assert_int_equal(strspn(got[0], "0123456789abcdefghijklmnopqrstuvwxyz"), 9);
+			assert_int_equal(strlen(got[4]), 9);
+		} else {
+			assert_true(json_equal(m, same));
+		}
+		json_decref(m);
+		json_decref(before);
+		json_decref(same);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(conversations),
 		cmocka_unit_test(described),
 		cmocka_unit_test(read_back),
+		cmocka_unit_test(ids),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
