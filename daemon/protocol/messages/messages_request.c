@@ -280,7 +280,8 @@ static int read_role(json_t *m, const char *at, struct ig_api_error *e)
 	return ig_fail_value(e, at, "expected user, assistant or system");
 }
 
-static int read_message(struct ig_request *r, struct turn *t, size_t i, json_t *m,
+/* *any: something of a message was not left out. */
+static int read_message(struct ig_request *r, struct turn *t, size_t i, json_t *m, bool *any,
 			struct ig_api_error *e)
 {
 	json_t *content = json_object_get(m, "content");
@@ -304,6 +305,7 @@ static int read_message(struct ig_request *r, struct turn *t, size_t i, json_t *
 	t->role = role;
 	if (read_content(r, t, content, at, e) < 0)
 		return -1;
+	*any |= results || t->has_text || t->has_reasoning || t->calls;
 	/* Results alone do not make a turn of the user; blocks that were left out do. */
 	t->has_text |= role == USER && !results;
 	return 0;
@@ -324,6 +326,7 @@ static int close_prefill(struct ig_request *r, struct turn *t, const char *name,
 static int param_messages(struct ig_request *r, const char *name, json_t *v, struct ig_api_error *e)
 {
 	struct turn t = { 0 };
+	bool any = false;
 	int rc = 0;
 
 	if (!json_is_array(v))
@@ -331,12 +334,12 @@ static int param_messages(struct ig_request *r, const char *name, json_t *v, str
 	if (!json_array_size(v))
 		return ig_fail_value(e, name, "expected at least one message");
 	for (size_t i = 0; !rc && i < json_array_size(v); i++)
-		rc = read_message(r, &t, i, json_array_get(v, i), e);
+		rc = read_message(r, &t, i, json_array_get(v, i), &any, e);
 	if (!rc)
 		rc = t.role == ASSISTANT ? close_prefill(r, &t, name, e) : close_turn(r, &t, e);
 	turn_finish(&t);
-	if (!rc && !r->messages)
-		rc = ig_fail_value(e, name, "no message has a content");
+	if (!rc && (!any || !r->messages))
+		rc = ig_fail_value(e, name, "no message has a content that is known here");
 	return rc;
 }
 

@@ -214,9 +214,14 @@ static void test_agents(void **state)
 		   "[{\"role\":\"user\",\"content\":\"x-anthropic-billing-header: a\"}]", "", "",
 		   "");
 	/* what is left out has a name, and its turn stays */
-	check_read(ONE("user", "[{\"type\":\"image\",\"source\":{}}]") "}",
-		   "[{\"role\":\"user\",\"content\":\"\"}]", "", "",
-		   "messages[0].content[0].type=image");
+	check_read(
+		"{\"max_tokens\":1,\"messages\":[" USER_A
+		",{\"role\":\"assistant\",\"content\":\"b\"},{\"role\":\"user\",\"content\":[{\"type\":"
+		"\"image\",\"source\":{}}]}]}",
+		"[" USER_A
+		",{\"role\":\"assistant\",\"content\":\"b\"},{\"role\":\"user\",\"content\":"
+		"\"\"}]",
+		"", "", "messages[2].content[0].type=image");
 	check_read("{" HI ",\"tools\":[{\"type\":\"web_search_20250305\",\"name\":\"web_search\"}],"
 		   "\"thinking\":{\"type\":\"later\"},\"context_management\":{\"edits\":[{\"type\":"
 		   "\"clear_tool_uses_20250919\"}]},\"container\":\"c\"}",
