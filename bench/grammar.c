@@ -17,9 +17,23 @@
 #include <string.h>
 #include <time.h>
 
+/* As Codex sends it. */
+#define PATCH_GRAMMAR                                                                              \
+	"start: begin_patch hunk+ end_patch\\nbegin_patch: \\'*** Begin Patch\\' LF\\n"            \
+	"end_patch: \\'*** End Patch\\' LF?\\nhunk: add_hunk | delete_hunk | update_hunk\\n"       \
+	"add_hunk: \\'*** Add File: \\' filename LF add_line+\\n"                                  \
+	"delete_hunk: \\'*** Delete File: \\' filename LF\\n"                                      \
+	"update_hunk: \\'*** Update File: \\' filename LF change_move? change?\\n"                 \
+	"filename: /(.+)/\\nadd_line: \\'+\\' /(.*)/ LF -> line\\n"                                \
+	"change_move: \\'*** Move to: \\' filename LF\\n"                                          \
+	"change: (change_context | change_line)+ eof_line?\\n"                                     \
+	"change_context: (\\'@@\\' | \\'@@ \\' /(.+)/) LF\\n"                                      \
+	"change_line: (\\'+\\' | \\'-\\' | \\' \\') /(.*)/ LF\\n"                                  \
+	"eof_line: \\'*** End of File\\' LF\\n%import common.LF"
 #define N_WALKS 40
 #define N_TOKENS 250
 
+/* In a schema ' stands for ".  An empty expression: text with tool calls in it. */
 static const struct {
 	const char *name, *schema, *regex;
 } cases[] = {
@@ -63,7 +77,18 @@ static const struct {
 	{ "regex: prose", NULL, "([A-Z][^.!?\\n]*[.!?] ?){1,20}" },
 	{ "regex: any", NULL, ".*" },
 	{ "regex: to 500", NULL, "[a-zA-Z ]{1,500}" },
+	{ "apply_patch",
+	  "{'type':'object','properties':{'input':{'type':'string','x-ingot-grammar':{'syntax':"
+	  "'lark','definition':'" PATCH_GRAMMAR "'}}},'required':['input'],"
+	  "'additionalProperties':false}",
+	  NULL },
+	{ "text and calls", NULL, "" },
 };
+
+#define TEXT(s)                                                                                    \
+	{                                                                                          \
+		.kind = IG_GRAMMAR_TEXT, .text = (s), .len = sizeof(s) - 1                         \
+	}
 
 static unsigned long long seed;
 
@@ -166,9 +191,19 @@ static void run(struct bench *b, size_t i, struct ig_vocab *v)
 		.len = cases[i].regex ? strlen(cases[i].regex) : 0,
 	};
 	const struct ig_grammar_choice choice = { &part, 1 };
-	const struct ig_grammar_source source = { .choices = &choice,
+	const struct ig_grammar_part call[] = {
+		TEXT("<tool_call>\n{\"name\": \"f\", \"arguments\": "),
+		{ .kind = IG_GRAMMAR_OBJECT },
+		TEXT("}\n</tool_call>")
+	};
+	const struct ig_grammar_choice calls = { call, 3 };
+	const char *marker = "<tool_call>";
+	const struct ig_grammar_free free_text = { .markers = &marker, .n_markers = 1 };
+	bool is_free = cases[i].regex && !*cases[i].regex;
+	const struct ig_grammar_source source = { .free = is_free ? &free_text : NULL,
+						  .choices = is_free ? &calls : &choice,
 						  .n_choices = 1,
-						  .max_repeats = 1 };
+						  .max_repeats = is_free ? 16 : 1 };
 	struct ig_error err;
 	struct ig_grammar *g;
 	int64_t start = cpu_ns();

@@ -118,10 +118,12 @@ const char *ig_completion_prefix(const struct ig_completion_style *s);
 struct ig_tool_grammar {
 	const char *name; /* only calls of this tool; NULL: of any */
 	bool parallel;	  /* more than one call */
-	/* auto: other text may come instead of calls, or before them; only tools with "strict"
+	/* auto: other text may come instead of calls, or around them; only tools with "strict"
 	 * are held to their schemas.  Otherwise every call must match its tool's schema. */
 	bool free;
-	const struct ig_grammar_part *answer; /* this may come instead of calls; NULL: it may not */
+	/* This may come instead of calls, and no other text (after reasoning); only tools with
+	 * "strict" are held.  NULL: it may not. */
+	const struct ig_grammar_part *answer;
 };
 /* A grammar, compiled through the cache, for calls of these tools (a list in the format of chat
  * completions) in the model's format.  -ENOTSUP for IG_TOOL_CALLS_NONE; -EINVAL with the schema's

@@ -14,7 +14,6 @@
 #define MAX_CALLS 16 /* required tool calls in one completion */
 #define MAX_TOOLS 1024
 #define MAX_PARTS 5
-#define MAX_FREE_TOKENS 12
 
 struct tool {
 	const char *name;
@@ -212,6 +211,19 @@ static int fill_source(const struct ig_tool_format *fmt, const json_t *tools,
 	return x->n ? 0 : ig_fail(err, -EINVAL, "tools: there is none named '%.60s'", name);
 }
 
+/* Name a tool in err, and what is wrong with its schema, or with the grammar of its input. */
+static int blame_tool(const struct tool *t, int rc, const char *why, struct ig_error *err)
+{
+	const json_t *input = json_object_get(json_object_get(t->schema, "properties"), "input");
+	const json_t *format = json_object_get(input, "x-ingot-grammar");
+	const char *at = json_string_value(json_object_get(format, "at"));
+	const char *what = at ? strstr(why, "x-ingot-grammar: ") : NULL;
+
+	if (what)
+		return ig_fail(err, rc, "%.60s: %.440s", at, strchr(what, ' ') + 1);
+	return ig_fail(err, rc, "tools[%zu].function.parameters: %.440s", t->index, why);
+}
+
 /* Find the tool whose schema alone is refused too, and name it in err. */
 static int blame(const struct ig_tokenizer *t, const struct source *x, int rc, struct ig_error *err)
 {
@@ -232,17 +244,16 @@ static int blame(const struct ig_tokenizer *t, const struct source *x, int rc, s
 		}
 		if (one == -ENOMEM)
 			return no_memory(err);
-		return ig_fail(err, one, "tools[%zu].function.parameters: %.440s",
-			       x->tools[i].index, why.text);
+		return blame_tool(&x->tools[i], one, why.text, err);
 	}
 	return rc;
 }
 
-/* What may come instead of calls, or before them. */
+/* What may come instead of calls, or around them. */
 struct others {
 	struct ig_grammar_part parts[2];
 	struct ig_grammar_choice choice;
-	const char *tokens[MAX_FREE_TOKENS + 1];
+	struct ig_grammar_free free;
 };
 
 static void add_part(struct others *o, enum ig_grammar_part_kind kind, const char *text)
@@ -255,36 +266,36 @@ static void set_others(const struct ig_completion_style *s, const struct ig_tool
 		       struct ig_tool_format *f, struct ig_grammar_source *source, struct others *o)
 {
 	bool harmony = s->calls == IG_TOOL_CALLS_HARMONY;
-	unsigned n = 0;
 
+	if (!g->answer && !g->free)
+		return;
 	o->choice = (struct ig_grammar_choice){ o->parts, 0 };
+	source->free = &o->free;
+	source->before = NULL;
+	if (!harmony && (s->reasoning || s->opens_reasoning)) {
+		o->free.think = ig_think_texts[s->think].begin;
+		o->free.think_end = ig_think_texts[s->think].end;
+		o->free.in_thought = s->opens_reasoning;
+	}
 	if (g->answer) {
 		if (harmony)
 			add_part(o, IG_GRAMMAR_TEXT, ig_completion_prefix(s));
 		o->parts[o->choice.n_parts++] = *g->answer;
-		source->other = &o->choice;
+		o->free.alone = &o->choice;
 		return;
 	}
-	if (!g->free)
-		return;
 	if (f->other) {
 		add_part(o, IG_GRAMMAR_REGEX, f->other);
-		source->other = &o->choice;
+		o->free.alone = &o->choice;
 		return;
 	}
-	/* Reasoning is a part of this text. */
-	source->before = NULL;
-	source->free = f->free ? f->free : f->begins[0];
-	source->free_tokens = o->tokens;
+	o->free.markers = f->free ? &f->free : f->begins;
+	o->free.n_markers = 1;
+	while (!f->free && o->free.n_markers < sizeof f->begins / sizeof *f->begins &&
+	       f->begins[o->free.n_markers])
+		o->free.n_markers++;
 	if (f->free_head)
 		f->head = f->free_head;
-	if (s->reasoning) {
-		o->tokens[n++] = ig_think_texts[s->think].end;
-		o->tokens[n++] = s->think == IG_THINK_CHANNEL ? "<|channel>" :
-								ig_think_texts[s->think].begin;
-	}
-	for (unsigned i = 0; harmony && f->shown[i]; i++)
-		o->tokens[n++] = f->shown[i];
 }
 
 int ig_completion_tool_grammar(const struct ig_completion_style *s, const struct ig_tokenizer *t,

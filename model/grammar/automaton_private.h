@@ -33,6 +33,7 @@ enum ig_nfa_kind {
 };
 
 #define IG_SYMBOL_TOKEN 0x80000000u /* | id: a control token; else the number of a rule */
+#define IG_SYMBOL_OTHERS UINT32_MAX /* any control token for which there is no edge of its own */
 
 struct ig_nfa_edge {
 	uint32_t next, to, symbol;
@@ -113,6 +114,8 @@ int ig_dfa_refine(const struct ig_dfa *d, uint32_t *classes, uint32_t *n_classes
 		  uint32_t max_rounds, struct ig_budget *budget);
 /* The smallest automaton that reads the same, without dead states other than the first. */
 int ig_dfa_minimise(struct ig_dfa *d, struct ig_budget *budget);
+/* Take the empty text out of what d reads.  0 or -ENOMEM. */
+int ig_dfa_drop_empty(struct ig_dfa *d);
 static inline bool ig_dfa_is_empty(const struct ig_dfa *minimised)
 {
 	return minimised->n_states == 1 && !minimised->accepts[0];
@@ -120,6 +123,11 @@ static inline bool ig_dfa_is_empty(const struct ig_dfa *minimised)
 
 /* Insert d into a after node from; returns the node where it ends. */
 uint32_t ig_nfa_insert(struct ig_nfa *a, uint32_t from, const struct ig_dfa *d);
+/* The same for a text that is not held to anything but d: between its characters there may also be
+ * these control tokens (others: and those that have no edge of their own); it begins anew after
+ * them. */
+uint32_t ig_nfa_insert_free(struct ig_nfa *a, uint32_t from, const struct ig_dfa *d,
+			    const int32_t *tokens, uint32_t n_tokens, bool others);
 /* The same between the quotes of a JSON string: d's bytes are UTF-8; each character has exactly
  * one spelling, except control characters. */
 uint32_t ig_nfa_insert_json(struct ig_nfa *a, uint32_t from, const struct ig_dfa *d);

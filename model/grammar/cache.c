@@ -154,17 +154,26 @@ static void add_part(struct ig_strbuf *b, const struct ig_grammar_part *p)
 	}
 }
 
+static void add_free(struct ig_strbuf *b, const struct ig_grammar_free *f)
+{
+	ig_strbuf_printf(b, "~%d%zu", f->in_thought, f->n_markers);
+	for (size_t i = 0; i < f->n_markers; i++)
+		add_optional(b, f->markers[i]);
+	add_optional(b, f->think);
+	add_optional(b, f->think_end);
+	for (size_t i = 0; f->alone && i < f->alone->n_parts; i++)
+		add_part(b, &f->alone->parts[i]);
+}
+
 static int make_key(const struct ig_grammar_source *s, struct ig_strbuf *b)
 {
-	const char *const around[] = { s->before, s->between, s->after, s->open, s->free };
+	const char *const around[] = { s->before, s->between, s->after, s->open };
 
-	for (unsigned i = 0; i < 5; i++)
+	for (unsigned i = 0; i < 4; i++)
 		add_optional(b, around[i]);
-	for (size_t i = 0; s->free && s->free_tokens && s->free_tokens[i]; i++)
-		add_optional(b, s->free_tokens[i]);
 	ig_strbuf_printf(b, "%u", s->max_repeats);
-	for (size_t i = 0; s->other && i < s->other->n_parts; i++)
-		add_part(b, &s->other->parts[i]);
+	if (s->free)
+		add_free(b, s->free);
 	for (size_t i = 0; i < s->n_choices; i++) {
 		ig_strbuf_puts(b, "|");
 		for (size_t j = 0; j < s->choices[i].n_parts; j++)

@@ -81,6 +81,24 @@ void ig_charset_negate(struct ig_charset *s)
 	*s = out;
 }
 
+void ig_charset_fold(struct ig_charset *s)
+{
+	struct ig_charset more = { 0 };
+
+	for (uint32_t i = 0; i < s->n; i++) {
+		for (uint32_t c = s->ranges[i].first; c <= s->ranges[i].last; c++) {
+			uint32_t low = (uint32_t)utf8proc_tolower((utf8proc_int32_t)c);
+			uint32_t high = (uint32_t)utf8proc_toupper((utf8proc_int32_t)c);
+			if (low != c)
+				ig_charset_add(&more, low, low);
+			if (high != c)
+				ig_charset_add(&more, high, high);
+		}
+	}
+	ig_charset_add_set(s, &more);
+	ig_charset_finish(&more);
+}
+
 /* In the order of utf8proc_category_t. */
 static const char categories[][3] = {
 	"Cn", "Lu", "Ll", "Lt", "Lm", "Lo", "Mn", "Mc", "Me", "Nd", "Nl", "No", "Pc", "Pd", "Ps",

@@ -21,6 +21,8 @@ void ig_charset_add_set(struct ig_charset *s, const struct ig_charset *t);
 void ig_charset_sort(struct ig_charset *s);
 /* All characters but these, without surrogates and U+0000. */
 void ig_charset_negate(struct ig_charset *s);
+/* Add the lower and upper case of each character. */
+void ig_charset_fold(struct ig_charset *s);
 /* Add the characters of a general category ("Lu") or a group of them ("L"); false: unknown.
  * Slow: it looks at every character. */
 bool ig_charset_add_category(struct ig_charset *s, const char *name, size_t len);

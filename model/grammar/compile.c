@@ -1,13 +1,12 @@
 /*
- * compile.c: compiles a source to a grammar.  Each rule becomes an automaton (schema.c, regex.c);
- * all are put into one table; edges that the vocabulary can't write and dead states are removed;
+ * compile.c: compiles a source to a grammar.  Each rule becomes an automaton (source.c, schema.c,
+ * lark.c); all are put into one table; edges that the vocabulary can't write and dead states are removed;
  * and the matcher's data about states and rules is computed.  Owns the order of a compilation and
  * its limits.
  */
 #include "model/grammar/grammar_private.h"
 #include "base/array.h"
 #include "base/json.h"
-#include "model/grammar/regex_private.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -19,10 +18,23 @@
 
 /* ---- rules ----------------------------------------------------------------------- */
 
+/* Space for another rule, or NULL. */
+static struct ig_rule *new_rule(struct ig_compiling *c, int *rc)
+{
+	*rc = -ENOMEM;
+	if (c->n_rules == IG_MAX_RULES)
+		*rc = ig_fail(c->err, -E2BIG, "more than %d schemas or rules that call each other",
+			      IG_MAX_RULES);
+	else if (ig_array_grow(c->rules, &c->cap_rules, c->n_rules))
+		return &c->rules[c->n_rules];
+	return NULL;
+}
+
 int ig_compiling_rule(struct ig_compiling *c, enum ig_rule_kind kind, const json_t *schema,
 		      const json_t *root, const char *path, uint32_t *out)
 {
 	struct ig_rule *r;
+	int rc;
 
 	for (uint32_t i = 0; i < c->n_rules; i++) {
 		if (c->rules[i].kind == kind && c->rules[i].schema == schema) {
@@ -30,12 +42,8 @@ int ig_compiling_rule(struct ig_compiling *c, enum ig_rule_kind kind, const json
 			return 0;
 		}
 	}
-	if (c->n_rules == IG_MAX_RULES)
-		return ig_fail(c->err, -E2BIG, "more than %d schemas that call each other",
-			       IG_MAX_RULES);
-	if (!ig_array_grow(c->rules, &c->cap_rules, c->n_rules))
-		return -ENOMEM;
-	r = &c->rules[c->n_rules];
+	if (!(r = new_rule(c, &rc)))
+		return rc;
 	*r = (struct ig_rule){ .kind = kind, .schema = schema, .root = root };
 	if (path && !(r->path = strdup(path)))
 		return -ENOMEM;
@@ -43,166 +51,26 @@ int ig_compiling_rule(struct ig_compiling *c, enum ig_rule_kind kind, const json
 	return 0;
 }
 
-/* Exactly these bytes; where they contain a control token's name, that token is allowed too. */
-static uint32_t build_text(struct ig_compiling *c, uint32_t from, const char *text, size_t len)
+int ig_compiling_lark(struct ig_compiling *c, struct ig_lark *l, uint32_t rule, bool in_json,
+		      uint32_t *out)
 {
-	struct ig_nfa *a = &c->nfa;
-	uint32_t first = ig_nfa_node(a), end;
-
-	ig_nfa_join(a, from, first);
-	for (end = first; len && end < first + len && !a->rc;) /* nodes in a row */
-		end = ig_nfa_byte(a, end, (unsigned char)text[end - first]);
-	for (uint32_t k = 0; k < c->vocab->n_controls && !a->rc; k++) {
-		int32_t id = c->vocab->controls[k];
-		size_t n;
-		bool special;
-		const char *name = ig_tokenizer_token(c->vocab->tokenizer, id, &n, &special);
-		for (size_t i = 0; i + n <= len; i++)
-			if (text[i] == name[0] && !memcmp(text + i, name, n))
-				ig_nfa_add(a, first + (uint32_t)i, first + (uint32_t)(i + n),
-					   IG_NFA_SYMBOL, 0, 0, IG_SYMBOL_TOKEN | (uint32_t)id);
-	}
-	return end;
-}
-
-static int build_part(struct ig_compiling *c, const struct ig_grammar_part *part, uint32_t *at)
-{
-	struct ig_dfa d;
+	struct ig_rule *r;
 	int rc;
 
-	switch (part->kind) {
-	case IG_GRAMMAR_TEXT: *at = build_text(c, *at, part->text, part->len); return 0;
-	case IG_GRAMMAR_REGEX:
-		if ((rc = ig_regex_to_dfa(part->text, part->len, false, &c->budget, &d, c->err)))
-			return rc;
-		*at = ig_nfa_insert(&c->nfa, *at, &d);
-		ig_dfa_finish(&d);
-		return 0;
-	case IG_GRAMMAR_SCHEMA: return ig_schema_build(c, part->schema, *at, at);
-	case IG_GRAMMAR_OBJECT: return ig_schema_build(c, NULL, *at, at);
-	case IG_GRAMMAR_MEMBERS:
-		return ig_schema_build_members(c, part->schema, part->members, *at, at);
-	case IG_GRAMMAR_UNTIL:
-		if ((rc = ig_text_without(part->text, part->len, &c->budget, &d)))
-			return rc;
-		*at = ig_nfa_insert(&c->nfa, *at, &d);
-		ig_dfa_finish(&d);
-		return 0;
-	}
-	return ig_fail(c->err, -EINVAL, "a part of unknown kind %d", (int)part->kind);
-}
-
-static int build_parts(struct ig_compiling *c, const struct ig_grammar_choice *choice, uint32_t *at)
-{
-	int rc = 0;
-
-	for (size_t i = 0; i < choice->n_parts && !rc; i++)
-		rc = build_part(c, &choice->parts[i], at);
-	return rc;
-}
-
-/* One of the choices. */
-static int build_choices(struct ig_compiling *c, uint32_t from, uint32_t *end)
-{
-	*end = ig_nfa_node(&c->nfa);
-	for (size_t i = 0; i < c->source->n_choices; i++) {
-		const struct ig_grammar_choice *choice = &c->source->choices[i];
-		uint32_t at = ig_nfa_node(&c->nfa);
-		ig_nfa_join(&c->nfa, from, at);
-		int rc = build_parts(c, choice, &at);
-		if (rc)
-			return rc;
-		ig_nfa_join(&c->nfa, at, *end);
-	}
-	return 0;
-}
-
-/* Any text without s->free, and the control tokens beside it; each of its nodes may be the last
- * (*end), or the one before what follows (at). */
-static int build_free(struct ig_compiling *c, uint32_t from, uint32_t at, uint32_t end)
-{
-	const struct ig_grammar_source *s = c->source;
-	struct ig_nfa *a = &c->nfa;
-	struct ig_dfa d;
-	uint32_t base;
-	int rc = ig_text_without(s->free, strlen(s->free), &c->budget, &d);
-
-	if (rc)
-		return rc;
-	base = a->n_nodes; /* ig_nfa_insert puts state i at base + i */
-	uint32_t last = ig_nfa_insert(a, from, &d);
-	ig_nfa_join(a, last, at);
-	ig_nfa_join(a, last, end);
-	for (size_t i = 0; s->free_tokens && s->free_tokens[i]; i++) {
-		int32_t id = ig_tokenizer_find_special(c->vocab->tokenizer, s->free_tokens[i]);
-		for (uint32_t k = 0; k < d.n_states && id >= 0 && !a->rc; k++)
-			ig_nfa_add(a, base + k, base, IG_NFA_SYMBOL, 0, 0,
-				   IG_SYMBOL_TOKEN | (uint32_t)id);
-	}
-	ig_dfa_finish(&d);
-	return 0;
-}
-
-/* open, the choices, after. */
-static int build_repeats(struct ig_compiling *c, uint32_t at, uint32_t *end)
-{
-	const struct ig_grammar_source *s = c->source;
-	uint32_t choice, last;
-	int rc;
-
-	if (s->open)
-		at = build_text(c, at, s->open, strlen(s->open));
-	if (s->max_repeats == 1) {
-		if ((rc = build_choices(c, at, &last)))
-			return rc;
-	} else {
-		if ((rc = ig_compiling_rule(c, IG_RULE_CHOICE, NULL, NULL, NULL, &choice)))
-			return rc;
-		last = ig_nfa_node(&c->nfa);
-		for (uint32_t i = 0; i < s->max_repeats; i++) {
-			if (i && s->between)
-				at = build_text(c, at, s->between, strlen(s->between));
-			at = ig_nfa_call(&c->nfa, at, choice);
-			ig_nfa_join(&c->nfa, at, last);
+	for (uint32_t i = 0; i < c->n_rules; i++) {
+		r = &c->rules[i];
+		if (r->kind == IG_RULE_LARK && r->lark == l && r->lark_rule == rule &&
+		    r->in_json == in_json) {
+			*out = i;
+			return 0;
 		}
 	}
-	if (s->after)
-		last = build_text(c, last, s->after, strlen(s->after));
-	*end = last;
-	return 0;
-}
-
-static int build_source(struct ig_compiling *c, uint32_t from, uint32_t *end)
-{
-	const struct ig_grammar_source *s = c->source;
-	uint32_t at = from, last;
-	int rc;
-
-	if (s->before)
-		at = build_text(c, at, s->before, strlen(s->before));
-	if (!s->other && !s->free)
-		return build_repeats(c, at, end);
-	*end = ig_nfa_node(&c->nfa);
-	if (s->other) {
-		last = ig_nfa_node(&c->nfa);
-		ig_nfa_join(&c->nfa, at, last);
-		if ((rc = build_parts(c, s->other, &last)))
-			return rc;
-		ig_nfa_join(&c->nfa, last, *end);
-	}
-	if (s->free) {
-		uint32_t first = at;
-		at = ig_nfa_node(&c->nfa);
-		if ((rc = build_free(c, first, at, *end)))
-			return rc;
-	} else {
-		uint32_t start = ig_nfa_node(&c->nfa);
-		ig_nfa_join(&c->nfa, at, start);
-		at = start;
-	}
-	if ((rc = build_repeats(c, at, &last)))
+	if (!(r = new_rule(c, &rc)))
 		return rc;
-	ig_nfa_join(&c->nfa, last, *end);
+	*r = (struct ig_rule){
+		.kind = IG_RULE_LARK, .lark = l, .lark_rule = rule, .in_json = in_json
+	};
+	*out = c->n_rules++;
 	return 0;
 }
 
@@ -222,8 +90,9 @@ static int build_rule(struct ig_compiling *c, uint32_t i)
 	ig_nfa_clear(&c->nfa);
 	first = ig_nfa_node(&c->nfa);
 	switch (rule.kind) {
-	case IG_RULE_SOURCE: rc = build_source(c, first, &end); break;
-	case IG_RULE_CHOICE: rc = build_choices(c, first, &end); break;
+	case IG_RULE_SOURCE: rc = ig_source_build(c, first, &end); break;
+	case IG_RULE_CHOICE: rc = ig_source_build_choices(c, first, &end); break;
+	case IG_RULE_LARK: rc = ig_lark_build_rule(c, &rule, first, &end); break;
 	default: rc = ig_schema_build_rule(c, &rule, first, &end);
 	}
 	if (!rc && !(rc = c->nfa.rc))
@@ -358,7 +227,8 @@ static int find_needs(struct ig_compiling *c, struct ig_grammar *g)
 		return ig_fail(c->err, -EINVAL,
 			       "the vocabulary can't write any text that the grammar allows");
 	if (g->needs[g->starts[0]] > IG_MAX_NEED)
-		return ig_fail(c->err, -E2BIG, "the smallest value is nested more than %u deep",
+		return ig_fail(c->err, -E2BIG,
+			       "the smallest value or text is nested more than %u deep",
 			       IG_MAX_NEED);
 	return 0;
 }
@@ -617,6 +487,7 @@ out:
 		ig_dfa_finish(&c.rules[i].dfa);
 		free(c.rules[i].path);
 	}
+	ig_lark_destroy(c.larks);
 	free(c.rules);
 	free(c.costs);
 	json_decref(c.kept);

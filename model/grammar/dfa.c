@@ -75,7 +75,7 @@ static uint64_t signature(const struct ig_dfa *d, const uint32_t *classes, uint3
 	uint32_t class;
 
 	while (next_range(&c, &lo, &hi, &class))
-		h = mix(h, (uint64_t)class << 16 | lo << 8 | hi);
+		h = mix(h, (uint64_t) class << 16 | lo << 8 | hi);
 	for (uint32_t i = d->symbol_at[s]; i < d->symbol_at[s + 1]; i++)
 		h = mix(h, (uint64_t)d->symbols[i].symbol << 32 | classes[d->symbols[i].to]);
 	return h;
@@ -277,6 +277,46 @@ out:
 	return rc;
 }
 
+/* The copy of an array with more space, which replaces it. */
+static bool grow(void *array, size_t n_bytes, size_t more)
+{
+	void *p;
+
+	memcpy(&p, array, sizeof p);
+	if (!(p = realloc(p, n_bytes + more)))
+		return false;
+	memcpy(array, &p, sizeof p);
+	return true;
+}
+
+/* Edges back to the start lead to a copy of it, which accepts. */
+int ig_dfa_drop_empty(struct ig_dfa *d)
+{
+	uint32_t n = d->n_states, n_ranges = d->range_at[n], n_symbols = d->symbol_at[n];
+	uint32_t more_ranges = d->range_at[1], more_symbols = d->symbol_at[1];
+
+	if (!grow(&d->range_at, (n + 1) * sizeof *d->range_at, sizeof *d->range_at) ||
+	    !grow(&d->symbol_at, (n + 1) * sizeof *d->symbol_at, sizeof *d->symbol_at) ||
+	    !grow(&d->ranges, n_ranges * sizeof *d->ranges,
+		  (more_ranges + 1) * sizeof *d->ranges) ||
+	    !grow(&d->symbols, n_symbols * sizeof *d->symbols,
+		  (more_symbols + 1) * sizeof *d->symbols) ||
+	    !grow(&d->accepts, n, 1))
+		return -ENOMEM;
+	memcpy(d->ranges + n_ranges, d->ranges, more_ranges * sizeof *d->ranges);
+	memcpy(d->symbols + n_symbols, d->symbols, more_symbols * sizeof *d->symbols);
+	for (uint32_t i = 0; i < n_ranges + more_ranges; i++)
+		d->ranges[i].to = d->ranges[i].to ? d->ranges[i].to : n;
+	for (uint32_t i = 0; i < n_symbols + more_symbols; i++)
+		d->symbols[i].to = d->symbols[i].to ? d->symbols[i].to : n;
+	d->range_at[n + 1] = n_ranges + more_ranges;
+	d->symbol_at[n + 1] = n_symbols + more_symbols;
+	d->accepts[n] = d->accepts[0];
+	d->accepts[0] = 0;
+	d->n_states++;
+	return 0;
+}
+
 /* ---- products -------------------------------------------------------------------- */
 
 struct pairs { /* of a state of a and one of b (or NOWHERE), by number */
@@ -428,9 +468,36 @@ static uint32_t nodes_of(struct ig_nfa *a, uint32_t from, const struct ig_dfa *d
 	return base;
 }
 
+static void add_symbols(struct ig_nfa *a, uint32_t base, const struct ig_dfa *d)
+{
+	for (uint32_t s = 0; s < d->n_states && !a->rc; s++)
+		for (uint32_t i = d->symbol_at[s]; i < d->symbol_at[s + 1]; i++)
+			ig_nfa_add(a, base + s, base + d->symbols[i].to, IG_NFA_SYMBOL, 0, 0,
+				   d->symbols[i].symbol);
+}
+
+uint32_t ig_nfa_insert_free(struct ig_nfa *a, uint32_t from, const struct ig_dfa *d,
+			    const int32_t *tokens, uint32_t n_tokens, bool others)
+{
+	uint32_t base = a->n_nodes, end = ig_nfa_insert(a, from, d);
+
+	for (uint32_t s = 0; s < d->n_states && !a->rc; s++) {
+		if (!d->accepts[s])
+			continue;
+		if (others)
+			ig_nfa_add(a, base + s, base, IG_NFA_SYMBOL, 0, 0, IG_SYMBOL_OTHERS);
+		for (uint32_t i = 0; i < n_tokens; i++)
+			ig_nfa_add(a, base + s, base, IG_NFA_SYMBOL, 0, 0,
+				   IG_SYMBOL_TOKEN | (uint32_t)tokens[i]);
+	}
+	return end;
+}
+
 uint32_t ig_nfa_insert(struct ig_nfa *a, uint32_t from, const struct ig_dfa *d)
 {
 	uint32_t end, base = nodes_of(a, from, d, &end);
+
+	add_symbols(a, base, d);
 
 	for (uint32_t s = 0; s < d->n_states && !a->rc; s++)
 		for (uint32_t i = d->range_at[s]; i < d->range_at[s + 1]; i++)
@@ -463,6 +530,7 @@ uint32_t ig_nfa_insert_json(struct ig_nfa *a, uint32_t from, const struct ig_dfa
 	};
 	uint32_t end, base = nodes_of(a, from, d, &end);
 
+	add_symbols(a, base, d);
 	for (uint32_t s = 0; s < d->n_states && !a->rc; s++) {
 		uint32_t escape = 0, hex = 0;
 		for (uint32_t i = d->range_at[s]; i < d->range_at[s + 1]; i++) {

@@ -26,6 +26,8 @@ enum ig_grammar_part_kind {
 	IG_GRAMMAR_REGEX,   /* bytes that the whole expression matches */
 	IG_GRAMMAR_MEMBERS, /* the members of an object that the schema allows, as members has it */
 	IG_GRAMMAR_UNTIL,   /* any text without this one */
+	/* Text of the grammar {"syntax": "lark" or "regex", "definition"} (schema), as it is. */
+	IG_GRAMMAR_FORMAT,
 };
 
 /* How the members of an object are written in a format that is not JSON: before, the name, json,
@@ -41,7 +43,7 @@ struct ig_grammar_part {
 	enum ig_grammar_part_kind kind;
 	const char *text; /* of TEXT, REGEX and UNTIL */
 	size_t len;
-	const struct json_t *schema; /* of SCHEMA and MEMBERS */
+	const struct json_t *schema; /* of SCHEMA, MEMBERS and FORMAT */
 	const struct ig_grammar_members *members;
 };
 
@@ -50,16 +52,25 @@ struct ig_grammar_choice { /* its parts, one after the other */
 	size_t n_parts;
 };
 
+/* What may stand around and instead of the choices. */
+struct ig_grammar_free {
+	/* Free text contains none of these, with one of which the choices begin.  None: there is
+	 * no free text. */
+	const char *const *markers;
+	size_t n_markers;
+	/* Reasoning may come first, between these; NULL: none.  in_thought: it has begun. */
+	const char *think, *think_end;
+	bool in_thought;
+	const struct ig_grammar_choice *alone; /* what may be the whole text; NULL: nothing */
+};
+
 /* before, then one to max_repeats choices with between in between, then after, then an end
- * token of the model. */
+ * token of the model.  With free: text with any number of these in it, or at most one, at its end,
+ * if max_repeats is 1; without before. */
 struct ig_grammar_source {
 	const char *before, *between, *after; /* TEXT; NULL: nothing */
 	const char *open;		      /* TEXT between before and the first choice */
-	/* This may come instead of open, the choices and after; NULL: it may not. */
-	const struct ig_grammar_choice *other;
-	/* Text without this one, and these control tokens (NULL-ended), may come first, or be
-	 * all; NULL: nothing. */
-	const char *free, *const *free_tokens;
+	const struct ig_grammar_free *free;   /* NULL: only the choices */
 	const struct ig_grammar_choice *choices;
 	size_t n_choices;     /* at least 1 */
 	uint32_t max_repeats; /* 1: exactly one */

@@ -74,12 +74,18 @@ enum ig_rule_kind {
 	IG_RULE_SCHEMA,
 	IG_RULE_VALUE,	   /* any JSON value */
 	IG_RULE_LONG_CHAR, /* a character of a JSON string that is not one plain byte */
+	IG_RULE_LARK,	   /* a rule of a grammar in lark's notation */
 };
+
+struct ig_lark; /* lark_private.h */
 
 struct ig_rule {
 	enum ig_rule_kind kind;
 	const struct json_t *schema, *root; /* of SCHEMA; root: what $ref refers to */
 	char *path;			    /* of SCHEMA: its place, for errors */
+	struct ig_lark *lark;		    /* of LARK */
+	uint32_t lark_rule;
+	bool in_json; /* between the quotes of a JSON string */
 	struct ig_dfa dfa;
 };
 
@@ -91,6 +97,7 @@ struct ig_compiling {
 	struct ig_nfa nfa; /* of the rule that is being built */
 	struct ig_rule *rules;
 	uint32_t n_rules, cap_rules;
+	struct ig_lark *larks;
 	struct json_t *kept;	/* a list of schemas made by merging */
 	struct ig_schema_cost { /* nodes of a schema where it was expanded in place */
 		const struct json_t *schema;
@@ -117,6 +124,27 @@ int ig_schema_build_members(struct ig_compiling *c, const struct json_t *schema,
 			    const struct ig_grammar_members *members, uint32_t from, uint32_t *end);
 /* schema_text.c: the automaton of all texts that don't contain this one. */
 int ig_text_without(const char *text, size_t len, struct ig_budget *budget, struct ig_dfa *out);
+
+/* schema_scalar.c: the automaton of a text of {"syntax", "definition"}, which may call rules; those
+ * are spelled for the inside of a JSON string, or as they are. */
+int ig_schema_format_dfa(struct ig_compiling *c, const struct json_t *format, bool in_json,
+			 struct ig_dfa *out, struct ig_error *err);
+
+/* As ig_compiling_rule for a rule of a lark grammar. */
+int ig_compiling_lark(struct ig_compiling *c, struct ig_lark *l, uint32_t rule, bool in_json,
+		      uint32_t *out);
+/* lark.c: the automaton of the texts of a grammar in lark's notation.  The definition must outlive
+ * the compilation.  Errors name line and column. */
+int ig_lark_dfa(struct ig_compiling *c, const char *definition, size_t len, bool in_json,
+		struct ig_dfa *out, struct ig_error *err);
+/* Write an IG_RULE_LARK, but not the empty text. */
+int ig_lark_build_rule(struct ig_compiling *c, const struct ig_rule *rule, uint32_t from,
+		       uint32_t *end);
+void ig_lark_destroy(struct ig_lark *l); /* and those after it; NULL is fine */
+
+/* source.c: write the whole source, or one of its choices, into c->nfa. */
+int ig_source_build(struct ig_compiling *c, uint32_t from, uint32_t *end);
+int ig_source_build_choices(struct ig_compiling *c, uint32_t from, uint32_t *end);
 
 /* ---- a grammar ------------------------------------------------------------------- */
 
@@ -184,6 +212,9 @@ int ig_grammar_compile_for(struct ig_vocab *v, const struct ig_grammar_source *s
 #define IG_MAX_CONFS 64u   /* configurations of a text at the same time */
 #define IG_MAX_NODES 4096u /* of their stacks */
 #define IG_ROWS 32u
+/* Comparisons of configurations for one mask: some milliseconds.  Only grammars that are very
+ * ambiguous need more; their masks are then narrower. */
+#define IG_WALK_WORK 4000000u
 
 enum {
 	IG_STACK_EMPTY,
@@ -200,6 +231,7 @@ struct ig_conf { /* a configuration of the automaton: its state and the top of i
 };
 
 struct ig_walk {		     /* work memory, allocated once */
+	uint64_t work;		     /* comparisons so far; the caller sets it to zero */
 	struct ig_stack_node *nodes; /* [2 * IG_MAX_NODES] parents before children */
 	uint32_t n_nodes;
 	struct ig_conf *confs; /* [cap_confs] of all levels of a walk */
@@ -226,8 +258,8 @@ void ig_walk_step(struct ig_walk *w, const struct ig_grammar *g, const struct ig
 uint32_t ig_walk_close(struct ig_walk *w, const struct ig_grammar *g, const struct ig_conf *in,
 		       uint32_t n, bool calls, bool *end);
 /* Set the bits of the tokens below trie node top that can be read from conf, and with slot
- * collect the nodes at which conf's rule ends (*full: there were too many).  Returns the number
- * of visited nodes. */
+ * collect the nodes at which conf's rule ends (*full: there were too many, or too much work, and
+ * the bits are not all).  Returns the number of visited nodes. */
 uint32_t ig_walk_tokens(struct ig_walk *w, const struct ig_grammar *g, uint32_t top,
 			struct ig_conf conf, bool closing, uint32_t *bits,
 			struct ig_mask_entry *slot, bool *full);

@@ -121,7 +121,7 @@ static void make(struct ig_walk *w, struct ig_grammar *g, struct ig_conf conf, b
 
 	if (ig_walk_tokens(w, g, 0, conf, closing, mask, NULL, &full) < NARROW) {
 		what = IG_MASK_NARROW;
-	} else if ((n = take_slot(g)) >= 0) {
+	} else if (!full && (n = take_slot(g)) >= 0) {
 		slot = &g->slots[n];
 		ig_walk_tokens(w, g, 0, base, closing, slot->bits, slot, &full);
 		if (!full)
@@ -176,8 +176,9 @@ static int make_common(struct ig_grammar *g, struct ig_walk *w, struct ig_mask_e
 			continue;
 		next++;
 		scratch->n_roots = 0;
+		w->work = 0;
 		looked = ig_walk_tokens(w, g, 0, base, false, scratch->bits, scratch, &full);
-		n_looked += looked + 64;
+		n_looked += looked + 64 + w->work / 8;
 		if (looked >= NARROW && (full || n == max_entries)) {
 			what = full ? IG_MASK_FULL : IG_MASK_UNKNOWN;
 		} else if (looked >= NARROW) {

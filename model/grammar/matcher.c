@@ -53,6 +53,12 @@ static void set_bit(uint32_t *mask, int32_t id) { mask[id / 32] |= 1u << id % 32
 
 /* ---- the mask -------------------------------------------------------------------- */
 
+static void add_others(const struct ig_vocab *v, uint32_t *mask)
+{
+	for (uint32_t i = 0; i < v->n_controls; i++)
+		set_bit(mask, v->controls[i]);
+}
+
 static void add_controls(struct ig_grammar_matcher *m, uint32_t *mask)
 {
 	const struct ig_dfa *a = &m->g->a;
@@ -63,7 +69,9 @@ static void add_controls(struct ig_grammar_matcher *m, uint32_t *mask)
 	for (uint32_t i = 0; i < n; i++) {
 		uint32_t s = m->w.before[i].state;
 		for (uint32_t j = a->symbol_at[s]; j < a->symbol_at[s + 1]; j++)
-			if (a->symbols[j].symbol & IG_SYMBOL_TOKEN)
+			if (a->symbols[j].symbol == IG_SYMBOL_OTHERS)
+				add_others(m->g->vocab, mask);
+			else if (a->symbols[j].symbol & IG_SYMBOL_TOKEN)
 				set_bit(mask, (int32_t)(a->symbols[j].symbol & ~IG_SYMBOL_TOKEN));
 	}
 	m->w.n_nodes = n_nodes;
@@ -80,7 +88,8 @@ void ig_grammar_matcher_mask(struct ig_grammar_matcher *m, uint32_t *mask)
 	if (!m->ended) {
 		n = ig_walk_close(&m->w, m->g, m->confs, m->n_confs, false, &end);
 		memcpy(closed, m->w.before, n * sizeof *closed);
-		for (uint32_t i = 0; i < n; i++)
+		m->w.work = 0;
+		for (uint32_t i = 0; i < n && m->w.work <= IG_WALK_WORK; i++)
 			if (m->g->flags[closed[i].state] & (IG_STATE_BYTES | IG_STATE_CALLS))
 				ig_masks_add(&m->w, m->g, closed[i], is_closing(m, closed[i]),
 					     mask);
@@ -171,6 +180,20 @@ static uint32_t read_plain(struct ig_grammar_matcher *m, const char *bytes, size
 	return n;
 }
 
+/* The state after a control token; -1: none. */
+static int64_t after_control(const struct ig_dfa *a, uint32_t state, int32_t id)
+{
+	int64_t to = -1;
+
+	for (uint32_t i = a->symbol_at[state]; i < a->symbol_at[state + 1]; i++) {
+		if (a->symbols[i].symbol == (IG_SYMBOL_TOKEN | (uint32_t)id))
+			return a->symbols[i].to;
+		if (a->symbols[i].symbol == IG_SYMBOL_OTHERS)
+			to = a->symbols[i].to;
+	}
+	return to;
+}
+
 static uint32_t read_control(struct ig_grammar_matcher *m, int32_t id)
 {
 	const struct ig_dfa *a = &m->g->a;
@@ -180,10 +203,9 @@ static uint32_t read_control(struct ig_grammar_matcher *m, int32_t id)
 	n = ig_walk_close(&m->w, m->g, m->confs, m->n_confs, true, &end);
 	for (uint32_t i = 0; i < n; i++) {
 		struct ig_conf c = m->w.before[i];
-		for (uint32_t j = a->symbol_at[c.state]; j < a->symbol_at[c.state + 1]; j++)
-			if (a->symbols[j].symbol == (IG_SYMBOL_TOKEN | (uint32_t)id) &&
-			    n_out < IG_MAX_CONFS)
-				m->w.confs[n_out++] = (struct ig_conf){ a->symbols[j].to, c.node };
+		int64_t to = after_control(a, c.state, id);
+		if (to >= 0 && n_out < IG_MAX_CONFS)
+			m->w.confs[n_out++] = (struct ig_conf){ (uint32_t)to, c.node };
 	}
 	return n_out;
 }

@@ -265,6 +265,23 @@ static int take_member(struct parser *x, struct ig_charset *s, bool negated, boo
 	return take_char(x, c);
 }
 
+/* Add the other cases of the characters, where case does not matter. */
+static int fold(struct parser *x, struct ig_charset *s)
+{
+	uint64_t n = 0;
+
+	if (!(x->flags & IG_REGEX_FOLD))
+		return 0;
+	ig_charset_sort(s);
+	for (uint32_t i = 0; i < s->n; i++)
+		n += s->ranges[i].last - s->ranges[i].first + 1;
+	if (x->budget->work < n)
+		return -E2BIG;
+	x->budget->work -= n;
+	ig_charset_fold(s);
+	return 0;
+}
+
 /* After [. */
 static int take_class(struct parser *x, uint32_t *out)
 {
@@ -294,6 +311,8 @@ static int take_class(struct parser *x, uint32_t *out)
 		}
 		ig_charset_add(&s, first, last);
 	}
+	if (!rc)
+		rc = fold(x, &s);
 	if (!rc && negated)
 		ig_charset_negate(&s);
 	if (!rc)
@@ -336,9 +355,12 @@ static int take_dot(struct parser *x, uint32_t *out)
 {
 	struct ig_charset s = { 0 };
 
-	ig_charset_add(&s, '\n', '\n');
-	ig_charset_add(&s, '\r', '\r');
-	ig_charset_add(&s, 0x2028, 0x2029);
+	if (!(x->flags & IG_REGEX_DOTALL))
+		ig_charset_add(&s, '\n', '\n');
+	if (!(x->flags & (IG_REGEX_DOTALL | IG_REGEX_LINE))) {
+		ig_charset_add(&s, '\r', '\r');
+		ig_charset_add(&s, 0x2028, 0x2029);
+	}
 	ig_charset_negate(&s);
 	return add_set(x, &s, out);
 }
@@ -356,6 +378,8 @@ static int take_atom(struct parser *x, uint32_t *out)
 		return take_class(x, out);
 	if (take(x, "."))
 		return take_dot(x, out);
+	if (x->flags & IG_REGEX_PART && (at(x, "^") || at(x, "$")))
+		return bad(x, "^ and $ are not supported here");
 	if (take(x, "^"))
 		return add_node(x, (struct tree){ .kind = BEGIN }, out);
 	if (take(x, "$"))
@@ -363,12 +387,14 @@ static int take_atom(struct parser *x, uint32_t *out)
 	if (at(x, "*") || at(x, "+") || at(x, "?"))
 		return bad(x, "nothing to repeat");
 	rc = take(x, "\\") ? take_escape(x, &s, false, false, &one, &c) : take_char(x, &c);
+	if (!rc && one) {
+		ig_charset_add(&s, c, c);
+		rc = fold(x, &s);
+	}
 	if (rc) {
 		ig_charset_finish(&s);
 		return rc;
 	}
-	if (one)
-		ig_charset_add(&s, c, c);
 	return add_set(x, &s, out);
 }
 
@@ -419,6 +445,8 @@ static int take_repeat(struct parser *x, uint32_t *out)
 		return bad(x, "bounds whose second is below the first");
 	if (min > MAX_COUNT || (max > MAX_COUNT && max != UNBOUNDED))
 		return ig_fail(x->err, -E2BIG, "a repetition of more than %d", MAX_COUNT);
+	if (x->flags & IG_REGEX_PART && at(x, "?"))
+		return bad(x, "lazy quantifiers are not supported here");
 	take(x, "?");
 	if (at(x, "*") || at(x, "+") || at(x, "?") || take_bounds(x, &ignored[0], &ignored[1]))
 		return bad(x, "nothing to repeat");
@@ -463,12 +491,13 @@ static void loop_any(struct ig_nfa *a, uint32_t node)
 	ig_nfa_chars(a, node, node, 0xe000, IG_CHAR_MAX);
 }
 
-int ig_regex_to_dfa(const char *text, size_t len, bool search, struct ig_budget *budget,
+int ig_regex_to_dfa(const char *text, size_t len, unsigned flags, struct ig_budget *budget,
 		    struct ig_dfa *out, struct ig_error *err)
 {
 	struct parser x = {
-		.start = text, .p = text, .end = text + len, .budget = budget, .err = err
+		.start = text, .p = text, .end = text + len, .flags = flags, .budget = budget
 	};
+	bool search = flags & IG_REGEX_SEARCH;
 	struct ig_error inside = { 0 };
 	struct ig_nfa a;
 	uint32_t root, first, last;
@@ -516,4 +545,15 @@ out:
 	free(x.nodes);
 	ig_nfa_finish(&a);
 	return rc;
+}
+
+void ig_regex_quote(struct ig_strbuf *out, const char *text, size_t len)
+{
+	static const char special[] = "\\^$.|?*+()[]{}/";
+
+	for (size_t i = 0; i < len; i++) {
+		if (memchr(special, text[i], sizeof special - 1))
+			ig_strbuf_puts(out, "\\");
+		ig_strbuf_add(out, text + i, 1);
+	}
 }

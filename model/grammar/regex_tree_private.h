@@ -21,6 +21,7 @@ struct set {
 
 struct parser {
 	const char *start, *p, *end;
+	unsigned flags;
 	struct ig_budget *budget;
 	struct ig_error *err;
 	struct tree *nodes;

@@ -138,6 +138,7 @@ static const struct {
 	{ "required", IG_TYPE_OBJECT },
 	{ "type", 0 },
 	{ "uniqueItems", IG_TYPE_ARRAY },
+	{ "x-ingot-grammar", IG_TYPE_STRING },
 };
 
 bool ig_schema_is_annotation(const char *key)
@@ -323,9 +324,10 @@ static bool literal_fits(struct ig_schema *x, const json_t *schema, const json_t
 		if (n < ig_schema_count(x, schema, "minLength", 0) ||
 		    n > ig_schema_count(x, schema, "maxLength", UINT64_MAX))
 			return false;
-		if (json_object_get(schema, "pattern") || json_object_get(schema, "format"))
+		if (json_object_get(schema, "pattern") || json_object_get(schema, "format") ||
+		    json_object_get(schema, "x-ingot-grammar"))
 			ig_schema_fail(x, -EINVAL,
-				       "\"enum\" beside \"pattern\" or \"format\" is "
+				       "\"enum\" beside \"pattern\", \"format\" or a grammar is "
 				       "not supported");
 	}
 	if (type & (IG_TYPE_OBJECT | IG_TYPE_ARRAY))

@@ -131,8 +131,8 @@ static void find_patterns(struct ig_schema *x, const json_t *schema, struct obje
 	{
 		struct extra *e = &o->extras[o->n_extras];
 		struct ig_error err;
-		int rc = ig_regex_to_dfa(pattern, strlen(pattern), true, &x->c->budget, &e->names,
-					 &err);
+		int rc = ig_regex_to_dfa(pattern, strlen(pattern), IG_REGEX_SEARCH, &x->c->budget,
+					 &e->names, &err);
 		if (rc) {
 			ig_schema_fail(x, rc, "\"patternProperties\", \"%.60s\": %.200s", pattern,
 				       err.text);

@@ -1,7 +1,7 @@
 /*
- * schema_scalar.c: strings: any, of a length, of a pattern or a format.  A string without a pattern
+ * schema_scalar.c: strings: any, of a length, of a pattern, a format or a grammar.  A string without a pattern
  * may use every escape (\u with surrogates in pairs, but not U+0000, which many readers of JSON
- * can't store); one with a pattern has exactly one spelling for each character.
+ * can't store); one with a pattern or a grammar has exactly one spelling for each character.
  */
 #include "model/grammar/regex_private.h"
 #include "model/grammar/schema_private.h"
@@ -234,6 +234,51 @@ static int intersect(struct ig_schema *x, struct ig_dfa *d, struct ig_dfa *other
 	return rc;
 }
 
+int ig_schema_format_dfa(struct ig_compiling *c, const json_t *format, bool in_json,
+			 struct ig_dfa *out, struct ig_error *err)
+{
+	const char *syntax = json_string_value(json_object_get(format, "syntax"));
+	const json_t *definition = json_object_get(format, "definition");
+	const char *text = json_string_value(definition);
+	size_t len = json_string_length(definition);
+
+	if (text && syntax && !strcmp(syntax, "lark"))
+		return ig_lark_dfa(c, text, len, in_json, out, err);
+	if (text && syntax && !strcmp(syntax, "regex"))
+		return ig_regex_to_dfa(text, len, IG_REGEX_LINE, &c->budget, out, err);
+	return ig_fail(err, -EINVAL,
+		       "a grammar has a syntax (\"lark\" or \"regex\") and a definition");
+}
+
+/* A string that "x-ingot-grammar" holds. */
+static uint32_t held(struct ig_schema *x, const json_t *schema, uint32_t from)
+{
+	static const char *const others[] = { "pattern", "format", "minLength", "maxLength" };
+	size_t len = ig_schema_enter(x, "x-ingot-grammar", NULL, -1);
+	struct ig_error err = { 0 };
+	struct ig_dfa d = { 0 };
+	int rc;
+
+	for (unsigned i = 0; i < sizeof others / sizeof others[0]; i++)
+		if (json_object_get(schema, others[i]))
+			ig_schema_fail(x, -EINVAL, "\"%s\" beside a grammar is not supported",
+				       others[i]);
+	if (!x->rc && (rc = ig_schema_format_dfa(x->c, json_object_get(schema, "x-ingot-grammar"),
+						 !x->stop, &d, &err)))
+		ig_schema_fail(x, rc, "%s", err.text);
+	if (!x->rc && !x->stop) {
+		from = ig_nfa_byte(x->a, from, '"');
+		from = ig_nfa_byte(x->a, ig_nfa_insert_json(x->a, from, &d), '"');
+	} else if (!x->rc) {
+		/* What ends the string can be left out only of what is one automaton. */
+		from = d.symbol_at[d.n_states] ? ig_nfa_insert(x->a, from, &d) :
+						 ig_schema_raw_string(x, &d, from);
+	}
+	ig_dfa_finish(&d);
+	ig_schema_exit(x, len);
+	return from;
+}
+
 uint32_t ig_schema_string(struct ig_schema *x, const json_t *schema, uint32_t from)
 {
 	const json_t *pattern = json_object_get(schema, "pattern");
@@ -256,6 +301,8 @@ uint32_t ig_schema_string(struct ig_schema *x, const json_t *schema, uint32_t fr
 		ig_schema_fail(x, -EINVAL, "\"minLength\" is above \"maxLength\"");
 	if (x->rc)
 		return from;
+	if (json_object_get(schema, "x-ingot-grammar"))
+		return held(x, schema, from);
 	if (!pattern && !format && x->stop && !min && max == UINT64_MAX)
 		return ig_schema_raw_string(x, NULL, from);
 	if (!pattern && !format && !x->stop)
@@ -263,14 +310,14 @@ uint32_t ig_schema_string(struct ig_schema *x, const json_t *schema, uint32_t fr
 			       counted(x, min, max, from) :
 			       ig_schema_any_string(x, ig_nfa_byte(x->a, from, '"'));
 	if (pattern) {
-		rc = ig_regex_to_dfa(json_string_value(pattern), json_string_length(pattern), true,
-				     &x->c->budget, &d, &err);
+		rc = ig_regex_to_dfa(json_string_value(pattern), json_string_length(pattern),
+				     IG_REGEX_SEARCH, &x->c->budget, &d, &err);
 		if (rc)
 			ig_schema_fail(x, rc, "\"pattern\": %s", err.text);
 	}
 	if (!rc && format) {
 		regex = format_of(json_string_value(format));
-		rc = ig_regex_to_dfa(regex, strlen(regex), false, &x->c->budget, &other, &err);
+		rc = ig_regex_to_dfa(regex, strlen(regex), 0, &x->c->budget, &other, &err);
 		if (!rc)
 			rc = intersect(x, &d, &other);
 	}

@@ -129,6 +129,7 @@ void ig_walk_step(struct ig_walk *w, const struct ig_grammar *g, const struct ig
 		}
 	}
 	w->n_confs += n_out;
+	w->work += (uint64_t)n_before * n_before / 2 + (uint64_t)n_out * n_out / 2;
 }
 
 uint32_t ig_walk_close(struct ig_walk *w, const struct ig_grammar *g, const struct ig_conf *in,
@@ -207,6 +208,10 @@ static uint32_t search(struct ig_walk *w, const struct search *x, uint32_t first
 		uint32_t d = t->depth - x->base, at = w->levels[d - 1].at,
 			 end = w->levels[d - 1].end;
 		struct ig_conf c = w->confs[at];
+		if (w->work > IG_WALK_WORK) {
+			*x->full = true;
+			break;
+		}
 		n_looked++;
 		w->n_nodes = w->levels[d - 1].n_nodes;
 		/* A single configuration that neither returns nor calls with this byte. */

@@ -226,7 +226,8 @@ PROGRAMS = OUT / "release/tests/golden"
 GOLDENS = {
     "templates": [[PYTHON, GOLDEN / "template/golden.py", PROGRAMS / "render_template", "--fetch", OUT / "templates"]],
     "answers": [[PYTHON, GOLDEN / "answer/answers.py", PROGRAMS / "answer_events", "--fetch", OUT / "templates"]],
-    "grammars": [[PYTHON, GOLDEN / "grammar/golden.py", PROGRAMS / "walk_grammar"]],
+    "grammars": [[PYTHON, GOLDEN / "grammar/golden.py", PROGRAMS / "walk_grammar"],
+                 [PYTHON, GOLDEN / "grammar/lark_golden.py", PROGRAMS / "walk_grammar"]],
     "tokenizers": [[PYTHON, GOLDEN / "tokenizer/compare.py", PROGRAMS / "encode_lines"]],
     "dtypes": [[PYTHON, GOLDEN / "dtype/dtypes.py", PROGRAMS / "dequantise"]],
     # The demo model as folders of safetensors, in float32 and in MLX's groups, against its truth.

@@ -134,5 +134,7 @@ int ig_check_tool_choice(struct ig_request *r, const char *name, struct ig_api_e
 /* {"type": "text" | "json_object" | "json_schema" | "regex"}; in the nested spelling the
  * schema's name and itself are in a member json_schema, in the flat one beside type. */
 ig_param_fn ig_param_format_nested, ig_param_format_flat;
+/* Whether a call of one of the tools that the model sees must match a schema or a grammar. */
+bool ig_has_strict_tool(const struct ig_request *r);
 /* ignore_eos is an error where the response must have a format. */
 int ig_check_ignore_end(const struct ig_request *r, struct ig_api_error *e);

@@ -1,6 +1,7 @@
 /* prepare.c: see prepare.h. */
 #include "daemon/protocol/core/prepare.h"
 
+#include "daemon/protocol/core/params.h"
 #include "daemon/protocol/core/reply.h"
 #include "daemon/protocol/core/turns.h"
 
@@ -318,27 +319,83 @@ static int fail_grammar(struct ig_reply *r, int rc, const char *param, const str
 			   param, "%s", err->text);
 }
 
-static bool any_is_strict(const json_t *tools)
+/* A custom tool as a function whose input is held to its grammar.  The prompt has the tool without:
+ * its description shows the grammar. */
+static json_t *with_format(json_t *tool, json_t *format)
 {
-	const json_t *tool;
+	return json_pack("{s:s, s:{s:s, s:b, s:{s:s, s:{s:{s:s, s:O}}, s:[s], s:b}}}", "type",
+			 "function", "function", "name", ig_tool_name(tool), "strict", 1,
+			 "parameters", "type", "object", "properties", "input", "type", "string",
+			 "x-ingot-grammar", format, "required", "input", "additionalProperties", 0);
+}
+
+/* The tools as the grammar needs them: a new reference. */
+static json_t *tools_for_grammar(const struct ig_request *q)
+{
+	json_t *list, *tool;
 	size_t i;
 
-	json_array_foreach(tools, i,
-			   tool) if (json_is_true(json_object_get(json_object_get(tool, "function"),
-								  "strict"))) return true;
-	return false;
+	if (!q->formats)
+		return json_incref(q->tools);
+	list = json_array();
+	json_array_foreach(q->tools, i, tool)
+	{
+		json_t *format = json_object_get(q->formats, ig_tool_name(tool));
+		if (format ? json_array_append_new(list, with_format(tool, format)) :
+			     json_array_append(list, tool)) {
+			json_decref(list);
+			return NULL;
+		}
+	}
+	return list;
+}
+
+/* The grammar of tool calls, required or not; answer: what may come instead; NULL: nothing. */
+static int make_tool_grammar(struct ig_reply *r, const struct ig_grammar_part *answer)
+{
+	struct ig_prepared *p = &r->prepared;
+	const struct ig_request *q = &r->request;
+	struct ig_tool_grammar calls = {
+		.name = q->tool_choice == IG_TOOLS_NAMED ? q->tool_name : NULL,
+		.parallel = q->parallel_tool_calls,
+		.free = q->tool_choice == IG_TOOLS_AUTO,
+		.answer = q->tool_choice == IG_TOOLS_AUTO ? answer : NULL,
+	};
+	struct ig_error err = { 0 };
+	json_t *tools = tools_for_grammar(q);
+	int rc;
+
+	if (!tools)
+		return ig_fail_memory(&r->error);
+	rc = ig_completion_tool_grammar(&p->style, p->model->tokenizer,
+					ig_engine_grammars(r->api->deps.engine), tools, &calls,
+					&p->grammar, &err);
+	json_decref(tools);
+	return rc < 0 ? fail_grammar(r, rc, calls.free ? "tools" : "tool_choice", &err) : 0;
+}
+
+static int make_format_grammar(struct ig_reply *r, const struct ig_grammar_part *format)
+{
+	struct ig_prepared *p = &r->prepared;
+	struct ig_grammar_choice choice = { format, 1 };
+	struct ig_grammar_source source = { .before = ig_completion_prefix(&p->style),
+					    .choices = &choice,
+					    .n_choices = 1,
+					    .max_repeats = 1 };
+	struct ig_error err = { 0 };
+	int rc = ig_grammar_cache_get(ig_engine_grammars(r->api->deps.engine), p->model->tokenizer,
+				      &source, &p->grammar, &err);
+
+	return rc < 0 ? fail_grammar(r, rc, r->protocol->format_param, &err) : 0;
 }
 
 /* The grammar of required or strict tool calls, or of a response format, if any. */
 static int make_grammar(struct ig_reply *r)
 {
-	struct ig_prepared *p = &r->prepared;
 	const struct ig_request *q = &r->request;
-	struct ig_grammar_cache *cache = ig_engine_grammars(r->api->deps.engine);
-	struct ig_error err = { 0 };
-	int rc;
-
-	struct ig_grammar_part part = {
+	bool calls = q->tools && q->tool_choice != IG_TOOLS_NONE;
+	bool formatted = q->form != IG_OUTPUT_FREE;
+	struct ig_grammar_part format = {
 		.kind = q->form == IG_OUTPUT_OBJECT ? IG_GRAMMAR_OBJECT :
 			q->form == IG_OUTPUT_SCHEMA ? IG_GRAMMAR_SCHEMA :
 						      IG_GRAMMAR_REGEX,
@@ -346,29 +403,16 @@ static int make_grammar(struct ig_reply *r)
 		.len = q->regex ? strlen(q->regex) : 0,
 		.schema = q->schema,
 	};
-	bool formatted = q->form != IG_OUTPUT_FREE;
-	struct ig_tool_grammar calls = {
-		.name = q->tool_choice == IG_TOOLS_NAMED ? q->tool_name : NULL,
-		.parallel = q->parallel_tool_calls,
-		.free = q->tool_choice == IG_TOOLS_AUTO,
-		.answer = formatted && q->tool_choice == IG_TOOLS_AUTO ? &part : NULL,
-	};
 
-	if (q->tools && q->tool_choice != IG_TOOLS_NONE &&
-	    (!calls.free || formatted || any_is_strict(q->tools))) {
-		rc = ig_completion_tool_grammar(&p->style, p->model->tokenizer, cache, q->tools,
-						&calls, &p->grammar, &err);
-		return rc < 0 ? fail_grammar(r, rc, calls.free ? "tools" : "tool_choice", &err) : 0;
+	if (formatted && calls) { /* so that an error names what it is about */
+		if (make_format_grammar(r, &format) < 0)
+			return -1;
+		ig_grammar_unref(r->prepared.grammar);
+		r->prepared.grammar = NULL;
 	}
-	if (!formatted)
-		return 0;
-	struct ig_grammar_choice choice = { &part, 1 };
-	struct ig_grammar_source source = { .before = ig_completion_prefix(&p->style),
-					    .choices = &choice,
-					    .n_choices = 1,
-					    .max_repeats = 1 };
-	rc = ig_grammar_cache_get(cache, p->model->tokenizer, &source, &p->grammar, &err);
-	return rc < 0 ? fail_grammar(r, rc, r->protocol->format_param, &err) : 0;
+	if (calls && (formatted || q->tool_choice != IG_TOOLS_AUTO || ig_has_strict_tool(q)))
+		return make_tool_grammar(r, formatted ? &format : NULL);
+	return formatted ? make_format_grammar(r, &format) : 0;
 }
 
 /* An error for a bias of a token that does not exist. */

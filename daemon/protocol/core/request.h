@@ -52,6 +52,9 @@ struct ig_request {
 	json_t *messages;      /* a list of {"role", "content", "tool_calls" …}; NULL: prompts */
 	bool continues;	       /* the last message is the assistant's: the output continues it */
 	json_t *tools;	       /* a list of {"type": "function", "function": …}; NULL: none */
+	/* An object, by the names of custom tools: the grammar of its input, {"syntax", "definition",
+	 * "at"}; NULL: none has one. */
+	json_t *formats;
 	json_t *template_vars; /* an object, chat_template_kwargs; NULL: none */
 	/* … or prompts */
 	struct ig_prompt *prompts; /* [n_prompts] */

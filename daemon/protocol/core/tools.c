@@ -287,11 +287,28 @@ int ig_param_format_flat(struct ig_request *r, const char *name, json_t *v, stru
 	return read_format(r, name, v, false, e);
 }
 
+bool ig_has_strict_tool(const struct ig_request *r)
+{
+	const json_t *tool;
+	size_t i;
+
+	json_array_foreach(r->tools, i, tool)
+	{
+		const json_t *f = json_object_get(tool, "function");
+		if (json_is_true(json_object_get(f, "strict")) ||
+		    json_object_get(r->formats, ig_tool_name(tool)))
+			return r->tool_choice != IG_TOOLS_NONE;
+	}
+	return false;
+}
+
 int ig_check_ignore_end(const struct ig_request *r, struct ig_api_error *e)
 {
 	if (!r->sampling.ignore_end ||
-	    (r->form == IG_OUTPUT_FREE && r->tool_choice < IG_TOOLS_REQUIRED))
+	    (r->form == IG_OUTPUT_FREE && r->tool_choice < IG_TOOLS_REQUIRED &&
+	     !ig_has_strict_tool(r)))
 		return 0;
 	return ig_fail_value(e, "ignore_eos",
-			     "not with a response format, which ends when it is complete");
+			     "not with a response format, which ends when it is complete, nor with "
+			     "strict tools");
 }

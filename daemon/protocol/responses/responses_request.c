@@ -145,6 +145,23 @@ static json_t *custom_as_function(struct ig_request *r, const char *at, json_t *
 	return f;
 }
 
+/* Keep the grammar of a custom tool that has one: the tool's calls are held to it. */
+static int keep_format(struct ig_request *r, const char *at, json_t *v, struct ig_api_error *e)
+{
+	json_t *format = json_object_get(v, "format"), *kept;
+	const char *name = ig_json_text(v, "name");
+	char sub[160];
+
+	if (!name || !is_text(json_object_get(format, "type"), "grammar"))
+		return 0;
+	ig_member_name(sub, sizeof sub, at, "format.definition");
+	kept = json_pack("{s:O, s:O, s:s}", "syntax", json_object_get(format, "syntax"),
+			 "definition", json_object_get(format, "definition"), "at", sub);
+	if (!r->formats)
+		r->formats = json_object();
+	return json_object_set_new(r->formats, name, kept) < 0 ? ig_fail_memory(e) : 0;
+}
+
 /* Tools that OpenAI runs on its servers, which Codex sends to every server. */
 static const char *const hosted_types[] = { "web_search", "web_search_preview", "image_generation",
 					    NULL };
@@ -164,7 +181,7 @@ static int read_tool(struct ig_request *r, const char *at, json_t *v, bool codex
 		json_t *f = custom_as_function(r, at, v, e);
 		int rc = f ? ig_add_tool(r, at, f, IG_TOOLS_FLAT, e) : -1;
 		json_decref(f);
-		return rc;
+		return rc < 0 ? rc : keep_format(r, at, v, e);
 	}
 	if (codex && r->refuse_unknown && ig_is_one_of(type, hosted_types))
 		return 0;

@@ -1,9 +1,9 @@
 /*
  * walk_grammar.c: walks through grammars for golden.py.  A JSON list of cases on standard
- * input, each {"schema": … | "regex": … | "object": true, "walks": N, "accept": [texts],
- * "reject": [texts]}; on standard output a line for each, {"error": …} or {"outputs":
+ * input, each {"schema": … | "regex": … | "format": {"syntax", "definition"} | "object": true,
+ * "walks": N, "most": N, "accept": [texts], "reject": [texts]}; on standard output a line for each, {"error": …} or {"outputs":
  * [texts], "accepted": [bool], "rejected": [bool]}, and "problem" when a mask was empty,
- * lied, or a walk did not end.
+ * lied, or a walk did not end.  With "most" a walk of more tokens is broken off: false.
  *
  *   walk_grammar SEED [MODEL.gguf]      without a model: a made-up vocabulary
  */
@@ -94,7 +94,8 @@ static int32_t closing_token(size_t n, bool late)
 	return allowed[draw((unsigned)n)];
 }
 
-static const char *walk(struct ig_grammar *g, unsigned kind, struct ig_strbuf *text)
+static const char *walk(struct ig_grammar *g, unsigned kind, unsigned n_most,
+			struct ig_strbuf *text, bool *broken_off)
 {
 	struct ig_grammar_matcher *m = ig_grammar_matcher_create(g);
 	const char *problem = NULL;
@@ -109,6 +110,9 @@ static const char *walk(struct ig_grammar *g, unsigned kind, struct ig_strbuf *t
 		const char *bytes;
 		ig_grammar_matcher_mask(m, mask);
 		n = list_allowed();
+		*broken_off = n_most && i == n_most;
+		if (*broken_off)
+			break;
 		if (i > N_MOST)
 			problem = "a walk does not end";
 		else if (!n)
@@ -191,14 +195,16 @@ static json_t *run_texts(struct ig_grammar *g, const json_t *texts)
 static json_t *run_case(const json_t *one)
 {
 	const json_t *regex = json_object_get(one, "regex"),
-		     *schema = json_object_get(one, "schema");
+		     *schema = json_object_get(one, "schema"),
+		     *format = json_object_get(one, "format");
 	struct ig_grammar_part part = {
 		.kind = regex  ? IG_GRAMMAR_REGEX :
 			schema ? IG_GRAMMAR_SCHEMA :
+			format ? IG_GRAMMAR_FORMAT :
 				 IG_GRAMMAR_OBJECT,
 		.text = json_string_value(regex),
 		.len = json_string_length(regex),
-		.schema = schema,
+		.schema = schema ? schema : format,
 	};
 	const struct ig_grammar_choice choice = { &part, 1 };
 	const struct ig_grammar_source source = { .choices = &choice,
@@ -213,9 +219,12 @@ static json_t *run_case(const json_t *one)
 		return json_pack("{s:o, s:s}", "outputs", outputs, "error", err.text);
 	for (int i = 0; i < json_integer_value(json_object_get(one, "walks")) && !problem; i++) {
 		struct ig_strbuf text = { 0 };
-		problem = walk(g, (unsigned)i % 3, &text);
+		bool off;
+		problem = walk(g, (unsigned)i % 3,
+			       (unsigned)json_integer_value(json_object_get(one, "most")), &text,
+			       &off);
 		/* Bytes that are no UTF-8 come out as null. */
-		json_t *s = json_stringn(text.data ? text.data : "", text.len);
+		json_t *s = off ? json_false() : json_stringn(text.data ? text.data : "", text.len);
 		json_array_append_new(outputs, s ? s : json_null());
 		ig_strbuf_finish(&text);
 	}

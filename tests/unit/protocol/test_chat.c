@@ -310,6 +310,25 @@ static void test_tools(void **state)
 	free(body_of(w, post(w, CHAT, ASK ",\"tool_choice\":\"required\"}", &h)));
 	assert_true(fake_engine_seen(w->engine).has_grammar);
 	assert_int_equal(fake_grammar_refs(), 0);
+	/* a strict tool is held without being forced */
+	free(body_of(
+		w,
+		post(w, CHAT,
+		     "{\"messages\":[{\"role\":\"user\",\"content\":\"q\"}],\"tools\":[{\"type\":"
+		     "\"function\",\"function\":{\"name\":\"f\",\"strict\":true}}]}",
+		     &h)));
+	assert_true(fake_engine_seen(w->engine).has_grammar);
+	assert_int_equal(fake_grammar_refs(), 0);
+	body = body_of(
+		w,
+		post(w, CHAT,
+		     "{\"messages\":[{\"role\":\"user\",\"content\":\"q\"}],\"tools\":[{\"type\":"
+		     "\"function\",\"function\":{\"name\":\"f\",\"strict\":true}}],"
+		     "\"ignore_eos\":true}",
+		     &h));
+	assert_int_equal(h.status, 400);
+	assert_non_null(strstr(body, "strict tools"));
+	free(body);
 	/* none: neither in the prompt nor parsed from the text */
 	fake_engine_script(w->engine,
 			   &(struct fake_script){ .pieces = plain, .finish = IG_FINISH_STOP });

@@ -112,7 +112,10 @@ static void test_items(void **state)
 
 static void test_bad_items(void **state)
 {
-#define CHECK(input, param, text) { input, param, text }
+#define CHECK(input, param, text)                                                                  \
+	{                                                                                          \
+		input, param, text                                                                 \
+	}
 	static const struct {
 		const char *input, *param, *text;
 	} rows[] = {
@@ -235,6 +238,11 @@ static void test_tools(void **state)
 		"\"description\":\"d\\n\\nThe input is text of this Lark grammar:\\nstart: X\","
 		"\"parameters\":{\"type\":\"object\",\"properties\":{\"input\":{\"type\":\"string\"}},"
 		"\"required\":[\"input\"],\"additionalProperties\":false}}}]");
+	/* to which its calls are held */
+	assert_true(ig_has_strict_tool(&r));
+	match_value("formats", r.formats,
+		    "{\"c\":{\"syntax\":\"lark\",\"definition\":\"start: X\","
+		    "\"at\":\"tools[0].format.definition\"}}");
 	match_value("vars", r.template_vars,
 		    "{\"reasoning_effort\":\"none\",\"enable_thinking\":false}");
 	ig_request_finish(&r);

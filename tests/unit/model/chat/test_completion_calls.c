@@ -304,6 +304,68 @@ static void free_text(void **state)
 	json_decref(list);
 }
 
+/* Text around calls; what is reasoned is no call; custom tools, also where strings have no quotes. */
+static void around_calls(void **state)
+{
+	json_t *list = json_loads(
+		"[{\"function\": {\"name\": \"now\", \"strict\": true, \"parameters\": {\"type\": "
+		"\"object\", \"properties\": {\"zone\": {\"enum\": [\"UTC\"]}}, "
+		"\"additionalProperties\": false}}}, {\"function\": {\"name\": \"patch\", \"strict\": "
+		"true, \"parameters\": {\"type\": \"object\", \"properties\": {\"input\": {\"type\": "
+		"\"string\", \"x-ingot-grammar\": {\"syntax\": \"lark\", \"definition\": \"start: "
+		"\\\"+\\\" /./ \\\"\\\\n\\\"\"}}}, \"required\": [\"input\"], "
+		"\"additionalProperties\": false}}}]",
+		0, NULL);
+	struct ig_tool_grammar spec = { .parallel = true, .free = true }, one = { .free = true };
+	const struct ig_completion_style *h = &styles[0], *t = &styles[1];
+	struct ig_completion_style q = { .calls = IG_TOOL_CALLS_QWEN };
+
+	assert_non_null(list);
+#define UTC "<tool_call>\n{\"name\": \"now\", \"arguments\": {\"zone\":\"UTC\"}}\n</tool_call>"
+#define CET "<tool_call>\n{\"name\": \"now\", \"arguments\": {\"zone\":\"CET\"}}\n</tool_call>"
+#define PATCH(text)                                                                                \
+	"<tool_call>\n{\"name\": \"patch\", \"arguments\": {\"input\":\"" text "\"}}\n</tool_call>"
+	through(h, make_of(h, list, &spec), "Look:\n" UTC "\n" UTC " so " UTC ".", true);
+	through(h, make_of(h, list, &spec), "Look:\n" UTC "\n" CET, false);
+	through(h, make_of(h, list, &spec), PATCH("+x\\n") " and " PATCH("+\\\"\\n"), true);
+	through(h, make_of(h, list, &spec), PATCH("-x\\n"), false);
+	through(h, make_of(h, list, &spec), PATCH("+xx\\n"), false);
+	through(h, make_of(h, list, &one), "Look: " UTC, true);
+	through(h, make_of(h, list, &one), UTC "\n" UTC, false);
+	through(t, make_of(t, list, &spec), "Hm <tool_call>?</think>\n\n" UTC, true);
+	through(t, make_of(t, list, &spec), "Hm</think>\n\n" CET, false);
+#define RAW(text)                                                                                  \
+	"<tool_call>\n<function=patch>\n<parameter=input>\n" text "\n</parameter>\n</function>\n"  \
+	"</tool_call>"
+	through(&q, make_of(&q, list, &spec), RAW("+\"\n"), true);
+	through(&q, make_of(&q, list, &spec), RAW("+\"\n") " <", true);
+	through(&q, make_of(&q, list, &spec), RAW("\"\n"), false);
+	through(&q, make_of(&q, list, &spec), "x <function=", false);
+	json_decref(list);
+}
+
+/* The place of a custom tool's grammar, which the protocol knows. */
+static void refused_grammar(void **state)
+{
+	json_t *bad = json_loads(
+		"[{\"function\": {\"name\": \"f\"}}, {\"function\": {\"name\": \"g\", \"strict\": true, "
+		"\"parameters\": {\"properties\": {\"input\": {\"x-ingot-grammar\": {\"syntax\": "
+		"\"lark\", \"at\": \"tools[7].format.definition\", \"definition\": \"start: "
+		"a\"}}}}}}]",
+		0, NULL);
+	struct ig_tool_grammar spec = { .free = true };
+	struct ig_grammar *g;
+	struct ig_error err;
+
+	assert_non_null(bad);
+	assert_int_equal(
+		ig_completion_tool_grammar(&styles[0], tokenizer, cache, bad, &spec, &g, &err),
+		-EINVAL);
+	assert_string_equal(err.text,
+			    "tools[7].format.definition: line 1, column 8: 'a' is not defined");
+	json_decref(bad);
+}
+
 /* With auto and a response format: calls, or a response. */
 static void answers(void **state)
 {
@@ -430,8 +492,10 @@ static void refused(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(forced),  cmocka_unit_test(trained), cmocka_unit_test(free_text),
-		cmocka_unit_test(answers), cmocka_unit_test(members), cmocka_unit_test(refused),
+		cmocka_unit_test(forced),	   cmocka_unit_test(trained),
+		cmocka_unit_test(free_text),	   cmocka_unit_test(around_calls),
+		cmocka_unit_test(refused_grammar), cmocka_unit_test(answers),
+		cmocka_unit_test(members),	   cmocka_unit_test(refused),
 	};
 
 	return cmocka_run_group_tests(tests, set_up, tear_down);

@@ -90,7 +90,8 @@ static bool compare(const char *regex, bool search, unsigned n_texts)
 	struct ig_budget budget = { 2000000, 20000 };
 	struct ig_error err = { 0 };
 	struct ig_dfa d;
-	int code, rc = ig_regex_to_dfa(regex, strlen(regex), search, &budget, &d, &err);
+	int code, rc = ig_regex_to_dfa(regex, strlen(regex), search ? IG_REGEX_SEARCH : 0, &budget,
+				       &d, &err);
 	PCRE2_SIZE at;
 	uint32_t options = PCRE2_UTF | PCRE2_DOLLAR_ENDONLY | PCRE2_ALT_BSUX |
 			   PCRE2_NO_AUTO_POSSESS |
@@ -183,7 +184,7 @@ static void classes(void **state)
 		struct ig_budget budget = { IG_MAX_WORK, IG_DFA_MAX_STATES };
 		struct ig_error err = { 0 };
 		struct ig_dfa d;
-		if (ig_regex_to_dfa(list[i].regex, strlen(list[i].regex), false, &budget, &d, &err))
+		if (ig_regex_to_dfa(list[i].regex, strlen(list[i].regex), 0, &budget, &d, &err))
 			fail_msg("%s: %s", list[i].regex, err.text);
 		for (int no = 0; no < 2; no++) {
 			for (const char *p = no ? list[i].no : list[i].yes; *p;) {
@@ -259,17 +260,17 @@ static void too_large(void **state)
 	for (size_t i = 0; i < sizeof list / sizeof list[0]; i++) {
 		struct ig_error err = { 0 };
 		budget = (struct ig_budget){ IG_MAX_WORK / 10, IG_DFA_MAX_STATES / 10 };
-		int rc = ig_regex_to_dfa(list[i], strlen(list[i]), false, &budget, &d, &err);
+		int rc = ig_regex_to_dfa(list[i], strlen(list[i]), 0, &budget, &d, &err);
 		if (rc != -E2BIG)
 			fail_msg("%s: %d %s", list[i], rc, err.text);
 	}
 	memset(many, 'a', sizeof many);
 	budget = (struct ig_budget){ IG_MAX_WORK, IG_DFA_MAX_STATES };
-	assert_int_equal(ig_regex_to_dfa(many, sizeof many, false, &budget, &d, NULL), -E2BIG);
+	assert_int_equal(ig_regex_to_dfa(many, sizeof many, 0, &budget, &d, NULL), -E2BIG);
 	memset(many, '(', 1000);
-	assert_int_equal(ig_regex_to_dfa(many, 1000, false, &budget, &d, NULL), -EINVAL);
-	assert_int_equal(ig_regex_to_dfa("a\xff", 2, false, &budget, &d, NULL), -EINVAL);
-	assert_int_equal(ig_regex_to_dfa("a\0b", 3, false, &budget, &d, NULL), -EINVAL);
+	assert_int_equal(ig_regex_to_dfa(many, 1000, 0, &budget, &d, NULL), -EINVAL);
+	assert_int_equal(ig_regex_to_dfa("a\xff", 2, 0, &budget, &d, NULL), -EINVAL);
+	assert_int_equal(ig_regex_to_dfa("a\0b", 3, 0, &budget, &d, NULL), -EINVAL);
 }
 
 int main(void)
