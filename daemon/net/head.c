@@ -152,7 +152,7 @@ int ig_head_check(struct conn *c, struct refusal *why)
 			"that are allowed besides the loopback names.");
 	n = header(c, "origin", c->origin, sizeof c->origin);
 	if (n && (n < 0 || (!ig_check_own_origin(c->origin, host, config->server.host,
-						 config->server.allowed_hosts, c->net->port) &&
+						 config->server.allowed_hosts, c->port) &&
 			    !ig_check_origin(c->origin, config->server.allowed_origins)))) {
 		c->origin[0] = 0;
 		return ig_refuse(why, 403, "origin_not_allowed",

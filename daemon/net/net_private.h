@@ -37,6 +37,7 @@ struct conn {
 	enum conn_kind kind;
 	bool over_limit;
 	bool local; /* over the unix socket */
+	int port;   /* that it came to; of the unix socket 0 */
 	char client[64];
 	struct ig_principal who; /* of the current request; of a WebSocket for its life */
 	bool revoked;		 /* who's key was removed: a WebSocket takes no new request */

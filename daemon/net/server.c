@@ -38,6 +38,7 @@ static struct conn *conn_create(struct ig_net *net, struct lws *wsi)
 	c->wsi = wsi;
 	c->over_limit = net->n_conns >= net->config->server.max_connections;
 	c->local = net->local && lws_get_vhost(wsi) == net->local;
+	c->port = c->local ? 0 : lws_get_vhost_listen_port(lws_get_vhost(wsi));
 	if (c->local)
 		ig_who_describe_peer(lws_get_socket_fd(wsi), c->client, sizeof c->client);
 	else

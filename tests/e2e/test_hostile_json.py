@@ -37,10 +37,14 @@ def ask(d, endpoint, data, headers=()):
     w = WebSocket(d)
     w.send(frame(TEXT, data))
     got = w.read()
+    while got[0] == "text" and json.loads(got[1])["type"] in ("response.created", "response.in_progress"):
+        got = w.read()
     w.close()
     if got[0] == "close":
         return got[1], "close", got[2].decode()
     e = json.loads(got[1])
+    if e["type"] == "response.failed":  # a prompt that exceeds the context
+        return 400, e["response"]["error"]["code"], e["response"]["error"]["message"]
     if e["type"] != "error":
         return 200, None, None
     return e["status"], e["error"]["code"] or e["error"]["type"], e["error"]["message"]

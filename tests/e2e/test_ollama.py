@@ -4,6 +4,7 @@ import http.server
 import json
 import socket
 import threading
+import urllib.error
 import urllib.request
 
 import ollama
@@ -526,6 +527,17 @@ def test_also_listen(start, models):
         assert c.generate("tiny", "hi", options=COLD).response == SCRIPT
     assert "also listening on 127.0.0.1:%d" % port in d.log
     # another may not have it, and says which option is wrong
+    # a page of the second port is the daemon's own, too, by any of its names
+    def asked_by(page):
+        url = "http://127.0.0.1:%d/api/tags" % port
+        asked = urllib.request.Request(url, headers={"Origin": "http://" + page})
+        try:
+            with urllib.request.urlopen(asked, timeout=DEADLINE_S) as r:
+                return r.status
+        except urllib.error.HTTPError as e:
+            return e.code
+    assert asked_by("localhost:%d" % port) == 200
+    assert asked_by("localhost:%d" % (port + 1)) == asked_by("localhost:%d" % d.port) == 403
     log = start.refused(models.script(), {"server": {"also_listen": port}})
     assert "127.0.0.1:%d: Address already in use (server.also_listen)" % port in log
     log = start.refused(models.script(), {"server": {"port": 7, "also_listen": 7}})

@@ -764,7 +764,7 @@ def test_tls(begin, pair, short, tmp_path):
         open_timeout=DEADLINE_S, additional_headers=bearer(key)))
     assert text_of(c.answer()) == SCRIPT
     c.create("word " * 20000)  # more than a record
-    assert c.until_type("error", "response.completed")[-1]["type"] == "error"
+    assert c.until_type("response.failed", "response.completed")[-1]["type"] == "response.failed"
     assert text_of(c.answer()) == SCRIPT
     c.close()
     # the socket of the same daemon has no use for TLS

@@ -662,8 +662,8 @@ static void test_refusals(void **state)
 		       "no space for them");
 	model.gives_logits = true;
 	spec = good;
-	spec.n_shown = 9;
-	assert_refused(&spec, -EINVAL, "9 control tokens are to be shown; 8 are possible");
+	spec.n_shown = IG_MAX_SHOWN + 1;
+	assert_refused(&spec, -EINVAL, "17 control tokens are to be shown; 16 are possible");
 	spec.n_shown = 2;
 	spec.shown[1] = FAKE_VOCAB;
 	assert_refused(&spec, -EINVAL, "control token 64 is to be shown; good has tokens 0 to 63");
