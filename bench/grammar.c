@@ -85,10 +85,7 @@ static const struct {
 	{ "text and calls", NULL, "" },
 };
 
-#define TEXT(s)                                                                                    \
-	{                                                                                          \
-		.kind = IG_GRAMMAR_TEXT, .text = (s), .len = sizeof(s) - 1                         \
-	}
+#define TEXT(s) { .kind = IG_GRAMMAR_TEXT, .text = (s), .len = sizeof(s) - 1 }
 
 static unsigned long long seed;
 

@@ -55,7 +55,7 @@ struct ig_config {
 		char *unknown_parameters; /* note, refuse: what a request has that is not known */
 		bool allow_anonymous; /* false: without a key only where no keys are, on loopback */
 	} server;
-	struct { /* tools: */
+	struct {		/* tools: */
 		char *fallback; /* hermes, refuse: where a chat template knows no tools */
 	} tools;
 	struct { /* limits: of a key that has none of its own, and of all without a key together */

@@ -132,7 +132,7 @@ static void put_aliases(struct ig_strbuf *b)
 		"\n# Further names of models: * stands for any characters, the first that matches "
 		"counts, and\n# a model's own name comes before all. Reloadable; no environment "
 		"variable.\n"
-		"#aliases:\n"
+		"aliases:\n"
 		"#  claude-*: smollm2-135m\n");
 }
 

@@ -223,10 +223,11 @@ static int prepare_insert(struct ig_ledger *l, struct ig_error *err)
 	ig_strbuf_finish(&b);
 	/* a note follows its row closely */
 	if (code == SQLITE_OK)
-		code = sqlite3_prepare_v3(l->db,
-					  "UPDATE requests SET error = ? WHERE id = ? AND error = '' "
-					  "AND row > (SELECT max(row) FROM requests) - 1000",
-					  -1, SQLITE_PREPARE_PERSISTENT, &l->amend, NULL);
+		code = sqlite3_prepare_v3(
+			l->db,
+			"UPDATE requests SET error = ? WHERE id = ? AND error = '' "
+			"AND row > (SELECT max(row) FROM requests) - 1000",
+			-1, SQLITE_PREPARE_PERSISTENT, &l->amend, NULL);
 	return code == SQLITE_OK ? 0 : ledger_fail(l->db, code, l->path, "cannot be written", err);
 }
 

@@ -236,9 +236,7 @@ static void emit(int level, const char *line)
 
 /* ---- the thread --------------------------------------------------------------------------- */
 
-static void time_is_up(lws_sorted_usec_list_t *sul)
-{ /* only makes lws_service return */
-}
+static void time_is_up(lws_sorted_usec_list_t *sul) { /* only makes lws_service return */ }
 
 /* Cancel what still runs; wait shortly for its last events and for closing handshakes. */
 static void say_goodbye(struct ig_net *net)

@@ -29,7 +29,7 @@ struct ig_api_options {		/* may change with a reload */
 	uint64_t max_stored_bytes;
 	bool refuse_tools;   /* of a model whose template knows none; false: a fallback is used */
 	bool refuse_unknown; /* what a request has that is not known here; false: it is noted */
-	char model_id_prefix[65]; /* "": models are listed once */
+	char model_id_prefix[65];     /* "": models are listed once */
 	uint32_t max_stored_per_lane; /* of a WebSocket, with store: false */
 };
 
@@ -73,12 +73,12 @@ struct ig_http_request {
 struct ig_http_head {
 	int status;
 	const char *content_type;
-	const char *allow;	/* of 405, else NULL */
-	uint32_t retry_after_s; /* 0: no such header */
-	const char *ignored;	/* x-ingot-ignored; "": no such header */
+	const char *allow;	 /* of 405, else NULL */
+	uint32_t retry_after_s;	 /* 0: no such header */
+	const char *ignored;	 /* x-ingot-ignored; "": no such header */
 	const char *tool_format; /* x-ingot-tool-format; NULL: no such header */
-	bool upgrade;		/* 426: send Upgrade: websocket */
-	int64_t length;		/* of the body; -1: a stream that ends with the connection */
+	bool upgrade;		 /* 426: send Upgrade: websocket */
+	int64_t length;		 /* of the body; -1: a stream that ends with the connection */
 };
 
 enum ig_fill {

@@ -13,22 +13,22 @@ struct json_t; /* jansson's */
 
 /* Each has an entry in tool_format.c. */
 enum ig_tool_call_format {
-	IG_TOOL_CALLS_NONE, /* the template does not support tools */
-	IG_TOOL_CALLS_HERMES, /* <tool_call>{"name": …, "arguments": {…}}</tool_call> (Qwen too) */
-	IG_TOOL_CALLS_QWEN, /* <tool_call><function=…><parameter=…>…</parameter></function> */
+	IG_TOOL_CALLS_NONE,    /* the template does not support tools */
+	IG_TOOL_CALLS_HERMES,  /* <tool_call>{"name": …, "arguments": {…}}</tool_call> (Qwen too) */
+	IG_TOOL_CALLS_QWEN,    /* <tool_call><function=…><parameter=…>…</parameter></function> */
 	IG_TOOL_CALLS_HARMONY, /* gpt-oss: channels and recipients */
 	IG_TOOL_CALLS_GLM,     /* <tool_call>name<arg_key>…</arg_key><arg_value>…</arg_value> */
 	IG_TOOL_CALLS_KIMI, /* <|tool_call_begin|>functions.name:0<|tool_call_argument_begin|>… */
-	IG_TOOL_CALLS_DEEPSEEK,	  /* V3, R1: function<sep>name, then fenced JSON */
-	IG_TOOL_CALLS_DEEPSEEK31, /* V3.1: name<sep>{…} */
-	IG_TOOL_CALLS_DSML,	  /* V3.2: <｜DSML｜invoke name="…"> */
-	IG_TOOL_CALLS_DSML4,	  /* V4: the same in <｜DSML｜tool_calls> */
-	IG_TOOL_CALLS_MINIMAX,	  /* <minimax:tool_call><invoke name="…"><parameter name="…"> */
-	IG_TOOL_CALLS_GEMMA,	  /* <|tool_call>call:name{key:<|"|>…<|"|>}<tool_call|> */
-	IG_TOOL_CALLS_GRANITE,	  /* <|tool_call|>[{"name": …, "arguments": {…}}, …] */
-	IG_TOOL_CALLS_LFM2,	  /* <|tool_call_start|>[name(key="…"), …]<|tool_call_end|> */
-	IG_TOOL_CALLS_PYTHON,	  /* Llama 3.2, 4: the list alone, or in <|python_start|> */
-	IG_TOOL_CALLS_MISTRAL,	  /* [TOOL_CALLS][{"name": …, "arguments": {…}}, …] */
+	IG_TOOL_CALLS_DEEPSEEK,	    /* V3, R1: function<sep>name, then fenced JSON */
+	IG_TOOL_CALLS_DEEPSEEK31,   /* V3.1: name<sep>{…} */
+	IG_TOOL_CALLS_DSML,	    /* V3.2: <｜DSML｜invoke name="…"> */
+	IG_TOOL_CALLS_DSML4,	    /* V4: the same in <｜DSML｜tool_calls> */
+	IG_TOOL_CALLS_MINIMAX,	    /* <minimax:tool_call><invoke name="…"><parameter name="…"> */
+	IG_TOOL_CALLS_GEMMA,	    /* <|tool_call>call:name{key:<|"|>…<|"|>}<tool_call|> */
+	IG_TOOL_CALLS_GRANITE,	    /* <|tool_call|>[{"name": …, "arguments": {…}}, …] */
+	IG_TOOL_CALLS_LFM2,	    /* <|tool_call_start|>[name(key="…"), …]<|tool_call_end|> */
+	IG_TOOL_CALLS_PYTHON,	    /* Llama 3.2, 4: the list alone, or in <|python_start|> */
+	IG_TOOL_CALLS_MISTRAL,	    /* [TOOL_CALLS][{"name": …, "arguments": {…}}, …] */
 	IG_TOOL_CALLS_MISTRAL_ARGS, /* [TOOL_CALLS]name[ARGS]{…} */
 	IG_TOOL_CALLS_LLAMA3, /* {"name": …, "parameters": {…}}, after <|python_tag|> or alone */
 	IG_N_TOOL_CALLS,

@@ -105,14 +105,13 @@ static const struct ig_xml_layout minimax_xml = {
 	.call_end = { "</invoke>" },
 };
 #define DSML_LAYOUT(list)                                                                          \
-	{                                                                                          \
-		.list_end = "</｜DSML｜" list ">", .call = "<｜DSML｜invoke name=\"",              \
-		.name_end = "\">", .key = "<｜DSML｜parameter name=\"",                            \
-		.key_end = { "\" string=\"true\">", "\" string=\"false\">", "\">" },               \
-		.value_end = "</｜DSML｜parameter>", .call_end = {                                 \
-			"</｜DSML｜invoke>"                                                      \
-		}                                                                                  \
-	}
+	{ .list_end = "</｜DSML｜" list ">",                                                       \
+	  .call = "<｜DSML｜invoke name=\"",                                                       \
+	  .name_end = "\">",                                                                       \
+	  .key = "<｜DSML｜parameter name=\"",                                                     \
+	  .key_end = { "\" string=\"true\">", "\" string=\"false\">", "\">" },                     \
+	  .value_end = "</｜DSML｜parameter>",                                                     \
+	  .call_end = { "</｜DSML｜invoke>" } }
 static const struct ig_xml_layout dsml_xml = DSML_LAYOUT("function_calls");
 static const struct ig_xml_layout dsml4_xml = DSML_LAYOUT("tool_calls");
 

@@ -75,7 +75,7 @@ static uint64_t signature(const struct ig_dfa *d, const uint32_t *classes, uint3
 	uint32_t class;
 
 	while (next_range(&c, &lo, &hi, &class))
-		h = mix(h, (uint64_t) class << 16 | lo << 8 | hi);
+		h = mix(h, (uint64_t)class << 16 | lo << 8 | hi);
 	for (uint32_t i = d->symbol_at[s]; i < d->symbol_at[s + 1]; i++)
 		h = mix(h, (uint64_t)d->symbols[i].symbol << 32 | classes[d->symbols[i].to]);
 	return h;

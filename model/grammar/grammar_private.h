@@ -102,7 +102,7 @@ struct ig_compiling {
 	struct ig_schema_cost { /* nodes of a schema where it was expanded in place */
 		const struct json_t *schema;
 		uint32_t n_nodes;
-	} * costs;
+	} *costs;
 	uint32_t n_costs, cap_costs;
 };
 
@@ -239,11 +239,11 @@ struct ig_walk {		     /* work memory, allocated once */
 	struct ig_conf *before; /* [4 * IG_MAX_CONFS] configurations of a step before its byte */
 	struct {
 		uint32_t at, end, n_nodes;
-	} * levels;		   /* [IG_VOCAB_MAX_TOKEN + 1] */
+	} *levels;		   /* [IG_VOCAB_MAX_TOKEN + 1] */
 	struct ig_row {		   /* of a state, filled on first use */
 		uint32_t to[256];  /* by byte; UINT32_MAX: none */
 		uint32_t calls[8]; /* bits of bytes that calls may begin with */
-	} * rows;		   /* [IG_ROWS] */
+	} *rows;		   /* [IG_ROWS] */
 	uint32_t row_of[IG_ROWS];
 };
 

@@ -29,7 +29,7 @@ struct ig_choice {
 	struct ig_wake *wake;
 	struct ig_stream *stream; /* NULL until submitted */
 	uint64_t gen;
-	char id[64]; /* in the ledger */
+	char id[64];   /* in the ledger */
 	bool finished; /* result is valid, all text was taken */
 	struct ig_gen_result result;
 	struct ig_completion_parser *parser; /* NULL: everything is one part of text */

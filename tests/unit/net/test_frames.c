@@ -47,10 +47,7 @@ static void feed(const char *bytes, size_t n, size_t piece, char *out, size_t ca
 
 static void test_rows(void **state)
 {
-#define ROW(bytes, want)                                                                           \
-	{                                                                                          \
-		bytes, sizeof bytes - 1, want                                                      \
-	}
+#define ROW(bytes, want) { bytes, sizeof bytes - 1, want }
 	static const struct {
 		const char *bytes;
 		size_t n;

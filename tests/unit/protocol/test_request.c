@@ -149,8 +149,10 @@ static const struct row chat_rows[] = {
 	{ "\"tool_choice\":\"required\"", "tool_choice", "invalid_value", "there are no tools" },
 	{ "\"parallel_tool_calls\":true" },
 	{ "\"functions\":[{}]", "functions", UNSUPPORTED, "" },
-	{ "\"reasoning_effort\":\"low\"", "reasoning_effort", UNSUPPORTED,
-	  "Unsupported parameter: 'reasoning_effort' is not supported by this server." },
+	{ "\"reasoning_effort\":\"low\"" },
+	{ "\"reasoning_effort\":7", "reasoning_effort", "invalid_type", "a string" },
+	{ "\"zap\":1", "zap", UNSUPPORTED,
+	  "Unsupported parameter: 'zap' is not supported by this server." },
 	{ "\"temperature\":1,\"temperature\":1", "", "invalid_json", "duplicate" },
 };
 

@@ -112,10 +112,7 @@ static void test_items(void **state)
 
 static void test_bad_items(void **state)
 {
-#define CHECK(input, param, text)                                                                  \
-	{                                                                                          \
-		input, param, text                                                                 \
-	}
+#define CHECK(input, param, text) { input, param, text }
 	static const struct {
 		const char *input, *param, *text;
 	} rows[] = {

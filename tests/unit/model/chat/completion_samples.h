@@ -3,42 +3,15 @@
 
 #include "model/chat/completion.h"
 
-#define H                                                                                          \
-	{                                                                                          \
-		.calls = IG_TOOL_CALLS_HERMES                                                      \
-	}
-#define HR                                                                                         \
-	{                                                                                          \
-		.calls = IG_TOOL_CALLS_HERMES, .reasoning = true                                   \
-	}
-#define HO                                                                                         \
-	{                                                                                          \
-		.calls = IG_TOOL_CALLS_HERMES, .reasoning = true, .opens_reasoning = true          \
-	}
-#define L                                                                                          \
-	{                                                                                          \
-		.calls = IG_TOOL_CALLS_LLAMA3                                                      \
-	}
-#define LR                                                                                         \
-	{                                                                                          \
-		.calls = IG_TOOL_CALLS_LLAMA3, .reasoning = true                                   \
-	}
-#define M                                                                                          \
-	{                                                                                          \
-		.calls = IG_TOOL_CALLS_MISTRAL_ARGS                                                \
-	}
-#define N                                                                                          \
-	{                                                                                          \
-		.calls = IG_TOOL_CALLS_NONE                                                        \
-	}
-#define NR                                                                                         \
-	{                                                                                          \
-		.calls = IG_TOOL_CALLS_NONE, .reasoning = true                                     \
-	}
-#define NO                                                                                         \
-	{                                                                                          \
-		.calls = IG_TOOL_CALLS_NONE, .reasoning = true, .opens_reasoning = true            \
-	}
+#define H { .calls = IG_TOOL_CALLS_HERMES }
+#define HR { .calls = IG_TOOL_CALLS_HERMES, .reasoning = true }
+#define HO { .calls = IG_TOOL_CALLS_HERMES, .reasoning = true, .opens_reasoning = true }
+#define L { .calls = IG_TOOL_CALLS_LLAMA3 }
+#define LR { .calls = IG_TOOL_CALLS_LLAMA3, .reasoning = true }
+#define M { .calls = IG_TOOL_CALLS_MISTRAL_ARGS }
+#define N { .calls = IG_TOOL_CALLS_NONE }
+#define NR { .calls = IG_TOOL_CALLS_NONE, .reasoning = true }
+#define NO { .calls = IG_TOOL_CALLS_NONE, .reasoning = true, .opens_reasoning = true }
 
 static const struct sample {
 	struct ig_completion_style style;

@@ -13,10 +13,7 @@
 
 #include "tool_events.h"
 
-#define NO_THINK(f)                                                                                \
-	{                                                                                          \
-		.calls = IG_TOOL_CALLS_##f                                                         \
-	}
+#define NO_THINK(f) { .calls = IG_TOOL_CALLS_##f }
 #define Q NO_THINK(QWEN)
 #define H NO_THINK(HARMONY)
 #define G NO_THINK(GLM)
@@ -30,14 +27,8 @@
 #define GR NO_THINK(GRANITE)
 #define LF NO_THINK(LFM2)
 #define PY NO_THINK(PYTHON)
-#define GET                                                                                        \
-	{                                                                                          \
-		.calls = IG_TOOL_CALLS_GEMMA, .reasoning = true, .think = IG_THINK_CHANNEL         \
-	}
-#define MT                                                                                         \
-	{                                                                                          \
-		.calls = IG_TOOL_CALLS_MISTRAL_ARGS, .reasoning = true, .think = IG_THINK_BRACKET  \
-	}
+#define GET { .calls = IG_TOOL_CALLS_GEMMA, .reasoning = true, .think = IG_THINK_CHANNEL }
+#define MT { .calls = IG_TOOL_CALLS_MISTRAL_ARGS, .reasoning = true, .think = IG_THINK_BRACKET }
 
 #define Q1(args) "<tool_call>\n<function=f>\n" args "</function>\n</tool_call>"
 #define QP(k, v) "<parameter=" k ">\n" v "\n</parameter>\n"

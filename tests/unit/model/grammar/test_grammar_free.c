@@ -16,14 +16,8 @@
 static struct ig_tokenizer *tokenizer;
 static uint32_t mask[(N_VOCAB + 31) / 32];
 
-#define TEXT(s)                                                                                    \
-	{                                                                                          \
-		.kind = IG_GRAMMAR_TEXT, .text = (s), .len = sizeof(s) - 1                         \
-	}
-#define DIGITS                                                                                     \
-	{                                                                                          \
-		.kind = IG_GRAMMAR_REGEX, .text = "[0-9]{2}", .len = 8                             \
-	}
+#define TEXT(s) { .kind = IG_GRAMMAR_TEXT, .text = (s), .len = sizeof(s) - 1 }
+#define DIGITS { .kind = IG_GRAMMAR_REGEX, .text = "[0-9]{2}", .len = 8 }
 
 static const char *const markers[] = { "<tool_call>" };
 static const struct ig_grammar_part tagged[] = { TEXT("<tool_call>"), DIGITS,
