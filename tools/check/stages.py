@@ -68,6 +68,17 @@ def python(job):
     (OUT / "venv/made-for").write_text(want)
 
 
+def agents(job):
+    """The programs of tests/requirements-agents.txt, apart from what the tests themselves need."""
+    want = (ROOT / "tests/requirements-agents.txt").read_text() + sys.version + sys.prefix
+    if (OUT / "agents/bin/llm").exists() and made_for(OUT / "agents/made-for", want):
+        return
+    remove(OUT / "agents")
+    job.do([sys.executable, "-m", "venv", OUT / "agents"])
+    job.do([OUT / "agents/bin/pip", "install", "-q", "--no-deps", "-r", ROOT / "tests/requirements-agents.txt"])
+    (OUT / "agents/made-for").write_text(want)
+
+
 def cross_tools(job):
     """The packages of tests/requirements-cross.txt: a compiler, and the headers of the one for
     Macs.  They are downloaded once."""
@@ -249,8 +260,11 @@ def e2e(*names):
     return ["tests/e2e/test_%s.py" % n for n in names]
 
 
+AGENTS = "tests/e2e/agents"  # with programs of their own, in a stage of their own
+
+
 def but(names):
-    return ["tests/e2e", *(word for name in names for word in ("--ignore", name))]
+    return ["tests/e2e", *(word for name in [*names, AGENTS] for word in ("--ignore", name))]
 
 
 SLOW = e2e("hostile_slow")  # mostly waits for deadlines
@@ -295,6 +309,9 @@ def other_stages(tests):
               after=["build-release"], behind=True),
         Stage("release-slow", tests.pytest("release", *SLOW), build="release",
               needs=["build-release", "python"], after=["release-unit", "release-e2e"], cost=0),
+        Stage("fetch-agents", agents, needs=["python"], cost=0),
+        Stage("release-agents", tests.pytest("release", AGENTS, INGOT_AGENTS=str(OUT / "agents")), build="release",
+              needs=["build-release", "fetch-agents"], after=["model", "release-e2e"], cost=0),
         Stage("fetch-templates", fetch_templates, needs=["python"], cost=0),
     ]
     for name, commands in GOLDENS.items():
@@ -313,7 +330,7 @@ def other_stages(tests):
               needs=["build-asan", "python"], after=["model", "asan-unit"]),
         Stage("tsan-unit", tests.meson("tsan", 10, TSAN_FOLDERS), build="tsan", needs=["build-tsan"],
               after=["model", "release-e2e"]),
-        Stage("tsan-e2e", tests.pytest("tsan", "tests/e2e", sanitizer="thread"), build="tsan",
+        Stage("tsan-e2e", tests.pytest("tsan", *but([]), sanitizer="thread"), build="tsan",
               needs=["build-tsan", "python"], after=["model", "tsan-unit"]),
     ]
     return out

@@ -37,6 +37,11 @@ for line in sys.stdin:
 '''
 
 
+def call(name, **arguments):
+    """How the models of these tests write a call."""
+    return "<tool_call>\n%s\n</tool_call>" % json.dumps({"name": name, "arguments": arguments})
+
+
 class Codex:
     """Codex with a home and a project of its own, whose provider is the daemon."""
 

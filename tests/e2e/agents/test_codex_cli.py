@@ -1,23 +1,19 @@
 """The real Codex: its handshake, tools, turns, errors and compaction, over a WebSocket and over
 HTTP.  The model is a book, whose template picks the page that fits what Codex has sent."""
 import json
+import os
 import signal
-import time
 
 import pytest
 
 import tiny_model
 from agents import codex
-from agents.codex import Codex
+from agents.codex import Codex, Said, call
 from daemon import until
 from test_ledger import rows, until_rows
 
 pytestmark = [pytest.mark.release,
               pytest.mark.skipif(not codex.program(), reason="INGOT_AGENTS names no folder with Codex")]
-
-
-def call(name, **arguments):
-    return "<tool_call>\n%s\n</tool_call>" % json.dumps({"name": name, "arguments": arguments})
 
 
 PATCH = "*** Begin Patch\n*** Add File: made.txt\n+by a patch\n*** End Patch\n"
@@ -73,6 +69,23 @@ def test_without_a_catalog(d, tmp_path):
     said = c.run("Say hello")
     assert said.text == "Good day, and welcome to the machine."
     assert any("metadata" in e for e in said.errors)
+
+
+@pytest.mark.real
+def test_the_demo_model(start, tmp_path):
+    """Its template knows no tools; they are described to it in a system message.  Codex sends no
+    temperature, and so small a model sometimes finds no end, which is an error: another try then."""
+    d = start(os.environ["INGOT_TEST_MODEL"], extra={
+        "kvcache": {"arena": 512 << 20}, "memory": {"budget": 2 << 30}, "scheduler": {"max_output_tokens": 300}})
+    c = Codex(tmp_path / "codex", d, model="tiny")
+    for _ in range(8):
+        p = c.start("--skip-git-repo-check", "--json", "Say hello")
+        out, err = p.communicate(timeout=120)
+        if not p.returncode or "max_output_tokens" not in out:
+            break
+    assert p.returncode == 0, (out, err)
+    said = Said([json.loads(line) for line in out.splitlines() if line.startswith("{")])
+    assert said.items and not said.errors and said.usage["output_tokens"] > 0
 
 
 def test_a_shell_command_and_a_second_turn(d, agent):
