@@ -4,15 +4,6 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* The value of a hexadecimal digit, or -1. */
-static inline int ig_hex_digit(char c)
-{
-	return c >= '0' && c <= '9' ? c - '0' :
-	       c >= 'a' && c <= 'f' ? c - 'a' + 10 :
-	       c >= 'A' && c <= 'F' ? c - 'A' + 10 :
-				      -1;
-}
-
 /* Unicode's White_Space; no such character has more than three bytes. */
 static inline bool ig_is_white_space(uint32_t c)
 {

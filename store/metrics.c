@@ -190,23 +190,27 @@ static const struct {
 					     "Loads of models that failed." },
 };
 
-struct model_series {
+/* The beginning of series that have a name. */
+struct named {
 	char name[129];
+};
+
+struct model_series {
+	struct named head;
 	_Atomic uint64_t tallies[N_TALLIES];
 	struct histogram latencies[N_LATENCIES];
 };
 
 struct ignored_series {
-	char name[129];
+	struct named head;
 	_Atomic uint64_t count;
 };
 
 struct ig_metrics {
 	/* Filled from the front by compare-and-exchange; entries are never removed. */
-	struct model_series *_Atomic models[IG_METRICS_MODELS];
-	struct model_series nameless; /* requests without a known model */
-	/* In the same way. */
-	struct ignored_series *_Atomic ignored[IG_METRICS_IGNORED];
+	struct named *_Atomic models[IG_METRICS_MODELS];   /* struct model_series */
+	struct model_series nameless;			   /* requests without a known model */
+	struct named *_Atomic ignored[IG_METRICS_IGNORED]; /* struct ignored_series */
 	struct ignored_series other_ignored;
 	struct histogram inter_token, step, model_load;
 	_Atomic uint64_t n_steps, n_prefill_rows, n_decode_rows;
@@ -229,36 +233,41 @@ void ig_metrics_destroy(struct ig_metrics *m)
 
 /* ---- writers ------------------------------------------------------------------------------- */
 
-/* The series of a model, created if it is new and make is true.  NULL: out of memory.  When two
- * threads create the same one, both get the first. */
-static struct model_series *series(struct ig_metrics *m, const char *name, size_t len, bool make)
+/* The entry of a name in a list, created with this size if it is new and make is true; NULL: there is
+ * none, no space or no memory.  When two threads create the same one, both get the first. */
+static struct named *find_named(struct named *_Atomic *list, size_t n, const char *name,
+				size_t size, bool make)
 {
-	struct model_series *mine = NULL;
+	struct named *mine = NULL, *found = NULL;
 
-	if (len == 0 || len >= sizeof mine->name)
-		return &m->nameless;
-	for (size_t i = 0; i < IG_METRICS_MODELS; i++) {
-		struct model_series *s = atomic_load_explicit(&m->models[i], memory_order_acquire);
-		if (!s && !make)
+	for (size_t i = 0; i < n && !found; i++) {
+		struct named *s = atomic_load_explicit(&list[i], memory_order_acquire);
+		if (!s && make && !mine) {
+			mine = calloc(1, size);
+			if (mine)
+				snprintf(mine->name, sizeof mine->name, "%s", name);
+		}
+		if (!s && !mine)
 			break;
-		if (!s) {
-			if (!mine) {
-				mine = calloc(1, sizeof *mine);
-				if (!mine)
-					return NULL;
-				memcpy(mine->name, name, len);
-			}
-			if (atomic_compare_exchange_strong(&m->models[i], &s, mine))
-				return mine;
-			/* s is now another thread's */
-		}
-		if (strlen(s->name) == len && !memcmp(s->name, name, len)) {
-			free(mine);
-			return s;
-		}
+		if (!s && atomic_compare_exchange_strong(&list[i], &s, mine))
+			return mine;
+		/* s is now another thread's, if it was none */
+		if (!strncmp(s->name, name, sizeof s->name - 1))
+			found = s;
 	}
 	free(mine);
-	return &m->nameless;
+	return found;
+}
+
+/* The series of a model; the common one if it has none. */
+static struct model_series *series(struct ig_metrics *m, const char *name, size_t len, bool make)
+{
+	struct named *s = len && len < sizeof s->name ?
+				  find_named(m->models, IG_METRICS_MODELS, name,
+					     sizeof(struct model_series), make) :
+				  NULL;
+
+	return s ? (struct model_series *)s : &m->nameless;
 }
 
 static void count_tokens(struct model_series *s, enum tally t, int32_t n)
@@ -277,8 +286,6 @@ void ig_metrics_request(struct ig_metrics *m, const struct ig_ledger_row *row)
 	enum tally t = f < N_OF(finishes) ? finishes[f].tally : FINISH_ERROR;
 	struct model_series *s =
 		series(m, row->model, len, t != FINISH_REFUSED && row->n_prompt > 0);
-	if (!s)
-		s = &m->nameless;
 	count_add(&s->tallies[t], 1);
 	count_tokens(s, PROMPT_TOKENS, row->n_prompt);
 	count_tokens(s, CACHED_TOKENS, row->n_cached);
@@ -310,33 +317,12 @@ void ig_metrics_step(struct ig_metrics *m, uint32_t n_prefill, uint32_t n_decode
 	observe(&m->step, token_bounds, seconds);
 }
 
-/* The series of a name, created if it is new; the common one if there is no space or memory. */
-static struct ignored_series *ignored_series(struct ig_metrics *m, const char *name)
-{
-	struct ignored_series *mine = NULL, *found = &m->other_ignored;
-
-	for (size_t i = 0; i < IG_METRICS_IGNORED && found == &m->other_ignored; i++) {
-		struct ignored_series *s =
-			atomic_load_explicit(&m->ignored[i], memory_order_acquire);
-		if (!s && !mine) {
-			mine = calloc(1, sizeof *mine);
-			if (!mine)
-				break;
-			snprintf(mine->name, sizeof mine->name, "%s", name);
-		}
-		if (!s && atomic_compare_exchange_strong(&m->ignored[i], &s, mine))
-			return mine;
-		/* s is now another thread's, if it was none */
-		if (!strncmp(s->name, name, sizeof s->name - 1))
-			found = s;
-	}
-	free(mine);
-	return found;
-}
-
 void ig_metrics_ignored(struct ig_metrics *m, const char *name)
 {
-	count_add(&ignored_series(m, name)->count, 1);
+	struct named *s = find_named(m->ignored, IG_METRICS_IGNORED, name,
+				     sizeof(struct ignored_series), true);
+
+	count_add(s ? &((struct ignored_series *)s)->count : &m->other_ignored.count, 1);
 }
 
 void ig_metrics_model_load(struct ig_metrics *m, double seconds)
@@ -453,15 +439,19 @@ static void put_histogram(struct ig_strbuf *b, const char *name, const char *mod
 	ig_strbuf_printf(b, " %" PRIu64 "\n", total);
 }
 
+static const struct named *named_at(struct named *const _Atomic *list, size_t i)
+{
+	return atomic_load_explicit((struct named * _Atomic *)(uintptr_t)&list[i],
+				    memory_order_acquire);
+}
+
 /* All series, the nameless one last; returns their number. */
 static size_t list_series(const struct ig_metrics *m, const struct model_series **out)
 {
 	size_t n = 0;
 
 	while (n < IG_METRICS_MODELS) {
-		out[n] = atomic_load_explicit(
-			(struct model_series * _Atomic *)(uintptr_t)&m->models[n],
-			memory_order_acquire);
+		out[n] = (const struct model_series *)named_at(m->models, n);
 		if (!out[n])
 			break;
 		n++;
@@ -476,12 +466,11 @@ static void put_ignored(const struct ig_metrics *m, struct ig_strbuf *b)
 
 	put_head(b, name, "counter", "What requests had that is not known here, by name.");
 	for (size_t i = 0; i < IG_METRICS_IGNORED; i++) {
-		const struct ignored_series *s = atomic_load_explicit(
-			(struct ignored_series * _Atomic *)(uintptr_t)&m->ignored[i],
-			memory_order_acquire);
+		const struct ignored_series *s =
+			(const struct ignored_series *)named_at(m->ignored, i);
 		if (!s)
 			break;
-		put_count(b, name, NULL, "parameter", s->name, &s->count);
+		put_count(b, name, NULL, "parameter", s->head.name, &s->count);
 	}
 	put_count(b, name, NULL, "parameter", "", &m->other_ignored.count);
 }
@@ -492,7 +481,7 @@ static void put_finishes(struct ig_strbuf *b, const char *name, const char *labe
 {
 	for (size_t i = 0; i < n; i++)
 		for (size_t f = from; f < to; f++)
-			put_count(b, name, all[i]->name, label, finishes[f].label,
+			put_count(b, name, all[i]->head.name, label, finishes[f].label,
 				  &all[i]->tallies[finishes[f].tally]);
 }
 
@@ -504,7 +493,7 @@ static void put_models(const struct ig_metrics *m, struct ig_strbuf *b)
 	for (size_t t = 0; t < N_OF(token_counters); t++) {
 		put_head(b, token_counters[t].name, "counter", token_counters[t].help);
 		for (size_t i = 0; i < n; i++)
-			put_count(b, token_counters[t].name, all[i]->name, NULL, NULL,
+			put_count(b, token_counters[t].name, all[i]->head.name, NULL, NULL,
 				  &all[i]->tallies[t]);
 	}
 	put_head(b, "request_success_total", "counter",
@@ -516,8 +505,8 @@ static void put_models(const struct ig_metrics *m, struct ig_strbuf *b)
 	for (size_t k = 0; k < N_LATENCIES; k++) {
 		put_head(b, latencies[k].name, "histogram", latencies[k].help);
 		for (size_t i = 0; i < n; i++)
-			put_histogram(b, latencies[k].name, all[i]->name, &all[i]->latencies[k],
-				      latencies[k].bounds);
+			put_histogram(b, latencies[k].name, all[i]->head.name,
+				      &all[i]->latencies[k], latencies[k].bounds);
 	}
 }
 

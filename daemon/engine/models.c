@@ -7,6 +7,7 @@
 #include "daemon/engine/contract_private.h"
 
 #include <errno.h>
+#include <fnmatch.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -70,28 +71,6 @@ static struct ig_model_entry *named(const struct ig_entry_list *list, const char
 	return NULL;
 }
 
-/* "*" in pattern stands for any characters. */
-static bool matches(const char *pattern, const char *name)
-{
-	const char *star = NULL, *from = NULL;
-
-	while (*name) {
-		if (*pattern == '*') {
-			star = pattern++;
-			from = name;
-		} else if (*pattern == *name) {
-			pattern++;
-			name++;
-		} else if (star) { /* the last star takes one more */
-			pattern = star + 1;
-			name = ++from;
-		} else {
-			return false;
-		}
-	}
-	return !pattern[strspn(pattern, "*")];
-}
-
 /* The entry of a request's name: a model's own, one behind server.model_id_prefix, or an alias. */
 static struct ig_model_entry *entry_of(const struct ig_models *ms, const char *name)
 {
@@ -109,7 +88,8 @@ static struct ig_model_entry *entry_of(const struct ig_models *ms, const char *n
 	if (s || strlen(name) > IG_MAX_MODEL_NAME)
 		return s;
 	for (size_t i = 0; i < c->n_aliases; i++)
-		if (matches(c->aliases[i].pattern, name))
+		if (!fnmatch(c->aliases[i].pattern, name,
+			     0)) /* of its signs a pattern has * only */
 			return named(&ms->entries, c->aliases[i].model);
 	return NULL;
 }

@@ -5,20 +5,14 @@
  */
 #include "daemon/net/chunked.h"
 
+#include "base/hex.h"
+
 #include <stdbool.h>
 
 #define MAX_DIGITS 15 /* less than 2^60: sums do not overflow */
 #define MAX_EXTRA 8192
 
 enum { SIZE, EXTENSION, SIZE_LF, DATA, DATA_CR, DATA_LF, LINE, TRAILER, TRAILER_LF, LAST_LF };
-
-static int hex(unsigned char b)
-{
-	if (b >= '0' && b <= '9')
-		return b - '0';
-	b |= 0x20;
-	return b >= 'a' && b <= 'f' ? b - 'a' + 10 : -1;
-}
 
 static bool is_text(unsigned char b) { return b == '\t' || (b >= ' ' && b != 0x7f); }
 
@@ -34,8 +28,8 @@ static bool framing(struct ig_chunked *c, unsigned char b)
 {
 	switch (c->state) {
 	case SIZE:
-		if (hex(b) >= 0) {
-			c->left = c->left * 16 + (unsigned)hex(b);
+		if (ig_hex_digit((char)b) >= 0) {
+			c->left = c->left * 16 + (unsigned)ig_hex_digit((char)b);
 			return ++c->n_digits <= MAX_DIGITS;
 		}
 		if (!c->n_digits)

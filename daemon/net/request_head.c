@@ -5,6 +5,8 @@
  */
 #include "daemon/net/request_head.h"
 
+#include "base/hex.h"
+
 #include <string.h>
 #include <strings.h>
 
@@ -197,13 +199,6 @@ bool ig_head_peek(const char *data, size_t n, const char *name, char *out, size_
 
 /* ---- the target -------------------------------------------------------------------- */
 
-static int hex(char c)
-{
-	const char *digits = "0123456789abcdef", *at = strchr(digits, c | 0x20);
-
-	return c && at && (c >= 'A' || c <= '9') ? (int)(at - digits) : -1;
-}
-
 /* Decode %XX in place; false: that is malformed or NUL. */
 static bool decode(char *s)
 {
@@ -211,7 +206,7 @@ static bool decode(char *s)
 
 	for (; *s; s++) {
 		if (*s == '%') {
-			int high = hex(s[1]), low = high < 0 ? -1 : hex(s[2]);
+			int high = ig_hex_digit(s[1]), low = high < 0 ? -1 : ig_hex_digit(s[2]);
 			if (low < 0 || !(high | low))
 				return false;
 			*to++ = (char)(high << 4 | low);

@@ -8,7 +8,7 @@
 
 #include "base/json.h"
 #include "base/utf8.h"
-#include "model/common.h"
+#include "base/hex.h"
 
 #include <errno.h>
 #include <string.h>

@@ -9,7 +9,7 @@
 
 #include "base/array.h"
 #include "base/utf8.h"
-#include "model/common.h"
+#include "base/hex.h"
 #include "model/grammar/regex_private.h"
 
 #include <errno.h>

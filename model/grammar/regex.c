@@ -9,6 +9,7 @@
 
 #include "base/array.h"
 #include "base/utf8.h"
+#include "base/hex.h"
 #include "model/common.h"
 
 #include <errno.h>

@@ -5,7 +5,7 @@
  */
 #include "model/grammar/schema_private.h"
 
-#include "model/common.h"
+#include "base/hex.h"
 
 #include <errno.h>
 #include <stdlib.h>

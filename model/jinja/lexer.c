@@ -6,7 +6,7 @@
  */
 #include "model/jinja/jinja_private.h"
 #include "base/utf8.h"
-#include "model/common.h"
+#include "base/hex.h"
 
 #include <errno.h>
 #include <stdlib.h>

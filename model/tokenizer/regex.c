@@ -11,6 +11,7 @@
 #include "base/strbuf.h"
 #include "model/tokenizer/tokenizer_private.h"
 #include "base/utf8.h"
+#include "base/hex.h"
 #include "model/common.h"
 
 #include <errno.h>

@@ -127,6 +127,15 @@ static void put_end(struct ig_reply *r, struct ig_json_writer *w)
 
 /* ---- a stream ----------------------------------------------------------------------------- */
 
+/* The end of a line that is not the last. */
+static void end_part(struct ig_reply *r, struct ig_json_writer *w)
+{
+	close_message(r, w);
+	put_logprobs(&r->choices[0], w);
+	ig_json_putf(w, "'done': false");
+	ig_ollama_end_line(w);
+}
+
 static void text_line(struct ig_choice *c, const struct ig_part *p, struct ig_json_writer *w)
 {
 	const char *text = ig_strbuf_text(&p->text) + c->n_sent;
@@ -135,10 +144,7 @@ static void text_line(struct ig_choice *c, const struct ig_part *p, struct ig_js
 
 	begin(c->reply, w);
 	open_message(c->reply, w, text, thinks ? 0 : len, text, thinks ? len : 0);
-	close_message(c->reply, w);
-	put_logprobs(c, w);
-	ig_json_putf(w, "'done': false");
-	ig_ollama_end_line(w);
+	end_part(c->reply, w);
 	c->n_sent = p->text.len;
 }
 
@@ -147,10 +153,7 @@ static void call_line(struct ig_choice *c, struct ig_json_writer *w)
 	begin(c->reply, w);
 	open_message(c->reply, w, "", 0, NULL, 0);
 	put_calls(c, c->part, c->part + 1, count_calls(c, c->part), w);
-	close_message(c->reply, w);
-	put_logprobs(c, w);
-	ig_json_putf(w, "'done': false");
-	ig_ollama_end_line(w);
+	end_part(c->reply, w);
 }
 
 static void new_parts(struct ig_choice *c, struct ig_json_writer *w)

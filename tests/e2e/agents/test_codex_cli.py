@@ -6,9 +6,8 @@ import signal
 
 import pytest
 
-import tiny_model
 from agents import codex
-from agents.codex import Codex, Said, call
+from agents.codex import Codex, Said, call, write_book
 from daemon import until
 from test_ledger import rows, until_rows
 
@@ -37,9 +36,7 @@ BOOK = [
 
 @pytest.fixture(scope="module")
 def book(tmp_path_factory):
-    path = tmp_path_factory.mktemp("book") / "book.gguf"
-    tiny_model.write(path, kind="book", width=512, n_context=8192, book=BOOK)
-    return str(path)
+    return write_book(tmp_path_factory, BOOK)
 
 
 @pytest.fixture

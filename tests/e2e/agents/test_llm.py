@@ -6,8 +6,7 @@ import subprocess
 
 import pytest
 
-import tiny_model
-from agents.codex import AGENTS, call
+from agents.codex import AGENTS, call, write_book
 
 LLM = AGENTS / "bin/llm"
 pytestmark = [pytest.mark.release,
@@ -24,9 +23,7 @@ BOOK = [
 
 @pytest.fixture(scope="module")
 def book(tmp_path_factory):
-    path = tmp_path_factory.mktemp("book") / "book.gguf"
-    tiny_model.write(path, kind="book", width=512, n_context=4096, book=BOOK)
-    return str(path)
+    return write_book(tmp_path_factory, BOOK, 4096)
 
 
 @pytest.fixture

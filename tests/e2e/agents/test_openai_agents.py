@@ -5,8 +5,7 @@ import subprocess
 
 import pytest
 
-import tiny_model
-from agents.codex import AGENTS, call
+from agents.codex import AGENTS, call, write_book
 
 PYTHON = AGENTS / "bin/python"
 pytestmark = [pytest.mark.release,
@@ -72,9 +71,7 @@ asyncio.run(main())
 
 @pytest.fixture(scope="module")
 def book(tmp_path_factory):
-    path = tmp_path_factory.mktemp("book") / "book.gguf"
-    tiny_model.write(path, kind="book", width=512, n_context=8192, book=BOOK)
-    return str(path)
+    return write_book(tmp_path_factory, BOOK)
 
 
 @pytest.fixture(params=["responses", "chat"])
