@@ -84,14 +84,14 @@ void ig_service_reload(struct ig_service *s)
 	if (apply_log(config, &err) < 0)
 		ig_log_error("reload: %s", err.text);
 	ig_log_info("reload: %s", config->file);
-	/* Each against the current value: of the last file read, or of the start. */
-	ig_config_diff(s->config, config, log_taken, NULL);
-	ig_config_diff(s->first, config, log_left, NULL);
 	ig_engine_reload(s->engine, config);
 	ig_net_reload(s->net, config);
 	ig_net_reload_files(s->net);
 	if (s->ledger)
 		ig_ledger_set_retention(s->ledger, config->ledger.retention_days);
+	/* Said when it holds, each against the current value: of the last file read, or of the start. */
+	ig_config_diff(s->config, config, log_taken, NULL);
+	ig_config_diff(s->first, config, log_left, NULL);
 	if (s->config != s->first)
 		ig_config_destroy(s->config);
 	s->config = config;

@@ -27,10 +27,11 @@ int ig_net_probe(const struct ig_config *config, struct ig_error *err);
 int ig_net_create(const struct ig_net_deps *deps, struct ig_net **out, struct ig_error *err);
 /* "http://HOST:PORT", "https://…"; "unix:PATH" without TCP. */
 void ig_net_url(const struct ig_net *net, char *out, size_t cap);
-/* Any thread: apply the reloadable options; config is not used afterwards. */
+/* Any thread but the loop: apply the reloadable options; config is not used afterwards.  When it
+ * returns, they hold for every request that comes. */
 void ig_net_reload(struct ig_net *net, const struct ig_config *config);
-/* Any thread but the loop: read keys and certificate again.  Errors are logged, and the old ones
- * stay; a missing file of keys counts as one without keys. */
+/* Likewise: read keys and certificate again.  Errors are logged, and the old ones stay; a missing
+ * file of keys counts as one without keys. */
 void ig_net_reload_files(struct ig_net *net);
 /* New requests get 503; idle connections are closed, others when they are done. */
 void ig_net_drain(struct ig_net *net);

@@ -112,6 +112,8 @@ struct ig_net {
 	struct ig_certificate *next_certificate; /* lock: replaces certificate; NULL: none */
 	struct ig_keys *next_keys;		 /* lock: NULL: there is no file */
 	bool had_keys;				 /* lock: there was a file once */
+	uint64_t n_handed, n_taken;		 /* lock: reloads; equal: the loop has them all */
+	pthread_cond_t taken;			 /* n_taken or closed has changed */
 };
 
 static inline struct conn *conn_of(struct lws *wsi) { return lws_get_opaque_user_data(wsi); }

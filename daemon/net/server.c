@@ -139,6 +139,11 @@ static void take_keys(struct ig_net *net, struct ig_keys *keys)
 static void take_reloaded(struct ig_net *net)
 {
 	pthread_mutex_lock(&net->lock);
+	uint64_t n_handed = net->n_handed;
+	if (net->n_taken == n_handed) {
+		pthread_mutex_unlock(&net->lock);
+		return;
+	}
 	bool reloaded = net->reloaded, new_keys = net->new_keys;
 	struct ig_certificate *certificate = net->next_certificate;
 	struct ig_keys *keys = net->next_keys;
@@ -156,6 +161,21 @@ static void take_reloaded(struct ig_net *net)
 	}
 	if (reloaded)
 		ig_api_set_options(net->api, &net->options.api);
+	pthread_mutex_lock(&net->lock);
+	net->n_taken = n_handed;
+	pthread_cond_broadcast(&net->taken);
+	pthread_mutex_unlock(&net->lock);
+}
+
+/* Under the lock, by a thread that left something for the loop: wait until it is in use. */
+static void hand_over(struct ig_net *net)
+{
+	uint64_t number = ++net->n_handed;
+
+	if (!net->closed)
+		lws_cancel_service(net->context);
+	while (!net->closed && net->n_taken < number)
+		pthread_cond_wait(&net->taken, &net->lock);
 }
 
 static void begin_drain(struct ig_net *net)
@@ -278,6 +298,7 @@ static void *loop(void *ctx)
 	ig_api_stop(net->api);
 	pthread_mutex_lock(&net->lock);
 	net->closed = true;
+	pthread_cond_broadcast(&net->taken);
 	pthread_mutex_unlock(&net->lock);
 	lws_context_destroy(net->context);
 	if (failed && net->deps.event)
@@ -331,6 +352,7 @@ int ig_net_create(const struct ig_net_deps *deps, struct ig_net **out, struct ig
 	net->config = deps->config;
 	net->options = read_options(net, net->config);
 	pthread_mutex_init(&net->lock, NULL);
+	pthread_cond_init(&net->taken, NULL);
 	struct ig_api_deps api = {
 		.engine = deps->engine,
 		.metrics = deps->metrics,
@@ -386,18 +408,17 @@ void ig_net_reload(struct ig_net *net, const struct ig_config *config)
 	pthread_mutex_lock(&net->lock);
 	net->next = read_options(net, config);
 	net->reloaded = true;
-	if (!net->closed)
-		lws_cancel_service(net->context);
+	hand_over(net);
 	pthread_mutex_unlock(&net->lock);
 }
 
-static void log_keys(struct ig_net *net, const struct ig_keys *keys)
+static void log_keys(const struct ig_net *net, bool there, size_t n_keys, bool had_keys)
 {
 	const char *path = net->config->server.keys_file;
 
-	if (keys)
-		ig_log_info("reload: %zu keys in %s", ig_keys_count(keys), path);
-	else if (net->had_keys)
+	if (there)
+		ig_log_info("reload: %zu keys in %s", n_keys, path);
+	else if (had_keys)
 		ig_log_error(
 			"reload: %s is missing: no key is accepted until it is back, or until a restart",
 			path);
@@ -415,11 +436,13 @@ void ig_net_reload_files(struct ig_net *net)
 		ig_log_error("reload: %s; the old keys stay", err.text);
 	if (load_certificate(net->config, &certificate, &err) < 0)
 		ig_log_error("reload: %s; the old certificate stays", err.text);
+	bool there = good_keys && keys;
+	size_t n_keys = there ? ig_keys_count(keys) : 0;
 	pthread_mutex_lock(&net->lock);
+	bool had_keys = net->had_keys;
 	/* What the loop has not taken yet is out of date. */
 	if (good_keys) {
-		log_keys(net, keys);
-		net->had_keys |= keys != NULL;
+		net->had_keys |= there;
 		ig_keys_destroy(net->next_keys);
 		net->next_keys = keys;
 		net->new_keys = true;
@@ -428,9 +451,10 @@ void ig_net_reload_files(struct ig_net *net)
 		ig_tls_free(net->next_certificate);
 		net->next_certificate = certificate;
 	}
-	if (!net->closed)
-		lws_cancel_service(net->context);
+	hand_over(net);
 	pthread_mutex_unlock(&net->lock);
+	if (good_keys)
+		log_keys(net, there, n_keys, had_keys);
 }
 
 void ig_net_drain(struct ig_net *net)
@@ -459,6 +483,7 @@ void ig_net_destroy(struct ig_net *net)
 	ig_keys_destroy(net->next_keys);
 	ig_tls_free(net->certificate);
 	ig_tls_free(net->next_certificate);
+	pthread_cond_destroy(&net->taken);
 	pthread_mutex_destroy(&net->lock);
 	free(net);
 }
