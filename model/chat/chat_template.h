@@ -39,7 +39,7 @@ struct ig_chat_input {
 /* Which turns a template has a place for. */
 struct ig_chat_turns {
 	bool system;	      /* a system message at the start */
-	bool later_system;    /* further ones, where they stand */
+	bool later_system;    /* further ones, where they stand, a second one at the start too */
 	bool user_runs;	      /* several turns of the user in a row */
 	bool user_after_tool; /* one right after the result of a tool */
 };

@@ -103,7 +103,7 @@ int chat_turns_probe(const struct ig_chat_template *c, const char *variant,
 	 * others. */
 	if (takes(&p, "uau")) {
 		out->system = takes(&p, "su");
-		out->later_system = takes(&p, out->system ? "suausasu" : "uausasu");
+		out->later_system = takes(&p, out->system ? "ssuausasu" : "uausasu");
 		out->user_runs = takes(&p, "uuauu");
 	}
 	if (takes(&p, "uctau"))

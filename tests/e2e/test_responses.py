@@ -643,12 +643,25 @@ def test_a_turn_that_fails_lets_its_parent_go(ws):
     assert ws.error()["error"]["code"] == "previous_response_not_found"
 
 
-def test_system_messages_that_come_first_are_one(ws):
-    a = final(ws.answer([{"role": "developer", "content": "two"}, {"role": "user", "content": "hi"}],
-                        instructions="one"))
-    b = final(ws.answer("hi", instructions="one\n\ntwo"))
-    assert a["usage"]["input_tokens"] == b["usage"]["input_tokens"]
-    assert b["usage"]["input_tokens_details"]["cached_tokens"] >= 16
+def test_system_messages_that_come_first(scripted, ws):
+    """They stay apart, as in a chat: what the first says is read once, whatever follows it."""
+    first, second, user = "one " * 20, "two", {"role": "user", "content": "hi"}
+    a = final(ws.answer([{"role": "developer", "content": second}, user], instructions=first))["usage"]
+    b = scripted.chat(messages=[{"role": "system", "content": first}, {"role": "system", "content": second},
+                                user]).json["usage"]
+    assert a["input_tokens"] == b["prompt_tokens"]
+    assert b["prompt_tokens_details"]["cached_tokens"] >= b["prompt_tokens"] - 16
+
+
+def test_tools_are_read_with_the_warm_up(start, models):
+    """Before what the first turn's developer message adds, of which a warm-up knows nothing."""
+    ws = start(models.random()).ws()
+    tools = [{"type": "function", "name": "look", "description": "Looks. " * 30,
+              "parameters": {"type": "object", "properties": {"at": {"type": "string"}}}}]
+    warm = final(ws.answer([{"role": "developer", "content": "Be brief."}], generate=False, store=False, tools=tools))
+    turn = final(ws.answer([{"role": "developer", "content": "Be kind."}, {"role": "user", "content": "hi"}],
+                           store=False, tools=tools, previous_response_id=warm["id"], max_output_tokens=1), "incomplete")
+    assert turn["usage"]["input_tokens_details"]["cached_tokens"] >= warm["usage"]["input_tokens"] - 32
 
 
 # ---- over HTTP --------------------------------------------------------------------------

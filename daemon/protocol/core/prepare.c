@@ -53,41 +53,6 @@ static int fail_prompt(struct ig_reply *r, int rc, const struct ig_error *err)
 			   err->text[0] ? err->text : "The prompt can't be rendered.");
 }
 
-static bool is_system(const json_t *m)
-{
-	const char *role = json_string_value(json_object_get(m, "role"));
-
-	return role && !strcmp(role, "system");
-}
-
-/* Responses have instructions and system messages, but templates expect one system message at
- * the start.  ig_turns_fit decides about later ones. */
-static int merge_leading(json_t *list)
-{
-	struct ig_strbuf text = { 0 };
-	size_t n = 0;
-	int rc = -1;
-
-	while (is_system(json_array_get(list, n)))
-		n++;
-	if (n < 2)
-		return 0;
-	for (size_t i = 0; i < n; i++) {
-		json_t *content = json_object_get(json_array_get(list, i), "content");
-		if (i)
-			ig_strbuf_puts(&text, "\n\n");
-		ig_strbuf_add(&text, json_string_value(content), json_string_length(content));
-	}
-	for (size_t i = 1; i < n; i++)
-		json_array_remove(list, 1);
-	if (ig_strbuf_ok(&text))
-		rc = json_array_set_new(
-			list, 0,
-			json_pack("{s:s, s:s%}", "role", "system", "content", text.data, text.len));
-	ig_strbuf_finish(&text);
-	return rc;
-}
-
 /* For templates that read the reasoning of earlier turns as thinking: gpt-oss's takes either it or a
  * content beside tool calls.  Messages are shared, so they are copied. */
 static int add_thinking(json_t *list)
@@ -113,7 +78,7 @@ static int add_thinking(json_t *list)
 }
 
 /* Instructions, then the history, then the new messages: a new list. */
-static json_t *whole_conversation(const struct ig_request *q, bool merges_system, bool thinking)
+static json_t *whole_conversation(const struct ig_request *q, bool thinking)
 {
 	json_t *list = json_array();
 
@@ -124,8 +89,6 @@ static json_t *whole_conversation(const struct ig_request *q, bool merges_system
 	if (q->history && json_array_extend(list, q->history) < 0)
 		goto fail;
 	if (json_array_extend(list, q->messages) < 0)
-		goto fail;
-	if (merges_system && merge_leading(list) < 0)
 		goto fail;
 	if (thinking && add_thinking(list) < 0)
 		goto fail;
@@ -194,8 +157,7 @@ static int render(struct ig_reply *r, struct ig_ids *out)
 				   "The model '%s' can't chat: %s.", m->name, m->chat_error);
 	if (too_long(m, contents_length(q->history) + contents_length(q->messages)))
 		return fail_prompt(r, -E2BIG, &err);
-	json_t *messages =
-		whole_conversation(q, r->protocol->merges_system, r->prepared.style.takes_thinking);
+	json_t *messages = whole_conversation(q, r->prepared.style.takes_thinking);
 	const json_t *tools = q->tool_choice == IG_TOOLS_NONE ? NULL : q->tools;
 	if (!messages || describe_tools(r, &messages, &tools) < 0) {
 		json_decref(messages);

@@ -53,7 +53,6 @@ struct ig_protocol {
 	/* A prompt that is too long for the context fails as a stream, with events, not as a 400:
 	 * that is what agents compact their history at. */
 	bool streams_overflow;
-	bool merges_system;  /* all leading system messages become one */
 	bool immediate;	     /* nothing is generated: complete after prep */
 	bool administrative; /* not in the ledger */
 };

@@ -364,7 +364,7 @@ static void test_continue(void **state)
 	expect_code(ask(w, members), "previous_response_not_found", "previous_response_id");
 }
 
-/* Developers' messages that come first are one with the instructions; later ones stay. */
+/* Developers' messages are the system's, each where it stands, also right after the instructions. */
 static void test_system(void **state)
 {
 	struct world *w = *state;
@@ -374,7 +374,7 @@ static void test_system(void **state)
 		w, "\"instructions\":\"i\",\"input\":[{\"role\":\"developer\",\"content\":\"d\"},"
 		   "{\"role\":\"system\",\"content\":\"s\"},{\"role\":\"user\",\"content\":\"u\"},"
 		   "{\"role\":\"developer\",\"content\":\"later\"}]"));
-	expect_prompt(w, "system:i\n\nd\n\ns;user:u;system:later;");
+	expect_prompt(w, "system:i;system:d;system:s;user:u;system:later;");
 }
 
 #define CONNECTION "\"store\":false,"

@@ -390,6 +390,10 @@ static void turns(void **state)
 		{ "{% for m in messages if m.role == 'system' %}{{ m.content }}{% endfor %}" LOOP
 		  "{% if message.role != 'system' %}" MESSAGE "{% endif %}{% endfor %}",
 		  { true, false, true, true } },
+		/* a second one only after others */
+		{ LOOP RAISES("message.role == 'system' and loop.index0 == 1") MESSAGE
+		  "{% endfor %}",
+		  { true, false, true, true } },
 		/* Gemma 2: no system, alternation, no tools */
 		{ RAISES("messages[0].role == 'system'")
 			  LOOP RAISES("(message.role == 'user') != (loop.index0 % 2 == 0)") MESSAGE
