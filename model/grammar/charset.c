@@ -5,6 +5,7 @@
 #include "base/array.h"
 
 #include <errno.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <utf8proc.h>
@@ -105,21 +106,60 @@ static const char categories[][3] = {
 	"Pe", "Pi", "Pf", "Po", "Sm", "Sc", "Sk", "So", "Zs", "Zl", "Zp", "Cc", "Cf", "Cs", "Co",
 };
 
+/* Characters in a row that are of one category. */
+struct run {
+	uint32_t first; /* up to the next run's */
+	utf8proc_category_t category;
+};
+
+/* Every character's, from U+0001 on, with an end behind the last one; NULL: no memory.  They are
+ * found once: that takes a look at a million characters. */
+static const struct run *all_runs(uint32_t *n)
+{
+	static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+	static struct run *runs;
+	static uint32_t n_runs;
+	struct run *found = NULL;
+	uint32_t n_found = 0, cap = 0;
+
+	pthread_mutex_lock(&lock);
+	for (uint32_t c = 1; !runs && c <= IG_CHAR_MAX + 1; c++) {
+		utf8proc_category_t k = utf8proc_category((utf8proc_int32_t)c);
+
+		if (n_found && c <= IG_CHAR_MAX && found[n_found - 1].category == k)
+			continue;
+		if (!ig_array_grow(found, &cap, n_found)) {
+			free(found);
+			pthread_mutex_unlock(&lock);
+			return NULL;
+		}
+		found[n_found++] = (struct run){ c, k };
+	}
+	if (!runs) {
+		runs = found;
+		n_runs = n_found - 1;
+	}
+	*n = n_runs;
+	pthread_mutex_unlock(&lock);
+	return runs;
+}
+
 bool ig_charset_add_category(struct ig_charset *s, const char *name, size_t len)
 {
 	bool wanted[sizeof categories / sizeof categories[0]] = { false }, any = false;
+	const struct run *runs;
+	uint32_t n = 0;
 
 	for (unsigned i = 0; i < sizeof categories / sizeof categories[0]; i++) {
 		if (len && len <= 2 && !memcmp(categories[i], name, len))
 			any = wanted[i] = true;
 	}
-	for (uint32_t c = 1, first; any && c <= IG_CHAR_MAX; c++) {
-		if (!wanted[utf8proc_category((utf8proc_int32_t)c)])
-			continue;
-		first = c;
-		while (c < IG_CHAR_MAX && wanted[utf8proc_category((utf8proc_int32_t)c + 1)])
-			c++;
-		ig_charset_add(s, first, c);
+	runs = any ? all_runs(&n) : NULL;
+	if (any && !runs)
+		s->rc = -ENOMEM;
+	for (uint32_t i = 0; i < n; i++) {
+		if (wanted[runs[i].category])
+			ig_charset_add(s, runs[i].first, runs[i + 1].first - 1);
 	}
 	return any;
 }

@@ -23,6 +23,5 @@ void ig_charset_sort(struct ig_charset *s);
 void ig_charset_negate(struct ig_charset *s);
 /* Add the lower and upper case of each character. */
 void ig_charset_fold(struct ig_charset *s);
-/* Add the characters of a general category ("Lu") or a group of them ("L"); false: unknown.
- * Slow: it looks at every character. */
+/* Add the characters of a general category ("Lu") or a group of them ("L"); false: unknown. */
 bool ig_charset_add_category(struct ig_charset *s, const char *name, size_t len);
