@@ -1,9 +1,11 @@
 """Fixtures: tiny models made once a session, daemons that are stopped (and judged) after
 each test.  Folders: INGOT_BUILD is the build, INGOT_TEST_MODEL the demo model if there,
 INGOT_SANITIZER says how the build was instrumented."""
+import hashlib
 import json
 import os
 import pathlib
+import shutil
 import sys
 import tempfile
 
@@ -48,16 +50,29 @@ def pytest_collection_modifyitems(config, items):
 
 
 class Models:
-    """Makes each tiny model on first use."""
+    """Makes each tiny model on first use.  INGOT_TINY_MODELS names a folder in which they are kept for
+    other sessions, which get copies."""
 
     def __init__(self, folder):
         self.folder = folder
+        self.kept = os.environ.get("INGOT_TINY_MODELS")
+        self.source = pathlib.Path(tiny_model.__file__).read_bytes()
 
     def __call__(self, **options):
         name = "-".join("%s_%s" % kv for kv in sorted(options.items())) or "plain"
         path = self.folder / (name + ".gguf")
-        if not path.exists():
+        if path.exists():
+            return str(path)
+        if not self.kept:
             tiny_model.write(path, **options)
+            return str(path)
+        kept = pathlib.Path(self.kept, hashlib.sha256(self.source + name.encode()).hexdigest())
+        if not kept.exists():
+            part = kept.with_suffix(".%d" % os.getpid())
+            tiny_model.write(part, **options)
+            part.replace(kept)
+        shutil.copyfile(kept, path)
+        os.utime(kept)
         return str(path)
 
     def script(self):

@@ -16,8 +16,8 @@ pytestmark = pytest.mark.usefixtures("undisturbed")
 CHAT = "/v1/chat/completions"
 BODY = json.dumps({"model": "tiny", "messages": [{"role": "user", "content": "hi"}],
                    "temperature": 0}).encode()
-# A request whose reply would name it.
-SMUGGLED = b"GET /v1/smuggled HTTP/1.1\r\nHost: localhost\r\n\r\n"
+# A request whose reply would name it, and would be the last.
+SMUGGLED = b"GET /v1/smuggled HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
 
 
 def request(headers, body=b"", method="POST", path=CHAT, end=b"\r\n"):

@@ -36,10 +36,12 @@ def until_closed(sockets, deadline_s, each_second):
 
 
 @pytest.mark.tsan
-@pytest.mark.usefixtures("undisturbed")
-def test_whoever_sends_slowly_is_cut_off(scripted):
+def test_whoever_sends_slowly_is_cut_off(flooding, watched):  # noqa: F811
     """Three hundred connections that drip, each in its own way; all are gone in less than a
-    minute.  Meanwhile a chunked request's stream goes on, whose body came in good time."""
+    minute.  Meanwhile a chunked request's stream stays, whose body came in good time and whose
+    client reads nothing yet, and others are served."""
+    d = flooding(600000)
+    watched(d, model="tiny", n_tokens=10)
     n = 50 if PATIENCE == 1 else 10
     post = ("POST %s HTTP/1.1\r\nHost: localhost\r\n" % CHAT).encode()
     ways = {
@@ -52,17 +54,18 @@ def test_whoever_sends_slowly_is_cut_off(scripted):
         "a chunk's extension": (post + b"Transfer-Encoding: chunked\r\n\r\n1;", b"a"),
         "a refused body": (post + b"Content-Length: 99999999999\r\n\r\n", b" "),
     }
-    body = json.dumps({"model": "slow", "messages": [{"role": "user", "content": "hi"}],
+    body = json.dumps({"model": "flood", "messages": [{"role": "user", "content": "hi"}],
                        "stream": True,
                        "temperature": 0}).encode()
-    prompt = scripted.connect()
+    prompt = d.connect(receive_buffer=4096)
     prompt.sendall(post + b"Transfer-Encoding: chunked\r\n\r\n%x\r\n%s\r\n0\r\n\r\n" % (len(body),
                                                                                         body))
     stream = Reader(prompt)
+    until(lambda: d.metrics().sum("ingot_num_requests_paused") == 1, "it is paused")
     drips = {}
     for first, drip in ways.values():
         for _ in range(n):
-            s = scripted.connect()
+            s = d.connect()
             s.sendall(first)
             s.setblocking(False)
             drips[s] = drip

@@ -162,6 +162,7 @@ class Window:
 def test_sixteen_clients(start, models):
     model = models(kind="loop", n_blocks=4, width=256, n_ff=1024, n_context=16384)
     d = start(extra={"models": [{"name": "slow", "path": model}],
+                     "runtime": {"threads": 1},  # the clients and other tests need a processor, too
                      "kvcache": {"arena": 256 << 20},
                      "server": {"client_buffer": 1024, "slow_client_timeout": "10m"}})
     clients = [Client(d, i) for i in range(N)]

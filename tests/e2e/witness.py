@@ -13,7 +13,9 @@ import subprocess
 import sys
 import time
 
-PAUSE_S = 0.01  # between two answers: it is to be a client among others, not a load
+# Between two answers, and twice as long as the last one took: it is to be a client among others, not a
+# load.
+PAUSE_S = 0.01
 
 
 def stream(host, port, model, n_tokens):
@@ -27,6 +29,7 @@ def stream(host, port, model, n_tokens):
             c.send(json.dumps({"type": "response.create", "model": model, "input": "go on",
                                "max_output_tokens": n_tokens, "temperature": 0}))
             text, n, last = "", 0, time.monotonic()
+            began = last
             while True:
                 e = json.loads(c.recv(timeout=600))
                 now = time.monotonic()
@@ -53,7 +56,7 @@ def stream(host, port, model, n_tokens):
             elif got != quiet:
                 seen["wrong"].append("%r is not %r" % (got, quiet))
             seen["answers"] += 1
-            if select.select([0], [], [], PAUSE_S)[0]:
+            if select.select([0], [], [], max(PAUSE_S, 2 * (last - began)))[0]:
                 if not os.read(0, 1):
                     return
                 print(json.dumps(seen), flush=True)

@@ -44,8 +44,8 @@ def clean_environment(tmp):
     os.environ.update(
         stages.SANITIZERS, LC_ALL=locale, LANG="C.UTF-8", TZ="UTC", PYTHONDONTWRITEBYTECODE="1",
         PIP_DISABLE_PIP_VERSION_CHECK="1", TMPDIR=str(tmp), ZIG_GLOBAL_CACHE_DIR=str(stages.CROSS / "zig-cache"),
-        ZIG_LOCAL_CACHE_DIR=str(stages.CROSS / "zig-cache"), INGOT_SHADER_CACHE=str(stages.OUT / "shaders"),
-        CCACHE_BASEDIR=str(stages.ROOT), CCACHE_NOHASHDIR="1")
+        ZIG_LOCAL_CACHE_DIR=str(stages.CROSS / "zig-cache"), CCACHE_BASEDIR=str(stages.ROOT),
+        CCACHE_NOHASHDIR="1", **{name: str(folder) for name, folder in stages.CACHES.items()})
 
 
 def drop_old(folder, days):
@@ -79,8 +79,9 @@ def main():
         sys.exit("check: another ./check runs here")
     for path in stages.LOGS.glob("*"):
         path.unlink()
-    (stages.OUT / "shaders").mkdir(exist_ok=True)
-    drop_old(stages.OUT / "shaders", 30)
+    for cache in stages.CACHES.values():
+        cache.mkdir(exist_ok=True)
+        drop_old(cache, 30)
     runner = Runner(stages.LOGS, stages.N_CPUS)
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda number, _: sys.exit(128 + number))

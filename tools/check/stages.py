@@ -15,6 +15,8 @@ OUT = ROOT / "build-check"
 LOGS = OUT / "logs"
 CROSS = OUT / "cross"
 PYTHON = OUT / "venv/bin/python"
+# What is made once for all stages and the next runs, by the variable that names its folder.
+CACHES = {"INGOT_SHADER_CACHE": OUT / "shaders", "INGOT_TINY_MODELS": OUT / "tiny-models"}
 N_CPUS = os.cpu_count() if not hasattr(os, "sched_getaffinity") else len(os.sched_getaffinity(0))
 LINUX = platform.system() == "Linux"
 
