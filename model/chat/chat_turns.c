@@ -12,14 +12,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MAX_TURNS 8
+#define MAX_TURNS 9
 #define CALL_ID "call00000" /* nine characters, as Mistral's templates take it */
 
 /* A conversation: 's' system, 'u' user, 'a' assistant, 'c' a call by the assistant, 't' its
  * result.  The text of turn i is TEXTS[i]. */
 static const char *const texts[MAX_TURNS] = {
-	"aleph-one", "beth-two", "gimel-three", "daleth-four",
-	"he-five",   "waw-six",	 "zayin-seven", "heth-eight",
+	"aleph-one", "beth-two",    "gimel-three", "daleth-four", "he-five",
+	"waw-six",   "zayin-seven", "heth-eight",  "teth-nine",
 };
 
 static json_t *message(char kind, const char *text)

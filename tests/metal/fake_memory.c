@@ -17,6 +17,7 @@
 #include "tests/metal/fake_private.h"
 
 #include <errno.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -51,6 +52,7 @@ static uint32_t n_serials;
 static uint64_t n_allocated;
 static struct touch touches[MAX_TOUCHES];
 static uint32_t n_touches;
+static bool touches_locked;
 static uint64_t n_committed; /* command buffers */
 static uint64_t page;
 
@@ -104,6 +106,33 @@ static bool is_write(const void *context)
 #endif
 }
 
+/* The list's own lock, which a fault handler may take: whoever has it touches no buffer. */
+static void lock_touches(void)
+{
+	while (__atomic_test_and_set(&touches_locked, __ATOMIC_ACQUIRE))
+		sched_yield();
+}
+
+static void unlock_touches(void) { __atomic_clear(&touches_locked, __ATOMIC_RELEASE); }
+
+static void add_touches(const struct touch *more, uint32_t n)
+{
+	lock_touches();
+	for (uint32_t i = 0; i < n && n_touches < MAX_TOUCHES; i++)
+		touches[n_touches++] = more[i];
+	unlock_touches();
+}
+
+static uint32_t take_touches(struct touch *out)
+{
+	lock_touches();
+	uint32_t n = n_touches;
+	memcpy(out, touches, n * sizeof *touches);
+	n_touches = 0;
+	unlock_touches();
+	return n;
+}
+
 static void on_fault(int number, siginfo_t *info, void *context)
 {
 	uintptr_t at = (uintptr_t)info->si_addr;
@@ -115,16 +144,12 @@ static void on_fault(int number, siginfo_t *info, void *context)
 		errno = saved;
 		if (host_protection(m) == (PROT_READ | PROT_WRITE))
 			return; /* it was opened meanwhile */
-		uint32_t i = __atomic_fetch_add(&n_touches, 1, __ATOMIC_SEQ_CST);
-		if (i < MAX_TOUCHES) {
-			uint64_t offset = (at - (uintptr_t)m->host) & ~(uint64_t)3;
-			touches[i] = (struct touch){ .memory = m,
-						     .offset = offset,
-						     .writes = is_write(context),
-						     .until = __atomic_load_n(&n_committed,
-									      __ATOMIC_SEQ_CST) };
-			memcpy(&touches[i].was, m->host + offset, 4);
-		}
+		struct touch t = { .memory = m,
+				   .offset = (at - (uintptr_t)m->host) & ~(uint64_t)3,
+				   .writes = is_write(context),
+				   .until = __atomic_load_n(&n_committed, __ATOMIC_SEQ_CST) };
+		memcpy(&t.was, m->host + t.offset, 4);
+		add_touches(&t, 1);
 		if (n_stepping < 4)
 			stepping[n_stepping++] = m;
 		step_one(context);
@@ -178,16 +203,16 @@ static void catch_faults(void)
 void fake_memory_judge(uint64_t number)
 {
 	static uint64_t last; /* number that was judged */
+	static struct touch taken[MAX_TOUCHES];
 
 	pthread_mutex_lock(&fake_lock);
-	uint32_t n = __atomic_load_n(&n_touches, __ATOMIC_SEQ_CST), kept = 0;
-	n = n < MAX_TOUCHES ? n : MAX_TOUCHES;
+	uint32_t n = take_touches(taken), n_kept = 0;
 	for (uint32_t i = 0; i < n; i++) {
-		struct touch *t = &touches[i];
+		struct touch *t = &taken[i];
 		struct fake_memory *m = t->memory;
 		uint32_t is;
 		if (t->until > number) {
-			touches[kept++] = *t;
+			taken[n_kept++] = *t;
 			continue;
 		}
 		/* Read when the last that was under way had been judged, and its buffers were not
@@ -208,7 +233,7 @@ void fake_memory_judge(uint64_t number)
 	}
 	if (number > last)
 		last = number;
-	__atomic_store_n(&n_touches, kept, __ATOMIC_SEQ_CST);
+	add_touches(taken, n_kept);
 	pthread_mutex_unlock(&fake_lock);
 }
 
@@ -303,9 +328,11 @@ void fake_memory_unref(struct fake_memory *m)
 	for (uint32_t i = 0; last && i < n_memories; i++)
 		if (memories[i] == m)
 			__atomic_store_n(&memories[i], NULL, __ATOMIC_RELEASE);
-	for (uint32_t i = 0; last && i < n_touches && i < MAX_TOUCHES; i++)
+	lock_touches();
+	for (uint32_t i = 0; last && i < n_touches; i++)
 		if (touches[i].memory == m)
 			touches[i--] = touches[--n_touches];
+	unlock_touches();
 	if (last) {
 		n_allocated -= m->no_copy ? 0 : m->mapped_bytes;
 		if (m->registered)

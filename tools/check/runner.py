@@ -14,6 +14,8 @@ import time
 
 import count
 
+MAX_SHOWN = 20  # failures of a stage whose output is printed; all are in its log
+
 
 class Failed(Exception):
     """A command of a stage failed; the cause is in the log."""
@@ -96,8 +98,10 @@ class Runner:
             if record.failures:
                 note += " (see build-check/logs/%s.log)" % stage.name
         lines = ["%-20s %4d s %5d s cpu  %s" % (stage.name, time.monotonic() - start, job.cpu_s, note)]
-        for name, said in record.failures if record else []:
+        for name, said in record.failures[:MAX_SHOWN] if record else []:
             lines += ["    " + name] + ["      " + line for line in said]
+        if record and len(record.failures) > MAX_SHOWN:
+            lines.append("    and %d more" % (len(record.failures) - MAX_SHOWN))
         job.log.close()
         with self.changed:
             print("\n".join(lines), flush=True)

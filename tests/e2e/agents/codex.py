@@ -78,15 +78,16 @@ args = ["%s"]
        # a catalog is asked for only with a credential
        'experimental_bearer_token = "unused"\nmodel_catalog_url = "%s/v1/models"' % url if catalog else "", provider, sys.executable, folder / "calc.py"))
 
-    def start(self, *words):
+    def start(self, *words, **variables):
         env = {k: v for k, v in os.environ.items() if not k.startswith(("CODEX_", "OPENAI_"))}
-        env.update(CODEX_HOME=str(self.home), HOME=str(self.home), PYENV_ROOT=str(self.home))
+        env.update(CODEX_HOME=str(self.home), HOME=str(self.home), PYENV_ROOT=str(self.home), **variables)
         return subprocess.Popen([program(), "exec", *words], cwd=self.project, env=env, stdin=subprocess.DEVNULL,
                                 stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
-    def run(self, *words, timeout=120):
+    def run(self, *words, timeout=120, **variables):
         """What a run says, as events; it ends with 0."""
-        p = self.start("--skip-git-repo-check", "--dangerously-bypass-approvals-and-sandbox", "--json", *words)
+        p = self.start("--skip-git-repo-check", "--dangerously-bypass-approvals-and-sandbox", "--json", *words,
+                       **variables)
         out, err = p.communicate(timeout=timeout)
         events = [json.loads(line) for line in out.splitlines() if line.startswith("{")]
         assert p.returncode == 0, (out, err)

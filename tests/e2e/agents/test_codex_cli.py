@@ -68,6 +68,17 @@ def test_without_a_catalog(d, tmp_path):
     assert any("metadata" in e for e in said.errors)
 
 
+@pytest.mark.parametrize("provider", ["ollama", "lmstudio"])
+def test_oss(d, tmp_path, provider):
+    """Its own local providers, at the daemon's port instead of the one that each has built in."""
+    c = Codex(tmp_path / "codex", d)
+    said = c.run("--oss", "--local-provider", provider, "-m", "book", "Say hello", CODEX_OSS_PORT=str(d.port))
+    assert said.text == "Good day, and welcome to the machine."
+    said = c.run("--oss", "--local-provider", provider, "-m", "book", "Please create made.txt",
+                 CODEX_OSS_PORT=str(d.port))
+    assert said.text == "The patch is in." and (c.project / "made.txt").read_text() == "by a patch\n"
+
+
 @pytest.mark.real
 def test_the_demo_model(start, tmp_path):
     """Its template knows no tools; they are described to it in a system message.  Codex sends no
