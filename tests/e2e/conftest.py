@@ -1,6 +1,7 @@
 """Fixtures: tiny models made once a session, daemons that are stopped (and judged) after
 each test.  Folders: INGOT_BUILD is the build, INGOT_TEST_MODEL the demo model if there,
 INGOT_SANITIZER says how the build was instrumented."""
+import hashlib
 import json
 import os
 import pathlib
@@ -55,6 +56,8 @@ class Models:
 
     def __call__(self, **options):
         name = "-".join("%s_%s" % kv for kv in sorted(options.items())) or "plain"
+        if len(name) > 200:  # a book's pages are in it
+            name = hashlib.sha256(name.encode()).hexdigest()
         path = self.folder / (name + ".gguf")
         if not path.exists():
             tiny_model.write(path, **options)

@@ -27,8 +27,7 @@ bool ig_query_next(const char **query, struct ig_query_pair *p)
 	return true;
 }
 
-int ig_query_limit(const struct ig_query_pair *p, int32_t max, int32_t *out,
-		   struct ig_api_error *e)
+int ig_query_limit(const struct ig_query_pair *p, int32_t max, int32_t *out, struct ig_api_error *e)
 {
 	size_t n = strlen(p->value);
 

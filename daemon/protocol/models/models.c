@@ -149,7 +149,7 @@ static int cut_page(struct list *l, const struct page *p, struct ig_api_error *e
 	return 0;
 }
 
-/* One object for all clients: OpenAI's list, Anthropic's page, and Codex's catalog of all models. */
+/* One object for all clients: OpenAI's list, Anthropic's page, Codex's catalog of all models. */
 static void write_list(struct ig_exchange *x, const struct list *l)
 {
 	struct ig_json_writer w = { .out = &x->body };

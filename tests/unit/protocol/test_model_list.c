@@ -88,18 +88,12 @@ static void test_bad_parameters(void **state)
 	static const struct {
 		const char *query, *param;
 	} rows[] = {
-		{ "limit=", "limit" },
-		{ "limit", "limit" },
-		{ "limit=0", "limit" },
-		{ "limit=-1", "limit" },
-		{ "limit=1.0", "limit" },
-		{ "limit=1001", "limit" },
-		{ "limit=4294967297", "limit" },
-		{ "limit=5&after_id=none", "after_id" },
-		{ "after_id=", "after_id" },
-		{ "before_id=spar", "before_id" },
-		{ "before_id", "before_id" },
-		{ "before_id=spare&after_id=fake", "before_id" },
+		{ "limit=", "limit" },		 { "limit", "limit" },
+		{ "limit=0", "limit" },		 { "limit=-1", "limit" },
+		{ "limit=1.0", "limit" },	 { "limit=1001", "limit" },
+		{ "limit=4294967297", "limit" }, { "limit=5&after_id=none", "after_id" },
+		{ "after_id=", "after_id" },	 { "before_id=spar", "before_id" },
+		{ "before_id", "before_id" },	 { "before_id=spare&after_id=fake", "before_id" },
 	};
 	json_t *v;
 
