@@ -64,6 +64,7 @@ struct ig_engine {
 
 static atomic_int n_holds;
 static atomic_llong keep_alive_ns;
+static struct ig_completion_style style; /* of both models */
 
 static void finish(struct ig_engine *e, struct gen *g, enum ig_finish how, const char *error)
 {
@@ -312,7 +313,9 @@ int ig_engine_take_model(struct ig_engine *e, const char *name, void (*ready)(vo
 	if (rc)
 		return rc;
 	atomic_fetch_add(&n_holds, 1);
-	*out = other ? &e->other : &e->model;
+	struct ig_engine_model *m = other ? &e->other : &e->model;
+	m->style = style;
+	*out = m;
 	return 0;
 }
 
@@ -614,14 +617,7 @@ void ig_ids_finish(struct ig_ids *l)
 
 /* ---- forms: the script says how the model writes; grammars are only counted -------- */
 
-static struct ig_completion_style style;
-
 void fake_engine_style(const struct ig_completion_style *s) { style = *s; }
-
-void ig_completion_style_of(const struct ig_chat_template *c, struct ig_completion_style *out)
-{
-	*out = style;
-}
 
 void ig_completion_style_prompted(struct ig_completion_style *s, const struct ig_tokenizer *t,
 				  const int32_t *ids, size_t n)
