@@ -174,6 +174,22 @@ static void test_parsed_meanwhile(void **state)
 	free(body_of(w, x));
 }
 
+/* What parsing leaves out and what prep does are one list. */
+static void test_ignored(void **state)
+{
+	struct world *w = *state;
+	struct ig_http_head h;
+
+	fake_engine_hold_prep(w->engine, false);
+	struct ig_exchange *x = post(w, "/api/chat",
+				     "{\"model\":\"fake\"," MESSAGES
+				     ",\"zeppelin\":1,\"keep_alive\":\"5m\",\"stream\":false}",
+				     &h);
+	assert_int_equal(h.status, 200);
+	assert_string_equal(h.ignored, "max_tokens, zeppelin, keep_alive");
+	free(body_of(w, x));
+}
+
 /* A client that leaves while prep has its stream. */
 static void test_gone(void **state)
 {
@@ -276,9 +292,9 @@ static void test_socket_cancel(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		TEST(test_streams),	     TEST(test_whole),	       TEST(test_errors),
-		TEST(test_parsed_meanwhile), TEST(test_gone),	       TEST(test_socket),
-		TEST(test_socket_error),     TEST(test_socket_cancel),
+		TEST(test_streams),	     TEST(test_whole),	      TEST(test_errors),
+		TEST(test_parsed_meanwhile), TEST(test_ignored),      TEST(test_gone),
+		TEST(test_socket),	     TEST(test_socket_error), TEST(test_socket_cancel),
 	};
 	return cmocka_run_group_tests_name("at prep", tests, NULL, NULL);
 }
