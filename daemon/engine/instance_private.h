@@ -95,7 +95,7 @@ int ig_model_open(const struct ig_backend *b, const char *name, const char *path
 int ig_model_load(struct ig_model *m, struct ig_error *err);
 /* Free all but the struct that holders point at.  The engine's thread no longer uses it. */
 void ig_model_close(struct ig_model *m);
-/* What the opened file shows (traits.c). */
+/* What the opened file shows (traits.c), with the style that is known already. */
 void ig_model_traits_of(const struct ig_model *m, struct ig_model_traits *out);
 /* The file at path now; zeros: none. */
 void ig_file_id_of(const char *path, struct ig_file_id *out);

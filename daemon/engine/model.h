@@ -1,7 +1,7 @@
 /* model.h: a model as requests and lists of models show it. */
 #pragma once
 
-#include "model/chat/chat_template.h"
+#include "model/chat/completion.h"
 #include "model/tokenizer/tokenizer.h"
 
 #include <stdbool.h>
@@ -27,8 +27,9 @@ struct ig_engine_model {
 	const struct ig_tokenizer *tokenizer;
 	const struct ig_chat_template *chat; /* NULL: none, for the reason in chat_error */
 	const char *chat_error; /* "the file has no chat template", or that it is unknown */
-	uint32_t n_context;	/* maximum tokens of a sequence */
-	uint32_t n_cache;	/* maximum tokens that the cache holds of it, alone; 0: not known */
+	struct ig_completion_style style; /* by the source of chat; without: zeros */
+	uint32_t n_context;		  /* maximum tokens of a sequence */
+	uint32_t n_cache; /* maximum tokens that the cache holds of it, alone; 0: not known */
 	const char *arch, *file;
 	uint64_t weight_bytes; /* packed */
 	int64_t created_s;     /* the file's mtime, Unix seconds */

@@ -1,7 +1,7 @@
 /*
- * prep.c: one thread that runs jobs in order: templates, tokenizing and the JSON
- * of requests, which must block neither the sockets nor the engine.  The queue is
- * bounded; when it is full, requests are refused with Retry-After.
+ * prep.c: a thread that runs jobs in order.  The engine has two: one for the JSON of requests, one
+ * for templates, tokenizing and grammars, which must block neither the sockets nor the engine.  The
+ * queue is bounded; when it is full, requests are refused with Retry-After.
  */
 #include "daemon/engine/prep_private.h"
 

@@ -2,7 +2,6 @@
  * its chat template supports. */
 #include "daemon/engine/instance_private.h"
 
-#include "model/chat/completion.h"
 #include "model/formats/checkpoint.h"
 
 #include <stdio.h>
@@ -51,7 +50,6 @@ static void name_quantization(const struct ig_checkpoint *file, char *out, size_
 void ig_model_traits_of(const struct ig_model *m, struct ig_model_traits *out)
 {
 	const struct ig_file_id *id = &m->file_id;
-	struct ig_completion_style style = { 0 };
 
 	*out = (struct ig_model_traits){ .file_bytes = ig_checkpoint_file_bytes(m->file) };
 	for (uint64_t i = 0; i < ig_checkpoint_n_tensors(m->file); i++) {
@@ -64,8 +62,6 @@ void ig_model_traits_of(const struct ig_model *m, struct ig_model_traits *out)
 	const uint64_t parts[] = { id->dev, id->ino, id->size, (uint64_t)id->mtime_ns, id->files };
 	for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++)
 		out->version = (out->version ^ parts[i]) * 0x9e3779b97f4a7c15ull;
-	if (m->chat)
-		ig_completion_style_of(m->chat, &style);
-	out->tools = style.calls != IG_TOOL_CALLS_NONE;
-	out->thinking = style.reasoning;
+	out->tools = m->shown.style.calls != IG_TOOL_CALLS_NONE;
+	out->thinking = m->shown.style.reasoning;
 }

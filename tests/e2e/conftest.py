@@ -60,6 +60,8 @@ class Models:
 
     def __call__(self, **options):
         name = "-".join("%s_%s" % kv for kv in sorted(options.items())) or "plain"
+        if len(name) > 200:  # a book's pages are in it
+            name = hashlib.sha256(name.encode()).hexdigest()
         path = self.folder / (name + ".gguf")
         if path.exists():
             return str(path)

@@ -2,6 +2,8 @@
 send only what is new, tools and their results, what it reads of the answer."""
 import json
 
+import pytest
+
 from tiny_model import SCRIPT
 
 HEADERS = {
@@ -32,7 +34,7 @@ class Codex:
         self.c = d.ws(additional_headers=HEADERS, compression="deflate")
         self.model, self.base, self.sent, self.previous = model, None, [], None
 
-    def send(self, items, tools, **more):
+    def begin(self, items, tools, **more):
         body = {"type": "response.create", "model": self.model, "instructions": "You are Codex.",
                 "tools": tools, "tool_choice": "auto", "parallel_tool_calls": False,
                 "reasoning": {"effort": "medium", "summary": "auto"}, "store": False, "stream": True,
@@ -44,6 +46,9 @@ class Codex:
         else:
             body["input"] = items
         self.c.send(body)
+
+    def send(self, items, tools, **more):
+        self.begin(items, tools, **more)
         return self.read(items)
 
     def read(self, items):
@@ -131,6 +136,44 @@ def test_tools(family):
     done, whole = fresh.send(items, [SHELL, PATCH, SEARCH])
     assert [i["type"] for i in done] == ["reasoning", "message", "function_call"]
     fresh.c.close()
+
+
+def prompt_of(d, items):
+    """The tokens of the prompt that a full create of these messages makes."""
+    messages = [{"role": "system", "content": "You are Codex."}] + [
+        {"role": i["role"], "content": "".join(p["text"] for p in i["content"])} for i in items]
+    r = d.http("POST", "/v1/tokenize", {"model": "tiny", "messages": messages})
+    assert r.status == 200, r
+    return r.json["tokens"]
+
+
+@pytest.mark.parametrize("idle", [True, False], ids=["later", "at-once"])
+def test_after_an_interrupt_the_prefix_is_found(start, models, idle):
+    """It drops the connection in mid-answer, without a word of WebSocket; the next create has the
+    whole conversation on a new one, and <turn_aborted> where the answer broke off."""
+    d = start(models(kind="book", n_context=2048, n_blocks=8, width=128, book=(
+        ("'turn_aborted' in ask", "As you wish."), ("'count' in ask", "one, two, three..."), ("true", "Hello."))))
+    c = Codex(d, "tiny")
+    done, usage = c.send([message("developer", "Permissions. " * 8), message("user", "hi " * 20)], [])
+    assert done[0]["content"][0]["text"] == "Hello."
+    interrupted = c.sent + [message("user", "count " * 20)]
+    c.begin(interrupted, [])
+    c.c.until_type("response.output_text.delta")
+    assert d.running() == 1 and d.blocks_used() > 0
+    c.c.abort()
+    if idle:
+        d.until_idle()  # its blocks are free, and still found
+    again = interrupted + [message("user", "<turn_aborted>\nThe user interrupted the turn.\n</turn_aborted>")]
+    before, now = prompt_of(d, interrupted), prompt_of(d, again)
+    same = next(i for i, (a, b) in enumerate(zip(before, now)) if a != b)
+    assert usage["total_tokens"] < same < len(before)
+    fresh = Codex(d, "tiny")
+    done, usage = fresh.send(again, [])
+    assert done[0]["content"][0]["text"] == "As you wish."
+    assert usage["input_tokens"] == len(now)
+    assert usage["input_tokens_details"]["cached_tokens"] == same // 16 * 16
+    fresh.c.close()
+    d.until_idle()
 
 
 def test_an_error_is_one_that_it_reads(family):

@@ -5,6 +5,7 @@ that no running stream notices.
 A load that takes its time is made without waiting for one: under a budget with space for one
 copy, a model that was unloaded while a stream uses it is loaded again when that stream ends.
 """
+import http.client
 import json
 import os
 import re
@@ -272,6 +273,59 @@ def test_keep_alives(tight):
     c.close()
     until(lambda: d.running() == 0, "all have ended")
     assert shown(d, "slow")["loads"] == 2
+
+
+class Lists:
+    """Asks for the list of models, again and again on one connection."""
+
+    def __init__(self, d, query):
+        self.c, self.path = http.client.HTTPConnection(d.host, d.port, timeout=60), "/v1/models" + query
+        self.loading_s = []  # how long the replies took that show `slow` being loaded
+
+    def ask(self):
+        began = time.monotonic()
+        self.c.request("GET", self.path)
+        r = self.c.getresponse()
+        text = r.read()
+        took = time.monotonic() - began
+        assert r.status == 200, text
+        state = {m["id"]: m["state"] for m in json.loads(text)["data"]}["slow"]
+        if state == "loading":
+            self.loading_s.append(took)
+        return state
+
+    def judge(self):
+        """A quarter of them within 10 ms: a busy machine delays many, a load would delay all."""
+        self.c.close()
+        times = sorted(self.loading_s)
+        assert times[len(times) // 4] < 0.010, times
+
+
+@pytest.mark.release
+@pytest.mark.parametrize("query", ["", "?limit=1000", "?limit=1"])
+def test_the_list_is_there_while_a_load_waits(tight, query):
+    d, stream = tight()
+    assert load(d, "slow", wait=False).status == 202
+    lists = Lists(d, query)
+    for _ in range(100):
+        assert lists.ask() == "loading"
+    lists.judge()
+    stream.stop()
+
+
+@pytest.mark.release
+def test_the_list_is_there_while_weights_are_packed(start, models):
+    d = start(extra={"models": [lazy("slow", models.slow()), model("tiny", models.script())]})
+    lists = Lists(d, "?limit=1000")
+
+    def enough():
+        assert load(d, "slow", wait=False).status == 202
+        until(lambda: lists.ask() == "ready", "it is loaded")
+        unload(d, "slow")
+        until(lambda: lists.ask() == "unloaded", "it is unloaded")
+        return len(lists.loading_s) >= 100
+    until(enough, "a hundred replies show the load")
+    lists.judge()
 
 
 def test_whole_replies_wait(tight):

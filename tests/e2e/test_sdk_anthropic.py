@@ -144,3 +144,21 @@ def test_thinking(family):
 def test_models(family):
     assert [m.id for m in client(family).models.list()] == ["tiny", "tools", "noise"]
     assert client(family).models.retrieve("tiny").display_name == "tiny"
+
+
+def test_pages_of_models(family):
+    models = client(family).models
+    page = models.list(limit=2)
+    assert [m.id for m in page.data] == ["tiny", "tools"]
+    assert (page.has_more, page.first_id, page.last_id) == (True, "tiny", "tools")
+    page = page.get_next_page()
+    assert ([m.id for m in page.data], page.has_more) == (["noise"], False)
+    assert [m.id for m in models.list(limit=1)] == ["tiny", "tools", "noise"]
+    assert [m.id for m in models.list(limit=1000)] == ["tiny", "tools", "noise"]
+    assert [m.id for m in models.list(limit=1, after_id="tiny")] == ["tools", "noise"]
+    assert [m.id for m in models.list(limit=1, before_id="noise")] == ["tools", "tiny"]
+    for options in {"limit": 0}, {"limit": 1001}, {"after_id": "other"}, {"before_id": "other"}:
+        with pytest.raises(anthropic.BadRequestError) as e:
+            models.list(**options)
+        name = next(iter(options))
+        assert e.value.body["error"]["param"] == name and name in e.value.body["error"]["message"]

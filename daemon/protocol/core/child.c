@@ -4,11 +4,11 @@
  */
 #include "daemon/protocol/core/child.h"
 
+#include "base/process.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
-#include <signal.h>
-#include <spawn.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
@@ -16,8 +16,6 @@
 
 /* Of lines that nobody has taken; a program that writes more waits. */
 #define MAX_BYTES ((size_t)64 << 10)
-
-extern char **environ;
 
 struct ig_child {
 	char **argv;
@@ -73,47 +71,6 @@ static void unref(struct ig_child *c)
 
 /* ---- the thread ------------------------------------------------------------------------- */
 
-/* The program gets no descriptor of the daemon, its own process group and signals as usual. */
-static int spawn(char **argv, int out, pid_t *pid)
-{
-	posix_spawn_file_actions_t fa;
-	posix_spawnattr_t attr;
-	short flags = POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF;
-	sigset_t none, all;
-	int rc;
-
-	if (posix_spawn_file_actions_init(&fa))
-		return -ENOMEM;
-	if (posix_spawnattr_init(&attr)) {
-		posix_spawn_file_actions_destroy(&fa);
-		return -ENOMEM;
-	}
-	sigemptyset(&none);
-	sigfillset(&all);
-	sigdelset(&all, SIGKILL);
-	sigdelset(&all, SIGSTOP);
-#ifdef __APPLE__
-	flags |= POSIX_SPAWN_CLOEXEC_DEFAULT;
-#endif
-	if ((rc = posix_spawn_file_actions_addopen(&fa, 0, "/dev/null", O_RDONLY, 0)) ||
-	    (rc = posix_spawn_file_actions_adddup2(&fa, out, 1)) ||
-#ifdef __APPLE__
-	    (rc = posix_spawn_file_actions_addinherit_np(&fa, 2)) ||
-#else
-	    (rc = posix_spawn_file_actions_addclosefrom_np(&fa, 3)) ||
-#endif
-	    (rc = posix_spawnattr_setflags(&attr, flags)) ||
-	    (rc = posix_spawnattr_setpgroup(&attr, 0)) ||
-	    (rc = posix_spawnattr_setsigmask(&attr, &none)) ||
-	    (rc = posix_spawnattr_setsigdefault(&attr, &all)))
-		rc = -rc;
-	else
-		rc = -posix_spawn(pid, argv[0], &fa, &attr, argv, environ);
-	posix_spawn_file_actions_destroy(&fa);
-	posix_spawnattr_destroy(&attr);
-	return rc;
-}
-
 /* Under the lock. */
 static void tell(struct ig_child *c)
 {
@@ -146,6 +103,9 @@ static void read_all(struct ig_child *c, int fd)
 /* The exit status, once the program has ended; negative: it was not started. */
 static int run_program(struct ig_child *c)
 {
+	struct ig_process s = { .argv = (const char *const *)c->argv,
+				.own_group = true,
+				.no_descriptors = true };
 	int fds[2], st, rc;
 	pid_t pid = 0;
 
@@ -153,7 +113,8 @@ static int run_program(struct ig_child *c)
 		return -errno;
 	fcntl(fds[0], F_SETFD, FD_CLOEXEC);
 	fcntl(fds[1], F_SETFD, FD_CLOEXEC);
-	rc = spawn(c->argv, fds[1], &pid);
+	s.out = fds[1];
+	rc = ig_process_start(&s, &pid);
 	close(fds[1]);
 	if (!rc) {
 		pthread_mutex_lock(&c->lock);
@@ -176,7 +137,7 @@ static int run_program(struct ig_child *c)
 	while (waitpid(pid, &st, 0) < 0)
 		if (errno != EINTR)
 			return -errno;
-	return WIFEXITED(st) ? WEXITSTATUS(st) : 128 + WTERMSIG(st);
+	return ig_process_status(st);
 }
 
 static void *run(void *ctx)

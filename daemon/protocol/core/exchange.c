@@ -1,8 +1,8 @@
 /*
  * exchange.c: one HTTP request and its reply.  Small replies are complete at once; a POST to a
- * protocol waits for prep, and maybe for its model, then streams its response or sends it whole.  A
- * stream's headers are sent with its first keep-alive at the latest: until then a failed load is an
- * HTTP status.
+ * protocol is parsed, waits for prep, and maybe for its model, then streams its response or sends
+ * it whole.  A stream's headers are sent with its first keep-alive at the latest: until then an
+ * error of its prompt or a failed load is an HTTP status.
  */
 #include "daemon/protocol/core/exchange.h"
 
@@ -89,13 +89,23 @@ static void fail(struct ig_exchange *x, const struct ig_api_error *e)
 	begin_stream(x);
 }
 
-/* Look up the response that it continues, then send it to prep again. */
-static int prepare_again(struct ig_reply *r, struct ig_api_error *e)
+/* Look up the response that it continues, then send it to prep. */
+static int prepare(struct ig_reply *r, struct ig_api_error *e)
 {
-	if (r->protocol->recall(r->api, &r->request, &r->origin->who, NULL, e) < 0)
+	if (r->request.previous_id &&
+	    r->protocol->recall(r->api, &r->request, &r->origin->who, NULL, e) < 0)
 		return -1;
-	int rc = ig_handoff_send(r);
+	int rc = ig_reply_prepare(r);
 	return rc < 0 ? ig_fail_unread(e, rc, r->api->deps.options.retry_after_s) : 0;
+}
+
+static void parsed(void *ctx, struct ig_reply *r)
+{
+	struct ig_exchange *x = ctx;
+	struct ig_api_error e = r->error;
+
+	if (e.status || prepare(r, &e) < 0)
+		fail(x, &e);
 }
 
 static void ready(void *ctx, struct ig_reply *r)
@@ -103,8 +113,6 @@ static void ready(void *ctx, struct ig_reply *r)
 	struct ig_exchange *x = ctx;
 	struct ig_api_error e = r->error;
 
-	if (!e.status && r->request.previous_id && !r->request.history && !prepare_again(r, &e))
-		return;
 	if (!e.status && ig_reply_open(r) < 0)
 		ig_fail_memory(&e);
 	if (e.status) {
@@ -123,9 +131,9 @@ static void news(void *ctx, struct ig_reply *r)
 {
 	struct ig_exchange *x = ctx;
 
-	if (r->state == IG_REPLY_PARKED && r->keepalive && !x->stream)
+	if (ig_reply_prepares(r) && r->keepalive && !x->stream)
 		begin_stream(x);
-	else if (r->state == IG_REPLY_PARKED || x->stream)
+	else if (ig_reply_prepares(r) || x->stream)
 		x->api->deps.want_write(x->conn);
 	else
 		gather(x);
@@ -133,7 +141,7 @@ static void news(void *ctx, struct ig_reply *r)
 
 static void post(struct ig_exchange *x, struct ig_http_request *r)
 {
-	static const struct ig_reply_owner owner = { ready, news };
+	static const struct ig_reply_owner owner = { parsed, ready, news };
 	uint32_t retry_after_s = x->api->deps.options.retry_after_s;
 	struct ig_api_error e = { 0 };
 	int rc;

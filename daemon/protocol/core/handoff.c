@@ -1,5 +1,6 @@
-/* handoff.c: see handoff.h.  Prep parses a request and prepares it; a request that
- * continues a response returns to the loop in between, for its history. */
+/* handoff.c: see handoff.h.  Each reply goes to the parse thread once, and, as a request, to the
+ * prep thread.  So the loop knows soon what was asked for, however long prep takes for other
+ * prompts. */
 #include "daemon/protocol/core/handoff.h"
 
 #include "daemon/protocol/core/prepare.h"
@@ -7,28 +8,12 @@
 
 #include <stdlib.h>
 
-/* Whether there is a prompt to prepare, with its history. */
-static bool is_complete(const struct ig_request *q)
+/* Back to the loop: from here on r is its. */
+static void give_back(struct ig_reply *r)
 {
-	return !q->notice && (!q->previous_id || q->history);
-}
-
-/* The prep thread. */
-static void run(void *ctx)
-{
-	struct ig_reply *r = ctx;
-	struct ig_api *api = r->api; /* r belongs to the loop once it is in the list */
+	struct ig_api *api = r->api;
 	struct ig_handoff *h = &api->handoff;
-	int rc = 0;
 
-	if (r->format)
-		rc = ig_request_read(r->format, r->text, r->len, r->refuse_unknown, &r->request,
-				     &r->error);
-	r->format = NULL;
-	free(r->text);
-	r->text = NULL;
-	if (!rc && is_complete(&r->request))
-		ig_prepare(r);
 	pthread_mutex_lock(&h->lock);
 	bool stopped = h->stopped;
 	r->next_done = NULL;
@@ -43,13 +28,36 @@ static void run(void *ctx)
 		ig_wake_loop(&api->wakes);
 }
 
+/* The parse thread. */
+static void parse(void *ctx)
+{
+	struct ig_reply *r = ctx;
+
+	ig_request_read(r->format, r->text, r->len, r->refuse_unknown, &r->request, &r->error);
+	r->format = NULL;
+	free(r->text);
+	r->text = NULL;
+	give_back(r);
+}
+
+/* The prep thread. */
+static void prepare(void *ctx)
+{
+	struct ig_reply *r = ctx;
+
+	ig_prepare(r);
+	give_back(r);
+}
+
 int ig_handoff_send(struct ig_reply *r)
 {
+	struct ig_engine *engine = r->api->deps.engine;
 	enum ig_reply_state was = r->state;
+	bool parsed = !r->format;
 
 	r->waits = false;
-	r->state = IG_REPLY_AT_PREP;
-	int rc = ig_engine_prep(r->api->deps.engine, run, r);
+	r->state = parsed ? IG_REPLY_AT_PREP : IG_REPLY_AT_PARSE;
+	int rc = parsed ? ig_engine_prep(engine, prepare, r) : ig_engine_parse(engine, parse, r);
 	if (rc < 0)
 		r->state = was;
 	return rc;

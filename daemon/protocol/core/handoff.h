@@ -1,4 +1,4 @@
-/* handoff.h: passes replies to the prep thread and back. */
+/* handoff.h: passes replies to the parse thread, then to the prep thread, and back. */
 #pragma once
 
 #include <pthread.h>
@@ -14,10 +14,10 @@ struct ig_handoff {
 };
 
 void ig_handoff_init(struct ig_handoff *h);
-/* Have it parsed, unless it is, and prepared.  -EAGAIN, -ENOMEM: nothing was started. */
+/* Have it parsed; if it is, prepared.  -EAGAIN, -ENOMEM: nothing was started. */
 int ig_handoff_send(struct ig_reply *r);
-/* The replies that prep has finished, a list by next_done. */
+/* The replies that the two have finished, a list by next_done. */
 struct ig_reply *ig_handoff_take(struct ig_api *api);
-/* Results of prep are dropped from now on. */
+/* Their results are dropped from now on. */
 void ig_handoff_stop(struct ig_handoff *h);
 void ig_handoff_finish(struct ig_handoff *h);

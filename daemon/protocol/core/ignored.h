@@ -17,6 +17,6 @@ struct ig_ignored {
 };
 
 void ig_ignored_init(struct ig_ignored *g);
-/* Prep has read a request: its list goes to its origin, from where reply and ledger have it; the
- * log names each entry once for each client, and the metrics count it. */
+/* A request was parsed or prepared: what is new in its list goes to its origin, from where reply and
+ * ledger have it; the log names each entry once for each client, and the metrics count it. */
 void ig_ignored_take(struct ig_reply *r);

@@ -66,11 +66,12 @@ void ig_ignored_init(struct ig_ignored *g)
 void ig_ignored_take(struct ig_reply *r)
 {
 	char list[IG_IGNORED_CAP], *rest, *name;
+	size_t n_told = strlen(r->origin->ignored); /* prep may have added to what was parsed */
 
-	if (!r->request.ignored[0] || r->origin->ignored[0])
+	if (!r->request.ignored[n_told])
 		return;
+	snprintf(list, sizeof list, "%s", r->request.ignored + n_told);
 	snprintf(r->origin->ignored, sizeof r->origin->ignored, "%s", r->request.ignored);
-	snprintf(list, sizeof list, "%s", r->request.ignored);
 	for (name = strtok_r(list, ", ", &rest); name; name = strtok_r(NULL, ", ", &rest))
 		if (strcmp(name, "..."))
 			tell(r->api, r->origin, name);

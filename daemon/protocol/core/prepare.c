@@ -393,7 +393,7 @@ static int check_biases(struct ig_reply *r)
 	return 0;
 }
 
-/* How the model writes reasoning and tool calls, by its chat template. */
+/* How the model writes reasoning and tool calls. */
 static int read_style(struct ig_reply *r)
 {
 	struct ig_prepared *p = &r->prepared;
@@ -401,7 +401,7 @@ static int read_style(struct ig_reply *r)
 
 	if (!p->model->chat || !q->messages)
 		return 0;
-	ig_completion_style_of(p->model->chat, &p->style);
+	p->style = p->model->style;
 	if (q->tools && q->tool_choice != IG_TOOLS_NONE && p->style.calls == IG_TOOL_CALLS_NONE) {
 		if (r->refuse_tools)
 			return ig_api_fail(

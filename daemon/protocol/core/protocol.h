@@ -22,8 +22,9 @@ struct ig_protocol {
 	void (*whole)(struct ig_reply *r, struct ig_strbuf *out);
 	/* Write the body of an error. */
 	void (*error)(struct ig_strbuf *out, const struct ig_api_error *e);
-	/* Write a keep-alive of a stream whose model is being loaded.  True: another follows at
-	 * once.  NULL: it never streams. */
+	/* Write a keep-alive of a stream that is being prepared (prep may have it: read nothing of
+	 * prepared) or whose model is being loaded.  True: another follows at once.  NULL: it never
+	 * streams. */
 	bool (*wait)(struct ig_reply *r, struct ig_strbuf *out);
 	/* The HTTP status of whole; NULL: 200. */
 	int (*status)(const struct ig_reply *r);

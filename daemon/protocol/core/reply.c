@@ -20,7 +20,8 @@ const char *ig_reply_model_name(const struct ig_reply *r)
 {
 	if (r->request.model && r->request.model[0])
 		return r->request.model;
-	return r->prepared.model ? r->prepared.model->name : r->model_name;
+	return r->state != IG_REPLY_AT_PREP && r->prepared.model ? r->prepared.model->name :
+								   r->model_name;
 }
 
 void ig_reply_ledger_name(const struct ig_reply *r, char out[IG_MAX_MODEL_NAME + 1])
@@ -89,6 +90,7 @@ struct ig_reply *ig_reply_create(struct ig_api *api, const struct ig_protocol *p
 	r->owner = owner;
 	r->owner_ctx = ctx;
 	r->choices = &r->only;
+	r->last_output_ns = ig_now_ns();
 	link_init(&r->of_owner);
 	link_init(&r->of_parked);
 	link_append(&api->replies, &r->all);
@@ -109,6 +111,15 @@ int ig_reply_read(struct ig_reply *r, const struct ig_request_format *format, ch
 		free(r->text);
 		r->text = NULL;
 	}
+	return rc;
+}
+
+int ig_reply_prepare(struct ig_reply *r)
+{
+	int rc = ig_handoff_send(r);
+
+	if (!rc && r->request.stream)
+		r->owner->news(r->owner_ctx, r);
 	return rc;
 }
 
@@ -167,8 +178,8 @@ void ig_reply_destroy(struct ig_reply *r)
 		return;
 	link_remove(&r->of_owner);
 	r->owner_ctx = NULL;
-	if (r->state == IG_REPLY_AT_PREP)
-		return; /* destroyed when prep has finished with it */
+	if (r->state == IG_REPLY_AT_PARSE || r->state == IG_REPLY_AT_PREP)
+		return; /* destroyed when the thread has finished with it */
 	if (r->state == IG_REPLY_PARKED)
 		ig_reply_abandoned(r);
 	release_limits(r);

@@ -13,18 +13,21 @@
 
 /* The owner of a reply: an exchange or a session. */
 struct ig_reply_owner {
+	/* It is parsed, or has an error.  A request is to be prepared (ig_reply_prepare), with its
+	 * history if it continues a response. */
+	void (*parsed)(void *ctx, struct ig_reply *r);
 	/* Prep has finished with it, or its wait has ended: it has an error, or is prepared, or is
-	 * not (it continues a response, whose history the owner must look up; its wait was
-	 * ended; it defers). */
+	 * not (its wait was ended). */
 	void (*ready)(void *ctx, struct ig_reply *r);
-	/* There is something to write, a keep-alive is due, or it was parked. */
+	/* There is something to write, a keep-alive is due, or it began to wait. */
 	void (*news)(void *ctx, struct ig_reply *r);
 };
 
 enum ig_reply_state {
-	IG_REPLY_READY,	  /* its owner has it */
-	IG_REPLY_AT_PREP, /* prep has it, but for the loop's members */
-	IG_REPLY_PARKED,  /* waits for its model to be loaded */
+	IG_REPLY_READY,	   /* its owner has it */
+	IG_REPLY_AT_PARSE, /* the parse thread has it, but for the loop's members */
+	IG_REPLY_AT_PREP,  /* prep has it; the loop reads what writers of keep-alives need */
+	IG_REPLY_PARKED,   /* waits for its model to be loaded */
 };
 
 struct ig_reply {
@@ -38,10 +41,9 @@ struct ig_reply {
 	const struct ig_reply_owner *owner;
 	void *owner_ctx; /* NULL once the owner has destroyed it while prep had it */
 	enum ig_reply_state state;
-	bool defers;	     /* without its model it becomes ready instead of parked */
 	bool over;	     /* parked: deliver it as it is */
 	bool held, admitted; /* counts against its key's limits: while it waits; while it runs */
-	bool begun;	     /* its stream began while its model was being loaded */
+	bool begun;	     /* its stream began before it was prepared */
 	bool opened;	     /* it has its choices, and the client may know its id */
 	bool submitted;	     /* or its submission failed */
 	bool finished;	     /* all choices are, or error is set and there are none */
@@ -52,13 +54,13 @@ struct ig_reply {
 	const char *cancelled; /* the reason, if before its lane was free; NULL: it is not */
 	char model_name[IG_MAX_MODEL_NAME + 1]; /* of the default model, where it is not prepared */
 
-	/* ---- prep's in IG_REPLY_AT_PREP ---- */
+	/* ---- the other threads' in IG_REPLY_AT_PARSE and IG_REPLY_AT_PREP ---- */
 	struct ig_reply *next_done;
 	const struct ig_request_format *format; /* NULL: it is parsed */
 	char *text;
 	size_t len;
 	bool refuse_tools, refuse_unknown; /* as the options were when it arrived */
-	struct ig_request request; /* stream_id, previous_id and model do not change once parsed */
+	struct ig_request request; /* prep changes only what the loop does not read meanwhile */
 	struct ig_prepared prepared;
 	struct ig_api_error error; /* status 0: none */
 	bool waits;		   /* its model is being loaded; ticket is set */
@@ -81,10 +83,17 @@ struct ig_reply {
 struct ig_reply *ig_reply_create(struct ig_api *api, const struct ig_protocol *p,
 				 struct ig_origin *origin, const struct ig_reply_owner *owner,
 				 void *ctx);
-/* Send its text, malloc'd and taken over, to prep; format: the protocol's, or another.
+/* Have its text, malloc'd and taken over, parsed; format: the protocol's, or another.
  * -EAGAIN, -ENOMEM: nothing was started (text is freed). */
 int ig_reply_read(struct ig_reply *r, const struct ig_request_format *format, char *text,
 		  size_t len);
+/* Send it, parsed, to prep.  -EAGAIN, -ENOMEM: nothing was started. */
+int ig_reply_prepare(struct ig_reply *r);
+/* It is being prepared, or waits for its model. */
+static inline bool ig_reply_prepares(const struct ig_reply *r)
+{
+	return r->state == IG_REPLY_AT_PREP || r->state == IG_REPLY_PARKED;
+}
 /* Make its choices, of an unprepared reply only so that it can be cancelled.  0 or -1, out of
  * memory. */
 int ig_reply_open(struct ig_reply *r);

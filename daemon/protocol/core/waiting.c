@@ -1,7 +1,8 @@
 /*
- * waiting.c: see waiting.h.  Where a request's model is not loaded, prep starts the load and
- * returns the reply.  The loop parks it, with timers for its keep-alives and server.model_wait, and
- * sends it to prep again when the load has ended.
+ * waiting.c: see waiting.h.  Replies come back from the parse thread and from prep.  Where a
+ * request's model is not loaded, prep starts the load and returns the reply.  The loop parks it,
+ * with timers for its keep-alives and server.model_wait, and sends it to prep again when the load
+ * has ended.
  */
 #include "daemon/protocol/core/waiting.h"
 
@@ -10,6 +11,22 @@
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
+
+/* Its owner left meanwhile. */
+static void bury(struct ig_reply *r)
+{
+	ig_reply_abandoned(r);
+	ig_reply_destroy(r);
+}
+
+static void deliver_parsed(struct ig_reply *r)
+{
+	r->state = IG_REPLY_READY;
+	if (r->owner_ctx)
+		r->owner->parsed(r->owner_ctx, r);
+	else
+		bury(r);
+}
 
 static void deliver(struct ig_reply *r)
 {
@@ -25,12 +42,10 @@ static void deliver(struct ig_reply *r)
 	r->state = IG_REPLY_READY;
 	if (r->parked_ns)
 		r->waited_ns = ig_now_ns() - r->parked_ns;
-	if (r->owner_ctx) {
+	if (r->owner_ctx)
 		r->owner->ready(r->owner_ctx, r);
-		return;
-	}
-	ig_reply_abandoned(r);
-	ig_reply_destroy(r);
+	else
+		bury(r);
 }
 
 static void fail_loading(struct ig_reply *r)
@@ -77,7 +92,7 @@ static void park(struct ig_reply *r)
 		return;
 	}
 	if (!r->parked_ns)
-		r->parked_ns = r->last_output_ns = now;
+		r->parked_ns = now;
 	r->state = IG_REPLY_PARKED;
 	link_append(&api->parked, &r->of_parked);
 	r->owner->news(r->owner_ctx, r);
@@ -125,7 +140,9 @@ void ig_waiting_poll(struct ig_api *api)
 		ig_ignored_take(r);
 		if (r->prepared.style.fallback)
 			r->origin->tool_format = "hermes-fallback";
-		if (r->waits && r->owner_ctx && !r->defers)
+		if (r->state == IG_REPLY_AT_PARSE)
+			deliver_parsed(r);
+		else if (r->waits && r->owner_ctx)
 			park(r);
 		else
 			deliver(r);
@@ -163,8 +180,8 @@ static struct ig_reply *first_overdue(struct ig_api *api, int64_t now_ns, int64_
 
 static bool wants_keep_alive(const struct ig_reply *r)
 {
-	if (r->state == IG_REPLY_PARKED)
-		return r->request.stream && r->protocol->wait;
+	if (ig_reply_prepares(r))
+		return r->owner_ctx && r->request.stream && r->protocol->wait;
 	return r->submitted && !r->finished;
 }
 
@@ -198,7 +215,7 @@ int64_t ig_waiting_tick(struct ig_api *api, int64_t now_ns)
 bool ig_reply_keep_alive(struct ig_reply *r, bool (*write)(struct ig_reply *r, struct ig_strbuf *),
 			 struct ig_strbuf *out)
 {
-	if (r->state != IG_REPLY_PARKED || !r->keepalive)
+	if (!ig_reply_prepares(r) || !r->keepalive)
 		return false;
 	ig_reply_wrote(r);
 	/* Its stream begins: the client gets the name of the default model too. */

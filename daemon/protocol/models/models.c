@@ -4,6 +4,7 @@
 
 #include "base/utf8.h"
 #include "daemon/protocol/core/params.h"
+#include "daemon/protocol/core/url_query.h"
 #include "daemon/protocol/models/catalog.h"
 
 #include <stdlib.h>
@@ -53,46 +54,132 @@ static void object(struct ig_json_writer *w, const struct ig_model_status *m, co
 	ig_json_close_object(w);
 }
 
-/* The id of m with server.model_id_prefix; false: it has none but its name. */
-static bool second_id(const struct ig_api *api, const struct ig_model_status *m,
-		      char out[IG_MAX_MODEL_NAME + 65])
+/* ---- the list ---------------------------------------------------------------------------- */
+
+#define MAX_LIMIT 1000
+
+/* The page that a query asks for, as Anthropic's clients do: at most limit models, after one or
+ * before one.  OpenAI's clients know no pages and get all. */
+struct page {
+	int32_t limit;
+	char after[256], before[256]; /* an id; "": none */
+};
+
+struct listed {
+	const struct ig_model_status *model;
+	char id[IG_MAX_MODEL_NAME + 65];
+};
+
+struct list {
+	struct ig_model_status *models;
+	struct listed *ids;
+	size_t n_models, n_ids, first, end; /* the page: ids[first], up to end */
+	bool has_more;			    /* in the direction of the page */
+};
+
+/* Parameters with other names have no effect. */
+static int read_page(const char *query, struct page *p, struct ig_api_error *e)
+{
+	struct ig_query_pair q;
+
+	*p = (struct page){ .limit = INT32_MAX };
+	while (query && ig_query_next(&query, &q)) {
+		bool after = !strcmp(q.name, "after_id"), before = !strcmp(q.name, "before_id");
+		if (!strcmp(q.name, "limit") && ig_query_limit(&q, MAX_LIMIT, &p->limit, e) < 0)
+			return -1;
+		if ((after || before) && !q.value[0])
+			return ig_fail_value(e, q.name, "expected the id of a model");
+		if (after || before)
+			memcpy(after ? p->after : p->before, q.value, sizeof q.value);
+	}
+	if (p->after[0] && p->before[0])
+		return ig_fail_value(e, "before_id", "it can't be given beside after_id");
+	return 0;
+}
+
+/* The models' names, then those with server.model_id_prefix. */
+static int make_list(const struct ig_api *api, struct list *l, struct ig_api_error *e)
 {
 	const char *prefix = api->deps.options.model_id_prefix;
 
-	snprintf(out, IG_MAX_MODEL_NAME + 65, "%s%s", prefix, m->name);
-	return prefix[0] && strncmp(m->name, prefix, strlen(prefix));
+	l->models = ig_models_read(api->deps.engine, &l->n_models);
+	l->ids = l->models ? calloc(2 * l->n_models + 1, sizeof *l->ids) : NULL;
+	if (!l->ids)
+		return ig_fail_memory(e);
+	for (size_t i = 0; i < 2 * l->n_models; i++) {
+		const struct ig_model_status *m = &l->models[i % l->n_models];
+		bool second = i >= l->n_models;
+		if (second && (!prefix[0] || !strncmp(m->name, prefix, strlen(prefix))))
+			continue; /* its name has it */
+		struct listed *to = &l->ids[l->n_ids++];
+		to->model = m;
+		snprintf(to->id, sizeof to->id, "%s%s", second ? prefix : "", m->name);
+	}
+	return 0;
+}
+
+static int find_id(const struct list *l, const char *param, const char *id, size_t *at,
+		   struct ig_api_error *e)
+{
+	for (*at = 0; *at < l->n_ids; ++*at)
+		if (!strcmp(l->ids[*at].id, id))
+			return 0;
+	return ig_fail_value(e, param, "no model has this id");
+}
+
+static int cut_page(struct list *l, const struct page *p, struct ig_api_error *e)
+{
+	size_t limit = (size_t)p->limit;
+
+	l->end = l->n_ids;
+	if (p->after[0]) {
+		if (find_id(l, "after_id", p->after, &l->first, e) < 0)
+			return -1;
+		l->first++;
+	}
+	if (p->before[0] && find_id(l, "before_id", p->before, &l->end, e) < 0)
+		return -1;
+	if (l->end - l->first > limit) {
+		l->has_more = true;
+		if (p->before[0])
+			l->first = l->end - limit;
+		else
+			l->end = l->first + limit;
+	}
+	return 0;
+}
+
+/* One object for all clients: OpenAI's list, Anthropic's page, Codex's catalog of all models. */
+static void write_list(struct ig_exchange *x, const struct list *l)
+{
+	struct ig_json_writer w = { .out = &x->body };
+	bool all = ig_exchange_is_administrator(x), empty = l->first == l->end;
+
+	ig_json_putf(&w, "{'object': 'list', 'data': [");
+	for (size_t i = l->first; i < l->end; i++)
+		object(&w, l->ids[i].model, l->ids[i].id, all);
+	ig_json_putf(&w, "], 'has_more': %-s, 'first_id': %s, 'last_id': %s",
+		     ig_json_bool(l->has_more), empty ? NULL : l->ids[l->first].id,
+		     empty ? NULL : l->ids[l->end - 1].id);
+	ig_catalog_write(&w, l->models, l->n_models);
+	ig_json_close_object(&w);
 }
 
 void ig_models_get(struct ig_exchange *x, const struct ig_http_request *r)
 {
-	size_t n;
-	struct ig_model_status *list = ig_models_read(x->api->deps.engine, &n);
-	struct ig_json_writer w = { .out = &x->body };
-	bool all = ig_exchange_is_administrator(x);
-	char id[IG_MAX_MODEL_NAME + 65], last[sizeof id] = "";
+	struct list l = { 0 };
+	struct page p;
 	struct ig_api_error e;
 
-	if (!list) {
-		ig_fail_memory(&e);
+	if (read_page(r->query, &p, &e) < 0 || make_list(x->api, &l, &e) < 0 ||
+	    cut_page(&l, &p, &e) < 0) {
 		ig_exchange_fail(x, &e);
-		return;
+	} else {
+		write_list(x, &l);
+		ig_exchange_reply(x, 200);
 	}
-	ig_json_putf(&w, "{'object': 'list', 'data': [");
-	for (size_t i = 0; i < n; i++) {
-		object(&w, &list[i], list[i].name, all);
-		snprintf(last, sizeof last, "%s", list[i].name);
-	}
-	for (size_t i = 0; i < n; i++)
-		if (second_id(x->api, &list[i], id)) {
-			object(&w, &list[i], id, all);
-			memcpy(last, id, sizeof last);
-		}
-	ig_json_putf(&w, "], 'has_more': false, 'first_id': %s, 'last_id': %s",
-		     n ? list[0].name : NULL, n ? last : NULL);
-	ig_catalog_write(&w, list, n);
-	ig_json_close_object(&w);
-	free(list);
-	ig_exchange_reply(x, 200);
+	free(l.ids);
+	free(l.models);
 }
 
 int ig_models_fail_unknown(const struct ig_model_status *list, size_t n, const char *name,

@@ -1,44 +1,16 @@
-/* query.c: see query.h.  name=value, joined by "&". */
+/* query.c: see query.h. */
 #include "daemon/protocol/responses/query.h"
 
 #include "daemon/protocol/core/params.h"
+#include "daemon/protocol/core/url_query.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #define DEFAULT_LIMIT 20
 #define MAX_LIMIT 100
 
-/* Copy up to end, truncated to cap. */
-static void copy(char *out, size_t cap, const char *s, const char *end)
-{
-	size_t n = (size_t)(end - s) < cap ? (size_t)(end - s) : cap - 1;
-
-	memcpy(out, s, n);
-	out[n] = 0;
-}
-
-struct pair {
-	char name[64], value[128];
-};
-
-/* The next pair of *query; false: none. */
-static bool next_pair(const char **query, struct pair *p)
-{
-	while (**query == '&')
-		++*query;
-	if (!**query)
-		return false;
-	const char *end = *query + strcspn(*query, "&"),
-		   *eq = memchr(*query, '=', (size_t)(end - *query));
-	copy(p->name, sizeof p->name, *query, eq ? eq : end);
-	copy(p->value, sizeof p->value, eq ? eq + 1 : end, end);
-	*query = end;
-	return true;
-}
-
-static int fail_unknown(const struct pair *p, struct ig_api_error *e)
+static int fail_unknown(const struct ig_query_pair *p, struct ig_api_error *e)
 {
 	char shown[64];
 
@@ -55,7 +27,7 @@ static bool is_list(const char *name, const char *list)
 }
 
 /* A stored response has everything that it was created with. */
-static int check_include(const struct pair *p, struct ig_api_error *e)
+static int check_include(const struct ig_query_pair *p, struct ig_api_error *e)
 {
 	if (!strcmp(p->value, "message.output_text.logprobs") ||
 	    !strcmp(p->value, "reasoning.encrypted_content"))
@@ -67,9 +39,9 @@ static int check_include(const struct pair *p, struct ig_api_error *e)
 
 int ig_query_retrieve(const char *query, struct ig_api_error *e)
 {
-	struct pair p;
+	struct ig_query_pair p;
 
-	while (next_pair(&query, &p)) {
+	while (ig_query_next(&query, &p)) {
 		if (is_list(p.name, "include")) {
 			if (check_include(&p, e) < 0)
 				return -1;
@@ -85,21 +57,16 @@ int ig_query_retrieve(const char *query, struct ig_api_error *e)
 
 int ig_query_items(const char *query, struct ig_item_query *q, struct ig_api_error *e)
 {
-	struct pair p;
+	struct ig_query_pair p;
 
 	*q = (struct ig_item_query){ .limit = DEFAULT_LIMIT };
-	while (next_pair(&query, &p)) {
+	while (ig_query_next(&query, &p)) {
 		if (is_list(p.name, "include")) {
 			if (check_include(&p, e) < 0)
 				return -1;
 		} else if (!strcmp(p.name, "limit")) {
-			size_t n = strlen(p.value);
-			q->limit = n && n <= 3 && strspn(p.value, "0123456789") == n ?
-					   atoi(p.value) :
-					   0;
-			if (q->limit < 1 || q->limit > MAX_LIMIT)
-				return ig_fail_value(e, "limit", "expected an integer from 1 to %d",
-						     MAX_LIMIT);
+			if (ig_query_limit(&p, MAX_LIMIT, &q->limit, e) < 0)
+				return -1;
 		} else if (!strcmp(p.name, "order")) {
 			q->ascending = !strcmp(p.value, "asc");
 			if (!q->ascending && strcmp(p.value, "desc"))

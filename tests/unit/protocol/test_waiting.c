@@ -44,41 +44,10 @@ static void until_parked(struct world *w, int n_callbacks)
 	}
 }
 
-static struct ig_exchange *begin(struct world *w, const char *path, const char *body)
-{
-	struct ig_http_request r = { .method = "POST",
-				     .path = path,
-				     .client = "::1",
-				     .who = { .key = "k2", .identity = 2 },
-				     .body = strdup(body),
-				     .body_len = strlen(body) };
-
-	return ig_exchange_begin(w->api, &r, w);
-}
-
 static void head_of(struct world *w, struct ig_exchange *x, struct ig_http_head *h)
 {
 	while (!ig_exchange_head(x, h))
 		wait_news(w);
-}
-
-/* What a stream is given now, all of it. */
-static char *filled(struct ig_exchange *x)
-{
-	struct ig_strbuf b = { 0 };
-
-	ig_strbuf_puts(&b, "");
-	while (ig_exchange_fill(x, &b) == IG_FILL_DATA)
-		;
-	return ig_strbuf_steal(&b);
-}
-
-static void check_filled(struct ig_exchange *x, const char *want)
-{
-	char *got = filled(x);
-
-	assert_string_equal(got ? got : "", want);
-	free(got);
 }
 
 static const struct {

@@ -184,6 +184,18 @@ void expect(struct world *w, const char *want)
 
 /* ---- exchanges ------------------------------------------------------------------- */
 
+struct ig_exchange *begin(struct world *w, const char *path, const char *body)
+{
+	struct ig_http_request r = { .method = "POST",
+				     .path = path,
+				     .client = "::1",
+				     .who = { .key = "k2", .identity = 2 },
+				     .body = strdup(body),
+				     .body_len = strlen(body) };
+
+	return ig_exchange_begin(w->api, &r, w);
+}
+
 struct ig_exchange *post(struct world *w, const char *path, const char *body,
 			 struct ig_http_head *head)
 {
@@ -198,6 +210,24 @@ struct ig_exchange *post(struct world *w, const char *path, const char *body,
 	while (!ig_exchange_head(x, head))
 		wait_news(w);
 	return x;
+}
+
+char *filled(struct ig_exchange *x)
+{
+	struct ig_strbuf b = { 0 };
+
+	ig_strbuf_puts(&b, "");
+	while (ig_exchange_fill(x, &b) == IG_FILL_DATA)
+		;
+	return ig_strbuf_steal(&b);
+}
+
+void check_filled(struct ig_exchange *x, const char *want)
+{
+	char *got = filled(x);
+
+	assert_string_equal(got ? got : "", want);
+	free(got);
 }
 
 /* The body, whole. */

@@ -38,6 +38,11 @@ void expect(struct world *w, const char *want);
 
 /* ---- exchanges ---- */
 
+/* POST, with key k2. */
+struct ig_exchange *begin(struct world *w, const char *path, const char *body);
+/* What a stream is given now, all of it. */
+char *filled(struct ig_exchange *x);
+void check_filled(struct ig_exchange *x, const char *want);
 /* POST and wait for the head. */
 struct ig_exchange *post(struct world *w, const char *path, const char *body,
 			 struct ig_http_head *head);
