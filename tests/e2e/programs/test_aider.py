@@ -46,8 +46,8 @@ def repository(tmp_path):
     folder = tmp_path / "repository"
     folder.mkdir()
     (folder / "greet.py").write_text('print("hello")\n')
-    for words in (["init", "-q"], ["config", "user.name", "Ada"], ["config", "user.email", "ada@localhost"], ["add", "."],
-                  ["commit", "-qm", "first"]):
+    for words in (["init", "-q"], ["config", "user.name", "Ada"], ["config", "user.email", "ada@localhost"],
+                  ["add", "."], ["commit", "-qm", "first"]):
         git(folder, *words)
     return folder
 

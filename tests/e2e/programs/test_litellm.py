@@ -1,5 +1,5 @@
-"""LiteLLM's proxy, unmodified, in front of the daemon, and the openai package in front of the proxy; the proxy speaks to
-the daemon as to a server of OpenAI, of Ollama and of Anthropic."""
+"""LiteLLM's proxy, unmodified, in front of the daemon, asked through the openai package; it speaks to the daemon as to
+a server of OpenAI, of Ollama and of Anthropic."""
 import json
 import secrets
 import signal
@@ -12,8 +12,9 @@ import openai
 import pytest
 
 from agents.codex import call, write_book
-from daemon import clean_env, until
-from programs.venvs import needs, program, url
+from conftest import Starter
+from daemon import until
+from programs.venvs import environment, needs, program, url
 from test_ledger import until_rows
 
 pytestmark = needs("litellm")
@@ -32,8 +33,8 @@ WEATHER = {"type": "function", "function": {
     "name": "weather", "description": "The weather in a city.",
     "parameters": {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}}}
 PERSON = {"type": "json_schema", "json_schema": {"name": "person", "strict": True, "schema": {
-    "type": "object", "properties": {"name": {"type": "string"}, "age": {"type": "integer"}}, "required": ["name", "age"],
-    "additionalProperties": False}}}
+    "type": "object", "properties": {"name": {"type": "string"}, "age": {"type": "integer"}},
+    "required": ["name", "age"], "additionalProperties": False}}}
 # How the proxy is told to reach the daemon, and the endpoint that it then asks.
 WAYS = {"openai": ("openai/book", "/v1", "POST /v1/chat/completions"),
         "ollama": ("ollama_chat/book", "", "POST /api/chat"),
@@ -50,7 +51,7 @@ class Proxy:
             {"model_name": name, "litellm_params": {"model": model, "api_base": url(d) + path, "api_key": "unused"}}
             for name, (model, path, _) in WAYS.items()]}))
         self.key = "sk-" + secrets.token_hex(32)  # without one it does not start
-        env = clean_env(folder, {"LITELLM_MASTER_KEY": self.key, "LITELLM_LOCAL_MODEL_COST_MAP": "True"})
+        env = environment(folder, LITELLM_MASTER_KEY=self.key)
         self.log = open(folder / "proxy.txt", "w+b")
         self.process = subprocess.Popen(
             [program("litellm", "litellm"), "--config", "config.yaml", "--host", "127.0.0.1", "--port", str(self.port)],
@@ -79,7 +80,6 @@ class Proxy:
 
 @pytest.fixture(scope="module")
 def d(shared_folder, tmp_path_factory):
-    from conftest import Starter
     s = Starter(shared_folder)
     yield s(extra={"models": [{"name": "book", "path": write_book(tmp_path_factory, BOOK)}]})
     s.finish()

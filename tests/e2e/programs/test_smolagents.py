@@ -10,7 +10,7 @@ pytestmark = needs("libraries")
 BOOK = [
     ("tools and 'sunny in Paris' in last.content", call("final_answer", answer="It is sunny in Paris.")),
     ("tools", call("weather", city="Paris")),
-    ("'sunny in Rome' in last.content", "Thought: now I know it.\n<code>\nfinal_answer('Rome: ' + str(6 * 7))\n</code>"),
+    ("'sunny in Rome' in last.content", "I know it.\n<code>\nfinal_answer('Rome: ' + str(6 * 7))\n</code>"),
     ("true", "Thought: I look.\n<code>\nprint(weather(city='Rome'))\n</code>"),
 ]
 PROGRAM = r'''
@@ -48,7 +48,8 @@ def book(tmp_path_factory):
 
 
 @pytest.mark.parametrize("stream", ["whole", "stream"])
-@pytest.mark.parametrize("kind, city, answer", [("tools", "Paris", "It is sunny in Paris."), ("code", "Rome", "Rome: 42")])
+@pytest.mark.parametrize("kind, city, answer", [("tools", "Paris", "It is sunny in Paris."),
+                                                ("code", "Rome", "Rome: 42")])
 def test_an_agent(start, book, tmp_path, kind, city, answer, stream):
     d = start(extra={"models": [{"name": "book", "path": book}]})
     got = run_python("libraries", PROGRAM, tmp_path, url(d), kind, stream)

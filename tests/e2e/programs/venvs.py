@@ -23,9 +23,16 @@ def needs(venv):
         not program(venv).exists(), reason="INGOT_PROGRAMS names no folder with the environment " + venv)]
 
 
+def environment(folder, **more):
+    """Of a program: a home of its own, no keys and settings of the user, nothing fetched from elsewhere."""
+    users = ("OPENAI_", "ANTHROPIC_", "OLLAMA_", "LITELLM_", "AIDER_", "GPTME_", "HF_")
+    env = {k: v for k, v in clean_env(folder).items() if not k.startswith(users)}
+    return {**env, "HF_HUB_OFFLINE": "1", "LITELLM_LOCAL_MODEL_COST_MAP": "True", **more}
+
+
 def run(words, folder, timeout=180, **env):
-    """What a program prints; it has a home of its own and ends with 0."""
-    p = subprocess.run(words, cwd=folder, env=clean_env(folder, env), stdin=subprocess.DEVNULL, capture_output=True,
+    """What a program prints; it ends with 0."""
+    p = subprocess.run(words, cwd=folder, env=environment(folder, **env), stdin=subprocess.DEVNULL, capture_output=True,
                        text=True, timeout=timeout)
     assert p.returncode == 0, (p.stdout[-4000:], p.stderr[-8000:])
     return p.stdout
