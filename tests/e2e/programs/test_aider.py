@@ -80,6 +80,6 @@ def check(repository, says):
 def test_ingot_launch(start, book, repository):
     """Aider finds the daemon by the settings of `ingot launch`."""
     d = start(extra={"models": [{"name": "book", "path": book}]})
-    path = "%s:%s" % (program("aider").parent, os.environ["PATH"])
-    run([BUILD / "cli/ingot", "launch", "aider", "--", *ALWAYS], repository, INGOT_URL=url(d), PATH=path)
+    run([BUILD / "cli/ingot", "launch", "aider", "--", *ALWAYS], repository, INGOT_URL=url(d),
+        PATH="%s:%s" % (program("aider").parent, os.environ["PATH"]))
     check(repository, "goodbye\n")

@@ -40,7 +40,8 @@ def project(tmp_path):
 
 def check(project, out):
     """What the session said: one command, whose output the model was shown, and an end."""
-    said = [e for e in map(json.loads, [l for l in out.splitlines() if l.startswith("{")]) if e["type"] == "message"]
+    events = [json.loads(line) for line in out.splitlines() if line.startswith("{")]
+    said = [e for e in events if e["type"] == "message"]
     assert (project / "product.txt").read_text() == "marker-42\n"
     assert [m["role"] for m in said if m["role"] != "system"] == ["user", "assistant", "assistant"], said
     assert any("`marker-42`" in m["content"] for m in said if m["role"] == "system"), said

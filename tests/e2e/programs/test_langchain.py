@@ -108,3 +108,21 @@ def test_a_tool(run, how):
 @pytest.mark.parametrize("how, name", [("json_schema", "Eve"), ("function_calling", "Ada"), ("json_mode", "Eve")])
 def test_a_structured_result(run, how, name):
     assert run("structured", how)["person"] == {"name": name, "age": {"Eve": 41, "Ada": 36}[name]}
+
+
+REASONING = r'''
+import json, sys
+from langchain_ollama import ChatOllama
+
+model = ChatOllama(model="thinks", base_url=sys.argv[1], temperature=0, reasoning=True)
+whole, total = model.invoke("hi"), None
+for piece in model.stream("hi"):
+    total = piece if total is None else total + piece
+print(json.dumps([[m.additional_kwargs["reasoning_content"], m.text] for m in (whole, total)]))
+'''
+
+
+def test_reasoning(start, models, tmp_path):
+    d = start(extra={"models": [{"name": "thinks", "path": models(kind="thinks", template="qwen3", n_context=2048)}]})
+    got = run_python("libraries", REASONING, tmp_path, url(d))
+    assert got == [["alpha bravo", "Charlie delta echo"]] * 2

@@ -100,6 +100,7 @@ class Ask:
 
     def __init__(self, d, proxy, way):
         self.d, self.proxy, self.way, self.n_before = d, proxy, way, proxy.n_asked
+        self.status = 200
         self.client = openai.OpenAI(base_url="http://127.0.0.1:%d/v1" % proxy.port, api_key=proxy.key, max_retries=0)
 
     def __call__(self, messages, **more):
@@ -116,7 +117,7 @@ class Ask:
 def ask(request, d, proxy):
     a = Ask(d, proxy, request.param)
     yield a
-    assert {(r["endpoint"], r["status"]) for r in a.rows()} == {(WAYS[request.param][2], 200)}
+    assert {(r["endpoint"], r["status"]) for r in a.rows()} == {(WAYS[request.param][2], a.status)}
     # the proxy's own field, which it sends back to servers of OpenAI's protocol
     assert {r["ignored"] for r in a.rows()} <= {"", "messages[1].provider_specific_fields"}
 
@@ -141,3 +142,10 @@ def test_a_tool(ask):
 def test_a_structured_result(ask):
     r = ask("Name a person.", response_format=PERSON)
     assert json.loads(r.choices[0].message.content) == {"name": "Eve", "age": 41}
+
+
+def test_a_prompt_that_is_too_long(ask):
+    """The proxy knows it as such, and could ask a model with a longer context."""
+    ask.status = 400
+    with pytest.raises(openai.BadRequestError, match="ContextWindowExceededError"):
+        ask([{"role": role, "content": "word " * 60} for role in ("user", "assistant") * 20 + ("user",)])
