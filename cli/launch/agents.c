@@ -68,6 +68,8 @@ static const struct ig_agent_variable gptme_env[] = {
 	{ "OPENAI_API_BASE" },
 	{ "OPENAI_BASE_URL", "{url}/v1" },
 	{ "OPENAI_API_KEY", "{key}" },
+	/* It takes every local model's window for 128,000 tokens; from here on it compacts. */
+	{ "GPTME_CONTEXT_BUDGET", "{room}" },
 	{ 0 },
 };
 
@@ -188,6 +190,9 @@ static int add_fact(struct ig_strbuf *b, const char **text, const struct ig_agen
 		return f->cacert[0] != 0;
 	} else if (skip(text, "{window}")) {
 		ig_strbuf_printf(b, "%lld", (long long)f->window);
+		return f->window > 0;
+	} else if (skip(text, "{room}")) {
+		ig_strbuf_printf(b, "%lld", (long long)f->window - (long long)f->window / 4);
 		return f->window > 0;
 	} else if (skip(text, "{limit}")) {
 		/* OpenCode reserves the output's tokens, and wants both */

@@ -7,8 +7,8 @@
 
 #include "base/strbuf.h"
 
-/* Templates.  {model}, {url} (of the daemon, without /v1), {key}, {window} (tokens), {limit} (the
- * window for OpenCode) and {cacert} are replaced. */
+/* Templates.  {model}, {url} (of the daemon, without /v1), {key}, {window} (tokens), {room} (the
+ * window but for an answer), {limit} (the window for OpenCode) and {cacert} are replaced. */
 struct ig_agent_variable {
 	const char *name;
 	const char *value; /* NULL: it is removed */

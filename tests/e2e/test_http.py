@@ -204,7 +204,15 @@ def test_unknown_model(scripted):
 def test_prompt_longer_than_the_context(scripted):
     r = scripted.http("POST", CHAT, body(messages=[{"role": "user", "content": "word " * 3000}]))
     assert r.status == 400 and r.error["code"] == "context_length_exceeded"
-    assert "512" in r.error["message"]
+    assert r.error["message"].startswith("This model's maximum context length is 512 tokens")
+
+
+def test_prompt_longer_than_the_cache(start, models):
+    d = start(models.random(), {"kvcache": {"arena": 512 << 10, "slab": 64 << 10}})
+    r = d.http("POST", CHAT, body(messages=[{"role": "user", "content": "word " * 300}]))
+    assert r.status == 400 and r.error["code"] == "context_length_exceeded"
+    assert r.error["message"].startswith("This model's maximum context length is exceeded: ")
+    assert "kvcache.arena" in r.error["message"]
 
 
 @pytest.mark.parametrize("text", [

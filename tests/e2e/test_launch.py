@@ -130,7 +130,8 @@ def test_opencode(scripted, agents):
 
 @pytest.mark.parametrize("name, args, env", [
     ("aider", ["--model", "openai/tiny"], {"OPENAI_API_BASE": "/v1", "OPENAI_API_KEY": None}),
-    ("gptme", ["--model", "local/tiny"], {"OPENAI_BASE_URL": "/v1", "OPENAI_API_KEY": None}),
+    ("gptme", ["--model", "local/tiny"], {"OPENAI_BASE_URL": "/v1", "OPENAI_API_KEY": None,
+                                       "GPTME_CONTEXT_BUDGET": "room"}),
     ("goose", ["session"], {"OPENAI_HOST": "", "OPENAI_API_KEY": None, "GOOSE_PROVIDER": "openai",
                             "GOOSE_MODEL": "tiny", "GOOSE_CONTEXT_LIMIT": "window"}),
     ("llm", ["openai", "endpoint", "/v1", "--model", "tiny", "--chat"], {}),
@@ -143,8 +144,9 @@ def test_others(scripted, agents, name, args, env):
     got = Launched(scripted, agents, name, **others).started()
     url = url_of(scripted)
     assert got.args == [name] + [url + "/v1" if a == "/v1" else a for a in args]
-    assert got.new == {k: "none" if v is None else str(window(scripted, "tiny")) if v == "window" else
-                       url + v if k.startswith("OPENAI") else v for k, v in env.items()}
+    n = window(scripted, "tiny")
+    facts = {None: "none", "window": str(n), "room": str(n - n // 4)}
+    assert got.new == {k: facts[v] if v in facts else url + v if k.startswith("OPENAI") else v for k, v in env.items()}
     if name != "llm":  # which reads none of them
         assert not [v for v in got.env.values() if "elsewhere" in v or v == "sk-real"]
     # what is given replaces what it is started with otherwise

@@ -60,25 +60,30 @@ def model():
 
 # ---- tools and downloads -------------------------------------------------------------------
 
-def python(job):
-    want = (ROOT / "tests/requirements.txt").read_text() + sys.version + sys.prefix
-    if (OUT / "venv/bin/pytest").exists() and made_for(OUT / "venv/made-for", want):
+def environment(job, folder, requirements):
+    """A virtual environment with all packages of a file in tests/."""
+    want = requirements.read_text() + sys.version + sys.prefix
+    if (folder / "bin/python").exists() and made_for(folder / "made-for", want):
         return
-    remove(OUT / "venv")
-    job.do([sys.executable, "-m", "venv", OUT / "venv"])
-    job.do([PYTHON, "-m", "pip", "install", "-q", "--no-deps", "-r", ROOT / "tests/requirements.txt"])
-    (OUT / "venv/made-for").write_text(want)
+    remove(folder)
+    job.do([sys.executable, "-m", "venv", folder])
+    job.do([folder / "bin/python", "-m", "pip", "install", "-q", "--no-deps", "-r", requirements])
+    (folder / "made-for").write_text(want)
+
+
+def python(job):
+    environment(job, OUT / "venv", ROOT / "tests/requirements.txt")
 
 
 def agents(job):
     """The programs of tests/requirements-agents.txt, apart from what the tests themselves need."""
-    want = (ROOT / "tests/requirements-agents.txt").read_text() + sys.version + sys.prefix
-    if (OUT / "agents/bin/llm").exists() and made_for(OUT / "agents/made-for", want):
-        return
-    remove(OUT / "agents")
-    job.do([sys.executable, "-m", "venv", OUT / "agents"])
-    job.do([OUT / "agents/bin/pip", "install", "-q", "--no-deps", "-r", ROOT / "tests/requirements-agents.txt"])
-    (OUT / "agents/made-for").write_text(want)
+    environment(job, OUT / "agents", ROOT / "tests/requirements-agents.txt")
+
+
+def programs(job):
+    """An environment for each file in tests/requirements-programs."""
+    for path in sorted((ROOT / "tests/requirements-programs").glob("*.txt")):
+        environment(job, OUT / "programs" / path.stem, path)
 
 
 def cross_tools(job):
@@ -262,11 +267,13 @@ def e2e(*names):
     return ["tests/e2e/test_%s.py" % n for n in names]
 
 
-AGENTS = "tests/e2e/agents"  # with programs of their own, in a stage of their own
+# With programs of their own, in stages of their own.
+AGENTS = "tests/e2e/agents"
+PROGRAM_TESTS = "tests/e2e/programs"
 
 
 def but(names):
-    return ["tests/e2e", *(word for name in [*names, AGENTS] for word in ("--ignore", name))]
+    return ["tests/e2e", *(word for name in [*names, AGENTS, PROGRAM_TESTS] for word in ("--ignore", name))]
 
 
 SLOW = e2e("hostile_slow")  # mostly waits for deadlines
@@ -398,6 +405,9 @@ def long_stages(tests):
     fuzz = ["-Db_sanitize=address,undefined", "-Dfuzz=true", "-Dc_args=-fsanitize=fuzzer-no-link," + NO_RECOVER]
     mixed = "tests/e2e/test_mixed_load.py"
     stages = [
+        Stage("fetch-programs", programs),
+        Stage("release-programs", tests.pytest("release", PROGRAM_TESTS, INGOT_PROGRAMS=str(OUT / "programs")),
+              needs=["fetch-programs"], build="release"),
         Stage("build-fuzz", builder("fuzz", "clang", SANITIZED + fuzz, ["fuzz"])),
         Stage("fuzzing", fuzzing, needs=["build-fuzz"], build="fuzz"),
         Stage("soak", tests.pytest("release", "--long", "-m", "long", "tests/e2e"), build="release"),

@@ -63,7 +63,8 @@ static int submit_failed(const struct ig_reply *r, int rc, const struct ig_error
 	case -ESHUTDOWN: return ig_fail_shutting_down(e, retry_after_s);
 	case -E2BIG:
 		return ig_api_fail(e, 400, "context_length_exceeded", r->protocol->prompt_param,
-				   "%s", err->text);
+				   "This model's maximum context length is exceeded: %s.",
+				   err->text);
 	case -ENOMEM: return ig_fail_memory(e);
 	default:
 		return ig_api_fail(e, 500, "server_error", NULL, "%s",

@@ -37,10 +37,11 @@ static int fail_length(struct ig_reply *r, const char *more, size_t n)
 
 	if (r->protocol->fail_length)
 		return r->protocol->fail_length(&r->error, n, context_of(r) - 1);
+	/* begins as OpenAI's text: LiteLLM, and so aider, know a prompt that is too long by it alone */
 	return ig_api_fail(&r->error, 400, "context_length_exceeded", r->protocol->prompt_param,
-			   "The prompt has %s%zu tokens; the model '%s' has a context of %u "
-			   "tokens, output included.",
-			   more, n, m->name, m->n_context);
+			   "This model's maximum context length is %u tokens, output included; the "
+			   "prompt for '%s' has %s%zu.",
+			   m->n_context, m->name, more, n);
 }
 
 static int fail_prompt(struct ig_reply *r, int rc, const struct ig_error *err)

@@ -39,7 +39,7 @@ for line in sys.stdin:
 '''
 
 
-def call(name, **arguments):
+def call(name, /, **arguments):
     """How the models of these tests write a call."""
     return "<tool_call>\n%s\n</tool_call>" % json.dumps({"name": name, "arguments": arguments})
 
