@@ -95,8 +95,9 @@ def test_the_demo_model(start, tmp_path):
     assert p.returncode == 0, (out, err)
     said = Said([json.loads(line) for line in out.splitlines() if line.startswith("{")])
     assert said.items and not said.errors and said.usage["output_tokens"] > 0
-    # instructions and tools were read by the warm-up
-    assert said.usage["cached_input_tokens"] > 0.8 * said.usage["input_tokens"], said.usage
+    # Instructions and tools were read by the warm-up, of which Codex drops the rest if it takes too long;
+    # what differs between the two would come after some hundred tokens, were the tools behind it.
+    assert said.usage["cached_input_tokens"] >= 512, said.usage
 
 
 def test_a_shell_command_and_a_second_turn(d, agent):
