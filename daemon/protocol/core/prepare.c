@@ -37,7 +37,7 @@ static int fail_length(struct ig_reply *r, const char *more, size_t n)
 
 	if (r->protocol->fail_length)
 		return r->protocol->fail_length(&r->error, n, context_of(r) - 1);
-	/* begins as OpenAI's text: LiteLLM, and so aider, know a prompt that is too long by it alone */
+	/* OpenAI's words: by them alone LiteLLM, and so aider, know it */
 	return ig_api_fail(&r->error, 400, "context_length_exceeded", r->protocol->prompt_param,
 			   "This model's maximum context length is %u tokens, output included; the "
 			   "prompt for '%s' has %s%zu.",
