@@ -6,7 +6,7 @@
 #include "daemon/engine/loader_private.h"
 #include "daemon/engine/scheduler_private.h"
 #include "daemon/engine/models_private.h"
-#include "daemon/engine/prep_private.h"
+#include "daemon/engine/job_thread_private.h"
 
 #include "base/log.h"
 
@@ -17,7 +17,7 @@ struct ig_engine {
 	struct ig_backend backend;
 	struct ig_sched *sched;
 	struct ig_models *models;
-	struct ig_prep *parse, *prep; /* two of the same */
+	struct ig_job_thread *parse, *prep;
 };
 
 /* ---- life ------------------------------------------------------------------------------ */
@@ -39,7 +39,8 @@ int ig_engine_create(const struct ig_engine_deps *deps, struct ig_engine **out,
 				  err)) ||
 	    (rc = ig_models_create(&e->backend, config, ig_sched_change, e->sched, &e->models,
 				   err)) ||
-	    (rc = ig_prep_create(&e->parse, err)) || (rc = ig_prep_create(&e->prep, err)) ||
+	    (rc = ig_job_thread_create("parse", &e->parse, err)) ||
+	    (rc = ig_job_thread_create("prep", &e->prep, err)) ||
 	    (rc = ig_sched_start(e->sched, err)) || (rc = ig_models_start(e->models, err))) {
 		ig_engine_destroy(e);
 		return rc;
@@ -70,8 +71,8 @@ void ig_engine_destroy(struct ig_engine *e)
 		ig_sched_drain(e->sched);
 	if (e->models)
 		ig_models_drain(e->models);
-	ig_prep_destroy(e->parse);
-	ig_prep_destroy(e->prep); /* runs its last jobs, which see the engine draining */
+	ig_job_thread_destroy(e->parse);
+	ig_job_thread_destroy(e->prep); /* runs its last jobs, which see the engine draining */
 	/* the loader's thread may still need a change by the engine's */
 	if (e->models)
 		ig_models_stop(e->models);
@@ -87,12 +88,12 @@ void ig_engine_destroy(struct ig_engine *e)
 
 int ig_engine_parse(struct ig_engine *e, void (*fn)(void *ctx), void *ctx)
 {
-	return ig_prep_run(e->parse, fn, ctx);
+	return ig_job_thread_run(e->parse, fn, ctx);
 }
 
 int ig_engine_prep(struct ig_engine *e, void (*fn)(void *ctx), void *ctx)
 {
-	return ig_prep_run(e->prep, fn, ctx);
+	return ig_job_thread_run(e->prep, fn, ctx);
 }
 
 struct ig_grammar_cache *ig_engine_grammars(struct ig_engine *e) { return e->backend.grammars; }

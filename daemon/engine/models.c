@@ -87,9 +87,9 @@ static struct ig_model_entry *entry_of(const struct ig_models *ms, const char *n
 	/* replies repeat the name, so it can't be of any length */
 	if (s || strlen(name) > IG_MAX_MODEL_NAME)
 		return s;
+	/* of fnmatch's signs a pattern has only "*" */
 	for (size_t i = 0; i < c->n_aliases; i++)
-		if (!fnmatch(c->aliases[i].pattern, name,
-			     0)) /* of its signs a pattern has * only */
+		if (!fnmatch(c->aliases[i].pattern, name, 0))
 			return named(&ms->entries, c->aliases[i].model);
 	return NULL;
 }

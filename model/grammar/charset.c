@@ -112,35 +112,39 @@ struct run {
 	utf8proc_category_t category;
 };
 
-/* Every character's, from U+0001 on, with an end behind the last one; NULL: no memory.  They are
- * found once: that takes a look at a million characters. */
+/* Every character's, from U+0001 on, with an end behind the last one; NULL: no memory. */
+static struct run *find_runs(uint32_t *n)
+{
+	struct run *runs = NULL;
+	uint32_t n_runs = 0, cap = 0;
+
+	for (uint32_t c = 1; c <= IG_CHAR_MAX + 1; c++) {
+		utf8proc_category_t k = utf8proc_category((utf8proc_int32_t)c);
+
+		if (n_runs && c <= IG_CHAR_MAX && runs[n_runs - 1].category == k)
+			continue;
+		if (!ig_array_grow(runs, &cap, n_runs)) {
+			free(runs);
+			return NULL;
+		}
+		runs[n_runs++] = (struct run){ c, k };
+	}
+	*n = n_runs - 1;
+	return runs;
+}
+
+/* The same, found once: that takes a look at a million characters. */
 static const struct run *all_runs(uint32_t *n)
 {
 	static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-	static struct run *runs;
+	static const struct run *runs;
 	static uint32_t n_runs;
-	struct run *found = NULL;
-	uint32_t n_found = 0, cap = 0;
 
 	pthread_mutex_lock(&lock);
-	for (uint32_t c = 1; !runs && c <= IG_CHAR_MAX + 1; c++) {
-		utf8proc_category_t k = utf8proc_category((utf8proc_int32_t)c);
-
-		if (n_found && c <= IG_CHAR_MAX && found[n_found - 1].category == k)
-			continue;
-		if (!ig_array_grow(found, &cap, n_found)) {
-			free(found);
-			pthread_mutex_unlock(&lock);
-			return NULL;
-		}
-		found[n_found++] = (struct run){ c, k };
-	}
-	if (!runs) {
-		runs = found;
-		n_runs = n_found - 1;
-	}
-	*n = n_runs;
+	if (!runs)
+		runs = find_runs(&n_runs);
 	pthread_mutex_unlock(&lock);
+	*n = runs ? n_runs : 0;
 	return runs;
 }
 

@@ -83,6 +83,10 @@ class Models:
     def random(self, **options):
         return self(kind="random", n_context=2048, **options)
 
+    def book(self, pages, n_context=8192):
+        """Answers with the first page whose condition, in its template's language, holds."""
+        return self(kind="book", width=512, n_context=n_context, book=pages)
+
     def slow(self):
         """Never ends its answer, and a step has enough to do to be caught under way."""
         return self(kind="loop", n_blocks=16, width=256, n_ff=1024, n_context=16384)
@@ -207,6 +211,13 @@ def family(shared_folder, models):
     yield d
     d.until_idle()
     s.finish()
+
+
+@pytest.fixture
+def d(start, request, models):
+    """A daemon whose model, `book`, answers with the pages of the test's file: BOOK, for BOOK_CONTEXT tokens."""
+    path = models.book(request.module.BOOK, getattr(request.module, "BOOK_CONTEXT", 8192))
+    return start(extra={"models": [{"name": "book", "path": path}]})
 
 
 @pytest.fixture

@@ -5,8 +5,6 @@ import pathlib
 import subprocess
 import sys
 
-import tiny_model
-
 AGENTS = pathlib.Path(os.environ.get("INGOT_AGENTS", ""))  # a virtual environment
 
 
@@ -42,13 +40,6 @@ for line in sys.stdin:
 def call(name, /, **arguments):
     """How the models of these tests write a call."""
     return "<tool_call>\n%s\n</tool_call>" % json.dumps({"name": name, "arguments": arguments})
-
-
-def write_book(tmp_path_factory, pages, n_context=8192):
-    """The path of a model that answers with these pages."""
-    path = tmp_path_factory.mktemp("book") / "book.gguf"
-    tiny_model.write(path, kind="book", width=512, n_context=n_context, book=pages)
-    return str(path)
 
 
 class Codex:

@@ -7,7 +7,7 @@ import signal
 import pytest
 
 from agents import codex
-from agents.codex import Codex, Said, call, write_book
+from agents.codex import Codex, Said, call
 from daemon import until
 from test_ledger import rows, until_rows
 
@@ -32,16 +32,6 @@ BOOK = [
     ("'Tell me all' in ask", "It is a long story, and it begins like this..."),
     ("true", "Good day, and welcome to the machine."),
 ]
-
-
-@pytest.fixture(scope="module")
-def book(tmp_path_factory):
-    return write_book(tmp_path_factory, BOOK)
-
-
-@pytest.fixture
-def d(start, book):
-    return start(extra={"models": [{"name": "book", "path": book}]})
 
 
 @pytest.fixture(params=["websocket", "http"])

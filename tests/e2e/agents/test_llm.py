@@ -6,12 +6,13 @@ import subprocess
 
 import pytest
 
-from agents.codex import AGENTS, call, write_book
+from agents.codex import AGENTS, call
 
 LLM = AGENTS / "bin/llm"
 pytestmark = [pytest.mark.release,
               pytest.mark.skipif(not LLM.exists(), reason="INGOT_AGENTS names no virtual environment")]
 
+BOOK_CONTEXT = 4096
 BOOK = [
     ("last.role == 'tool'", "The tool has answered, thank you."),
     ("'twice' in ask", call("double", n=21)),
@@ -21,14 +22,8 @@ BOOK = [
 ]
 
 
-@pytest.fixture(scope="module")
-def book(tmp_path_factory):
-    return write_book(tmp_path_factory, BOOK, 4096)
-
-
 @pytest.fixture
-def llm(start, book, tmp_path):
-    d = start(extra={"models": [{"name": "book", "path": book}]})
+def llm(d, tmp_path):
     (tmp_path / "user").mkdir()
     (tmp_path / "user/extra-openai-models.yaml").write_text(
         "- model_id: book\n  model_name: book\n  api_base: http://127.0.0.1:%d/v1\n  supports_tools: true\n"

@@ -5,7 +5,7 @@ import subprocess
 
 import pytest
 
-from agents.codex import AGENTS, call, write_book
+from agents.codex import AGENTS, call
 
 PYTHON = AGENTS / "bin/python"
 pytestmark = [pytest.mark.release,
@@ -69,15 +69,8 @@ asyncio.run(main())
 '''
 
 
-@pytest.fixture(scope="module")
-def book(tmp_path_factory):
-    return write_book(tmp_path_factory, BOOK)
-
-
 @pytest.fixture(params=["responses", "chat"])
-def run(request, start, book, tmp_path):
-    d = start(extra={"models": [{"name": "book", "path": book}]})
-
+def run(request, d, tmp_path):
     def run(what):
         p = subprocess.run([PYTHON, "-c", PROGRAM, "http://127.0.0.1:%d/v1" % d.port, request.param, what],
                            capture_output=True, text=True, timeout=120, cwd=tmp_path)

@@ -5,7 +5,6 @@ import subprocess
 
 import pytest
 
-from agents.codex import write_book
 from daemon import BUILD, clean_env
 from programs.venvs import left_out, needs, program, run, url
 
@@ -29,16 +28,12 @@ greet.py
 print("good" + "bye")
 ```
 """
+BOOK_CONTEXT = 16384
 BOOK = [
     ("'commit message' in messages[0].content", "feat: greet the world"),
     ("'SEARCH/REPLACE' in messages | map(attribute='content') | join", BLOCK),
     ("true", WHOLE),
 ]
-
-
-@pytest.fixture(scope="module")
-def book(tmp_path_factory):
-    return write_book(tmp_path_factory, BOOK, 16384)
 
 
 @pytest.fixture
@@ -63,8 +58,7 @@ ALWAYS = ["--yes-always", "--no-check-update", "--no-analytics", "--no-show-mode
 
 @pytest.mark.parametrize("stream", ["--stream", "--no-stream"])
 @pytest.mark.parametrize("form, says", [("diff", "hello, WORLD\n"), ("whole", "goodbye\n")])
-def test_an_edit(start, book, repository, form, says, stream):
-    d = start(extra={"models": [{"name": "book", "path": book}]})
+def test_an_edit(d, repository, form, says, stream):
     run([program("aider", "aider"), "--model", "openai/book", "--edit-format", form, stream, *ALWAYS], repository,
         OPENAI_API_BASE=url(d) + "/v1", OPENAI_API_KEY="unused")
     check(repository, says)
@@ -77,9 +71,8 @@ def check(repository, says):
     assert git(repository, "status", "--porcelain", "--untracked-files=no") == ""
 
 
-def test_ingot_launch(start, book, repository):
+def test_ingot_launch(d, repository):
     """Aider finds the daemon by the settings of `ingot launch`."""
-    d = start(extra={"models": [{"name": "book", "path": book}]})
     run([BUILD / "cli/ingot", "launch", "aider", "--", *ALWAYS], repository, INGOT_URL=url(d),
         PATH="%s:%s" % (program("aider").parent, os.environ["PATH"]))
     check(repository, "goodbye\n")

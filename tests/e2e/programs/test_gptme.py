@@ -5,7 +5,7 @@ import os
 
 import pytest
 
-from agents.codex import call, write_book
+from agents.codex import call
 from daemon import BUILD
 from programs.venvs import left_out, needs, program, run, url
 
@@ -14,6 +14,7 @@ pytestmark = needs("gptme")
 COMMAND = "echo marker-$((6 * 7)) > product.txt; cat product.txt"
 # What a command printed comes back as a message of the system, or of the tool.  The format "tool" is
 # the protocol's own; the others are described in gptme's first message.
+BOOK_CONTEXT = 32768
 BOOK = [
     ("'marker-42' in last.content and tools", call("complete")),
     ("tools", call("shell", command=COMMAND)),
@@ -25,11 +26,6 @@ BOOK = [
     ("true", "I multiply.\n\n```shell\n%s\n```\n" % COMMAND),
 ]
 ASK = ["--non-interactive", "--output-format", "json", "Multiply six by seven."]
-
-
-@pytest.fixture(scope="module")
-def book(tmp_path_factory):
-    return write_book(tmp_path_factory, BOOK, 32768)
 
 
 @pytest.fixture
@@ -49,16 +45,14 @@ def check(project, out):
 
 
 @pytest.mark.parametrize("form", ["markdown", "xml", "tool"])
-def test_a_command(start, book, project, form):
-    d = start(extra={"models": [{"name": "book", "path": book}]})
+def test_a_command(d, project, form):
     out = run([program("gptme", "gptme"), "--model", "local/book", "--tool-format", form, *ASK], project,
               OPENAI_BASE_URL=url(d) + "/v1", OPENAI_API_KEY="unused")
     check(project, out)
     assert left_out(d) == set()
 
 
-def test_ingot_launch(start, book, project):
-    d = start(extra={"models": [{"name": "book", "path": book}]})
+def test_ingot_launch(d, project):
     out = run([BUILD / "cli/ingot", "launch", "gptme", "--", *ASK], project, INGOT_URL=url(d),
               PATH="%s:%s" % (program("gptme").parent, os.environ["PATH"]))
     check(project, out)

@@ -1,7 +1,7 @@
 """langchain-openai and langchain-ollama, unmodified: an answer, a stream, tools, structured results."""
 import pytest
 
-from agents.codex import call, write_book
+from agents.codex import call
 from programs.venvs import left_out, needs, run_python, url
 
 pytestmark = needs("libraries")
@@ -75,14 +75,10 @@ elif what == "tools":
 elif what == "structured":
     show(person=model.with_structured_output(Person, method=how).invoke("Name a person.").model_dump())
 '''
-@pytest.fixture(scope="module")
-def book(tmp_path_factory):
-    return write_book(tmp_path_factory, BOOK)
 
 
 @pytest.fixture(params=["chat", "responses", "ollama"])
-def run(request, start, book, tmp_path):
-    d = start(extra={"models": [{"name": "book", "path": book}]})
+def run(request, d, tmp_path):
     yield lambda what, how="": run_python("libraries", PROGRAM, tmp_path, url(d), request.param, what, how)
     assert left_out(d) == ({"options.num_ctx"} if request.param == "ollama" else set())
 

@@ -11,7 +11,7 @@ import urllib.request
 import openai
 import pytest
 
-from agents.codex import call, write_book
+from agents.codex import call
 from conftest import Starter
 from daemon import until
 from programs.venvs import environment, needs, program, url
@@ -79,9 +79,9 @@ class Proxy:
 
 
 @pytest.fixture(scope="module")
-def d(shared_folder, tmp_path_factory):
+def d(shared_folder, models):
     s = Starter(shared_folder)
-    yield s(extra={"models": [{"name": "book", "path": write_book(tmp_path_factory, BOOK)}]})
+    yield s(extra={"models": [{"name": "book", "path": models.book(BOOK)}]})
     s.finish()
 
 

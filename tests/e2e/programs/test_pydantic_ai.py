@@ -2,7 +2,7 @@
 Responses, and through its provider for Ollama."""
 import pytest
 
-from agents.codex import call, write_book
+from agents.codex import call
 from programs.venvs import left_out, needs, run_python, url
 
 pytestmark = needs("libraries")
@@ -66,14 +66,8 @@ asyncio.run(main())
 '''
 
 
-@pytest.fixture(scope="module")
-def book(tmp_path_factory):
-    return write_book(tmp_path_factory, BOOK)
-
-
 @pytest.fixture(params=["chat", "responses", "ollama"])
-def run(request, start, book, tmp_path):
-    d = start(extra={"models": [{"name": "book", "path": book}]})
+def run(request, d, tmp_path):
     yield lambda what: run_python("libraries", PROGRAM, tmp_path, url(d), request.param, what)
     assert left_out(d) == set()
 

@@ -1,7 +1,7 @@
 """smolagents, unmodified: an agent that calls tools and one that writes code, whole and streamed."""
 import pytest
 
-from agents.codex import call, write_book
+from agents.codex import call
 from programs.venvs import left_out, needs, run_python, url
 
 pytestmark = needs("libraries")
@@ -42,16 +42,10 @@ print(json.dumps({"output": result.output, "state": result.state, "asked": asked
 '''
 
 
-@pytest.fixture(scope="module")
-def book(tmp_path_factory):
-    return write_book(tmp_path_factory, BOOK)
-
-
 @pytest.mark.parametrize("stream", ["whole", "stream"])
 @pytest.mark.parametrize("kind, city, answer", [("tools", "Paris", "It is sunny in Paris."),
                                                 ("code", "Rome", "Rome: 42")])
-def test_an_agent(start, book, tmp_path, kind, city, answer, stream):
-    d = start(extra={"models": [{"name": "book", "path": book}]})
+def test_an_agent(d, tmp_path, kind, city, answer, stream):
     got = run_python("libraries", PROGRAM, tmp_path, url(d), kind, stream)
     assert (got["output"], got["state"], got["asked"]) == (answer, "success", [city])
     assert got["steps"] == 3 and min(got["tokens"]) > 0  # the task and two steps

@@ -17,14 +17,10 @@
 #define MESSAGES "\"messages\":[{\"role\":\"user\",\"content\":\"q\"}],\"max_tokens\":9"
 #define S 1000000000ll
 
-static const char *const pieces[] = { "Hi", NULL };
-
 static int setup(void **state)
 {
-	world_setup(state);
+	world_setup_saying_hi(state);
 	struct world *w = *state;
-	fake_engine_script(w->engine,
-			   &(struct fake_script){ .pieces = pieces, .finish = IG_FINISH_STOP });
 	fake_engine_hold_prep(w->engine, true);
 	return 0;
 }
@@ -119,8 +115,7 @@ static void test_whole(void **state)
 	assert_true(ig_exchange_head(y, &h));
 	assert_false(ig_exchange_head(x, &h));
 	fake_engine_hold_prep(w->engine, false);
-	while (!ig_exchange_head(x, &h))
-		wait_news(w);
+	head_of(w, x, &h);
 	assert_int_equal(h.status, 200);
 	free(body_of(w, x));
 	free(body_of(w, y));
@@ -137,8 +132,7 @@ static void test_errors(void **state)
 		struct ig_exchange *x = begin_stream(w, i, "none");
 		until_at_prep(w);
 		fake_engine_hold_prep(w->engine, false);
-		while (!ig_exchange_head(x, &h))
-			wait_news(w);
+		head_of(w, x, &h);
 		assert_int_equal(h.status, 404);
 		free(body_of(w, x));
 

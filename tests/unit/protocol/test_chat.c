@@ -582,8 +582,7 @@ static void test_choices_cancelled(void **state)
 	while (!fake_engine_seen(w->engine).n_submitted)
 		wait_news(w);
 	ig_exchange_cancel(x, "slow_client");
-	while (!ig_exchange_head(x, &h))
-		wait_news(w);
+	head_of(w, x, &h);
 	assert_int_equal(h.status, 500);
 	assert_int_equal(fake_engine_seen(w->engine).n_submitted, 1);
 	ig_exchange_end(x);

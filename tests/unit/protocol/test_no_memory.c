@@ -132,8 +132,7 @@ static bool exchange(struct world *w, size_t i, int *status)
 	struct ig_exchange *x = ig_exchange_begin(w->api, &r, w);
 	if (!x)
 		return false;
-	while (!ig_exchange_head(x, &h))
-		wait_news(w);
+	head_of(w, x, &h);
 	while (!out.failed && (f = ig_exchange_fill(x, &out)) != IG_FILL_END)
 		if (f == IG_FILL_WAIT && !out.failed)
 			wait_news(w);
@@ -166,8 +165,7 @@ static bool waiting_exchange(struct world *w, size_t i, int *status)
 	ig_api_tick(w->api, ig_now_ns() + 6000000000);
 	ig_exchange_fill(x, &out);
 	fake_engine_load_ends(w->engine, 0);
-	while (!ig_exchange_head(x, &h))
-		wait_news(w);
+	head_of(w, x, &h);
 	while (!out.failed && (f = ig_exchange_fill(x, &out)) != IG_FILL_END)
 		if (f == IG_FILL_WAIT && !out.failed)
 			wait_news(w);

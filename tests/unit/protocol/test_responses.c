@@ -880,8 +880,7 @@ static int http(struct world *w, const char *method, const char *path, const cha
 	struct ig_exchange *x = ig_exchange_begin(w->api, &r, w);
 	struct ig_http_head h;
 
-	while (!ig_exchange_head(x, &h))
-		wait_news(w);
+	head_of(w, x, &h);
 	char *text = body_of(w, x);
 	if (out)
 		*out = json_loads(text, 0, NULL);

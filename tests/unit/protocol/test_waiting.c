@@ -20,14 +20,10 @@
 #define ASK "{\"messages\":[{\"role\":\"user\",\"content\":\"q\"}],\"max_tokens\":9"
 #define S 1000000000
 
-static const char *const pieces[] = { "Hi", NULL };
-
 static int setup(void **state)
 {
-	world_setup(state);
+	world_setup_saying_hi(state);
 	struct world *w = *state;
-	fake_engine_script(w->engine,
-			   &(struct fake_script){ .pieces = pieces, .finish = IG_FINISH_STOP });
 	fake_engine_model(w->engine, -EINPROGRESS);
 	return 0;
 }
@@ -42,12 +38,6 @@ static void until_parked(struct world *w, int n_callbacks)
 		usleep(1000);
 		ig_api_poll(w->api);
 	}
-}
-
-static void head_of(struct world *w, struct ig_exchange *x, struct ig_http_head *h)
-{
-	while (!ig_exchange_head(x, h))
-		wait_news(w);
 }
 
 static const struct {
@@ -503,6 +493,7 @@ static void test_limits(void **state)
 /* Prep's queue is full when the load ends: it is sent again later. */
 static void test_prep_full(void **state)
 {
+	static const char *const pieces[] = { "Hi", NULL };
 	struct world *w = *state;
 	struct ig_exchange *x = begin(w, CHAT, ASK "}");
 	struct ig_http_head h;

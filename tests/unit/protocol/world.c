@@ -54,6 +54,17 @@ int world_setup(void **state)
 	return 0;
 }
 
+int world_setup_saying_hi(void **state)
+{
+	static const char *const pieces[] = { "Hi", NULL };
+	int rc = world_setup(state);
+	struct world *w = *state;
+
+	fake_engine_script(w->engine,
+			   &(struct fake_script){ .pieces = pieces, .finish = IG_FINISH_STOP });
+	return rc;
+}
+
 int world_teardown(void **state)
 {
 	struct world *w = *state;
@@ -184,31 +195,38 @@ void expect(struct world *w, const char *want)
 
 /* ---- exchanges ------------------------------------------------------------------- */
 
-struct ig_exchange *begin(struct world *w, const char *path, const char *body)
+static struct ig_exchange *begin_as(struct world *w, const char *path, const char *body,
+				    struct ig_principal who)
 {
 	struct ig_http_request r = { .method = "POST",
 				     .path = path,
 				     .client = "::1",
-				     .who = { .key = "k2", .identity = 2 },
-				     .body = strdup(body),
-				     .body_len = strlen(body) };
-
-	return ig_exchange_begin(w->api, &r, w);
-}
-
-struct ig_exchange *post(struct world *w, const char *path, const char *body,
-			 struct ig_http_head *head)
-{
-	struct ig_http_request r = { .method = "POST",
-				     .path = path,
-				     .client = "::1",
+				     .who = who,
 				     .body = strdup(body),
 				     .body_len = strlen(body) };
 	struct ig_exchange *x = ig_exchange_begin(w->api, &r, w);
 
 	assert_null(r.body);
+	return x;
+}
+
+struct ig_exchange *begin(struct world *w, const char *path, const char *body)
+{
+	return begin_as(w, path, body, (struct ig_principal){ .key = "k2", .identity = 2 });
+}
+
+void head_of(struct world *w, struct ig_exchange *x, struct ig_http_head *head)
+{
 	while (!ig_exchange_head(x, head))
 		wait_news(w);
+}
+
+struct ig_exchange *post(struct world *w, const char *path, const char *body,
+			 struct ig_http_head *head)
+{
+	struct ig_exchange *x = begin_as(w, path, body, (struct ig_principal){ 0 });
+
+	head_of(w, x, head);
 	return x;
 }
 

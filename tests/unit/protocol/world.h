@@ -22,6 +22,8 @@ struct world {
 
 /* For cmocka. */
 int world_setup(void **state);
+/* The model answers "Hi". */
+int world_setup_saying_hi(void **state);
 int world_teardown(void **state);
 
 /* Sleep until there is news, 5 s at most. */
@@ -40,6 +42,8 @@ void expect(struct world *w, const char *want);
 
 /* POST, with key k2. */
 struct ig_exchange *begin(struct world *w, const char *path, const char *body);
+/* Wait for the head. */
+void head_of(struct world *w, struct ig_exchange *x, struct ig_http_head *head);
 /* What a stream is given now, all of it. */
 char *filled(struct ig_exchange *x);
 void check_filled(struct ig_exchange *x, const char *want);
