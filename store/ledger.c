@@ -8,20 +8,16 @@
 #include "store/ledger_private.h"
 
 #include "base/clock.h"
-#include "base/file.h"
 #include "base/lock.h"
 #include "base/log.h"
 #include "base/strbuf.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
-#include <unistd.h>
 
 #define MS ((int64_t)1000000)
 #define COMMIT_ROWS 512
@@ -41,9 +37,7 @@ const float ig_itl_bounds_ms[IG_ITL_BUCKETS - 1] = {
 };
 
 struct ig_ledger {
-	char *path, *lock_path;
-	int lock_fd;
-	sqlite3 *db; /* the writer's, once it runs */
+	struct ig_database file; /* the writer's, once it runs */
 	sqlite3_stmt *insert, *amend;
 	pthread_t thread;
 
@@ -74,75 +68,6 @@ int ig_itl_bucket(double ms)
 
 /* ---- SQLite ---------------------------------------------------------------------------- */
 
-int ledger_fail(sqlite3 *db, int code, const char *path, const char *what, struct ig_error *err)
-{
-	int rc;
-
-	switch (code & 0xff) {
-	case SQLITE_BUSY:
-	case SQLITE_LOCKED: rc = -EBUSY; break;
-	case SQLITE_FULL: rc = -ENOSPC; break;
-	case SQLITE_NOMEM: rc = -ENOMEM; break;
-	case SQLITE_CANTOPEN:
-	case SQLITE_PERM:
-	case SQLITE_READONLY: rc = -EACCES; break;
-	case SQLITE_NOTADB:
-	case SQLITE_CORRUPT: rc = -EINVAL; break;
-	default: rc = -EIO;
-	}
-	return ig_fail(err, rc, "ledger %s: %s: %s", path, what,
-		       db ? sqlite3_errmsg(db) : sqlite3_errstr(code));
-}
-
-int ledger_number(sqlite3 *db, const char *sql, int64_t *out)
-{
-	sqlite3_stmt *st = NULL;
-	int code = sqlite3_prepare_v2(db, sql, -1, &st, NULL);
-
-	if (code == SQLITE_OK)
-		code = sqlite3_step(st);
-	if (code == SQLITE_ROW)
-		*out = sqlite3_column_int64(st, 0);
-	sqlite3_finalize(st);
-	return code == SQLITE_ROW ? SQLITE_OK : code == SQLITE_DONE ? SQLITE_ERROR : code;
-}
-
-/* Run SQL without a result; an error's text begins with what. */
-static int execute(sqlite3 *db, const char *path, const char *sql, const char *what,
-		   struct ig_error *err)
-{
-	int code = sqlite3_exec(db, sql, NULL, NULL, NULL);
-
-	return code == SQLITE_OK ? 0 : ledger_fail(db, code, path, what, err);
-}
-
-int ledger_check_file(sqlite3 *db, const char *path, int64_t *version, struct ig_error *err)
-{
-	int64_t application = 0, n_tables = 0;
-	int code = ledger_number(db, "PRAGMA user_version", version);
-
-	if (code == SQLITE_OK)
-		code = ledger_number(db, "PRAGMA application_id", &application);
-	if (code == SQLITE_OK)
-		code = ledger_number(db, "SELECT count(*) FROM sqlite_master", &n_tables);
-	if (code != SQLITE_OK)
-		return ledger_fail(db, code, path, "cannot be read", err);
-	if (*version == 0 && n_tables == 0)
-		return 0;
-	if (application != LEDGER_APPLICATION_ID || *version <= 0)
-		return ig_fail(err, -EINVAL,
-			       "ledger %s: is a database of another program; name another file in "
-			       "ledger.path",
-			       path);
-	if (*version > LEDGER_VERSION)
-		return ig_fail(
-			err, -EINVAL,
-			"ledger %s: has schema version %lld, and this program knows versions "
-			"up to %d; run a newer ingot, or name another file in ledger.path",
-			path, (long long)*version, LEDGER_VERSION);
-	return 0;
-}
-
 /* From user_version 0 to 1. */
 static void put_schema_1(struct ig_strbuf *b)
 {
@@ -171,34 +96,27 @@ static void put_schema_1(struct ig_strbuf *b)
 			  "CREATE INDEX requests_received ON requests (received_ns);");
 }
 
-/* Migrate the file from version to LEDGER_VERSION, in one transaction. */
-static int migrate(struct ig_ledger *l, int64_t version, struct ig_error *err)
+static void put_migration(struct ig_strbuf *b, int64_t version)
 {
-	struct ig_strbuf b = { 0 };
-	int rc;
-
-	if (version == LEDGER_VERSION)
-		return 0;
-	ig_strbuf_puts(&b, "BEGIN EXCLUSIVE;");
 	if (version < 1)
-		put_schema_1(&b);
+		put_schema_1(b);
 	if (version < 2) /* the id of the API key */
-		ig_strbuf_puts(&b, "ALTER TABLE requests ADD COLUMN key TEXT NOT NULL DEFAULT '';");
+		ig_strbuf_puts(b, "ALTER TABLE requests ADD COLUMN key TEXT NOT NULL DEFAULT '';");
 	if (version < 3) /* x-request-id */
-		ig_strbuf_puts(&b, "ALTER TABLE requests ADD COLUMN request_id TEXT NOT NULL "
-				   "DEFAULT '';");
+		ig_strbuf_puts(b, "ALTER TABLE requests ADD COLUMN request_id TEXT NOT NULL "
+				  "DEFAULT '';");
 	if (version < 4)
-		ig_strbuf_puts(&b, "ALTER TABLE requests ADD COLUMN ignored TEXT NOT NULL "
-				   "DEFAULT '';");
-	ig_strbuf_printf(&b, "PRAGMA application_id = %d; PRAGMA user_version = %d; COMMIT;",
-			 LEDGER_APPLICATION_ID, LEDGER_VERSION);
-	rc = ig_strbuf_ok(&b) ? execute(l->db, l->path, b.data, "cannot be set up", err) :
-				ig_fail(err, -ENOMEM, "ledger %s: out of memory", l->path);
-	if (rc)
-		sqlite3_exec(l->db, "ROLLBACK", NULL, NULL, NULL);
-	ig_strbuf_finish(&b);
-	return rc;
+		ig_strbuf_puts(b, "ALTER TABLE requests ADD COLUMN ignored TEXT NOT NULL "
+				  "DEFAULT '';");
 }
+
+const struct ig_database_kind ledger_kind = {
+	.name = "ledger",
+	.option = "ledger.path",
+	.application_id = 0x494e474c, /* "INGL" */
+	.version = 4,
+	.put_migration = put_migration,
+};
 
 static int prepare_insert(struct ig_ledger *l, struct ig_error *err)
 {
@@ -218,105 +136,19 @@ static int prepare_insert(struct ig_ledger *l, struct ig_error *err)
 		ig_strbuf_puts(&b, ",?");
 	ig_strbuf_puts(&b, ")");
 	if (ig_strbuf_ok(&b))
-		code = sqlite3_prepare_v3(l->db, b.data, -1, SQLITE_PREPARE_PERSISTENT, &l->insert,
-					  NULL);
+		code = sqlite3_prepare_v3(l->file.db, b.data, -1, SQLITE_PREPARE_PERSISTENT,
+					  &l->insert, NULL);
 	ig_strbuf_finish(&b);
 	/* a note follows its row closely */
 	if (code == SQLITE_OK)
 		code = sqlite3_prepare_v3(
-			l->db,
+			l->file.db,
 			"UPDATE requests SET error = ? WHERE id = ? AND error = '' "
 			"AND row > (SELECT max(row) FROM requests) - 1000",
 			-1, SQLITE_PREPARE_PERSISTENT, &l->amend, NULL);
-	return code == SQLITE_OK ? 0 : ledger_fail(l->db, code, l->path, "cannot be written", err);
-}
-
-static int set_wal(struct ig_ledger *l, struct ig_error *err)
-{
-	sqlite3_stmt *st = NULL;
-	const char *mode;
-	int rc = 0, code = sqlite3_prepare_v2(l->db, "PRAGMA journal_mode = WAL", -1, &st, NULL);
-
-	if (code == SQLITE_OK)
-		code = sqlite3_step(st);
-	if (code != SQLITE_ROW) {
-		rc = ledger_fail(l->db, code, l->path, "cannot be written", err);
-	} else {
-		mode = (const char *)sqlite3_column_text(st, 0);
-		if (!mode || strcmp(mode, "wal"))
-			rc = ig_fail(err, -EIO,
-				     "ledger %s: the file system does not allow write-ahead "
-				     "logging (journal mode is %s)",
-				     l->path, mode ? mode : "unknown");
-	}
-	sqlite3_finalize(st);
-	return rc;
-}
-
-static int open_database(struct ig_ledger *l, struct ig_error *err)
-{
-	int64_t version = 0;
-	int code, rc, fd;
-
-	/* Created here and not by SQLite, so that only the owner may read it. */
-	fd = open(l->path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-	if (fd < 0)
-		return ig_fail(err, -errno, "ledger %s: cannot be opened for writing: %s", l->path,
-			       strerror(errno));
-	close(fd);
-	code = sqlite3_open_v2(l->path, &l->db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX, NULL);
-	if (code != SQLITE_OK)
-		return ledger_fail(l->db, code, l->path, "cannot be opened for writing", err);
-	sqlite3_busy_timeout(l->db, 2000);
-	/* auto_vacuum only works while there is no table, and before WAL writes the first page. */
-	if ((rc = ledger_check_file(l->db, l->path, &version, err)) ||
-	    (rc = execute(l->db, l->path, "PRAGMA auto_vacuum = INCREMENTAL", "cannot be set up",
-			  err)) ||
-	    (rc = set_wal(l, err)) ||
-	    (rc = execute(l->db, l->path,
-			  "PRAGMA synchronous = NORMAL; PRAGMA journal_size_limit = 16777216;",
-			  "cannot be set up", err)) ||
-	    (rc = migrate(l, version, err)))
-		return rc;
-	/* From here on the writer's own loop waits for locks of other programs. */
-	sqlite3_busy_timeout(l->db, 50);
-	return prepare_insert(l, err);
-}
-
-/* ---- the lock ------------------------------------------------------------------------ */
-
-/* Only one daemon may write a ledger.  The lock file is never removed: otherwise two others could
- * lock two files of the same name. */
-static int take_lock(struct ig_ledger *l, struct ig_error *err)
-{
-	char text[32] = "";
-	long pid;
-
-	l->lock_fd = open(l->lock_path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
-	if (l->lock_fd < 0)
-		return ig_fail(err, -errno, "ledger %s: cannot open %s: %s", l->path, l->lock_path,
-			       strerror(errno));
-	if (flock(l->lock_fd, LOCK_EX | LOCK_NB)) {
-		if (errno != EWOULDBLOCK)
-			return ig_fail(err, -errno, "ledger %s: cannot lock %s: %s", l->path,
-				       l->lock_path, strerror(errno));
-		ssize_t n = pread(l->lock_fd, text, sizeof text - 1, 0);
-		pid = n > 0 ? strtol(text, NULL, 10) : 0;
-		text[0] = 0;
-		if (pid > 0)
-			snprintf(text, sizeof text, " (process %ld)", pid);
-		return ig_fail(
-			err, -EBUSY,
-			"ledger %s: another daemon%s writes to it; stop it, or give this one "
-			"another ledger.path",
-			l->path, text);
-	}
-	int n = snprintf(text, sizeof text, "%ld\n", (long)getpid());
-	/* The number is for the message above only; the lock works without it. */
-	if (ftruncate(l->lock_fd, 0) || pwrite(l->lock_fd, text, (size_t)n, 0) != n)
-		ig_log_debug("ledger %s: cannot write the process number to %s", l->path,
-			     l->lock_path);
-	return 0;
+	return code == SQLITE_OK ? 0 :
+				   ig_database_fail(&ledger_kind, l->file.db, code, l->file.path,
+						    "cannot be written", err);
 }
 
 /* ---- the writer's thread -------------------------------------------------------------------- */
@@ -330,8 +162,8 @@ static void log_failure(struct ig_ledger *l, int code, const char *what, uint64_
 	if (l->logged_ns && now - l->logged_ns < LOG_NS)
 		return;
 	/* Not sqlite3_errmsg, which after a rollback describes the rollback. */
-	ig_log_error("ledger %s: %s: %s; %llu rows dropped", l->path, what, sqlite3_errstr(code),
-		     (unsigned long long)l->unlogged);
+	ig_log_error("ledger %s: %s: %s; %llu rows dropped", l->file.path, what,
+		     sqlite3_errstr(code), (unsigned long long)l->unlogged);
 	l->logged_ns = now;
 	l->unlogged = 0;
 }
@@ -397,20 +229,19 @@ static int insert_row(struct ig_ledger *l, const struct ig_ledger_row *r)
 	return code == SQLITE_DONE ? SQLITE_OK : code;
 }
 
-/* Write n rows from tail on, in one transaction. */
-static int write_batch(struct ig_ledger *l, uint64_t tail, uint64_t n)
-{
-	int code = sqlite3_exec(l->db, "BEGIN IMMEDIATE", NULL, NULL, NULL);
+struct batch {
+	struct ig_ledger *ledger;
+	uint64_t tail, n; /* rows from tail on */
+};
 
-	if (code != SQLITE_OK)
-		return code;
-	for (uint64_t i = 0; i < n && code == SQLITE_OK; i++)
-		code = insert_row(l, &l->ring[(tail + i) % l->cap]);
-	if (code == SQLITE_OK)
-		code = sqlite3_exec(l->db, "COMMIT", NULL, NULL, NULL);
-	/* SQLite rolls some failures back itself. */
-	if (code != SQLITE_OK && !sqlite3_get_autocommit(l->db))
-		sqlite3_exec(l->db, "ROLLBACK", NULL, NULL, NULL);
+static int insert_rows(void *ctx)
+{
+	const struct batch *b = ctx;
+	struct ig_ledger *l = b->ledger;
+	int code = SQLITE_OK;
+
+	for (uint64_t i = 0; i < b->n && code == SQLITE_OK; i++)
+		code = insert_row(l, &l->ring[(b->tail + i) % l->cap]);
 	return code;
 }
 
@@ -428,16 +259,16 @@ static int64_t prune(struct ig_ledger *l)
 			 "DELETE FROM requests WHERE row IN (SELECT row FROM requests "
 			 "WHERE received_ns < %lld ORDER BY received_ns LIMIT %d)",
 			 (long long)before, PRUNE_ROWS);
-		code = sqlite3_exec(l->db, sql, NULL, NULL, NULL);
-		n_deleted = sqlite3_changes(l->db);
+		code = sqlite3_exec(l->file.db, sql, NULL, NULL, NULL);
+		n_deleted = sqlite3_changes(l->file.db);
 	}
 	if (code == SQLITE_OK && n_deleted == PRUNE_ROWS)
 		return 0;
 	if (code == SQLITE_OK)
-		code = sqlite3_exec(l->db, "PRAGMA incremental_vacuum(" VACUUM_PAGES ")", NULL,
+		code = sqlite3_exec(l->file.db, "PRAGMA incremental_vacuum(" VACUUM_PAGES ")", NULL,
 				    NULL, NULL);
 	if (code == SQLITE_OK)
-		code = ledger_number(l->db, "PRAGMA freelist_count", &n_free);
+		code = ig_database_number(l->file.db, "PRAGMA freelist_count", &n_free);
 	if (code == SQLITE_BUSY)
 		return RETRY_NS;
 	if (code != SQLITE_OK) {
@@ -463,7 +294,7 @@ static bool flush(struct ig_ledger *l, uint64_t n, bool give_up)
 	if (n > COMMIT_ROWS)
 		n = COMMIT_ROWS;
 	pthread_mutex_unlock(&l->lock);
-	code = write_batch(l, tail, n);
+	code = ig_database_transact(l->file.db, insert_rows, &(struct batch){ l, tail, n });
 	if (code != SQLITE_OK && (code != SQLITE_BUSY || give_up)) {
 		drop(l, n);
 		log_failure(l, code, "cannot be written", n);
@@ -528,12 +359,8 @@ static void release(struct ig_ledger *l)
 {
 	sqlite3_finalize(l->insert);
 	sqlite3_finalize(l->amend);
-	sqlite3_close(l->db);
-	if (l->lock_fd >= 0)
-		close(l->lock_fd); /* unlocks */
+	ig_database_close(&l->file);
 	free(l->ring);
-	free(l->lock_path);
-	free(l->path);
 	free(l);
 }
 
@@ -559,7 +386,6 @@ static uint32_t clamp_days(uint32_t days)
 int ig_ledger_open(const struct ig_ledger_options *o, struct ig_ledger **out, struct ig_error *err)
 {
 	struct ig_ledger *l;
-	struct ig_strbuf b = { 0 };
 	int rc;
 
 	if (!o->path || !*o->path)
@@ -570,33 +396,29 @@ int ig_ledger_open(const struct ig_ledger_options *o, struct ig_ledger **out, st
 	l = calloc(1, sizeof *l);
 	if (!l)
 		return ig_fail(err, -ENOMEM, "ledger %s: out of memory", o->path);
-	l->lock_fd = -1;
+	l->file.lock_fd = -1;
 	l->cap = o->queue;
 	l->dropped = o->dropped;
 	l->dropped_ctx = o->ctx;
 	l->trigger = l->cap / 2 < COMMIT_ROWS ? (l->cap + 1) / 2 : COMMIT_ROWS;
 	atomic_init(&l->retention_days, clamp_days(o->retention_days));
-	ig_strbuf_printf(&b, "%s.lock", o->path);
-	l->lock_path = ig_strbuf_steal(&b);
-	ig_strbuf_finish(&b);
-	l->path = strdup(o->path);
 	/* calloc: the ring's pages take memory only when rows arrive */
 	l->ring = calloc(l->cap, sizeof *l->ring);
-	if (!l->path || !l->lock_path || !l->ring) {
+	if (!l->ring) {
 		rc = ig_fail(err, -ENOMEM, "ledger %s: out of memory", o->path);
 		goto fail;
 	}
-	if ((rc = ig_make_folders_above(l->path, 0700, err)) || (rc = take_lock(l, err)) ||
-	    (rc = open_database(l, err)))
+	if ((rc = ig_database_open(&l->file, &ledger_kind, o->path, err)) ||
+	    (rc = prepare_insert(l, err)))
 		goto fail;
 	rc = ig_lock_init(&l->lock, &l->changed);
 	if (rc) {
-		ig_fail(err, rc, "ledger %s: no lock: %s", l->path, strerror(-rc));
+		ig_fail(err, rc, "ledger %s: no lock: %s", l->file.path, strerror(-rc));
 		goto fail;
 	}
 	rc = start_thread(l);
 	if (rc) {
-		ig_fail(err, rc, "ledger %s: no thread: %s", l->path, strerror(-rc));
+		ig_fail(err, rc, "ledger %s: no thread: %s", l->file.path, strerror(-rc));
 		pthread_cond_destroy(&l->changed);
 		pthread_mutex_destroy(&l->lock);
 		goto fail;

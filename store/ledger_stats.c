@@ -85,7 +85,7 @@ static int read_sums(sqlite3 *db, const char *path, int64_t since_ns, struct ig_
 		code = SQLITE_OK;
 	}
 	if (code != SQLITE_DONE) {
-		rc = ledger_fail(db, code, path, "cannot be read", err);
+		rc = ig_database_fail(&ledger_kind, db, code, path, "cannot be read", err);
 		goto out;
 	}
 	*out = all;
@@ -127,7 +127,9 @@ static int read_ttft(sqlite3 *db, const char *path, int64_t since_ns, struct ig_
 		code = SQLITE_OK;
 	}
 	sqlite3_finalize(st);
-	return code == SQLITE_DONE ? 0 : ledger_fail(db, code, path, "cannot be read", err);
+	return code == SQLITE_DONE ?
+		       0 :
+		       ig_database_fail(&ledger_kind, db, code, path, "cannot be read", err);
 }
 
 int ig_ledger_stats(const char *path, int64_t since_ns, struct ig_ledger_stats **out, size_t *n,
@@ -145,14 +147,16 @@ int ig_ledger_stats(const char *path, int64_t since_ns, struct ig_ledger_stats *
 		return ig_fail(err, -errno, "ledger %s: cannot be read: %s", path, strerror(errno));
 	code = sqlite3_open_v2(path, &db, SQLITE_OPEN_READONLY, NULL);
 	sqlite3_busy_timeout(db, 2000);
-	rc = code == SQLITE_OK ? ledger_check_file(db, path, &version, err) :
-				 ledger_fail(db, code, path, "cannot be read", err);
+	rc = code == SQLITE_OK ?
+		     ig_database_check(&ledger_kind, db, path, &version, err) :
+		     ig_database_fail(&ledger_kind, db, code, path, "cannot be read", err);
 	if (rc || version == 0)
 		goto out; /* an empty file has no models */
 	/* Both queries must read the same state of the file. */
 	code = sqlite3_exec(db, "BEGIN", NULL, NULL, NULL);
-	rc = code == SQLITE_OK ? read_sums(db, path, since_ns, &all, &n_all, err) :
-				 ledger_fail(db, code, path, "cannot be read", err);
+	rc = code == SQLITE_OK ?
+		     read_sums(db, path, since_ns, &all, &n_all, err) :
+		     ig_database_fail(&ledger_kind, db, code, path, "cannot be read", err);
 	if (!rc)
 		rc = read_ttft(db, path, since_ns, all, n_all, err);
 	if (rc) {

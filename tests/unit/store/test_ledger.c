@@ -75,7 +75,7 @@ static int64_t number(const char *path, const char *sql)
 	sqlite3 *db = connect_to(path);
 	int64_t v = -1;
 
-	if (ledger_number(db, sql, &v) != SQLITE_OK)
+	if (ig_database_number(db, sql, &v) != SQLITE_OK)
 		fail_msg("%s: %s", sql, sqlite3_errmsg(db));
 	sqlite3_close(db);
 	return v;
@@ -166,8 +166,8 @@ static void test_new_file(void **state)
 	ig_ledger_close(l);
 	umask(mask);
 
-	assert_int_equal(number(path, "PRAGMA user_version"), LEDGER_VERSION);
-	assert_int_equal(number(path, "PRAGMA application_id"), LEDGER_APPLICATION_ID);
+	assert_int_equal(number(path, "PRAGMA user_version"), ledger_kind.version);
+	assert_int_equal(number(path, "PRAGMA application_id"), ledger_kind.application_id);
 	assert_int_equal(number(path, "PRAGMA auto_vacuum"), 2); /* incremental */
 	assert_int_equal(
 		number(path, "SELECT strict FROM pragma_table_list WHERE name = 'requests'"), 1);
@@ -456,12 +456,12 @@ static void test_empty_files_are_set_up(void **state)
 
 	write_text(in_dir(path, "zero.db"), "");
 	ig_ledger_close(open_ledger(path, 16, 0));
-	assert_int_equal(number(path, "PRAGMA user_version"), LEDGER_VERSION);
+	assert_int_equal(number(path, "PRAGMA user_version"), ledger_kind.version);
 	/* A database of version 0 without tables. */
 	run_sql(in_dir(path, "version0.db"), "CREATE TABLE t (x); DROP TABLE t;");
 	assert_int_equal(number(path, "PRAGMA user_version"), 0);
 	ig_ledger_close(open_ledger(path, 16, 0));
-	assert_int_equal(number(path, "PRAGMA user_version"), LEDGER_VERSION);
+	assert_int_equal(number(path, "PRAGMA user_version"), ledger_kind.version);
 	assert_int_equal(rows_in(path), 0);
 }
 
@@ -494,7 +494,7 @@ static void test_a_file_of_version_1(void **state)
 	for (int i = 0; i < IG_ITL_BUCKETS; i++)
 		ig_strbuf_printf(&b, ", %d", i);
 	ig_strbuf_printf(&b, "); PRAGMA application_id = %d; PRAGMA user_version = 1; COMMIT;",
-			 LEDGER_APPLICATION_ID);
+			 ledger_kind.application_id);
 	assert_true(ig_strbuf_ok(&b));
 	run_sql(in_dir(path, "version1.db"), b.data);
 	ig_strbuf_finish(&b);
@@ -512,7 +512,7 @@ static void test_a_file_of_version_1(void **state)
 	struct ig_ledger *l = open_ledger(path, 16, 0);
 	ig_ledger_put(l, &r);
 	ig_ledger_close(l);
-	assert_int_equal(number(path, "PRAGMA user_version"), LEDGER_VERSION);
+	assert_int_equal(number(path, "PRAGMA user_version"), ledger_kind.version);
 	words(path,
 	      "SELECT id || '=' || key || '=' || request_id || '=' || ignored || '=' || itl_23 FROM requests ORDER BY row",
 	      text, sizeof text);

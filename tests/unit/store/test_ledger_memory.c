@@ -73,7 +73,7 @@ static void check_whole(const char *path, uint64_t at_least)
 	assert_string_equal(sqlite3_column_text(st, 0), "ok");
 	sqlite3_finalize(st);
 	int64_t n = -1;
-	assert_int_equal(ledger_number(db, "select count(*) from requests", &n), SQLITE_OK);
+	assert_int_equal(ig_database_number(db, "select count(*) from requests", &n), SQLITE_OK);
 	assert_true((uint64_t)n >= at_least);
 	sqlite3_close(db);
 }

@@ -1,0 +1,239 @@
+/* database.c: see database.h. */
+#include "store/database.h"
+
+#include "base/file.h"
+#include "base/log.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+int ig_database_fail(const struct ig_database_kind *kind, sqlite3 *db, int code, const char *path,
+		     const char *what, struct ig_error *err)
+{
+	int rc;
+
+	switch (code & 0xff) {
+	case SQLITE_BUSY:
+	case SQLITE_LOCKED: rc = -EBUSY; break;
+	case SQLITE_FULL: rc = -ENOSPC; break;
+	case SQLITE_NOMEM: rc = -ENOMEM; break;
+	case SQLITE_CANTOPEN:
+	case SQLITE_PERM:
+	case SQLITE_READONLY: rc = -EACCES; break;
+	case SQLITE_NOTADB:
+	case SQLITE_CORRUPT: rc = -EINVAL; break;
+	default: rc = -EIO;
+	}
+	return ig_fail(err, rc, "%s %s: %s: %s", kind->name, path, what,
+		       db ? sqlite3_errmsg(db) : sqlite3_errstr(code));
+}
+
+int ig_database_number(sqlite3 *db, const char *sql, int64_t *out)
+{
+	sqlite3_stmt *st = NULL;
+	int code = sqlite3_prepare_v2(db, sql, -1, &st, NULL);
+
+	if (code == SQLITE_OK)
+		code = sqlite3_step(st);
+	if (code == SQLITE_ROW)
+		*out = sqlite3_column_int64(st, 0);
+	sqlite3_finalize(st);
+	return code == SQLITE_ROW ? SQLITE_OK : code == SQLITE_DONE ? SQLITE_ERROR : code;
+}
+
+int ig_database_transact(sqlite3 *db, int (*fn)(void *ctx), void *ctx)
+{
+	int code = sqlite3_exec(db, "BEGIN IMMEDIATE", NULL, NULL, NULL);
+
+	if (code != SQLITE_OK)
+		return code;
+	code = fn(ctx);
+	if (code == SQLITE_OK)
+		code = sqlite3_exec(db, "COMMIT", NULL, NULL, NULL);
+	/* SQLite rolls some failures back itself. */
+	if (code != SQLITE_OK && !sqlite3_get_autocommit(db))
+		sqlite3_exec(db, "ROLLBACK", NULL, NULL, NULL);
+	return code;
+}
+
+/* ---- opening ------------------------------------------------------------------------------ */
+
+int ig_database_check(const struct ig_database_kind *kind, sqlite3 *db, const char *path,
+		      int64_t *version, struct ig_error *err)
+{
+	int64_t application = 0, n_tables = 0;
+	int code = ig_database_number(db, "PRAGMA user_version", version);
+
+	if (code == SQLITE_OK)
+		code = ig_database_number(db, "PRAGMA application_id", &application);
+	if (code == SQLITE_OK)
+		code = ig_database_number(db, "SELECT count(*) FROM sqlite_master", &n_tables);
+	if (code != SQLITE_OK)
+		return ig_database_fail(kind, db, code, path, "cannot be read", err);
+	if (*version == 0 && n_tables == 0)
+		return 0;
+	if (application != kind->application_id || *version <= 0)
+		return ig_fail(err, -EINVAL,
+			       "%s %s: is a database of another program; name another file in %s",
+			       kind->name, path, kind->option);
+	if (*version > kind->version)
+		return ig_fail(
+			err, -EINVAL,
+			"%s %s: has schema version %lld, and this program knows versions "
+			"up to %d; run a newer ingot, or name another file in %s",
+			kind->name, path, (long long)*version, kind->version, kind->option);
+	return 0;
+}
+
+/* Run SQL without a result; an error's text begins with what. */
+static int execute(const struct ig_database *d, const char *sql, const char *what,
+		   struct ig_error *err)
+{
+	int code = sqlite3_exec(d->db, sql, NULL, NULL, NULL);
+
+	return code == SQLITE_OK ? 0 :
+				   ig_database_fail(d->kind, d->db, code, d->path, what, err);
+}
+
+/* Migrate the file from version to the kind's, in one transaction. */
+static int migrate(const struct ig_database *d, int64_t version, struct ig_error *err)
+{
+	struct ig_strbuf b = { 0 };
+	int rc;
+
+	if (version == d->kind->version)
+		return 0;
+	ig_strbuf_puts(&b, "BEGIN EXCLUSIVE;");
+	d->kind->put_migration(&b, version);
+	ig_strbuf_printf(&b, "PRAGMA application_id = %d; PRAGMA user_version = %d; COMMIT;",
+			 d->kind->application_id, d->kind->version);
+	rc = ig_strbuf_ok(&b) ?
+		     execute(d, b.data, "cannot be set up", err) :
+		     ig_fail(err, -ENOMEM, "%s %s: out of memory", d->kind->name, d->path);
+	if (rc)
+		sqlite3_exec(d->db, "ROLLBACK", NULL, NULL, NULL);
+	ig_strbuf_finish(&b);
+	return rc;
+}
+
+static int set_wal(const struct ig_database *d, struct ig_error *err)
+{
+	sqlite3_stmt *st = NULL;
+	const char *mode;
+	int rc = 0, code = sqlite3_prepare_v2(d->db, "PRAGMA journal_mode = WAL", -1, &st, NULL);
+
+	if (code == SQLITE_OK)
+		code = sqlite3_step(st);
+	if (code != SQLITE_ROW) {
+		rc = ig_database_fail(d->kind, d->db, code, d->path, "cannot be written", err);
+	} else {
+		mode = (const char *)sqlite3_column_text(st, 0);
+		if (!mode || strcmp(mode, "wal"))
+			rc = ig_fail(err, -EIO,
+				     "%s %s: the file system does not allow write-ahead "
+				     "logging (journal mode is %s)",
+				     d->kind->name, d->path, mode ? mode : "unknown");
+	}
+	sqlite3_finalize(st);
+	return rc;
+}
+
+static int open_file(struct ig_database *d, struct ig_error *err)
+{
+	int64_t version = 0;
+	int code, rc, fd;
+
+	/* Created here and not by SQLite, so that only the owner may read it. */
+	fd = open(d->path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+	if (fd < 0)
+		return ig_fail(err, -errno, "%s %s: cannot be opened for writing: %s",
+			       d->kind->name, d->path, strerror(errno));
+	close(fd);
+	code = sqlite3_open_v2(d->path, &d->db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX, NULL);
+	if (code != SQLITE_OK)
+		return ig_database_fail(d->kind, d->db, code, d->path,
+					"cannot be opened for writing", err);
+	sqlite3_busy_timeout(d->db, 2000);
+	/* auto_vacuum only works while there is no table, and before WAL writes the first page. */
+	if ((rc = ig_database_check(d->kind, d->db, d->path, &version, err)) ||
+	    (rc = execute(d, "PRAGMA auto_vacuum = INCREMENTAL", "cannot be set up", err)) ||
+	    (rc = set_wal(d, err)) ||
+	    (rc = execute(d, "PRAGMA synchronous = NORMAL; PRAGMA journal_size_limit = 16777216;",
+			  "cannot be set up", err)) ||
+	    (rc = migrate(d, version, err)))
+		return rc;
+	/* From here on the writer's own loop waits for locks of other programs. */
+	sqlite3_busy_timeout(d->db, 50);
+	return 0;
+}
+
+/* ---- the lock ------------------------------------------------------------------------ */
+
+/* Only one daemon may write a file.  The lock file is never removed: otherwise two others could
+ * lock two files of the same name. */
+static int take_lock(struct ig_database *d, struct ig_error *err)
+{
+	const char *name = d->kind->name;
+	char text[32] = "";
+	long pid;
+
+	d->lock_fd = open(d->lock_path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+	if (d->lock_fd < 0)
+		return ig_fail(err, -errno, "%s %s: cannot open %s: %s", name, d->path, d->lock_path,
+			       strerror(errno));
+	if (flock(d->lock_fd, LOCK_EX | LOCK_NB)) {
+		if (errno != EWOULDBLOCK)
+			return ig_fail(err, -errno, "%s %s: cannot lock %s: %s", name, d->path,
+				       d->lock_path, strerror(errno));
+		ssize_t n = pread(d->lock_fd, text, sizeof text - 1, 0);
+		pid = n > 0 ? strtol(text, NULL, 10) : 0;
+		text[0] = 0;
+		if (pid > 0)
+			snprintf(text, sizeof text, " (process %ld)", pid);
+		return ig_fail(
+			err, -EBUSY,
+			"%s %s: another daemon%s writes to it; stop it, or give this one "
+			"another %s",
+			name, d->path, text, d->kind->option);
+	}
+	int n = snprintf(text, sizeof text, "%ld\n", (long)getpid());
+	/* The number is for the message above only; the lock works without it. */
+	if (ftruncate(d->lock_fd, 0) || pwrite(d->lock_fd, text, (size_t)n, 0) != n)
+		ig_log_debug("%s %s: cannot write the process number to %s", name, d->path,
+			     d->lock_path);
+	return 0;
+}
+
+/* ---- life ----------------------------------------------------------------------------------- */
+
+int ig_database_open(struct ig_database *d, const struct ig_database_kind *kind, const char *path,
+		     struct ig_error *err)
+{
+	struct ig_strbuf b = { 0 };
+	int rc;
+
+	*d = (struct ig_database){ .kind = kind, .lock_fd = -1 };
+	ig_strbuf_printf(&b, "%s.lock", path);
+	d->lock_path = ig_strbuf_steal(&b);
+	ig_strbuf_finish(&b);
+	d->path = strdup(path);
+	if (!d->path || !d->lock_path)
+		return ig_fail(err, -ENOMEM, "%s %s: out of memory", kind->name, path);
+	if ((rc = ig_make_folders_above(d->path, 0700, err)) || (rc = take_lock(d, err)))
+		return rc;
+	return open_file(d, err);
+}
+
+void ig_database_close(struct ig_database *d)
+{
+	sqlite3_close(d->db);
+	if (d->kind && d->lock_fd >= 0)
+		close(d->lock_fd); /* unlocks */
+	free(d->lock_path);
+	free(d->path);
+	*d = (struct ig_database){ .lock_fd = -1 };
+}
