@@ -42,6 +42,12 @@ static void string_key(struct gw *w, const char *key, const json_t *value)
 	gw_string(w, json_string_value(value), json_string_length(value));
 }
 
+static void token_key(struct gw *w, const char *key, int32_t id)
+{
+	if (id >= 0)
+		gw_u32(w, key, (uint32_t)id);
+}
+
 static void open_template(const json_t *source)
 {
 	struct ig_checkpoint *g;
@@ -51,6 +57,9 @@ static void open_template(const json_t *source)
 	ig_chat_template_close(chat);
 	gw_init(&w);
 	string_key(&w, "tokenizer.chat_template", source);
+	token_key(&w, "tokenizer.ggml.bos_token_id", ig_tokenizer_bos(vocabulary.tokenizer));
+	token_key(&w, "tokenizer.ggml.eos_token_id",
+		  ig_tokenizer_find_special(vocabulary.tokenizer, "</s>"));
 	if (ig_checkpoint_open_memory(w.data, w.len, "case", &g, &err) ||
 	    ig_chat_template_open(g, vocabulary.tokenizer, &chat, &err))
 		die(err.text);

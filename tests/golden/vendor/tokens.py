@@ -91,7 +91,7 @@ class Tally:
             return
         self.bad += 1
         if self.bad <= self.show:
-            print(f"{name}:", *(f"\n  {str(x)[:1000]}" for x in about))
+            print(f"{name}:", *(f"\n  {str(x)[:700]}" for x in about))
 
     def uses(self, rule):
         """A known difference was met."""
