@@ -336,7 +336,7 @@ def other_stages(tests):
     ]
     for name, commands in GOLDENS.items():
         out.append(Stage(name, tests.golden(*commands), build="release", needs=["build-release", "python"] + (
-            ["fetch-templates"] if name in ("templates", "answers", "mistral") else
+            ["fetch-templates"] if name in ("templates", "answers") else
             ["fetch-templates", "fetch-o200k"] if name == "harmony" else
             ["model"] if name in ("folders", "quantised") else []), after=["release-unit", "model"]))
     out += other_systems(tests)
@@ -420,6 +420,9 @@ def long_stages(tests):
         Stage("fetch-programs", programs),
         Stage("release-programs", tests.pytest("release", PROGRAM_TESTS, INGOT_PROGRAMS=str(OUT / "programs")),
               needs=["fetch-programs"], build="release"),
+        Stage("mistral", tests.golden([
+            PYTHON, GOLDEN / "vendor/mistral.py", PROGRAMS / "chat_tokens", "--templates", OUT / "templates/templates",
+            "--packages", OUT / "programs/mistral"]), needs=["fetch-programs", "fetch-templates"], build="release"),
         Stage("build-fuzz", builder("fuzz", "clang", SANITIZED + fuzz, ["fuzz"])),
         Stage("fuzzing", fuzzing, needs=["build-fuzz"], build="fuzz"),
         Stage("soak", tests.pytest("release", "--long", "-m", "long", "tests/e2e"), build="release"),

@@ -27,6 +27,21 @@ FILES = {SPM3: "mistral_instruct_tokenizer_240323.model.v3", SPM7: "mistral_inst
          TEKKEN3: "tekken_240718.json", TEKKEN11: "tekken_240911.json", TEKKEN13: "tekken_240911.json"}
 # The names of v11 and later, by id: those before are as in v3.
 LATER = {32: "[ARGS]", 33: "[CALL_ID]", 34: "[THINK]", 35: "[/THINK]"}
+# The published templates, each with a vocabulary of its version.
+PUBLISHED = {"mistralai-Mistral-Nemo-Instruct-2407": TEKKEN3, "Mistral-Small-3.2-24B-Instruct-2506": TEKKEN11,
+             "unsloth-mistral-Devstral-Small-2507": TEKKEN13, "mistralai-Ministral-3-14B-Reasoning-2512": TEKKEN13}
+NEMO = "mistralai-Mistral-Nemo-Instruct-2407"
+
+DIFFERENCES = {
+    "results": "v3: the library reads a tool's result as JSON where it is that; the template that it writes for v3 has a "
+               "string, and Nemo's the bare text",
+    "no system message": "published templates from v7 on begin with a system message of their own; the library has none",
+    "descriptions": "Nemo's template writes the texts of a tool without escapes",
+    "system after tools": "Nemo's template has the system message only before a user's message that is the last",
+}
+READS = {
+    "not a list": "a v3 or v7 call that is no list of calls is text for Ingot, and refused by the library",
+}
 MARKERS = ["[INST]", "[/INST]", "[TOOL_CALLS]", "[ARGS]", "[CALL_ID]", "<s>", "</s>", "[AVAILABLE_TOOLS]",
            "[TOOL_RESULTS]"]
 TOOLS = [{"type": "function", "function": {"name": name, "description": description, "parameters": parameters}}
@@ -104,12 +119,25 @@ def rounds(r, lines):
          "content": r.choice([r.choice(lines), json.dumps(arguments(r, lines)), "21.50", "true"])} for c in calls]
 
 
-def in_words(c):
-    """As the library takes it: arguments are a text."""
-    messages = [dict(m, tool_calls=[
-        dict(x, function=dict(x["function"], arguments=json.dumps(x["function"]["arguments"], ensure_ascii=False)))
-        for x in m["tool_calls"]]) if "tool_calls" in m else m for m in c["messages"]]
-    return {"messages": messages, "tools": c["tools"] or None}
+def in_words(c, as_string):
+    """As the library takes it: arguments are a text, and so is a result where that is wanted."""
+    out = []
+    for m in c["messages"]:
+        if "tool_calls" in m:
+            m = dict(m, tool_calls=[dict(x, function=dict(x["function"], arguments=json.dumps(
+                x["function"]["arguments"], ensure_ascii=False))) for x in m["tool_calls"]])
+        if m["role"] == "tool" and as_string and is_json(m["content"]):
+            m = dict(m, content=json.dumps(m["content"], ensure_ascii=False))
+        out.append(m)
+    return {"messages": out, "tools": c["tools"] or None}
+
+
+def is_json(text):
+    try:
+        json.loads(text)
+    except ValueError:
+        return False
+    return True
 
 
 class Library:
@@ -122,19 +150,69 @@ class Library:
         self.instruct = self.all.instruct_tokenizer
         self.tokenizer = self.instruct.tokenizer
 
-    def ids(self, c):
-        return self.all.encode_chat_completion(self.request(**in_words(c))).tokens
+    def ids(self, c, as_string=False):
+        return self.all.encode_chat_completion(self.request(**in_words(c, as_string))).tokens
 
     def text(self, ids):
         return self.all.decode(ids, special_token_policy=self.keep)
 
 
-def compare_prompts(ingot, library, name, template, r, lines, tally):
-    for _ in range(60):
-        c = conversation(r, lines)
-        got = ingot.ask({"template": template, "messages": c["messages"], "tools": c["tools"] or None, "prompt": True})
-        want = library.ids(c)
+def compare_prompts(ingot, library, name, template, conversations, tally, as_string=False):
+    for c in conversations:
+        got = ask_prompt(ingot, template, c)
+        want = library.ids(c, as_string)
         tally.judge(name + " prompts", got.get("ids") == want, *difference(library, want, got))
+
+
+def ask_prompt(ingot, template, c):
+    return ingot.ask({"template": template, "messages": c["messages"], "tools": c["tools"] or None, "prompt": True})
+
+
+def published(name, c):
+    """The conversation without what the template writes in another way, which compare_differences has."""
+    messages = [dict(m) for m in c["messages"]]
+    if messages[0]["role"] != "system" and name != NEMO:
+        messages.insert(0, {"role": "system", "content": "Be brief."})
+    if name != NEMO:
+        return {"messages": messages, "tools": c["tools"]}
+    if messages[0]["role"] == "system" and messages[-1]["role"] == "tool":
+        del messages[0]
+    for m in messages:
+        if m["role"] == "tool":
+            m["content"] = json.dumps(json.loads(m["content"]) if is_json(m["content"]) else m["content"],
+                                      ensure_ascii=False)
+    tools = [json.loads(json.dumps(t).replace('\\"', "'")) for t in c["tools"]]
+    return {"messages": messages, "tools": tools}
+
+
+def compare_differences(ingot, library, name, template, tally):
+    """Each known difference: the same text but for one part."""
+    say = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Hello"}]
+    result = {"role": "tool", "tool_call_id": "abcdefgh1", "name": "now", "content": "sunny, 21"}
+    called = [{"role": "assistant", "content": "", "tool_calls": [
+        {"id": "abcdefgh1", "type": "function", "function": {"name": "now", "arguments": {}}}]}, result]
+    quiet = [t for t in TOOLS if "\"" not in t["function"]["description"]]
+    if name != NEMO:
+        ours = text_of(ingot, library, template, {"messages": say[1:], "tools": []})
+        theirs = library.text(library.ids({"messages": say[1:], "tools": []}))
+        head, tail = theirs[:len("<s>")], theirs[len("<s>"):]
+        tally.uses("no system message")
+        tally.judge("differences", re.fullmatch(re.escape(head) + r"\[SYSTEM_PROMPT\].+\[/SYSTEM_PROMPT\]" + re.escape(tail),
+                                                ours, re.S), repr(theirs), repr(ours))
+        return
+    for rule, c, theirs, ours in (
+            ("results", {"messages": say[1:] + called, "tools": quiet}, '"content": "sunny, 21"', '"content": sunny, 21'),
+            ("descriptions", {"messages": say, "tools": TOOLS[:1]}, '\\"now\\"', '"now"'),
+            ("system after tools", {"messages": say + called, "tools": quiet}, "Be brief.\n\n", "")):
+        want = library.text(library.ids(c))
+        tally.uses(rule)
+        tally.judge("differences", theirs in want and want.replace(theirs, ours) == text_of(ingot, library, template, c),
+                    repr(want), repr(text_of(ingot, library, template, c)))
+
+
+def text_of(ingot, library, template, c):
+    got = ask_prompt(ingot, template, c)
+    return library.text(got["ids"]) if "ids" in got else str(got)
 
 
 def difference(library, want, got):
@@ -148,6 +226,95 @@ def compare_texts(ingot, library, name, lines, tally):
     for line in lines:
         got, want = ingot.ask({"text": line})["ids"], library.tokenizer.encode(line, bos=False, eos=False)
         tally.judge(name + " texts", got == want, repr(line), want, got)
+
+
+# ---- completions ------------------------------------------------------------------------------
+
+def answer(r, lines, library):
+    """Ids of an assistant's turn, without its end."""
+    from mistral_common.protocol.instruct.messages import AssistantMessage
+    from mistral_common.protocol.instruct.tool_calls import FunctionCall, ToolCall
+    calls = [ToolCall(id=c["id"], function=FunctionCall(
+        name=c["function"]["name"], arguments=json.dumps(c["function"]["arguments"], ensure_ascii=False)))
+        for c in (call(r, lines) for _ in range(r.choice([0, 1, 1, 2, 3])))]
+    text = r.choice(lines).strip() if not calls or (r.random() < .3 and library.later) else None
+    ids = library.instruct.encode_assistant_message(AssistantMessage(content=text, tool_calls=calls or None), False)
+    return ids[:-1] if ids[-1] == library.tokenizer.eos_id else ids
+
+
+def library_reads(library, ids):
+    """Text and calls; None: the library refuses them."""
+    from mistral_common.experimental.tools import _decode_tool_calls, _split_content_and_tool_calls
+    try:
+        content, calls = _split_content_and_tool_calls(ids, library.tokenizer.get_special_token("[TOOL_CALLS]"))
+        found = [[c.function.name, json.loads(c.function.arguments)] for c in
+                 _decode_tool_calls(calls, library.tokenizer)]
+    except ValueError:  # pydantic's errors are such, too
+        return None
+    return library.tokenizer.decode(content), found
+
+
+def ingot_reads(events):
+    text, calls = "", []
+    for kind, data in events:
+        if kind == "call":
+            calls.append([data, ""])
+        elif kind == "arguments":
+            calls[-1][1] += data
+        elif kind != "end":
+            text += data
+    return text, calls
+
+
+def same_calls(theirs, ours):
+    try:
+        return len(theirs) == len(ours) and all(
+            a[0] == b[0] and same_json(a[1], json.loads(b[1])) for a, b in zip(theirs, ours))
+    except ValueError:
+        return False
+
+
+def compare_completions(ingot, library, name, template, completions, tally):
+    for ids in completions:
+        read = library_reads(library, ids)
+        if read is None:
+            tally.adds("completions refused by the library")
+            continue
+        events = ingot.ask({"template": template, "tools": TOOLS, "completion": ids})["events"]
+        text, calls = ingot_reads(events)
+        tally.judge(name + " completions", same_calls(read[1], calls) and text.strip() == read[0].strip(),
+                    repr(library.text(ids)), f"library: {read}", f"Ingot:   {text!r} {calls}")
+
+
+def damaged(r, ids, pool):
+    ids = list(ids)
+    for _ in range(r.randrange(1, 3)):
+        at = r.randrange(len(ids) + 1)
+        ids[at:at + r.randrange(2)] = [r.choice(pool)] if r.random() < .6 else []
+    return ids
+
+
+def compare_version(a, name, path, r, lines, tally):
+    library, ingot = Library(path), Ingot(a.program, path.parent)
+    library.later = name in (TEKKEN11, TEKKEN13)
+    template = generated_template(name)
+    compare_texts(ingot, library, name, lines, tally)
+    conversations = [conversation(r, lines) for _ in range(40)]
+    compare_prompts(ingot, library, name, template, conversations, tally, as_string=name in (SPM3, TEKKEN3))
+    if name in (SPM3, TEKKEN3):
+        tally.uses("results")
+    for stem in (stem for stem, version in PUBLISHED.items() if version == name):
+        source = (Path(a.templates) / (stem + ".jinja")).read_text()
+        compare_prompts(ingot, library, stem, source, [published(stem, c) for c in conversations], tally)
+        compare_differences(ingot, library, stem, source, tally)
+    plain = [x for x in lines if "[" not in x]
+    whole = [answer(r, plain, library) for _ in range(60)]
+    names = ["[TOOL_CALLS]"] + (["[ARGS]", "[CALL_ID]"] if library.later else [])
+    pool = [library.tokenizer.get_special_token(x) for x in names] + library.tokenizer.encode(
+        "[{\"name\": \"now\", \"arguments\": {}}], now", bos=False, eos=False)
+    compare_completions(ingot, library, name, template, whole, tally)
+    compare_completions(ingot, library, name + " damaged", template, [damaged(r, ids, pool) for ids in whole * 3], tally)
+    ingot.close()
 
 
 def main():
@@ -166,12 +333,11 @@ def main():
     lines = texts(r, MARKERS, 400)
     with tempfile.TemporaryDirectory() as folder:
         for name in FILES:
-            path = prepare(name, data, Path(folder))
-            library, ingot = Library(path), Ingot(a.program, path.parent)
-            compare_texts(ingot, library, name, lines, tally)
-            compare_prompts(ingot, library, name, generated_template(name), r, lines, tally)
-            ingot.close()
-    sys.exit(tally.finish({}, []))
+            compare_version(a, name, prepare(name, data, Path(folder)), r, lines, tally)
+    least = {kind: n for name in FILES for kind, n in (
+        (name + " texts", 300), (name + " prompts", 40), (name + " completions", 60), (name + " damaged completions", 20))}
+    least.update({stem + " prompts": 40 for stem in PUBLISHED}, differences=6)
+    sys.exit(tally.finish(least, [*DIFFERENCES]))
 
 
 if __name__ == "__main__":
