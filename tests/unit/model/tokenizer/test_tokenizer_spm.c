@@ -136,11 +136,12 @@ static void specials(void **state)
 		{ "<s> ", 4, { SPM_START } },
 	};
 	for (size_t i = 0; i < sizeof owned / sizeof owned[0]; i++) {
-		size_t len = strlen(owned[i].text);
 		uint8_t marks[16] = { 0 };
+		len = strlen(owned[i].text);
 		memset(marks + owned[i].client, 1, len - owned[i].client);
-		assert_int_equal(ig_tokenizer_encode_marked(x.t, owned[i].text, marks, len, SIZE_MAX, &l),
-				 0);
+		assert_int_equal(
+			ig_tokenizer_encode_marked(x.t, owned[i].text, marks, len, SIZE_MAX, &l),
+			0);
 		for (size_t k = 0; k < 3; k++)
 			assert_int_equal(k < l.n ? l.ids[k] : 0, owned[i].ids[k]);
 		ig_ids_finish(&l);
