@@ -68,56 +68,6 @@ int ig_itl_bucket(double ms)
 
 /* ---- SQLite ---------------------------------------------------------------------------- */
 
-/* From user_version 0 to 1. */
-static void put_schema_1(struct ig_strbuf *b)
-{
-	ig_strbuf_puts(b, "CREATE TABLE requests ("
-			  " row INTEGER PRIMARY KEY,"
-			  " id TEXT NOT NULL,"
-			  " received_ns INTEGER NOT NULL," /* since 1970 */
-			  " model TEXT NOT NULL,"
-			  " endpoint TEXT NOT NULL,"
-			  " client TEXT NOT NULL,"
-			  " status INTEGER NOT NULL,"
-			  " finish TEXT NOT NULL,"
-			  " cancel_reason TEXT NOT NULL,"
-			  " error TEXT NOT NULL,"
-			  " prompt_tokens INTEGER NOT NULL,"
-			  " cached_tokens INTEGER NOT NULL,"
-			  " output_tokens INTEGER NOT NULL,"
-			  " queue_ms REAL," /* NULL: the request never got so far */
-			  " prefill_ms REAL,"
-			  " decode_ms REAL,"
-			  " ttft_ms REAL,"
-			  " total_ms REAL");
-	for (int i = 0; i < IG_ITL_BUCKETS; i++)
-		ig_strbuf_printf(b, ", itl_%d INTEGER NOT NULL DEFAULT 0", i);
-	ig_strbuf_puts(b, ") STRICT;"
-			  "CREATE INDEX requests_received ON requests (received_ns);");
-}
-
-static void put_migration(struct ig_strbuf *b, int64_t version)
-{
-	if (version < 1)
-		put_schema_1(b);
-	if (version < 2) /* the id of the API key */
-		ig_strbuf_puts(b, "ALTER TABLE requests ADD COLUMN key TEXT NOT NULL DEFAULT '';");
-	if (version < 3) /* x-request-id */
-		ig_strbuf_puts(b, "ALTER TABLE requests ADD COLUMN request_id TEXT NOT NULL "
-				  "DEFAULT '';");
-	if (version < 4)
-		ig_strbuf_puts(b, "ALTER TABLE requests ADD COLUMN ignored TEXT NOT NULL "
-				  "DEFAULT '';");
-}
-
-const struct ig_database_kind ledger_kind = {
-	.name = "ledger",
-	.option = "ledger.path",
-	.application_id = 0x494e474c, /* "INGL" */
-	.version = 4,
-	.put_migration = put_migration,
-};
-
 static int prepare_insert(struct ig_ledger *l, struct ig_error *err)
 {
 	struct ig_strbuf b = { 0 };

@@ -431,7 +431,7 @@ static void check_ledger(struct doctor *d)
 		if (access(path, W_OK)) {
 			WRONG(d, "ledger", "let the daemon's user write it, or change ledger.path",
 			      "%s cannot be written: %s", path, strerror(errno));
-		} else if (ig_ledger_stats(path, 0, &s, &n, &err)) {
+		} else if (ig_ledger_stats(path, IG_LEDGER_BY_MODEL, 0, &s, &n, &err)) {
 			WRONG(d, "ledger",
 			      "move the file (the daemon creates a new one), or change ledger.path",
 			      "%s", err.text);
