@@ -44,14 +44,19 @@ struct ig_ledger_options {
 	 * without a lock; may be NULL. */
 	void (*dropped)(void *ctx, uint64_t n);
 	void *ctx;
+	/* Rows cannot be written (true), or can be again; any thread, may be NULL. */
+	void (*failing)(void *ctx, bool failing);
 };
 
 /* Open or create the database and its folder, migrate it by user_version, lock it (a second daemon
- * gets -EBUSY), start the thread.  Errors name the path. */
+ * gets -EBUSY), start the thread.  Errors name the path.  A full disk is not an error: the thread
+ * opens the database when there is space. */
 int ig_ledger_open(const struct ig_ledger_options *o, struct ig_ledger **out, struct ig_error *err);
 /* Any thread; copies the row; never waits for the disk. */
 void ig_ledger_put(struct ig_ledger *l, const struct ig_ledger_row *row);
 void ig_ledger_set_retention(struct ig_ledger *l, uint32_t days); /* any thread */
+/* Why rows cannot be written at the moment, in buf; false: they can.  Any thread. */
+bool ig_ledger_failure(struct ig_ledger *l, char *buf, size_t size);
 /* Write the queued rows, close.  NULL is fine. */
 void ig_ledger_close(struct ig_ledger *l);
 

@@ -59,10 +59,11 @@ static void put_views_5(struct ig_strbuf *b)
 			" datetime(max(received_ns) / 1000000000, 'unixepoch') AS last_request"
 			" FROM requests GROUP BY 1;",
 			groups[i].name, groups[i].value, groups[i].name);
-	ig_strbuf_puts(b, "CREATE VIEW requests_failed AS SELECT"
-			  " datetime(received_ns / 1000000000, 'unixepoch') AS time, id, request_id,"
-			  " model, endpoint, client, key, status, finish, error"
-			  " FROM requests WHERE finish IN ('error', 'refused');");
+	ig_strbuf_puts(b,
+		       "CREATE VIEW requests_failed AS SELECT"
+		       " datetime(received_ns / 1000000000, 'unixepoch') AS time, id, request_id,"
+		       " model, endpoint, client, key, status, finish, error"
+		       " FROM requests WHERE finish IN ('error', 'refused');");
 }
 
 static void put_migration(struct ig_strbuf *b, int64_t version)

@@ -138,8 +138,8 @@ static void print_part(const struct backup *b, enum part part)
 	}
 	stat(b->to[part], &st);
 	printf("%-13s  %s: %s, %" PRId64 " %s%s\n", parts[part].what, b->to[part],
-	       ig_text_bytes(size, sizeof size, (uint64_t)st.st_size), b->counts[part],
-	       units[part], b->counts[part] == 1 ? "" : "s");
+	       ig_text_bytes(size, sizeof size, (uint64_t)st.st_size), b->counts[part], units[part],
+	       b->counts[part] == 1 ? "" : "s");
 }
 
 int ig_backup_main(int argc, char **argv)

@@ -453,6 +453,78 @@ static void test_disk_full(void **state)
 		    strstr(text, "disk.db: cannot be written: database or disk is full; "));
 }
 
+static atomic_bool failing;
+
+static void set_failing(void *ctx, bool on) { atomic_store(&failing, on); }
+
+static void wait_until_failing(bool on)
+{
+	int64_t until = ig_now_ns() + (int64_t)20 * 1000000000;
+
+	while (atomic_load(&failing) != on) {
+		if (ig_now_ns() > until)
+			fail_msg("it does not become %d", on);
+		usleep(5000);
+	}
+}
+
+static void limit_files(rlim_t bytes)
+{
+	struct rlimit r;
+
+	signal(SIGXFSZ, SIG_IGN);
+	assert_int_equal(getrlimit(RLIMIT_FSIZE, &r), 0);
+	r.rlim_cur = bytes;
+	assert_int_equal(setrlimit(RLIMIT_FSIZE, &r), 0);
+}
+
+/* The failure is told, and its end too, without any further row; a full disk at the start is not an
+ * error, and rows are written once there is space. */
+static void test_failure_is_told(void **state)
+{
+	char path[256], why[256];
+	struct ig_ledger_options o = { .path = in_dir(path, "told.db"),
+				       .queue = 4096,
+				       .dropped = count_dropped,
+				       .ctx = &n_dropped,
+				       .failing = set_failing };
+	struct ig_ledger *l = NULL;
+	struct ig_error err = { 0 };
+	struct ig_ledger_row r = a_row(1);
+
+	atomic_store(&n_dropped, 0);
+	assert_int_equal(ig_ledger_open(&o, &l, &err), 0);
+	assert_false(ig_ledger_failure(l, why, sizeof why));
+	limit_files(4096);
+	ig_ledger_put(l, &r);
+	wait_until_failing(true);
+	assert_true(ig_ledger_failure(l, why, sizeof why));
+	assert_true(strstr(why, "full") || strstr(why, "I/O"));
+	assert_int_equal(n_dropped, 1);
+	limit_files(RLIM_INFINITY);
+	wait_until_failing(false);
+	assert_false(ig_ledger_failure(l, why, sizeof why));
+	ig_ledger_close(l);
+	assert_int_equal(rows_in(path), 0);
+
+	o.path = in_dir(path, "later.db");
+	atomic_store(&n_dropped, 0);
+	limit_files(4096);
+	assert_int_equal(ig_ledger_open(&o, &l, &err), 0);
+	assert_true(atomic_load(&failing));
+	assert_true(ig_ledger_failure(l, why, sizeof why));
+	ig_ledger_put(l, &r);
+	int64_t until = ig_now_ns() + (int64_t)10 * 1000000000;
+	while (n_dropped < 1 && ig_now_ns() < until)
+		usleep(5000);
+	assert_int_equal(n_dropped, 1);
+	limit_files(RLIM_INFINITY);
+	wait_until_failing(false);
+	ig_ledger_put(l, &r);
+	ig_ledger_close(l);
+	assert_int_equal(rows_in(path), 1);
+}
+
 /* ---- retention ---------------------------------------------------------------------------------- */
 
 static void put_aged(struct ig_ledger *l, int n, int64_t age_days)
@@ -708,6 +780,7 @@ int main(void)
 		cmocka_unit_test(test_overflow),
 		cmocka_unit_test(test_close_gives_up_on_a_lock),
 		cmocka_unit_test(test_disk_full),
+		cmocka_unit_test(test_failure_is_told),
 		cmocka_unit_test(test_retention),
 		cmocka_unit_test(test_empty_files_are_set_up),
 		cmocka_unit_test(test_a_file_of_version_1),
