@@ -1,10 +1,14 @@
 /* api.c: what all exchanges and sessions share, from start to end, and the routes. */
 #include "daemon/protocol/chat/chat.h"
+#include "daemon/protocol/core/errand.h"
 #include "daemon/protocol/core/waiting.h"
+#include "daemon/protocol/keys/keys.h"
 #include "daemon/protocol/messages/messages.h"
 #include "daemon/protocol/models/models.h"
 #include "daemon/protocol/ollama/ollama.h"
+#include "daemon/protocol/page/page.h"
 #include "daemon/protocol/responses/responses.h"
+#include "daemon/protocol/status/history.h"
 #include "daemon/protocol/status/status.h"
 #include "daemon/protocol/tokens/tokens.h"
 
@@ -25,9 +29,18 @@ static const struct ig_route routes[] = {
 	{ "/v1/models/", .below = ig_models_below },
 	{ "/v1/ingot/models/load", .post = &ig_load_protocol },
 	{ "/v1/ingot/models/unload", .post = &ig_unload_protocol },
+	{ "/v1/ingot/models/pin", .post = &ig_pin_protocol },
+	{ "/v1/ingot/models", .get = ig_get_models },
 	{ "/v1/ingot/requests", .get = ig_get_requests },
+	{ "/v1/ingot/requests/", .below = ig_requests_below },
+	{ "/v1/ingot/stats", .get = ig_get_stats },
+	{ "/v1/ingot/ledger", .get = ig_get_ledger },
+	{ "/v1/ingot/keys", .post = &ig_add_key_protocol, .get = ig_get_keys },
+	{ "/v1/ingot/keys/", .below = ig_keys_below },
 	{ "/v1/ingot/status", .get = ig_get_status },
-	{ "/", .get = ig_ollama_root },
+	{ "/", .get = ig_page_root },
+	{ "/ui", .get = ig_page_get },
+	{ "/ui/", .below = ig_page_below },
 	{ "/api/chat", .post = &ig_ollama_chat_protocol },
 	{ "/api/generate", .post = &ig_ollama_generate_protocol },
 	{ "/api/show", .post = &ig_ollama_show_protocol },
@@ -64,6 +77,7 @@ struct ig_api *ig_api_create(const struct ig_api_deps *deps)
 	ig_ignored_init(&api->ignored);
 	ig_wakes_init(&api->wakes, deps->wake, deps->wake_ctx);
 	ig_handoff_init(&api->handoff);
+	ig_errands_init(&api->errands);
 	ig_model_waits_init(&api->model_waits, deps->engine, &api->wakes);
 	return api;
 }
@@ -86,6 +100,7 @@ void ig_api_destroy(struct ig_api *api)
 	}
 	ig_model_waits_finish(&api->model_waits);
 	ig_handoff_finish(&api->handoff);
+	ig_errands_finish(&api->errands);
 	ig_wakes_finish(&api->wakes);
 	ig_limits_destroy(api->limits);
 	ig_responses_destroy(api->responses);
@@ -110,6 +125,7 @@ void ig_api_poll(struct ig_api *api)
 {
 	ig_wakes_clear(&api->wakes);
 	ig_waiting_poll(api);
+	ig_errands_poll(api);
 	ig_wakes_deliver(&api->wakes);
 }
 

@@ -39,7 +39,11 @@ struct ig_api_deps {
 	struct ig_api_options options;
 	/* Any thread: make the loop call ig_api_poll soon.  Cheap. */
 	void (*wake)(void *ctx);
-	void *wake_ctx;
+	void *wake_ctx; /* of reload_keys too */
+	/* Any thread but the loop: read the keys again; they count when it returns. */
+	void (*reload_keys)(void *ctx);
+	const char *ledger_path; /* NULL: there is none */
+	const char *keys_path;	 /* "" or NULL: there is none */
 	/* Loop thread, from within any call below: conn has something to write. */
 	void (*want_write)(void *conn);
 };
@@ -65,6 +69,8 @@ struct ig_http_request {
 	const char *query;	/* after "?", decoded; NULL: none */
 	const char *client;	/* address, for the ledger */
 	const char *request_id; /* x-request-id; NULL: none */
+	const char *if_none_match; /* NULL: none */
+	bool wants_html; /* its Accept names text/html: a browser shows the reply */
 	struct ig_principal who;
 	char *body; /* malloc'd, or NULL; the exchange takes it over */
 	size_t body_len;
@@ -73,6 +79,8 @@ struct ig_http_request {
 struct ig_http_head {
 	int status;
 	const char *content_type;
+	const char *etag;	 /* quoted; NULL: no such header */
+	const char *fields;	 /* whole lines of further headers; NULL: none */
 	const char *allow;	 /* of 405, else NULL */
 	uint32_t retry_after_s;	 /* 0: no such header */
 	const char *ignored;	 /* x-ingot-ignored; "": no such header */

@@ -9,8 +9,15 @@
 #include "daemon/protocol/core/model_wait.h"
 #include "daemon/protocol/core/wake.h"
 
+struct ig_errand;
 struct ig_route;
 struct ig_responses;
+
+/* Those that the reader thread has finished. */
+struct ig_errands {
+	pthread_mutex_t lock;
+	struct ig_errand *done; /* lock */
+};
 
 /* The loop thread's, unless noted. */
 struct ig_api {
@@ -24,5 +31,6 @@ struct ig_api {
 	struct ig_ignored ignored;
 	struct ig_wakes wakes;
 	struct ig_handoff handoff;
+	struct ig_errands errands;
 	struct ig_model_waits model_waits; /* prep's */
 };

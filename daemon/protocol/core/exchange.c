@@ -6,6 +6,7 @@
  */
 #include "daemon/protocol/core/exchange.h"
 
+#include "daemon/protocol/core/errand.h"
 #include "daemon/protocol/core/waiting.h"
 
 #include <stdio.h>
@@ -305,6 +306,7 @@ void ig_exchange_end(struct ig_exchange *x)
 	if (!x)
 		return;
 	ig_reply_destroy(x->reply);
+	ig_errand_abandon(x->errand);
 	ig_origin_unref(x->origin);
 	ig_strbuf_finish(&x->body);
 	free(x);

@@ -11,6 +11,7 @@ struct ig_exchange {
 	void (*error)(struct ig_strbuf *out, const struct ig_api_error *e); /* of the path */
 	struct ig_reply *reply;	  /* of a protocol; NULL: none was made */
 	struct ig_http_head head; /* but for length; status 0: not known yet */
+	struct ig_errand *errand; /* that makes the reply; NULL: none */
 	bool stream, body_given;
 	struct ig_strbuf body; /* of a reply that is not a stream */
 };

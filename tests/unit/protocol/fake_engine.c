@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "model/chat/completion.h"
+#include "store/ledger_history.h"
 
 #include <errno.h>
 #include <jansson.h>
@@ -513,6 +514,34 @@ int ig_engine_parse(struct ig_engine *e, void (*fn)(void *ctx), void *ctx)
 int ig_engine_prep(struct ig_engine *e, void (*fn)(void *ctx), void *ctx)
 {
 	return queue_job(&e->prep, e->script.prep_rc, fn, ctx);
+}
+
+int ig_engine_read(struct ig_engine *e, void (*fn)(void *ctx), void *ctx)
+{
+	return queue_job(&e->parse, 0, fn, ctx);
+}
+
+int ig_engine_pin_model(struct ig_engine *e, const char *name, bool pin, struct ig_error *err)
+{
+	return 0;
+}
+
+int ig_ledger_write_series(const char *path, const struct ig_ledger_query *q,
+			   struct ig_json_writer *w, struct ig_error *err)
+{
+	return 0;
+}
+
+int ig_ledger_write_rows(const char *path, const struct ig_ledger_query *q,
+			 struct ig_json_writer *w, struct ig_error *err)
+{
+	return 0;
+}
+
+int ig_ledger_write_csv(const char *path, const struct ig_ledger_query *q, struct ig_strbuf *out,
+			struct ig_error *err)
+{
+	return 0;
 }
 
 void ig_engine_describe(struct ig_engine *e, struct ig_strbuf *out)
