@@ -6,6 +6,7 @@
 
 #include "store/ledger_private.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -106,108 +107,147 @@ static double real_at(struct reader *r, int i)
 
 /* ---- the series ------------------------------------------------------------------------------ */
 
-/* Sums of each step, and the times to first token at its quantiles, by nearest rank. */
-static void put_series(struct ig_strbuf *sql)
+/* Times to first token are counted in buckets, each 2 % wider than the one before, so that the memory
+ * does not grow with the ledger and a percentile is within 1 %. */
+#define TTFT_LEAST_MS 0.01
+#define TTFT_RATIO 1.02
+#define TTFT_BUCKETS 1200 /* up to 2e8 ms */
+
+struct sums {
+	int64_t n, refused, errors, cancelled, prompt, cached, output;
+	double decode_ms;
+	int64_t itl[IG_ITL_BUCKETS];
+	uint32_t n_ttft, ttft[TTFT_BUCKETS];
+};
+
+struct series {
+	struct sums *steps, total; /* [n_steps] */
+	size_t n_steps;
+};
+
+static void count_ttft(struct sums *s, double ms)
 {
-	ig_strbuf_puts(sql, "WITH chosen AS MATERIALIZED (SELECT (received_ns - ?8) / ?9 AS step, *"
-			    " FROM requests");
-	ig_strbuf_puts(sql, where);
-	ig_strbuf_puts(
-		sql,
-		"), ranked AS (SELECT step, ttft_ms,"
-		" row_number() OVER (PARTITION BY step ORDER BY ttft_ms) AS r,"
-		" count(*) OVER (PARTITION BY step) AS n FROM chosen WHERE ttft_ms IS NOT NULL),"
-		" first AS (SELECT step, max(ttft_ms) FILTER (WHERE r = (n * 50 + 99) / 100) AS p50,"
-		" max(ttft_ms) FILTER (WHERE r = (n * 95 + 99) / 100) AS p95,"
-		" max(ttft_ms) FILTER (WHERE r = (n * 99 + 99) / 100) AS p99"
-		" FROM ranked GROUP BY step),"
-		" sums AS (SELECT step, count(*) AS n, sum(finish = 'refused') AS refused,"
-		" sum(finish = 'error') AS errors, sum(finish = 'cancelled') AS cancelled,"
-		" sum(prompt_tokens) AS prompt, sum(cached_tokens) AS cached,"
-		" sum(output_tokens) AS output, sum(decode_ms) AS decode_ms");
-	for (int i = 0; i < IG_ITL_BUCKETS; i++)
-		ig_strbuf_printf(sql, ", sum(itl_%d) AS itl_%d", i, i);
-	ig_strbuf_puts(sql, " FROM chosen GROUP BY step) SELECT sums.step, n, refused, errors, "
-			    "cancelled, prompt, cached, output, decode_ms, p50, p95, p99");
-	for (int i = 0; i < IG_ITL_BUCKETS; i++)
-		ig_strbuf_printf(sql, ", itl_%d", i);
-	ig_strbuf_puts(sql, " FROM sums LEFT JOIN first ON first.step = sums.step ORDER BY 1");
+	double at = ms > TTFT_LEAST_MS ? log(ms / TTFT_LEAST_MS) / log(TTFT_RATIO) : 0;
+
+	s->ttft[at < TTFT_BUCKETS - 1 ? (int)at : TTFT_BUCKETS - 1]++;
+	s->n_ttft++;
 }
 
-#define FIRST_ITL 12
-
-static void write_step(struct reader *r, struct ig_json_writer *w)
+/* The middle of the first bucket up to which at least this share of the times is; NaN: there are
+ * none. */
+static double ttft_quantile(const struct sums *s, unsigned percent)
 {
-	int64_t counts[IG_ITL_BUCKETS];
+	uint64_t rank = ((uint64_t)s->n_ttft * percent + 99) / 100, below = 0;
 
+	for (int i = 0; i < TTFT_BUCKETS && rank; i++) {
+		below += s->ttft[i];
+		if (below >= rank)
+			return TTFT_LEAST_MS * pow(TTFT_RATIO, i + 0.5);
+	}
+	return NAN;
+}
+
+#define FIRST_ITL 7
+
+static void put_series(struct ig_strbuf *sql)
+{
+	ig_strbuf_puts(sql, "SELECT received_ns, finish, prompt_tokens, cached_tokens, "
+			    "output_tokens, decode_ms, ttft_ms");
 	for (int i = 0; i < IG_ITL_BUCKETS; i++)
-		counts[i] = sqlite3_column_int64(r->st, FIRST_ITL + i);
+		ig_strbuf_printf(sql, ", itl_%d", i);
+	ig_strbuf_puts(sql, " FROM requests");
+	ig_strbuf_puts(sql, where);
+}
+
+static void add_row(struct reader *r, struct sums *s)
+{
+	const char *finish = text_at(r, 1);
+	double decode_ms = real_at(r, 5), ttft_ms = real_at(r, 6);
+
+	s->n++;
+	s->refused += !strcmp(finish, "refused");
+	s->errors += !strcmp(finish, "error");
+	s->cancelled += !strcmp(finish, "cancelled");
+	s->prompt += sqlite3_column_int64(r->st, 2);
+	s->cached += sqlite3_column_int64(r->st, 3);
+	s->output += sqlite3_column_int64(r->st, 4);
+	if (!isnan(decode_ms))
+		s->decode_ms += decode_ms;
+	if (!isnan(ttft_ms))
+		count_ttft(s, ttft_ms);
+	for (int i = 0; i < IG_ITL_BUCKETS; i++)
+		s->itl[i] += sqlite3_column_int64(r->st, FIRST_ITL + i);
+}
+
+static void write_sums(const struct sums *s, struct ig_json_writer *w)
+{
 	ig_json_putf(w,
 		     "'requests': %lld, 'refused': %lld, 'errors': %lld, 'cancelled': %lld, "
 		     "'prompt_tokens': %lld, 'cached_tokens': %lld, 'output_tokens': %lld, "
-		     "'decode_ms': %.1f, 'ttft_ms': [%.3f, %.3f, %.3f], 'itl_ms': [%.3f, %.3f, %.3f]",
-		     (long long)sqlite3_column_int64(r->st, 1),
-		     (long long)sqlite3_column_int64(r->st, 2),
-		     (long long)sqlite3_column_int64(r->st, 3),
-		     (long long)sqlite3_column_int64(r->st, 4),
-		     (long long)sqlite3_column_int64(r->st, 5),
-		     (long long)sqlite3_column_int64(r->st, 6),
-		     (long long)sqlite3_column_int64(r->st, 7), real_at(r, 8), real_at(r, 9),
-		     real_at(r, 10), real_at(r, 11), ig_itl_quantile(counts, 0.50),
-		     ig_itl_quantile(counts, 0.95), ig_itl_quantile(counts, 0.99));
+		     "'decode_ms': %.1f, 'ttft_ms': [%.4g, %.4g, %.4g], 'itl_ms': [%.4g, %.4g, %.4g]",
+		     (long long)s->n, (long long)s->refused, (long long)s->errors,
+		     (long long)s->cancelled, (long long)s->prompt, (long long)s->cached,
+		     (long long)s->output, s->decode_ms, ttft_quantile(s, 50), ttft_quantile(s, 95),
+		     ttft_quantile(s, 99), ig_itl_quantile(s->itl, 0.50),
+		     ig_itl_quantile(s->itl, 0.95), ig_itl_quantile(s->itl, 0.99));
 }
 
-static int begin_series(struct reader *r, const struct ig_ledger_query *q, int64_t step_ns)
+static int read_series(struct reader *r, const struct ig_ledger_query *q, struct series *s)
 {
 	struct ig_strbuf sql = { 0 };
 
-	sqlite3_finalize(r->st);
-	r->st = NULL;
 	put_series(&sql);
 	int rc = prepare(r, &sql, q);
-	return rc ? rc : bind_numbers(r, q->from_ns, step_ns);
-}
-
-static int write_steps(struct reader *r, const struct ig_ledger_query *q, struct ig_json_writer *w)
-{
-	int rc = begin_series(r, q, q->step_ns);
-
 	while (!rc && next_row(r, &rc)) {
-		double at = (double)q->from_ns +
-			    (double)sqlite3_column_int64(r->st, 0) * (double)q->step_ns;
-		ig_json_putf(w, "{'at': %.3f", at * 1e-9);
-		write_step(r, w);
-		ig_json_close_object(w);
+		size_t i = (size_t)((sqlite3_column_int64(r->st, 0) - q->from_ns) / q->step_ns);
+		if (i < s->n_steps)
+			add_row(r, &s->steps[i]);
+		add_row(r, &s->total);
 	}
 	return rc;
 }
 
-static int write_total(struct reader *r, const struct ig_ledger_query *q, struct ig_json_writer *w)
+static void write_series(const struct series *s, const struct ig_ledger_query *q,
+			 struct ig_json_writer *w)
 {
-	int rc = begin_series(r, q, INT64_MAX);
-
-	if (!rc && next_row(r, &rc))
-		write_step(r, w);
-	return rc;
+	ig_json_open_array(w, "data");
+	for (size_t i = 0; i < s->n_steps; i++) {
+		if (!s->steps[i].n)
+			continue;
+		ig_json_putf(w, "{'at': %.3f",
+			     ((double)q->from_ns + (double)i * (double)q->step_ns) * 1e-9);
+		write_sums(&s->steps[i], w);
+		ig_json_close_object(w);
+	}
+	ig_json_close_array(w);
+	ig_json_open_object(w, "total");
+	write_sums(&s->total, w);
+	ig_json_close_object(w);
 }
 
 int ig_ledger_write_series(const char *path, const struct ig_ledger_query *q,
 			   struct ig_json_writer *w, struct ig_error *err)
 {
+	struct series *s = calloc(1, sizeof *s);
 	struct reader r;
-	int rc = open_reader(&r, path, err);
+	int rc;
 
-	if (!rc && r.db && sqlite3_exec(r.db, "BEGIN", NULL, NULL, NULL) != SQLITE_OK)
-		rc = fail(&r, sqlite3_errcode(r.db));
-	ig_json_open_array(w, "data");
+	if (s)
+		s->n_steps = (size_t)((q->to_ns - q->from_ns - 1) / q->step_ns) + 1;
+	if (s)
+		s->steps = calloc(s->n_steps, sizeof *s->steps);
+	if (!s || !s->steps) {
+		free(s);
+		return ig_fail(err, -ENOMEM, "ledger %s: out of memory", path);
+	}
+	rc = open_reader(&r, path, err);
 	if (!rc && r.db)
-		rc = write_steps(&r, q, w);
-	ig_json_close_array(w);
-	ig_json_open_object(w, "total");
-	if (!rc && r.db)
-		rc = write_total(&r, q, w);
-	ig_json_close_object(w);
+		rc = read_series(&r, q, s);
+	if (!rc)
+		write_series(s, q, w);
 	close_reader(&r);
+	free(s->steps);
+	free(s);
 	return rc;
 }
 
