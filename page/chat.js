@@ -496,7 +496,7 @@ export class ChatView {
       });
       return h("div", { class: "field" }, h("label", { for: input.id }, label), input);
     };
-    const effort = h("select", { id: "set-effort" }, ...["", "none", "low", "medium", "high"].map((v) => h("option", { value: v }, v || "the model's own")));
+    const effort = h("select", { id: "set-effort" }, ...["", "none", "low", "medium", "high"].map((v) => h("option", { value: v }, v || "default")));
     effort.value = settings.effort;
     effort.addEventListener("change", () => { settings.effort = effort.value; keep(); });
     const close = iconButton("close", "Close the settings", () => { this.toggleSettings(); this.tune.focus(); });

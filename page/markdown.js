@@ -174,7 +174,9 @@ function closeTo(frames, to) {
 /** @param {Frame[]} frames @param {string} text @param {number} at @returns {number}  how many characters it took */
 function takeMark(frames, text, at) {
   const two = text.slice(at, at + 2);
-  const mark = two in MARKS ? two : text[at];
+  /* of three the first closes what was opened last */
+  const inner = frames[frames.length - 1].mark === text[at] && text[at + 2] === text[at];
+  const mark = two in MARKS && !inner ? two : text[at];
   if (!(mark in MARKS)) return 0;
   const before = text[at - 1] ?? " ";
   const after = text[at + mark.length] ?? " ";
@@ -247,7 +249,7 @@ function inline(text) {
 function takeSpecial(text, at, frames, hopeless, put) {
   const c = text[at];
   if (c === "\n") {
-    put(/ {2}$/.test(text.slice(Math.max(0, at - 2), at)) ? h("br") : "\n");
+    put("\n");
     return 1;
   }
   if (c === "\\") {
@@ -282,6 +284,15 @@ function takeSpecial(text, at, frames, hopeless, put) {
 }
 
 /* ---- nodes ---- */
+
+/**
+ * Two blanks at the end of a line break it, as a backslash does.
+ * @param {string} line @param {number} i @param {string[]} lines
+ */
+function withBreak(line, i, lines) {
+  const text = line.trimStart();
+  return text.endsWith("  ") && i < lines.length - 1 ? text.trimEnd() + "\\" : text;
+}
 
 /** @param {string} line @returns {string[]} */
 function cells(line) {
@@ -373,7 +384,7 @@ function nodeOf(block, depth) {
     case "list":
       return depth < DEEPEST ? listNode(block.lines, depth) : h("p", {}, text);
     default:
-      return h("p", {}, ...inline(block.lines.map((l) => l.replace(/^\s+/, "")).join("\n")));
+      return h("p", {}, ...inline(block.lines.map(withBreak).join("\n").trimEnd()));
   }
 }
 

@@ -10,7 +10,8 @@ const EVERY_MS = 2000;
 /** @param {Model} m */
 function fitText(m) {
   if (m.state === "ready" || m.state === "loading") return "";
-  return { yes: "enough", instead: "enough when idle models are unloaded", no: "not enough" }[m.fits ?? ""] ?? "not known yet";
+  return { yes: "enough", instead: "enough when idle models are unloaded", no: "not enough", unknown: "not known yet" }[
+    m.fits ?? "unknown"];
 }
 
 /** @param {Model} m */

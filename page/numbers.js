@@ -39,11 +39,11 @@ export class NumbersView {
     this.notice = h("p", { class: "notice", role: "alert" });
     this.figures = h("dl", { class: "tiles" });
     this.plots = h("div", { class: "plots" });
-    this.memory = h("div", {});
+    this.memory = h("div", { class: "cell" });
     this.requests = new Requests();
     this.element = h("div", { class: "view" },
       h("div", { class: "row" }, h("h1", { tabindex: -1 }, "Numbers"), h("span", { class: "space" }), this.ranges()),
-      this.notice, this.figures, this.plots, this.memory, this.requests.element);
+      this.notice, this.figures, this.plots, this.requests.element);
   }
 
   ranges() {
@@ -101,16 +101,19 @@ export class NumbersView {
     const base = { at: data.map((d) => d.at), from: stats.from, to: stats.to, step_s: stats.step_s };
     /** @param {string} name @param {string} color @param {Series["kind"]} kind @param {(d: Step) => number | null} of */
     const series = (name, color, kind, of) => ({ name, color, kind, values: data.map(of) });
+    /* the last step is still under way */
+    const speed = (/** @type {Step} */ d) => d.output_tokens / Math.max(1, Math.min(stats.step_s, Date.now() / 1000 - d.at));
     const quantiles = (/** @type {"ttft_ms" | "itl_ms"} */ of) => [
       series("p50", "c1", "line", (d) => d[of][0]), series("p95", "c2", "line", (d) => d[of][1]), series("p99", "c4", "line", (d) => d[of][2])];
     fill(this.plots,
-      plot({ ...base, title: "Output tokens a second", unit: short, series: [series("output", "c1", "area", (d) => d.output_tokens / stats.step_s)] }),
+      plot({ ...base, title: "Output tokens a second", unit: short, series: [series("output", "c1", "area", speed)] }),
       plot({ ...base, title: "Time to first token", unit: duration, series: quantiles("ttft_ms") }),
       plot({ ...base, title: "Time between tokens", unit: duration, series: quantiles("itl_ms") }),
       plot({ ...base, title: "Prompt tokens from the cache", unit: (v) => percent(v ?? NaN), most: 1,
         series: [series("cached", "c3", "area", (d) => (d.prompt_tokens ? d.cached_tokens / d.prompt_tokens : null))] }),
       plot({ ...base, title: "Requests", unit: short, series: [
         series("finished", "c1", "bar", (d) => d.requests - d.refused - d.errors - d.cancelled),
-        series("cancelled", "c5", "bar", (d) => d.cancelled), series("refused or failed", "c4", "bar", (d) => d.refused + d.errors)] }));
+        series("cancelled", "c5", "bar", (d) => d.cancelled), series("refused or failed", "c4", "bar", (d) => d.refused + d.errors)] }),
+      this.memory);
   }
 }

@@ -3,7 +3,8 @@
 import { fill, h, s } from "./dom.js";
 import { moment, time } from "./format.js";
 
-const WIDTH = 560;
+/* Narrower on a phone, where the drawing is scaled less and its text stays readable. */
+const WIDTH = innerWidth < 560 ? 330 : 560;
 const HEIGHT = 180;
 const LEFT = 48;
 const BOTTOM = 22;

@@ -82,7 +82,15 @@ class Browser:
         return found[0]
 
     def click(self, selector):
-        self.find(selector).click()
+        from selenium.common.exceptions import StaleElementReferenceException
+
+        def done():
+            try:
+                self.find(selector).click()
+                return True
+            except StaleElementReferenceException:  # it was drawn again meanwhile
+                return False
+        ingot.until(done, "a click on " + selector)
 
     def click_last(self, selector):
         self.driver.find_elements("css selector", selector)[-1].click()
@@ -139,7 +147,7 @@ class Browser:
     def tab_order(self, limit=80):
         """The elements that the Tab key reaches, in its order."""
         from selenium.webdriver.common.keys import Keys
-        self.js("document.activeElement.blur(); window.scrollTo(0, 0)")
+        self.js("document.querySelector('.skip').focus()")
         out = []
         for _ in range(limit):
             self.press(Keys.TAB)

@@ -11,7 +11,6 @@ MARKDOWN = ("# A title\n\nSome **bold**, *lean* and `code` with <b>HTML</b>.\n\n
             "[bad](javascript:alert(1))")
 BOOK = [
     ("'markdown' in ask", MARKDOWN),
-    ("'think' in ask", "<think>\nA thought.\n</think>\n\nIt is done."),
     ("last.role == 'user' and messages | length > 2", "I remember."),
     ("true", "Hello."),
 ]
@@ -43,7 +42,7 @@ def browser(browser_process):
 
 @pytest.fixture(scope="module")
 def pages(shared_folder, models):
-    """A daemon for a file's tests: `book`, `tools`, which calls a tool, and `slow`, which never ends."""
+    """A daemon for a file's tests: `book`, `thinks`, `tools`, which calls a tool, and `slow`, which never ends."""
     s = e2e.Starter(shared_folder)
     d = s(config=with_models(shared_folder, models))
     yield d
@@ -53,6 +52,7 @@ def pages(shared_folder, models):
 def with_models(folder, models, extra=None):
     return e2e.configuration(folder, extra=e2e.ingot.merged({"models": [
         {"name": "book", "path": models.book(BOOK)},
+        {"name": "thinks", "path": models(kind="thinks", n_context=2048, template="tools"), "load": "first_use"},
         {"name": "tools", "path": models(kind="tools", n_context=2048), "load": "first_use"},
         {"name": "slow", "path": models.slow(), "load": "first_use"},
     ]}, extra or {}))

@@ -1,6 +1,5 @@
 """The page's other views, signing in, and what all views owe to the keyboard, to screen readers, to small
 windows and to dark rooms."""
-import json
 import pathlib
 import sqlite3
 import threading
@@ -38,10 +37,11 @@ def fill_ledger(path, n, span_s):
 
 
 @pytest.fixture(scope="module")
-def busy(shared_folder, models):
+def busy(tmp_path_factory, models):
     """A daemon with a ledger of ten thousand rows."""
-    s = e2e.Starter(shared_folder)
-    d = s(config=with_models(shared_folder, models))
+    folder = tmp_path_factory.mktemp("busy")
+    s = e2e.Starter(folder)
+    d = s(config=with_models(folder, models))
     fill_ledger(d.config["ledger"]["path"], 10000, 3500)
     yield d
     s.finish()
@@ -57,7 +57,7 @@ def test_every_view_in_every_look(browser, busy, tmp_path, view):
     elif view == "numbers":
         browser.until("document.querySelectorAll('.rows tbody tr').length === 100", "the rows")
     elif view == "models":
-        browser.until("document.querySelectorAll('.card').length === 3", "the models")
+        browser.until("document.querySelectorAll('.card').length === 4", "the models")
     found = {}
     for name, look in LOOKS.items():
         browser.look(**look)
@@ -69,9 +69,8 @@ def test_every_view_in_every_look(browser, busy, tmp_path, view):
 @pytest.mark.parametrize("view", VIEWS)
 def test_the_tab_key_goes_from_top_to_bottom(browser, busy, view):
     browser.visit(busy, view)
-    browser.until("document.querySelector('main button, main a')", "the view")
     order = browser.tab_order()
-    assert len(order) > 6 and order == sorted(order)
+    assert len(order) > 5 and order == sorted(order)
 
 
 def test_now_shows_and_cancels(browser, pages):
@@ -203,4 +202,3 @@ def test_the_first_load_is_small(browser, pages):
     assert len(sizes) > 10 and sum(sizes) < 200_000
     folder = pathlib.Path(__file__).resolve().parents[3] / "page"
     assert sum(p.stat().st_size for p in folder.iterdir() if p.suffix in (".js", ".css", ".html", ".svg")) < 200_000
-    assert json.loads(json.dumps(sizes)) == sizes
