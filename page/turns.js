@@ -57,7 +57,8 @@ class PartView {
 function figuresText(turn) {
   const f = turn.figures;
   if (!f) return "";
-  const speed = f.decode_ms && f.output > 1 ? short(((f.output - 1) * 1000) / f.decode_ms) + " tok/s" : "";
+  /* of a reply that came at once nothing can be said */
+  const speed = f.decode_ms && f.decode_ms > 20 && f.output > 1 ? short(((f.output - 1) * 1000) / f.decode_ms) + " tok/s" : "";
   return [
     `${count(f.output)} tokens`, speed, f.first_ms !== null && `first after ${duration(f.first_ms)}`,
     `prompt ${count(f.prompt)}` + (f.cached ? `, ${count(f.cached)} cached` : ""),
