@@ -181,15 +181,16 @@ static void add_row(struct reader *r, struct sums *s)
 
 static void write_sums(const struct sums *s, struct ig_json_writer *w)
 {
-	ig_json_putf(w,
-		     "'requests': %lld, 'refused': %lld, 'errors': %lld, 'cancelled': %lld, "
-		     "'prompt_tokens': %lld, 'cached_tokens': %lld, 'output_tokens': %lld, "
-		     "'decode_ms': %.1f, 'ttft_ms': [%.4g, %.4g, %.4g], 'itl_ms': [%.4g, %.4g, %.4g]",
-		     (long long)s->n, (long long)s->refused, (long long)s->errors,
-		     (long long)s->cancelled, (long long)s->prompt, (long long)s->cached,
-		     (long long)s->output, s->decode_ms, ttft_quantile(s, 50), ttft_quantile(s, 95),
-		     ttft_quantile(s, 99), ig_itl_quantile(s->itl, 0.50),
-		     ig_itl_quantile(s->itl, 0.95), ig_itl_quantile(s->itl, 0.99));
+	ig_json_putf(
+		w,
+		"'requests': %lld, 'refused': %lld, 'errors': %lld, 'cancelled': %lld, "
+		"'prompt_tokens': %lld, 'cached_tokens': %lld, 'output_tokens': %lld, "
+		"'decode_ms': %.1f, 'ttft_ms': [%.4g, %.4g, %.4g], 'itl_ms': [%.4g, %.4g, %.4g]",
+		(long long)s->n, (long long)s->refused, (long long)s->errors,
+		(long long)s->cancelled, (long long)s->prompt, (long long)s->cached,
+		(long long)s->output, s->decode_ms, ttft_quantile(s, 50), ttft_quantile(s, 95),
+		ttft_quantile(s, 99), ig_itl_quantile(s->itl, 0.50), ig_itl_quantile(s->itl, 0.95),
+		ig_itl_quantile(s->itl, 0.99));
 }
 
 static int read_series(struct reader *r, const struct ig_ledger_query *q, struct series *s)
@@ -259,13 +260,27 @@ static const struct column {
 	const char *name;
 	enum kind kind;
 } columns[] = {
-	{ "row", INTEGER },	      { "id", TEXT },		 { "received_ns", INTEGER },
-	{ "request_id", TEXT },	      { "model", TEXT },	 { "endpoint", TEXT },
-	{ "client", TEXT },	      { "key", TEXT },		 { "status", INTEGER },
-	{ "finish", TEXT },	      { "cancel_reason", TEXT }, { "error", TEXT },
-	{ "ignored", TEXT },	      { "prompt_tokens", INTEGER }, { "cached_tokens", INTEGER },
-	{ "output_tokens", INTEGER }, { "queue_ms", REAL },	 { "prefill_ms", REAL },
-	{ "decode_ms", REAL },	      { "ttft_ms", REAL },	 { "total_ms", REAL },
+	{ "row", INTEGER },
+	{ "id", TEXT },
+	{ "received_ns", INTEGER },
+	{ "request_id", TEXT },
+	{ "model", TEXT },
+	{ "endpoint", TEXT },
+	{ "client", TEXT },
+	{ "key", TEXT },
+	{ "status", INTEGER },
+	{ "finish", TEXT },
+	{ "cancel_reason", TEXT },
+	{ "error", TEXT },
+	{ "ignored", TEXT },
+	{ "prompt_tokens", INTEGER },
+	{ "cached_tokens", INTEGER },
+	{ "output_tokens", INTEGER },
+	{ "queue_ms", REAL },
+	{ "prefill_ms", REAL },
+	{ "decode_ms", REAL },
+	{ "ttft_ms", REAL },
+	{ "total_ms", REAL },
 };
 #define N_COLUMNS (int)(sizeof columns / sizeof columns[0])
 

@@ -64,13 +64,13 @@ void ig_api_poll(struct ig_api *api);
 int64_t ig_api_tick(struct ig_api *api, int64_t now_ns);
 
 struct ig_http_request {
-	const char *method;	/* "GET", "POST" … */
-	const char *path;	/* decoded, without the query */
-	const char *query;	/* after "?", decoded; NULL: none */
-	const char *client;	/* address, for the ledger */
-	const char *request_id; /* x-request-id; NULL: none */
+	const char *method;	   /* "GET", "POST" … */
+	const char *path;	   /* decoded, without the query */
+	const char *query;	   /* after "?", decoded; NULL: none */
+	const char *client;	   /* address, for the ledger */
+	const char *request_id;	   /* x-request-id; NULL: none */
 	const char *if_none_match; /* NULL: none */
-	bool wants_html; /* its Accept names text/html: a browser shows the reply */
+	bool wants_html;	   /* its Accept names text/html: a browser shows the reply */
 	struct ig_principal who;
 	char *body; /* malloc'd, or NULL; the exchange takes it over */
 	size_t body_len;

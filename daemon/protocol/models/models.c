@@ -297,8 +297,8 @@ static void unload(struct ig_reply *r)
 static void pin(struct ig_reply *r)
 {
 	struct ig_error err = { 0 };
-	int rc = ig_engine_pin_model(r->api->deps.engine, r->request.model, r->request.pinned,
-				     &err);
+	int rc =
+		ig_engine_pin_model(r->api->deps.engine, r->request.model, r->request.pinned, &err);
 
 	if (rc < 0)
 		ig_fail_model(&r->error, rc, &err);

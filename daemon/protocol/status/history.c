@@ -126,8 +126,8 @@ static int read_stats(struct ig_ledger_query *q, const char *query, struct ig_ap
 			return rc < 0 ? rc : fail_unknown(&p, e);
 	}
 	if (!q->from_ns)
-		q->from_ns = (q->to_ns ? q->to_ns : ig_wall_ns()) -
-			     (int64_t)DEFAULT_RANGE_S * SECOND_NS;
+		q->from_ns =
+			(q->to_ns ? q->to_ns : ig_wall_ns()) - (int64_t)DEFAULT_RANGE_S * SECOND_NS;
 	if (check_range(q, e) < 0)
 		return -1;
 	if (!q->step_ns)
@@ -206,8 +206,7 @@ static int read_rows(struct rows_query *rows, const char *query, struct ig_api_e
 			return rc < 0 ? rc : fail_unknown(&p, e);
 	}
 	q->limit = rows->csv ? MAX_CSV_ROWS : DEFAULT_ROWS;
-	if (limit &&
-	    ig_query_limit(&given, rows->csv ? MAX_CSV_ROWS : MAX_ROWS, &q->limit, e) < 0)
+	if (limit && ig_query_limit(&given, rows->csv ? MAX_CSV_ROWS : MAX_ROWS, &q->limit, e) < 0)
 		return -1;
 	return check_range(q, e);
 }
