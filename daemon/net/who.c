@@ -150,5 +150,7 @@ void ig_who_revoke(struct ig_net *net)
 			c->revoked = now.identity != c->who.identity;
 		else
 			c->revoked = net->keys_required && !net->config->server.allow_anonymous;
+		if (c->revoked)
+			ig_net_want_write(c); /* some end at once */
 	}
 }

@@ -8,6 +8,7 @@
 #include "daemon/protocol/ollama/ollama.h"
 #include "daemon/protocol/page/page.h"
 #include "daemon/protocol/responses/responses.h"
+#include "daemon/protocol/status/events.h"
 #include "daemon/protocol/status/history.h"
 #include "daemon/protocol/status/status.h"
 #include "daemon/protocol/tokens/tokens.h"
@@ -18,7 +19,8 @@ static const struct ig_route routes[] = {
 	{ "/v1/chat/completions", .post = &ig_chat_protocol },
 	{ "/v1/completions", .post = &ig_completions_protocol },
 	{ IG_RESPONSES_PATH, .post = &ig_responses_protocol, .get = ig_responses_get,
-	  .is_websocket = true },
+	  .open = ig_session_open },
+	{ IG_EVENTS_PATH, .get = ig_events_get, .open = ig_events_open, .administrative = true },
 	{ IG_RESPONSES_PATH "/input_tokens", .post = &ig_input_tokens_protocol },
 	{ IG_RESPONSES_PATH "/", .below = ig_responses_below },
 	{ "/v1/messages", .post = &ig_messages_protocol },
@@ -74,6 +76,7 @@ struct ig_api *ig_api_create(const struct ig_api_deps *deps)
 	api->routes = routes;
 	link_init(&api->replies);
 	link_init(&api->parked);
+	ig_events_init(&api->events);
 	ig_ignored_init(&api->ignored);
 	ig_wakes_init(&api->wakes, deps->wake, deps->wake_ctx);
 	ig_handoff_init(&api->handoff);
@@ -102,6 +105,7 @@ void ig_api_destroy(struct ig_api *api)
 	ig_handoff_finish(&api->handoff);
 	ig_errands_finish(&api->errands);
 	ig_wakes_finish(&api->wakes);
+	ig_events_finish(&api->events);
 	ig_limits_destroy(api->limits);
 	ig_responses_destroy(api->responses);
 	free(api);
@@ -119,6 +123,7 @@ void ig_api_drain(struct ig_api *api)
 	api->draining = true;
 	ig_waiting_drain(api);
 	ig_responses_drain(api);
+	ig_events_drain(api);
 }
 
 void ig_api_poll(struct ig_api *api)
@@ -129,4 +134,9 @@ void ig_api_poll(struct ig_api *api)
 	ig_wakes_deliver(&api->wakes);
 }
 
-int64_t ig_api_tick(struct ig_api *api, int64_t now_ns) { return ig_waiting_tick(api, now_ns); }
+int64_t ig_api_tick(struct ig_api *api, int64_t now_ns)
+{
+	int64_t a = ig_waiting_tick(api, now_ns), b = ig_events_tick(api, now_ns);
+
+	return a < 0 || (b >= 0 && b < a) ? b : a;
+}

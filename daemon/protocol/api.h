@@ -115,6 +115,10 @@ void ig_exchange_cancel(struct ig_exchange *x, const char *reason);
 /* Done, or the client left: cancels what still runs.  NULL is fine. */
 void ig_exchange_end(struct ig_exchange *x);
 
+/* At this path, which can be upgraded; NULL without memory. */
+struct ig_session *ig_api_open(struct ig_api *api, const char *path, const char *request_id,
+			       const char *client, const struct ig_principal *who, void *conn);
+/* Of Responses. */
 struct ig_session *ig_session_open(struct ig_api *api, const char *request_id, const char *client,
 				   const struct ig_principal *who, void *conn);
 /* One complete text message, valid UTF-8; takes over text, which is malloc'd. */
@@ -123,5 +127,7 @@ void ig_session_receive(struct ig_session *s, char *text, size_t len);
 bool ig_session_wants_input(const struct ig_session *s);
 /* Append the next message.  IG_FILL_END: there is none and the connection must be closed. */
 enum ig_fill ig_session_fill(struct ig_session *s, struct ig_strbuf *out);
+/* Whether it must end when its key is removed; else it only takes no more messages. */
+bool ig_session_needs_key(const struct ig_session *s);
 void ig_session_cancel(struct ig_session *s, const char *reason); /* NULL is fine */
 void ig_session_end(struct ig_session *s);			  /* NULL is fine */

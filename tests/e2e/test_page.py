@@ -279,3 +279,69 @@ def test_many_ask_at_once(ledger):
     s.sendall(b"GET /v1/ingot/ledger?format=csv HTTP/1.1\r\nHost: localhost\r\n\r\n")
     s.close()
     assert ledger.http("GET", "/healthz").status == 200
+
+
+# ---- events ------------------------------------------------------------------------------------
+
+EVENTS = "/v1/ingot/events"
+
+
+def test_events(scripted):
+    """The first ones come at once, later ones with changes alone."""
+    c = scripted.ws(EVENTS)
+    first = {e["type"]: e["data"] for e in (c.event(), c.event(), c.event())}
+    assert set(first) == {"status", "requests", "models"}
+    assert first["requests"] == {"object": "list", "total": 0, "data": []}
+    assert first["status"] == scripted.http("GET", "/v1/ingot/status").json
+    assert [m["id"] for m in first["models"]["data"]] == ["tiny", "random", "slow"]
+    scripted.http("POST", "/v1/ingot/models/pin", {"model": "random", "pinned": True})
+    e = c.until_type("models")[-1]
+    assert {m["id"]: m["pinned"] for m in e["data"]["data"]} == {"tiny": False, "random": True, "slow": False}
+    scripted.http("POST", "/v1/ingot/models/pin", {"model": "random", "pinned": False})
+    c.until_type("models")
+    other = scripted.ws()
+    other.create(model="slow", max_output_tokens=16000)
+    while not (running := c.until_type("requests")[-1]["data"]["data"]):
+        pass
+    assert running[0]["model"] == "slow" and running[0]["endpoint"] == "ws /v1/responses"
+    tokens = running[0]["output_tokens"]
+    assert c.until_type("requests")[-1]["data"]["data"][0]["output_tokens"] > tokens
+    other.close()
+    while c.until_type("requests")[-1]["data"]["data"]:
+        pass
+    c.send({"type": "response.create"})
+    assert c.until_type("error")[-1]["error"]["code"] == "unexpected_message"
+    c.close()
+    r = scripted.http("GET", EVENTS)
+    assert r.status == 426 and r.error["code"] == "upgrade_required"
+
+
+def test_events_need_an_administrator_and_end_with_the_key(start, models, tmp_path):
+    d = start(models.script(), extra={"server": {"keys_file": str(tmp_path / "keys")}})
+    boss = {"Authorization": "Bearer " + d.http("POST", "/v1/ingot/keys", {"id": "boss", "role": "administrator"}).json["key"]}
+    user = d.http("POST", "/v1/ingot/keys", {"id": "user"}, headers=boss).json["key"]
+    other = d.http("POST", "/v1/ingot/keys", {"id": "other", "role": "administrator"}, headers=boss).json["key"]
+    for key in (user, "ingot-none"):
+        with pytest.raises(websockets.exceptions.InvalidStatus):
+            d.ws(EVENTS, subprotocols=[Subprotocol("ingot"), Subprotocol("ingot-key." + key)])
+    c = d.ws(EVENTS, subprotocols=[Subprotocol("ingot"), Subprotocol("ingot-key." + other)])
+    assert c.event()["type"] == "status"
+    d.http("DELETE", "/v1/ingot/keys/other", headers=boss)
+    with pytest.raises(websockets.exceptions.ConnectionClosedError) as e:
+        while True:
+            c.event()
+    assert e.value.rcvd.code == 1008
+    # a refused handshake is no request of a model
+    assert d.http("GET", "/v1/ingot/ledger", headers=boss).json["data"] == []
+
+
+def test_events_end_when_the_daemon_does(start, models):
+    d = start(models.script())
+    c = d.ws(EVENTS)
+    c.event()
+    d.process.terminate()
+    with pytest.raises(websockets.exceptions.ConnectionClosed) as e:
+        while True:
+            c.event()
+    assert e.value.rcvd.code == 1001
+    assert d.wait_exit() == 0

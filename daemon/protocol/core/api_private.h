@@ -19,6 +19,16 @@ struct ig_errands {
 	struct ig_errand *done; /* lock */
 };
 
+/* What the sessions of /v1/ingot/events are told: the text of each kind of event, and how often it has
+ * changed. */
+enum { IG_EVENT_STATUS, IG_EVENT_REQUESTS, IG_EVENT_MODELS, IG_N_EVENTS };
+struct ig_events {
+	struct link sessions;
+	struct ig_strbuf texts[IG_N_EVENTS];
+	uint64_t versions[IG_N_EVENTS];
+	int64_t next_ns;
+};
+
 /* The loop thread's, unless noted. */
 struct ig_api {
 	struct ig_api_deps deps;
@@ -32,5 +42,6 @@ struct ig_api {
 	struct ig_wakes wakes;
 	struct ig_handoff handoff;
 	struct ig_errands errands;
+	struct ig_events events;
 	struct ig_model_waits model_waits; /* prep's */
 };

@@ -185,6 +185,25 @@ void ig_models_get(struct ig_exchange *x, const struct ig_http_request *r)
 	free(l.models);
 }
 
+void ig_models_write_states(struct ig_api *api, struct ig_strbuf *out)
+{
+	struct ig_json_writer w = { .out = out };
+	size_t n;
+	struct ig_model_status *list = ig_models_read(api->deps.engine, &n);
+
+	out->failed |= !list;
+	ig_json_putf(&w, "{'object': 'list', 'data': [");
+	for (size_t i = 0; list && i < n; i++)
+		ig_json_putf(&w,
+			     "{'id': %s, 'state': %s, 'fits': %s, 'pinned': %-s, "
+			     "'active_requests': %u, 'loads': %llu}",
+			     list[i].name, ig_model_state_name(list[i].state),
+			     ig_model_fit_name(list[i].fit), ig_json_bool(list[i].pinned),
+			     list[i].n_active, (unsigned long long)list[i].n_loads);
+	ig_json_putf(&w, "]}");
+	free(list);
+}
+
 void ig_get_models(struct ig_exchange *x, const struct ig_http_request *r)
 {
 	struct ig_json_writer w = { .out = &x->body };

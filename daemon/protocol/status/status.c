@@ -27,18 +27,16 @@ void ig_get_metrics(struct ig_exchange *x, const struct ig_http_request *r)
 	x->head.content_type = "text/plain; version=0.0.4; charset=utf-8";
 }
 
-void ig_get_requests(struct ig_exchange *x, const struct ig_http_request *r)
+void ig_status_write_requests(struct ig_api *api, struct ig_strbuf *out)
 {
 	struct ig_gen_info *list = calloc(MAX_LISTED, sizeof *list);
-	struct ig_json_writer w = { .out = &x->body };
-	struct ig_api_error e;
+	struct ig_json_writer w = { .out = out };
 
 	if (!list) {
-		ig_fail_memory(&e);
-		ig_exchange_fail(x, &e);
+		out->failed = true;
 		return;
 	}
-	size_t n = ig_engine_list(x->api->deps.engine, list, MAX_LISTED),
+	size_t n = ig_engine_list(api->deps.engine, list, MAX_LISTED),
 	       shown = n < MAX_LISTED ? n : MAX_LISTED;
 	ig_json_putf(&w, "{'object': 'list', 'total': %zu, 'data': [", n);
 	for (size_t i = 0; i < shown; i++) {
@@ -53,6 +51,11 @@ void ig_get_requests(struct ig_exchange *x, const struct ig_http_request *r)
 	}
 	ig_json_putf(&w, "]}");
 	free(list);
+}
+
+void ig_get_requests(struct ig_exchange *x, const struct ig_http_request *r)
+{
+	ig_status_write_requests(x->api, &x->body);
 	ig_exchange_reply(x, 200);
 }
 
