@@ -1,11 +1,12 @@
 /* models.js: the configured models: load, unload, pin; and downloads. */
 import { get, lines, post, textOf } from "./api.js";
 import { announce, fill, h } from "./dom.js";
+import { Feed } from "./events.js";
 import { bytes, count, duration } from "./format.js";
 
 /** @typedef {import("./types.js").Model} Model */
 
-const EVERY_MS = 2000;
+const EVERY_MS = 10000; /* for what changes with the time alone */
 
 /** @param {Model} m */
 function fitText(m) {
@@ -25,6 +26,7 @@ function stayText(m) {
 export class ModelsView {
   constructor() {
     this.timer = 0;
+    this.feed = new Feed((type) => { if (type === "models") this.read(); }, () => {});
     this.notice = h("p", { class: "notice", role: "alert" });
     this.list = h("ul", { class: "cards" });
     this.name = h("input", { id: "pull-name", type: "text", required: true, maxlength: 200, autocomplete: "off", spellcheck: "false", placeholder: "smollm2-135m" });
@@ -39,11 +41,12 @@ export class ModelsView {
   }
 
   show() {
-    this.read();
+    this.feed.start();
     this.timer = window.setInterval(() => document.hidden || this.read(), EVERY_MS);
   }
 
   hide() {
+    this.feed.stop();
     clearInterval(this.timer);
   }
 

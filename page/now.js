@@ -1,13 +1,12 @@
-/* now.js: what runs now, and the memory.  Asked once a second while it is looked at. */
-import { get, remove, textOf } from "./api.js";
+/* now.js: what runs now, and the memory, as the daemon tells it. */
+import { remove, textOf } from "./api.js";
 import { announce, fill, h, iconButton } from "./dom.js";
+import { Feed } from "./events.js";
 import { bytes, count, duration, percent, short } from "./format.js";
 import { stack } from "./plot.js";
 
 /** @typedef {import("./types.js").Running} Running */
 /** @typedef {import("./types.js").Status} Status */
-
-const EVERY_MS = 1000;
 
 /**
  * The budget, divided.
@@ -31,8 +30,12 @@ export function memoryBar(status) {
 
 export class NowView {
   constructor() {
-    this.timer = 0;
-    this.asking = false;
+    /** @type {{ data: Running[], total: number } | null} */
+    this.requests = null;
+    /** @type {Status | null} */
+    this.status = null;
+    this.feed = new Feed((type, data) => this.take(type, data), (text) => { this.state.textContent = text; });
+    this.state = h("p", { class: "state", role: "status" });
     /** @type {Map<string, { at: number, output: number, speed: number | null }>} */
     this.before = new Map();
     this.notice = h("p", { class: "notice", role: "alert" });
@@ -44,29 +47,25 @@ export class NowView {
       h("table", {}, h("thead", {}, h("tr", {},
         ...["Request", "Model", "State", "Tokens", "Tokens/s", "Prompt", "Cached", "Age", "Client"].map((n, i) =>
           h("th", { scope: "col", class: i > 2 && i < 8 && "right" }, n)), h("th", { scope: "col" }, h("span", { class: "away" }, "Cancel")))), this.body));
-    this.element = h("div", { class: "view" }, h("h1", { tabindex: -1 }, "Now"), this.notice, this.figures, this.table, this.none, this.memory);
+    this.element = h("div", { class: "view" }, h("h1", { tabindex: -1 }, "Now"), this.state, this.notice, this.figures, this.table, this.none, this.memory);
   }
 
   show() {
-    this.read();
-    this.timer = window.setInterval(() => document.hidden || this.read(), EVERY_MS);
+    this.feed.start();
   }
 
   hide() {
-    clearInterval(this.timer);
+    this.feed.stop();
   }
 
-  async read() {
-    if (this.asking) return;
-    this.asking = true;
-    try {
-      const [requests, status] = await Promise.all([get("/v1/ingot/requests"), get("/v1/ingot/status")]);
-      this.notice.textContent = "";
-      this.draw(requests.data, requests.total, status);
-    } catch (error) {
-      this.notice.textContent = textOf(error);
+  /** @param {string} type @param {any} data */
+  take(type, data) {
+    if (type === "status") this.status = data;
+    if (type === "requests") {
+      this.requests = data;
+      this.measure();
     }
-    this.asking = false;
+    if (this.status && this.requests) this.draw(this.requests.data, this.requests.total, this.status);
   }
 
   /**
@@ -75,20 +74,23 @@ export class NowView {
    */
   speedOf(r, now) {
     const last = this.before.get(r.id);
-    if (!last) return null;
+    if (!last || now <= last.at) return null;
     const speed = Math.max(0, (r.output_tokens - last.output) / ((now - last.at) / 1000));
     if (r.state !== "decode" && !speed) return null;
     return last.speed === null ? speed : 0.5 * last.speed + 0.5 * speed;
   }
 
-  /** @param {Running[]} list @param {number} total @param {Status} status */
-  draw(list, total, status) {
-    const now = performance.now();
+  measure() {
     /** @type {Map<string, { at: number, output: number, speed: number | null }>} */
     const next = new Map();
-    for (const r of list) next.set(r.id, { at: now, output: r.output_tokens, speed: this.speedOf(r, now) });
-    const sum = [...next.values()].reduce((n, r) => n + (r.speed ?? 0), 0);
+    for (const r of this.requests?.data ?? [])
+      next.set(r.id, { at: r.age_s * 1000, output: r.output_tokens, speed: this.speedOf(r, r.age_s * 1000) });
     this.before = next;
+  }
+
+  /** @param {Running[]} list @param {number} total @param {Status} status */
+  draw(list, total, status) {
+    const sum = [...this.before.values()].reduce((n, r) => n + (r.speed ?? 0), 0);
     const tile = (/** @type {string} */ name, /** @type {string} */ value) => h("div", {}, h("dt", {}, name), h("dd", {}, value));
     fill(this.figures, tile("running", count(status.requests.running)), tile("in the queue", count(status.requests.waiting)),
       tile("paused", count(status.requests.paused)), tile("tokens/s", short(sum)),
@@ -96,7 +98,7 @@ export class NowView {
     this.table.hidden = !list.length;
     this.none.hidden = Boolean(list.length);
     this.drawRows(list);
-    if (total > list.length) this.notice.textContent = `${count(total - list.length)} more are not listed.`;
+    this.notice.textContent = total > list.length ? `${count(total - list.length)} more are not listed.` : "";
     fill(this.memory, memoryBar(status));
   }
 
@@ -131,6 +133,5 @@ export class NowView {
     } catch (error) {
       this.notice.textContent = textOf(error);
     }
-    this.read();
   }
 }
