@@ -354,6 +354,8 @@ size_t ig_engine_models(struct ig_engine *e, struct ig_model_status *out, size_t
 				     .expires_s = -1,
 				     .weight_bytes = 1000,
 				     .scratch_bytes = 10,
+				     .fit = IG_FITS,
+				     .traits = { .file_bytes = 990, .quantization = "Q8_0" },
 				     .n_loads = 1,
 				     .loaded_s = 0.5,
 				     .idle_s = 2,
