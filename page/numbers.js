@@ -14,7 +14,9 @@ const RANGES = /** @type {const} */ ([
   ["15 min", 900], ["1 hour", 3600], ["6 hours", 21600], ["1 day", 86400], ["1 week", 604800], ["4 weeks", 2419200],
 ]);
 const STEPS = 60;
-const EVERY_MS = 15000;
+/* Plots are drawn again once a step, so that looking at a large ledger all day costs little. */
+const LEAST_PAUSE_S = 15;
+const LONGEST_PAUSE_S = 600;
 
 /** @type {Omit<Step, "at">} */
 const NOTHING = {
@@ -62,11 +64,16 @@ export class NumbersView {
   show() {
     this.read();
     this.readRows();
-    this.timer = window.setInterval(() => document.hidden || this.read(), EVERY_MS);
   }
 
   hide() {
-    clearInterval(this.timer);
+    clearTimeout(this.timer);
+  }
+
+  wait() {
+    clearTimeout(this.timer);
+    const pause_s = Math.min(LONGEST_PAUSE_S, Math.max(LEAST_PAUSE_S, this.range_s / STEPS));
+    this.timer = window.setTimeout(() => (document.hidden ? this.wait() : this.read()), pause_s * 1000);
   }
 
   readRows() {
@@ -75,6 +82,7 @@ export class NumbersView {
   }
 
   async read() {
+    this.wait();
     const step = this.range_s / STEPS;
     /* steps begin at round times, so that they do not change from look to look */
     const to = Math.ceil(Date.now() / 1000 / step) * step;

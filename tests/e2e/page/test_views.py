@@ -202,3 +202,16 @@ def test_the_first_load_is_small(browser, pages):
     assert len(sizes) > 10 and sum(sizes) < 200_000
     folder = pathlib.Path(__file__).resolve().parents[3] / "page"
     assert sum(p.stat().st_size for p in folder.iterdir() if p.suffix in (".js", ".css", ".html", ".svg")) < 200_000
+
+
+def test_now_comes_back_after_a_restart(browser, start, models, tmp_path):
+    config = with_models(tmp_path, models)
+    d = start(config=config)
+    browser.visit(d, "now")
+    browser.until("document.querySelectorAll('.tiles dd').length === 5", "the figures")
+    config["server"]["port"] = d.port
+    d.stop()
+    browser.until_text(".state", "Connection lost")
+    d = start(config=config)
+    browser.until("!document.querySelector('.state').textContent", "the connection again")
+    assert browser.text(".tiles dd").split("\n")[0] == "0"
