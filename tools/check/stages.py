@@ -285,7 +285,7 @@ LONGEST = ["golden/test_model_invariance"]
 TSAN_FOLDERS = ["unit/" + folder for folder in ("engine", "store", "net", "protocol", "runtime", "base")]
 ARM64_FOLDERS = ["ops", "unit/base", "unit/runtime", "unit/modules", "fuzz"]
 # Times; what it lacks: a process that is started beside its parent (posix_spawn's errors and order).
-NOT_UNDER_QEMU = ["test_runtime_figures", "test_kv_window", "test_process"]
+NOT_UNDER_QEMU = ["test_runtime_figures", "test_kv_window", "test_base_process"]
 # UBSan's findings end a test (UBSAN_OPTIONS), so code that does not continue is enough; it is a
 # sixth smaller.
 NO_RECOVER = "-fno-sanitize-recover=undefined"
@@ -318,7 +318,7 @@ def other_stages(tests):
     out = [
         Stage("build-asan", builder("asan", "clang", SANITIZED + asan), after=["build-release"], behind=True),
         Stage("build-tsan", builder("tsan", "clang", [*SANITIZED, "-Db_sanitize=thread"], TSAN_FOLDERS + ["modules"]),
-              after=["build-release"], behind=True),
+              after=["build-release", "build-arm64"], behind=True),
         Stage("release-slow", tests.pytest("release", *SLOW), build="release",
               needs=["build-release", "python"], after=["release-unit", "release-e2e"], cost=0),
         Stage("fetch-agents", agents, needs=["python"], cost=0),
@@ -376,7 +376,7 @@ def other_systems(tests):
     return out + [
         Stage("arm64-tools", arm64_tools, cost=0),
         Stage("build-arm64", cross_builder("build-arm64", CROSS / "arm64/aarch64-linux.ini", "2", ARM64_FOLDERS),
-              needs=["arm64-tools"], after=["build-release", "build-macos"], behind=True),
+              needs=["arm64-tools"], after=["build-release", "build-asan"], behind=True),
         Stage("arm64-unit", tests.meson("cross/build-arm64", 8, ARM64_FOLDERS, NOT_UNDER_QEMU), build="arm64",
               needs=["build-arm64"]),
     ]
