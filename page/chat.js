@@ -138,6 +138,11 @@ export class ChatView {
       { "aria-expanded": "false", "aria-controls": "settings" });
     this.aside = h("nav", { id: "chats", class: "side", "aria-label": "Chats" },
       h("button", { type: "button", class: "wide", onclick: () => this.begin() }, "New chat"), this.list);
+    this.aside.addEventListener("keydown", (e) => {
+      if (e.key !== "Escape" || !this.aside.classList.contains("open")) return;
+      this.closeSide();
+      this.menu.focus();
+    });
     this.menu = iconButton("menu", "Chats", () => this.toggleSide(),
       { "aria-expanded": "false", "aria-controls": "chats", class: "quiet only-small" });
     this.scroll = h("div", { class: "scroller", tabindex: -1, onscroll: () => this.noteScroll() }, this.log);
@@ -440,6 +445,7 @@ export class ChatView {
       this.drawButtons();
       this.follow();
     }
+    this.readModels(); /* the request may have loaded one */
     announce(run.turn.state === "failed" ? "The reply failed: " + run.turn.error : "The reply has ended");
     this.drawList();
   }

@@ -52,7 +52,7 @@ export function s(tag, attributes = {}, ...children) {
  */
 const ICONS = {
   send: "M12 20V4M5 11l7-7 7 7",
-  stop: "M7 7h10v10H7z",
+  stop: "M6 6h12v12H6z",
   copy: "M9 9h11v11H9zM5 15H4V4h11v1",
   done: "M5 12l5 5L20 7",
   retry: "M20 5v5h-5M4 19v-5h5M19 10a8 8 0 0 0-14-3M5 14a8 8 0 0 0 14 3",
