@@ -1,7 +1,7 @@
 /* chat.js: the chats.  A reply streams over the WebSocket and continues the response before it by its
  * id; where the daemon does not have that any more, the whole conversation is sent instead. */
 import { ApiError, get, textOf } from "./api.js";
-import { announce, byId, confirm, download, fill, h, iconButton } from "./dom.js";
+import { announce, confirm, download, fill, h, iconButton } from "./dom.js";
 import { count } from "./format.js";
 import { Connection } from "./stream.js";
 import * as store from "./store.js";
@@ -516,9 +516,4 @@ export class ChatView {
         h("div", { class: "field" }, h("label", { for: "set-effort" }, "Reasoning"), effort)),
       text("stop", "Stop texts, one a line", "None", 2), text("tools", "Tools, a list in JSON", "None", 3));
   }
-}
-
-/** The message field is where typing begins. */
-export function focusMessage() {
-  byId("message").focus();
 }

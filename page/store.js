@@ -18,12 +18,12 @@ export function whenNotSaved(fn) {
   onTrouble = fn;
 }
 
-export function newId() {
+function newId() {
   return crypto.getRandomValues(new Uint32Array(2)).reduce((text, n) => text + n.toString(36), "");
 }
 
 /** @returns {Settings} */
-export function noSettings() {
+function noSettings() {
   return {
     model: "", instructions: "", temperature: "", top_p: "", top_k: "", min_p: "",
     repetition_penalty: "", max_output_tokens: "", seed: "", stop: "", effort: "", tools: "",
