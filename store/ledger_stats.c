@@ -17,9 +17,7 @@
 
 static const double quantiles[3] = { 0.50, 0.95, 0.99 };
 
-/* The quantile q of the counted times, interpolated linearly in its bucket; in the last bucket,
- * which has no upper bound, the lower bound. */
-static double itl_quantile(const int64_t counts[IG_ITL_BUCKETS], double q)
+double ig_itl_quantile(const int64_t counts[IG_ITL_BUCKETS], double q)
 {
 	double total = 0, below = 0, rank, from, to;
 
@@ -80,7 +78,7 @@ static int read_sums(sqlite3 *db, const char *path, int64_t since_ns, struct ig_
 			counts[i] = sqlite3_column_int64(st, 7 + i);
 		for (int i = 0; i < 3; i++) {
 			s->ttft_ms[i] = NAN;
-			s->itl_ms[i] = itl_quantile(counts, quantiles[i]);
+			s->itl_ms[i] = ig_itl_quantile(counts, quantiles[i]);
 		}
 		code = SQLITE_OK;
 	}

@@ -270,10 +270,11 @@ def e2e(*names):
 # With programs of their own, in stages of their own.
 AGENTS = "tests/e2e/agents"
 PROGRAM_TESTS = "tests/e2e/programs"
+PAGE_TESTS = "tests/e2e/page"
 
 
 def but(names):
-    return ["tests/e2e", *(word for name in [*names, AGENTS, PROGRAM_TESTS] for word in ("--ignore", name))]
+    return ["tests/e2e", *(word for name in [*names, AGENTS, PROGRAM_TESTS, PAGE_TESTS] for word in ("--ignore", name))]
 
 
 SLOW = e2e("hostile_slow")  # mostly waits for deadlines
@@ -323,6 +324,9 @@ def other_stages(tests):
         Stage("fetch-agents", agents, needs=["python"], cost=0),
         Stage("release-agents", tests.pytest("release", AGENTS, INGOT_AGENTS=str(OUT / "agents")), build="release",
               needs=["build-release", "fetch-agents"], after=["model", "release-e2e"], cost=0),
+        # Half a minute of processor time, most of it the browser's.
+        Stage("release-page", tests.pytest("release", PAGE_TESTS), build="release",
+              needs=["build-release", "python"], after=["release-e2e"]),
         Stage("fetch-templates", fetch_templates, needs=["python"], cost=0),
     ]
     for name, commands in GOLDENS.items():
