@@ -11,6 +11,14 @@
 #include <sys/file.h>
 #include <unistd.h>
 
+/* Whether the last error was that of a file that cannot grow. */
+static bool is_full(sqlite3 *db)
+{
+	int e = db ? sqlite3_system_errno(db) : 0;
+
+	return e == ENOSPC || e == EDQUOT || e == EFBIG;
+}
+
 int ig_database_fail(const struct ig_database_kind *kind, sqlite3 *db, int code, const char *path,
 		     const char *what, struct ig_error *err)
 {
@@ -20,6 +28,7 @@ int ig_database_fail(const struct ig_database_kind *kind, sqlite3 *db, int code,
 	case SQLITE_BUSY:
 	case SQLITE_LOCKED: rc = -EBUSY; break;
 	case SQLITE_FULL: rc = -ENOSPC; break;
+	case SQLITE_IOERR: rc = is_full(db) ? -ENOSPC : -EIO; break;
 	case SQLITE_NOMEM: rc = -ENOMEM; break;
 	case SQLITE_CANTOPEN:
 	case SQLITE_PERM:

@@ -214,6 +214,20 @@ static void describe_driver(struct ig_engine *e, struct ig_json_writer *w)
 		     n_threads);
 }
 
+/* Whether rows can be written, and why not; null without a ledger. */
+static void describe_ledger(struct ig_engine *e, struct ig_json_writer *w)
+{
+	char why[256];
+
+	if (!e->backend.ledger) {
+		ig_json_put_text(w, "ledger", NULL);
+		return;
+	}
+	bool failing = ig_ledger_failure(e->backend.ledger, why, sizeof why);
+	ig_json_putf(w, "'ledger': {'failing': %-s, 'error': %s}", ig_json_bool(failing),
+		     failing ? why : NULL);
+}
+
 void ig_engine_describe(struct ig_engine *e, struct ig_strbuf *out)
 {
 	struct ig_json_writer w = { .out = out };
@@ -239,8 +253,10 @@ void ig_engine_describe(struct ig_engine *e, struct ig_strbuf *out)
 	ig_json_put_uint(&w, "cached_bytes", f.kv.cached_bytes);
 	ig_json_put_uint(&w, "free_bytes", f.kv.free_bytes);
 	ig_json_put_uint(&w, "blocks_used", f.kv.n_blocks_used);
+	ig_json_putf(&w, "}");
+	describe_ledger(e, &w);
 	ig_json_putf(&w,
-		     "}, 'requests': {'active': %u, 'waiting': %u, 'running': %u, 'paused': %u}, "
+		     "'requests': {'active': %u, 'waiting': %u, 'running': %u, 'paused': %u}, "
 		     "'draining': %-s}",
 		     f.n_all, f.n_waiting, f.n_running, f.n_paused, ig_json_bool(f.draining));
 }
