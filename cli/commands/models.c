@@ -31,6 +31,8 @@ static const char *on_disk(const struct models *m, const struct ig_known_model *
 	char path[4608];
 	struct stat st;
 
+	if (k->hub)
+		return "-"; /* its file's name is the Hub's to say */
 	snprintf(path, sizeof path, "%s/%s", m->dir, k->file);
 	if (stat(path, &st) == 0)
 		return S_ISREG(st.st_mode) && (uint64_t)st.st_size == k->n_bytes ? "yes" : "other";
@@ -54,11 +56,18 @@ static void add_known(struct ig_table *t, const struct models *m, const struct i
 	char size[32];
 
 	ig_table_add(t, k->name);
-	ig_table_add(t, ig_text_bytes(size, sizeof size, k->n_bytes));
+	if (k->hub)
+		ig_table_addf(t, "about %s", ig_text_bytes(size, sizeof size, k->about_bytes));
+	else
+		ig_table_add(t, ig_text_bytes(size, sizeof size, k->n_bytes));
 	ig_table_add(t, on_disk(m, k));
 	add_served(t, entry);
-	ig_table_add(t, k->license);
-	ig_table_add(t, k->description);
+	ig_table_add(t, k->license ? k->license : "-");
+	if (k->hub)
+		ig_table_addf(t, "%s; for %llu GB", k->description,
+			      (unsigned long long)k->memory_gb);
+	else
+		ig_table_add(t, k->description);
 }
 
 static void add_other(struct ig_table *t, const char *name, const json_t *entry)
@@ -125,10 +134,12 @@ static int print_json(const struct models *m)
 
 	for (size_t i = 0; root && i < m->catalog->n_models; i++) {
 		const struct ig_known_model *k = &m->catalog->models[i];
-		json_t *o = json_pack("{s:s, s:I, s:s, s:s, s:s, s:b}", "name", k->name, "bytes",
-				      (json_int_t)k->n_bytes, "license", k->license, "description",
-				      k->description, "pulled", on_disk(m, k), "served",
-				      ig_served_has(m->served, k->name));
+		json_t *o =
+			json_pack("{s:s, s:I, s:s?, s:s, s:s, s:b, s:s?, s:I}", "name", k->name,
+				  "bytes", (json_int_t)(k->hub ? k->about_bytes : k->n_bytes),
+				  "license", k->license, "description", k->description, "pulled",
+				  on_disk(m, k), "served", ig_served_has(m->served, k->name), "hub",
+				  k->hub, "memory_gb", (json_int_t)k->memory_gb);
 		if (json_array_append_new(known, o))
 			goto out;
 	}

@@ -282,7 +282,8 @@ def test_models_are_completed(shell, shell_env):
     for line in ("ingot run ", "ingot chat ", "ingot run -m ", "ingot chat --verbose --model "):
         assert set(shell(shell_env, line)) == {"tiny", "random", "slow"}, line
     assert shell(shell_env, "ingot chat r") == ["random"]
-    assert shell(shell_env, "ingot pull ") == ["smollm2-135m"]
+    assert shell(shell_env, "ingot pull smol") == ["smollm2-135m"]
+    assert {"smollm2-135m", "qwen3-4b", "llama-3.3-70b"} <= set(shell(shell_env, "ingot pull "))
     assert set(shell(shell_env, "ingot models --names ")) == {"known", "served"}
     assert set(shell(shell_env, "ingot convert --type Q4_K")) == {"Q4_K_M", "Q4_K_S"}
     # where no daemon is nothing is offered, and nothing said
