@@ -219,7 +219,7 @@ static int pull_any(struct pull *p, const char *name)
 	char dir[4096], *real;
 	int status;
 
-	if (ig_models_dir(p->to, dir, sizeof dir, &err) ||
+	if (ig_models_dir_find(p->to, dir, sizeof dir, &p->is_served, &err) ||
 	    (ig_hub_is_ref(name) && ig_hub_ref_parse(name, &ref, &err)))
 		return pull_fail(p, "%s", err.text);
 	pull_put_status(p, "pulling manifest");

@@ -25,10 +25,10 @@ struct job {
 	const struct ig_hub *hub;
 	const struct ig_hub_repo *repo;
 	const struct ig_hub_choice *choice;
-	const char *name;	 /* to serve it under */
-	char path[PATH_MAX];	 /* of the file or the folder */
-	char part[PATH_MAX];	 /* what is downloaded, before it is moved to path */
-	uint64_t total, before;	 /* of all files; of those that are finished */
+	const char *name;	/* to serve it under */
+	char path[PATH_MAX];	/* of the file or the folder */
+	char part[PATH_MAX];	/* what is downloaded, before it is moved to path */
+	uint64_t total, before; /* of all files; of those that are finished */
 	struct ig_progress progress;
 };
 
@@ -42,9 +42,8 @@ static int place_of(const struct job *j, const char *top, size_t i, char *buf, s
 		    struct ig_error *err)
 {
 	const char *path = file_of(j, i)->path, *slash = strrchr(path, '/');
-	int n = j->choice->is_folder ?
-			snprintf(buf, size, "%s/%s", top, slash ? slash + 1 : path) :
-			snprintf(buf, size, "%s", top);
+	int n = j->choice->is_folder ? snprintf(buf, size, "%s/%s", top, slash ? slash + 1 : path) :
+				       snprintf(buf, size, "%s", top);
 
 	return n > 0 && (size_t)n < size ? 0 : ig_fail(err, -ENAMETOOLONG, "the path is too long");
 }
@@ -214,18 +213,18 @@ static void print_result(const struct job *j, bool was_there)
 	char source[420];
 
 	snprintf(source, sizeof source, "%s:%s", j->repo->id, j->choice->label);
-	pull_print_result(j->p,
-			  &(struct pulled){ .name = j->name,
-					    .path = j->path,
-					    .license = j->repo->license[0] ? j->repo->license : NULL,
-					    .n_bytes = j->choice->n_bytes,
-					    .sha256 = j->choice->n_files == 1 &&
-								      file_of(j, 0)->sha256[0] ?
-							      file_of(j, 0)->sha256 :
-							      NULL,
-					    .source = source,
-					    .revision = j->repo->commit,
-					    .was_there = was_there });
+	pull_print_result(
+		j->p,
+		&(struct pulled){ .name = j->name,
+				  .path = j->path,
+				  .license = j->repo->license[0] ? j->repo->license : NULL,
+				  .n_bytes = j->choice->n_bytes,
+				  .sha256 = j->choice->n_files == 1 && file_of(j, 0)->sha256[0] ?
+						    file_of(j, 0)->sha256 :
+						    NULL,
+				  .source = source,
+				  .revision = j->repo->commit,
+				  .was_there = was_there });
 }
 
 static int pull_existing(const struct job *j)
@@ -330,9 +329,8 @@ static int pull_from(struct job *j, const struct ig_hub_ref *ref, const char *ta
 	} else if (rc) {
 		status = pull_fail(j->p, "%s", err.text);
 	} else if (!j->choice) {
-		snprintf(why, sizeof why,
-			 "%s has several models; name one: ingot pull %s:%s", j->repo->id,
-			 j->repo->id, choices.list[0].label);
+		snprintf(why, sizeof why, "%s has several models; name one: ingot pull %s:%s",
+			 j->repo->id, j->repo->id, choices.list[0].label);
 		status = pull_print_choices(j->p, j->repo, &choices, why);
 	} else {
 		j->name = name ? name : j->choice->name;

@@ -7,9 +7,13 @@
 #include "base/json.h"
 #include "cli/commands/command.h"
 #include "cli/commands/pull_private.h"
+#include "cli/download/files.h"
 #include "cli/download/fits.h"
+#include "cli/net/served_models.h"
 #include "cli/term/text.h"
 
+/* How long a daemon may take to see a new model; it looks each second. */
+#define SERVED_S 6
 /* Between two lines of JSON about progress. */
 #define LINE_NS ((int64_t)500000000)
 
@@ -118,6 +122,35 @@ static void print_json(const struct pulled *m)
 	put_out(&b);
 }
 
+/* What comes next.  A running daemon sees the folder change, within some seconds. */
+static void say_served(const char *name)
+{
+	const struct ig_where where = { 0 };
+	struct ig_error err = { 0 };
+	struct ig_endpoint e;
+	json_t *list = NULL;
+	bool served = false, runs = false;
+
+	for (int i = 0; !served && !ig_interrupted && i < SERVED_S * 10; i++) {
+		if (i)
+			ig_wait_s(0.1);
+		if (ig_endpoint_open(&where, &e, &err) || !(list = ig_served_list(&e, &err)))
+			break;
+		runs = true;
+		served = ig_served_has(list, name);
+		json_decref(list);
+	}
+	if (served)
+		fprintf(stderr, "ingotd serves it: ingot chat %s\n", name);
+	else if (runs)
+		fprintf(stderr,
+			"the ingotd at %s does not serve it yet: it has another models.folder, or waits "
+			"for SIGHUP (server.watch_config)\n",
+			e.url);
+	else
+		fprintf(stderr, "when ingotd runs, it serves it: ingot chat %s\n", name);
+}
+
 void pull_print_result(const struct pull *p, const struct pulled *m)
 {
 	if (p->json || p->lines) {
@@ -126,6 +159,10 @@ void pull_print_result(const struct pull *p, const struct pulled *m)
 	}
 	printf("%s\n", m->path);
 	fflush(stdout);
+	if (p->is_served) {
+		say_served(m->name);
+		return;
+	}
 	if (isatty(STDOUT_FILENO))
 		fputs("To serve it, add to ingot.yaml:\n", stderr);
 	printf("models:\n  - name: %s\n    path: ", m->name);

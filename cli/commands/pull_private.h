@@ -12,6 +12,7 @@ struct pull {
 	int64_t stall_s, retries, connections;
 	double retry_wait_s;
 	bool json, lines;
+	bool is_served; /* what is in the models folder is */
 	/* Of the lines: the file that is being pulled, and when the last line was written. */
 	char digest[80];
 	uint64_t total;

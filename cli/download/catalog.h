@@ -50,3 +50,7 @@ const struct ig_known_model *ig_catalog_find(const struct ig_catalog *c, const c
 int ig_catalog_locate(const char *path, char *buf, size_t size, struct ig_error *err);
 /* The models folder: dir, else $INGOT_MODELS_DIR, else ~/.local/share/ingot/models. */
 int ig_models_dir(const char *dir, char *buf, size_t size, struct ig_error *err);
+/* The same, but models.folder of the configuration in the usual places before the last;
+ * *is_served: the daemon serves what is in it. */
+int ig_models_dir_find(const char *dir, char *buf, size_t size, bool *is_served,
+		       struct ig_error *err);

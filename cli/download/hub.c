@@ -402,24 +402,26 @@ static int explain(const struct ig_hub *h, const struct ig_hub_reply *r, const c
 		return ig_fail(err, -EACCES, "%s does not know the token of %.200s", h->endpoint,
 			       h->token_from);
 	if (!strcmp(code, "GatedRepo"))
-		return ig_fail(err, -EACCES,
-			       "%.150s is gated: its terms must be accepted at %s/%.150s; %s%.200s%s",
-			       what, h->endpoint, what,
-			       h->token[0] ? "the account of the token of " : "then set HF_TOKEN to a "
-									      "token of the same "
-									      "account",
-			       h->token[0] ? h->token_from : "",
-			       h->token[0] ? " has not done so" : "");
+		return ig_fail(
+			err, -EACCES,
+			"%.150s is gated: its terms must be accepted at %s/%.150s; %s%.200s%s",
+			what, h->endpoint, what,
+			h->token[0] ? "the account of the token of " :
+				      "then set HF_TOKEN to a "
+				      "token of the same "
+				      "account",
+			h->token[0] ? h->token_from : "", h->token[0] ? " has not done so" : "");
 	if (!strcmp(code, "EntryNotFound"))
 		return ig_fail(err, -ENOENT, "%.150s: %s has no such file", what, h->endpoint);
 	if (!strcmp(code, "RevisionNotFound"))
 		return ig_fail(err, -ENOENT, "%.150s: %s has no such revision", what, h->endpoint);
 	if (!strcmp(code, "RepoNotFound") || r->status == 401 || r->status == 404)
 		return ig_fail(err, -ENOENT,
-			       h->token[0] ? "%s has no %.150s that the token of %.200s may see; "
-					     "check the name" :
-					     "%s has no %.150s, or it is private or gated; check the "
-					     "name, and for one that is not public set HF_TOKEN",
+			       h->token[0] ?
+				       "%s has no %.150s that the token of %.200s may see; "
+				       "check the name" :
+				       "%s has no %.150s, or it is private or gated; check the "
+				       "name, and for one that is not public set HF_TOKEN",
 			       h->endpoint, what, h->token_from);
 	if (r->status == 403)
 		return ig_fail(err, -EACCES, "%s does not give access to %.150s%s%.240s",

@@ -14,10 +14,10 @@
 #define IG_HUB_MAX_URL 8192
 
 struct ig_hub {
-	char endpoint[480]; /* https://huggingface.co; no slash at its end */
-	char token[480];    /* "": none */
+	char endpoint[480];   /* https://huggingface.co; no slash at its end */
+	char token[480];      /* "": none */
 	char token_from[480]; /* the variable or the file, for messages */
-	bool plain;	    /* http: redirects may be http too */
+	bool plain;	      /* http: redirects may be http too */
 	int64_t stall_s, retries;
 	double retry_wait_s;
 };
@@ -26,9 +26,9 @@ struct ig_hub {
 struct ig_hub_reply {
 	long status;
 	struct ig_strbuf body;
-	char url[IG_HUB_MAX_URL];	/* that answered */
-	char location[IG_HUB_MAX_URL];	/* of a redirect to another origin, absolute */
-	char next[IG_HUB_MAX_URL];	/* the next page, on the Hub's origin */
+	char url[IG_HUB_MAX_URL];      /* that answered */
+	char location[IG_HUB_MAX_URL]; /* of a redirect to another origin, absolute */
+	char next[IG_HUB_MAX_URL];     /* the next page, on the Hub's origin */
 	char error_code[64], error_message[240];
 	char commit[64], etag[160]; /* X-Repo-Commit, X-Linked-Etag without quotes */
 	uint64_t linked_size;	    /* X-Linked-Size; UINT64_MAX: none */

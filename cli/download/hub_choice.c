@@ -30,8 +30,8 @@ static bool ends_with(const char *s, const char *end)
 /* GGUF files that are not a language model of their own. */
 static bool is_companion(const char *base)
 {
-	static const char *const parts[] = { "mmproj", "imatrix", "mtp-", "eagle3-", "dflash-",
-					     "dspark-" };
+	static const char *const parts[] = { "mmproj",	"imatrix", "mtp-",
+					     "eagle3-", "dflash-", "dspark-" };
 
 	for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++)
 		if (strcasestr(base, parts[i]))
@@ -57,8 +57,8 @@ static bool is_part(const char *base, unsigned *i, unsigned *n, size_t *len)
 
 static bool is_quantisation(const char *s, size_t n)
 {
-	static const char *const whole[] = { "F16", "BF16", "F32", "FP16", "FP32", "MXFP4",
-					     "MXFP4_MOE" };
+	static const char *const whole[] = { "F16",  "BF16",  "F32",	  "FP16",
+					     "FP32", "MXFP4", "MXFP4_MOE" };
 	const char *p = s;
 
 	for (size_t i = 0; i < sizeof whole / sizeof whole[0]; i++)
@@ -108,7 +108,8 @@ static void label_of(const char *path, size_t len, char *buf, size_t size)
 /* A model's name may have some characters only, and a file's name no more than they. */
 static void name_of(const char *s, size_t len, char *buf, size_t size)
 {
-	static const char ok[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-";
+	static const char ok[] =
+		"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-";
 	size_t n = 0;
 
 	for (size_t i = 0; i < len && n + 1 < size; i++)
@@ -314,8 +315,7 @@ int ig_hub_pick(const struct ig_hub_repo *r, const struct ig_hub_choices *c, con
 			/* some repositories have a file whole and in parts */
 			if (first && how != AS_FILE && !first->is_folder && c->list[i].is_folder)
 				continue;
-			if (first &&
-			    !(how != AS_FILE && first->is_folder && !c->list[i].is_folder))
+			if (first && !(how != AS_FILE && first->is_folder && !c->list[i].is_folder))
 				return ig_fail(err, -E2BIG,
 					       "%.100s has several files for %.100s; name one: "
 					       "%.180s or %.180s",

@@ -39,7 +39,7 @@ struct stream {
 	/* of the current response */
 	bool has_range;
 	uint64_t range_start, range_total; /* total UINT64_MAX: '*' */
-	char why[CURL_ERROR_SIZE]; /* curl's words */
+	char why[CURL_ERROR_SIZE];	   /* curl's words */
 	/* why the body was refused */
 	int rc;
 	struct ig_error err;
@@ -144,8 +144,8 @@ static size_t on_body(char *data, size_t one, size_t n, void *ctx)
 		return 0;
 	}
 	for (size_t done = 0; done < n;) {
-		ssize_t w = pwrite(s->t->fd, data + done, n - done,
-				   (off_t)(p->at + p->done + done));
+		ssize_t w =
+			pwrite(s->t->fd, data + done, n - done, (off_t)(p->at + p->done + done));
 		if (w < 0 && errno == EINTR)
 			continue;
 		if (w <= 0) {
@@ -290,8 +290,7 @@ static int judge(struct stream *s, CURLcode code, struct ig_error *err)
 		return ig_fail(err, s->rc, "%s", s->err.text);
 	if (code != CURLE_OK)
 		return ig_fail(err, is_final(code) ? -EPROTO : -EAGAIN, "%.150s: %s",
-			       s->t->f->file->path,
-			       s->why[0] ? s->why : curl_easy_strerror(code));
+			       s->t->f->file->path, s->why[0] ? s->why : curl_easy_strerror(code));
 	if (status != 200 && status != 206) {
 		/* signed addresses expire; and a busy server may not be so next time */
 		s->t->url[0] = 0;
@@ -300,8 +299,7 @@ static int judge(struct stream *s, CURLcode code, struct ig_error *err)
 	}
 	return s->piece->done == s->piece->n_bytes ?
 		       0 :
-		       ig_fail(err, -EAGAIN, "%.150s: the server ended early",
-			       s->t->f->file->path);
+		       ig_fail(err, -EAGAIN, "%.150s: the server ended early", s->t->f->file->path);
 }
 
 /* Count a failure that another attempt may mend; -ETIMEDOUT: there were enough. */
@@ -330,8 +328,8 @@ static int count_failure(struct transfer *t, struct ig_error *err)
 			err->code = -ETIMEDOUT;
 		return -ETIMEDOUT;
 	}
-	fprintf(stderr, "  %s; retrying in %.3g s (%lld of %lld)\n", err ? err->text : "", t->wait_s,
-		(long long)t->n_failed, (long long)h->retries);
+	fprintf(stderr, "  %s; retrying in %.3g s (%lld of %lld)\n", err ? err->text : "",
+		t->wait_s, (long long)t->n_failed, (long long)h->retries);
 	t->not_before_ns = ig_now_ns() + (int64_t)(t->wait_s * 1e9);
 	t->wait_s *= 2;
 	return 0;

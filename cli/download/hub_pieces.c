@@ -16,7 +16,10 @@
 #define MAX_PIECES 65536
 #define PIECES_EACH 4 /* of a connection, so that a slow one is not waited for at the end */
 
-static const char *hash_of(const struct ig_hub_file *f) { return f->sha256[0] ? f->sha256 : f->sha1; }
+static const char *hash_of(const struct ig_hub_file *f)
+{
+	return f->sha256[0] ? f->sha256 : f->sha1;
+}
 
 static int lay_out(const struct ig_hub_file *file, uint64_t piece_bytes, struct ig_hub_pieces *out)
 {

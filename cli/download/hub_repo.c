@@ -19,7 +19,8 @@
 /* OWNER or REPO: at most n bytes of its letters. */
 static bool is_word(const char *s, size_t n)
 {
-	static const char ok[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-";
+	static const char ok[] =
+		"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-";
 
 	return n && n <= 96 && s[0] != '.' && s[0] != '-' && strspn(s, ok) >= n;
 }
@@ -110,7 +111,8 @@ static int read_json(const char *text, size_t len, const char *what, json_t **ou
 /* The card's licence; one of several is the first, and "other" has a name of its own. */
 static void take_license(const json_t *info, struct ig_hub_repo *out)
 {
-	const json_t *card = json_object_get(info, "cardData"), *tags = json_object_get(info, "tags");
+	const json_t *card = json_object_get(info, "cardData"),
+		     *tags = json_object_get(info, "tags");
 	const json_t *license = json_object_get(card, "license");
 	const char *text = json_string_value(license), *name = ig_json_text(card, "license_name");
 
@@ -250,14 +252,16 @@ static int read_tree(const struct ig_hub *h, const char *repo, struct ig_hub_rep
 	int rc;
 
 	snprintf(first, sizeof first, "/api/models/%s/tree/", repo);
-	rc = ig_hub_url(h, url, sizeof url, err, first, out->commit, "?recursive=true&expand=false");
+	rc = ig_hub_url(h, url, sizeof url, err, first, out->commit,
+			"?recursive=true&expand=false");
 	for (unsigned i = 0; !rc; i++) {
 		if (i == MAX_PAGES)
 			return ig_fail(err, -E2BIG, "%s: the list of files has more than %d pages",
 				       repo, MAX_PAGES);
 		rc = ig_hub_ask(h, url, false, repo, r, err);
 		if (!rc)
-			rc = ig_hub_repo_parse_tree(ig_strbuf_text(&r->body), r->body.len, out, err);
+			rc = ig_hub_repo_parse_tree(ig_strbuf_text(&r->body), r->body.len, out,
+						    err);
 		if (rc || !r->next[0])
 			return rc;
 		snprintf(url, sizeof url, "%s", r->next);
@@ -277,7 +281,8 @@ int ig_hub_repo_read(const struct ig_hub *h, const char *repo, struct ig_hub_rep
 	if (!rc)
 		rc = ig_hub_ask(h, url, false, repo, r, err);
 	if (!rc && r->location[0])
-		rc = ig_fail(err, -EPROTO, "%s redirects to another host: %.200s", repo, r->location);
+		rc = ig_fail(err, -EPROTO, "%s redirects to another host: %.200s", repo,
+			     r->location);
 	if (!rc)
 		rc = ig_hub_repo_parse_info(ig_strbuf_text(&r->body), r->body.len, out, err);
 	if (!rc)

@@ -24,9 +24,9 @@ static void test_names(void **state)
 		{ "https://huggingface.co/a/b", "a/b", "" },
 		{ "a/b:c:d", "a/b", "c:d" },
 	};
-	static const char *const bad[] = { "hf:",    "hf:a",  "a/",	"/b",  "a/b/c", "../b", "a/..",
-					   "-a/b",   "a/-b",  "a b/c",	"a/b:", "a/b?c", "a/b#c",
-					   "a/\xc3\xa9" };
+	static const char *const bad[] = { "hf:",  "hf:a",  "a/",    "/b",	  "a/b/c",
+					   "../b", "a/..",  "-a/b",  "a/-b",	  "a b/c",
+					   "a/b:", "a/b?c", "a/b#c", "a/\xc3\xa9" };
 	struct ig_hub_ref ref;
 
 	for (size_t i = 0; i < sizeof good / sizeof good[0]; i++) {
@@ -111,11 +111,13 @@ static void test_labels(void **state)
 
 static void test_parts(void **state)
 {
-	static const char *const paths[] = {
-		"b-Q8_0-00001-of-00002.gguf", "d-00003-of-00002.gguf",
-		"b-Q4_0-00002-of-00002.gguf", "b-Q4_0-00001-of-00002.gguf", "b-Q4_0.gguf",
-		"c-00001-of-00000.gguf",      NULL
-	};
+	static const char *const paths[] = { "b-Q8_0-00001-of-00002.gguf",
+					     "d-00003-of-00002.gguf",
+					     "b-Q4_0-00002-of-00002.gguf",
+					     "b-Q4_0-00001-of-00002.gguf",
+					     "b-Q4_0.gguf",
+					     "c-00001-of-00000.gguf",
+					     NULL };
 	const struct ig_hub_choice *one;
 	struct ig_hub_choices c;
 	struct ig_hub_repo r;
@@ -138,8 +140,9 @@ static void test_parts(void **state)
 
 static void test_picks(void **state)
 {
-	static const char *const paths[] = { "a-UD-Q4_K_M.gguf", "a-Q4_K_S.gguf", "x/b-Q2_K.gguf",
-					     "y/b-Q2_K.gguf",	 "a \xc3\xa9-Q3_K.gguf", NULL };
+	static const char *const paths[] = { "a-UD-Q4_K_M.gguf",     "a-Q4_K_S.gguf",
+					     "x/b-Q2_K.gguf",	     "y/b-Q2_K.gguf",
+					     "a \xc3\xa9-Q3_K.gguf", NULL };
 	const struct ig_hub_choice *one;
 	struct ig_hub_choices c;
 	struct ig_hub_repo r;
@@ -160,9 +163,15 @@ static void test_picks(void **state)
 
 static void test_folder(void **state)
 {
-	static const char *const paths[] = { "config.json", "a.safetensors", "sub/b.safetensors",
-					     "consolidated.safetensors", "-c.safetensors",
-					     "tokenizer.json", "sub/vocab.json", "run.py", NULL };
+	static const char *const paths[] = { "config.json",
+					     "a.safetensors",
+					     "sub/b.safetensors",
+					     "consolidated.safetensors",
+					     "-c.safetensors",
+					     "tokenizer.json",
+					     "sub/vocab.json",
+					     "run.py",
+					     NULL };
 	static const char *const none[] = { "a.safetensors", NULL };
 	struct ig_hub_choices c;
 	struct ig_hub_repo r;
