@@ -215,8 +215,7 @@ const struct config_option config_options[] = {
 	  .reloadable = true,
 	  .help = "A folder whose models are served too: each GGUF file and each folder of safetensors in "
 		  "it, by its name, loaded by its first request; an entry with its name or file counts "
-		  "instead. \"\" "
-		  "means the folder of `ingot pull`: $INGOT_MODELS_DIR or ~/.local/share/ingot/models." },
+		  "instead. \"\" means the folder of `ingot pull`: $INGOT_MODELS_DIR or ~/.local/share/ingot/models." },
 
 	{ "default_model", CONFIG_NAME, FIELD(default_model), .max = 128, .value = "",
 	  .reloadable = true,

@@ -709,7 +709,7 @@ static const struct {
 	{ "models: {entries: [], entries: []}\n",
 	  "1:23: duplicate key \"models.entries\"; first given in line 1" },
 	{ "models: {folder: [a]}\n", "1:18: models.folder: expected a path, got a list" },
-	{ "models: {folders: a}\n", "did you mean \"models.folder\"?" },
+	{ "models: {folders: a}\n", "1:10: unknown key \"models.folders\"; did you mean \"models.folder\"?" },
 	{ "models: [a]\n", "1:10: models[0]: expected name, path …, got one value" },
 	{ "models:\n  - name: a\n", "2:5: models[0]: path is missing" },
 	{ "models:\n  - {name: a, path: b}\n  - path: c\n", "3:5: models[1]: name is missing" },
