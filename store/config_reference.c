@@ -124,12 +124,12 @@ static void put_models(struct ig_strbuf *b)
 		ig_strbuf_finish(&line);
 	}
 	ig_strbuf_puts(b, "  entries:\n"
-			  "  #- name: smollm2-135m\n"
-			  "  #  path: ~/models/SmolLM2-135M-Instruct.Q4_1.gguf\n"
-			  "  #  context: 0\n"
-			  "  #  load: start\n"
-			  "  #  keep_alive: 0\n"
-			  "  #  pin: false\n");
+			  "#    - name: smollm2-135m\n"
+			  "#      path: ~/models/SmolLM2-135M-Instruct.Q4_1.gguf\n"
+			  "#      context: 0\n"
+			  "#      load: start\n"
+			  "#      keep_alive: 0\n"
+			  "#      pin: false\n");
 }
 
 static void put_aliases(struct ig_strbuf *b)
