@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #define MAX_NAME 128
+#define PART_BYTES 20 /* -00001-of-00003.gguf */
 #define MAX_LOCK (1u << 20)
 #define MAX_ENTRIES 10000 /* of the folder, whatever they are */
 
@@ -38,33 +39,70 @@ static bool is_gguf(const char *path)
 	return yes;
 }
 
-/* config.json and tensors: without them a folder is something else. */
-static bool is_safetensors(const char *path)
+/* The number of a part, NAME-00002-of-00003.gguf; 0: the name is not one. */
+static unsigned part_of(const char *name)
+{
+	size_t n = strlen(name);
+	const char *s = name + n - PART_BYTES;
+
+	if (n <= PART_BYTES || s[0] != '-' || strspn(s + 1, "0123456789") != 5 ||
+	    strncmp(s + 6, "-of-", 4) || strspn(s + 10, "0123456789") != 5 || s[15] != '.')
+		return 0;
+	return (unsigned)strtoul(s + 1, NULL, 10);
+}
+
+static char *join(const char *folder, const char *name)
+{
+	struct ig_strbuf b = { 0 };
+
+	ig_strbuf_printf(&b, "%s/%s", folder, name);
+	char *out = ig_strbuf_steal(&b);
+	ig_strbuf_finish(&b);
+	return out;
+}
+
+/* The model that a folder is or has: itself, with config.json and tensors, or the first part of a
+ * split file; NULL: it is something else. */
+static char *model_of_folder(const char *path)
 {
 	DIR *d = opendir(path);
 	bool config = false, tensors = false;
 	const struct dirent *e;
+	char *first = NULL;
 
 	for (size_t i = 0; d && i < MAX_ENTRIES && (e = readdir(d)); i++) {
 		config |= !strcmp(e->d_name, "config.json");
 		tensors |= e->d_name[0] != '.' && ends_with(e->d_name, ".safetensors");
+		if (!first && e->d_name[0] != '.' && ends_with(e->d_name, ".gguf") &&
+		    part_of(e->d_name) == 1)
+			first = join(path, e->d_name);
 	}
 	if (d)
 		closedir(d);
-	return config && tensors;
+	if (config && tensors) {
+		free(first);
+		return strdup(path);
+	}
+	if (first && is_gguf(first))
+		return first;
+	free(first);
+	return NULL;
 }
 
-static bool is_model(const char *path, const char *name)
+/* The path to open, of an entry of the folder; NULL: it is no model. */
+static char *model_at(const char *path, const char *name)
 {
 	struct stat st;
 
 	if (name[0] == '.' || ends_with(name, ".part") || stat(path, &st))
-		return false;
+		return NULL;
 	if (S_ISDIR(st.st_mode))
-		return is_safetensors(path);
-	/* a model's eyes are no model */
-	return S_ISREG(st.st_mode) && ends_with(name, ".gguf") && !strcasestr(name, "mmproj") &&
-	       is_gguf(path);
+		return model_of_folder(path);
+	/* a model's eyes are no model, and the first part stands for all */
+	if (!S_ISREG(st.st_mode) || !ends_with(name, ".gguf") || strcasestr(name, "mmproj") ||
+	    part_of(name) > 1 || !is_gguf(path))
+		return NULL;
+	return strdup(path);
 }
 
 /* The name in the lock of path, if it is one. */
@@ -92,7 +130,9 @@ static char *locked_name(const char *path)
 /* A file's name without its end, with what a model's name may not have replaced. */
 static char *own_name(const char *file)
 {
-	size_t len = strlen(file) - (ends_with(file, ".gguf") ? strlen(".gguf") : 0);
+	size_t len = strlen(file) - (part_of(file)	      ? PART_BYTES :
+				     ends_with(file, ".gguf") ? strlen(".gguf") :
+								0);
 	char *out = strndup(file, len < MAX_NAME ? len : MAX_NAME);
 
 	for (char *p = out; p && *p; p++)
@@ -149,22 +189,19 @@ int ig_model_folder_read(const char *folder, size_t max, struct ig_folder_model 
 	if (!d)
 		return errno == ENOENT || errno == ENOTDIR ? 0 : -errno;
 	for (size_t i = 0; !rc && i < MAX_ENTRIES && (e = readdir(d)); i++) {
-		struct ig_strbuf path = { 0 };
-		ig_strbuf_printf(&path, "%s/%s", folder, e->d_name);
-		if (!ig_strbuf_ok(&path)) {
-			rc = -ENOMEM;
-		} else if (is_model(path.data, e->d_name)) {
-			struct ig_folder_model m = { .name = locked_name(path.data) };
+		char *path = join(folder, e->d_name);
+		struct ig_folder_model m = { .path = path ? model_at(path, e->d_name) : NULL };
+		if (m.path) {
+			m.name = locked_name(path);
 			m.name = m.name ? m.name : own_name(e->d_name);
-			m.path = ig_strbuf_steal(&path);
-			if (m.name && m.path && ig_array_grow(*out, &cap, *n)) {
-				(*out)[(*n)++] = m;
-			} else {
-				free_one(&m);
-				rc = -ENOMEM;
-			}
 		}
-		ig_strbuf_finish(&path);
+		if (!path || (m.path && (!m.name || !ig_array_grow(*out, &cap, *n)))) {
+			free_one(&m);
+			rc = -ENOMEM;
+		} else if (m.path) {
+			(*out)[(*n)++] = m;
+		}
+		free(path);
 	}
 	closedir(d);
 	if (!rc)

@@ -191,9 +191,11 @@ static int pull_named(struct pull *p, const char *name, const char *dir)
 	    ig_catalog_load(list, &c, &err))
 		return pull_fail(p, "%s", err.text);
 	m = ig_catalog_find(c, name);
-	if (!m && strchr(name, ':') && strlen(name) < sizeof plain) {
-		snprintf(plain, sizeof plain, "%.*s", (int)strcspn(name, ":"), name);
-		snprintf(ref.pick, sizeof ref.pick, "%s", strchr(name, ':') + 1);
+	const char *colon = strchr(name, ':');
+	if (!m && colon && (size_t)(colon - name) < sizeof plain) {
+		memcpy(plain, name, (size_t)(colon - name));
+		plain[colon - name] = 0;
+		snprintf(ref.pick, sizeof ref.pick, "%s", colon + 1);
 		m = ref.pick[0] ? ig_catalog_find(c, plain) : NULL;
 		m = m && m->hub ? m : NULL;
 	}

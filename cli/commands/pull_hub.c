@@ -208,15 +208,24 @@ static int download(struct job *j, struct ig_error *err)
 
 /* ---- one choice ------------------------------------------------------------------------------------ */
 
+static bool is_split(const struct job *j)
+{
+	return j->choice->is_folder && strcmp(j->choice->label, "safetensors") != 0;
+}
+
 static void print_result(const struct job *j, bool was_there)
 {
-	char source[420];
+	char source[420], first[PATH_MAX];
+
+	/* a split file is opened by its first part */
+	if (!is_split(j) || place_of(j, j->path, 0, first, sizeof first, NULL))
+		snprintf(first, sizeof first, "%s", j->path);
 
 	snprintf(source, sizeof source, "%s:%s", j->repo->id, j->choice->label);
 	pull_print_result(
 		j->p,
 		&(struct pulled){ .name = j->name,
-				  .path = j->path,
+				  .path = first,
 				  .license = j->repo->license[0] ? j->repo->license : NULL,
 				  .n_bytes = j->choice->n_bytes,
 				  .sha256 = j->choice->n_files == 1 && file_of(j, 0)->sha256[0] ?

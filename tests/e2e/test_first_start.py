@@ -6,6 +6,7 @@ import re
 import signal
 import subprocess
 
+import gguf
 import pytest
 
 import daemon as ingot
@@ -279,3 +280,81 @@ def test_api_pull_with_a_broken_configuration(start, hub, tmp_path, store):
     d.config_path.write_text("servre: 1\n")
     r = d.http("POST", "/api/pull", {"model": "unsloth/Qwen3-4B-Instruct-2507-GGUF:Q4_K_M", "stream": False})
     assert r.status == 409 and "models.folder" in r.json["error"]
+
+
+# ---- split files ---------------------------------------------------------------------------------------
+
+def split(source, folder, name, n):
+    """As gguf's own writer splits it: n tensors a file, the keys in the first."""
+    reader = gguf.GGUFReader(source)
+    folder.mkdir(parents=True, exist_ok=True)
+    writer = gguf.GGUFWriter(folder / (name + ".gguf"), reader.fields["general.architecture"].contents(),
+                             split_max_tensors=n)
+    for field in reader.fields.values():
+        if not field.name.startswith("GGUF.") and field.name != "general.architecture":
+            inner = field.types[-1] if field.types[0] == gguf.GGUFValueType.ARRAY else None
+            writer.add_key_value(field.name, field.contents(), field.types[0], sub_type=inner)
+    for t in reader.tensors:
+        writer.add_tensor(t.name, t.data, raw_dtype=t.tensor_type)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return sorted(folder.glob(name + "-*.gguf"))
+
+
+def test_a_split_file(start, models, hub, tmp_path, store):
+    """Pulled from the Hub, in a folder, and by its first part's path; the same words as from one file."""
+    whole = models.random()
+    parts = split(whole, tmp_path / "parts", "big-Q8_0", 4)
+    assert len(parts) > 2
+    hub.repos["them/big"] = Repo({"Q8_0/" + p.name: p.read_bytes() for p in parts})
+    p = subprocess.run([str(ingot.BUILD / "cli/ingot"), "pull", "them/big", "--to", str(store), "--json"], text=True,
+                       env=dict(ingot.clean_env(tmp_path), HF_ENDPOINT=hub.url), capture_output=True,
+                       timeout=ingot.DEADLINE_S)
+    assert p.returncode == 0, p.stderr
+    got = json.loads(p.stdout)
+    assert (got["name"], got["path"]) == ("big-Q8_0", str(store / "big-Q8_0" / parts[0].name))
+    add(store, parts[1], parts[1].name)  # a part alone is no model
+    d = start(config=config(tmp_path, store, entries=[{"name": "whole", "path": whole},
+                                                      {"name": "first", "path": str(parts[0])}]))
+    assert served(d) == ["whole", "first", "big-Q8_0"]
+    said = {name: d.chat_text(model=name, max_tokens=24) for name in served(d)}
+    assert len(set(said.values())) == 1 and said["whole"]
+
+
+def test_split_files_that_are_wrong(start, models, tmp_path):
+    parts = split(models.random(), tmp_path / "parts", "big", 4)
+    n = len(parts)
+    data = [p.read_bytes() for p in parts]
+
+    def refused(path, *texts):
+        log = start.refused(str(path), {"ledger": {"enabled": False}})
+        assert all(t in log for t in texts), log
+
+    refused(parts[1], "is part 2 of %d; name the first" % n)
+    parts[1].unlink()
+    refused(parts[0], parts[1].name, "can't open")
+    parts[1].write_bytes(data[0])
+    refused(parts[0], "it is part 1 of %d, not 2 of %d" % (n, n))
+    parts[1].write_bytes(data[1][:-1])
+    refused(parts[0], "beyond the file's")
+    other = tmp_path / "parts" / "one.gguf"
+    other.write_bytes(data[0])
+    refused(other, "its name must end in -00001-of-%05d.gguf" % n)
+    # a tensor that two parts have
+    first, second = (gguf.GGUFReader(parts[0]).tensors[0].name, gguf.GGUFReader(parts[2]).tensors[0].name)
+    assert first != second
+    parts[1].write_bytes(data[1])
+    new = tmp_path / "new.gguf"
+    writer = gguf.GGUFWriter(new, "llama")
+    for t in gguf.GGUFReader(parts[2]).tensors:
+        writer.add_tensor(first if t.name == second else t.name, t.data, raw_dtype=t.tensor_type)
+    writer.add_uint16("split.no", 2)
+    writer.add_uint16("split.count", n)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    new.replace(parts[2])
+    refused(parts[0], "'%s' is in another part already" % first)
