@@ -55,6 +55,7 @@ static int setup_signals(struct ig_error *err)
 		fcntl(news[i], F_SETFD, FD_CLOEXEC);
 	}
 	signal(SIGPIPE, SIG_IGN);
+	signal(SIGXFSZ, SIG_IGN); /* a file at its limit is a full disk */
 	sigaction(SIGTERM, &sa, NULL);
 	sigaction(SIGINT, &sa, NULL);
 	sigaction(SIGHUP, &sa, NULL);

@@ -121,6 +121,11 @@ static void rows_dropped(void *ctx, uint64_t n)
 	ig_metrics_add(ctx, IG_COUNTER_LEDGER_DROPPED, n);
 }
 
+static void ledger_failing(void *ctx, bool failing)
+{
+	ig_metrics_set(ctx, IG_GAUGE_LEDGER_FAILING, failing);
+}
+
 int ig_service_start(struct ig_service *s, void (*on_net)(void *ctx, enum ig_net_event ev),
 		     void (*device_lost)(void *ctx), struct ig_error *err)
 {
@@ -139,9 +144,12 @@ int ig_service_start(struct ig_service *s, void (*on_net)(void *ctx, enum ig_net
 	if (!s->metrics)
 		return ig_fail(err, -ENOMEM, "out of memory");
 	if (s->config->ledger.enabled) {
-		struct ig_ledger_options o = { s->config->ledger.path, s->config->ledger.queue,
-					       s->config->ledger.retention_days, rows_dropped,
-					       s->metrics };
+		struct ig_ledger_options o = { s->config->ledger.path,
+					       s->config->ledger.queue,
+					       s->config->ledger.retention_days,
+					       rows_dropped,
+					       s->metrics,
+					       ledger_failing };
 		if ((rc = ig_ledger_open(&o, &s->ledger, err)))
 			return rc;
 	}

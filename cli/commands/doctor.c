@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 #ifdef __APPLE__
 #include <sys/sysctl.h>
@@ -33,6 +34,7 @@
 #include "runtime/plan.h"
 
 #define TIMEOUT_MS 3000
+#define LOW_DISK_BYTES (16u << 20)
 
 struct doctor {
 	struct ig_findings found;
@@ -415,6 +417,22 @@ static void check_models(struct doctor *d)
 
 /* ---- ledger, daemon ------------------------------------------------------------------------- */
 
+/* dir: where the ledger is or will be. */
+static void check_disk(struct doctor *d, const char *dir)
+{
+	struct statvfs fs;
+	char space[32];
+
+	if (statvfs(dir, &fs))
+		return;
+	uint64_t n = (uint64_t)fs.f_bavail * fs.f_frsize;
+	if (n < LOW_DISK_BYTES)
+		WRONG(d, "ledger", "free some space, or change ledger.path",
+		      "the disk of %s is full: %s are left; requests are served, but without space "
+		      "they have no row",
+		      dir, ig_text_bytes(space, sizeof space, n));
+}
+
 static void check_ledger(struct doctor *d)
 {
 	const char *path = d->config->ledger.path;
@@ -433,7 +451,7 @@ static void check_ledger(struct doctor *d)
 		if (access(path, W_OK)) {
 			WRONG(d, "ledger", "let the daemon's user write it, or change ledger.path",
 			      "%s cannot be written: %s", path, strerror(errno));
-		} else if (ig_ledger_stats(path, 0, &s, &n, &err)) {
+		} else if (ig_ledger_stats(path, IG_LEDGER_BY_MODEL, 0, &s, &n, &err)) {
 			WRONG(d, "ledger",
 			      "move the file (the daemon creates a new one), or change ledger.path",
 			      "%s", err.text);
@@ -443,6 +461,7 @@ static void check_ledger(struct doctor *d)
 			OK(d, "ledger", "%s: %lld requests", path, (long long)n_requests);
 		}
 		free(s);
+		check_disk(d, path);
 		return;
 	}
 	/* it does not exist: the nearest existing folder above it must be writable */
@@ -463,6 +482,26 @@ static void check_ledger(struct doctor *d)
 		      "%s cannot be created: %s is not a writable folder", path, dir);
 	else
 		OK(d, "ledger", "%s: the daemon will create it when it starts", path);
+	check_disk(d, dir);
+}
+
+/* What only the running daemon knows; only administrators are told. */
+static void check_status(struct doctor *d, const struct ig_endpoint *e)
+{
+	struct ig_error err = { 0 };
+	json_t *root = NULL;
+	long http = 0;
+
+	if (ig_http_get_json(e, "/v1/ingot/status", TIMEOUT_MS, &root, &http, &err) == 0) {
+		json_t *ledger = json_object_get(root, "ledger");
+		const char *why = ig_json_text(ledger, "error");
+		if (json_is_true(json_object_get(ledger, "failing")))
+			WRONG(d, "ledger",
+			      "free some space on its disk; the daemon goes on by itself",
+			      "the daemon cannot write it: %s; requests have no row meanwhile",
+			      why ? why : "it does not say why");
+	}
+	json_decref(root);
 }
 
 /* Models that the daemon could not load; only administrators get the causes. */
@@ -500,6 +539,7 @@ static void check_daemon(struct doctor *d, const struct ig_where *where)
 	if (ig_http_get_json(&e, "/healthz", TIMEOUT_MS, &root, &http, &err) == 0) {
 		OK(d, "daemon", "runs at %s", e.url);
 		check_served(d, &e);
+		check_status(d, &e);
 	} else if (!http) {
 		NOTE(d, "daemon", "start it with: ingotd --config FILE", "none at %s (%s)", e.url,
 		     err.text);

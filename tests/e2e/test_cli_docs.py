@@ -321,6 +321,8 @@ def test_files_are_completed(shell, shell_env):
     assert [f.replace("\\", "") for f in found] == ["some file.txt"]
     assert [f.rstrip("/") for f in shell(shell_env, "ingot pull --to f")] == ["folder"]
     assert [f.rstrip("/") for f in shell(shell_env, "ingot convert f")] == ["folder"]
+    assert [f.rstrip("/") for f in shell(shell_env, "ingot backup f")] == ["folder"]
+    assert set(shell(shell_env, "ingot stats --by ")) == {"model", "key", "client"}
     # numbers and texts have no completion
     assert shell(shell_env, "ingot run --top-p ") == []
 
