@@ -102,7 +102,9 @@ static int find_entry(const struct ig_models *ms, const char *name, struct ig_mo
 	size_t n = 0;
 
 	if (TAILQ_EMPTY(&ms->entries))
-		return ig_fail(err, -ENOENT, "no model is configured");
+		return ig_fail(err, -ENOENT,
+			       "there is no model yet; `ingot pull NAME` downloads one, and `ingot "
+			       "models` lists names");
 	*out = ms->default_entry;
 	if (!name || !*name)
 		return 0;

@@ -101,6 +101,14 @@ static void wake(void *ctx)
 	pthread_mutex_unlock(&net->lock);
 }
 
+static void rescan(void *ctx)
+{
+	struct ig_net *net = ctx;
+
+	if (net->deps.event)
+		net->deps.event(net->deps.event_ctx, IG_NET_RELOAD);
+}
+
 static struct net_options read_options(const struct ig_net *net, const struct ig_config *config)
 {
 	struct net_options o = {
@@ -124,6 +132,9 @@ static struct net_options read_options(const struct ig_net *net, const struct ig
 
 	snprintf(o.api.model_id_prefix, sizeof o.api.model_id_prefix, "%s",
 		 config->server.model_id_prefix);
+	if (config->models_folder && strlen(config->models_folder) < sizeof o.api.models_folder)
+		snprintf(o.api.models_folder, sizeof o.api.models_folder, "%s",
+			 config->models_folder);
 	return o;
 }
 
@@ -161,6 +172,7 @@ static void take_reloaded(struct ig_net *net)
 	}
 	if (reloaded)
 		ig_api_set_options(net->api, &net->options.api);
+	ig_api_reloaded(net->api);
 	pthread_mutex_lock(&net->lock);
 	net->n_taken = n_handed;
 	pthread_cond_broadcast(&net->taken);
@@ -360,6 +372,7 @@ int ig_net_create(const struct ig_net_deps *deps, struct ig_net **out, struct ig
 		.engine = deps->engine,
 		.metrics = deps->metrics,
 		.wake = wake,
+		.rescan = rescan,
 		.wake_ctx = net,
 		.want_write = ig_net_want_write,
 		.reload_keys = reload_keys,

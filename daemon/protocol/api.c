@@ -118,6 +118,8 @@ void ig_api_set_options(struct ig_api *api, const struct ig_api_options *o)
 	ig_responses_limit(api->responses, o);
 }
 
+void ig_api_reloaded(struct ig_api *api) { ig_ollama_pulls_look(api); }
+
 void ig_api_drain(struct ig_api *api)
 {
 	api->draining = true;

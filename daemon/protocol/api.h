@@ -30,6 +30,7 @@ struct ig_api_options {		/* may change with a reload */
 	bool refuse_tools;   /* of a model whose template knows none; false: a fallback is used */
 	bool refuse_unknown; /* what a request has that is not known here; false: it is noted */
 	char model_id_prefix[65];     /* "": models are listed once */
+	char models_folder[1024];     /* that downloads go to; "": not known */
 	uint32_t max_stored_per_lane; /* of a WebSocket, with store: false */
 };
 
@@ -39,7 +40,10 @@ struct ig_api_deps {
 	struct ig_api_options options;
 	/* Any thread: make the loop call ig_api_poll soon.  Cheap. */
 	void (*wake)(void *ctx);
-	void *wake_ctx; /* of reload_keys too */
+	/* Loop thread: there may be a new model in models_folder: have it read, and call
+	 * ig_api_reloaded after that.  May be NULL. */
+	void (*rescan)(void *ctx);
+	void *wake_ctx; /* of rescan and reload_keys too */
 	/* Any thread but the loop: read the keys again; they count when it returns. */
 	void (*reload_keys)(void *ctx);
 	const char *ledger_path; /* NULL: there is none */
@@ -55,6 +59,8 @@ void ig_api_stop(struct ig_api *api);
 /* After the engine is destroyed and every exchange and session has ended. */
 void ig_api_destroy(struct ig_api *api);
 void ig_api_set_options(struct ig_api *api, const struct ig_api_options *o);
+/* The configuration was read again, with or without a change. */
+void ig_api_reloaded(struct ig_api *api);
 /* New requests get 503, and sessions end when they have nothing left to do. */
 void ig_api_drain(struct ig_api *api);
 /* After a wake: deliver the results of prep and the engine. */
