@@ -18,9 +18,7 @@
 
 static const double quantiles[3] = { 0.50, 0.95, 0.99 };
 
-/* The quantile q of the counted times, interpolated linearly in its bucket; in the last bucket,
- * which has no upper bound, the lower bound. */
-static double itl_quantile(const int64_t counts[IG_ITL_BUCKETS], double q)
+double ig_itl_quantile(const int64_t counts[IG_ITL_BUCKETS], double q)
 {
 	double total = 0, below = 0, rank, from, to;
 
@@ -89,7 +87,7 @@ static int read_sums(const struct query *q, struct ig_ledger_stats **out, size_t
 			counts[i] = sqlite3_column_int64(st, 7 + i);
 		for (int i = 0; i < 3; i++) {
 			s->ttft_ms[i] = NAN;
-			s->itl_ms[i] = itl_quantile(counts, quantiles[i]);
+			s->itl_ms[i] = ig_itl_quantile(counts, quantiles[i]);
 		}
 		code = SQLITE_OK;
 	}

@@ -148,14 +148,13 @@ static void check_config(struct doctor *d, const char *path)
 	int rc = ig_config_load(path, &d->config, &err);
 
 	if (rc == -ENOENT && !path) {
-		NOTE(d, "configuration",
-		     "write an ingot.yaml, or name one with --config; the checks below use the defaults",
-		     "%s", err.text);
+		NOTE(d, "configuration", "none is needed: all options have defaults", "%s",
+		     err.text);
 		rc = ig_config_load_or_defaults(path, &d->config, &err);
 		rc = rc ? rc : load_modules(d, &err);
 	} else if (!rc && !(rc = load_modules(d, &err))) {
 		OK(d, "configuration", "%s: valid, %zu model%s", d->config->file,
-		   d->config->n_models, d->config->n_models == 1 ? "" : "s");
+		   d->config->n_entries, d->config->n_entries == 1 ? "" : "s");
 	}
 	if (!rc)
 		return;
@@ -403,8 +402,11 @@ static void check_models(struct doctor *d)
 	if (!bytes)
 		WRONG(d, "models", NULL, "out of memory");
 	else if (!c->n_models)
-		NOTE(d, "models", "ingot pull smollm2-135m prints the lines to add",
-		     "the configuration has none");
+		NOTE(d, "models",
+		     "download one: `ingot pull qwen3-4b`, or another that `ingot models` lists; then "
+		     "`ingot chat`",
+		     "there is none, neither in the configuration nor in %s",
+		     c->models_folder[0] ? c->models_folder : "a folder of models");
 	else if (!named)
 		WRONG(d, "models", "name one of models: in default_model",
 		      "default_model is %s, which is not among them", c->default_model);

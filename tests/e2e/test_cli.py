@@ -16,6 +16,7 @@ from tiny_model import SCRIPT
 
 INGOT = str(BUILD / "cli" / "ingot")
 CATALOG = str(pathlib.Path(__file__).resolve().parents[2] / "etc" / "models.yaml")
+KNOWN = re.findall(r"^  - name: (\S+)$", pathlib.Path(CATALOG).read_text(), re.MULTILINE)
 
 
 def start_ingot(d, *args, url=True, **options):
@@ -241,12 +242,16 @@ def test_models(scripted):
     for name in ("tiny", "random", "slow", "smollm2-135m"):
         assert name in out
     assert ingot(scripted, "models", "--names", "served") == (0, "tiny\nrandom\nslow\n", "")
-    assert ingot(scripted, "models", "--names", "known")[1].split() == ["smollm2-135m"]
+    assert ingot(scripted, "models", "--names", "known")[1].split() == KNOWN
     assert ingot(scripted, "models", "--names", "others")[0] == 2
     code, out, err = ingot(scripted, "models", "--names", "served", "--url", "http://127.0.0.1:9")
     assert code == 1 and out == "" and err
     code, out, _ = ingot(scripted, "models", "--json")
-    assert code == 0 and "smollm2-135m" in json.dumps(json.loads(out))
+    known = {k["name"]: k for k in json.loads(out)["known"]}
+    assert code == 0 and list(known) == KNOWN and len(KNOWN) > 20
+    assert known["smollm2-135m"]["hub"] is None and known["smollm2-135m"]["license"] == "Apache-2.0"
+    assert known["qwen3-4b"]["hub"] == "unsloth/Qwen3-4B-Instruct-2507-GGUF"
+    assert known["qwen3-4b"]["memory_gb"] == 8 and known["qwen3-4b"]["license"] is None
 
 
 def test_stats(start, models):
