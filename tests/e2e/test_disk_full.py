@@ -70,7 +70,8 @@ def disk(request, tmp_path):
 
 
 def doctor(d):
-    code, out, err = ingot(d, "doctor", "-c", str(d.config_path))
+    code, out, err = ingot(d, "doctor", "-c", str(d.config_path),
+                           "--url", "http://127.0.0.1:%d" % d.port)
     return code, [x for x in out.splitlines() if x.startswith("wrong")]
 
 
