@@ -65,7 +65,8 @@ static int open_part(struct ig_checkpoint *g, const char *first, uint32_t i, uin
 	rc = read_numbers(p, &no, &count, err);
 	if (!rc && (count != n || no != i - 1))
 		rc = ig_fail(err, -EINVAL,
-			     "%s: it is part %" PRIu64 " of %" PRIu32 ", not %" PRIu32 " of %" PRIu32,
+			     "%s: it is part %" PRIu64 " of %" PRIu32 ", not %" PRIu32
+			     " of %" PRIu32,
 			     p->label, (uint64_t)no + 1, count, i, n);
 	return rc;
 }
@@ -96,10 +97,9 @@ static int join(struct ig_checkpoint *g, struct ig_error *err)
 			const struct ig_checkpoint_tensor *t = &g->parts[i]->tensors[k];
 			uint32_t *slot = ig_checkpoint_tensor_index(g, t->name);
 			if (*slot)
-				return ig_fail(err, -EINVAL,
-					       "%s: tensor '%s' is in another part already",
-					       g->parts[i]->label,
-					       ig_show(t->name, strlen(t->name)).text);
+				return ig_fail(
+					err, -EINVAL, "%s: tensor '%s' is in another part already",
+					g->parts[i]->label, ig_show(t->name, strlen(t->name)).text);
 			all[g->n_tensors] = *t;
 			*slot = ++g->n_tensors;
 		}
