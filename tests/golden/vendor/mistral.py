@@ -289,7 +289,7 @@ def excuse(library, ids, calls):
     text = library.text(ids).replace("\u2581", " ")
     if re.search(r"\[(ARGS|CALL_ID)\]", text.split("[TOOL_CALLS]")[0]):
         return "marker alone"
-    if re.search(r"\[CALL_ID\][^\[]*[\"{}\]]", text):
+    if any(re.search(r"[\"{}\[\]]", x) for x in re.findall(r"\[CALL_ID\](.*?)\[ARGS\]", text, re.S)):
         return "ids"
     if not all(re.fullmatch(r"[^\s\[\]{}\"]+", name) for name, _ in calls):
         return "names"
