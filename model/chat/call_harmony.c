@@ -32,7 +32,7 @@ static bool become_text(struct ig_completion_parser *p)
 
 static bool step_start(struct ig_completion_parser *p, char c)
 {
-	static const char *const texts[] = { CHANNEL, "<|message|>", "<|start|>",
+	static const char *const texts[] = { CHANNEL, "<|message|>", "<|start|>", "<|constrain|>",
 					     " to=",  "to=",	     NULL };
 	static const char *const later[] = { "<|start|>", CHANNEL, NULL };
 	int m;
@@ -86,7 +86,14 @@ static void begin_call(struct ig_completion_parser *p, const char *name, size_t 
 	ig_strbuf_add(&p->name, name, n);
 	p->has_name = p->in_list = true;
 	p->list_state = HARMONY_END;
+	p->n_header = p->held.len;
 	p->state = HARMONY_CALL;
+}
+
+/* A recipient that is not a tool: the user, or the model itself. */
+static bool is_anyone(const char *to, size_t n)
+{
+	return !n || (n == 3 && !memcmp(to, "all", n)) || (n == 9 && !memcmp(to, "assistant", n));
 }
 
 /* <|message|> was read: held is the whole header. */
@@ -96,7 +103,9 @@ static void on_message(struct ig_completion_parser *p)
 	const char *to = find(p->held.data, p->held.len, "to=", &n_to);
 	const char *channel = find(p->held.data, p->held.len, CHANNEL, &n_channel);
 
-	if (to && p->with_calls && n_to && n_to <= IG_COMPLETION_MAX_NAME) {
+	if (to && is_anyone(to, n_to))
+		to = NULL;
+	if (to && p->with_calls && n_to <= IG_COMPLETION_MAX_NAME) {
 		begin_call(p, to, n_to);
 		return;
 	}
@@ -125,7 +134,10 @@ static bool step_header(struct ig_completion_parser *p, char c)
 		p->n_marker = 0;
 		return false;
 	}
-	if (c == '\n' || p->held.len > MAX_HEADER) {
+	/* A line may end a header, but not go on. */
+	bool next_line =
+		p->held.len && p->held.data[p->held.len - 1] == '\n' && !ig_completion_is_space(c);
+	if (next_line || p->held.len > MAX_HEADER) {
 		ig_completion_note(p, texts[0]);
 		return become_text(p);
 	}
@@ -171,6 +183,13 @@ static bool step_body(struct ig_completion_parser *p, char c)
 	return true;
 }
 
+/* A call whose arguments are no object: what is held after the header belongs to them. */
+static void announce_text(struct ig_completion_parser *p)
+{
+	ig_strbuf_add(&p->args, p->held.data + p->n_header, p->held.len - p->n_header);
+	ig_call_announce(p);
+}
+
 /* Before the arguments: JSON, or any text for a tool that takes that. */
 static bool step_call(struct ig_completion_parser *p, char c)
 {
@@ -191,8 +210,7 @@ static bool step_call(struct ig_completion_parser *p, char c)
 	}
 	if (!p->n_marker && c == '{')
 		return ig_json_arguments(p, c);
-	ig_strbuf_add(&p->args, p->held.data + p->held.len - p->n_marker, p->n_marker);
-	ig_call_announce(p);
+	announce_text(p);
 	p->body = IG_COMPLETION_ARGUMENTS;
 	p->state = HARMONY_BODY;
 	return false;
@@ -227,11 +245,15 @@ void ig_harmony_finish(struct ig_completion_parser *p)
 	case HARMONY_END: ig_completion_drop_held(p); break;
 	case HARMONY_CALL: /* it has a name, and nothing else */
 		ig_completion_note(p, "arguments");
-		become_text(p);
+		announce_text(p);
+		ig_call_end(p);
 		break;
 	case HARMONY_HEADER:
 		ig_completion_note(p, "<|message|>");
-		become_text(p);
+		if (memmem(p->held.data, p->held.len, "<|", 2))
+			ig_completion_drop_held(p); /* no text was begun */
+		else
+			become_text(p);
 		break;
 	default:
 		if (p->place == AT_START)

@@ -198,6 +198,7 @@ struct ig_completion_parser {
 	unsigned char stack[IG_COMPLETION_MAX_DEPTH];
 	unsigned n_stack;
 	enum ig_completion_event_kind body; /* Harmony: of a message that is not a call */
+	size_t n_header;		    /* bytes of held, before a call's arguments */
 
 	unsigned char rest[4]; /* the first bytes of an incomplete character */
 	size_t n_rest;

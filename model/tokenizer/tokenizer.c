@@ -295,6 +295,15 @@ static int encode_text(struct encoding *e, const char *text, size_t len, bool fi
 	return rc ? rc : encode_normal(e, text + done, len - done);
 }
 
+/* Whether a template wrote the space that SentencePiece adds after a control token: those of Mistral's
+ * models do, and mistral-common has one there. */
+static bool has_own_space(const struct ig_tokenizer *t, const char *text, const uint8_t *client,
+			  size_t len, size_t at)
+{
+	return t->model == IG_MODEL_SCORES && t->adds_space && client && at && at < len &&
+	       text[at] == ' ' && !client[at];
+}
+
 static int encode(const struct ig_tokenizer *t, const char *text, const uint8_t *client, size_t len,
 		  bool special, size_t max_ids, struct ig_ids *out)
 {
@@ -314,7 +323,8 @@ static int encode(const struct ig_tokenizer *t, const char *text, const uint8_t 
 			rc = encode_text(&e, text + done, from - done, done == 0);
 			if (!rc)
 				rc = ig_ids_add(out, &x->id, 1, max_ids);
-			done = to;
+			done = to + has_own_space(t, text, client, len, to);
+			to = done;
 		}
 		i = to;
 	}

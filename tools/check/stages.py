@@ -135,6 +135,12 @@ def fetch_templates(job):
            cwd=ROOT / "tests/golden/template")
 
 
+def fetch_o200k(job):
+    """The vocabulary of gpt-oss, from a package on PyPI."""
+    job.do([PYTHON, "-c", "import o200k, sys; o200k.fetch(sys.argv[1])", OUT / "o200k"],
+           cwd=ROOT / "tests/golden/vendor")
+
+
 # ---- builds --------------------------------------------------------------------------------
 
 def introspect(what, folder):
@@ -244,6 +250,8 @@ PROGRAMS = OUT / "release/tests/golden"
 GOLDENS = {
     "templates": [[PYTHON, GOLDEN / "template/golden.py", PROGRAMS / "render_template", "--fetch", OUT / "templates"]],
     "answers": [[PYTHON, GOLDEN / "answer/answers.py", PROGRAMS / "answer_events", "--fetch", OUT / "templates"]],
+    "harmony": [[PYTHON, GOLDEN / "vendor/harmony.py", PROGRAMS / "chat_tokens", "--templates",
+                 OUT / "templates/templates", "--vocabulary", OUT / "o200k"]],
     "grammars": [[PYTHON, GOLDEN / "grammar/golden.py", PROGRAMS / "walk_grammar"],
                  [PYTHON, GOLDEN / "grammar/lark_golden.py", PROGRAMS / "walk_grammar"]],
     "tokenizers": [[PYTHON, GOLDEN / "tokenizer/compare.py", PROGRAMS / "encode_lines"]],
@@ -328,10 +336,12 @@ def other_stages(tests):
         Stage("release-page", tests.pytest("release", PAGE_TESTS), build="release",
               needs=["build-release", "python"], after=["release-e2e"]),
         Stage("fetch-templates", fetch_templates, needs=["python"], cost=0),
+        Stage("fetch-o200k", fetch_o200k, needs=["python"], cost=0),
     ]
     for name, commands in GOLDENS.items():
         out.append(Stage(name, tests.golden(*commands), build="release", needs=["build-release", "python"] + (
             ["fetch-templates"] if name in ("templates", "answers") else
+            ["fetch-templates", "fetch-o200k"] if name == "harmony" else
             ["model"] if name in ("folders", "quantised") else []), after=["release-unit", "model"]))
     out += other_systems(tests)
     # The thousands of steps of tests/golden take an hour under a sanitizer: the same kernels run in
@@ -414,6 +424,9 @@ def long_stages(tests):
         Stage("fetch-programs", programs),
         Stage("release-programs", tests.pytest("release", PROGRAM_TESTS, INGOT_PROGRAMS=str(OUT / "programs")),
               needs=["fetch-programs"], build="release"),
+        Stage("mistral", tests.golden([
+            PYTHON, GOLDEN / "vendor/mistral.py", PROGRAMS / "chat_tokens", "--templates", OUT / "templates/templates",
+            "--packages", OUT / "programs/mistral"]), needs=["fetch-programs", "fetch-templates"], build="release"),
         Stage("build-fuzz", builder("fuzz", "clang", SANITIZED + fuzz, ["fuzz"])),
         Stage("fuzzing", fuzzing, needs=["build-fuzz"], build="fuzz"),
         Stage("soak", tests.pytest("release", "--long", "-m", "long", "tests/e2e"), build="release"),

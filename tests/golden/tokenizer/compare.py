@@ -527,4 +527,5 @@ def main():
     return 1 if c.failed else 0
 
 
-sys.exit(main())
+if __name__ == "__main__":
+    sys.exit(main())

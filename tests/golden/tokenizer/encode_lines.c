@@ -10,27 +10,16 @@
  *     many rounds over all texts, and those of opening
  */
 #include "model/tokenizer/detokenizer.h"
-#include "model/tokenizer/tokenizer_private.h"
+#include "vocabulary.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <time.h>
 
 struct text {
 	char *bytes;
 	uint32_t len;
 };
-
-static double now(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t); /* one thread, whatever runs beside */
-	return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 static bool read_text(struct text *x)
 {
@@ -97,14 +86,14 @@ static double measure(const struct ig_tokenizer *t, int rounds)
 			break;
 	}
 	while (rounds-- > 0) {
-		double begin = now();
+		double begin = vocabulary_now();
 		for (size_t i = 0; i < n; i++) {
 			struct ig_ids l = { 0 };
 			if (ig_tokenizer_encode(t, list[i].bytes, list[i].len, false, SIZE_MAX, &l))
 				exit(1);
 			ig_ids_finish(&l);
 		}
-		double took = now() - begin;
+		double took = vocabulary_now() - begin;
 		best = took < best ? took : best;
 	}
 	for (size_t i = 0; i < n; i++)
@@ -113,73 +102,25 @@ static double measure(const struct ig_tokenizer *t, int rounds)
 	return best;
 }
 
-#define MAX_FILES 64
-
-struct folder {
-	const char *path;
-	char *files[MAX_FILES]; /* until the end */
-	size_t n;
-};
-
-static int find_file(void *ctx, const char *name, const char **data, size_t *len,
-		     struct ig_error *err)
-{
-	struct folder *folder = ctx;
-	char path[4096];
-	struct stat st;
-	FILE *f;
-
-	snprintf(path, sizeof path, "%s/%s", folder->path, name);
-	f = folder->n < MAX_FILES ? fopen(path, "rb") : NULL;
-	if (!f)
-		return -ENOENT;
-	char *bytes = folder->files[folder->n++] =
-		fstat(fileno(f), &st) ? NULL : malloc((size_t)st.st_size + 1);
-	*data = bytes;
-	*len = bytes ? fread(bytes, 1, (size_t)st.st_size, f) : 0;
-	fclose(f);
-	return bytes ? 0 : ig_fail(err, -ENOMEM, "%s: out of memory", path);
-}
-
 int main(int argc, char **argv)
 {
-	struct ig_error err = { 0 };
-	struct ig_tokenizer *t;
-	struct ig_checkpoint *g = NULL;
+	struct vocabulary v;
 	int rc = 0;
 
 	if (argc < 2 || argc > 3) {
 		fprintf(stderr, "encode_lines: a GGUF file or a folder and, to measure, rounds\n");
 		return 2;
 	}
-	struct folder folder = { .path = argv[1] };
-	struct ig_model_files files = { find_file, &folder };
-	struct stat st;
-	bool is_folder = !stat(argv[1], &st) && S_ISDIR(st.st_mode);
-	if (!is_folder && ig_checkpoint_open(argv[1], NULL, &g, &err)) {
-		fprintf(stderr, "encode_lines: %s\n", err.text);
+	if (vocabulary_open(&v, argv[1]))
 		return 1;
-	}
-	double begin = now();
-	rc = is_folder ? ig_tokenizer_open_files(&files, true, &t, &err) :
-			 ig_tokenizer_open(g, &t, &err);
-	if (rc) {
-		fprintf(stderr, "encode_lines: %s\n", err.text);
-		ig_checkpoint_close(g);
-		return 1;
-	}
-	double opening = now() - begin;
 	bool special = argc == 3 && !strcmp(argv[2], "special");
 	if (argc == 3 && !special) {
-		double best = measure(t, atoi(argv[2]));
-		printf("%.6f %.6f\n", best, opening);
+		double best = measure(v.tokenizer, atoi(argv[2]));
+		printf("%.6f %.6f\n", best, v.opening_s);
 	} else {
 		for (struct text x; !rc && read_text(&x); free(x.bytes))
-			rc = write_text(t, &x, special);
+			rc = write_text(v.tokenizer, &x, special);
 	}
-	ig_tokenizer_close(t);
-	ig_checkpoint_close(g);
-	while (folder.n)
-		free(folder.files[--folder.n]);
+	vocabulary_close(&v);
 	return rc ? 1 : 0;
 }

@@ -124,6 +124,28 @@ static void specials(void **state)
 	for (size_t i = 1; i < l.n; i++)
 		assert_true(l.ids[i] >= SPM_BYTE);
 	ig_ids_finish(&l);
+	/* After a control token a template's own space is the one that is added; a client's is not. */
+	static const struct {
+		const char *text;
+		size_t client; /* the first byte that one wrote */
+		int32_t ids[3];
+	} owned[] = {
+		{ "<s> hello", 4, { SPM_START, SPM_SPACE_HELLO } },
+		{ "<s> hello", 3, { SPM_START, SPM_SPACES, SPM_HELLO } },
+		{ "<s>  hello", 4, { SPM_START, SPM_SPACES, SPM_HELLO } },
+		{ "<s> ", 4, { SPM_START } },
+	};
+	for (size_t i = 0; i < sizeof owned / sizeof owned[0]; i++) {
+		uint8_t marks[16] = { 0 };
+		len = strlen(owned[i].text);
+		memset(marks + owned[i].client, 1, len - owned[i].client);
+		assert_int_equal(
+			ig_tokenizer_encode_marked(x.t, owned[i].text, marks, len, SIZE_MAX, &l),
+			0);
+		for (size_t k = 0; k < 3; k++)
+			assert_int_equal(k < l.n ? l.ids[k] : 0, owned[i].ids[k]);
+		ig_ids_finish(&l);
+	}
 	/* Without keys: by their names. */
 	assert_int_equal(ig_tokenizer_bos(x.t), SPM_START);
 	assert_true(ig_tokenizer_add_bos(x.t));
