@@ -39,7 +39,7 @@ static void on_signal(int sig) { tell(sig == SIGHUP ? NEWS_RELOAD : NEWS_TERM); 
 
 static void on_net(void *ctx, enum ig_net_event ev)
 {
-	tell(ev == IG_NET_DRAINED ? NEWS_DRAINED : NEWS_FAILED);
+	tell(ev == IG_NET_DRAINED ? NEWS_DRAINED : ev == IG_NET_RELOAD ? NEWS_RELOAD : NEWS_FAILED);
 }
 
 static void on_device_lost(void *ctx) { tell(NEWS_LOST); }
@@ -55,6 +55,7 @@ static int setup_signals(struct ig_error *err)
 		fcntl(news[i], F_SETFD, FD_CLOEXEC);
 	}
 	signal(SIGPIPE, SIG_IGN);
+	signal(SIGXFSZ, SIG_IGN); /* a file at its limit is a full disk */
 	sigaction(SIGTERM, &sa, NULL);
 	sigaction(SIGINT, &sa, NULL);
 	sigaction(SIGHUP, &sa, NULL);
@@ -116,7 +117,7 @@ static int usage(FILE *f)
 {
 	fputs("usage: ingotd [--config FILE] [--check-config | --print-config | --version | --help]\n"
 	      "  --config FILE   the configuration; else $INGOT_CONFIG, ~/.config/ingot/ingot.yaml\n"
-	      "                  or the installed one, the first that exists\n"
+	      "                  or the installed one, the first that exists; else all defaults\n"
 	      "  --check-config  read the configuration, report whether it is valid, exit\n"
 	      "  --print-config  print every option with its default, exit\n",
 	      f);
@@ -184,7 +185,7 @@ int main(int argc, char **argv)
 		fprintf(stderr, "ingotd: unexpected argument '%s'\n", argv[optind]);
 		return 2;
 	}
-	if (ig_config_load(path, &d.config, &err) < 0) {
+	if (ig_config_load_or_defaults(path, &d.config, &err) < 0) {
 		fprintf(stderr, "ingotd: %s\n", err.text);
 		return 1;
 	}

@@ -73,7 +73,8 @@ void ig_service_reload(struct ig_service *s)
 	struct ig_error err = { 0 };
 
 	ig_watch_take(&s->watch, s->config->file);
-	if (ig_config_load(s->config->file, &config, &err) < 0 ||
+	ig_watch_take(&s->folder_watch, s->config->models_folder);
+	if (ig_config_load_again(s->config, &config, &err) < 0 ||
 	    check_modules(s, config, &err) < 0) {
 		ig_config_destroy(config);
 		ig_log_error("reload: %s; the old configuration stays", err.text);
@@ -104,15 +105,25 @@ int ig_service_watch_ms(const struct ig_service *s)
 
 void ig_service_watch(struct ig_service *s)
 {
-	if (!s->config->server.watch_config || !ig_watch_look(&s->watch, s->config->file))
+	if (!s->config->server.watch_config)
 		return;
-	ig_log_info("%s has changed", s->config->file);
+	/* both, for each remembers what it saw */
+	bool file = ig_watch_look(&s->watch, s->config->file);
+	bool folder = ig_watch_look(&s->folder_watch, s->config->models_folder);
+	if (!file && !folder)
+		return;
+	ig_log_info("%s has changed", file ? s->config->file : s->config->models_folder);
 	ig_service_reload(s);
 }
 
 static void rows_dropped(void *ctx, uint64_t n)
 {
 	ig_metrics_add(ctx, IG_COUNTER_LEDGER_DROPPED, n);
+}
+
+static void ledger_failing(void *ctx, bool failing)
+{
+	ig_metrics_set(ctx, IG_GAUGE_LEDGER_FAILING, failing);
 }
 
 int ig_service_start(struct ig_service *s, void (*on_net)(void *ctx, enum ig_net_event ev),
@@ -122,6 +133,7 @@ int ig_service_start(struct ig_service *s, void (*on_net)(void *ctx, enum ig_net
 
 	s->first = s->config;
 	ig_watch_take(&s->watch, s->config->file);
+	ig_watch_take(&s->folder_watch, s->config->models_folder);
 	if (rc || (rc = ig_net_probe(s->config, err)) || /* before the slow part */
 	    (rc = ig_service_check(s, err)) ||
 	    (rc = ig_modules_start(s->modules, s->config->modules.settings,
@@ -132,9 +144,12 @@ int ig_service_start(struct ig_service *s, void (*on_net)(void *ctx, enum ig_net
 	if (!s->metrics)
 		return ig_fail(err, -ENOMEM, "out of memory");
 	if (s->config->ledger.enabled) {
-		struct ig_ledger_options o = { s->config->ledger.path, s->config->ledger.queue,
-					       s->config->ledger.retention_days, rows_dropped,
-					       s->metrics };
+		struct ig_ledger_options o = { s->config->ledger.path,
+					       s->config->ledger.queue,
+					       s->config->ledger.retention_days,
+					       rows_dropped,
+					       s->metrics,
+					       ledger_failing };
 		if ((rc = ig_ledger_open(&o, &s->ledger, err)))
 			return rc;
 	}

@@ -6,9 +6,10 @@
 #include "runtime/modules/modules.h"
 
 struct ig_service {
-	struct ig_config *config; /* loaded by the caller; the service's from then on */
-	struct ig_config *first;  /* of the start, for options that can't be reloaded */
-	struct ig_watch watch;	  /* of its file */
+	struct ig_config *config;     /* loaded by the caller; the service's from then on */
+	struct ig_config *first;      /* of the start, for options that can't be reloaded */
+	struct ig_watch watch;	      /* of its file */
+	struct ig_watch folder_watch; /* of models.folder: what is in it, not inside the files */
 	struct ig_modules *modules;
 	struct ig_ledger *ledger;
 	struct ig_metrics *metrics;
@@ -28,7 +29,7 @@ int ig_service_start(struct ig_service *s, void (*on_net)(void *ctx, enum ig_net
 void ig_service_reload(struct ig_service *s);
 /* Milliseconds until the next ig_service_watch; -1: the file is not watched. */
 int ig_service_watch_ms(const struct ig_service *s);
-/* Check the configuration's file, and reload when it has changed. */
+/* Check the configuration's file and the folder of models, and reload when one has changed. */
 void ig_service_watch(struct ig_service *s);
 /* Cancel what runs and free all. */
 void ig_service_stop(struct ig_service *s);

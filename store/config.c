@@ -7,12 +7,16 @@
 
 #include "base/file.h"
 #include "base/log.h"
+#include "store/model_folder.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
+
+#define DEFAULTS "defaults" /* the file of a configuration without one */
 
 extern char **environ;
 
@@ -180,6 +184,73 @@ static int check_server(const struct config *c, struct ig_error *err)
 	return 0;
 }
 
+/* ---- models of a folder -------------------------------------------------------------------- */
+
+/* Whether an entry has its name or its file. */
+static bool is_overridden(const struct config *c, const struct ig_folder_model *m)
+{
+	struct stat a, b;
+
+	if (find_model(c, m->name))
+		return true;
+	if (stat(m->path, &a))
+		return false;
+	for (size_t i = 0; i < c->pub.n_models; i++)
+		if (!stat(c->pub.models[i].path, &b) && a.st_dev == b.st_dev &&
+		    a.st_ino == b.st_ino)
+			return true;
+	return false;
+}
+
+static int add_model(struct config *c, const struct ig_folder_model *m, struct ig_error *err)
+{
+	struct ig_config_model *grown =
+		realloc(c->pub.models, (c->pub.n_models + 1) * sizeof *grown);
+	int rc = 0;
+
+	if (!grown)
+		return ig_fail(err, -ENOMEM, "out of memory");
+	c->pub.models = grown;
+	grown = &grown[c->pub.n_models++]; /* destroy frees half an entry too */
+	*grown = (struct ig_config_model){ 0 };
+	for (size_t i = 0; i < config_n_model_options && !rc; i++) {
+		const struct config_option *o = &config_model_options[i];
+		const char *value = !strcmp(o->key, "name") ? m->name :
+				    !strcmp(o->key, "path") ? m->path :
+				    !strcmp(o->key, "load") ? "first_use" :
+							      o->value;
+		rc = config_store(c->dir, grown, o, "models.folder", value, strlen(value), err);
+	}
+	return rc;
+}
+
+/* The models of models.folder that no entry overrides, loaded by their first request. */
+static int add_folder(struct config *c, struct ig_error *err)
+{
+	struct ig_folder_model *list = NULL;
+	size_t n = 0;
+	int rc = c->pub.models_folder[0] ?
+			 ig_model_folder_read(c->pub.models_folder, CONFIG_MAX_MODELS, &list, &n) :
+			 0;
+
+	if (rc)
+		ig_fail(err, rc, "models.folder: %.300s cannot be read: %s", c->pub.models_folder,
+			strerror(-rc));
+	size_t n_entries = c->pub.n_models;
+	bool *over = calloc(n + 1, sizeof *over);
+	if (!rc && !over)
+		rc = ig_fail(err, -ENOMEM, "out of memory");
+	for (size_t i = 0; !rc && i < n; i++)
+		over[i] = is_overridden(c, &list[i]);
+	for (size_t i = 0; !rc && i < n && c->pub.n_models < CONFIG_MAX_MODELS; i++)
+		if (!over[i])
+			rc = add_model(c, &list[i], err);
+	free(over);
+	c->pub.n_entries = n_entries;
+	ig_model_folder_free(list, n);
+	return rc;
+}
+
 static int check_whole(const struct config *c, struct ig_error *err)
 {
 	const struct config_option *o = config_find("default_model");
@@ -255,7 +326,7 @@ static int parse(const char *text, size_t len, const char *label, bool environme
 		return rc;
 	if ((rc = config_parse_yaml(c, text, len, err)) ||
 	    (environment && (rc = apply_environment(c, err))) || (rc = config_fill_in(c, err)) ||
-	    (rc = check_whole(c, err))) {
+	    (environment && (rc = add_folder(c, err))) || (rc = check_whole(c, err))) {
 		ig_config_destroy(&c->pub);
 		return rc;
 	}
@@ -339,7 +410,13 @@ int ig_config_load_or_defaults(const char *path, struct ig_config **out, struct 
 {
 	int rc = ig_config_load(path, out, err);
 
-	return rc == -ENOENT && !path ? parse("{}", 2, "defaults", false, out, err) : rc;
+	return rc == -ENOENT && !path ? parse("{}", 2, DEFAULTS, true, out, err) : rc;
+}
+
+int ig_config_load_again(const struct ig_config *old, struct ig_config **out, struct ig_error *err)
+{
+	return strcmp(old->file, DEFAULTS) ? ig_config_load(old->file, out, err) :
+					     ig_config_load_or_defaults(NULL, out, err);
 }
 
 /* ---- differences ------------------------------------------------------------------------------------ */

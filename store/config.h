@@ -113,8 +113,10 @@ struct ig_config {
 		char *level; /* error, warn, info, debug */
 		char *file;  /* empty: standard error */
 	} log;
-	struct ig_config_model *models; /* models: a list */
-	size_t n_models;
+	char *models_folder; /* models.folder: whose models are served too; default: where `ingot
+				pull` puts them; empty: the home folder is not known */
+	struct ig_config_model *models;	 /* models.entries, then those of the folder */
+	size_t n_models, n_entries;	 /* n_entries: without those of the folder */
 	char *default_model;		 /* empty: the first */
 	struct ig_config_alias *aliases; /* aliases: the first that matches counts */
 	size_t n_aliases;
@@ -122,11 +124,13 @@ struct ig_config {
 
 /* Load path, or, if NULL, the first of $INGOT_CONFIG, ~/.config/ingot/ingot.yaml
  * and the installed one.  Environment variables (INGOT_SERVER_PORT …) override
- * scalars.  0, or negative errno with "file:line:column: what, nearest key". */
+ * scalars, and the models of models.folder are added.  0, or negative errno with "file:line:column: what, nearest key". */
 int ig_config_load(const char *path, struct ig_config **out, struct ig_error *err);
 /* The same, but all defaults, whose file is "defaults", when path is NULL and there is no file. */
 int ig_config_load_or_defaults(const char *path, struct ig_config **out, struct ig_error *err);
-/* The same of a text, without the environment; label names the file in messages, and paths are
+/* Load anew where old came from; where that was no file, look for one again. */
+int ig_config_load_again(const struct ig_config *old, struct ig_config **out, struct ig_error *err);
+/* The same of a text, without the environment and the folder of models; label names the file in messages, and paths are
  * relative to its folder. */
 int ig_config_parse(const char *text, size_t len, const char *label, struct ig_config **out,
 		    struct ig_error *err);

@@ -1,5 +1,5 @@
-/* config_machine.c: defaults that depend on the machine: the paths of the ledger, the file of keys
- * and the modules.  Does not check that they exist. */
+/* config_machine.c: defaults that depend on the machine: the paths of the ledger, the file of keys,
+ * the folder of models and the modules.  Does not check that they exist. */
 #include "store/config_private.h"
 
 #include "base/file.h"
@@ -36,6 +36,30 @@ static int set_state_file(char **path, const char *name)
 		return -ENOMEM;
 	free(*path);
 	*path = file;
+	return 0;
+}
+
+/* Where `ingot pull` puts models (cli/download/paths.c); "" where no home is known. */
+static int set_models_folder(char **path)
+{
+	const char *named = getenv("INGOT_MODELS_DIR");
+	struct ig_strbuf b = { 0 };
+
+	if (named && *named) {
+		ig_strbuf_puts(&b, named);
+	} else {
+		char *home = config_home();
+		if (!home)
+			return 0;
+		ig_strbuf_printf(&b, "%s/.local/share/ingot/models", home);
+		free(home);
+	}
+	char *folder = ig_strbuf_steal(&b);
+	ig_strbuf_finish(&b);
+	if (!folder)
+		return -ENOMEM;
+	free(*path);
+	*path = folder;
 	return 0;
 }
 
@@ -108,6 +132,8 @@ int config_fill_in(struct config *c, struct ig_error *err)
 	/* Without a folder of state there are no keys, and keys_file stays empty. */
 	if (rc != -ENOMEM && !c->pub.server.keys_file[0])
 		rc = set_state_file(&c->pub.server.keys_file, "keys");
+	if (rc != -ENOMEM && !c->pub.models_folder[0])
+		rc = set_models_folder(&c->pub.models_folder);
 	if (rc == -ENOMEM)
 		return ig_fail(err, rc, "out of memory");
 	return c->pub.modules.path[0] ? 0 : default_module_path(c, err);

@@ -275,7 +275,8 @@ static int take_model(struct reader *r, size_t i, struct ig_config_model *m)
 	return rc;
 }
 
-static int take_models(struct reader *r)
+/* The event is the value of "models:", or of "entries:" in it. */
+static int take_entries(struct reader *r, const char *name)
 {
 	struct ig_config *pub = &r->c->pub;
 	size_t cap = 0;
@@ -284,7 +285,7 @@ static int take_models(struct reader *r)
 	if (ig_yaml_is_null(&r->y))
 		return 0;
 	if (r->y.event.type != YAML_SEQUENCE_START_EVENT)
-		return fail_kind(r, "models", "a list");
+		return fail_kind(r, name, "a list");
 	while ((rc = ig_yaml_next_entry(&r->y)) > 0) {
 		if (pub->n_models == CONFIG_MAX_MODELS)
 			return ig_yaml_fail(&r->y, "models: more than %d entries",
@@ -295,6 +296,34 @@ static int take_models(struct reader *r)
 		/* Counted first, so that destroy frees half an entry too. */
 		pub->n_models++;
 		rc = take_model(r, pub->n_models - 1, &pub->models[pub->n_models - 1]);
+		if (rc)
+			break;
+	}
+	return rc;
+}
+
+/* The event is the value of "models:": a list of entries, or folder and entries. */
+static int take_models(struct reader *r)
+{
+	uint32_t entries = 0; /* the line of its key */
+	char key[MAX_KEY];
+	int rc;
+
+	if (r->y.event.type != YAML_MAPPING_START_EVENT)
+		return take_entries(r, "models");
+	while ((rc = next_key(r, key)) > 0) {
+		if (!strcmp(key, "folder")) {
+			rc = take_option(r, config_find("models.folder"));
+		} else if (strcmp(key, "entries")) {
+			return fail_unknown(r, r->y.event.start_mark, "models", key);
+		} else if (entries) {
+			return fail_duplicate(r, "models.entries", entries);
+		} else {
+			entries = line_of(r);
+			rc = ig_yaml_next(&r->y);
+			if (!rc)
+				rc = take_entries(r, "models.entries");
+		}
 		if (rc)
 			break;
 	}

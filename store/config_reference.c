@@ -98,8 +98,15 @@ static int put_out(FILE *f, struct ig_strbuf *b)
 
 static void put_models(struct ig_strbuf *b)
 {
+	const struct config_option *folder = config_find("models.folder");
+	char env[64];
+
+	ig_strbuf_puts(b,
+		       "\n# The served models. `models:` may also be the list of entries itself.\n"
+		       "models:\n");
+	put_option(b, "  ", folder, config_env_name(folder, env));
 	ig_strbuf_puts(
-		b, "\n# The served models, one entry each. Reloadable; no environment variable.\n");
+		b, "\n  # Models by hand, one entry each. Reloadable; no environment variable.\n");
 	for (size_t i = 0; i < config_n_model_options; i++) {
 		const struct config_option *o = &config_model_options[i];
 		struct ig_strbuf line = { 0 };
@@ -112,17 +119,17 @@ static void put_models(struct ig_strbuf *b)
 			ig_strbuf_puts(&line, "Required.");
 		}
 		if (line.data)
-			put_comment(b, "", line.data);
+			put_comment(b, "  ", line.data);
 		b->failed |= line.failed;
 		ig_strbuf_finish(&line);
 	}
-	ig_strbuf_puts(b, "models:\n"
-			  "#  - name: smollm2-135m\n"
-			  "#    path: ~/models/SmolLM2-135M-Instruct.Q4_1.gguf\n"
-			  "#    context: 0\n"
-			  "#    load: start\n"
-			  "#    keep_alive: 0\n"
-			  "#    pin: false\n");
+	ig_strbuf_puts(b, "  entries:\n"
+			  "#    - name: smollm2-135m\n"
+			  "#      path: ~/models/SmolLM2-135M-Instruct.Q4_1.gguf\n"
+			  "#      context: 0\n"
+			  "#      load: start\n"
+			  "#      keep_alive: 0\n"
+			  "#      pin: false\n");
 }
 
 static void put_aliases(struct ig_strbuf *b)
@@ -169,6 +176,8 @@ int ig_config_write_reference(FILE *f, const struct ig_module *const *modules, s
 		size_t n = strcspn(o->key, ".");
 		bool top = !o->key[n];
 
+		if (!strncmp(o->key, "models.", 7))
+			continue; /* put_models */
 		if (!top && (strlen(section) != n || strncmp(section, o->key, n))) {
 			snprintf(section, sizeof section, "%.*s", (int)n, o->key);
 			ig_strbuf_printf(&b, "\n%s:\n", section);

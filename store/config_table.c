@@ -211,6 +211,12 @@ const struct config_option config_options[] = {
 	{ "log.file", CONFIG_PATH, FIELD(log.file), .max = 4096, .value = "", .reloadable = true,
 	  .help = "File to append the log to; \"\" means standard error. SIGHUP reopens it." },
 
+	{ "models.folder", CONFIG_PATH, FIELD(models_folder), .max = 4096, .value = "",
+	  .reloadable = true,
+	  .help = "A folder whose models are served too: each GGUF file and each folder of safetensors in "
+		  "it, by its name, loaded by its first request; an entry with its name or file counts "
+		  "instead. \"\" means the folder of `ingot pull`: $INGOT_MODELS_DIR or ~/.local/share/ingot/models." },
+
 	{ "default_model", CONFIG_NAME, FIELD(default_model), .max = 128, .value = "",
 	  .reloadable = true,
 	  .help = "Model of requests that name none; \"\" means the first of models." },

@@ -11,6 +11,14 @@
 #include <sys/file.h>
 #include <unistd.h>
 
+/* Whether the last error was that of a file that cannot grow. */
+static bool is_full(sqlite3 *db)
+{
+	int e = db ? sqlite3_system_errno(db) : 0;
+
+	return e == ENOSPC || e == EDQUOT || e == EFBIG;
+}
+
 int ig_database_fail(const struct ig_database_kind *kind, sqlite3 *db, int code, const char *path,
 		     const char *what, struct ig_error *err)
 {
@@ -20,6 +28,7 @@ int ig_database_fail(const struct ig_database_kind *kind, sqlite3 *db, int code,
 	case SQLITE_BUSY:
 	case SQLITE_LOCKED: rc = -EBUSY; break;
 	case SQLITE_FULL: rc = -ENOSPC; break;
+	case SQLITE_IOERR: rc = is_full(db) ? -ENOSPC : -EIO; break;
 	case SQLITE_NOMEM: rc = -ENOMEM; break;
 	case SQLITE_CANTOPEN:
 	case SQLITE_PERM:
@@ -81,11 +90,10 @@ int ig_database_check(const struct ig_database_kind *kind, sqlite3 *db, const ch
 			       "%s %s: is a database of another program; name another file in %s",
 			       kind->name, path, kind->option);
 	if (*version > kind->version)
-		return ig_fail(
-			err, -EINVAL,
-			"%s %s: has schema version %lld, and this program knows versions "
-			"up to %d; run a newer ingot, or name another file in %s",
-			kind->name, path, (long long)*version, kind->version, kind->option);
+		return ig_fail(err, -EINVAL,
+			       "%s %s: has schema version %lld, and this program knows versions "
+			       "up to %d; run a newer ingot, or name another file in %s",
+			       kind->name, path, (long long)*version, kind->version, kind->option);
 	return 0;
 }
 
@@ -95,8 +103,7 @@ static int execute(const struct ig_database *d, const char *sql, const char *wha
 {
 	int code = sqlite3_exec(d->db, sql, NULL, NULL, NULL);
 
-	return code == SQLITE_OK ? 0 :
-				   ig_database_fail(d->kind, d->db, code, d->path, what, err);
+	return code == SQLITE_OK ? 0 : ig_database_fail(d->kind, d->db, code, d->path, what, err);
 }
 
 /* Migrate the file from version to the kind's, in one transaction. */
@@ -183,8 +190,8 @@ static int take_lock(struct ig_database *d, struct ig_error *err)
 
 	d->lock_fd = open(d->lock_path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
 	if (d->lock_fd < 0)
-		return ig_fail(err, -errno, "%s %s: cannot open %s: %s", name, d->path, d->lock_path,
-			       strerror(errno));
+		return ig_fail(err, -errno, "%s %s: cannot open %s: %s", name, d->path,
+			       d->lock_path, strerror(errno));
 	if (flock(d->lock_fd, LOCK_EX | LOCK_NB)) {
 		if (errno != EWOULDBLOCK)
 			return ig_fail(err, -errno, "%s %s: cannot lock %s: %s", name, d->path,
@@ -194,11 +201,10 @@ static int take_lock(struct ig_database *d, struct ig_error *err)
 		text[0] = 0;
 		if (pid > 0)
 			snprintf(text, sizeof text, " (process %ld)", pid);
-		return ig_fail(
-			err, -EBUSY,
-			"%s %s: another daemon%s writes to it; stop it, or give this one "
-			"another %s",
-			name, d->path, text, d->kind->option);
+		return ig_fail(err, -EBUSY,
+			       "%s %s: another daemon%s writes to it; stop it, or give this one "
+			       "another %s",
+			       name, d->path, text, d->kind->option);
 	}
 	int n = snprintf(text, sizeof text, "%ld\n", (long)getpid());
 	/* The number is for the message above only; the lock works without it. */

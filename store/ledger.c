@@ -28,6 +28,7 @@
 #define VACUUM_PAGES "128"  /* freed in one transaction */
 #define PRUNE_NS (3600 * 1000 * MS)
 #define LOG_NS (60 * 1000 * MS)
+#define PROBE_NS (2000 * MS) /* between attempts to write while it fails */
 #define DAY_NS (86400 * 1000 * MS)
 #define MAX_RETENTION_DAYS 36500
 
@@ -37,7 +38,8 @@ const float ig_itl_bounds_ms[IG_ITL_BUCKETS - 1] = {
 };
 
 struct ig_ledger {
-	struct ig_database file; /* the writer's, once it runs */
+	char *path;
+	struct ig_database file; /* the writer's, once it runs; db NULL: could not be opened yet */
 	sqlite3_stmt *insert, *amend;
 	pthread_t thread;
 
@@ -48,13 +50,17 @@ struct ig_ledger {
 	uint32_t cap, trigger;	    /* trigger: rows at which the writer starts at once */
 	int64_t oldest_ns;	    /* arrival of the oldest row not tried in a batch */
 	int64_t prune_ns;	    /* next search for old rows */
+	char failure[512];	    /* why rows cannot be written; "": they can */
 	bool stop;
 
-	void (*dropped)(void *ctx, uint64_t n); /* may be NULL */
-	void *dropped_ctx;
+	void (*dropped)(void *ctx, uint64_t n); /* may be NULL, as the next */
+	void (*failing)(void *ctx, bool failing);
+	void *ctx;
 	_Atomic uint32_t retention_days;
 	int64_t logged_ns; /* the writer's: time of the last logged failure */
 	uint64_t unlogged; /* the writer's: dropped rows since then */
+	int64_t probe_ns;  /* the writer's: next attempt while it fails */
+	bool said;	   /* the writer's: the log's last word is that it fails */
 };
 
 int ig_itl_bucket(double ms)
@@ -67,56 +73,6 @@ int ig_itl_bucket(double ms)
 }
 
 /* ---- SQLite ---------------------------------------------------------------------------- */
-
-/* From user_version 0 to 1. */
-static void put_schema_1(struct ig_strbuf *b)
-{
-	ig_strbuf_puts(b, "CREATE TABLE requests ("
-			  " row INTEGER PRIMARY KEY,"
-			  " id TEXT NOT NULL,"
-			  " received_ns INTEGER NOT NULL," /* since 1970 */
-			  " model TEXT NOT NULL,"
-			  " endpoint TEXT NOT NULL,"
-			  " client TEXT NOT NULL,"
-			  " status INTEGER NOT NULL,"
-			  " finish TEXT NOT NULL,"
-			  " cancel_reason TEXT NOT NULL,"
-			  " error TEXT NOT NULL,"
-			  " prompt_tokens INTEGER NOT NULL,"
-			  " cached_tokens INTEGER NOT NULL,"
-			  " output_tokens INTEGER NOT NULL,"
-			  " queue_ms REAL," /* NULL: the request never got so far */
-			  " prefill_ms REAL,"
-			  " decode_ms REAL,"
-			  " ttft_ms REAL,"
-			  " total_ms REAL");
-	for (int i = 0; i < IG_ITL_BUCKETS; i++)
-		ig_strbuf_printf(b, ", itl_%d INTEGER NOT NULL DEFAULT 0", i);
-	ig_strbuf_puts(b, ") STRICT;"
-			  "CREATE INDEX requests_received ON requests (received_ns);");
-}
-
-static void put_migration(struct ig_strbuf *b, int64_t version)
-{
-	if (version < 1)
-		put_schema_1(b);
-	if (version < 2) /* the id of the API key */
-		ig_strbuf_puts(b, "ALTER TABLE requests ADD COLUMN key TEXT NOT NULL DEFAULT '';");
-	if (version < 3) /* x-request-id */
-		ig_strbuf_puts(b, "ALTER TABLE requests ADD COLUMN request_id TEXT NOT NULL "
-				  "DEFAULT '';");
-	if (version < 4)
-		ig_strbuf_puts(b, "ALTER TABLE requests ADD COLUMN ignored TEXT NOT NULL "
-				  "DEFAULT '';");
-}
-
-const struct ig_database_kind ledger_kind = {
-	.name = "ledger",
-	.option = "ledger.path",
-	.application_id = 0x494e474c, /* "INGL" */
-	.version = 4,
-	.put_migration = put_migration,
-};
 
 static int prepare_insert(struct ig_ledger *l, struct ig_error *err)
 {
@@ -151,7 +107,38 @@ static int prepare_insert(struct ig_ledger *l, struct ig_error *err)
 						    "cannot be written", err);
 }
 
+static int open_database(struct ig_ledger *l, struct ig_error *err)
+{
+	int rc = ig_database_open(&l->file, &ledger_kind, l->path, err);
+
+	return rc ? rc : prepare_insert(l, err);
+}
+
+static void close_database(struct ig_ledger *l)
+{
+	sqlite3_finalize(l->insert);
+	sqlite3_finalize(l->amend);
+	l->insert = l->amend = NULL;
+	ig_database_close(&l->file);
+}
+
 /* ---- the writer's thread -------------------------------------------------------------------- */
+
+/* Whether rows can be written has been seen: why NULL, they can.  Without the lock. */
+static void set_failure(struct ig_ledger *l, const char *why)
+{
+	pthread_mutex_lock(&l->lock);
+	bool was = l->failure[0] != 0;
+	snprintf(l->failure, sizeof l->failure, "%s", why ? why : "");
+	pthread_mutex_unlock(&l->lock);
+	l->probe_ns = ig_now_ns() + PROBE_NS;
+	if (was != !!why && l->failing)
+		l->failing(l->ctx, !!why);
+	if (!why && l->said) {
+		ig_log_info("ledger %s: is written again", l->path);
+		l->said = false;
+	}
+}
 
 /* Log a failure, at most once a minute. */
 static void log_failure(struct ig_ledger *l, int code, const char *what, uint64_t n_rows)
@@ -162,8 +149,9 @@ static void log_failure(struct ig_ledger *l, int code, const char *what, uint64_
 	if (l->logged_ns && now - l->logged_ns < LOG_NS)
 		return;
 	/* Not sqlite3_errmsg, which after a rollback describes the rollback. */
-	ig_log_error("ledger %s: %s: %s; %llu rows dropped", l->file.path, what,
-		     sqlite3_errstr(code), (unsigned long long)l->unlogged);
+	l->said = true;
+	ig_log_error("ledger %s: %s: %s; %llu rows dropped", l->path, what, sqlite3_errstr(code),
+		     (unsigned long long)l->unlogged);
 	l->logged_ns = now;
 	l->unlogged = 0;
 }
@@ -253,6 +241,8 @@ static int64_t prune(struct ig_ledger *l)
 	int code = SQLITE_OK, n_deleted = 0;
 	char sql[256];
 
+	if (!l->file.db)
+		return LOG_NS;
 	if (days > 0) {
 		int64_t before = ig_wall_ns() - days * DAY_NS;
 		snprintf(sql, sizeof sql,
@@ -281,7 +271,40 @@ static int64_t prune(struct ig_ledger *l)
 static void drop(struct ig_ledger *l, uint64_t n)
 {
 	if (l->dropped)
-		l->dropped(l->dropped_ctx, n);
+		l->dropped(l->ctx, n);
+}
+
+/* Open the database if a full disk did not let ig_ledger_open do it. */
+static int open_late(struct ig_ledger *l)
+{
+	struct ig_error err = { 0 };
+	int rc = l->file.db ? 0 : open_database(l, &err);
+
+	if (!rc)
+		return SQLITE_OK;
+	close_database(l);
+	return rc == -ENOSPC ? SQLITE_FULL : rc == -EBUSY ? SQLITE_LOCKED : SQLITE_CANTOPEN;
+}
+
+static int write_version(void *ctx)
+{
+	const struct ig_ledger *l = ctx;
+	char sql[48];
+
+	snprintf(sql, sizeof sql, "PRAGMA user_version = %d", ledger_kind.version);
+	return sqlite3_exec(l->file.db, sql, NULL, NULL, NULL);
+}
+
+/* While it fails and no rows come: write something, to see whether that works again. */
+static void probe(struct ig_ledger *l)
+{
+	int code = open_late(l);
+
+	if (code == SQLITE_OK)
+		code = ig_database_transact(l->file.db, write_version, l);
+	if (code == SQLITE_OK)
+		set_failure(l, NULL);
+	l->probe_ns = ig_now_ns() + PROBE_NS;
 }
 
 /* Write at most COMMIT_ROWS of the n rows in the ring.  The caller holds the lock, which is
@@ -294,10 +317,15 @@ static bool flush(struct ig_ledger *l, uint64_t n, bool give_up)
 	if (n > COMMIT_ROWS)
 		n = COMMIT_ROWS;
 	pthread_mutex_unlock(&l->lock);
-	code = ig_database_transact(l->file.db, insert_rows, &(struct batch){ l, tail, n });
+	code = open_late(l);
+	if (code == SQLITE_OK)
+		code = ig_database_transact(l->file.db, insert_rows, &(struct batch){ l, tail, n });
 	if (code != SQLITE_OK && (code != SQLITE_BUSY || give_up)) {
 		drop(l, n);
 		log_failure(l, code, "cannot be written", n);
+		set_failure(l, sqlite3_errstr(code));
+	} else if (code == SQLITE_OK) {
+		set_failure(l, NULL);
 	}
 	pthread_mutex_lock(&l->lock);
 	if (code == SQLITE_BUSY && !give_up)
@@ -333,6 +361,12 @@ static void *writer(void *arg)
 		}
 		if (l->stop)
 			break;
+		if (l->failure[0] && now >= l->probe_ns) {
+			pthread_mutex_unlock(&l->lock);
+			probe(l);
+			pthread_mutex_lock(&l->lock);
+			continue;
+		}
 		if (now >= l->prune_ns) {
 			l->prune_ns = INT64_MAX;
 			pthread_mutex_unlock(&l->lock);
@@ -344,6 +378,8 @@ static void *writer(void *arg)
 			continue;
 		}
 		int64_t until = l->prune_ns;
+		if (l->failure[0] && l->probe_ns < until)
+			until = l->probe_ns;
 		if (n > 0 && l->oldest_ns + COMMIT_NS < until)
 			until = l->oldest_ns + COMMIT_NS;
 		ig_wait_until(&l->changed, &l->lock, until);
@@ -357,9 +393,8 @@ static void *writer(void *arg)
 /* Free everything except the thread and its lock. */
 static void release(struct ig_ledger *l)
 {
-	sqlite3_finalize(l->insert);
-	sqlite3_finalize(l->amend);
-	ig_database_close(&l->file);
+	close_database(l);
+	free(l->path);
 	free(l->ring);
 	free(l);
 }
@@ -383,6 +418,17 @@ static uint32_t clamp_days(uint32_t days)
 	return days < MAX_RETENTION_DAYS ? days : MAX_RETENTION_DAYS;
 }
 
+/* The disk is full: start without a database. */
+static void begin_failing(struct ig_ledger *l, const struct ig_error *err)
+{
+	close_database(l);
+	snprintf(l->failure, sizeof l->failure, "%s", sqlite3_errstr(SQLITE_FULL));
+	ig_log_error("%s; no row is written until there is space", err->text);
+	l->said = true;
+	if (l->failing)
+		l->failing(l->ctx, true);
+}
+
 int ig_ledger_open(const struct ig_ledger_options *o, struct ig_ledger **out, struct ig_error *err)
 {
 	struct ig_ledger *l;
@@ -399,26 +445,30 @@ int ig_ledger_open(const struct ig_ledger_options *o, struct ig_ledger **out, st
 	l->file.lock_fd = -1;
 	l->cap = o->queue;
 	l->dropped = o->dropped;
-	l->dropped_ctx = o->ctx;
+	l->failing = o->failing;
+	l->ctx = o->ctx;
+	l->path = strdup(o->path);
 	l->trigger = l->cap / 2 < COMMIT_ROWS ? (l->cap + 1) / 2 : COMMIT_ROWS;
 	atomic_init(&l->retention_days, clamp_days(o->retention_days));
 	/* calloc: the ring's pages take memory only when rows arrive */
 	l->ring = calloc(l->cap, sizeof *l->ring);
-	if (!l->ring) {
+	if (!l->ring || !l->path) {
 		rc = ig_fail(err, -ENOMEM, "ledger %s: out of memory", o->path);
 		goto fail;
 	}
-	if ((rc = ig_database_open(&l->file, &ledger_kind, o->path, err)) ||
-	    (rc = prepare_insert(l, err)))
+	rc = open_database(l, err);
+	if (rc == -ENOSPC)
+		begin_failing(l, err);
+	else if (rc)
 		goto fail;
 	rc = ig_lock_init(&l->lock, &l->changed);
 	if (rc) {
-		ig_fail(err, rc, "ledger %s: no lock: %s", l->file.path, strerror(-rc));
+		ig_fail(err, rc, "ledger %s: no lock: %s", l->path, strerror(-rc));
 		goto fail;
 	}
 	rc = start_thread(l);
 	if (rc) {
-		ig_fail(err, rc, "ledger %s: no thread: %s", l->file.path, strerror(-rc));
+		ig_fail(err, rc, "ledger %s: no thread: %s", l->path, strerror(-rc));
 		pthread_cond_destroy(&l->changed);
 		pthread_mutex_destroy(&l->lock);
 		goto fail;
@@ -459,6 +509,14 @@ void ig_ledger_set_retention(struct ig_ledger *l, uint32_t days)
 	l->prune_ns = 0;
 	pthread_cond_signal(&l->changed);
 	pthread_mutex_unlock(&l->lock);
+}
+
+bool ig_ledger_failure(struct ig_ledger *l, char *buf, size_t size)
+{
+	pthread_mutex_lock(&l->lock);
+	snprintf(buf, size, "%s", l->failure);
+	pthread_mutex_unlock(&l->lock);
+	return buf[0] != 0;
 }
 
 void ig_ledger_close(struct ig_ledger *l)

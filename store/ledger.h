@@ -44,28 +44,41 @@ struct ig_ledger_options {
 	 * without a lock; may be NULL. */
 	void (*dropped)(void *ctx, uint64_t n);
 	void *ctx;
+	/* Rows cannot be written (true), or can be again; any thread, may be NULL. */
+	void (*failing)(void *ctx, bool failing);
 };
 
 /* Open or create the database and its folder, migrate it by user_version, lock it (a second daemon
- * gets -EBUSY), start the thread.  Errors name the path. */
+ * gets -EBUSY), start the thread.  Errors name the path.  A full disk is not an error: the thread
+ * opens the database when there is space. */
 int ig_ledger_open(const struct ig_ledger_options *o, struct ig_ledger **out, struct ig_error *err);
 /* Any thread; copies the row; never waits for the disk. */
 void ig_ledger_put(struct ig_ledger *l, const struct ig_ledger_row *row);
 void ig_ledger_set_retention(struct ig_ledger *l, uint32_t days); /* any thread */
+/* Why rows cannot be written at the moment, in buf; false: they can.  Any thread. */
+bool ig_ledger_failure(struct ig_ledger *l, char *buf, size_t size);
 /* Write the queued rows, close.  NULL is fine. */
 void ig_ledger_close(struct ig_ledger *l);
 
 /* ---- reading (the CLI, another process while the daemon runs) ---------------- */
 
+enum ig_ledger_by { IG_LEDGER_BY_MODEL, IG_LEDGER_BY_KEY, IG_LEDGER_BY_CLIENT, IG_N_LEDGER_BY };
+/* "model", "key", "client": also the column's name */
+const char *ig_ledger_by_name(enum ig_ledger_by by);
+
 struct ig_ledger_stats {
-	char model[129];
+	char name[129]; /* of the model, the key or the client */
 	int64_t n_requests, n_errors, n_cancelled;
 	int64_t n_prompt, n_cached, n_output;
 	double ttft_ms[3]; /* p50 p95 p99; NaN without data */
 	double itl_ms[3];  /* from the histograms, interpolated in the bucket */
 };
 
-/* Statistics by model since a wall-clock time (0: all).  *out is the caller's (free).  Opens the
- * file read-only. */
-int ig_ledger_stats(const char *path, int64_t since_ns, struct ig_ledger_stats **out, size_t *n,
-		    struct ig_error *err);
+/* Statistics since a wall-clock time (0: all), sorted by name.  *out is the caller's (free).  Opens
+ * the file read-only. */
+int ig_ledger_stats(const char *path, enum ig_ledger_by by, int64_t since_ns,
+		    struct ig_ledger_stats **out, size_t *n, struct ig_error *err);
+
+/* Write a copy of the ledger, as it is at one moment, to a new file of mode 600; *n_rows: the
+ * requests in it.  After an error there is no file. */
+int ig_ledger_copy(const char *path, const char *to, int64_t *n_rows, struct ig_error *err);

@@ -1,6 +1,6 @@
 /*
- * ledger_stats.c: the reading side of the ledger: statistics by model, over a read-only connection,
- * also while a daemon writes.  SQLite 3.40 has no percentile function: times to first token are
+ * ledger_stats.c: the reading side of the ledger: statistics by model, key or client, and a copy,
+ * over a read-only connection, also while a daemon writes.  SQLite 3.40 has no percentile function: times to first token are
  * ranked with row_number(), and the percentiles of inter-token times are computed from the sums of
  * the histograms.
  */
@@ -10,6 +10,7 @@
 #include "base/strbuf.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,9 +18,7 @@
 
 static const double quantiles[3] = { 0.50, 0.95, 0.99 };
 
-/* The quantile q of the counted times, interpolated linearly in its bucket; in the last bucket,
- * which has no upper bound, the lower bound. */
-static double itl_quantile(const int64_t counts[IG_ITL_BUCKETS], double q)
+double ig_itl_quantile(const int64_t counts[IG_ITL_BUCKETS], double q)
 {
 	double total = 0, below = 0, rank, from, to;
 
@@ -39,9 +38,16 @@ static double itl_quantile(const int64_t counts[IG_ITL_BUCKETS], double q)
 	return (double)ig_itl_bounds_ms[IG_ITL_BUCKETS - 2];
 }
 
-/* Counts and sums; the models sorted by name. */
-static int read_sums(sqlite3 *db, const char *path, int64_t since_ns, struct ig_ledger_stats **out,
-		     size_t *n, struct ig_error *err)
+/* An open ledger, and what of it is asked. */
+struct query {
+	sqlite3 *db;
+	const char *path, *column;
+	int64_t since_ns;
+};
+
+/* Counts and sums, sorted by name. */
+static int read_sums(const struct query *q, struct ig_ledger_stats **out, size_t *n,
+		     struct ig_error *err)
 {
 	struct ig_ledger_stats *all = NULL, *s;
 	size_t n_all = 0, cap = 0;
@@ -49,27 +55,28 @@ static int read_sums(sqlite3 *db, const char *path, int64_t since_ns, struct ig_
 	struct ig_strbuf sql = { 0 };
 	int code = SQLITE_NOMEM, rc = 0;
 
-	ig_strbuf_puts(&sql, "SELECT model, count(*), sum(finish IN ('error', 'refused')), "
-			     "sum(finish = 'cancelled'), sum(prompt_tokens), sum(cached_tokens), "
-			     "sum(output_tokens)");
+	ig_strbuf_printf(&sql,
+			 "SELECT %s AS name, count(*), sum(finish IN ('error', 'refused')), "
+			 "sum(finish = 'cancelled'), sum(prompt_tokens), sum(cached_tokens), "
+			 "sum(output_tokens)",
+			 q->column);
 	for (int i = 0; i < IG_ITL_BUCKETS; i++)
 		ig_strbuf_printf(&sql, ", sum(itl_%d)", i);
-	ig_strbuf_puts(&sql,
-		       " FROM requests WHERE received_ns >= ?1 GROUP BY model ORDER BY model");
+	ig_strbuf_puts(&sql, " FROM requests WHERE received_ns >= ?1 GROUP BY name ORDER BY name");
 	if (ig_strbuf_ok(&sql))
-		code = sqlite3_prepare_v2(db, sql.data, -1, &st, NULL);
+		code = sqlite3_prepare_v2(q->db, sql.data, -1, &st, NULL);
 	ig_strbuf_finish(&sql);
 	if (code == SQLITE_OK)
-		code = sqlite3_bind_int64(st, 1, since_ns);
+		code = sqlite3_bind_int64(st, 1, q->since_ns);
 	while (code == SQLITE_OK && (code = sqlite3_step(st)) == SQLITE_ROW) {
 		const unsigned char *name = sqlite3_column_text(st, 0);
 		int64_t counts[IG_ITL_BUCKETS];
 		if (!ig_array_grow(all, &cap, n_all)) {
-			rc = ig_fail(err, -ENOMEM, "ledger %s: out of memory", path);
+			rc = ig_fail(err, -ENOMEM, "ledger %s: out of memory", q->path);
 			goto out;
 		}
 		s = &all[n_all++];
-		snprintf(s->model, sizeof s->model, "%s", name ? (const char *)name : "");
+		snprintf(s->name, sizeof s->name, "%s", name ? (const char *)name : "");
 		s->n_requests = sqlite3_column_int64(st, 1);
 		s->n_errors = sqlite3_column_int64(st, 2);
 		s->n_cancelled = sqlite3_column_int64(st, 3);
@@ -80,12 +87,12 @@ static int read_sums(sqlite3 *db, const char *path, int64_t since_ns, struct ig_
 			counts[i] = sqlite3_column_int64(st, 7 + i);
 		for (int i = 0; i < 3; i++) {
 			s->ttft_ms[i] = NAN;
-			s->itl_ms[i] = itl_quantile(counts, quantiles[i]);
+			s->itl_ms[i] = ig_itl_quantile(counts, quantiles[i]);
 		}
 		code = SQLITE_OK;
 	}
 	if (code != SQLITE_DONE) {
-		rc = ig_database_fail(&ledger_kind, db, code, path, "cannot be read", err);
+		rc = ig_database_fail(&ledger_kind, q->db, code, q->path, "cannot be read", err);
 		goto out;
 	}
 	*out = all;
@@ -98,73 +105,165 @@ out:
 }
 
 /* Percentiles of the time to first token by nearest rank: the smallest value that at least this
- * share of all values does not exceed. */
-static int read_ttft(sqlite3 *db, const char *path, int64_t since_ns, struct ig_ledger_stats *all,
-		     size_t n_all, struct ig_error *err)
+ * share of all values does not exceed.  Both lists are sorted by name. */
+static int read_ttft(const struct query *q, struct ig_ledger_stats *all, size_t n_all,
+		     struct ig_error *err)
 {
-	static const char sql[] =
-		"WITH ranked AS (SELECT model, ttft_ms,"
-		" row_number() OVER (PARTITION BY model ORDER BY ttft_ms) AS r,"
-		" count(*) OVER (PARTITION BY model) AS n"
-		" FROM requests WHERE received_ns >= ?1 AND ttft_ms IS NOT NULL) "
-		"SELECT model, max(ttft_ms) FILTER (WHERE r = (n * 50 + 99) / 100),"
-		" max(ttft_ms) FILTER (WHERE r = (n * 95 + 99) / 100),"
-		" max(ttft_ms) FILTER (WHERE r = (n * 99 + 99) / 100) "
-		"FROM ranked GROUP BY model";
+	struct ig_strbuf sql = { 0 };
 	sqlite3_stmt *st = NULL;
-	int code = sqlite3_prepare_v2(db, sql, -1, &st, NULL);
+	int code = SQLITE_NOMEM;
+	size_t i = 0;
 
+	ig_strbuf_printf(&sql,
+			 "WITH ranked AS (SELECT name, ttft_ms,"
+			 " row_number() OVER (PARTITION BY name ORDER BY ttft_ms) AS r,"
+			 " count(*) OVER (PARTITION BY name) AS n"
+			 " FROM (SELECT %s AS name, ttft_ms FROM requests"
+			 " WHERE received_ns >= ?1 AND ttft_ms IS NOT NULL)) "
+			 "SELECT name, max(ttft_ms) FILTER (WHERE r = (n * 50 + 99) / 100),"
+			 " max(ttft_ms) FILTER (WHERE r = (n * 95 + 99) / 100),"
+			 " max(ttft_ms) FILTER (WHERE r = (n * 99 + 99) / 100) "
+			 "FROM ranked GROUP BY name ORDER BY name",
+			 q->column);
+	if (ig_strbuf_ok(&sql))
+		code = sqlite3_prepare_v2(q->db, sql.data, -1, &st, NULL);
+	ig_strbuf_finish(&sql);
 	if (code == SQLITE_OK)
-		code = sqlite3_bind_int64(st, 1, since_ns);
+		code = sqlite3_bind_int64(st, 1, q->since_ns);
 	while (code == SQLITE_OK && (code = sqlite3_step(st)) == SQLITE_ROW) {
-		const unsigned char *name = sqlite3_column_text(st, 0);
-		for (size_t i = 0; name && i < n_all; i++) {
-			if (strcmp(all[i].model, (const char *)name))
-				continue;
-			for (int q = 0; q < 3; q++)
-				all[i].ttft_ms[q] = sqlite3_column_double(st, 1 + q);
-		}
+		const char *name = (const char *)sqlite3_column_text(st, 0);
+		while (name && i < n_all && strncmp(all[i].name, name, sizeof all[i].name - 1) < 0)
+			i++;
+		if (name && i < n_all && !strncmp(all[i].name, name, sizeof all[i].name - 1))
+			for (int p = 0; p < 3; p++)
+				all[i].ttft_ms[p] = sqlite3_column_double(st, 1 + p);
 		code = SQLITE_OK;
 	}
 	sqlite3_finalize(st);
 	return code == SQLITE_DONE ?
 		       0 :
-		       ig_database_fail(&ledger_kind, db, code, path, "cannot be read", err);
+		       ig_database_fail(&ledger_kind, q->db, code, q->path, "cannot be read", err);
 }
 
-int ig_ledger_stats(const char *path, int64_t since_ns, struct ig_ledger_stats **out, size_t *n,
-		    struct ig_error *err)
+const char *ig_ledger_by_name(enum ig_ledger_by by)
 {
+	static const char *const names[IG_N_LEDGER_BY] = { "model", "key", "client" };
+
+	return names[by];
+}
+
+/* Open a ledger to read it; the caller closes *db, also after an error.  *version is 0 for an empty
+ * file. */
+static int open_to_read(const char *path, sqlite3 **db, int64_t *version, struct ig_error *err)
+{
+	int code;
+
+	if (access(path, R_OK))
+		return ig_fail(err, -errno, "ledger %s: cannot be read: %s", path, strerror(errno));
+	code = sqlite3_open_v2(path, db, SQLITE_OPEN_READONLY, NULL);
+	sqlite3_busy_timeout(*db, 2000);
+	return code == SQLITE_OK ?
+		       ig_database_check(&ledger_kind, *db, path, version, err) :
+		       ig_database_fail(&ledger_kind, *db, code, path, "cannot be read", err);
+}
+
+int ig_ledger_stats(const char *path, enum ig_ledger_by by, int64_t since_ns,
+		    struct ig_ledger_stats **out, size_t *n, struct ig_error *err)
+{
+	struct query q = { NULL, path, ig_ledger_by_name(by), since_ns };
 	struct ig_ledger_stats *all = NULL;
 	size_t n_all = 0;
-	sqlite3 *db = NULL;
 	int64_t version = 0;
 	int code, rc;
 
 	*out = NULL;
 	*n = 0;
-	if (access(path, R_OK))
-		return ig_fail(err, -errno, "ledger %s: cannot be read: %s", path, strerror(errno));
-	code = sqlite3_open_v2(path, &db, SQLITE_OPEN_READONLY, NULL);
-	sqlite3_busy_timeout(db, 2000);
-	rc = code == SQLITE_OK ?
-		     ig_database_check(&ledger_kind, db, path, &version, err) :
-		     ig_database_fail(&ledger_kind, db, code, path, "cannot be read", err);
+	rc = open_to_read(path, &q.db, &version, err);
 	if (rc || version == 0)
-		goto out; /* an empty file has no models */
+		goto out; /* an empty file has no requests */
+	if (by == IG_LEDGER_BY_KEY && version < 2)
+		q.column = "''"; /* version 1 had no keys */
 	/* Both queries must read the same state of the file. */
-	code = sqlite3_exec(db, "BEGIN", NULL, NULL, NULL);
+	code = sqlite3_exec(q.db, "BEGIN", NULL, NULL, NULL);
 	rc = code == SQLITE_OK ?
-		     read_sums(db, path, since_ns, &all, &n_all, err) :
-		     ig_database_fail(&ledger_kind, db, code, path, "cannot be read", err);
+		     read_sums(&q, &all, &n_all, err) :
+		     ig_database_fail(&ledger_kind, q.db, code, path, "cannot be read", err);
 	if (!rc)
-		rc = read_ttft(db, path, since_ns, all, n_all, err);
+		rc = read_ttft(&q, all, n_all, err);
 	if (rc) {
 		free(all);
 		goto out;
 	}
 	*out = all;
 	*n = n_all;
+out:
+	sqlite3_close(q.db);
+	return rc;
+}
+
+/* ---- a copy ---------------------------------------------------------------------------------- */
+
+/* VACUUM INTO writes to an empty file: this one, which only its owner may read. */
+static int create_copy(const char *to, struct ig_error *err)
+{
+	int fd = open(to, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
+
+	return fd >= 0 ? fd :
+			 ig_fail(err, -errno, "%s: cannot be created: %s", to, strerror(errno));
+}
+
+static int vacuum_into(sqlite3 *db, const char *to, struct ig_error *err)
+{
+	sqlite3_stmt *st = NULL;
+	int code = sqlite3_prepare_v2(db, "VACUUM INTO ?1", -1, &st, NULL), rc = 0;
+
+	if (code == SQLITE_OK)
+		code = sqlite3_bind_text(st, 1, to, -1, SQLITE_STATIC);
+	if (code == SQLITE_OK)
+		code = sqlite3_step(st);
+	if (code != SQLITE_DONE)
+		rc = ig_database_fail(&ledger_kind, db, code, to, "cannot be written", err);
+	sqlite3_finalize(st);
+	return rc;
+}
+
+static int count_rows(const char *path, int64_t *n, struct ig_error *err)
+{
+	int64_t version = 0;
+	sqlite3 *db = NULL;
+	int code, rc = open_to_read(path, &db, &version, err);
+
+	*n = 0;
+	if (!rc && version > 0) {
+		code = ig_database_number(db, "SELECT count(*) FROM requests", n);
+		if (code != SQLITE_OK)
+			rc = ig_database_fail(&ledger_kind, db, code, path, "cannot be read", err);
+	}
+	sqlite3_close(db);
+	return rc;
+}
+
+int ig_ledger_copy(const char *path, const char *to, int64_t *n_rows, struct ig_error *err)
+{
+	int64_t version = 0;
+	sqlite3 *db = NULL;
+	int fd, rc = open_to_read(path, &db, &version, err);
+
+	if (rc)
+		goto out;
+	fd = create_copy(to, err);
+	if (fd < 0) {
+		rc = fd;
+		goto out;
+	}
+	rc = vacuum_into(db, to, err);
+	if (!rc && fsync(fd))
+		rc = ig_fail(err, -errno, "%s: cannot be written: %s", to, strerror(errno));
+	close(fd);
+	if (!rc)
+		rc = count_rows(to, n_rows, err);
+	if (rc)
+		unlink(to);
 out:
 	sqlite3_close(db);
 	return rc;

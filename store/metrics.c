@@ -172,6 +172,8 @@ static const struct {
 	[IG_GAUGE_SCRATCH_BYTES] = { "scratch_bytes", "Memory of scratch buffers." },
 	[IG_GAUGE_CONNECTIONS] = { "connections", "Connections that are open." },
 	[IG_GAUGE_MODELS_LOADED] = { "models_loaded", "Models that are loaded and ready." },
+	[IG_GAUGE_LEDGER_FAILING] = { "ledger_failing",
+				      "1 while the ledger cannot be written, as on a full disk." },
 };
 
 static const struct {

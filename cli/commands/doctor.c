@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 #ifdef __APPLE__
 #include <sys/sysctl.h>
@@ -33,6 +34,7 @@
 #include "runtime/plan.h"
 
 #define TIMEOUT_MS 3000
+#define LOW_DISK_BYTES (16u << 20)
 
 struct doctor {
 	struct ig_findings found;
@@ -146,14 +148,13 @@ static void check_config(struct doctor *d, const char *path)
 	int rc = ig_config_load(path, &d->config, &err);
 
 	if (rc == -ENOENT && !path) {
-		NOTE(d, "configuration",
-		     "write an ingot.yaml, or name one with --config; the checks below use the defaults",
-		     "%s", err.text);
+		NOTE(d, "configuration", "none is needed: all options have defaults", "%s",
+		     err.text);
 		rc = ig_config_load_or_defaults(path, &d->config, &err);
 		rc = rc ? rc : load_modules(d, &err);
 	} else if (!rc && !(rc = load_modules(d, &err))) {
 		OK(d, "configuration", "%s: valid, %zu model%s", d->config->file,
-		   d->config->n_models, d->config->n_models == 1 ? "" : "s");
+		   d->config->n_entries, d->config->n_entries == 1 ? "" : "s");
 	}
 	if (!rc)
 		return;
@@ -401,8 +402,11 @@ static void check_models(struct doctor *d)
 	if (!bytes)
 		WRONG(d, "models", NULL, "out of memory");
 	else if (!c->n_models)
-		NOTE(d, "models", "ingot pull smollm2-135m prints the lines to add",
-		     "the configuration has none");
+		NOTE(d, "models",
+		     "download one: `ingot pull qwen3-4b`, or another that `ingot models` lists; then "
+		     "`ingot chat`",
+		     "there is none, neither in the configuration nor in %s",
+		     c->models_folder[0] ? c->models_folder : "a folder of models");
 	else if (!named)
 		WRONG(d, "models", "name one of models: in default_model",
 		      "default_model is %s, which is not among them", c->default_model);
@@ -412,6 +416,22 @@ static void check_models(struct doctor *d)
 }
 
 /* ---- ledger, daemon ------------------------------------------------------------------------- */
+
+/* dir: where the ledger is or will be. */
+static void check_disk(struct doctor *d, const char *dir)
+{
+	struct statvfs fs;
+	char space[32];
+
+	if (statvfs(dir, &fs))
+		return;
+	uint64_t n = (uint64_t)fs.f_bavail * fs.f_frsize;
+	if (n < LOW_DISK_BYTES)
+		WRONG(d, "ledger", "free some space, or change ledger.path",
+		      "the disk of %s is full: %s are left; requests are served, but without space "
+		      "they have no row",
+		      dir, ig_text_bytes(space, sizeof space, n));
+}
 
 static void check_ledger(struct doctor *d)
 {
@@ -431,7 +451,7 @@ static void check_ledger(struct doctor *d)
 		if (access(path, W_OK)) {
 			WRONG(d, "ledger", "let the daemon's user write it, or change ledger.path",
 			      "%s cannot be written: %s", path, strerror(errno));
-		} else if (ig_ledger_stats(path, 0, &s, &n, &err)) {
+		} else if (ig_ledger_stats(path, IG_LEDGER_BY_MODEL, 0, &s, &n, &err)) {
 			WRONG(d, "ledger",
 			      "move the file (the daemon creates a new one), or change ledger.path",
 			      "%s", err.text);
@@ -441,6 +461,7 @@ static void check_ledger(struct doctor *d)
 			OK(d, "ledger", "%s: %lld requests", path, (long long)n_requests);
 		}
 		free(s);
+		check_disk(d, path);
 		return;
 	}
 	/* it does not exist: the nearest existing folder above it must be writable */
@@ -461,6 +482,26 @@ static void check_ledger(struct doctor *d)
 		      "%s cannot be created: %s is not a writable folder", path, dir);
 	else
 		OK(d, "ledger", "%s: the daemon will create it when it starts", path);
+	check_disk(d, dir);
+}
+
+/* What only the running daemon knows; only administrators are told. */
+static void check_status(struct doctor *d, const struct ig_endpoint *e)
+{
+	struct ig_error err = { 0 };
+	json_t *root = NULL;
+	long http = 0;
+
+	if (ig_http_get_json(e, "/v1/ingot/status", TIMEOUT_MS, &root, &http, &err) == 0) {
+		json_t *ledger = json_object_get(root, "ledger");
+		const char *why = ig_json_text(ledger, "error");
+		if (json_is_true(json_object_get(ledger, "failing")))
+			WRONG(d, "ledger",
+			      "free some space on its disk; the daemon goes on by itself",
+			      "the daemon cannot write it: %s; requests have no row meanwhile",
+			      why ? why : "it does not say why");
+	}
+	json_decref(root);
 }
 
 /* Models that the daemon could not load; only administrators get the causes. */
@@ -498,6 +539,7 @@ static void check_daemon(struct doctor *d, const struct ig_where *where)
 	if (ig_http_get_json(&e, "/healthz", TIMEOUT_MS, &root, &http, &err) == 0) {
 		OK(d, "daemon", "runs at %s", e.url);
 		check_served(d, &e);
+		check_status(d, &e);
 	} else if (!http) {
 		NOTE(d, "daemon", "start it with: ingotd --config FILE", "none at %s (%s)", e.url,
 		     err.text);

@@ -13,6 +13,7 @@
 #include "cli/options.h"
 #include "cli/net/served_models.h"
 #include "cli/term/text.h"
+#include "store/model_folder.h"
 
 #define TIMEOUT_MS 3000
 #define AGAIN_MS 500
@@ -20,6 +21,8 @@
 struct models {
 	struct ig_catalog *catalog;
 	char dir[4096];
+	struct ig_folder_model *here; /* the models in it */
+	size_t n_here;
 	const struct ig_endpoint *endpoint;
 	json_t *served;	 /* the daemon's list; NULL: no daemon runs */
 	const char *why; /* the cause, when none runs */
@@ -31,6 +34,12 @@ static const char *on_disk(const struct models *m, const struct ig_known_model *
 	char path[4608];
 	struct stat st;
 
+	/* the file's name is the Hub's to say; the lock beside it has ours */
+	for (size_t i = 0; k->hub && i < m->n_here; i++)
+		if (!strcmp(m->here[i].name, k->name))
+			return "yes";
+	if (k->hub)
+		return "no";
 	snprintf(path, sizeof path, "%s/%s", m->dir, k->file);
 	if (stat(path, &st) == 0)
 		return S_ISREG(st.st_mode) && (uint64_t)st.st_size == k->n_bytes ? "yes" : "other";
@@ -54,11 +63,18 @@ static void add_known(struct ig_table *t, const struct models *m, const struct i
 	char size[32];
 
 	ig_table_add(t, k->name);
-	ig_table_add(t, ig_text_bytes(size, sizeof size, k->n_bytes));
+	if (k->hub)
+		ig_table_addf(t, "about %s", ig_text_bytes(size, sizeof size, k->about_bytes));
+	else
+		ig_table_add(t, ig_text_bytes(size, sizeof size, k->n_bytes));
 	ig_table_add(t, on_disk(m, k));
 	add_served(t, entry);
-	ig_table_add(t, k->license);
-	ig_table_add(t, k->description);
+	ig_table_add(t, k->license ? k->license : "-");
+	if (k->hub)
+		ig_table_addf(t, "%s; for %llu GB", k->description,
+			      (unsigned long long)k->memory_gb);
+	else
+		ig_table_add(t, k->description);
 }
 
 static void add_other(struct ig_table *t, const char *name, const json_t *entry)
@@ -125,10 +141,12 @@ static int print_json(const struct models *m)
 
 	for (size_t i = 0; root && i < m->catalog->n_models; i++) {
 		const struct ig_known_model *k = &m->catalog->models[i];
-		json_t *o = json_pack("{s:s, s:I, s:s, s:s, s:s, s:b}", "name", k->name, "bytes",
-				      (json_int_t)k->n_bytes, "license", k->license, "description",
-				      k->description, "pulled", on_disk(m, k), "served",
-				      ig_served_has(m->served, k->name));
+		json_t *o =
+			json_pack("{s:s, s:I, s:s?, s:s, s:s, s:b, s:s?, s:I}", "name", k->name,
+				  "bytes", (json_int_t)(k->hub ? k->about_bytes : k->n_bytes),
+				  "license", k->license, "description", k->description, "pulled",
+				  on_disk(m, k), "served", ig_served_has(m->served, k->name), "hub",
+				  k->hub, "memory_gb", (json_int_t)k->memory_gb);
 		if (json_array_append_new(known, o))
 			goto out;
 	}
@@ -228,11 +246,12 @@ static int list_models(const struct options *a)
 	struct ig_endpoint e;
 	struct ig_error err = { 0 };
 	char list[4096];
+	bool served;
 	int rc = 1;
 
 	if (ig_catalog_locate(a->models, list, sizeof list, &err) ||
 	    ig_catalog_load(list, &m.catalog, &err) ||
-	    ig_models_dir(a->to, m.dir, sizeof m.dir, &err) ||
+	    ig_models_dir_find(a->to, m.dir, sizeof m.dir, &served, &err) ||
 	    ig_endpoint_open(&a->where, &e, &err)) {
 		ig_complain("%s", err.text);
 		goto out;
@@ -244,6 +263,10 @@ static int list_models(const struct options *a)
 		goto out;
 	}
 	m.endpoint = &e;
+	if (ig_model_folder_read(m.dir, SIZE_MAX, &m.here, &m.n_here)) {
+		ig_complain("%s cannot be read", m.dir);
+		goto out;
+	}
 	m.why = err.text;
 	m.served = ig_served_list(&e, &err);
 	if (!m.served && err.code == -EPROTO)
@@ -252,6 +275,7 @@ static int list_models(const struct options *a)
 		rc = a->json ? print_json(&m) : print_table(&m);
 out:
 	json_decref(m.served);
+	ig_model_folder_free(m.here, m.n_here);
 	ig_catalog_destroy(m.catalog);
 	return rc ? IG_EXIT_FAILED : IG_EXIT_OK;
 }

@@ -1,100 +1,28 @@
 /*
- * pull.c: `ingot pull NAME`: downloads a known model's file into the models folder.  Tries the
- * sources in their order until one delivers the file; verifies and keeps a file that exists.
- * FILE.part (and its .meta) of an interrupted https transfer may remain; the next pull resumes it.
+ * pull.c: `ingot pull NAME`: downloads a model into the models folder: one of the Hub (pull_hub.c),
+ * or a known one's file.  Tries its sources in their order until one delivers the file; verifies and
+ * keeps a file that exists.  FILE.part (and its .meta) of an interrupted transfer may remain; the
+ * next pull resumes it.
  */
+#include <curl/curl.h>
 #include <errno.h>
 #include <signal.h>
-#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "cli/download/catalog.h"
-#include "base/clock.h"
 #include "base/json.h"
 #include "cli/commands/command.h"
+#include "cli/commands/pull_private.h"
+#include "cli/download/catalog.h"
 #include "cli/download/fetch.h"
 #include "cli/download/files.h"
-#include "cli/options.h"
+#include "cli/download/hub_fetch.h"
+#include "cli/download/lock.h"
 #include "cli/download/pypi.h"
+#include "cli/options.h"
 #include "cli/term/text.h"
-
-/* Between two lines of JSON about progress. */
-#define LINE_NS ((int64_t)500000000)
-
-struct pull {
-	const char *models, *to;
-	int64_t stall_s, retries;
-	double retry_wait_s;
-	bool json, lines;
-	/* Of the lines: the model that is being pulled, and when the last line was written. */
-	const struct ig_known_model *model;
-	int64_t told_ns;
-};
-
-/* ---- lines of JSON -------------------------------------------------------------------------- */
-
-static void put_line(const char *member, const char *text)
-{
-	struct ig_strbuf b = { 0 };
-	struct ig_json_writer w = { .out = &b };
-
-	ig_json_open_object(&w, NULL);
-	ig_json_put_text(&w, member, text);
-	ig_json_close_object(&w);
-	puts(ig_strbuf_text(&b));
-	fflush(stdout);
-	ig_strbuf_finish(&b);
-}
-
-static void put_status(const struct pull *p, const char *status)
-{
-	if (p->lines)
-		put_line("status", status);
-}
-
-static void put_progress(struct pull *p, uint64_t done)
-{
-	const struct ig_known_model *m = p->model;
-	struct ig_strbuf b = { 0 };
-	struct ig_json_writer w = { .out = &b };
-	char status[32], digest[80];
-
-	p->told_ns = ig_now_ns();
-	snprintf(status, sizeof status, "pulling %.12s", m->sha256);
-	snprintf(digest, sizeof digest, "sha256:%s", m->sha256);
-	ig_json_putf(&w, "{'status': %s, 'digest': %s", status, digest);
-	ig_json_put_uint(&w, "total", m->n_bytes);
-	ig_json_put_uint(&w, "completed", done < m->n_bytes ? done : m->n_bytes);
-	ig_json_close_object(&w);
-	puts(ig_strbuf_text(&b));
-	fflush(stdout);
-	ig_strbuf_finish(&b);
-}
-
-static void on_progress(void *ctx, uint64_t done)
-{
-	struct pull *p = ctx;
-
-	if (ig_now_ns() - p->told_ns >= LINE_NS)
-		put_progress(p, done);
-}
-
-/* A failure for people, and for who reads the lines; the exit status. */
-__attribute__((format(printf, 2, 3))) static int fail(const struct pull *p, const char *fmt, ...)
-{
-	char text[1024];
-	va_list ap;
-
-	va_start(ap, fmt);
-	vsnprintf(text, sizeof text, fmt, ap);
-	va_end(ap);
-	if (p->lines)
-		put_line("error", text);
-	return ig_complain("%s", text);
-}
 
 /* ---- results --------------------------------------------------------------------------------- */
 
@@ -118,49 +46,26 @@ static void complain_unknown(const struct pull *p, const struct ig_catalog *c, c
 	ig_strbuf_finish(&b);
 }
 
-/* A YAML scalar, quoted where needed: a path may have any characters. */
-static void print_yaml_string(const char *s)
-{
-	struct ig_strbuf b = { 0 };
-	struct ig_json_writer w = { .out = &b };
-
-	if (strspn(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-/") ==
-	    strlen(s))
-		ig_strbuf_puts(&b, s);
-	else
-		ig_json_put_text(&w, NULL, s);
-	fputs(ig_strbuf_text(&b), stdout);
-	ig_strbuf_finish(&b);
-}
-
-/* was_there: nothing was downloaded. */
-static void print_json(const struct ig_known_model *m, const char *path, bool was_there)
-{
-	struct ig_strbuf b = { 0 };
-	struct ig_json_writer w = { .out = &b };
-
-	ig_json_putf(&w, "{'name': %s, 'path': %s", m->name, path);
-	ig_json_put_uint(&w, "bytes", m->n_bytes);
-	ig_json_putf(&w, "'sha256': %s, 'license': %s, 'was_there': %-s}", m->sha256, m->license,
-		     ig_json_bool(was_there));
-	puts(ig_strbuf_text(&b));
-	ig_strbuf_finish(&b);
-}
-
 static void print_result(const struct pull *p, const struct ig_known_model *m, const char *path,
 			 bool was_there)
 {
-	if (p->json || p->lines) {
-		print_json(m, path, was_there);
-		return;
-	}
-	printf("%s\n", path);
-	fflush(stdout);
-	if (isatty(STDOUT_FILENO))
-		fputs("To serve it, add to ingot.yaml:\n", stderr);
-	printf("models:\n  - name: %s\n    path: ", m->name);
-	print_yaml_string(path);
-	putchar('\n');
+	pull_print_result(p, &(struct pulled){ .name = m->name,
+					       .path = path,
+					       .license = m->license,
+					       .n_bytes = m->n_bytes,
+					       .sha256 = m->sha256,
+					       .was_there = was_there });
+}
+
+static int write_lock(const struct ig_known_model *m, const char *path, struct ig_error *err)
+{
+	const struct ig_lock lock = { .name = m->name,
+				      .license = m->license,
+				      .file = m->file,
+				      .sha256 = m->sha256,
+				      .n_bytes = m->n_bytes };
+
+	return ig_lock_write(path, &lock, err);
 }
 
 static int from_source(struct pull *p, const struct ig_known_model *m, const struct ig_source *s,
@@ -174,7 +79,7 @@ static int from_source(struct pull *p, const struct ig_known_model *m, const str
 			      .stall_s = p->stall_s,
 			      .retries = p->retries,
 			      .retry_wait_s = p->retry_wait_s,
-			      .progress = p->lines ? on_progress : NULL,
+			      .progress = p->lines ? pull_on_progress : NULL,
 			      .ctx = p };
 	int rc;
 
@@ -218,38 +123,41 @@ static int pull_model(struct pull *p, const struct ig_known_model *m, const char
 	int rc, n = snprintf(path, sizeof path, "%s/%s", dir, m->file);
 
 	if (n < 0 || (size_t)n >= sizeof path)
-		return fail(p, "the models folder's path is too long");
-	p->model = m;
+		return pull_fail(p, "the models folder's path is too long");
 	if (stat(path, &st) == 0) {
-		put_status(p, "verifying sha256 digest");
+		pull_put_status(p, "verifying sha256 digest");
 		rc = ig_check_file(path, m->n_bytes, m->sha256, &err);
 		if (rc == -EINTR)
 			return IG_EXIT_INTERRUPTED;
 		if (rc)
-			return fail(
+			return pull_fail(
 				p,
 				"%s exists but is not %s: %s; move or delete it, then pull again",
 				path, m->name, err.text);
 		fprintf(stderr, "%s is downloaded already; its size and SHA-256 are correct\n",
 			m->name);
+		if (write_lock(m, path, &err))
+			return pull_fail(p, "%s", err.text);
 		print_result(p, m, path, true);
 		return IG_EXIT_OK;
 	}
+	/* before the model, so that it is never there without its lock */
+	if (write_lock(m, path, &err))
+		return pull_fail(p, "%s", err.text);
 	for (size_t i = 0; i < m->n_sources; i++) {
 		announce(m, i);
-		if (p->lines)
-			put_progress(p, 0);
+		pull_begin_file(p, "sha256", m->sha256, m->n_bytes);
 		rc = from_source(p, m, &m->sources[i], dir, path, &err);
 		if (rc == 0) {
 			fprintf(stderr, "%s: size and SHA-256 are correct\n", m->file);
-			if (p->lines)
-				put_progress(p, m->n_bytes);
-			put_status(p, "verifying sha256 digest");
-			put_status(p, "writing manifest");
+			pull_put_progress(p, m->n_bytes);
+			pull_put_status(p, "verifying sha256 digest");
+			pull_put_status(p, "writing manifest");
 			print_result(p, m, path, false);
 			return IG_EXIT_OK;
 		}
 		if (rc == -EINTR || ig_interrupted) {
+			ig_lock_remove(path);
 			fprintf(stderr, "\ninterrupted%s\n",
 				part_is_left(path) ?
 					"; the received part is kept, the same command resumes" :
@@ -260,21 +168,85 @@ static int pull_model(struct pull *p, const struct ig_known_model *m, const char
 		if (ig_is_local_failure(rc))
 			break; /* another source would fail too */
 	}
-	return fail(p, "%s was not pulled: %s%s%s", m->name, p->lines ? err.text : "",
-		    p->lines ? "; " : "",
-		    part_is_left(path) ?
-			    "the received part is kept in FILE.part, the same command resumes" :
-			    "nothing is left of it; see above, then run the command again");
+	ig_lock_remove(path);
+	return pull_fail(
+		p, "%s was not pulled: %s%s%s", m->name, p->lines ? err.text : "",
+		p->lines ? "; " : "",
+		part_is_left(path) ?
+			"the received part is kept in FILE.part, the same command resumes" :
+			"nothing is left of it; see above, then run the command again");
+}
+
+/* NAME, or NAME:QUANTISATION of one of the Hub. */
+static int pull_named(struct pull *p, const char *name, const char *dir)
+{
+	const struct ig_known_model *m;
+	struct ig_catalog *c = NULL;
+	struct ig_hub_ref ref = { 0 };
+	struct ig_error err = { 0 };
+	char list[4096], plain[128];
+	int status;
+
+	if (ig_catalog_locate(p->models, list, sizeof list, &err) ||
+	    ig_catalog_load(list, &c, &err))
+		return pull_fail(p, "%s", err.text);
+	m = ig_catalog_find(c, name);
+	const char *colon = strchr(name, ':');
+	if (!m && colon && (size_t)(colon - name) < sizeof plain) {
+		memcpy(plain, name, (size_t)(colon - name));
+		plain[colon - name] = 0;
+		snprintf(ref.pick, sizeof ref.pick, "%s", colon + 1);
+		m = ref.pick[0] ? ig_catalog_find(c, plain) : NULL;
+		m = m && m->hub ? m : NULL;
+	}
+	if (!m) {
+		complain_unknown(p, c, name, list);
+		status = IG_EXIT_FAILED;
+	} else if (m->hub) {
+		fprintf(stderr, "%s: %s\n", m->name, m->description);
+		snprintf(ref.repo, sizeof ref.repo, "%s", m->hub);
+		status = pull_hub(p, &ref, m->tags, name, dir);
+	} else {
+		fprintf(stderr, "%s: %s, licence %s\n", m->name, m->description, m->license);
+		status = pull_model(p, m, dir);
+	}
+	ig_catalog_destroy(c);
+	return status;
+}
+
+static int pull_any(struct pull *p, const char *name)
+{
+	struct ig_hub_ref ref;
+	struct ig_error err = { 0 };
+	char dir[4096], *real;
+	int status;
+
+	if (ig_models_dir_find(p->to, dir, sizeof dir, &p->is_served, &err) ||
+	    (ig_hub_is_ref(name) && ig_hub_ref_parse(name, &ref, &err)))
+		return pull_fail(p, "%s", err.text);
+	pull_put_status(p, "pulling manifest");
+	if (ig_make_folders(dir, &err))
+		return pull_fail(p, "%s; name another folder with --to", err.text);
+	real = realpath(dir, NULL);
+	if (!real)
+		return pull_fail(p, "%s: %s", dir, strerror(errno));
+	status = ig_hub_is_ref(name) ? pull_hub(p, &ref, NULL, NULL, real) :
+				       pull_named(p, name, real);
+	free(real);
+	return status;
 }
 
 int ig_pull_main(int argc, char **argv)
 {
-	struct pull p = { .stall_s = 30, .retries = 4, .retry_wait_s = 1 };
+	struct pull p = { .stall_s = 30, .retries = 4, .connections = 4, .retry_wait_s = 1 };
 	const struct ig_option opts[] = {
 		IG_TEXT("models", 0, &p.models, "FILE",
 			"the list of known models (default: the installed models.yaml)"),
 		IG_TEXT("to", 0, &p.to, "DIR",
 			"the models folder (default: $INGOT_MODELS_DIR, ~/.local/share/ingot/models)"),
+		{ "connections", 0, IG_OPT_INT, &p.connections, NULL, "N",
+		  "transfers side by side of one file of the Hub (default 4)", 1,
+		  IG_HUB_MAX_CONNECTIONS },
 		{ "stall-timeout", 0, IG_OPT_INT, &p.stall_s, NULL, "SECONDS",
 		  "retry when nothing was received for this time (default 30)", 1, 3600 },
 		{ "retries", 0, IG_OPT_INT, &p.retries, NULL, "N",
@@ -288,12 +260,9 @@ int ig_pull_main(int argc, char **argv)
 		{ 0 },
 	};
 	static const char about[] =
-		"Download a model that models.yaml knows, verify it, and print the lines "
-		"for ingot.yaml.";
-	char list[4096], dir[4096];
-	struct ig_catalog *c = NULL;
-	struct ig_error err = { 0 };
-	char *real = NULL;
+		"Download a model, verify it, and print the lines for ingot.yaml.  NAME is one that\n"
+		"models.yaml knows, or one of the Hugging Face Hub: OWNER/REPO, OWNER/REPO:Q4_K_M,\n"
+		"OWNER/REPO:FILE, also with hf: before it.";
 	int n_args,
 		status = ig_command_start("pull NAME [options]", about, opts, argc, argv, &n_args);
 
@@ -305,27 +274,9 @@ int ig_pull_main(int argc, char **argv)
 	ig_catch_interrupts();
 	/* writing past a file size limit returns an error instead of ending the process */
 	signal(SIGXFSZ, SIG_IGN);
-	status = IG_EXIT_FAILED;
-	if (ig_catalog_locate(p.models, list, sizeof list, &err) ||
-	    ig_catalog_load(list, &c, &err) || ig_models_dir(p.to, dir, sizeof dir, &err)) {
-		fail(&p, "%s", err.text);
-		goto out;
-	}
-	put_status(&p, "pulling manifest");
-	const struct ig_known_model *m = ig_catalog_find(c, argv[0]);
-	if (!m) {
-		complain_unknown(&p, c, argv[0], list);
-		goto out;
-	}
-	fprintf(stderr, "%s: %s, licence %s\n", m->name, m->description, m->license);
-	if (ig_make_folders(dir, &err))
-		fail(&p, "%s; name another folder with --to", err.text);
-	else if (!(real = realpath(dir, NULL)))
-		fail(&p, "%s: %s", dir, strerror(errno));
-	else
-		status = pull_model(&p, m, real);
-out:
-	free(real);
-	ig_catalog_destroy(c);
+	if (curl_global_init(CURL_GLOBAL_DEFAULT))
+		return pull_fail(&p, "curl does not start");
+	status = pull_any(&p, argv[0]);
+	curl_global_cleanup();
 	return status;
 }

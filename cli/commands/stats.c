@@ -1,4 +1,4 @@
-/* stats.c: `ingot stats`: statistics of past requests by model, from the ledger.
+/* stats.c: `ingot stats`: statistics of past requests by model, key or client, from the ledger.
  * Reads the SQLite file directly: the daemon need not run. */
 #include "cli/commands/stats.h"
 
@@ -29,21 +29,23 @@ static void add_row(struct ig_table *t, const struct ig_ledger_stats *s)
 	const int64_t counts[] = { s->n_requests, s->n_errors, s->n_cancelled,
 				   s->n_prompt,	  s->n_cached, s->n_output };
 
-	ig_table_add(t, s->model[0] ? s->model : "(none)");
+	ig_table_add(t, s->name[0] ? s->name : "(none)");
 	for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++)
 		ig_table_addf(t, "%" PRId64, counts[i]);
 	add_percentiles(t, s->ttft_ms);
 	add_percentiles(t, s->itl_ms);
 }
 
-bool ig_stats_table(const struct ig_ledger_stats *s, size_t n, struct ig_strbuf *out)
+bool ig_stats_table(const struct ig_ledger_stats *s, size_t n, enum ig_ledger_by by,
+		    struct ig_strbuf *out)
 {
-	static const char *const headers[] = {
-		"MODEL",   ">REQUESTS", ">ERRORS", ">CANCELLED", ">PROMPT",	     ">CACHED",
-		">OUTPUT", ">TTFT p50", ">p95",	   ">p99",	 ">INTER-TOKEN p50", ">p95",
-		">p99",
+	static const char *const titles[IG_N_LEDGER_BY] = { "MODEL", "KEY", "CLIENT" };
+	const char *const headers[] = {
+		titles[by],	    ">REQUESTS", ">ERRORS",   ">CANCELLED", ">PROMPT",
+		">CACHED",	    ">OUTPUT",	 ">TTFT p50", ">p95",	    ">p99",
+		">INTER-TOKEN p50", ">p95",	 ">p99",
 	};
-	struct ig_ledger_stats sum = { .model = "all" };
+	struct ig_ledger_stats sum = { .name = "all" };
 	struct ig_table t;
 	bool ok;
 
@@ -66,15 +68,19 @@ bool ig_stats_table(const struct ig_ledger_stats *s, size_t n, struct ig_strbuf 
 	return ok;
 }
 
-bool ig_stats_json(const struct ig_ledger_stats *s, size_t n, int64_t since_s,
+bool ig_stats_json(const struct ig_ledger_stats *s, size_t n, enum ig_ledger_by by, int64_t since_s,
 		   struct ig_strbuf *out)
 {
+	static const char *const lists[IG_N_LEDGER_BY] = { "models", "keys", "clients" };
 	struct ig_json_writer w = { .out = out };
 
-	ig_json_putf(&w, "{'since_s': %.0f, 'models': [", since_s ? (double)since_s : NAN);
+	ig_json_open_object(&w, NULL);
+	ig_json_put_real(&w, "since_s", "%.0f", since_s ? (double)since_s : NAN);
+	ig_json_open_array(&w, lists[by]);
 	for (size_t i = 0; i < n; i++) {
 		const double *ttft = s[i].ttft_ms, *itl = s[i].itl_ms;
-		ig_json_putf(&w, "{'model': %s", s[i].model);
+		ig_json_open_object(&w, NULL);
+		ig_json_put_text(&w, ig_ledger_by_name(by), s[i].name);
 		ig_json_put_int(&w, "requests", s[i].n_requests);
 		ig_json_put_int(&w, "errors", s[i].n_errors);
 		ig_json_put_int(&w, "cancelled", s[i].n_cancelled);
@@ -83,11 +89,53 @@ bool ig_stats_json(const struct ig_ledger_stats *s, size_t n, int64_t since_s,
 		ig_json_put_int(&w, "output_tokens", s[i].n_output);
 		ig_json_putf(&w,
 			     "'ttft_ms': {'p50': %.3f, 'p95': %.3f, 'p99': %.3f}, "
-			     "'inter_token_ms': {'p50': %.3f, 'p95': %.3f, 'p99': %.3f}}",
+			     "'inter_token_ms': {'p50': %.3f, 'p95': %.3f, 'p99': %.3f}",
 			     ttft[0], ttft[1], ttft[2], itl[0], itl[1], itl[2]);
+		ig_json_close_object(&w);
 	}
-	ig_json_putf(&w, "]}");
+	ig_json_close_array(&w);
+	ig_json_close_object(&w);
 	ig_strbuf_puts(out, "\n");
+	return ig_strbuf_ok(out);
+}
+
+/* A quoted field.  Control characters become spaces, so that a row is a line.  Names come from
+ * clients: spreadsheets would compute one that begins like a formula, so it gets an apostrophe. */
+static void put_field(struct ig_strbuf *out, const char *s)
+{
+	struct ig_strbuf plain = { 0 };
+
+	ig_text_plain(&plain, s, strlen(s), false);
+	ig_strbuf_puts(out, strchr("=+-@", *s) && *s ? "\"'" : "\"");
+	for (const char *p = ig_strbuf_text(&plain); *p; p++)
+		ig_strbuf_printf(out, *p == '"' ? "\"\"" : "%c", *p);
+	ig_strbuf_puts(out, "\"");
+	out->failed |= plain.failed;
+	ig_strbuf_finish(&plain);
+}
+
+bool ig_stats_csv(const struct ig_ledger_stats *s, size_t n, enum ig_ledger_by by,
+		  struct ig_strbuf *out)
+{
+	ig_strbuf_printf(out,
+			 "%s,requests,errors,cancelled,prompt_tokens,cached_tokens,output_tokens,"
+			 "ttft_p50_ms,ttft_p95_ms,ttft_p99_ms,inter_token_p50_ms,"
+			 "inter_token_p95_ms,inter_token_p99_ms\n",
+			 ig_ledger_by_name(by));
+	for (size_t i = 0; i < n; i++) {
+		const int64_t counts[] = { s[i].n_requests, s[i].n_errors, s[i].n_cancelled,
+					   s[i].n_prompt,   s[i].n_cached, s[i].n_output };
+		put_field(out, s[i].name);
+		for (size_t k = 0; k < sizeof counts / sizeof counts[0]; k++)
+			ig_strbuf_printf(out, ",%" PRId64, counts[k]);
+		for (int k = 0; k < 6; k++) {
+			double ms = k < 3 ? s[i].ttft_ms[k] : s[i].itl_ms[k - 3];
+			ig_strbuf_puts(out, ",");
+			if (isfinite(ms))
+				ig_strbuf_printf(out, "%.3f", ms);
+		}
+		ig_strbuf_puts(out, "\n");
+	}
 	return ig_strbuf_ok(out);
 }
 
@@ -107,44 +155,78 @@ static int find_ledger(const char *ledger, const char *config, char **out, struc
 	return rc;
 }
 
+enum format { TABLE, JSON, CSV };
+
+/* Print what was found; false without memory. */
+static bool print_stats(const struct ig_ledger_stats *s, size_t n, enum ig_ledger_by by,
+			int64_t since_s, enum format format)
+{
+	struct ig_strbuf out = { 0 };
+	bool ok = format == JSON ? ig_stats_json(s, n, by, since_s, &out) :
+		  format == CSV	 ? ig_stats_csv(s, n, by, &out) :
+				   ig_stats_table(s, n, by, &out);
+
+	if (ok)
+		fwrite(out.data, 1, out.len, stdout);
+	ig_strbuf_finish(&out);
+	return ok;
+}
+
+/* The column with this name; IG_N_LEDGER_BY: none. */
+static enum ig_ledger_by find_by(const char *name)
+{
+	enum ig_ledger_by by = 0;
+
+	while (by < IG_N_LEDGER_BY && strcmp(name, ig_ledger_by_name(by)))
+		by++;
+	return by;
+}
+
 int ig_stats_main(int argc, char **argv)
 {
-	const char *ledger = NULL, *config = NULL;
+	const char *ledger = NULL, *config = NULL, *by_name = "model";
 	int64_t since_s = 0;
-	bool json = false;
+	bool json = false, csv = false;
 	const struct ig_option opts[] = {
 		{ "since", 0, IG_OPT_DURATION, &since_s, NULL, "SPAN",
 		  "the last 90s, 15m, 24h, 7d, 2w; all (default)" },
+		IG_TEXT("by", 0, &by_name, "COLUMN",
+			"a row for each model (default), key or client"),
 		IG_FLAG("json", 0, &json, "print JSON"),
+		IG_FLAG("csv", 0, &csv, "print CSV"),
 		IG_TEXT("ledger", 0, &ledger, "FILE", "the ledger (SQLite)"),
 		IG_TEXT("config", 'c', &config, "FILE", "the ingot.yaml that names the ledger"),
 		{ 0 },
 	};
 	struct ig_ledger_stats *s = NULL;
 	struct ig_error err = { 0 };
-	struct ig_strbuf out = { 0 };
+	enum ig_ledger_by by;
 	char *path = NULL;
 	size_t n = 0;
-	int rc = ig_command_start("stats [options]",
-				  "Requests, tokens and latencies by model, from the ledger.", opts,
-				  argc, argv, NULL);
+	int rc = ig_command_start(
+		"stats [options]",
+		"Requests, tokens and latencies by model, key or client, from the ledger.", opts,
+		argc, argv, NULL);
 
 	if (rc >= 0)
 		return rc;
+	if (json && csv)
+		return ig_wrong_usage("stats", "--json and --csv exclude each other");
+	by = find_by(by_name);
+	if (by == IG_N_LEDGER_BY)
+		return ig_wrong_usage("stats", "--by %.40s: model, key or client", by_name);
 	rc = find_ledger(ledger, config, &path, &err) ||
-	     ig_ledger_stats(path, since_s ? ig_wall_ns() - since_s * 1000000000 : 0, &s, &n, &err);
+	     ig_ledger_stats(path, by, since_s ? ig_wall_ns() - since_s * 1000000000 : 0, &s, &n,
+			     &err);
 	if (rc)
 		ig_complain("%s%s", err.text,
 			    path && access(path, F_OK) && errno == ENOENT ?
 				    "; the daemon creates it when it starts" :
 				    "");
-	else if (!json && n == 0)
+	else if (!json && !csv && n == 0)
 		printf("no request in %s%s\n", path, since_s ? " in that span" : "");
-	else if (json ? ig_stats_json(s, n, since_s, &out) : ig_stats_table(s, n, &out))
-		fwrite(out.data, 1, out.len, stdout);
-	else
+	else if (!print_stats(s, n, by, since_s, json ? JSON : csv ? CSV : TABLE))
 		rc = ig_complain("out of memory");
-	ig_strbuf_finish(&out);
 	free(s);
 	free(path);
 	return rc ? IG_EXIT_FAILED : IG_EXIT_OK;

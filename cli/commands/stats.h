@@ -4,8 +4,12 @@
 #include "base/strbuf.h"
 #include "store/ledger.h"
 
-/* Append a table with a row for each model, and a row of sums when there are several. */
-bool ig_stats_table(const struct ig_ledger_stats *s, size_t n, struct ig_strbuf *out);
+/* Append a table with a row for each name, and a row of sums when there are several. */
+bool ig_stats_table(const struct ig_ledger_stats *s, size_t n, enum ig_ledger_by by,
+		    struct ig_strbuf *out);
 /* Append one JSON object; since_s: the span, 0: all. */
-bool ig_stats_json(const struct ig_ledger_stats *s, size_t n, int64_t since_s,
+bool ig_stats_json(const struct ig_ledger_stats *s, size_t n, enum ig_ledger_by by, int64_t since_s,
 		   struct ig_strbuf *out);
+/* Append CSV (RFC 4180, but lines end with LF), with a header; unknown values are empty. */
+bool ig_stats_csv(const struct ig_ledger_stats *s, size_t n, enum ig_ledger_by by,
+		  struct ig_strbuf *out);

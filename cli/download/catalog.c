@@ -8,6 +8,7 @@
 
 #include "base/file.h"
 #include "base/nearest.h"
+#include "cli/download/hub_repo.h"
 #include "store/yaml_reader.h"
 
 #define MAX_FILE (1u << 20)
@@ -214,8 +215,31 @@ static const struct field model_fields[] = {
 	{ "bytes", NUMBER, offsetof(struct ig_known_model, n_bytes), 0 },
 	{ "sha256", SHA256, offsetof(struct ig_known_model, sha256), 0 },
 	{ "sources", LIST, 0, 0 },
+	{ "hub", TEXT, offsetof(struct ig_known_model, hub), 199 },
+	{ "tags", TEXT, offsetof(struct ig_known_model, tags), 200 },
+	{ "memory_gb", NUMBER, offsetof(struct ig_known_model, memory_gb), 0 },
+	{ "about_bytes", NUMBER, offsetof(struct ig_known_model, about_bytes), 0 },
 	{ 0 },
 };
+
+/* Bits of model_fields. */
+#define OF_ALL 0x3u
+#define OF_SOURCES 0x7cu
+#define OF_HUB 0x780u
+
+/* The keys of one kind of model, all of them and no others. */
+static int check_kind(struct ig_yaml *y, const struct ig_known_model *m, unsigned seen)
+{
+	if (!(seen & 0x80))
+		return seen & OF_HUB ? ig_yaml_fail(y, "tags, memory_gb and about_bytes need hub") :
+				       require(y, model_fields, seen, OF_ALL | OF_SOURCES, "model");
+	if (seen & OF_SOURCES)
+		return ig_yaml_fail(y, "a model with hub has no license, file, bytes, sha256 and "
+				       "sources: the Hub says them");
+	if (!ig_hub_is_repo(m->hub))
+		return ig_yaml_fail(y, "hub: '%.60s' is not OWNER/REPO", m->hub);
+	return require(y, model_fields, seen, OF_ALL | OF_HUB, "model of the Hub");
+}
 
 static int check_model(struct ig_yaml *y, const struct ig_catalog *c,
 		       const struct ig_known_model *m)
@@ -227,16 +251,18 @@ static int check_model(struct ig_yaml *y, const struct ig_catalog *c,
 		return ig_yaml_fail(y,
 				    "name: '%.60s' may hold letters, digits, '.', '_' and '-' only",
 				    m->name);
+	for (size_t i = 0; i + 1 < c->n_models; i++)
+		if (!strcmp(c->models[i].name, m->name))
+			return ig_yaml_fail(y, "two models have the name %s", m->name);
+	if (m->hub)
+		return 0;
 	if (m->file[0] == '.' || m->file[0] == '-' || strspn(m->file, ok) != strlen(m->file))
 		return ig_yaml_fail(y, "file: '%.60s' is not a plain file name", m->file);
 	if (!m->n_sources)
 		return ig_yaml_fail(y, "sources: the list is empty");
-	for (size_t i = 0; i + 1 < c->n_models; i++) {
-		if (!strcmp(c->models[i].name, m->name))
-			return ig_yaml_fail(y, "two models have the name %s", m->name);
-		if (!strcmp(c->models[i].file, m->file))
+	for (size_t i = 0; i + 1 < c->n_models; i++)
+		if (c->models[i].file && !strcmp(c->models[i].file, m->file))
 			return ig_yaml_fail(y, "two models have the file %s", m->file);
-	}
 	return 0;
 }
 
@@ -252,8 +278,7 @@ static int read_models(struct ig_yaml *y, void *object)
 			return rc;
 		struct ig_known_model *m = &c->models[c->n_models - 1];
 		if ((rc = read_mapping(y, model_fields, m, read_sources, &seen)) ||
-		    (rc = require(y, model_fields, seen, 0x7f, "model")) ||
-		    (rc = check_model(y, c, m)))
+		    (rc = check_kind(y, m, seen)) || (rc = check_model(y, c, m)))
 			return rc;
 	}
 	return rc;
@@ -316,6 +341,8 @@ void ig_catalog_destroy(struct ig_catalog *c)
 		free(m->sources);
 		free(m->name);
 		free(m->description);
+		free(m->hub);
+		free(m->tags);
 		free(m->license);
 		free(m->file);
 	}

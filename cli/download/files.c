@@ -53,8 +53,10 @@ int ig_make_folders(const char *path, struct ig_error *err)
 	return 0;
 }
 
-/* SHA-256 of a file as 64 lower-case digits, and its size.  -EINTR: ig_interrupted is set. */
-static int sha256_file(const char *path, char hex[65], uint64_t *n_bytes, struct ig_error *err)
+/* The hash of head and then a file, in lower-case digits, and the file's size.  -EINTR:
+ * ig_interrupted is set. */
+static int hash_file(const char *path, const EVP_MD *kind, const char *head, size_t head_len,
+		     char hex[2 * EVP_MAX_MD_SIZE + 1], uint64_t *n_bytes, struct ig_error *err)
 {
 	enum { CHUNK = 1 << 20 };
 	unsigned char digest[EVP_MAX_MD_SIZE];
@@ -68,7 +70,8 @@ static int sha256_file(const char *path, char hex[65], uint64_t *n_bytes, struct
 		return ig_fail(err, -errno, "%.300s: %s", path, strerror(errno));
 	md = EVP_MD_CTX_new();
 	buf = malloc(CHUNK);
-	if (!md || !buf || !EVP_DigestInit_ex(md, EVP_sha256(), NULL)) {
+	if (!md || !buf || !EVP_DigestInit_ex(md, kind, NULL) ||
+	    !EVP_DigestUpdate(md, head, head_len)) {
 		rc = ig_fail(err, -ENOMEM, "out of memory");
 		goto out;
 	}
@@ -81,17 +84,17 @@ static int sha256_file(const char *path, char hex[65], uint64_t *n_bytes, struct
 		else if (n < 0)
 			rc = ig_fail(err, -errno, "%.300s: %s", path, strerror(errno));
 		else if (n && !EVP_DigestUpdate(md, buf, (size_t)n))
-			rc = ig_fail(err, -EIO, "SHA-256 failed");
+			rc = ig_fail(err, -EIO, "the hash failed");
 		if (rc)
 			goto out;
 		*n_bytes += (uint64_t)n;
 	}
-	if (!EVP_DigestFinal_ex(md, digest, &n_digest) || n_digest != 32) {
-		rc = ig_fail(err, -EIO, "SHA-256 failed");
+	if (!EVP_DigestFinal_ex(md, digest, &n_digest)) {
+		rc = ig_fail(err, -EIO, "the hash failed");
 		goto out;
 	}
-	for (unsigned i = 0; i < 32; i++)
-		snprintf(hex + 2 * i, 3, "%02x", digest[i]);
+	for (unsigned i = 0; i < n_digest; i++)
+		snprintf(hex + (size_t)2 * i, 3, "%02x", digest[i]);
 out:
 	EVP_MD_CTX_free(md);
 	free(buf);
@@ -99,20 +102,34 @@ out:
 	return rc;
 }
 
-int ig_check_file(const char *path, uint64_t n_bytes, const char *sha256, struct ig_error *err)
+static int check_hash(const char *path, uint64_t n_bytes, const EVP_MD *kind, const char *head,
+		      size_t head_len, const char *expected, const char *name, struct ig_error *err)
 {
-	char hex[65];
+	char hex[2 * EVP_MAX_MD_SIZE + 1];
 	uint64_t n;
-	int rc = sha256_file(path, hex, &n, err);
+	int rc = hash_file(path, kind, head, head_len, hex, &n, err);
 
 	if (rc)
 		return rc;
 	if (n != n_bytes)
 		return ig_fail(err, -EBADMSG, "it has %llu bytes, %llu expected",
 			       (unsigned long long)n, (unsigned long long)n_bytes);
-	if (strcmp(hex, sha256))
-		return ig_fail(err, -EBADMSG, "SHA-256 is %s, expected %s", hex, sha256);
+	if (strcmp(hex, expected))
+		return ig_fail(err, -EBADMSG, "%s is %s, expected %s", name, hex, expected);
 	return 0;
+}
+
+int ig_check_file(const char *path, uint64_t n_bytes, const char *sha256, struct ig_error *err)
+{
+	return check_hash(path, n_bytes, EVP_sha256(), "", 0, sha256, "SHA-256", err);
+}
+
+int ig_check_blob(const char *path, uint64_t n_bytes, const char *sha1, struct ig_error *err)
+{
+	char head[40];
+	int n = snprintf(head, sizeof head, "blob %llu", (unsigned long long)n_bytes);
+
+	return check_hash(path, n_bytes, EVP_sha1(), head, (size_t)n + 1, sha1, "git's SHA-1", err);
 }
 
 int ig_move_into_place(const char *from, const char *to, struct ig_error *err)

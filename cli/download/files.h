@@ -14,6 +14,8 @@ void ig_catch_interrupts(void);
 int ig_make_folders(const char *path, struct ig_error *err);
 /* 0 when the file has this size and hash; -EBADMSG with text when not. */
 int ig_check_file(const char *path, uint64_t n_bytes, const char *sha256, struct ig_error *err);
+/* The same by git's SHA-1 of a blob. */
+int ig_check_blob(const char *path, uint64_t n_bytes, const char *sha1, struct ig_error *err);
 /* fsync `from`, rename it to `to`, fsync the folder. */
 int ig_move_into_place(const char *from, const char *to, struct ig_error *err);
 /* -ENOSPC with the numbers when the folder's disk has fewer than n_bytes left. */

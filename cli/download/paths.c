@@ -6,10 +6,13 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/file.h"
+#include "base/log.h"
 #include "cli/download/catalog.h"
+#include "store/config.h"
 
 static bool fits(int n, size_t size) { return n >= 0 && (size_t)n < size; }
 
@@ -57,4 +60,31 @@ int ig_models_dir(const char *dir, char *buf, size_t size, struct ig_error *err)
 		return ig_fail(err, -ENOENT, "HOME is not set; name a folder with --to");
 	return fits(n, size) ? 0 :
 			       ig_fail(err, -ENAMETOOLONG, "the models folder's path is too long");
+}
+
+static bool is_same_folder(const char *a, const char *b)
+{
+	struct stat x, y;
+
+	if (!strcmp(a, b))
+		return true;
+	return !stat(a, &x) && !stat(b, &y) && x.st_dev == y.st_dev && x.st_ino == y.st_ino;
+}
+
+int ig_models_dir_find(const char *dir, char *buf, size_t size, bool *is_served,
+		       struct ig_error *err)
+{
+	const char *env = getenv("INGOT_MODELS_DIR");
+	struct ig_config *c = NULL;
+	const char *folder;
+	int rc;
+
+	ig_log_set_level(-1); /* what is wrong with a configuration is the doctor's to say */
+	if (ig_config_load_or_defaults(NULL, &c, NULL))
+		c = NULL;
+	folder = c ? c->models_folder : "";
+	rc = ig_models_dir(dir || (env && *env) || !folder[0] ? dir : folder, buf, size, err);
+	*is_served = !rc && is_same_folder(buf, folder);
+	ig_config_destroy(c);
+	return rc;
 }

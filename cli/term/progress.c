@@ -23,7 +23,8 @@ static void show(struct ig_progress *p, int64_t now)
 	ig_text_bytes(speed, sizeof speed, (uint64_t)rate);
 	ig_text_seconds(left, sizeof left, rate > 0 ? (double)(p->total - p->done) / rate : -1);
 	if (!p->tty) {
-		fprintf(stderr, "  %3.0f %%  %s of %s, %s/s\n", part * 100, have, all, speed);
+		fprintf(stderr, "  %3.0f %%  %s of %s, %s/s, %s left\n", part * 100, have, all,
+			speed, left);
 		return;
 	}
 	memset(bar, '.', sizeof bar - 1);

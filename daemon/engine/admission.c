@@ -216,19 +216,25 @@ static bool may_share(const struct ig_sched *sch, const struct ig_seq *a, const 
 	       (sch->b->share_all || a->origin->who.identity == b->origin->who.identity);
 }
 
-/* The tokens, in full blocks, with which both begin; of s not the last, which is always computed. */
-static int32_t common_prefix(const struct ig_seq *s, const struct ig_seq *v)
+/* The tokens with which both begin and which s will find when v has computed them: at least a
+ * block; of s not the last, which is always computed, and of v only those in blocks that it fills.
+ * *n_computed: v's tokens up to the end of the last of these blocks. */
+static int32_t common_prefix(const struct ig_seq *s, const struct ig_seq *v, int32_t *n_computed)
 {
 	int32_t n = 0, most = s->n_tokens - 1 < v->n_tokens ? s->n_tokens - 1 : v->n_tokens;
 
 	while (n < most && s->tokens[n] == v->tokens[n])
 		n++;
-	return n - n % IG_BLOCK_TOKENS;
+	*n_computed = (n + IG_BLOCK_TOKENS - 1) / IG_BLOCK_TOKENS * IG_BLOCK_TOKENS;
+	if (*n_computed > v->n_tokens || n < IG_BLOCK_TOKENS)
+		n = *n_computed = n - n % IG_BLOCK_TOKENS;
+	return n;
 }
 
 /* Whether s should wait for a prompt that computes the prefix of both, instead of computing it
- * once more.  Only if it does not wait longer for that: the other one comes before it anyway, or
- * half of what it waits for is computed for both. */
+ * once more: at least half a block, or smaller steps would cost more than it saves.  Only if it
+ * does not wait longer for that: the other one comes before it anyway, or half of what it waits for
+ * is computed for both. */
 static bool waits_for_prefix(const struct ig_sched *sch, const struct ig_seq *s)
 {
 	const struct ig_seq *v;
@@ -236,17 +242,19 @@ static bool waits_for_prefix(const struct ig_sched *sch, const struct ig_seq *s)
 	if (!sch->b->prefix_cache)
 		return false;
 	TAILQ_FOREACH(v, &sch->running, link) {
-		int32_t left = v->n_tokens - v->n_done, chunk = (int32_t)sch->now.prefill_chunk, n;
+		int32_t left = v->n_tokens - v->n_done, chunk = (int32_t)sch->now.prefill_chunk;
+		int32_t n, n_computed;
 		if (left < 2 || ig_seq_is_paused(v) || !may_share(sch, s, v))
 			continue;
-		n = common_prefix(s, v) - v->n_done;
-		if (n <= 0)
+		n = common_prefix(s, v, &n_computed) - v->n_done;
+		n_computed -= v->n_done;
+		if (n < IG_BLOCK_TOKENS / 2)
 			continue;
 		if (left <= s->n_tokens)
 			return true;
 		/* it computes whole chunks */
-		if (left > (n + chunk - 1) / chunk * chunk)
-			left = (n + chunk - 1) / chunk * chunk;
+		if (left > (n_computed + chunk - 1) / chunk * chunk)
+			left = (n_computed + chunk - 1) / chunk * chunk;
 		if (left <= 2 * n)
 			return true;
 	}

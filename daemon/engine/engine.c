@@ -17,7 +17,7 @@ struct ig_engine {
 	struct ig_backend backend;
 	struct ig_sched *sched;
 	struct ig_models *models;
-	struct ig_job_thread *parse, *prep;
+	struct ig_job_thread *parse, *prep, *reader;
 };
 
 /* ---- life ------------------------------------------------------------------------------ */
@@ -41,6 +41,7 @@ int ig_engine_create(const struct ig_engine_deps *deps, struct ig_engine **out,
 				   err)) ||
 	    (rc = ig_job_thread_create("parse", &e->parse, err)) ||
 	    (rc = ig_job_thread_create("prep", &e->prep, err)) ||
+	    (rc = ig_job_thread_create("reader", &e->reader, err)) ||
 	    (rc = ig_sched_start(e->sched, err)) || (rc = ig_models_start(e->models, err))) {
 		ig_engine_destroy(e);
 		return rc;
@@ -71,6 +72,7 @@ void ig_engine_destroy(struct ig_engine *e)
 		ig_sched_drain(e->sched);
 	if (e->models)
 		ig_models_drain(e->models);
+	ig_job_thread_destroy(e->reader);
 	ig_job_thread_destroy(e->parse);
 	ig_job_thread_destroy(e->prep); /* runs its last jobs, which see the engine draining */
 	/* the loader's thread may still need a change by the engine's */
@@ -96,6 +98,11 @@ int ig_engine_prep(struct ig_engine *e, void (*fn)(void *ctx), void *ctx)
 	return ig_job_thread_run(e->prep, fn, ctx);
 }
 
+int ig_engine_read(struct ig_engine *e, void (*fn)(void *ctx), void *ctx)
+{
+	return ig_job_thread_run(e->reader, fn, ctx);
+}
+
 struct ig_grammar_cache *ig_engine_grammars(struct ig_engine *e) { return e->backend.grammars; }
 
 /* ---- models ------------------------------------------------------------------------------ */
@@ -114,6 +121,11 @@ int ig_engine_take_model(struct ig_engine *e, const char *name, void (*ready)(vo
 int ig_engine_unload_model(struct ig_engine *e, const char *name, struct ig_error *err)
 {
 	return ig_models_unload(e->models, name, err);
+}
+
+int ig_engine_pin_model(struct ig_engine *e, const char *name, bool pin, struct ig_error *err)
+{
+	return ig_models_pin(e->models, name, pin, err);
 }
 
 size_t ig_engine_models(struct ig_engine *e, struct ig_model_status *out, size_t cap)
@@ -202,6 +214,20 @@ static void describe_driver(struct ig_engine *e, struct ig_json_writer *w)
 		     n_threads);
 }
 
+/* Whether rows can be written, and why not; null without a ledger. */
+static void describe_ledger(struct ig_engine *e, struct ig_json_writer *w)
+{
+	char why[256];
+
+	if (!e->backend.ledger) {
+		ig_json_put_text(w, "ledger", NULL);
+		return;
+	}
+	bool failing = ig_ledger_failure(e->backend.ledger, why, sizeof why);
+	ig_json_putf(w, "'ledger': {'failing': %-s, 'error': %s}", ig_json_bool(failing),
+		     failing ? why : NULL);
+}
+
 void ig_engine_describe(struct ig_engine *e, struct ig_strbuf *out)
 {
 	struct ig_json_writer w = { .out = out };
@@ -224,10 +250,13 @@ void ig_engine_describe(struct ig_engine *e, struct ig_strbuf *out)
 	ig_json_put_uint(&w, "arena_bytes", f.kv.arena_bytes);
 	ig_json_put_uint(&w, "committed_bytes", f.kv.committed_bytes);
 	ig_json_put_uint(&w, "used_bytes", f.kv.used_bytes);
+	ig_json_put_uint(&w, "cached_bytes", f.kv.cached_bytes);
 	ig_json_put_uint(&w, "free_bytes", f.kv.free_bytes);
 	ig_json_put_uint(&w, "blocks_used", f.kv.n_blocks_used);
+	ig_json_putf(&w, "}");
+	describe_ledger(e, &w);
 	ig_json_putf(&w,
-		     "}, 'requests': {'active': %u, 'waiting': %u, 'running': %u, 'paused': %u}, "
+		     "'requests': {'active': %u, 'waiting': %u, 'running': %u, 'paused': %u}, "
 		     "'draining': %-s}",
 		     f.n_all, f.n_waiting, f.n_running, f.n_paused, ig_json_bool(f.draining));
 }

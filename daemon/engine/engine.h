@@ -58,6 +58,8 @@ int ig_engine_take_model(struct ig_engine *e, const char *name, void (*ready)(vo
 /* Unload it as soon as its requests have ended, pinned or not; the next request loads it
  * again.  0, -ENOENT. */
 int ig_engine_unload_model(struct ig_engine *e, const char *name, struct ig_error *err);
+/* Whether it may be unloaded to free memory, until the configuration is read again.  0, -ENOENT. */
+int ig_engine_pin_model(struct ig_engine *e, const char *name, bool pin, struct ig_error *err);
 
 /* Configured models in the configuration's order; fills up to cap, returns their number. */
 size_t ig_engine_models(struct ig_engine *e, struct ig_model_status *out, size_t cap);
@@ -92,13 +94,15 @@ struct ig_grammar_cache *ig_engine_grammars(struct ig_engine *e);
 /* Fills up to cap entries; returns their number. */
 size_t ig_engine_list(struct ig_engine *e, struct ig_gen_info *out, size_t cap);
 
-/* ---- two threads for work that must block neither the loop nor the engine ---- */
+/* ---- threads for work that must block neither the loop nor the engine ---- */
 
 /* Run fn(ctx) on the parse thread, in order: what must not wait for a long prompt at prep.  -EAGAIN
  * when its queue is full. */
 int ig_engine_parse(struct ig_engine *e, void (*fn)(void *ctx), void *ctx);
 /* The same on the prep thread. */
 int ig_engine_prep(struct ig_engine *e, void (*fn)(void *ctx), void *ctx);
+/* The same on the reader thread: what waits for the disk. */
+int ig_engine_read(struct ig_engine *e, void (*fn)(void *ctx), void *ctx);
 
 /* The JSON of /v1/ingot/status. */
 void ig_engine_describe(struct ig_engine *e, struct ig_strbuf *out);

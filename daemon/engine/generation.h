@@ -30,5 +30,6 @@ struct ig_gen_info {
 	char id[64], model[129], endpoint[32], client[64],
 		state[16]; /* waiting prefill decode paused */
 	int32_t n_prompt, n_prefilled, n_output;
+	int32_t n_cached; /* -1: not known yet */
 	double age_s;
 };

@@ -81,9 +81,24 @@ static inline const char *ig_model_state_name(enum ig_model_state s)
 	return names[s];
 }
 
+/* Whether the memory contract has space for a model. */
+enum ig_model_fit {
+	IG_FIT_UNKNOWN,
+	IG_FITS_NOT,
+	IG_FITS_INSTEAD, /* when idle models are unloaded for it */
+	IG_FITS,
+};
+static inline const char *ig_model_fit_name(enum ig_model_fit f)
+{
+	static const char *const names[] = { NULL, "no", "instead", "yes" };
+
+	return names[f];
+}
+
 struct ig_model_status {
 	char name[IG_MAX_MODEL_NAME + 1], arch[64], file[1024], error[256]; /* truncated */
 	enum ig_model_state state;
+	enum ig_model_fit fit;
 	bool is_default, pinned;
 	uint32_t n_context;		      /* 0: not known yet */
 	uint64_t weight_bytes, scratch_bytes; /* known once the file was opened */

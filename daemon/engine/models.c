@@ -102,7 +102,9 @@ static int find_entry(const struct ig_models *ms, const char *name, struct ig_mo
 	size_t n = 0;
 
 	if (TAILQ_EMPTY(&ms->entries))
-		return ig_fail(err, -ENOENT, "no model is configured");
+		return ig_fail(err, -ENOENT,
+			       "there is no model yet; `ingot pull NAME` downloads one, and `ingot "
+			       "models` lists names");
 	*out = ms->default_entry;
 	if (!name || !*name)
 		return 0;
@@ -398,6 +400,18 @@ int ig_models_unload(struct ig_models *ms, const char *name, struct ig_error *er
 	return rc;
 }
 
+int ig_models_pin(struct ig_models *ms, const char *name, bool pin, struct ig_error *err)
+{
+	struct ig_model_entry *s;
+
+	pthread_mutex_lock(&ms->lock);
+	int rc = find_entry(ms, name, &s, err);
+	if (!rc)
+		s->pin = pin;
+	pthread_mutex_unlock(&ms->lock);
+	return rc;
+}
+
 /* ---- a new configuration ----------------------------------------------------------------- */
 
 static bool same_file(const struct ig_file_id *a, const struct ig_file_id *b)
@@ -570,6 +584,21 @@ static enum ig_model_state state_of(const struct ig_models *ms, const struct ig_
 	return IG_MODEL_UNLOADED;
 }
 
+/* As the loader decides, at this moment. */
+static enum ig_model_fit fit_of(const struct ig_models *ms, const struct ig_model_entry *s)
+{
+	uint64_t wanted = s->need.weights + s->need.scratch,
+		 free_now = ig_contract_free(&ms->contract);
+
+	if (s->model || !s->n_context) /* its file was not opened */
+		return s->model ? IG_FITS : IG_FIT_UNKNOWN;
+	if (wanted <= free_now)
+		return IG_FITS;
+	return wanted <= free_now + ig_models_idle_bytes(ms, s) + ig_models_own_bytes(ms, s) ?
+		       IG_FITS_INSTEAD :
+		       IG_FITS_NOT;
+}
+
 static void fill_status(const struct ig_models *ms, const struct ig_model_entry *s,
 			struct ig_model_status *out)
 {
@@ -580,6 +609,7 @@ static void fill_status(const struct ig_models *ms, const struct ig_model_entry 
 		.state = state_of(ms, s),
 		.is_default = s == ms->default_entry,
 		.pinned = s->pin,
+		.fit = fit_of(ms, s),
 		.n_context = s->model ? s->model->limits.max_context : s->n_context,
 		.weight_bytes = s->model ? s->model->memory.weight_bytes : s->need.weights,
 		.scratch_bytes = s->model ? s->model->memory.scratch_bytes : s->scratch_bytes,

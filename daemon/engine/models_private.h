@@ -37,6 +37,7 @@ void ig_models_free(struct ig_models *ms);
 int ig_models_take(struct ig_models *ms, const char *name, void (*ready)(void *ctx), void *ctx,
 		   const struct ig_engine_model **out, struct ig_error *err);
 int ig_models_unload(struct ig_models *ms, const char *name, struct ig_error *err);
+int ig_models_pin(struct ig_models *ms, const char *name, bool pin, struct ig_error *err);
 bool ig_models_name(struct ig_models *ms, const char *name, char out[IG_MAX_MODEL_NAME + 1]);
 size_t ig_models_status(struct ig_models *ms, struct ig_model_status *out, size_t cap);
 /* Main's thread. */

@@ -222,7 +222,8 @@ int ig_head_check_handshake(struct conn *c, const char *to, struct refusal *why)
 				 "The Connection header does not say Upgrade.");
 	if (!ig_api_is_websocket(c->net->api, c->path))
 		return ig_refuse(why, 404, "not_found",
-				 "There is no WebSocket at this path; it is at /v1/responses.");
+				 "There is no WebSocket at this path; there are /v1/responses and "
+				 "/v1/ingot/events.");
 	if (header(c, "sec-websocket-version", text, sizeof text) <= 0 || strcmp(text, "13"))
 		return ig_refuse(why, 426, "unsupported_websocket_version",
 				 "Sec-WebSocket-Version must be 13.");

@@ -28,6 +28,7 @@ static const char *reason_phrase(int status)
 		{ 200, "OK" },
 		{ 202, "Accepted" },
 		{ 204, "No Content" },
+		{ 304, "Not Modified" },
 		{ 400, "Bad Request" },
 		{ 401, "Unauthorized" },
 		{ 403, "Forbidden" },
@@ -79,9 +80,13 @@ static void write_head(struct conn *c, const struct ig_http_head *h)
 		c->keep_open = false;
 	common_headers(c, h->status);
 	ig_strbuf_printf(&c->out, "content-type: %s\r\n", h->content_type);
-	if (h->length >= 0)
+	if (h->etag)
+		ig_strbuf_printf(&c->out, "etag: %s\r\n", h->etag);
+	if (h->fields)
+		ig_strbuf_puts(&c->out, h->fields);
+	if (h->length >= 0 && h->status != 304) /* whose length would be that of a 200 */
 		ig_strbuf_printf(&c->out, "content-length: %lld\r\n", (long long)h->length);
-	else
+	else if (h->length < 0)
 		ig_strbuf_puts(&c->out, "cache-control: no-cache\r\nx-accel-buffering: no\r\n");
 	if (h->allow)
 		ig_strbuf_printf(&c->out, "allow: %s\r\n", h->allow);
@@ -158,6 +163,9 @@ static int begin_exchange(struct conn *c)
 				     .query = c->query[0] ? c->query : NULL,
 				     .client = c->client,
 				     .request_id = c->request_id,
+				     .if_none_match =
+					     ig_head_field(&c->head, "if-none-match", NULL),
+				     .wants_html = ig_head_wants_html(&c->head),
 				     .who = c->who };
 
 	/* From here on our own timers decide: a reply may take long. */

@@ -9,6 +9,7 @@ struct ig_net;
 enum ig_net_event {
 	IG_NET_DRAINED, /* draining, and the last connection is closed */
 	IG_NET_FAILED,	/* the loop ended by itself */
+	IG_NET_RELOAD,	/* a model was downloaded: the configuration is to be read again */
 };
 
 struct ig_net_deps {

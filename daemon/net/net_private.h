@@ -104,6 +104,7 @@ struct ig_net {
 	lws_sorted_usec_list_t sweep, goodbye;
 	atomic_bool want_drain, want_stop;
 
+	pthread_mutex_t reloading; /* before lock: of one reload of files at a time */
 	pthread_mutex_t lock;
 	bool closed;				 /* lock: the context is destroyed */
 	bool reloaded;				 /* lock: next is newer than options */

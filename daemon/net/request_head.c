@@ -173,6 +173,44 @@ bool ig_head_has_token(const struct ig_head *h, const char *name, const char *to
 	return false;
 }
 
+const char *ig_head_find_token(const struct ig_head *h, const char *name, const char *prefix,
+			       size_t *n)
+{
+	size_t skip = strlen(prefix);
+	const char *value;
+
+	for (const char *p = h->fields; p && *p; p = value + strlen(value) + 1) {
+		value = p + strlen(p) + 1;
+		if (strcmp(p, name))
+			continue;
+		for (const char *s = value; *s;) {
+			s += strspn(s, " \t,");
+			*n = strcspn(s, ", \t");
+			if (*n > skip && !strncmp(s, prefix, skip)) {
+				*n -= skip;
+				return s + skip;
+			}
+			s += *n;
+		}
+	}
+	return NULL;
+}
+
+bool ig_head_wants_html(const struct ig_head *h)
+{
+	static const char type[] = "text/html";
+	const char *accept = ig_head_field(h, "accept", NULL);
+
+	while (accept && *accept) {
+		accept += strspn(accept, " \t,");
+		if (!strncasecmp(accept, type, sizeof type - 1) &&
+		    strchr(" \t;,", accept[sizeof type - 1]))
+			return true;
+		accept += strcspn(accept, ",");
+	}
+	return false;
+}
+
 bool ig_head_peek(const char *data, size_t n, const char *name, char *out, size_t cap)
 {
 	size_t len = strlen(name), k;

@@ -33,6 +33,12 @@ enum ig_head_rc ig_head_parse(char *data, size_t n, struct ig_head *h);
 const char *ig_head_field(const struct ig_head *h, const char *name, size_t *n);
 /* Whether the list of tokens of a field, such as Connection, has this one. */
 bool ig_head_has_token(const struct ig_head *h, const char *name, const char *token);
+/* The rest of the first element of such a list that begins with prefix, up to *n bytes; NULL: none
+ * does. */
+const char *ig_head_find_token(const struct ig_head *h, const char *name, const char *prefix,
+			       size_t *n);
+/* Whether Accept names text/html, as browsers' do for what they show. */
+bool ig_head_wants_html(const struct ig_head *h);
 /* The value of a field in a head that was not parsed, and may be broken or cut, copied to out;
  * false: none, or longer than out. */
 bool ig_head_peek(const char *data, size_t n, const char *name, char *out, size_t cap);

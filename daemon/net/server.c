@@ -101,6 +101,14 @@ static void wake(void *ctx)
 	pthread_mutex_unlock(&net->lock);
 }
 
+static void rescan(void *ctx)
+{
+	struct ig_net *net = ctx;
+
+	if (net->deps.event)
+		net->deps.event(net->deps.event_ctx, IG_NET_RELOAD);
+}
+
 static struct net_options read_options(const struct ig_net *net, const struct ig_config *config)
 {
 	struct net_options o = {
@@ -124,6 +132,9 @@ static struct net_options read_options(const struct ig_net *net, const struct ig
 
 	snprintf(o.api.model_id_prefix, sizeof o.api.model_id_prefix, "%s",
 		 config->server.model_id_prefix);
+	if (config->models_folder && strlen(config->models_folder) < sizeof o.api.models_folder)
+		snprintf(o.api.models_folder, sizeof o.api.models_folder, "%s",
+			 config->models_folder);
 	return o;
 }
 
@@ -161,6 +172,7 @@ static void take_reloaded(struct ig_net *net)
 	}
 	if (reloaded)
 		ig_api_set_options(net->api, &net->options.api);
+	ig_api_reloaded(net->api);
 	pthread_mutex_lock(&net->lock);
 	net->n_taken = n_handed;
 	pthread_cond_broadcast(&net->taken);
@@ -340,6 +352,8 @@ int ig_net_probe(const struct ig_config *config, struct ig_error *err)
 	return rc;
 }
 
+static void reload_keys(void *ctx) { ig_net_reload_files(ctx); }
+
 int ig_net_create(const struct ig_net_deps *deps, struct ig_net **out, struct ig_error *err)
 {
 	struct ig_net *net = calloc(1, sizeof *net);
@@ -352,13 +366,18 @@ int ig_net_create(const struct ig_net_deps *deps, struct ig_net **out, struct ig
 	net->config = deps->config;
 	net->options = read_options(net, net->config);
 	pthread_mutex_init(&net->lock, NULL);
+	pthread_mutex_init(&net->reloading, NULL);
 	pthread_cond_init(&net->taken, NULL);
 	struct ig_api_deps api = {
 		.engine = deps->engine,
 		.metrics = deps->metrics,
 		.wake = wake,
+		.rescan = rescan,
 		.wake_ctx = net,
 		.want_write = ig_net_want_write,
+		.reload_keys = reload_keys,
+		.ledger_path = net->config->ledger.enabled ? net->config->ledger.path : NULL,
+		.keys_path = net->config->server.keys_file,
 		.options = net->options.api,
 	};
 	net->api = ig_api_create(&api);
@@ -430,6 +449,9 @@ void ig_net_reload_files(struct ig_net *net)
 	struct ig_certificate *certificate;
 	struct ig_keys *keys;
 	struct ig_error err = { 0 };
+
+	/* The file that was read last must be the one that counts. */
+	pthread_mutex_lock(&net->reloading);
 	bool good_keys = !load_keys(net->config, &keys, &err);
 
 	if (!good_keys)
@@ -455,6 +477,7 @@ void ig_net_reload_files(struct ig_net *net)
 	pthread_mutex_unlock(&net->lock);
 	if (good_keys)
 		log_keys(net, there, n_keys, had_keys);
+	pthread_mutex_unlock(&net->reloading);
 }
 
 void ig_net_drain(struct ig_net *net)
@@ -485,5 +508,6 @@ void ig_net_destroy(struct ig_net *net)
 	ig_tls_free(net->next_certificate);
 	pthread_cond_destroy(&net->taken);
 	pthread_mutex_destroy(&net->lock);
+	pthread_mutex_destroy(&net->reloading);
 	free(net);
 }

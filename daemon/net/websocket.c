@@ -110,7 +110,7 @@ int ig_ws_accept(struct conn *c)
 	lws_set_timeout(c->wsi, NO_PENDING_TIMEOUT, 0);
 	lws_set_timer_usecs(c->wsi, PING_NS / 1000);
 	c->kind = CONN_WEBSOCKET;
-	c->session = ig_session_open(c->net->api, c->request_id, c->client, &c->who, c);
+	c->session = ig_api_open(c->net->api, c->path, c->request_id, c->client, &c->who, c);
 	return c->session ? 0 : close_with(c, 1011);
 }
 
@@ -212,6 +212,8 @@ int ig_ws_receive(struct conn *c, char *data, size_t len, size_t *used)
 
 int ig_ws_writable(struct conn *c)
 {
+	if (c->revoked && ig_session_needs_key(c->session))
+		return close_with(c, 1008);
 	int rc = ig_session_wants_input(c->session) ? ig_conn_resume(c) : 0;
 
 	if (rc || c->ended || !ig_conn_begin_out(c))

@@ -13,6 +13,9 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+/* Before a key among the protocols of a handshake. */
+#define IG_KEY_PROTOCOL "ingot-key."
+
 void ig_who_describe_peer(int fd, char *out, size_t cap)
 {
 #ifdef __linux__
@@ -39,6 +42,13 @@ static int read_token(const struct ig_head *h, const char **token, size_t *len)
 	const char *authorization = ig_head_field(h, "authorization", &n),
 		   *key = ig_head_field(h, "x-api-key", &m);
 
+	/* Pages cannot set headers of a WebSocket's handshake, but can name protocols. */
+	const char *protocol =
+		ig_head_find_token(h, "sec-websocket-protocol", IG_KEY_PROTOCOL, len);
+	if (protocol && !n && !m && ig_head_field(h, "upgrade", NULL)) {
+		*token = protocol;
+		return 1;
+	}
 	if (authorization && !authorization[0])
 		n--;
 	if (key && !key[0])
@@ -102,10 +112,18 @@ static int identify(struct conn *c, struct refusal *why)
 	return 0;
 }
 
+/* The files of the page have no secrets. */
+static bool is_page(const struct conn *c)
+{
+	return (!strcmp(c->method, "GET") || !strcmp(c->method, "HEAD")) &&
+	       (!strcmp(c->path, "/ui") || !strncmp(c->path, "/ui/", 4) ||
+		(!strcmp(c->path, "/") && ig_head_wants_html(&c->head)));
+}
+
 int ig_who_check(struct conn *c, struct refusal *why)
 {
 	/* Health checks need no key. */
-	if (!strcmp(c->path, "/healthz")) {
+	if (!strcmp(c->path, "/healthz") || is_page(c)) {
 		set_anonymous(c);
 		return 0;
 	}
@@ -132,5 +150,7 @@ void ig_who_revoke(struct ig_net *net)
 			c->revoked = now.identity != c->who.identity;
 		else
 			c->revoked = net->keys_required && !net->config->server.allow_anonymous;
+		if (c->revoked)
+			ig_net_want_write(c); /* some end at once */
 	}
 }

@@ -30,6 +30,7 @@ struct ig_api_options {		/* may change with a reload */
 	bool refuse_tools;   /* of a model whose template knows none; false: a fallback is used */
 	bool refuse_unknown; /* what a request has that is not known here; false: it is noted */
 	char model_id_prefix[65];     /* "": models are listed once */
+	char models_folder[1024];     /* that downloads go to; "": not known */
 	uint32_t max_stored_per_lane; /* of a WebSocket, with store: false */
 };
 
@@ -39,7 +40,14 @@ struct ig_api_deps {
 	struct ig_api_options options;
 	/* Any thread: make the loop call ig_api_poll soon.  Cheap. */
 	void (*wake)(void *ctx);
-	void *wake_ctx;
+	/* Loop thread: there may be a new model in models_folder: have it read, and call
+	 * ig_api_reloaded after that.  May be NULL. */
+	void (*rescan)(void *ctx);
+	void *wake_ctx; /* of rescan and reload_keys too */
+	/* Any thread but the loop: read the keys again; they count when it returns. */
+	void (*reload_keys)(void *ctx);
+	const char *ledger_path; /* NULL: there is none */
+	const char *keys_path;	 /* "" or NULL: there is none */
 	/* Loop thread, from within any call below: conn has something to write. */
 	void (*want_write)(void *conn);
 };
@@ -51,6 +59,8 @@ void ig_api_stop(struct ig_api *api);
 /* After the engine is destroyed and every exchange and session has ended. */
 void ig_api_destroy(struct ig_api *api);
 void ig_api_set_options(struct ig_api *api, const struct ig_api_options *o);
+/* The configuration was read again, with or without a change. */
+void ig_api_reloaded(struct ig_api *api);
 /* New requests get 503, and sessions end when they have nothing left to do. */
 void ig_api_drain(struct ig_api *api);
 /* After a wake: deliver the results of prep and the engine. */
@@ -60,11 +70,13 @@ void ig_api_poll(struct ig_api *api);
 int64_t ig_api_tick(struct ig_api *api, int64_t now_ns);
 
 struct ig_http_request {
-	const char *method;	/* "GET", "POST" … */
-	const char *path;	/* decoded, without the query */
-	const char *query;	/* after "?", decoded; NULL: none */
-	const char *client;	/* address, for the ledger */
-	const char *request_id; /* x-request-id; NULL: none */
+	const char *method;	   /* "GET", "POST" … */
+	const char *path;	   /* decoded, without the query */
+	const char *query;	   /* after "?", decoded; NULL: none */
+	const char *client;	   /* address, for the ledger */
+	const char *request_id;	   /* x-request-id; NULL: none */
+	const char *if_none_match; /* NULL: none */
+	bool wants_html;	   /* its Accept names text/html: a browser shows the reply */
 	struct ig_principal who;
 	char *body; /* malloc'd, or NULL; the exchange takes it over */
 	size_t body_len;
@@ -73,6 +85,8 @@ struct ig_http_request {
 struct ig_http_head {
 	int status;
 	const char *content_type;
+	const char *etag;	 /* quoted; NULL: no such header */
+	const char *fields;	 /* whole lines of further headers; NULL: none */
 	const char *allow;	 /* of 405, else NULL */
 	uint32_t retry_after_s;	 /* 0: no such header */
 	const char *ignored;	 /* x-ingot-ignored; "": no such header */
@@ -107,6 +121,10 @@ void ig_exchange_cancel(struct ig_exchange *x, const char *reason);
 /* Done, or the client left: cancels what still runs.  NULL is fine. */
 void ig_exchange_end(struct ig_exchange *x);
 
+/* At this path, which can be upgraded; NULL without memory. */
+struct ig_session *ig_api_open(struct ig_api *api, const char *path, const char *request_id,
+			       const char *client, const struct ig_principal *who, void *conn);
+/* Of Responses. */
 struct ig_session *ig_session_open(struct ig_api *api, const char *request_id, const char *client,
 				   const struct ig_principal *who, void *conn);
 /* One complete text message, valid UTF-8; takes over text, which is malloc'd. */
@@ -115,5 +133,7 @@ void ig_session_receive(struct ig_session *s, char *text, size_t len);
 bool ig_session_wants_input(const struct ig_session *s);
 /* Append the next message.  IG_FILL_END: there is none and the connection must be closed. */
 enum ig_fill ig_session_fill(struct ig_session *s, struct ig_strbuf *out);
+/* Whether it must end when its key is removed; else it only takes no more messages. */
+bool ig_session_needs_key(const struct ig_session *s);
 void ig_session_cancel(struct ig_session *s, const char *reason); /* NULL is fine */
 void ig_session_end(struct ig_session *s);			  /* NULL is fine */

@@ -47,7 +47,7 @@ def options(yaml):
     """(section, key, help, facts) of each option, in the file's order."""
     section, module, comment, models = "", "", [], False
     for number, line in enumerate(yaml.split("\n"), 1):
-        if line.startswith("models:"):
+        if line == "  entries:" and section == "models":
             yield from model_keys(" ".join(comment))
             models = True
             comment = []
@@ -72,17 +72,17 @@ def options(yaml):
         elif line != "#":
             sys.exit("ingot.yaml:%d: neither a comment nor an option: %s" % (number, line))
     if not models:
-        sys.exit("ingot.yaml: there is no models:")
+        sys.exit("ingot.yaml: there is no models: with entries:")
 
 
 def model_keys(text):
-    """The comment above models: an introduction, then `key: help` for each."""
+    """The comment above entries: an introduction, then `key: help` for each."""
     parts = re.split(r"(?:^|(?<=\. ))([a-z_]+): ", text)
     if len(parts) < 3:
-        sys.exit("ingot.yaml: the comment above models: names no key")
-    yield ("models", None, parts[0].strip(), "")
+        sys.exit("ingot.yaml: the comment above entries: names no key")
+    yield ("models.entries", None, parts[0].strip(), "")
     for key, help in zip(parts[1::2], parts[2::2]):
-        yield ("models", key, help.strip(), "")
+        yield ("models.entries", key, help.strip(), "")
 
 
 def main():

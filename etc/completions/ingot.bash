@@ -88,6 +88,10 @@ _ingot()
 		_ingot_offer known served
 		return
 		;;
+	COLUMN)
+		_ingot_offer model key client
+		return
+		;;
 	TYPE)
 		_ingot_offer $("$program" convert --types 2>/dev/null)
 		return
@@ -104,7 +108,7 @@ _ingot()
 	case $command in
 	run | chat) _ingot_offer $("$program" models --names served 2>/dev/null) ;;
 	pull) _ingot_offer $("$program" models --names known 2>/dev/null) ;;
-	convert) _ingot_files "$2" ;;
+	backup | convert) _ingot_files "$2" ;;
 	launch) [[ $COMP_CWORD -eq 2 ]] && _ingot_offer $(_ingot_agents "$program") ;;
 	keys) [[ $COMP_CWORD -eq 2 ]] && _ingot_offer add list remove ;;
 	models)

@@ -54,6 +54,8 @@ function __ingot_complete
             $program models --names served 2>/dev/null
         case WHICH
             printf '%s\n' known served
+        case COLUMN
+            printf '%s\n' model key client
         case TYPE
             $program convert --types 2>/dev/null
         case ''
@@ -69,7 +71,7 @@ function __ingot_complete
                     $program models --names served 2>/dev/null
                 case pull
                     $program models --names known 2>/dev/null
-                case convert
+                case backup convert
                     __fish_complete_path $current
                 case launch
                     test (count $words) -eq 2; and $program launch 2>/dev/null | awk 'NR > 1 { print $1 }'

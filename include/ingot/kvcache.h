@@ -82,8 +82,10 @@ struct ig_kvcache_service {
 	void (*stats)(const struct ig_kvcache *c, struct ig_kv_stats *out);
 
 	/* Start a sequence without blocks with the cached blocks of the longest known prefix of
-	 * tokens[n_tokens], compared token by token.  *n_cached: tokens of that prefix, in full
-	 * blocks.  In groups with a window the blocks of its last positions must be cached. */
+	 * tokens[n_tokens], compared token by token.  *n_cached: tokens of that prefix.  Full
+	 * blocks are shared; if it ends inside a block that is not the first, the sequence gets a
+	 * copy of that one.  In groups with a window the blocks of its last positions must be
+	 * cached. */
 	void (*seq_match)(struct ig_kv_seq *s, const int32_t *tokens, uint32_t n_tokens,
 			  uint32_t *n_cached);
 	/* The first n_tokens tokens of the sequence are computed.  From now on seq_match finds its

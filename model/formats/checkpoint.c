@@ -116,6 +116,7 @@ void ig_checkpoint_close(struct ig_checkpoint *g)
 		return;
 	if (g->mapped)
 		munmap((void *)(uintptr_t)g->base, (size_t)g->size);
+	ig_split_finish(g);
 	ig_folder_finish(g);
 	free(g->kv_index.slots);
 	free(g->tensor_index.slots);
@@ -174,6 +175,25 @@ int ig_map_file(int dir_fd, const char *path, const char *label, uint64_t min, c
 	return rc;
 }
 
+static int read_gguf(struct ig_checkpoint *g, const char *path, struct ig_error *err)
+{
+	int rc = ig_map_file(AT_FDCWD, path, g->label, IG_GGUF_MIN_BYTES, "a GGUF file", &g->base,
+			     &g->size, err);
+
+	g->mapped = rc == 0;
+	return rc ? rc : ig_gguf_read(g, err);
+}
+
+int ig_checkpoint_open_part(const char *path, struct ig_checkpoint **out, struct ig_error *err)
+{
+	struct ig_checkpoint *g = create(path);
+
+	*out = NULL;
+	if (!g)
+		return ig_fail(err, -ENOMEM, "%s: out of memory", path);
+	return opened(g, read_gguf(g, path, err), out);
+}
+
 int ig_checkpoint_open(const char *path, const struct ig_arch *const *archs,
 		       struct ig_checkpoint **out, struct ig_error *err)
 {
@@ -187,11 +207,9 @@ int ig_checkpoint_open(const char *path, const struct ig_arch *const *archs,
 	if (ig_checkpoint_is_folder(path)) {
 		rc = ig_folder_read(g, archs, path, NULL, 0, err);
 	} else {
-		rc = ig_map_file(AT_FDCWD, path, g->label, IG_GGUF_MIN_BYTES, "a GGUF file",
-				 &g->base, &g->size, err);
-		g->mapped = rc == 0;
+		rc = read_gguf(g, path, err);
 		if (!rc)
-			rc = ig_gguf_read(g, err);
+			rc = ig_split_read(g, path, err);
 	}
 	return opened(g, rc, out);
 }
@@ -217,13 +235,22 @@ const char *ig_checkpoint_format(const struct ig_checkpoint *g)
 					     "safetensors";
 }
 
-uint64_t ig_checkpoint_file_bytes(const struct ig_checkpoint *g) { return g->size; }
+uint64_t ig_checkpoint_file_bytes(const struct ig_checkpoint *g)
+{
+	uint64_t n = g->size;
+
+	for (uint32_t i = 0; i < g->n_parts; i++)
+		n += g->parts[i]->size;
+	return n;
+}
 
 bool ig_checkpoint_map(const struct ig_checkpoint *g, const void **base, uint64_t *n_bytes)
 {
-	*base = g->mapped ? g->base : NULL;
-	*n_bytes = g->mapped ? g->size : 0;
-	return g->mapped;
+	bool one = g->mapped && !g->n_parts;
+
+	*base = one ? g->base : NULL;
+	*n_bytes = one ? g->size : 0;
+	return one;
 }
 
 int ig_checkpoint_sibling(const struct ig_checkpoint *g, const char *name, const char **data,
@@ -250,6 +277,8 @@ void ig_checkpoint_drop_pages(const struct ig_checkpoint *g, const void *data, u
 {
 	uintptr_t base = (uintptr_t)g->base, at = (uintptr_t)data;
 
+	for (uint32_t i = 0; i < g->n_parts; i++)
+		ig_checkpoint_drop_pages(g->parts[i], data, n_bytes);
 	if (g->folder ? ig_folder_has(g, data, n_bytes) :
 			g->mapped && at >= base && at - base <= g->size &&
 				n_bytes <= g->size - (at - base))

@@ -54,6 +54,13 @@ struct ig_index {
 
 struct ig_folder; /* folder.h */
 
+/* split.c: of a GGUF file at path that is the first of several, add the others' tensors; others are
+ * left as they are. */
+int ig_split_read(struct ig_checkpoint *g, const char *path, struct ig_error *err);
+void ig_split_finish(struct ig_checkpoint *g);
+/* Opens one file of a split one by itself. */
+int ig_checkpoint_open_part(const char *path, struct ig_checkpoint **out, struct ig_error *err);
+
 #define IG_LABEL_BYTES 160
 
 struct ig_checkpoint {
@@ -67,7 +74,10 @@ struct ig_checkpoint {
 	char *names; /* the tensors' names, each with its NUL */
 	struct ig_index kv_index, tensor_index;
 	struct ig_hash_key hash_key;
-	struct ig_folder *folder;   /* NULL: a GGUF file */
+	struct ig_folder *folder;     /* NULL: a GGUF file */
+	struct ig_checkpoint **parts; /* [n_parts]: the further files of a split one; their tensors
+					 are in tensors too */
+	uint32_t n_parts;
 	char label[IG_LABEL_BYTES]; /* the path, or its end, for errors */
 };
 

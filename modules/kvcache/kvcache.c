@@ -390,6 +390,54 @@ static void start_with(struct ig_kv_seq *s, uint32_t node, uint32_t n_blocks)
 	}
 }
 
+/* The sequence has the blocks of a prefix up to the node.  A cached block after it may begin with
+ * some of these n tokens and then differ: the sequence gets a copy of it, which it will write the
+ * rest of.  Returns how many of the tokens it has. */
+static uint32_t copy_part(struct ig_kv_seq *s, const int32_t *tokens, uint32_t n)
+{
+	struct ig_kvcache *c = s->cache;
+	uint32_t at = s->n_indexed, n_same, n_groups, n_taken = 0, from[MAX_GROUPS_PER_SEQ];
+	uint32_t node = PREFIX_NONE;
+	const uint32_t *blocks;
+
+	if (s->node != PREFIX_NONE)
+		node = prefix_nearest(c->prefix, s->node, tokens, n, &n_same);
+	if (node == PREFIX_NONE)
+		return 0;
+	blocks = prefix_blocks(c->prefix, node, &n_groups);
+	if (n_groups != s->n_groups)
+		return 0;
+	for (uint32_t i = 0; i < n_groups; i++)
+		if (blocks[i] == IG_BLOCK_NONE)
+			return 0;
+	memcpy(from, blocks, n_groups * sizeof *from);
+	for (uint32_t i = 0; i < n_groups; i++)
+		blocks_hold(c, from[i]); /* they may be the next to be evicted */
+	for (; n_taken < n_groups; n_taken++) {
+		const struct group *g = &c->groups[s->group[n_taken]];
+		uint32_t *word = &table(s, n_taken)[at];
+		int rc;
+
+		while ((rc = blocks_take(c, s->group[n_taken], word)) && blocks_evict(c))
+			;
+		if (rc)
+			break;
+		c->arena.copy(c->arena.ctx, blocks_base(c, g, *word),
+			      blocks_base(c, g, from[n_taken]), g->layout.block_bytes);
+	}
+	for (uint32_t i = 0; i < n_groups; i++)
+		blocks_drop(c, from[i]);
+	if (n_taken < n_groups) {
+		while (n_taken--)
+			blocks_drop(c, table(s, n_taken)[at]);
+		return 0;
+	}
+	for (uint32_t i = 0; i < n_groups; i++)
+		s->n_blocks[i] = at + 1;
+	s->n_tokens = s->n_window = at * IG_BLOCK_TOKENS + n_same;
+	return n_same;
+}
+
 static void kv_seq_match(struct ig_kv_seq *s, const int32_t *tokens, uint32_t n_tokens,
 			 uint32_t *n_cached)
 {
@@ -428,7 +476,8 @@ static void kv_seq_match(struct ig_kv_seq *s, const int32_t *tokens, uint32_t n_
 	}
 	if (best)
 		start_with(s, best_node, best);
-	*n_cached = best * IG_BLOCK_TOKENS;
+	best *= IG_BLOCK_TOKENS;
+	*n_cached = best + copy_part(s, tokens + best, n_tokens - best);
 }
 
 /* Add a node for the sequence's next full block. */

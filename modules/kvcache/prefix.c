@@ -15,6 +15,7 @@
 #endif
 
 #define MAX_ROOTS 256
+#define MAX_LOOKS 64 /* children that prefix_nearest compares */
 
 struct node {
 	uint64_t salt;
@@ -22,6 +23,8 @@ struct node {
 	uint32_t n_children;
 	uint32_t n_busy;       /* users, and children that are not idle */
 	uint32_t chain;	       /* the next with this hash, or the next free node */
+	uint32_t child;	       /* the one that was added last */
+	uint32_t prev, next;   /* its parent's other children */
 	uint32_t older, newer; /* in the list of candidates */
 	uint64_t stamp;	       /* when it became one: ascending in the list */
 	uint32_t n_groups;     /* 0: not in use */
@@ -100,6 +103,26 @@ uint32_t prefix_find(const struct prefix *p, uint32_t root, uint64_t salt, uint3
 			return i - 1;
 	}
 	return PREFIX_NONE;
+}
+
+uint32_t prefix_nearest(const struct prefix *p, uint32_t node, const int32_t *tokens, uint32_t n,
+			uint32_t *n_same)
+{
+	uint32_t best = PREFIX_NONE, i = p->nodes[node].child;
+
+	*n_same = 0;
+	for (int looks = 0; looks < MAX_LOOKS && i != PREFIX_NONE; looks++, i = p->nodes[i].next) {
+		const struct node *c = &p->nodes[i];
+		uint32_t same = 0;
+
+		while (same < n && same < IG_BLOCK_TOKENS && c->tokens[same] == tokens[same])
+			same++;
+		if (same > *n_same) {
+			*n_same = same;
+			best = i;
+		}
+	}
+	return best;
 }
 
 const uint32_t *prefix_blocks(const struct prefix *p, uint32_t node, uint32_t *n_groups)
@@ -203,6 +226,34 @@ void prefix_unuse(struct prefix *p, uint32_t i)
 
 /* ---- adding and removing ---------------------------------------------------------------- */
 
+static void add_child(struct prefix *p, uint32_t i)
+{
+	struct node *n = &p->nodes[i], *parent = &p->nodes[n->parent];
+
+	if (is_candidate(parent))
+		list_remove(p, n->parent);
+	parent->n_children++;
+	n->next = parent->child;
+	if (n->next != PREFIX_NONE)
+		p->nodes[n->next].prev = i;
+	parent->child = i;
+}
+
+static void remove_child(struct prefix *p, const struct node *n)
+{
+	struct node *parent = &p->nodes[n->parent];
+
+	if (n->prev != PREFIX_NONE)
+		p->nodes[n->prev].next = n->next;
+	else
+		parent->child = n->next;
+	if (n->next != PREFIX_NONE)
+		p->nodes[n->next].prev = n->prev;
+	parent->n_children--;
+	if (is_candidate(parent))
+		list_add_oldest(p, n->parent, n->stamp);
+}
+
 uint32_t prefix_add(struct prefix *p, uint32_t root, uint64_t salt, uint32_t parent,
 		    const int32_t *tokens, const uint32_t *blocks, uint32_t n_groups)
 {
@@ -217,17 +268,20 @@ uint32_t prefix_add(struct prefix *p, uint32_t root, uint64_t salt, uint32_t par
 	else
 		return PREFIX_NONE;
 	struct node *n = &p->nodes[i];
-	*n = (struct node){ .salt = salt, .root = root, .parent = parent, .n_groups = n_groups };
+	*n = (struct node){ .salt = salt,
+			    .root = root,
+			    .parent = parent,
+			    .n_groups = n_groups,
+			    .child = PREFIX_NONE,
+			    .prev = PREFIX_NONE,
+			    .next = PREFIX_NONE };
 	memcpy(n->tokens, tokens, sizeof n->tokens);
 	memcpy(n->blocks, blocks, n_groups * sizeof *blocks);
 	head = head_of(p, root, salt, parent, tokens);
 	n->chain = *head;
 	*head = i + 1;
-	if (parent != PREFIX_NONE) {
-		if (is_candidate(&p->nodes[parent]))
-			list_remove(p, parent);
-		p->nodes[parent].n_children++;
-	}
+	if (parent != PREFIX_NONE)
+		add_child(p, i);
 	p->n_idle[root]++;
 	list_add_newest(p, i);
 	return i;
@@ -245,12 +299,8 @@ static void take_out(struct prefix *p, uint32_t i, uint32_t *blocks, uint32_t *n
 	p->n_idle[n->root]--;
 	*n_groups = n->n_groups;
 	memcpy(blocks, n->blocks, n->n_groups * sizeof *blocks);
-	if (n->parent != PREFIX_NONE) {
-		struct node *parent = &p->nodes[n->parent];
-		parent->n_children--;
-		if (is_candidate(parent))
-			list_add_oldest(p, n->parent, n->stamp);
-	}
+	if (n->parent != PREFIX_NONE)
+		remove_child(p, n);
 	n->n_groups = 0;
 	n->chain = p->free;
 	p->free = i;

@@ -30,6 +30,10 @@ void prefix_destroy(struct prefix *p); /* NULL is fine; does not drop blocks */
  * IG_BLOCK_TOKENS tokens, or PREFIX_NONE. */
 uint32_t prefix_find(const struct prefix *p, uint32_t root, uint64_t salt, uint32_t parent,
 		     const int32_t *tokens);
+/* The child of a node that has most of these n tokens at its beginning, of those that were added
+ * last; PREFIX_NONE: none has the first one.  *n_same: how many. */
+uint32_t prefix_nearest(const struct prefix *p, uint32_t node, const int32_t *tokens, uint32_t n,
+			uint32_t *n_same);
 /* Add that node, which must not exist.  PREFIX_NONE: the index is full.  The new node is idle and
  * the most recently used. */
 uint32_t prefix_add(struct prefix *p, uint32_t root, uint64_t salt, uint32_t parent,

@@ -1,4 +1,6 @@
 """The command ingot against a running daemon: run, ps, models, stats, doctor."""
+import csv
+import io
 import json
 import os
 import pathlib
@@ -9,11 +11,12 @@ import subprocess
 import pytest
 
 from daemon import BUILD, DEADLINE_S, REPORT, clean_env, until
-from test_ledger import until_rows
+from test_ledger import rows, until_rows
 from tiny_model import SCRIPT
 
 INGOT = str(BUILD / "cli" / "ingot")
 CATALOG = str(pathlib.Path(__file__).resolve().parents[2] / "etc" / "models.yaml")
+KNOWN = re.findall(r"^  - name: (\S+)$", pathlib.Path(CATALOG).read_text(), re.MULTILINE)
 
 
 def start_ingot(d, *args, url=True, **options):
@@ -199,7 +202,6 @@ def test_interrupt_cancels_the_request(scripted):
     assert p.returncode == 130, err
     assert not REPORT.search(err), err
     scripted.until_idle()
-    from test_ledger import rows
     row = until(lambda: [r for r in rows(scripted) if r["finish"] == "cancelled"], "its row")[-1]
     assert (row["cancel_reason"], row["model"]) == ("client_cancel", "slow"), err
 
@@ -240,12 +242,16 @@ def test_models(scripted):
     for name in ("tiny", "random", "slow", "smollm2-135m"):
         assert name in out
     assert ingot(scripted, "models", "--names", "served") == (0, "tiny\nrandom\nslow\n", "")
-    assert ingot(scripted, "models", "--names", "known")[1].split() == ["smollm2-135m"]
+    assert ingot(scripted, "models", "--names", "known")[1].split() == KNOWN
     assert ingot(scripted, "models", "--names", "others")[0] == 2
     code, out, err = ingot(scripted, "models", "--names", "served", "--url", "http://127.0.0.1:9")
     assert code == 1 and out == "" and err
     code, out, _ = ingot(scripted, "models", "--json")
-    assert code == 0 and "smollm2-135m" in json.dumps(json.loads(out))
+    known = {k["name"]: k for k in json.loads(out)["known"]}
+    assert code == 0 and list(known) == KNOWN and len(KNOWN) > 20
+    assert known["smollm2-135m"]["hub"] is None and known["smollm2-135m"]["license"] == "Apache-2.0"
+    assert known["qwen3-4b"]["hub"] == "unsloth/Qwen3-4B-Instruct-2507-GGUF"
+    assert known["qwen3-4b"]["memory_gb"] == 8 and known["qwen3-4b"]["license"] is None
 
 
 def test_stats(start, models):
@@ -265,6 +271,40 @@ def test_stats(start, models):
     assert code == 0 and "tiny" in out and "p95" in out
     assert json.loads(ingot(d, "stats", "--json", "--since", "1h", "-c", str(d.config_path))[1])[
         "models"][0]["requests"] == 4
+
+
+def test_stats_by(start, models, tmp_path):
+    """A row for each key, client or model: as a table, JSON and CSV."""
+    d = start(models.script(), {"server": {"allow_anonymous": True, "keys_file": str(tmp_path / "keys")}})
+    keys = {i: ingot(d, "keys", "add", i, "--file", str(tmp_path / "keys"))[1].strip() for i in "ab"}
+    d.process.send_signal(signal.SIGHUP)
+    headers = {i: {"Authorization": "Bearer " + k} for i, k in keys.items()}
+    body = {"model": "tiny", "messages": [{"role": "user", "content": "hi"}]}
+    until(lambda: d.http("POST", "/v1/chat/completions", dict(body, model="=x"),
+                         {"Authorization": "Bearer no"}).status == 401, "the keys are read")
+    for who in "aab":
+        assert d.http("POST", "/v1/chat/completions", body, headers[who]).status == 200
+    assert d.http("POST", "/v1/chat/completions", dict(body, model="=x")).status == 404
+    until(lambda: sum(r["status"] in (200, 404) for r in rows(d)) >= 4, "their rows")
+
+    def stats(*args):
+        code, out, err = ingot(d, "stats", "-c", str(d.config_path), *args)
+        assert code == 0, err
+        return out
+
+    by_key = {k["key"]: k["requests"] for k in json.loads(stats("--by", "key", "--json"))["keys"]}
+    assert (by_key["a"], by_key["b"]) == (2, 1)
+    client, = json.loads(stats("--by", "client", "--json"))["clients"]
+    assert client["client"] == "127.0.0.1" and client["requests"] == len(rows(d))
+    table = list(csv.DictReader(io.StringIO(stats("--by", "model", "--csv"))))
+    assert [r["requests"] for r in table if r["model"] == "tiny"] == ["3"]
+    assert "'=x" in [r["model"] for r in table]
+    assert float(table[-1]["ttft_p50_ms"]) > 0
+    assert stats("--csv") == stats("--by", "model", "--csv")
+    assert re.match(r"KEY +REQUESTS ", stats("--by", "key"))
+    for wrong in (["--by", "hour"], ["--json", "--csv"]):
+        code, out, err = ingot(d, "stats", "-c", str(d.config_path), *wrong)
+        assert (code, out) == (2, "") and "stats: " in err
 
 
 def test_stats_without_a_ledger(scripted, tmp_path):

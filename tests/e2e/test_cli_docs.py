@@ -134,7 +134,7 @@ def test_the_configurations_page():
             n += 1
     assert n > 20 and n_of_modules > 0
     for key in ("name", "path", "context", "load", "keep_alive", "pin"):
-        assert "\n.It Li models.%s\n" % key in page
+        assert "\n.It Li models.entries.%s\n" % key in page
 
 
 def pages():
@@ -162,7 +162,8 @@ def test_pages_are_clean(page):
 def test_a_generated_page_needs_its_source(tmp_path):
     """The generator does not leave out what it does not understand."""
     make = [shutil.which("python3"), str(MAN / "make_yaml_page.py"), str(MAN / "ingot.yaml.5.in")]
-    for text in ("", "server:\n  port: 1\nmodels:\n", "server:\n  # No default.\n  #port: 1\nmodels:\n"):
+    for text in ("", "server:\n  port: 1\nmodels:\n  entries:\n",
+                 "server:\n  # No default.\n  #port: 1\nmodels:\n  entries:\n"):
         path = tmp_path / "x.yaml"
         path.write_text(text)
         p = subprocess.run([*make, str(path), str(tmp_path / "out")], capture_output=True, text=True)
@@ -282,7 +283,8 @@ def test_models_are_completed(shell, shell_env):
     for line in ("ingot run ", "ingot chat ", "ingot run -m ", "ingot chat --verbose --model "):
         assert set(shell(shell_env, line)) == {"tiny", "random", "slow"}, line
     assert shell(shell_env, "ingot chat r") == ["random"]
-    assert shell(shell_env, "ingot pull ") == ["smollm2-135m"]
+    assert shell(shell_env, "ingot pull smol") == ["smollm2-135m"]
+    assert {"smollm2-135m", "qwen3-4b", "llama-3.3-70b"} <= set(shell(shell_env, "ingot pull "))
     assert set(shell(shell_env, "ingot models --names ")) == {"known", "served"}
     assert set(shell(shell_env, "ingot convert --type Q4_K")) == {"Q4_K_M", "Q4_K_S"}
     # where no daemon is nothing is offered, and nothing said
@@ -319,6 +321,8 @@ def test_files_are_completed(shell, shell_env):
     assert [f.replace("\\", "") for f in found] == ["some file.txt"]
     assert [f.rstrip("/") for f in shell(shell_env, "ingot pull --to f")] == ["folder"]
     assert [f.rstrip("/") for f in shell(shell_env, "ingot convert f")] == ["folder"]
+    assert [f.rstrip("/") for f in shell(shell_env, "ingot backup f")] == ["folder"]
+    assert set(shell(shell_env, "ingot stats --by ")) == {"model", "key", "client"}
     # numbers and texts have no completion
     assert shell(shell_env, "ingot run --top-p ") == []
 

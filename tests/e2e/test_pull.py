@@ -207,7 +207,7 @@ def url_of(server, path="/m.gguf"):
 def arrived(pull, p):
     assert p.returncode == 0, p.stderr
     assert pull.path.read_bytes() == CONTENT
-    assert pull.left() == ["m.gguf"]
+    assert pull.left() == ["m.gguf", "m.gguf.lock"]
     return True
 
 

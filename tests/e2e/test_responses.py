@@ -133,7 +133,7 @@ def test_the_same_input_in_two_forms_is_the_same_prompt(ws):
     assert text_of(a) != text_of(c)
     first, second = a[-1]["response"]["usage"], b[-1]["response"]["usage"]
     n = first["input_tokens"]
-    assert second["input_tokens_details"]["cached_tokens"] == (n - 1) // 16 * 16
+    assert second["input_tokens_details"]["cached_tokens"] == n - 1
     for usage in first, second:
         del usage["input_tokens_details"]
     assert first == second
@@ -558,11 +558,11 @@ def test_forks_without_store(ws):
 
 
 def test_a_continued_prompt_is_found_again(ws):
-    """Cached is what was computed for the parent, answer included, to the last whole block."""
+    """Cached is what was computed for the parent, answer included, at least to the last whole block."""
     parent = final(ws.answer("hello " * 30))
     child = final(ws.answer("and now?", previous_response_id=parent["id"]))
     total, cached = parent["usage"]["total_tokens"], child["usage"]["input_tokens_details"]["cached_tokens"]
-    assert cached % 16 == 0 and total - 18 <= cached <= total, (cached, total)
+    assert total - 18 <= cached <= total, (cached, total)
     assert child["usage"]["input_tokens"] > total
 
 
@@ -594,7 +594,7 @@ def test_a_conversation_of_a_real_model_is_found_again(start):
         r = c.answer(turn, max_output_tokens=60, previous_response_id=previous)[-1]["response"]
         usage, previous = r["usage"], r["id"]
         cached = usage["input_tokens_details"]["cached_tokens"]
-        assert cached % 16 == 0 and total - 18 <= cached <= total, (cached, total)
+        assert total - 18 <= cached <= total, (cached, total)
         total = usage["total_tokens"]
     c.close()
 

@@ -362,9 +362,14 @@ def test_log_file_is_reopened(start, models, tmp_path):
     path = tmp_path / "ingotd.log"
     d = start(models.script(), {"log": {"file": str(path)}})
     until(lambda: path.exists() and path.stat().st_size, "the log is there")
-    path.rename(tmp_path / "old.log")
+    old = tmp_path / "old.log"
+    path.rename(old)
     d.process.send_signal(signal.SIGHUP)
-    until(path.exists, "a new log is there")
+    until(lambda: path.exists() and "reload: " in path.read_text(), "a new log is there")
+    end = old.stat().st_size
+    assert d.chat(zeppelin=1).status == 200  # a line of the log
+    until(lambda: "zeppelin" in path.read_text(), "it is written to")
+    assert old.stat().st_size == end
 
 
 def test_long_lived_options_are_in_the_metrics(start, models):

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "cli/download/catalog.h"
+#include "cli/download/hub_repo.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -17,8 +18,15 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	for (size_t i = 0; i < c->n_models; i++) {
 		const struct ig_known_model *m = &c->models[i];
 		/* what pull relies on */
+		if (ig_catalog_find(c, m->name) != m)
+			abort();
+		if (m->hub) {
+			if (!ig_hub_is_repo(m->hub) || !m->tags || m->file || m->n_sources)
+				abort();
+			continue;
+		}
 		if (strchr(m->file, '/') || m->file[0] == '.' || strlen(m->sha256) != 64 ||
-		    !m->n_bytes || !m->n_sources || ig_catalog_find(c, m->name) != m)
+		    !m->n_bytes || !m->n_sources || !m->license)
 			abort();
 	}
 	ig_catalog_destroy(c);

@@ -32,6 +32,10 @@ static void use(struct ig_head *h, const char *text, size_t n)
 		if (p + strlen(p) >= text + n || !ig_head_field(h, p, &count) || !count)
 			abort();
 	ig_head_has_token(h, "connection", "close");
+	ig_head_wants_html(h);
+	const char *found = ig_head_find_token(h, "sec-websocket-protocol", "ingot-key.", &count);
+	if (found && (!count || strlen(found) < count))
+		abort();
 	if (ig_head_target(h->target, &path, &query) && path[0] != '/')
 		abort();
 }

@@ -229,7 +229,8 @@ class Tests:
             rc = job.code([*FIXED_LAYOUT, PYTHON, "-m", "pytest", "-c", "tests/e2e/pytest.ini", "--rootdir", folder,
                            "--junitxml", xml, "--basetemp", self.folder / name, "-q", *args], cwd=ROOT,
                           env=dict(self.env(job, OUT / build), INGOT_SANITIZER=sanitizer, INGOT_CROSS=str(CROSS),
-                                   PATH="%s:%s" % (OUT / "venv/bin", os.environ["PATH"]), **more))
+                                   PATH="%s:%s:%s" % (OUT / "venv/bin", OUT / "prometheus/usr/bin", os.environ["PATH"]),
+                                   **more))
             return count.count(job.stage.build, "pytest", xml, rc)
         return run
 
@@ -278,10 +279,11 @@ def e2e(*names):
 # With programs of their own, in stages of their own.
 AGENTS = "tests/e2e/agents"
 PROGRAM_TESTS = "tests/e2e/programs"
+PAGE_TESTS = "tests/e2e/page"
 
 
 def but(names):
-    return ["tests/e2e", *(word for name in [*names, AGENTS, PROGRAM_TESTS] for word in ("--ignore", name))]
+    return ["tests/e2e", *(word for name in [*names, AGENTS, PROGRAM_TESTS, PAGE_TESTS] for word in ("--ignore", name))]
 
 
 SLOW = e2e("hostile_slow")  # mostly waits for deadlines
@@ -292,7 +294,7 @@ LONGEST = ["golden/test_model_invariance"]
 TSAN_FOLDERS = ["unit/" + folder for folder in ("engine", "store", "net", "protocol", "runtime", "base")]
 ARM64_FOLDERS = ["ops", "unit/base", "unit/runtime", "unit/modules", "fuzz"]
 # Times; what it lacks: a process that is started beside its parent (posix_spawn's errors and order).
-NOT_UNDER_QEMU = ["test_runtime_figures", "test_kv_window", "test_process"]
+NOT_UNDER_QEMU = ["test_runtime_figures", "test_kv_window", "test_base_process"]
 # UBSan's findings end a test (UBSAN_OPTIONS), so code that does not continue is enough; it is a
 # sixth smaller.
 NO_RECOVER = "-fno-sanitize-recover=undefined"
@@ -325,12 +327,15 @@ def other_stages(tests):
     out = [
         Stage("build-asan", builder("asan", "clang", SANITIZED + asan), after=["build-release"], behind=True),
         Stage("build-tsan", builder("tsan", "clang", [*SANITIZED, "-Db_sanitize=thread"], TSAN_FOLDERS + ["modules"]),
-              after=["build-release"], behind=True),
+              after=["build-release", "build-arm64"], behind=True),
         Stage("release-slow", tests.pytest("release", *SLOW), build="release",
               needs=["build-release", "python"], after=["release-unit", "release-e2e"], cost=0),
         Stage("fetch-agents", agents, needs=["python"], cost=0),
         Stage("release-agents", tests.pytest("release", AGENTS, INGOT_AGENTS=str(OUT / "agents")), build="release",
               needs=["build-release", "fetch-agents"], after=["model", "release-e2e"], cost=0),
+        # Half a minute of processor time, most of it the browser's.
+        Stage("release-page", tests.pytest("release", PAGE_TESTS), build="release",
+              needs=["build-release", "python"], after=["release-e2e"]),
         Stage("fetch-templates", fetch_templates, needs=["python"], cost=0),
         Stage("fetch-o200k", fetch_o200k, needs=["python"], cost=0),
     ]
@@ -382,7 +387,7 @@ def other_systems(tests):
     return out + [
         Stage("arm64-tools", arm64_tools, cost=0),
         Stage("build-arm64", cross_builder("build-arm64", CROSS / "arm64/aarch64-linux.ini", "2", ARM64_FOLDERS),
-              needs=["arm64-tools"], after=["build-release", "build-macos"], behind=True),
+              needs=["arm64-tools"], after=["build-release", "build-asan"], behind=True),
         Stage("arm64-unit", tests.meson("cross/build-arm64", 8, ARM64_FOLDERS, NOT_UNDER_QEMU), build="arm64",
               needs=["build-arm64"]),
     ]

@@ -6,6 +6,7 @@
  */
 #include "daemon/protocol/core/exchange.h"
 
+#include "daemon/protocol/core/errand.h"
 #include "daemon/protocol/core/waiting.h"
 
 #include <stdio.h>
@@ -182,7 +183,15 @@ bool ig_api_is_websocket(const struct ig_api *api, const char *path)
 {
 	const struct ig_route *t = route_of(api, path);
 
-	return t && t->is_websocket;
+	return t && t->open;
+}
+
+struct ig_session *ig_api_open(struct ig_api *api, const char *path, const char *request_id,
+			       const char *client, const struct ig_principal *who, void *conn)
+{
+	const struct ig_route *t = route_of(api, path);
+
+	return t && t->open ? t->open(api, request_id, client, who, conn) : NULL;
 }
 
 static void follow(struct ig_exchange *x, const struct ig_route *t, struct ig_http_request *r)
@@ -245,12 +254,13 @@ struct ig_exchange *ig_exchange_refuse(struct ig_api *api, int status, const cha
 				       void *conn)
 {
 	struct ig_exchange *x = exchange_new(api, r, conn);
+	const struct ig_route *t = route_of(api, r->path);
 	struct ig_api_error e;
 
 	if (!x)
 		return NULL;
 	ig_api_fail(&e, status, code, NULL, "%s", message);
-	if (ig_api_takes_body(api, r->method, r->path) || ig_api_is_websocket(api, r->path))
+	if (ig_api_takes_body(api, r->method, r->path) || (t && t->open && !t->administrative))
 		refuse(x, &e);
 	else
 		ig_exchange_fail(x, &e);
@@ -305,6 +315,7 @@ void ig_exchange_end(struct ig_exchange *x)
 	if (!x)
 		return;
 	ig_reply_destroy(x->reply);
+	ig_errand_abandon(x->errand);
 	ig_origin_unref(x->origin);
 	ig_strbuf_finish(&x->body);
 	free(x);

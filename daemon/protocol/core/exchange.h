@@ -11,6 +11,7 @@ struct ig_exchange {
 	void (*error)(struct ig_strbuf *out, const struct ig_api_error *e); /* of the path */
 	struct ig_reply *reply;	  /* of a protocol; NULL: none was made */
 	struct ig_http_head head; /* but for length; status 0: not known yet */
+	struct ig_errand *errand; /* that makes the reply; NULL: none */
 	bool stream, body_given;
 	struct ig_strbuf body; /* of a reply that is not a stream */
 };
@@ -22,7 +23,10 @@ struct ig_route {
 	void (*get)(struct ig_exchange *x, const struct ig_http_request *r); /* NULL: not allowed */
 	/* Paths below path, which ends in "/"; false: not found. */
 	bool (*below)(struct ig_exchange *x, const struct ig_http_request *r, const char *rest);
-	bool is_websocket;
+	/* Of a WebSocket; NULL: there is none. */
+	struct ig_session *(*open)(struct ig_api *api, const char *request_id, const char *client,
+				   const struct ig_principal *who, void *conn);
+	bool administrative; /* what is refused is not in the ledger */
 	/* The body of an error where there is no post; NULL: as OpenAI's. */
 	void (*error)(struct ig_strbuf *out, const struct ig_api_error *e);
 };

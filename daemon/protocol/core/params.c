@@ -486,5 +486,8 @@ void ig_request_finish(struct ig_request *r)
 	free(r->previous_id);
 	free(r->response_id);
 	free(r->steer);
+	if (r->new_key)
+		memset(r->new_key, 0, sizeof *r->new_key);
+	free(r->new_key);
 	*r = (struct ig_request){ 0 };
 }

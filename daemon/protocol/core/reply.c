@@ -187,6 +187,7 @@ void ig_reply_destroy(struct ig_reply *r)
 		ig_limits_release(r->api->limits, &r->origin->who);
 	drop_choices(r);
 	ig_child_end(r->child);
+	free(r->pulled);
 	link_remove(&r->all);
 	link_remove(&r->of_parked);
 	free(r->text);
@@ -285,7 +286,7 @@ static void submit_others(struct ig_reply *r)
 
 void ig_reply_take(struct ig_reply *r, size_t cap)
 {
-	if (r->finished || (r->child && !ig_child_has_ended(r->child)))
+	if (r->finished || (r->child && !ig_child_has_ended(r->child)) || r->pulled)
 		return;
 	for (uint32_t i = 0; i < r->n_choices; i++)
 		ig_choice_take(&r->choices[i], cap);

@@ -77,6 +77,9 @@ struct ig_reply {
 	int32_t sequence;	/* the next sequence_number */
 	bool framed;		/* Responses: events go out as SSE frames */
 	struct ig_child *child; /* a program whose output it writes; NULL: none */
+	/* A model that the program has downloaded, until the folder of models was read again. */
+	char *pulled, pulled_name[IG_MAX_MODEL_NAME + 1]; /* its path; NULL: none */
+	bool looked;					  /* the folder was read since */
 };
 
 /* A request that has arrived; NULL without memory. */

@@ -8,6 +8,7 @@
 
 #include "daemon/engine/sampling.h"
 #include "daemon/protocol/core/errors.h"
+#include "store/keys.h"
 #include "store/ledger.h"
 
 #include "base/json.h"
@@ -41,6 +42,12 @@ enum ig_tool_choice {
 };
 
 enum ig_think { IG_THINK_UNSET, IG_THINK_ON, IG_THINK_OFF };
+
+/* An API key that is added. */
+struct ig_new_key {
+	struct ig_key key;
+	char token[IG_KEY_TOKEN_CAP]; /* once it is made */
+};
 
 struct ig_request {
 	int notice;  /* not 0: its protocol's message about other requests; not prepared */
@@ -82,6 +89,7 @@ struct ig_request {
 	bool echo;	  /* completions: the prompt's text comes first */
 	bool plain;	  /* tokenize: no BOS, no generation prompt; control tokens are text */
 	bool token_texts; /* tokenize: also the tokens' texts */
+	bool pinned;	  /* pin: it is never unloaded to free memory */
 	bool wait;	  /* load: reply when the model is loaded */
 	bool no_output;	  /* the model is loaded or unloaded; nothing is generated */
 	char *metadata;	  /* a JSON object; NULL: none */
@@ -100,6 +108,9 @@ struct ig_request {
 	json_t *namespaces; /* an object: by the name of a tool its namespace and name in it */
 	char *response_id;  /* of a cancel; NULL: none */
 	char *steer;	    /* of a steer: a JSON object to return */
+
+	/* ---- keys ---- */
+	struct ig_new_key *new_key; /* to add; NULL: none */
 
 	/* ---- what is not known here ---- */
 	bool refuse_unknown;	      /* an error names it; false: ignored does */

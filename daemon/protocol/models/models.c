@@ -21,6 +21,9 @@ static void details(struct ig_json_writer *w, const struct ig_model_status *m)
 	ig_json_putf(w, "'pinned': %-s, 'architecture': %s, 'file': %s, 'error': %s",
 		     ig_json_bool(m->pinned), m->arch[0] ? m->arch : NULL, m->file,
 		     m->state == IG_MODEL_FAILED ? m->error : NULL);
+	ig_json_putf(w, "'fits': %s, 'quantization': %s", ig_model_fit_name(m->fit),
+		     m->traits.quantization[0] ? m->traits.quantization : NULL);
+	ig_json_put_uint(w, "file_bytes", m->traits.file_bytes);
 	ig_json_put_uint(w, "weight_bytes", m->weight_bytes);
 	ig_json_put_uint(w, "scratch_bytes", m->scratch_bytes);
 	ig_json_put_uint(w, "active_requests", m->n_active);
@@ -182,6 +185,45 @@ void ig_models_get(struct ig_exchange *x, const struct ig_http_request *r)
 	free(l.models);
 }
 
+void ig_models_write_states(struct ig_api *api, struct ig_strbuf *out)
+{
+	struct ig_json_writer w = { .out = out };
+	size_t n;
+	struct ig_model_status *list = ig_models_read(api->deps.engine, &n);
+
+	out->failed |= !list;
+	ig_json_putf(&w, "{'object': 'list', 'data': [");
+	for (size_t i = 0; list && i < n; i++)
+		ig_json_putf(&w,
+			     "{'id': %s, 'state': %s, 'fits': %s, 'pinned': %-s, "
+			     "'active_requests': %u, 'loads': %llu}",
+			     list[i].name, ig_model_state_name(list[i].state),
+			     ig_model_fit_name(list[i].fit), ig_json_bool(list[i].pinned),
+			     list[i].n_active, (unsigned long long)list[i].n_loads);
+	ig_json_putf(&w, "]}");
+	free(list);
+}
+
+void ig_get_models(struct ig_exchange *x, const struct ig_http_request *r)
+{
+	struct ig_json_writer w = { .out = &x->body };
+	struct ig_api_error e;
+	size_t n;
+	struct ig_model_status *list = ig_models_read(x->api->deps.engine, &n);
+
+	if (!list) {
+		ig_fail_memory(&e);
+		ig_exchange_fail(x, &e);
+		return;
+	}
+	ig_json_putf(&w, "{'object': 'list', 'data': [");
+	for (size_t i = 0; i < n; i++)
+		object(&w, &list[i], list[i].name, true);
+	ig_json_putf(&w, "]}");
+	free(list);
+	ig_exchange_reply(x, 200);
+}
+
 int ig_models_fail_unknown(const struct ig_model_status *list, size_t n, const char *name,
 			   struct ig_api_error *e)
 {
@@ -240,6 +282,12 @@ static const struct ig_param unload_table[] = {
 	{ NULL },
 };
 
+static const struct ig_param pin_table[] = {
+	{ "model", IG_PARAM_STRING, IG_AT(model) },
+	{ "pinned", IG_PARAM_BOOL, IG_AT(pinned), .required = true },
+	{ NULL },
+};
+
 /* The default model must be named too. */
 static int check(struct ig_request *r, json_t *root, struct ig_api_error *e)
 {
@@ -247,7 +295,8 @@ static int check(struct ig_request *r, json_t *root, struct ig_api_error *e)
 }
 
 static const struct ig_request_format load_request = { load_table, check },
-				      unload_request = { unload_table, check };
+				      unload_request = { unload_table, check },
+				      pin_request = { pin_table, check };
 
 static void load(struct ig_reply *r)
 {
@@ -259,6 +308,16 @@ static void unload(struct ig_reply *r)
 {
 	struct ig_error err = { 0 };
 	int rc = ig_engine_unload_model(r->api->deps.engine, r->request.model, &err);
+
+	if (rc < 0)
+		ig_fail_model(&r->error, rc, &err);
+}
+
+static void pin(struct ig_reply *r)
+{
+	struct ig_error err = { 0 };
+	int rc =
+		ig_engine_pin_model(r->api->deps.engine, r->request.model, r->request.pinned, &err);
 
 	if (rc < 0)
 		ig_fail_model(&r->error, rc, &err);
@@ -296,6 +355,16 @@ const struct ig_protocol ig_unload_protocol = {
 	.id_prefix = "unload-",
 	.request = &unload_request,
 	.act = unload,
+	.whole = whole,
+	.error = ig_error_object,
+	.immediate = true,
+	.administrative = true,
+};
+
+const struct ig_protocol ig_pin_protocol = {
+	.id_prefix = "pin-",
+	.request = &pin_request,
+	.act = pin,
 	.whole = whole,
 	.error = ig_error_object,
 	.immediate = true,

@@ -16,4 +16,6 @@ void ig_ollama_version(struct ig_exchange *x, const struct ig_http_request *r);
 void ig_ollama_tags(struct ig_exchange *x, const struct ig_http_request *r);
 void ig_ollama_ps(struct ig_exchange *x, const struct ig_http_request *r);
 /* Paths of Ollama's that are not served. */
+/* The folder of models was read again: replies that wait for it go on. */
+void ig_ollama_pulls_look(struct ig_api *api);
 bool ig_ollama_below(struct ig_exchange *x, const struct ig_http_request *r, const char *rest);

@@ -81,8 +81,16 @@ static void put_modified(struct ig_json_writer *w, const struct ig_model_status 
 
 void ig_ollama_root(struct ig_exchange *x, const struct ig_http_request *r)
 {
+	size_t n = 1;
+
 	/* word for word: programs look for it */
 	ig_strbuf_puts(&x->body, "Ollama is running");
+	free(ig_models_read(x->api->deps.engine, &n));
+	if (!n)
+		ig_strbuf_puts(
+			&x->body,
+			"\n\nThere is no model yet. `ingot pull NAME` downloads one, for example "
+			"qwen3-4b;\n`ingot models` lists names, and `ingot chat` talks to it.\n");
 	ig_exchange_reply(x, 200);
 	x->head.content_type = "text/plain; charset=utf-8";
 }

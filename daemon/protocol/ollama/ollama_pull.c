@@ -2,8 +2,9 @@
  * ollama_pull.c: /api/pull.  A model that is configured is there.  Another one of the known models
  * is downloaded by `ingot pull`, a program of its own: the download has libcurl, pip and the disk's
  * errors, and none of them reaches the daemon.  Its lines are sent on.  When the client leaves, the
- * program ends; the next pull resumes what it has.  Only models of the configuration are served,
- * so for another one the stream ends with an error that says what to add.
+ * program ends; the next pull resumes what it has.  It goes to the folder of models, which is read
+ * again before the success; if the model is not served then, the stream ends with an error that says
+ * what to add.
  */
 #include "daemon/protocol/ollama/ollama_private.h"
 
@@ -56,7 +57,7 @@ static void act(struct ig_reply *r) {}
 
 /* ---- the program's output ---------------------------------------------------------------------- */
 
-/* The file is at path.  Whether the configuration serves it under this name. */
+/* The file is at path.  Whether it is served, under the name of the request or its own. */
 static void check_served(struct ig_reply *r, const char *path)
 {
 	size_t n = 0;
@@ -64,14 +65,16 @@ static void check_served(struct ig_reply *r, const char *path)
 	const struct ig_model_status *m = list ? ig_models_find(list, n, r->request.model) : NULL;
 	int name = (int)ig_model_name_length(r->request.model);
 
+	if (list && !m && r->pulled_name[0])
+		m = ig_models_find(list, n, r->pulled_name);
 	if (!list)
 		ig_fail_memory(&r->error);
 	else if (!m)
-		ig_api_fail(&r->error, 409, "model_not_configured", "model",
-			    "%.*s is downloaded, but not served: the configuration has no model of "
-			    "this name. Add to models in ingot.yaml: {name: %.*s, path: %.300s}; a "
-			    "running ingotd notices the change.",
-			    name, r->request.model, name, r->request.model, path);
+		ig_api_fail(
+			&r->error, 409, "model_not_configured", "model",
+			"%.*s is downloaded to %.300s, but not served: it is not in models.folder "
+			"of ingot.yaml, or it is no model. Add {name: %.*s, path: …} to models.",
+			name, r->request.model, path, name, r->request.model);
 	else if (m->state == IG_MODEL_FAILED && strcmp(m->file, path))
 		ig_api_fail(&r->error, 409, "model_not_configured", "model",
 			    "%.*s is downloaded to %.200s, but the configuration's model of this "
@@ -80,6 +83,22 @@ static void check_served(struct ig_reply *r, const char *path)
 	else
 		r->stage = STAGE_SUCCESS;
 	free(list);
+}
+
+/* The file is at path: have the folder read again, and go on in ig_ollama_pulls_look. */
+static void take_path(struct ig_reply *r, const json_t *line, const char *path)
+{
+	const char *name = ig_json_text(line, "name");
+
+	snprintf(r->pulled_name, sizeof r->pulled_name, "%s", name ? name : "");
+	r->looked = false;
+	r->pulled = strdup(path);
+	if (!r->pulled)
+		ig_fail_memory(&r->error);
+	else if (r->api->deps.rescan)
+		r->api->deps.rescan(r->api->deps.wake_ctx);
+	else
+		r->looked = true;
 }
 
 /* A line of the program's: progress, which is sent on; an error; or where the file is. */
@@ -97,7 +116,7 @@ static void take_line(struct ig_reply *r, const struct ig_strbuf *line, struct i
 		ig_api_fail(&r->error, json_is_false(json_object_get(v, "known")) ? 404 : 500,
 			    "pull_failed", "model", "%s", why);
 	else if (path)
-		check_served(r, path);
+		take_path(r, v, path);
 	else if (out && ig_json_text(v, "status")) {
 		ig_strbuf_add(out, line->data, line->len);
 		ig_strbuf_puts(out, "\n");
@@ -113,7 +132,12 @@ static void take_lines(struct ig_reply *r, struct ig_strbuf *out)
 	while (r->child && ig_child_take(r->child, &line))
 		take_line(r, &line, out);
 	ig_strbuf_finish(&line);
-	if (!r->child || !ig_child_has_ended(r->child) || r->error.status ||
+	if (r->pulled && r->looked) {
+		check_served(r, r->pulled);
+		free(r->pulled);
+		r->pulled = NULL;
+	}
+	if (r->pulled || !r->child || !ig_child_has_ended(r->child) || r->error.status ||
 	    r->stage == STAGE_SUCCESS)
 		return;
 	int status = ig_child_status(r->child);
@@ -133,6 +157,18 @@ static void news(void *ctx)
 	if (!r->request.stream)
 		take_lines(r, NULL);
 	r->owner->news(r->owner_ctx, r);
+}
+
+void ig_ollama_pulls_look(struct ig_api *api)
+{
+	for (struct link *l = api->replies.next, *after; l != &api->replies; l = after) {
+		struct ig_reply *r = link_entry(l, struct ig_reply, all);
+		after = l->next;
+		if (!r->pulled)
+			continue;
+		r->looked = true;
+		news(r);
+	}
 }
 
 /* ---- its start ----------------------------------------------------------------------------------- */
@@ -193,7 +229,15 @@ static int start(struct ig_reply *r, struct ig_api_error *e)
 				   "ingotd.");
 	snprintf(name, sizeof name, "%.*s", (int)ig_model_name_length(r->request.model),
 		 r->request.model);
-	const char *argv[] = { program, "pull", "--json-lines", "--", name, NULL };
+	const char *folder = r->api->deps.options.models_folder;
+	const char *argv[8] = { program, "pull", "--json-lines" };
+	size_t n = 3;
+	if (folder[0]) {
+		argv[n++] = "--to";
+		argv[n++] = folder;
+	}
+	argv[n++] = "--";
+	argv[n] = name;
 	r->child = ig_child_start(&r->api->wakes, argv, news, r);
 	return r->child ? 0 : ig_fail_memory(e);
 }

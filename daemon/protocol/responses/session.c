@@ -5,6 +5,7 @@
  * in rotation.
  */
 #include "base/clock.h"
+#include "daemon/protocol/core/session.h"
 #include "daemon/protocol/core/waiting.h"
 #include "daemon/protocol/responses/responses_private.h"
 
@@ -24,7 +25,8 @@ struct message { /* an outgoing message that is not an event of a response */
 	struct ig_strbuf text;
 };
 
-struct ig_session {
+struct socket {
+	struct ig_session is;
 	struct link of_api;
 	struct ig_api *api;
 	void *conn;
@@ -39,7 +41,9 @@ struct ig_session {
 	bool broken; /* no memory for one: the connection is closed */
 };
 
-static void want_write(struct ig_session *s) { s->api->deps.want_write(s->conn); }
+static struct socket *socket_of(struct ig_session *is) { return link_entry(is, struct socket, is); }
+
+static void want_write(struct socket *s) { s->api->deps.want_write(s->conn); }
 
 static struct ig_reply *reply_at(struct link *l)
 {
@@ -48,7 +52,7 @@ static struct ig_reply *reply_at(struct link *l)
 
 /* ---- messages out --------------------------------------------------------------------- */
 
-static struct message *message_new(struct ig_session *s)
+static struct message *message_new(struct socket *s)
 {
 	struct message *n = calloc(1, sizeof *n);
 
@@ -63,7 +67,7 @@ static struct message *message_new(struct ig_session *s)
 	return n;
 }
 
-static void queue_error(struct ig_session *s, const struct ig_api_error *e, const char *stream_id)
+static void queue_error(struct socket *s, const struct ig_api_error *e, const char *stream_id)
 {
 	struct message *n = message_new(s);
 	struct ig_api_error known = *e;
@@ -74,7 +78,7 @@ static void queue_error(struct ig_session *s, const struct ig_api_error *e, cons
 }
 
 /* A response that the lane failed to continue can't be continued again. */
-static void drop_parent(struct ig_session *s, const struct ig_request *q)
+static void drop_parent(struct socket *s, const struct ig_request *q)
 {
 	if (q->previous_id)
 		ig_response_store_remove_lane(s->api->responses->store, s, q->stream_id,
@@ -82,7 +86,7 @@ static void drop_parent(struct ig_session *s, const struct ig_request *q)
 }
 
 /* Record and report an error, and destroy the reply. */
-static void refuse(struct ig_session *s, struct ig_reply *r, const struct ig_api_error *e)
+static void refuse(struct socket *s, struct ig_reply *r, const struct ig_api_error *e)
 {
 	ig_reply_refuse(r, e);
 	drop_parent(s, &r->request);
@@ -93,7 +97,7 @@ static void refuse(struct ig_session *s, struct ig_reply *r, const struct ig_api
 /* ---- lanes ----------------------------------------------------------------------- */
 
 /* Remember the lane's name; false when there are too many, or no memory. */
-static bool know_lane(struct ig_session *s, const char *name, struct ig_api_error *e)
+static bool know_lane(struct socket *s, const char *name, struct ig_api_error *e)
 {
 	if (!name[0])
 		return true;
@@ -114,7 +118,7 @@ static bool know_lane(struct ig_session *s, const char *name, struct ig_api_erro
 	return true;
 }
 
-static bool lane_busy(struct ig_session *s, const char *name)
+static bool lane_busy(struct socket *s, const char *name)
 {
 	for (struct link *l = s->running.next; l != &s->running; l = l->next)
 		if (!strcmp(reply_at(l)->request.stream_id, name))
@@ -125,7 +129,7 @@ static bool lane_busy(struct ig_session *s, const char *name)
 	return false;
 }
 
-static bool is_full(struct ig_session *s)
+static bool is_full(struct socket *s)
 {
 	size_t n = s->n_running;
 
@@ -136,14 +140,14 @@ static bool is_full(struct ig_session *s)
 
 /* ---- starting ------------------------------------------------------------------------- */
 
-static void remove_waiting(struct ig_session *s, struct ig_reply *r)
+static void remove_waiting(struct socket *s, struct ig_reply *r)
 {
 	link_remove(&r->of_owner);
 	s->n_waiting--;
 }
 
 /* Run a create, or report that it was cancelled or refused. */
-static void run(struct ig_session *s, struct ig_reply *r)
+static void run(struct socket *s, struct ig_reply *r)
 {
 	struct ig_api_error e;
 
@@ -166,7 +170,7 @@ static void run(struct ig_session *s, struct ig_reply *r)
 }
 
 /* Its lane is free: look up the response that it continues, and send it to prep. */
-static void prepare(struct ig_session *s, struct ig_reply *r)
+static void prepare(struct socket *s, struct ig_reply *r)
 {
 	struct ig_api_error e = { 0 };
 	int rc = 0;
@@ -184,7 +188,7 @@ static void prepare(struct ig_session *s, struct ig_reply *r)
 }
 
 /* Start creates that can. */
-static void start_waiting(struct ig_session *s)
+static void start_waiting(struct socket *s)
 {
 	for (struct link *l = s->waiting.next, *next; l != &s->waiting; l = next) {
 		struct ig_reply *r = reply_at(l);
@@ -203,7 +207,7 @@ static void start_waiting(struct ig_session *s)
 /* Back from prep. */
 static void ready(void *ctx, struct ig_reply *r)
 {
-	struct ig_session *s = ctx;
+	struct socket *s = ctx;
 	struct ig_api_error e = r->error;
 
 	if (!e.status && ig_reply_open(r) < 0)
@@ -225,7 +229,7 @@ static void ready(void *ctx, struct ig_reply *r)
 
 /* ---- messages ------------------------------------------------------------------------ */
 
-static void create(struct ig_session *s, struct ig_reply *r)
+static void create(struct socket *s, struct ig_reply *r)
 {
 	uint32_t retry_after_s = s->api->deps.options.retry_after_s;
 	struct ig_api_error e = { 0 };
@@ -266,7 +270,7 @@ static void cancel_waiting(struct ig_reply *r, const char *reason)
 }
 
 /* By response_id, or all of a lane: what runs and what waits. */
-static void cancel(struct ig_session *s, const struct ig_request *q)
+static void cancel(struct socket *s, const struct ig_request *q)
 {
 	struct ig_api_error e;
 	size_t n = 0;
@@ -290,7 +294,7 @@ static void cancel(struct ig_session *s, const struct ig_request *q)
 	queue_error(s, &e, q->stream_id);
 }
 
-static void steer(struct ig_session *s, const struct ig_request *q)
+static void steer(struct socket *s, const struct ig_request *q)
 {
 	struct message *n = message_new(s);
 
@@ -298,7 +302,7 @@ static void steer(struct ig_session *s, const struct ig_request *q)
 		ig_ws_steer_failed(&n->text, q->steer, q->stream_id);
 }
 
-static void receive(struct ig_session *s, struct ig_reply *r)
+static void receive(struct socket *s, struct ig_reply *r)
 {
 	link_remove(&r->of_owner);
 	s->n_reading--;
@@ -332,30 +336,9 @@ static void news(void *ctx, struct ig_reply *r)
 
 /* ---- the session ---------------------------------------------------------------------- */
 
-struct ig_session *ig_session_open(struct ig_api *api, const char *request_id, const char *client,
-				   const struct ig_principal *who, void *conn)
+static void receive_text(struct ig_session *is, char *text, size_t len)
 {
-	struct ig_session *s = calloc(1, sizeof *s);
-
-	if (!s)
-		return NULL;
-	s->origin = ig_origin_create(request_id, ENDPOINT, client, who);
-	if (!s->origin) {
-		free(s);
-		return NULL;
-	}
-	s->api = api;
-	s->conn = conn;
-	link_init(&s->reading);
-	link_init(&s->waiting);
-	link_init(&s->running);
-	s->messages_tail = &s->messages;
-	link_append(&api->responses->sessions, &s->of_api);
-	return s;
-}
-
-void ig_session_receive(struct ig_session *s, char *text, size_t len)
-{
+	struct socket *s = socket_of(is);
 	static const struct ig_reply_owner owner = { parsed, ready, news };
 	const struct ig_origin *of = s->origin;
 	struct ig_origin *o = ig_origin_create(of->request_id, of->endpoint, of->client, &of->who);
@@ -383,12 +366,14 @@ void ig_session_receive(struct ig_session *s, char *text, size_t len)
 	s->n_reading++;
 }
 
-bool ig_session_wants_input(const struct ig_session *s)
+static bool wants_input(const struct ig_session *is)
 {
+	const struct socket *s = link_entry(is, const struct socket, is);
+
 	return s->n_reading < MAX_READING && s->n_messages < MAX_MESSAGES;
 }
 
-static enum ig_fill fill_message(struct ig_session *s, struct ig_strbuf *out)
+static enum ig_fill fill_message(struct socket *s, struct ig_strbuf *out)
 {
 	struct message *n = s->messages;
 
@@ -405,7 +390,7 @@ static enum ig_fill fill_message(struct ig_session *s, struct ig_strbuf *out)
 	return s->broken ? IG_FILL_END : IG_FILL_DATA;
 }
 
-static bool fill_running(struct ig_session *s, struct ig_strbuf *out)
+static bool fill_running(struct socket *s, struct ig_strbuf *out)
 {
 	for (size_t i = 0, n = s->n_running; i < n; i++) {
 		struct ig_reply *r = reply_at(s->running.next);
@@ -426,7 +411,7 @@ static bool fill_running(struct ig_session *s, struct ig_strbuf *out)
 }
 
 /* A keep-alive of a response that is being prepared, or whose model is being loaded. */
-static bool fill_waiting(struct ig_session *s, struct ig_strbuf *out)
+static bool fill_waiting(struct socket *s, struct ig_strbuf *out)
 {
 	for (struct link *l = s->waiting.next; l != &s->waiting; l = l->next)
 		if (ig_reply_keep_alive(reply_at(l), ig_responses_wait_event, out))
@@ -434,8 +419,10 @@ static bool fill_waiting(struct ig_session *s, struct ig_strbuf *out)
 	return false;
 }
 
-enum ig_fill ig_session_fill(struct ig_session *s, struct ig_strbuf *out)
+static enum ig_fill fill(struct ig_session *is, struct ig_strbuf *out)
 {
+	struct socket *s = socket_of(is);
+
 	if (s->broken)
 		return IG_FILL_END;
 	if (s->messages)
@@ -452,23 +439,23 @@ void ig_responses_drain(struct ig_api *api)
 	struct link *all = &api->responses->sessions;
 
 	for (struct link *l = all->next; l != all; l = l->next)
-		want_write(link_entry(l, struct ig_session, of_api));
+		want_write(link_entry(l, struct socket, of_api));
 }
 
-void ig_session_cancel(struct ig_session *s, const char *reason)
+static void cancel_all(struct ig_session *is, const char *reason)
 {
-	if (!s)
-		return;
+	struct socket *s = socket_of(is);
+
 	for (struct link *l = s->running.next; l != &s->running; l = l->next)
 		ig_reply_cancel(reply_at(l), reason);
 	for (struct link *l = s->waiting.next; l != &s->waiting; l = l->next)
 		cancel_waiting(reply_at(l), reason);
 }
 
-void ig_session_end(struct ig_session *s)
+static void end(struct ig_session *is)
 {
-	if (!s)
-		return;
+	struct socket *s = socket_of(is);
+
 	while (!link_empty(&s->reading))
 		ig_reply_destroy(reply_at(s->reading.next));
 	while (!link_empty(&s->running))
@@ -491,4 +478,29 @@ void ig_session_end(struct ig_session *s)
 	link_remove(&s->of_api);
 	ig_origin_unref(s->origin);
 	free(s);
+}
+
+struct ig_session *ig_session_open(struct ig_api *api, const char *request_id, const char *client,
+				   const struct ig_principal *who, void *conn)
+{
+	static const struct ig_session_kind kind = { receive_text, wants_input, fill,
+						     cancel_all,   end,		NULL };
+	struct socket *s = calloc(1, sizeof *s);
+
+	if (!s)
+		return NULL;
+	s->origin = ig_origin_create(request_id, ENDPOINT, client, who);
+	if (!s->origin) {
+		free(s);
+		return NULL;
+	}
+	s->api = api;
+	s->conn = conn;
+	link_init(&s->reading);
+	link_init(&s->waiting);
+	link_init(&s->running);
+	s->messages_tail = &s->messages;
+	link_append(&api->responses->sessions, &s->of_api);
+	s->is.kind = &kind;
+	return &s->is;
 }

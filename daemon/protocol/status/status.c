@@ -1,7 +1,10 @@
 /* status.c: the daemon's health, metrics, status and running requests. */
 #include "daemon/protocol/status/status.h"
 
+#include "daemon/protocol/core/reply.h"
+
 #include <stdlib.h>
+#include <string.h>
 
 /* The most requests that /v1/ingot/requests lists. */
 #define MAX_LISTED 1024
@@ -24,32 +27,75 @@ void ig_get_metrics(struct ig_exchange *x, const struct ig_http_request *r)
 	x->head.content_type = "text/plain; version=0.0.4; charset=utf-8";
 }
 
-void ig_get_requests(struct ig_exchange *x, const struct ig_http_request *r)
+void ig_status_write_requests(struct ig_api *api, struct ig_strbuf *out)
 {
 	struct ig_gen_info *list = calloc(MAX_LISTED, sizeof *list);
-	struct ig_json_writer w = { .out = &x->body };
-	struct ig_api_error e;
+	struct ig_json_writer w = { .out = out };
 
 	if (!list) {
-		ig_fail_memory(&e);
-		ig_exchange_fail(x, &e);
+		out->failed = true;
 		return;
 	}
-	size_t n = ig_engine_list(x->api->deps.engine, list, MAX_LISTED),
+	size_t n = ig_engine_list(api->deps.engine, list, MAX_LISTED),
 	       shown = n < MAX_LISTED ? n : MAX_LISTED;
 	ig_json_putf(&w, "{'object': 'list', 'total': %zu, 'data': [", n);
 	for (size_t i = 0; i < shown; i++) {
 		const struct ig_gen_info *g = &list[i];
 		ig_json_putf(&w,
 			     "{'id': %s, 'model': %s, 'endpoint': %s, 'client': %s, 'state': %s, "
-			     "'prompt_tokens': %d, 'prefilled_tokens': %d, 'output_tokens': %d, "
-			     "'age_s': %.3f}",
+			     "'prompt_tokens': %d, 'prefilled_tokens': %d, 'cached_tokens': %.0f, "
+			     "'output_tokens': %d, 'age_s': %.3f}",
 			     g->id, g->model, g->endpoint, g->client, g->state, g->n_prompt,
-			     g->n_prefilled, g->n_output, g->age_s);
+			     g->n_prefilled, g->n_cached < 0 ? NAN : (double)g->n_cached,
+			     g->n_output, g->age_s);
 	}
 	ig_json_putf(&w, "]}");
 	free(list);
+}
+
+void ig_get_requests(struct ig_exchange *x, const struct ig_http_request *r)
+{
+	ig_status_write_requests(x->api, &x->body);
 	ig_exchange_reply(x, 200);
+}
+
+/* The reply with this id, or with a choice of this id. */
+static struct ig_reply *find_running(struct ig_api *api, const char *id)
+{
+	for (struct link *l = api->replies.next; l != &api->replies; l = l->next) {
+		struct ig_reply *r = link_entry(l, struct ig_reply, all);
+		if (!r->owner_ctx || !r->submitted || r->finished)
+			continue;
+		if (!strcmp(r->id, id))
+			return r;
+		for (uint32_t i = 0; i < r->n_choices; i++)
+			if (!strcmp(r->choices[i].id, id))
+				return r;
+	}
+	return NULL;
+}
+
+bool ig_requests_below(struct ig_exchange *x, const struct ig_http_request *r, const char *id)
+{
+	struct ig_json_writer w = { .out = &x->body };
+	struct ig_api_error e;
+	char shown[80];
+
+	if (strcmp(r->method, "DELETE")) {
+		ig_exchange_wrong_method(x, r, "DELETE");
+		return true;
+	}
+	struct ig_reply *found = find_running(x->api, id);
+	if (!found) {
+		ig_printable(shown, sizeof shown, id);
+		ig_api_fail(&e, 404, "request_not_found", "id", "No request '%s' runs.", shown);
+		ig_exchange_fail(x, &e);
+		return true;
+	}
+	ig_reply_cancel(found, "administrator");
+	ig_json_putf(&w, "{'object': 'request', 'id': %s, 'cancelled': true}", found->id);
+	ig_exchange_reply(x, 200);
+	return true;
 }
 
 void ig_get_status(struct ig_exchange *x, const struct ig_http_request *r)

@@ -366,6 +366,8 @@ def excuse(messages, heads, rest):
         return "marker in a header"
     if any(re.search(r"\n\s*[^\s<]", head) for head in inner):
         return "line in a header"
+    if any(m.recipient and "to=" in head and f"to={m.recipient}" not in head for m, head in zip(messages, heads)):
+        return "no to="
     if heads and not re.match(r"<\|(channel|start|constrain)\|>| ?to=|$", heads[0]):
         return "words"
     return None
@@ -491,6 +493,7 @@ def main():
     compare_completions(ingot, library, template, "cut completions",
                         [ids[:r.randrange(len(ids))] for ids in whole + own], tally)
     compare_completions(ingot, library, template, "damaged completions",
+                        [encode_marked(encoding, "<|channel|>final<|message|>a<|end|><|start|>assistant\nx<|message|>b")] +
                         [damaged(r, ids, pool) for ids in (whole + own) * 2], tally)
     ingot.close()
     vocabulary.unlink()

@@ -42,7 +42,7 @@ DIFFERENCES = {
     "system after tools": "Nemo's template has the system message only before a user's message that is the last",
 }
 READS = {
-    "marker alone": "[ARGS] or [CALL_ID] without a call: the library leaves it out, Ingot shows it",
+    "marker alone": "[ARGS] or [CALL_ID] in a text or in arguments: the library leaves it out, Ingot shows it",
     "names": "a call of a name with brackets, quotes or white space is text for Ingot",
     "ids": "a call of an id with quotes or brackets is text for Ingot",
     "twice": "of two values of a key the library takes the last, Ingot the first",
@@ -287,9 +287,12 @@ def same_calls(theirs, ours):
 def excuse(library, ids, calls):
     """Why the whole completion may be read differently; None."""
     text = library.text(ids).replace("\u2581", " ")
-    if re.search(r"\[(ARGS|CALL_ID)\]", text.split("[TOOL_CALLS]")[0]):
+    head, *parts = text.split("[TOOL_CALLS]")
+    if any(re.search(r"\[(ARGS|CALL_ID)\]", x) for x in [head, *(part.partition("[ARGS]")[2] for part in parts)]):
         return "marker alone"
-    if re.search(r"\[CALL_ID\][^\[]*[\"{}\]]", text):
+    if any(part.startswith("[CALL_ID]") or (library.version == TEKKEN13 and "[CALL_ID]" in part) for part in parts):
+        return "marker alone"
+    if any(re.search(r"[\"{}\[\]]", x) for x in re.findall(r"\[CALL_ID\](.*?)\[ARGS\]", text, re.S)):
         return "ids"
     if not all(re.fullmatch(r"[^\s\[\]{}\"]+", name) for name, _ in calls):
         return "names"
@@ -297,7 +300,7 @@ def excuse(library, ids, calls):
     def pairs(members):
         keys.append(len(members) != len(dict(members)))
         return dict(members)
-    for part in [] if library.later else text.split("[TOOL_CALLS]")[1:]:
+    for part in [] if library.later else parts:
         keys = []
         json.loads(part, object_pairs_hook=pairs)
         if any(keys):
@@ -331,7 +334,7 @@ def damaged(r, ids, pool):
 
 def compare_version(a, name, path, r, lines, tally):
     library, ingot = Library(path), Ingot(a.program, path.parent)
-    library.later = name in (TEKKEN11, TEKKEN13)
+    library.version, library.later = name, name in (TEKKEN11, TEKKEN13)
     template = generated_template(name)
     compare_texts(ingot, library, name, lines, tally)
     conversations = [conversation(r, lines) for _ in range(40)]
@@ -348,7 +351,9 @@ def compare_version(a, name, path, r, lines, tally):
     pool = [library.tokenizer.get_special_token(x) for x in names] + library.tokenizer.encode(
         "[{\"name\": \"now\", \"arguments\": {}}], now", bos=False, eos=False)
     compare_completions(ingot, library, name, template, whole, tally)
-    compare_completions(ingot, library, name + " damaged", template, [damaged(r, ids, pool) for ids in whole * 3], tally)
+    twice = [pool[0], *library.tokenizer.encode('[{"name": "now", "arguments": {}, "name": "x"}]', bos=False, eos=False)]
+    compare_completions(ingot, library, name + " damaged", template,
+                        [twice] + [damaged(r, ids, pool) for ids in whole * 3], tally)
     ingot.close()
 
 

@@ -60,7 +60,39 @@ static void test_real(void **state)
 	assert_null(m->sources[0].url);
 	assert_memory_equal(m->sources[1].url, "https://huggingface.co/", 23);
 	assert_null(ig_catalog_find(c, "smollm2"));
+	m = ig_catalog_find(c, "qwen3-4b");
+	assert_non_null(m);
+	assert_string_equal(m->hub, "unsloth/Qwen3-4B-Instruct-2507-GGUF");
+	assert_string_equal(m->tags, "Q4_K_M Q4_0");
+	assert_int_equal(m->memory_gb, 8);
+	assert_true(m->about_bytes > 2000000000);
+	assert_null(m->file);
 	ig_catalog_destroy(c);
+}
+
+#define HUB_HEAD "models:\n  - {name: m, description: d, "
+
+static void test_hub(void **state)
+{
+	static const char *const cases[][2] = {
+		{ "hub: a/b, tags: t, memory_gb: 8", "has no about_bytes" },
+		{ "tags: t, memory_gb: 8, about_bytes: 1", "need hub" },
+		{ "hub: a/b, tags: t, memory_gb: 0, about_bytes: 1", "memory_gb: '0'" },
+		{ "hub: a/b/c, tags: t, memory_gb: 8, about_bytes: 1", "is not OWNER/REPO" },
+		{ "hub: a/.., tags: t, memory_gb: 8, about_bytes: 1", "is not OWNER/REPO" },
+		{ "hub: a/b, tags: t, memory_gb: 8, about_bytes: 1, license: l", "the Hub says" },
+		{ "hub: a/b, tags: t, memory_gb: 8, about_bytes: 1, file: f", "the Hub says" },
+		{ "hub: a/b, tags: t, memory_gb: 8, about_bytes: 1}\n  - {name: m, description: d, "
+		  "hub: a/b, tags: t, memory_gb: 8, about_bytes: 1",
+		  "two models have the name m" },
+	};
+	char text[600];
+
+	assert_int_equal(parse(HUB_HEAD "hub: a/b, tags: t, memory_gb: 8, about_bytes: 1}\n"), 0);
+	for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+		snprintf(text, sizeof text, HUB_HEAD "%s}\n", cases[i][0]);
+		assert_refused(text, cases[i][1]);
+	}
 }
 
 static void test_taken(void **state)
@@ -268,12 +300,13 @@ static void test_folders(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_real),	cmocka_unit_test(test_taken),
-		cmocka_unit_test(test_places),	cmocka_unit_test(test_shape),
-		cmocka_unit_test(test_values),	cmocka_unit_test(test_file_names),
-		cmocka_unit_test(test_sources), cmocka_unit_test(test_yaml_tricks),
-		cmocka_unit_test(test_bombs),	cmocka_unit_test(test_truncated),
-		cmocka_unit_test(test_files),	cmocka_unit_test(test_folders),
+		cmocka_unit_test(test_real),	    cmocka_unit_test(test_hub),
+		cmocka_unit_test(test_taken),	    cmocka_unit_test(test_places),
+		cmocka_unit_test(test_shape),	    cmocka_unit_test(test_values),
+		cmocka_unit_test(test_file_names),  cmocka_unit_test(test_sources),
+		cmocka_unit_test(test_yaml_tricks), cmocka_unit_test(test_bombs),
+		cmocka_unit_test(test_truncated),   cmocka_unit_test(test_files),
+		cmocka_unit_test(test_folders),
 	};
 
 	return cmocka_run_group_tests_name("cli catalog", tests, NULL, NULL);

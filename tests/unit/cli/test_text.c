@@ -72,7 +72,7 @@ static void test_table(void **state)
 }
 
 static const struct ig_ledger_stats two[] = {
-	{ .model = "a",
+	{ .name = "a",
 	  .n_requests = 10,
 	  .n_errors = 1,
 	  .n_cancelled = 2,
@@ -81,7 +81,7 @@ static const struct ig_ledger_stats two[] = {
 	  .n_output = 500,
 	  .ttft_ms = { 12.5, 40, 1200 },
 	  .itl_ms = { 5, 6, 7 } },
-	{ .model = "b\"",
+	{ .name = "b\"",
 	  .n_requests = 1,
 	  .ttft_ms = { NAN, NAN, NAN },
 	  .itl_ms = { NAN, NAN, NAN } },
@@ -91,7 +91,7 @@ static void test_stats_table(void **state)
 {
 	struct ig_strbuf b = { 0 };
 
-	assert_true(ig_stats_table(two, 1, &b));
+	assert_true(ig_stats_table(two, 1, IG_LEDGER_BY_MODEL, &b));
 	assert_string_equal(
 		b.data,
 		"MODEL  REQUESTS  ERRORS  CANCELLED  PROMPT  CACHED  OUTPUT  TTFT p50      p95      p99"
@@ -99,7 +99,7 @@ static void test_stats_table(void **state)
 		"a            10       1          2     300      40     500   12.5 ms  40.0 ms  1200 ms"
 		"           5.0 ms  6.0 ms  7.0 ms\n");
 	ig_strbuf_clear(&b);
-	assert_true(ig_stats_table(two, 2, &b));
+	assert_true(ig_stats_table(two, 2, IG_LEDGER_BY_MODEL, &b));
 	const char *sum = strstr(b.data, "\nall");
 	assert_non_null(sum);
 	assert_non_null(strstr(sum, " 11 "));
@@ -112,7 +112,7 @@ static void test_stats_json(void **state)
 	struct ig_strbuf b = { 0 };
 	json_t *root, *m;
 
-	assert_true(ig_stats_json(two, 2, 3600, &b));
+	assert_true(ig_stats_json(two, 2, IG_LEDGER_BY_MODEL, 3600, &b));
 	root = json_loads(b.data, JSON_REJECT_DUPLICATES, NULL);
 	assert_non_null(root);
 	assert_int_equal(json_integer_value(json_object_get(root, "since_s")), 3600);
@@ -132,8 +132,46 @@ static void test_stats_json(void **state)
 	assert_true(json_is_null(json_object_get(json_object_get(m, "ttft_ms"), "p95")));
 	json_decref(root);
 	ig_strbuf_clear(&b);
-	assert_true(ig_stats_json(NULL, 0, 0, &b));
+	assert_true(ig_stats_json(NULL, 0, IG_LEDGER_BY_MODEL, 0, &b));
 	assert_string_equal(b.data, "{\"since_s\":null,\"models\":[]}\n");
+	ig_strbuf_finish(&b);
+}
+
+static void test_stats_by(void **state)
+{
+	struct ig_strbuf b = { 0 };
+
+	assert_true(ig_stats_json(two, 1, IG_LEDGER_BY_KEY, 0, &b));
+	assert_non_null(strstr(b.data, "{\"since_s\":null,\"keys\":[{\"key\":\"a\","));
+	ig_strbuf_clear(&b);
+	assert_true(ig_stats_table(two, 1, IG_LEDGER_BY_CLIENT, &b));
+	assert_ptr_equal(strstr(b.data, "CLIENT  REQUESTS"), b.data);
+	ig_strbuf_finish(&b);
+}
+
+static void test_stats_csv(void **state)
+{
+	static const struct ig_ledger_stats odd[] = {
+		{ .name = "=1+\"x\",\n", .ttft_ms = { NAN, NAN, NAN }, .itl_ms = { 1, 2, 3 } },
+		{ .name = "",
+		  .n_requests = 7,
+		  .ttft_ms = { 1, 1, 1 },
+		  .itl_ms = { NAN, NAN, NAN } },
+	};
+	struct ig_strbuf b = { 0 };
+
+	assert_true(ig_stats_csv(two, 2, IG_LEDGER_BY_MODEL, &b));
+	assert_string_equal(
+		b.data, "model,requests,errors,cancelled,prompt_tokens,cached_tokens,output_tokens,"
+			"ttft_p50_ms,ttft_p95_ms,ttft_p99_ms,inter_token_p50_ms,inter_token_p95_ms,"
+			"inter_token_p99_ms\n"
+			"\"a\",10,1,2,300,40,500,12.500,40.000,1200.000,5.000,6.000,7.000\n"
+			"\"b\"\"\",1,0,0,0,0,0,,,,,,\n");
+	ig_strbuf_clear(&b);
+	assert_true(ig_stats_csv(odd, 2, IG_LEDGER_BY_KEY, &b));
+	assert_ptr_equal(strstr(b.data, "key,requests,"), b.data);
+	assert_non_null(strstr(b.data, "\n\"'=1+\"\"x\"\", \",0,0,0,0,0,0,,,,1.000,2.000,3.000\n"));
+	assert_non_null(strstr(b.data, "\n\"\",7,0,0,0,0,0,1.000,1.000,1.000,,,\n"));
 	ig_strbuf_finish(&b);
 }
 
@@ -176,7 +214,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_numbers),	   cmocka_unit_test(test_plain),
 		cmocka_unit_test(test_table),	   cmocka_unit_test(test_stats_table),
-		cmocka_unit_test(test_stats_json), cmocka_unit_test(test_findings),
+		cmocka_unit_test(test_stats_json), cmocka_unit_test(test_stats_by),
+		cmocka_unit_test(test_stats_csv),  cmocka_unit_test(test_findings),
 	};
 
 	return cmocka_run_group_tests_name("cli text", tests, NULL, NULL);

@@ -214,7 +214,9 @@ static void test_no_models(void **state)
 	e = harness_engine(&config);
 	assert_int_equal(ig_engine_models(e, NULL, 0), 0);
 	assert_int_equal(take(e, NULL, &m, &err), -ENOENT);
-	assert_string_equal(err.text, "no model is configured");
+	assert_string_equal(
+		err.text,
+		"there is no model yet; `ingot pull NAME` downloads one, and `ingot models` lists names");
 	harness_close(e);
 }
 

@@ -518,9 +518,9 @@ static void test_prefill_only(void **state)
 	a.id = "again";
 	client_ask(&c, e, &a);
 	client_finish(&c);
-	assert_int_equal(c.result.n_cached, 96);
+	assert_int_equal(c.result.n_cached, 99);
 	assert_int_equal(c.result.n_output, 0);
-	assert_int_equal(ledger_find("again").n_cached, 96);
+	assert_int_equal(ledger_find("again").n_cached, 99);
 	harness_close(e);
 }
 

@@ -215,20 +215,24 @@ static void test_long_and_short_prompts(void **state)
 
 /* ---- prefixes that are being computed ------------------------------------------------------ */
 
-/* 64 tokens that are the same for all, then n of its own. */
-static void ask_alike(struct client *c, struct ig_engine *e, int32_t n, uint64_t salt)
+/* n_same tokens that are the same for all, then n of its own. */
+static void ask_alike(struct client *c, struct ig_engine *e, int32_t n_same, int32_t n,
+		      uint64_t salt)
 {
 	static unsigned seed = 1000;
 	int32_t prompt[FAKE_CONTEXT];
 
-	make_prompt(prompt, 64, 999);
-	make_prompt(prompt + 64, n, ++seed);
-	client_ask(c, e,
-		   &(struct ask){
-			   .prompt = prompt, .n_prompt = 64 + n, .max_tokens = 4, .salt = salt });
+	make_prompt(prompt, n_same, 999);
+	make_prompt(prompt + n_same, n, ++seed);
+	/* which begin to differ with the first */
+	prompt[n_same] = (int32_t)(seed % FAKE_N_TEXT);
+	client_ask(
+		c, e,
+		&(struct ask){
+			.prompt = prompt, .n_prompt = n_same + n, .max_tokens = 4, .salt = salt });
 }
 
-static void test_a_prefix_is_computed_once(void **state)
+static void compute_once(int32_t n_same, int32_t n, int32_t n_cached)
 {
 	static struct client c[4];
 	struct client first;
@@ -239,17 +243,25 @@ static void test_a_prefix_is_computed_once(void **state)
 	ask(&first, e, 8, 1);
 	fake_wait_at_gate();
 	for (int i = 0; i < 4; i++)
-		ask_alike(&c[i], e, 20, 0);
+		ask_alike(&c[i], e, n_same, n, 0);
 	fake_open_gate();
 	for (int i = 0; i < 4; i++) {
 		client_finish(&c[i]);
 		assert_int_equal(c[i].result.n_output, 4);
-		assert_int_equal(c[i].result.n_cached, i ? 64 : 0);
+		assert_int_equal(c[i].result.n_cached, i ? n_cached : 0);
 	}
 	client_finish(&first);
-	assert_int_equal(fake.n_prefill_rows, 8 + 64 + 4 * 20);
+	assert_int_equal(fake.n_prefill_rows, 8 + 4 * (n_same + n) - 3 * n_cached);
 	harness_close(e);
 }
+
+static void test_a_prefix_is_computed_once(void **state) { compute_once(64, 20, 64); }
+
+/* It ends inside a block, which the first one of them fills. */
+static void test_part_of_a_block_is_computed_once(void **state) { compute_once(72, 20, 72); }
+
+/* Nobody fills that block: what is before it is found. */
+static void test_a_block_that_is_not_filled(void **state) { compute_once(72, 4, 64); }
 
 static void test_prefixes_of_others_are_not_waited_for(void **state)
 {
@@ -262,7 +274,7 @@ static void test_prefixes_of_others_are_not_waited_for(void **state)
 	ask(&first, e, 8, 1);
 	fake_wait_at_gate();
 	for (int i = 0; i < 2; i++)
-		ask_alike(&c[i], e, 20, 1 + (uint64_t)i);
+		ask_alike(&c[i], e, 64, 20, 1 + (uint64_t)i);
 	step();
 	step(); /* both are in it */
 	for (int i = 0; i < 2; i++)
@@ -287,8 +299,8 @@ static void test_a_short_one_does_not_wait(void **state)
 	e = harness_engine(&config);
 	ask(&first, e, 8, 1);
 	fake_wait_at_gate();
-	ask_alike(&a, e, 400, 0);
-	ask_alike(&b, e, 4, 0);
+	ask_alike(&a, e, 64, 400, 0);
+	ask_alike(&b, e, 64, 4, 0);
 	step();
 	step();
 	assert_int_equal(n_tokens(&b), 1);
@@ -306,9 +318,9 @@ static void test_the_one_that_computes_it_ends(void **state)
 
 	config.scheduler.prefill_chunk = 16;
 	e = harness_engine(&config);
-	ask_alike(&a, e, 20, 0);
+	ask_alike(&a, e, 64, 20, 0);
 	fake_wait_at_gate();
-	ask_alike(&b, e, 20, 0);
+	ask_alike(&b, e, 64, 20, 0);
 	step();
 	step();
 	assert_int_equal(n_prefilled(e, 0), 32);
@@ -331,6 +343,8 @@ int main(void)
 		T(test_equal_prompts_take_turns),
 		T(test_long_and_short_prompts),
 		T(test_a_prefix_is_computed_once),
+		T(test_part_of_a_block_is_computed_once),
+		T(test_a_block_that_is_not_filled),
 		T(test_prefixes_of_others_are_not_waited_for),
 		T(test_a_short_one_does_not_wait),
 		T(test_the_one_that_computes_it_ends),

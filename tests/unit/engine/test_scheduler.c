@@ -198,13 +198,13 @@ static void test_prefix_is_not_computed_again(void **state)
 	client_ask(&c, e, &a); /* the same again */
 	client_finish(&c);
 	assert_answer(&c, &a);
-	assert_int_equal(c.result.n_cached, 96);
-	assert_int_equal(fake.n_prefill_rows, before + 4);
+	assert_int_equal(c.result.n_cached, 99); /* its last block is full by now */
+	assert_int_equal(fake.n_prefill_rows, before + 1);
 	b.seed = 2; /* other samples after the same prompt */
 	client_ask(&c, e, &b);
 	client_finish(&c);
 	assert_answer(&c, &b);
-	assert_int_equal(c.result.n_cached, 96);
+	assert_int_equal(c.result.n_cached, 99);
 	/* The prompt, its output and more: a conversation continues.  Output is cached too. */
 	make_prompt(both, 100, a.prompt_seed);
 	for (int i = 100; i < 140; i++)
@@ -324,7 +324,7 @@ static void test_window_turns(void **state)
 		client_ask(&c, e, &a);
 		client_finish(&c);
 		assert_answer(&c, &a);
-		assert_int_equal(c.result.n_cached, i * 96);
+		assert_int_equal(c.result.n_cached, i * 99);
 	}
 	/* A conversation that continues finds everything that was computed, in whole blocks. */
 	make_prompt(both, 100, a.prompt_seed);
@@ -396,8 +396,7 @@ static void test_prefixes_among_many(void **state)
 		for (int i = 0; i < 16; i++) {
 			client_finish(&c[i]);
 			assert_answer(&c[i], &a[i]);
-			assert_true(c[i].result.n_cached % IG_BLOCK_TOKENS == 0);
-			assert_true(c[i].result.n_cached < a[i].n_prompt);
+			assert_in_range(c[i].result.n_cached, 0, a[i].n_prompt - 1);
 			n_cached += c[i].result.n_cached;
 		}
 	}

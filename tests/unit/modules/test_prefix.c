@@ -140,7 +140,7 @@ static uint32_t begin(struct ig_kvcache *c, const struct ig_kv_layout *l, const 
 
 	assert_int_equal(kv->seq_create(c, g, 2, MAX_TOKENS, t->salt, &t->seq), 0);
 	kv->seq_match(t->seq, t->tokens, t->n - 1, &n_cached);
-	assert_true(n_cached < t->n && n_cached % IG_BLOCK_TOKENS == 0);
+	assert_true(n_cached < t->n && (!n_cached || n_cached >= IG_BLOCK_TOKENS));
 	check(c, l, t, n_cached);
 	return n_cached;
 }
@@ -182,10 +182,10 @@ static void test_whole_blocks_of_a_beginning(void **state)
 	assert_int_equal(stats(c).n_blocks_used, 4 + 4); /* a's, shared */
 	kv->seq_destroy(b.seq);
 	b.n = 48;
-	assert_int_equal(begin(c, l, g, &b), 32); /* the last token is left to compute */
+	assert_int_equal(begin(c, l, g, &b), 47); /* the last token is left to compute */
 	kv->seq_destroy(b.seq);
 	fill(&b, 50, 3);
-	b.tokens[20]++;
+	b.tokens[16]++;
 	assert_int_equal(begin(c, l, g, &b), 16);
 	kv->seq_destroy(b.seq);
 	b.tokens[0]++;
@@ -228,6 +228,81 @@ static void test_whole_blocks_of_a_beginning(void **state)
 	assert_int_equal(stats(c).cached_bytes, 0);
 	assert_int_equal(n_mapped, 0);
 	kv->destroy(c);
+}
+
+/* What ends inside a block is found in a copy, which is written on; of several blocks the one with
+ * most of it is copied. */
+static void test_part_of_a_block(void **state)
+{
+	struct ig_kvcache *c = make(8);
+	struct ig_kv_layout l[2];
+	struct text t[3], b;
+	uint32_t g[2];
+
+	add_groups(c, l, g);
+	for (int i = 0; i < 3; i++) {
+		fill(&t[i], 48, 3);
+		t[i].tokens[18 + 3 * i]++;
+		assert_int_equal(begin(c, l, g, &t[i]), i ? 15 + 3 * i : 0);
+		assert_int_equal(reserve(t[i].seq, 48), 0);
+		compute(c, l, &t[i], i ? 15 + 3 * (uint32_t)i : 0, 48);
+		kv->seq_commit(t[i].seq, t[i].tokens, 48);
+	}
+	for (int i = 0; i < 3; i++)
+		check(c, l, &t[i], 48); /* nobody wrote into another's block */
+	assert_int_equal(stats(c).n_blocks_used, 2 * (1 + 3 * 2));
+	for (int differs = 17; differs < 32; differs++) {
+		uint32_t same = differs <= 18 ? differs : differs <= 21 ? 21 : 24;
+
+		fill(&b, 48, 3);
+		b.tokens[differs] += 2;
+		if (differs < 24)
+			same = (uint32_t)differs;
+		assert_int_equal(begin(c, l, g, &b), same);
+		assert_int_equal(reserve(b.seq, 48), 0);
+		compute(c, l, &b, same, 48);
+		check(c, l, &b, 48);
+		kv->seq_destroy(b.seq); /* it committed nothing */
+	}
+	/* less than a block is not worth a copy */
+	fill(&b, 48, 3);
+	b.tokens[15]++;
+	assert_int_equal(begin(c, l, g, &b), 0);
+	kv->seq_destroy(b.seq);
+	for (int i = 0; i < 3; i++)
+		kv->seq_destroy(t[i].seq);
+	assert_int_equal(stats(c).cached_bytes, (1 + 3 * 2) * (1024 + 512));
+	kv->destroy(c);
+	assert_int_equal(n_mapped, 0);
+}
+
+/* Without a block for the copy the whole blocks are found all the same. */
+static void test_no_space_for_a_part(void **state)
+{
+	struct ig_kvcache *c = make(2); /* 4 large blocks, 8 small ones */
+	struct ig_kv_layout l[2];
+	struct text a, b;
+	uint32_t g[2];
+
+	add_groups(c, l, g);
+	fill(&a, 64, 3);
+	assert_int_equal(begin(c, l, g, &a), 0);
+	assert_int_equal(reserve(a.seq, 64), 0);
+	compute(c, l, &a, 0, 64);
+	kv->seq_commit(a.seq, a.tokens, 64);
+	fill(&b, 64, 3);
+	b.tokens[40]++;
+	assert_int_equal(begin(c, l, g, &b), 32);
+	assert_int_equal(reserve(b.seq, 64), -ENOSPC);
+	kv->seq_destroy(b.seq);
+	check(c, l, &a, 64);
+	kv->seq_destroy(a.seq);
+	/* the copy takes the place of the last block */
+	assert_int_equal(begin(c, l, g, &b), 40);
+	assert_int_equal(stats(c).cached_bytes, 1024 + 512);
+	kv->seq_destroy(b.seq);
+	kv->destroy(c);
+	assert_int_equal(n_mapped, 0);
 }
 
 /* Least recently used first, leaves before what they hang on, nothing in use. */
@@ -349,7 +424,7 @@ static void test_chaos(void **state)
 	struct ig_kvcache *c = make(10);
 	struct ig_kv_layout l[2];
 	static struct text s[N_SEQS];
-	uint32_t g[2], n_hits = 0, n_full = 0;
+	uint32_t g[2], n_hits = 0, n_parts = 0, n_full = 0;
 
 	memset(s, 0, sizeof s);
 	add_groups(c, l, g);
@@ -367,6 +442,7 @@ static void test_chaos(void **state)
 					(int32_t)(i < change ? i : i + 1 + rnd(2) * (i % 16 == 0));
 			uint32_t n_cached = begin(c, l, g, a);
 			n_hits += n_cached > 0;
+			n_parts += n_cached % IG_BLOCK_TOKENS > 0;
 			if (reserve(a->seq, a->n)) {
 				n_full++;
 				kv->seq_destroy(a->seq);
@@ -398,7 +474,7 @@ static void test_chaos(void **state)
 		assert_true(st.used_bytes <= st.committed_bytes && st.free_bytes <= st.arena_bytes);
 		assert_true(st.used_bytes + st.cached_bytes <= st.committed_bytes);
 	}
-	assert_true(n_hits > 1000 && n_full > 50); /* both really happened */
+	assert_true(n_hits > 1000 && n_parts > 500 && n_full > 50); /* all really happened */
 	for (int i = 0; i < N_SEQS; i++)
 		kv->seq_destroy(s[i].seq);
 	assert_int_equal(stats(c).n_blocks_used, 0);
@@ -453,6 +529,8 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_whole_blocks_of_a_beginning),
+		cmocka_unit_test(test_part_of_a_block),
+		cmocka_unit_test(test_no_space_for_a_part),
 		cmocka_unit_test(test_eviction),
 		cmocka_unit_test(test_twins),
 		cmocka_unit_test(test_salts),

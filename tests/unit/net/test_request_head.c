@@ -129,6 +129,72 @@ static void test_fields(void **state)
 	assert_null(ig_head_field(&(struct ig_head){ 0 }, "host", &n));
 }
 
+static void parse_fields(const char *fields, char *text, size_t cap, struct ig_head *h)
+{
+	snprintf(text, cap, "GET / HTTP/1.1\r\n%s\r\n\r\n", fields);
+	assert_int_equal(ig_head_parse(text, strlen(text), h), IG_HEAD_WHOLE);
+}
+
+static void test_wants_html(void **state)
+{
+	static const struct {
+		const char *fields;
+		bool wants;
+	} rows[] = {
+		{ "accept: text/html", true },
+		{ "accept: text/html,*/*;q=0.8", true },
+		{ "Accept: image/png , Text/HTML;q=0.1", true },
+		{ "accept: application/xhtml+xml,text/html", true },
+		{ "accept: */*", false },
+		{ "accept: text/htmlx", false },
+		{ "accept: xtext/html", false },
+		{ "accept: text/plain;a=text/html", false },
+		{ "accept:", false },
+		{ "x-accept: text/html", false },
+	};
+	struct ig_head h;
+	char text[120];
+
+	for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+		parse_fields(rows[i].fields, text, sizeof text, &h);
+		assert_int_equal(ig_head_wants_html(&h), rows[i].wants);
+	}
+	assert_false(ig_head_wants_html(&(struct ig_head){ 0 }));
+}
+
+static void test_find_token(void **state)
+{
+	static const struct {
+		const char *fields, *found; /* NULL: none */
+	} rows[] = {
+		{ "list: a, key.b", "b" },
+		{ "list: key.b,a", "b" },
+		{ "list: a\r\nlist: key.c", "c" },
+		{ "list: key.a, key.b", "a" },
+		{ "list: key.", NULL },
+		{ "list: key., key.b", "b" },
+		{ "list: xkey.b", NULL },
+		{ "list: KEY.b", NULL },
+		{ "list: , ,", NULL },
+		{ "other: key.b", NULL },
+	};
+	struct ig_head h;
+	char text[120];
+	size_t n;
+
+	for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+		parse_fields(rows[i].fields, text, sizeof text, &h);
+		const char *found = ig_head_find_token(&h, "list", "key.", &n);
+		if (!rows[i].found) {
+			assert_null(found);
+			continue;
+		}
+		assert_non_null(found);
+		assert_int_equal(n, strlen(rows[i].found));
+		assert_memory_equal(found, rows[i].found, n);
+	}
+}
+
 static void test_targets(void **state)
 {
 	static const struct {
@@ -181,8 +247,9 @@ static void test_peek(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_rows),   cmocka_unit_test(test_limits),
-		cmocka_unit_test(test_fields), cmocka_unit_test(test_targets),
+		cmocka_unit_test(test_rows),	   cmocka_unit_test(test_limits),
+		cmocka_unit_test(test_fields),	   cmocka_unit_test(test_wants_html),
+		cmocka_unit_test(test_find_token), cmocka_unit_test(test_targets),
 		cmocka_unit_test(test_peek),
 	};
 	return cmocka_run_group_tests_name("request_head", tests, NULL, NULL);

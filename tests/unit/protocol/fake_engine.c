@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "model/chat/completion.h"
+#include "store/ledger_history.h"
 
 #include <errno.h>
 #include <jansson.h>
@@ -353,6 +354,8 @@ size_t ig_engine_models(struct ig_engine *e, struct ig_model_status *out, size_t
 				     .expires_s = -1,
 				     .weight_bytes = 1000,
 				     .scratch_bytes = 10,
+				     .fit = IG_FITS,
+				     .traits = { .file_bytes = 990, .quantization = "Q8_0" },
 				     .n_loads = 1,
 				     .loaded_s = 0.5,
 				     .idle_s = 2,
@@ -513,6 +516,34 @@ int ig_engine_parse(struct ig_engine *e, void (*fn)(void *ctx), void *ctx)
 int ig_engine_prep(struct ig_engine *e, void (*fn)(void *ctx), void *ctx)
 {
 	return queue_job(&e->prep, e->script.prep_rc, fn, ctx);
+}
+
+int ig_engine_read(struct ig_engine *e, void (*fn)(void *ctx), void *ctx)
+{
+	return queue_job(&e->parse, 0, fn, ctx);
+}
+
+int ig_engine_pin_model(struct ig_engine *e, const char *name, bool pin, struct ig_error *err)
+{
+	return 0;
+}
+
+int ig_ledger_write_series(const char *path, const struct ig_ledger_query *q,
+			   struct ig_json_writer *w, struct ig_error *err)
+{
+	return 0;
+}
+
+int ig_ledger_write_rows(const char *path, const struct ig_ledger_query *q,
+			 struct ig_json_writer *w, struct ig_error *err)
+{
+	return 0;
+}
+
+int ig_ledger_write_csv(const char *path, const struct ig_ledger_query *q, struct ig_strbuf *out,
+			struct ig_error *err)
+{
+	return 0;
 }
 
 void ig_engine_describe(struct ig_engine *e, struct ig_strbuf *out)

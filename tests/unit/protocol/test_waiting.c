@@ -717,7 +717,8 @@ static void test_load(void **state)
 		"\"owned_by\":\"ingot\",\"type\":\"model\",\"display_name\":\"fake\",\"created_at\":"
 		"\"2023-11-14T22:13:20Z\",\"lifecycle\":\"active\",\"max_input_tokens\":2000,"
 		"\"state\":\"ready\",\"default\":true,\"pinned\":false,\"architecture\":\"fake\","
-		"\"file\":\"fake.gguf\",\"error\":null,\"weight_bytes\":1000,\"scratch_bytes\":10,"
+		"\"file\":\"fake.gguf\",\"error\":null,\"fits\":\"yes\",\"quantization\":\"Q8_0\","
+		"\"file_bytes\":990,\"weight_bytes\":1000,\"scratch_bytes\":10,"
 		"\"active_requests\":0,\"loads\":1,\"load_s\":0.5,\"idle_s\":2.0,\"expires_s\":60.0}");
 	free(body);
 	fake_engine_model(w->engine, -EIO);

@@ -237,6 +237,7 @@ static const struct {
 	{ "ledger.retention_days", "0", "0" },
 	{ "log.level", "debug", "debug" },
 	{ "log.file", "./log/a.log", "/etc/x/log/a.log" },
+	{ "models.folder", "m", "/etc/x/m" },
 	{ "default_model", "some/model:v1.2-x_y", "some/model:v1.2-x_y" },
 };
 
@@ -257,6 +258,7 @@ static const char *const reloadable[] = {
 	"scheduler.max_output_tokens",
 	"ledger.retention_days",
 	"default_model",
+	"models.folder",
 	"limits.max_concurrent",
 	"limits.requests_per_minute",
 	"limits.tokens_per_minute",
@@ -701,7 +703,14 @@ static const struct {
 	{ "log: {file: ~root/x}\n", "1:13: log.file: only ~/ is allowed, got \"~root/x\"" },
 	{ "modules: {path: [\"\"]}\n", "1:18: modules.path: expected paths of folders, got \"\"" },
 	/* models */
-	{ "models: {name: a}\n", "1:9: models: expected a list, got a mapping" },
+	{ "models: {name: a}\n", "1:10: unknown key \"models.name\"" },
+	{ "models: {entries: {name: a}}\n",
+	  "1:19: models.entries: expected a list, got a mapping" },
+	{ "models: {entries: [], entries: []}\n",
+	  "1:23: duplicate key \"models.entries\"; first given in line 1" },
+	{ "models: {folder: [a]}\n", "1:18: models.folder: expected a path, got a list" },
+	{ "models: {folders: a}\n",
+	  "1:10: unknown key \"models.folders\"; did you mean \"models.folder\"?" },
 	{ "models: [a]\n", "1:10: models[0]: expected name, path …, got one value" },
 	{ "models:\n  - name: a\n", "2:5: models[0]: path is missing" },
 	{ "models:\n  - {name: a, path: b}\n  - path: c\n", "3:5: models[1]: name is missing" },

@@ -191,6 +191,10 @@ static void test_new_file(void **state)
 				"SELECT count(*) FROM pragma_table_info('requests') WHERE name "
 				"LIKE 'itl%'"),
 			 IG_ITL_BUCKETS);
+	words(path, "SELECT name FROM sqlite_master WHERE type = 'view' ORDER BY name", names,
+	      sizeof names);
+	assert_string_equal(names, "requests_by_client requests_by_day requests_by_hour "
+				   "requests_by_key requests_by_model requests_failed");
 	/* The same after opening it again. */
 	ig_ledger_close(open_ledger(path, 16, 90));
 	assert_int_equal(number(path, "SELECT count(*) FROM sqlite_master WHERE type = 'table'"),
@@ -252,6 +256,58 @@ static void test_row_arrives_whole(void **state)
 /* ---- many writers, full rings, disks that fail ---------------------------------------------- */
 
 enum { N_THREADS = 8, N_EACH = 1500 };
+
+/* The views against rows of two days, models, keys and clients. */
+static void test_views(void **state)
+{
+	static const struct {
+		int64_t s; /* since 1970 */
+		const char *model, *key, *client, *finish;
+		float ttft_ms;
+	} rows[] = {
+		{ 86399, "a", "", "10.0.0.1", "stop", 10 },
+		{ 86400, "a", "k", "10.0.0.1", "refused", -1 },
+		{ 90000, "b", "k", "10.0.0.2", "cancelled", 30 },
+		{ 90001, "a", "k", "10.0.0.2", "error", 40 },
+	};
+	static const struct {
+		const char *sql, *result;
+	} views[] = {
+		{ "SELECT day || ',' || requests || ',' || errors || ',' || cancelled || ',' || "
+		  "prompt_tokens || ',' || cached_tokens || ',' || output_tokens || ',' || "
+		  "avg_ttft_ms || ',' || max_ttft_ms || ',' || avg_total_ms FROM requests_by_day",
+		  "1970-01-01,1,0,0,7,0,1,10.0,10.0,2.0 1970-01-02,3,2,1,21,0,3,35.0,40.0,2.0" },
+		{ "SELECT replace(hour, ' ', 'T') || '=' || requests FROM requests_by_hour",
+		  "1970-01-01T23:00=1 1970-01-02T00:00=1 1970-01-02T01:00=2" },
+		{ "SELECT model || '=' || requests || '=' || replace(last_request, ' ', 'T') FROM "
+		  "requests_by_model",
+		  "a=3=1970-01-02T01:00:01 b=1=1970-01-02T01:00:00" },
+		{ "SELECT key || '=' || requests FROM requests_by_key", "=1 k=3" },
+		{ "SELECT client || '=' || errors FROM requests_by_client",
+		  "10.0.0.1=1 10.0.0.2=1" },
+		{ "SELECT replace(time, ' ', 'T') || '=' || model || '=' || finish || '=' || key || "
+		  "'=' || client FROM requests_failed",
+		  "1970-01-02T00:00:00=a=refused=k=10.0.0.1 1970-01-02T01:00:01=a=error=k=10.0.0.2" },
+	};
+	char path[256], text[512];
+	struct ig_ledger *l = open_ledger(in_dir(path, "views.db"), 16, 0);
+
+	for (size_t i = 0; i < N_OF(rows); i++) {
+		struct ig_ledger_row r = a_row(7);
+		r.received_ns = rows[i].s * 1000000000 + 1;
+		r.ttft_ms = rows[i].ttft_ms;
+		strcpy(r.model, rows[i].model);
+		strcpy(r.key, rows[i].key);
+		strcpy(r.client, rows[i].client);
+		strcpy(r.finish, rows[i].finish);
+		ig_ledger_put(l, &r);
+	}
+	ig_ledger_close(l);
+	for (size_t i = 0; i < N_OF(views); i++) {
+		words(path, views[i].sql, text, sizeof text);
+		assert_string_equal(text, views[i].result);
+	}
+}
 
 static void *put_many(void *arg)
 {
@@ -397,6 +453,78 @@ static void test_disk_full(void **state)
 		    strstr(text, "disk.db: cannot be written: database or disk is full; "));
 }
 
+static atomic_bool failing;
+
+static void set_failing(void *ctx, bool on) { atomic_store(&failing, on); }
+
+static void wait_until_failing(bool on)
+{
+	int64_t until = ig_now_ns() + (int64_t)20 * 1000000000;
+
+	while (atomic_load(&failing) != on) {
+		if (ig_now_ns() > until)
+			fail_msg("it does not become %d", on);
+		usleep(5000);
+	}
+}
+
+static void limit_files(rlim_t bytes)
+{
+	struct rlimit r;
+
+	signal(SIGXFSZ, SIG_IGN);
+	assert_int_equal(getrlimit(RLIMIT_FSIZE, &r), 0);
+	r.rlim_cur = bytes;
+	assert_int_equal(setrlimit(RLIMIT_FSIZE, &r), 0);
+}
+
+/* The failure is told, and its end too, without any further row; a full disk at the start is not an
+ * error, and rows are written once there is space. */
+static void test_failure_is_told(void **state)
+{
+	char path[256], why[256];
+	struct ig_ledger_options o = { .path = in_dir(path, "told.db"),
+				       .queue = 4096,
+				       .dropped = count_dropped,
+				       .ctx = &n_dropped,
+				       .failing = set_failing };
+	struct ig_ledger *l = NULL;
+	struct ig_error err = { 0 };
+	struct ig_ledger_row r = a_row(1);
+
+	atomic_store(&n_dropped, 0);
+	assert_int_equal(ig_ledger_open(&o, &l, &err), 0);
+	assert_false(ig_ledger_failure(l, why, sizeof why));
+	limit_files(4096);
+	ig_ledger_put(l, &r);
+	wait_until_failing(true);
+	assert_true(ig_ledger_failure(l, why, sizeof why));
+	assert_true(strstr(why, "full") || strstr(why, "I/O"));
+	assert_int_equal(n_dropped, 1);
+	limit_files(RLIM_INFINITY);
+	wait_until_failing(false);
+	assert_false(ig_ledger_failure(l, why, sizeof why));
+	ig_ledger_close(l);
+	assert_int_equal(rows_in(path), 0);
+
+	o.path = in_dir(path, "later.db");
+	atomic_store(&n_dropped, 0);
+	limit_files(4096);
+	assert_int_equal(ig_ledger_open(&o, &l, &err), 0);
+	assert_true(atomic_load(&failing));
+	assert_true(ig_ledger_failure(l, why, sizeof why));
+	ig_ledger_put(l, &r);
+	int64_t until = ig_now_ns() + (int64_t)10 * 1000000000;
+	while (n_dropped < 1 && ig_now_ns() < until)
+		usleep(5000);
+	assert_int_equal(n_dropped, 1);
+	limit_files(RLIM_INFINITY);
+	wait_until_failing(false);
+	ig_ledger_put(l, &r);
+	ig_ledger_close(l);
+	assert_int_equal(rows_in(path), 1);
+}
+
 /* ---- retention ---------------------------------------------------------------------------------- */
 
 static void put_aged(struct ig_ledger *l, int n, int64_t age_days)
@@ -500,9 +628,13 @@ static void test_a_file_of_version_1(void **state)
 	ig_strbuf_finish(&b);
 
 	/* It can be read without a migration. */
-	assert_int_equal(ig_ledger_stats(path, 0, &stats, &n, NULL), 0);
+	assert_int_equal(ig_ledger_stats(path, IG_LEDGER_BY_MODEL, 0, &stats, &n, NULL), 0);
 	assert_int_equal(n, 1);
 	assert_int_equal(stats[0].n_prompt, 3);
+	free(stats);
+	assert_int_equal(ig_ledger_stats(path, IG_LEDGER_BY_KEY, 0, &stats, &n, NULL), 0);
+	assert_int_equal(n, 1);
+	assert_string_equal(stats[0].name, "");
 	free(stats);
 	assert_int_equal(number(path, "PRAGMA user_version"), 1);
 
@@ -517,6 +649,7 @@ static void test_a_file_of_version_1(void **state)
 	      "SELECT id || '=' || key || '=' || request_id || '=' || ignored || '=' || itl_23 FROM requests ORDER BY row",
 	      text, sizeof text);
 	assert_string_equal(text, "resp_old====23 resp_2=laptop=req_2=a, b[1]=0");
+	assert_int_equal(number(path, "SELECT sum(requests) FROM requests_by_key"), 2);
 	/* The same columns in the same order as a new file has. */
 	words(path, "SELECT name FROM pragma_table_info('requests') ORDER BY cid DESC LIMIT 4",
 	      text, sizeof text);
@@ -535,7 +668,7 @@ static void assert_refusal(const char *path, int code, const char *text, const c
 	assert_int_equal(refused(path, &err), code);
 	assert_string_equal(err.text, text);
 	memset(&err, 0, sizeof err);
-	assert_int_equal(ig_ledger_stats(path, 0, &stats, &n, &err), code);
+	assert_int_equal(ig_ledger_stats(path, IG_LEDGER_BY_MODEL, 0, &stats, &n, &err), code);
 	assert_string_equal(err.text, stats_text ? stats_text : text);
 	assert_null(stats);
 }
@@ -548,7 +681,7 @@ static void test_other_files_are_refused(void **state)
 	run_sql(path, "PRAGMA user_version = 7");
 	snprintf(text, sizeof text,
 		 "ledger %s: has schema version 7, and this program knows versions "
-		 "up to 4; run a newer ingot, or name another file in ledger.path",
+		 "up to 5; run a newer ingot, or name another file in ledger.path",
 		 path);
 	assert_refusal(path, -EINVAL, text, NULL);
 	assert_int_equal(number(path, "PRAGMA user_version"), 7); /* untouched */
@@ -642,10 +775,12 @@ int main(void)
 		cmocka_unit_test(test_buckets),
 		cmocka_unit_test(test_new_file),
 		cmocka_unit_test(test_row_arrives_whole),
+		cmocka_unit_test(test_views),
 		cmocka_unit_test(test_many_threads),
 		cmocka_unit_test(test_overflow),
 		cmocka_unit_test(test_close_gives_up_on_a_lock),
 		cmocka_unit_test(test_disk_full),
+		cmocka_unit_test(test_failure_is_told),
 		cmocka_unit_test(test_retention),
 		cmocka_unit_test(test_empty_files_are_set_up),
 		cmocka_unit_test(test_a_file_of_version_1),

@@ -8,6 +8,7 @@
 
 #include <errno.h>
 #include <math.h>
+#include <sys/stat.h>
 
 static struct ig_ledger *open_ledger(const char *path)
 {
@@ -47,7 +48,7 @@ static struct ig_ledger_stats *stats_of(const char *path, int64_t since, size_t 
 	struct ig_error err = { 0 };
 	size_t n = 99;
 
-	if (ig_ledger_stats(path, since, &s, &n, &err))
+	if (ig_ledger_stats(path, IG_LEDGER_BY_MODEL, since, &s, &n, &err))
 		fail_msg("%s", err.text);
 	assert_int_equal(n, expected);
 	return s;
@@ -88,7 +89,7 @@ static void test_by_hand(void **state)
 	ig_ledger_close(l);
 
 	struct ig_ledger_stats *s = stats_of(path, 0, 3);
-	assert_string_equal(s[0].model, "a");
+	assert_string_equal(s[0].name, "a");
 	assert_int_equal(s[0].n_requests, 103);
 	assert_int_equal(s[0].n_errors, 2);
 	assert_int_equal(s[0].n_cancelled, 1);
@@ -101,7 +102,7 @@ static void test_by_hand(void **state)
 	for (int i = 0; i < 3; i++)
 		assert_true(isnan(s[0].itl_ms[i]));
 
-	assert_string_equal(s[1].model, "b");
+	assert_string_equal(s[1].name, "b");
 	assert_int_equal(s[1].n_requests, 2);
 	for (int i = 0; i < 3; i++)
 		near(s[1].ttft_ms[i], 7.5);
@@ -111,7 +112,7 @@ static void test_by_hand(void **state)
 
 	/* Ranks 50, 95 and 99 of 100: the end of the first bucket, then the open one,
 	 * of which only the lower end is known.  Of two times the smaller is the median. */
-	assert_string_equal(s[2].model, "c");
+	assert_string_equal(s[2].name, "c");
 	near(s[2].itl_ms[0], 0.5);
 	near(s[2].itl_ms[1], 1000);
 	near(s[2].itl_ms[2], 1000);
@@ -121,7 +122,7 @@ static void test_by_hand(void **state)
 
 	/* Since a time, inclusive. */
 	s = stats_of(path, 3000, 2);
-	assert_string_equal(s[0].model, "b");
+	assert_string_equal(s[0].name, "b");
 	assert_int_equal(s[0].n_requests, 1);
 	near(s[0].itl_ms[0], 4 + 3 / 6.0);
 	for (int i = 0; i < 3; i++)
@@ -129,6 +130,96 @@ static void test_by_hand(void **state)
 	free(s);
 	s = stats_of(path, 5000, 0);
 	free(s);
+}
+
+/* By key and by client: each has its own sums and its own ranks. */
+static void test_by_column(void **state)
+{
+	static const struct {
+		const char *key, *client;
+		float ttft_ms;
+	} rows[] = { { "b", "10.0.0.2", 9 },
+		     { "a", "10.0.0.1", 1 },
+		     { "", "10.0.0.2", 5 },
+		     { "b", "10.0.0.1", 3 },
+		     { "b", "10.0.0.1", -1 } };
+	struct ig_ledger_stats *s = NULL;
+	struct ig_error err = { 0 };
+	char path[256];
+	size_t n = 0;
+	struct ig_ledger *l = open_ledger(in_dir(path, "by.db"));
+
+	for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+		struct ig_ledger_row r = a_row("m", "stop", 1, rows[i].ttft_ms);
+		strcpy(r.key, rows[i].key);
+		strcpy(r.client, rows[i].client);
+		put(l, r);
+	}
+	ig_ledger_close(l);
+
+	assert_int_equal(ig_ledger_stats(path, IG_LEDGER_BY_KEY, 0, &s, &n, &err), 0);
+	assert_int_equal(n, 3);
+	assert_string_equal(s[0].name, "");
+	assert_string_equal(s[1].name, "a");
+	assert_string_equal(s[2].name, "b");
+	assert_int_equal(s[2].n_requests, 3);
+	near(s[0].ttft_ms[2], 5);
+	near(s[1].ttft_ms[2], 1);
+	near(s[2].ttft_ms[0], 3);
+	near(s[2].ttft_ms[2], 9);
+	free(s);
+	assert_int_equal(ig_ledger_stats(path, IG_LEDGER_BY_CLIENT, 0, &s, &n, &err), 0);
+	assert_int_equal(n, 2);
+	assert_string_equal(s[0].name, "10.0.0.1");
+	assert_int_equal(s[0].n_requests, 3);
+	near(s[0].ttft_ms[2], 3);
+	assert_int_equal(s[1].n_requests, 2);
+	near(s[1].ttft_ms[0], 5);
+	free(s);
+}
+
+/* A copy while rows come: it is whole, has a writer's settings, and is never overwritten. */
+static void test_copy(void **state)
+{
+	char path[256], to[256], name[300];
+	struct ig_error err = { 0 };
+	int64_t n_rows = -1;
+	struct stat st;
+	struct ig_ledger *l = open_ledger(in_dir(path, "from.db"));
+
+	in_dir(to, "to.db");
+	assert_int_equal(ig_ledger_copy(path, to, &n_rows, &err), 0);
+	assert_int_equal(n_rows, 0);
+	assert_int_equal(ig_ledger_copy(path, to, &n_rows, &err), -EEXIST);
+	assert_non_null(strstr(err.text, to));
+	assert_int_equal(unlink(to), 0);
+
+	for (int i = 0; i < 3; i++)
+		put(l, a_row("m", "stop", 1, 1));
+	ig_ledger_close(l);
+	l = open_ledger(path);
+	mode_t mask = umask(0);
+	assert_int_equal(ig_ledger_copy(path, to, &n_rows, &err), 0);
+	umask(mask);
+	ig_ledger_close(l);
+	assert_int_equal(n_rows, 3);
+	assert_int_equal(stat(to, &st), 0);
+	assert_int_equal(st.st_mode & 0777, 0600);
+	for (int i = 0; i < 3; i++) { /* one file, nothing beside it */
+		static const char *const beside[] = { "-wal", "-shm", "-journal" };
+		snprintf(name, sizeof name, "%s%s", to, beside[i]);
+		assert_int_equal(access(name, F_OK), -1);
+	}
+	l = open_ledger(to); /* a daemon can go on with it */
+	put(l, a_row("m", "stop", 1, 1));
+	ig_ledger_close(l);
+	struct ig_ledger_stats *s = stats_of(to, 0, 1);
+	assert_int_equal(s[0].n_requests, 4);
+	free(s);
+
+	in_dir(path, "nothing.db");
+	assert_int_equal(ig_ledger_copy(path, in_dir(to, "to2.db"), &n_rows, &err), -ENOENT);
+	assert_int_equal(access(to, F_OK), -1);
 }
 
 /* The histogram of one row interpolates where a rank falls inside a bucket. */
@@ -164,7 +255,7 @@ static void test_while_a_daemon_writes(void **state)
 	for (int i = 0; i < 2000 && (!n || s[0].n_requests < 600); i++) {
 		usleep(5000);
 		free(s);
-		if (ig_ledger_stats(path, 0, &s, &n, &err))
+		if (ig_ledger_stats(path, IG_LEDGER_BY_MODEL, 0, &s, &n, &err))
 			fail_msg("%s", err.text);
 	}
 	assert_int_equal(n, 1);
@@ -181,7 +272,7 @@ static void test_no_file(void **state)
 	size_t n = 1;
 
 	in_dir(path, "none.db");
-	assert_int_equal(ig_ledger_stats(path, 0, &s, &n, &err), -ENOENT);
+	assert_int_equal(ig_ledger_stats(path, IG_LEDGER_BY_MODEL, 0, &s, &n, &err), -ENOENT);
 	snprintf(text, sizeof text, "ledger %s: cannot be read: No such file or directory", path);
 	assert_string_equal(err.text, text);
 	assert_int_equal(n, 0);
@@ -195,6 +286,8 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_by_hand),
+		cmocka_unit_test(test_by_column),
+		cmocka_unit_test(test_copy),
 		cmocka_unit_test(test_interpolation),
 		cmocka_unit_test(test_while_a_daemon_writes),
 		cmocka_unit_test(test_no_file),

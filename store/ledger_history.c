@@ -1,0 +1,387 @@
+/*
+ * ledger_history.c: see ledger_history.h.  Each call opens the file, reads one state of it and closes
+ * it, so that nothing here lasts and a file that was moved away is noticed.
+ */
+#include "store/ledger_history.h"
+
+#include "store/ledger_private.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+struct reader {
+	const char *path;
+	sqlite3 *db; /* NULL: the file is not there, or empty */
+	sqlite3_stmt *st;
+	struct ig_error *err;
+};
+
+static int fail(struct reader *r, int code)
+{
+	return ig_database_fail(&ledger_kind, r->db, code, r->path, "cannot be read", r->err);
+}
+
+static int open_reader(struct reader *r, const char *path, struct ig_error *err)
+{
+	int64_t version = 0;
+	int code, rc;
+
+	*r = (struct reader){ .path = path, .err = err };
+	if (access(path, F_OK))
+		return 0;
+	code = sqlite3_open_v2(path, &r->db, SQLITE_OPEN_READONLY, NULL);
+	sqlite3_busy_timeout(r->db, 2000);
+	rc = code == SQLITE_OK ? ig_database_check(&ledger_kind, r->db, path, &version, err) :
+				 fail(r, code);
+	if (!rc && version)
+		return 0;
+	sqlite3_close(r->db);
+	r->db = NULL;
+	return rc;
+}
+
+static void close_reader(struct reader *r)
+{
+	sqlite3_finalize(r->st);
+	sqlite3_close(r->db);
+}
+
+/* ---- statements --------------------------------------------------------------------------- */
+
+/* What a query asks for: parameters 1 to 7. */
+static const char where[] =
+	" WHERE received_ns >= ?1 AND received_ns < ?2 AND (?3 = '' OR model = ?3)"
+	" AND (?4 = '' OR key = ?4) AND (?5 = '' OR client = ?5) AND (?6 = '' OR finish = ?6)"
+	" AND (?7 = '' OR endpoint = ?7)";
+
+static int prepare(struct reader *r, struct ig_strbuf *sql, const struct ig_ledger_query *q)
+{
+	const char *texts[] = { q->model, q->key, q->client, q->finish, q->endpoint };
+	int code = SQLITE_NOMEM;
+
+	if (ig_strbuf_ok(sql))
+		code = sqlite3_prepare_v2(r->db, sql->data, -1, &r->st, NULL);
+	ig_strbuf_finish(sql);
+	if (code == SQLITE_OK)
+		code = sqlite3_bind_int64(r->st, 1, q->from_ns);
+	if (code == SQLITE_OK)
+		code = sqlite3_bind_int64(r->st, 2, q->to_ns);
+	for (int i = 0; i < 5 && code == SQLITE_OK; i++)
+		code = sqlite3_bind_text(r->st, 3 + i, texts[i], -1, SQLITE_STATIC);
+	return code == SQLITE_OK ? 0 : fail(r, code);
+}
+
+static int bind_numbers(struct reader *r, int64_t a, int64_t b)
+{
+	int code = sqlite3_bind_int64(r->st, 8, a);
+
+	if (code == SQLITE_OK)
+		code = sqlite3_bind_int64(r->st, 9, b);
+	return code == SQLITE_OK ? 0 : fail(r, code);
+}
+
+/* Whether there is another row; *rc: why not, if that is an error. */
+static bool next_row(struct reader *r, int *rc)
+{
+	int code = sqlite3_step(r->st);
+
+	if (code != SQLITE_ROW && code != SQLITE_DONE)
+		*rc = fail(r, code);
+	return code == SQLITE_ROW;
+}
+
+static const char *text_at(struct reader *r, int i)
+{
+	const unsigned char *s = sqlite3_column_text(r->st, i);
+
+	return s ? (const char *)s : "";
+}
+
+/* NULL: not a number. */
+static double real_at(struct reader *r, int i)
+{
+	return sqlite3_column_type(r->st, i) == SQLITE_NULL ? NAN : sqlite3_column_double(r->st, i);
+}
+
+/* ---- the series ------------------------------------------------------------------------------ */
+
+/* Times to first token are counted in buckets, each 2 % wider than the one before, so that the memory
+ * does not grow with the ledger and a percentile is within 1 %. */
+#define TTFT_LEAST_MS 0.01
+#define TTFT_RATIO 1.02
+#define TTFT_BUCKETS 1200 /* up to 2e8 ms */
+
+struct sums {
+	int64_t n, refused, errors, cancelled, prompt, cached, output;
+	double decode_ms;
+	int64_t itl[IG_ITL_BUCKETS];
+	uint32_t n_ttft, ttft[TTFT_BUCKETS];
+};
+
+struct series {
+	struct sums *steps, total; /* [n_steps] */
+	size_t n_steps;
+};
+
+static void count_ttft(struct sums *s, double ms)
+{
+	double at = ms > TTFT_LEAST_MS ? log(ms / TTFT_LEAST_MS) / log(TTFT_RATIO) : 0;
+
+	s->ttft[at < TTFT_BUCKETS - 1 ? (int)at : TTFT_BUCKETS - 1]++;
+	s->n_ttft++;
+}
+
+/* The middle of the first bucket up to which at least this share of the times is; NaN: there are
+ * none. */
+static double ttft_quantile(const struct sums *s, unsigned percent)
+{
+	uint64_t rank = ((uint64_t)s->n_ttft * percent + 99) / 100, below = 0;
+
+	for (int i = 0; i < TTFT_BUCKETS && rank; i++) {
+		below += s->ttft[i];
+		if (below >= rank)
+			return TTFT_LEAST_MS * pow(TTFT_RATIO, i + 0.5);
+	}
+	return NAN;
+}
+
+#define FIRST_ITL 7
+
+static void put_series(struct ig_strbuf *sql)
+{
+	ig_strbuf_puts(sql, "SELECT received_ns, finish, prompt_tokens, cached_tokens, "
+			    "output_tokens, decode_ms, ttft_ms");
+	for (int i = 0; i < IG_ITL_BUCKETS; i++)
+		ig_strbuf_printf(sql, ", itl_%d", i);
+	ig_strbuf_puts(sql, " FROM requests");
+	ig_strbuf_puts(sql, where);
+}
+
+static void add_row(struct reader *r, struct sums *s)
+{
+	const char *finish = text_at(r, 1);
+	double decode_ms = real_at(r, 5), ttft_ms = real_at(r, 6);
+
+	s->n++;
+	s->refused += !strcmp(finish, "refused");
+	s->errors += !strcmp(finish, "error");
+	s->cancelled += !strcmp(finish, "cancelled");
+	s->prompt += sqlite3_column_int64(r->st, 2);
+	s->cached += sqlite3_column_int64(r->st, 3);
+	s->output += sqlite3_column_int64(r->st, 4);
+	if (!isnan(decode_ms))
+		s->decode_ms += decode_ms;
+	if (!isnan(ttft_ms))
+		count_ttft(s, ttft_ms);
+	for (int i = 0; i < IG_ITL_BUCKETS; i++)
+		s->itl[i] += sqlite3_column_int64(r->st, FIRST_ITL + i);
+}
+
+static void write_sums(const struct sums *s, struct ig_json_writer *w)
+{
+	ig_json_putf(
+		w,
+		"'requests': %lld, 'refused': %lld, 'errors': %lld, 'cancelled': %lld, "
+		"'prompt_tokens': %lld, 'cached_tokens': %lld, 'output_tokens': %lld, "
+		"'decode_ms': %.1f, 'ttft_ms': [%.4g, %.4g, %.4g], 'itl_ms': [%.4g, %.4g, %.4g]",
+		(long long)s->n, (long long)s->refused, (long long)s->errors,
+		(long long)s->cancelled, (long long)s->prompt, (long long)s->cached,
+		(long long)s->output, s->decode_ms, ttft_quantile(s, 50), ttft_quantile(s, 95),
+		ttft_quantile(s, 99), ig_itl_quantile(s->itl, 0.50), ig_itl_quantile(s->itl, 0.95),
+		ig_itl_quantile(s->itl, 0.99));
+}
+
+static int read_series(struct reader *r, const struct ig_ledger_query *q, struct series *s)
+{
+	struct ig_strbuf sql = { 0 };
+
+	put_series(&sql);
+	int rc = prepare(r, &sql, q);
+	while (!rc && next_row(r, &rc)) {
+		size_t i = (size_t)((sqlite3_column_int64(r->st, 0) - q->from_ns) / q->step_ns);
+		if (i < s->n_steps)
+			add_row(r, &s->steps[i]);
+		add_row(r, &s->total);
+	}
+	return rc;
+}
+
+static void write_series(const struct series *s, const struct ig_ledger_query *q,
+			 struct ig_json_writer *w)
+{
+	ig_json_open_array(w, "data");
+	for (size_t i = 0; i < s->n_steps; i++) {
+		if (!s->steps[i].n)
+			continue;
+		ig_json_putf(w, "{'at': %.3f",
+			     ((double)q->from_ns + (double)i * (double)q->step_ns) * 1e-9);
+		write_sums(&s->steps[i], w);
+		ig_json_close_object(w);
+	}
+	ig_json_close_array(w);
+	ig_json_open_object(w, "total");
+	write_sums(&s->total, w);
+	ig_json_close_object(w);
+}
+
+int ig_ledger_write_series(const char *path, const struct ig_ledger_query *q,
+			   struct ig_json_writer *w, struct ig_error *err)
+{
+	struct series *s = calloc(1, sizeof *s);
+	struct reader r;
+	int rc;
+
+	if (s)
+		s->n_steps = (size_t)((q->to_ns - q->from_ns - 1) / q->step_ns) + 1;
+	if (s)
+		s->steps = calloc(s->n_steps, sizeof *s->steps);
+	if (!s || !s->steps) {
+		free(s);
+		return ig_fail(err, -ENOMEM, "ledger %s: out of memory", path);
+	}
+	rc = open_reader(&r, path, err);
+	if (!rc && r.db)
+		rc = read_series(&r, q, s);
+	if (!rc)
+		write_series(s, q, w);
+	close_reader(&r);
+	free(s->steps);
+	free(s);
+	return rc;
+}
+
+/* ---- rows ---------------------------------------------------------------------------------------- */
+
+enum kind { INTEGER, REAL, TEXT };
+
+static const struct column {
+	const char *name;
+	enum kind kind;
+} columns[] = {
+	{ "row", INTEGER },
+	{ "id", TEXT },
+	{ "received_ns", INTEGER },
+	{ "request_id", TEXT },
+	{ "model", TEXT },
+	{ "endpoint", TEXT },
+	{ "client", TEXT },
+	{ "key", TEXT },
+	{ "status", INTEGER },
+	{ "finish", TEXT },
+	{ "cancel_reason", TEXT },
+	{ "error", TEXT },
+	{ "ignored", TEXT },
+	{ "prompt_tokens", INTEGER },
+	{ "cached_tokens", INTEGER },
+	{ "output_tokens", INTEGER },
+	{ "queue_ms", REAL },
+	{ "prefill_ms", REAL },
+	{ "decode_ms", REAL },
+	{ "ttft_ms", REAL },
+	{ "total_ms", REAL },
+};
+#define N_COLUMNS (int)(sizeof columns / sizeof columns[0])
+
+static int begin_rows(struct reader *r, const struct ig_ledger_query *q, int64_t limit)
+{
+	struct ig_strbuf sql = { 0 };
+
+	for (int i = 0; i < N_COLUMNS; i++)
+		ig_strbuf_printf(&sql, "%s%s", i ? ", " : "SELECT ", columns[i].name);
+	ig_strbuf_puts(&sql, " FROM requests");
+	ig_strbuf_puts(&sql, where);
+	ig_strbuf_puts(&sql, " AND (?8 = 0 OR row < ?8) ORDER BY row DESC LIMIT ?9");
+	int rc = prepare(r, &sql, q);
+	return rc ? rc : bind_numbers(r, q->before, limit);
+}
+
+static void write_row(struct reader *r, struct ig_json_writer *w)
+{
+	ig_json_open_object(w, NULL);
+	for (int i = 0; i < N_COLUMNS; i++) {
+		const struct column *c = &columns[i];
+		if (c->kind == TEXT)
+			ig_json_put_text(w, c->name, text_at(r, i));
+		else if (c->kind == INTEGER)
+			ig_json_put_int(w, c->name, sqlite3_column_int64(r->st, i));
+		else
+			ig_json_put_real(w, c->name, "%.3f", real_at(r, i));
+	}
+	ig_json_close_object(w);
+}
+
+int ig_ledger_write_rows(const char *path, const struct ig_ledger_query *q,
+			 struct ig_json_writer *w, struct ig_error *err)
+{
+	bool more = false;
+	struct reader r;
+	int32_t n = 0;
+	int rc = open_reader(&r, path, err);
+
+	if (!rc && r.db)
+		rc = begin_rows(&r, q, (int64_t)q->limit + 1);
+	ig_json_open_array(w, "data");
+	while (r.st && !more && !rc && next_row(&r, &rc)) {
+		more = n++ == q->limit;
+		if (!more)
+			write_row(&r, w);
+	}
+	ig_json_close_array(w);
+	ig_json_putf(w, "'has_more': %-s", ig_json_bool(more));
+	close_reader(&r);
+	return rc;
+}
+
+/* ---- CSV -------------------------------------------------------------------------------------- */
+
+/* A spreadsheet must not take a client's text for a formula. */
+static void put_field(struct ig_strbuf *out, const char *s)
+{
+	bool formula = s[0] && strchr("=+-@\t\r", s[0]);
+
+	if (!formula && !strpbrk(s, ",\"\r\n")) {
+		ig_strbuf_puts(out, s);
+		return;
+	}
+	ig_strbuf_puts(out, formula ? "\"'" : "\"");
+	for (; *s; s++) {
+		if (*s == '"')
+			ig_strbuf_puts(out, "\"");
+		ig_strbuf_add(out, s, 1);
+	}
+	ig_strbuf_puts(out, "\"");
+}
+
+static void put_line(struct reader *r, struct ig_strbuf *out)
+{
+	for (int i = 0; i < N_COLUMNS; i++) {
+		if (i)
+			ig_strbuf_puts(out, ",");
+		if (columns[i].kind == TEXT)
+			put_field(out, text_at(r, i));
+		else if (columns[i].kind == INTEGER)
+			ig_strbuf_printf(out, "%lld", (long long)sqlite3_column_int64(r->st, i));
+		else if (sqlite3_column_type(r->st, i) != SQLITE_NULL)
+			ig_strbuf_printf(out, "%.3f", sqlite3_column_double(r->st, i));
+	}
+	ig_strbuf_puts(out, "\r\n");
+}
+
+int ig_ledger_write_csv(const char *path, const struct ig_ledger_query *q, struct ig_strbuf *out,
+			struct ig_error *err)
+{
+	struct reader r;
+	int rc = open_reader(&r, path, err);
+
+	for (int i = 0; i < N_COLUMNS; i++)
+		ig_strbuf_printf(out, "%s%s", i ? "," : "", columns[i].name);
+	ig_strbuf_puts(out, "\r\n");
+	if (!rc && r.db)
+		rc = begin_rows(&r, q, q->limit);
+	while (r.st && !rc && next_row(&r, &rc))
+		put_line(&r, out);
+	close_reader(&r);
+	return rc;
+}
