@@ -34,9 +34,9 @@ class Ingot < Formula
   def caveats
     <<~EOS
       The configuration is #{pkgetc}/ingot.yaml; upgrades keep it.
-      Download a model and add it there, under models:
-        ingot pull smollm2-135m
-      Then start the daemon, now and at login: brew services start ingot
+      Start the daemon, now and at login: brew services start ingot
+      Download a model, for example this small one: ingot pull smollm2-135m
+      Then talk to it: ingot chat
     EOS
   end
 

@@ -144,7 +144,7 @@ def test_a_release(project, tmp_path):
         assert p.returncode == 0, p.stdout + p.stderr
         digest = hashlib.sha256((project / "build-release/ingot-1.2.3.tar.xz").read_bytes()).hexdigest()
         text = (project / "Formula/ingot.rb").read_text()
-        assert text.count("  url ") == 1 and '  url "%s"\n  sha256 "%s"\n' % (url, digest) in text
+        assert text.count('\n  url "') == 1 and '  url "%s"\n  sha256 "%s"\n' % (url, digest) in text
         facts = json.loads(stand_in("describe", project / "Formula/ingot.rb", PREFIX, folder=tmp_path))
         assert (facts["url"], facts["sha256"]) == (url, digest)
         commit(project)
