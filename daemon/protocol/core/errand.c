@@ -53,14 +53,14 @@ struct ig_errand *ig_errand_create(struct ig_exchange *x, void (*run)(struct ig_
 static void run(void *ctx)
 {
 	struct ig_errand *e = ctx;
-	struct ig_errands *a = &e->api->errands;
+	struct ig_api *api = e->api;
 
 	e->run(e);
-	pthread_mutex_lock(&a->lock);
-	e->next_done = a->done;
-	a->done = e;
-	pthread_mutex_unlock(&a->lock);
-	ig_wake_loop(&e->api->wakes);
+	pthread_mutex_lock(&api->errands.lock);
+	e->next_done = api->errands.done;
+	api->errands.done = e; /* from here on it is the loop's, which may destroy it */
+	pthread_mutex_unlock(&api->errands.lock);
+	ig_wake_loop(&api->wakes);
 }
 
 void ig_errand_start(struct ig_errand *e)
