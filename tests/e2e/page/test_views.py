@@ -191,8 +191,10 @@ def test_keys_and_signing_in(browser, start, models, tmp_path):
     browser.click("dialog .danger")
     browser.until("document.querySelectorAll('tbody tr').length === 1", "one key")
     assert d.http("GET", "/v1/models", headers={"Authorization": "Bearer " + guest}).status == 401
-    rows = d.http("GET", "/v1/ingot/ledger", headers={"Authorization": "Bearer " + boss}).json["data"]
-    assert [(r["key"], r["endpoint"]) for r in rows] == [("guest", "ws /v1/responses")]
+    def rows():  # written in batches
+        return d.http("GET", "/v1/ingot/ledger", headers={"Authorization": "Bearer " + boss}).json["data"]
+    ingot.until(rows, "a row")
+    assert [(r["key"], r["endpoint"]) for r in rows()] == [("guest", "ws /v1/responses")]
 
 
 def test_the_first_load_is_small(browser, pages):
