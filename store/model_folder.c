@@ -4,6 +4,7 @@
 
 #include "base/array.h"
 #include "base/file.h"
+#include "base/file_name.h"
 #include "base/json.h"
 #include "store/config_private.h"
 
@@ -17,16 +18,8 @@
 #include <unistd.h>
 
 #define MAX_NAME 128
-#define PART_BYTES 20 /* -00001-of-00003.gguf */
 #define MAX_LOCK (1u << 20)
 #define MAX_ENTRIES 10000 /* of the folder, whatever they are */
-
-static bool ends_with(const char *s, const char *end)
-{
-	size_t n = strlen(s), m = strlen(end);
-
-	return n > m && !strcasecmp(s + n - m, end);
-}
 
 static bool is_gguf(const char *path)
 {
@@ -39,16 +32,13 @@ static bool is_gguf(const char *path)
 	return yes;
 }
 
-/* The number of a part, NAME-00002-of-00003.gguf; 0: the name is not one. */
+/* The number of a split file's part; 0: the name is not one. */
 static unsigned part_of(const char *name)
 {
-	size_t n = strlen(name);
-	const char *s = name + n - PART_BYTES;
+	unsigned i, n;
+	size_t len;
 
-	if (n <= PART_BYTES || s[0] != '-' || strspn(s + 1, "0123456789") != 5 ||
-	    strncmp(s + 6, "-of-", 4) || strspn(s + 10, "0123456789") != 5 || s[15] != '.')
-		return 0;
-	return (unsigned)strtoul(s + 1, NULL, 10);
+	return ig_split_name(name, &i, &n, &len) ? i : 0;
 }
 
 static char *join(const char *folder, const char *name)
@@ -72,8 +62,8 @@ static char *model_of_folder(const char *path)
 
 	for (size_t i = 0; d && i < MAX_ENTRIES && (e = readdir(d)); i++) {
 		config |= !strcmp(e->d_name, "config.json");
-		tensors |= e->d_name[0] != '.' && ends_with(e->d_name, ".safetensors");
-		if (!first && e->d_name[0] != '.' && ends_with(e->d_name, ".gguf") &&
+		tensors |= e->d_name[0] != '.' && ig_has_ending(e->d_name, ".safetensors");
+		if (!first && e->d_name[0] != '.' && ig_has_ending(e->d_name, ".gguf") &&
 		    part_of(e->d_name) == 1)
 			first = join(path, e->d_name);
 	}
@@ -94,12 +84,12 @@ static char *model_at(const char *path, const char *name)
 {
 	struct stat st;
 
-	if (name[0] == '.' || ends_with(name, ".part") || stat(path, &st))
+	if (name[0] == '.' || ig_has_ending(name, ".part") || stat(path, &st))
 		return NULL;
 	if (S_ISDIR(st.st_mode))
 		return model_of_folder(path);
 	/* a model's eyes are no model, and the first part stands for all */
-	if (!S_ISREG(st.st_mode) || !ends_with(name, ".gguf") || strcasestr(name, "mmproj") ||
+	if (!S_ISREG(st.st_mode) || !ig_has_ending(name, ".gguf") || strcasestr(name, "mmproj") ||
 	    part_of(name) > 1 || !is_gguf(path))
 		return NULL;
 	return strdup(path);
@@ -130,9 +120,11 @@ static char *locked_name(const char *path)
 /* A file's name without its end, with what a model's name may not have replaced. */
 static char *own_name(const char *file)
 {
-	size_t len = strlen(file) - (part_of(file)	      ? PART_BYTES :
-				     ends_with(file, ".gguf") ? strlen(".gguf") :
-								0);
+	size_t len;
+	unsigned i, n;
+
+	if (!ig_split_name(file, &i, &n, &len) || !i)
+		len = strlen(file) - (ig_has_ending(file, ".gguf") ? strlen(".gguf") : 0);
 	char *out = strndup(file, len < MAX_NAME ? len : MAX_NAME);
 
 	for (char *p = out; p && *p; p++)

@@ -8,6 +8,7 @@
 #include <strings.h>
 
 #include "base/array.h"
+#include "base/file_name.h"
 
 #define MAX_CHOICES 500
 
@@ -16,13 +17,6 @@ static const char *base_of(const char *path)
 	const char *slash = strrchr(path, '/');
 
 	return slash ? slash + 1 : path;
-}
-
-static bool ends_with(const char *s, const char *end)
-{
-	size_t n = strlen(s), m = strlen(end);
-
-	return n > m && !strcasecmp(s + n - m, end);
 }
 
 /* ---- names of files ------------------------------------------------------------------------- */
@@ -39,20 +33,11 @@ static bool is_companion(const char *base)
 	return false;
 }
 
-/* NAME-00001-of-00003.gguf: its number, the number of parts, and the length of NAME in base; false
- * for other names. */
+/* A part's number, the number of parts, and the length of what is before them in base; false: the
+ * file is whole. */
 static bool is_part(const char *base, unsigned *i, unsigned *n, size_t *len)
 {
-	size_t end = strlen(base) - strlen(".gguf");
-	const char *s = base + end - 15; /* -00001-of-00003 */
-
-	if (end < 16 || s[0] != '-' || strncmp(s + 6, "-of-", 4) ||
-	    strspn(s + 1, "0123456789") != 5 || strspn(s + 10, "0123456789") != 5)
-		return false;
-	*i = (unsigned)strtoul(s + 1, NULL, 10);
-	*n = (unsigned)strtoul(s + 10, NULL, 10);
-	*len = (size_t)(s - base);
-	return *i && *n && *i <= *n;
+	return ig_split_name(base, i, n, len) && *i && *n && *i <= *n;
 }
 
 static bool is_quantisation(const char *s, size_t n)
@@ -224,11 +209,11 @@ static bool is_weights(const struct ig_hub_repo *r, const char *path)
 {
 	bool named = false;
 
-	if (!is_plain_name(path) || !ends_with(path, ".safetensors"))
+	if (!is_plain_name(path) || !ig_has_ending(path, ".safetensors"))
 		return false;
 	for (size_t i = 0; i < r->n_files && !named; i++)
 		named = !strncmp(r->files[i].path, "model", 5) && is_plain_name(r->files[i].path) &&
-			ends_with(r->files[i].path, ".safetensors");
+			ig_has_ending(r->files[i].path, ".safetensors");
 	return named ? !strncmp(path, "model", 5) : strncmp(path, "consolidated", 12) != 0;
 }
 
@@ -268,7 +253,7 @@ int ig_hub_choices_of(const struct ig_hub_repo *r, struct ig_hub_choices *out, s
 	*out = (struct ig_hub_choices){ 0 };
 	for (size_t i = 0; i < r->n_files && ok && out->n < MAX_CHOICES - 1; i++) {
 		const char *base = base_of(r->files[i].path);
-		if (ends_with(base, ".gguf") && base[0] != '.' && !is_companion(base))
+		if (ig_has_ending(base, ".gguf") && base[0] != '.' && !is_companion(base))
 			ok = add_gguf(r, i, out, &cap);
 	}
 	ok = ok && add_folder(r, out, &cap);
