@@ -276,6 +276,18 @@ static void drop_before(struct ig_kv_seq *s, uint32_t i, uint32_t first)
 	}
 }
 
+/* One block more for the i-th table; cached ones make room.  0 or -ENOSPC. */
+static int take_block(struct ig_kv_seq *s, uint32_t i)
+{
+	uint32_t *word = &table(s, i)[s->n_blocks[i]];
+	int rc;
+
+	while ((rc = blocks_take(s->cache, s->group[i], word)) && blocks_evict(s->cache))
+		;
+	s->n_blocks[i] += !rc;
+	return rc;
+}
+
 static int kv_seq_reserve(struct ig_kv_seq *s, uint32_t n_tokens, uint32_t n_window)
 {
 	uint32_t before[MAX_GROUPS_PER_SEQ];
@@ -288,13 +300,9 @@ static int kv_seq_reserve(struct ig_kv_seq *s, uint32_t n_tokens, uint32_t n_win
 	memcpy(before, s->n_blocks, sizeof before);
 	for (uint32_t i = 0; i < s->n_groups; i++) {
 		uint32_t n_blocks = blocks_for(window_of(s, i) ? n_window : n_tokens);
-		while (s->n_blocks[i] < n_blocks) {
-			rc = blocks_take(s->cache, s->group[i], &table(s, i)[s->n_blocks[i]]);
-			if (rc == 0)
-				s->n_blocks[i]++;
-			else if (!blocks_evict(s->cache))
+		while (s->n_blocks[i] < n_blocks)
+			if ((rc = take_block(s, i)))
 				goto undo;
-		}
 	}
 	s->n_tokens = n_tokens > s->n_tokens ? n_tokens : s->n_tokens;
 	s->n_window = n_window > s->n_window ? n_window : s->n_window;
@@ -396,8 +404,9 @@ static void start_with(struct ig_kv_seq *s, uint32_t node, uint32_t n_blocks)
 static uint32_t copy_part(struct ig_kv_seq *s, const int32_t *tokens, uint32_t n)
 {
 	struct ig_kvcache *c = s->cache;
-	uint32_t at = s->n_indexed, n_same, n_groups, n_taken = 0, from[MAX_GROUPS_PER_SEQ];
+	uint32_t at = s->n_indexed, n_same, n_groups, from[MAX_GROUPS_PER_SEQ];
 	uint32_t node = PREFIX_NONE;
+	int rc = 0;
 	const uint32_t *blocks;
 
 	if (s->node != PREFIX_NONE)
@@ -413,27 +422,19 @@ static uint32_t copy_part(struct ig_kv_seq *s, const int32_t *tokens, uint32_t n
 	memcpy(from, blocks, n_groups * sizeof *from);
 	for (uint32_t i = 0; i < n_groups; i++)
 		blocks_hold(c, from[i]); /* they may be the next to be evicted */
-	for (; n_taken < n_groups; n_taken++) {
-		const struct group *g = &c->groups[s->group[n_taken]];
-		uint32_t *word = &table(s, n_taken)[at];
-		int rc;
-
-		while ((rc = blocks_take(c, s->group[n_taken], word)) && blocks_evict(c))
-			;
-		if (rc)
-			break;
-		c->arena.copy(c->arena.ctx, blocks_base(c, g, *word),
-			      blocks_base(c, g, from[n_taken]), g->layout.block_bytes);
+	for (uint32_t i = 0; i < n_groups && !rc; i++) {
+		const struct group *g = &c->groups[s->group[i]];
+		if (!(rc = take_block(s, i)))
+			c->arena.copy(c->arena.ctx, blocks_base(c, g, table(s, i)[at]),
+				      blocks_base(c, g, from[i]), g->layout.block_bytes);
 	}
-	for (uint32_t i = 0; i < n_groups; i++)
+	for (uint32_t i = 0; i < n_groups; i++) {
 		blocks_drop(c, from[i]);
-	if (n_taken < n_groups) {
-		while (n_taken--)
-			blocks_drop(c, table(s, n_taken)[at]);
-		return 0;
+		if (rc)
+			shrink(s, i, at);
 	}
-	for (uint32_t i = 0; i < n_groups; i++)
-		s->n_blocks[i] = at + 1;
+	if (rc)
+		return 0;
 	s->n_tokens = s->n_window = at * IG_BLOCK_TOKENS + n_same;
 	return n_same;
 }

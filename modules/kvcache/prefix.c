@@ -20,10 +20,9 @@
 struct node {
 	uint64_t salt;
 	uint32_t root, parent;
-	uint32_t n_children;
 	uint32_t n_busy;       /* users, and children that are not idle */
 	uint32_t chain;	       /* the next with this hash, or the next free node */
-	uint32_t child;	       /* the one that was added last */
+	uint32_t child;	       /* the one that was added last; PREFIX_NONE: none */
 	uint32_t prev, next;   /* its parent's other children */
 	uint32_t older, newer; /* in the list of candidates */
 	uint64_t stamp;	       /* when it became one: ascending in the list */
@@ -197,7 +196,7 @@ static void list_add_oldest(struct prefix *p, uint32_t i, uint64_t stamp)
 	p->oldest = i;
 }
 
-static bool is_candidate(const struct node *n) { return !n->n_busy && !n->n_children; }
+static bool is_candidate(const struct node *n) { return !n->n_busy && n->child == PREFIX_NONE; }
 
 /* One more user of the node; the first one makes its parent busy too. */
 void prefix_use(struct prefix *p, uint32_t i)
@@ -232,7 +231,6 @@ static void add_child(struct prefix *p, uint32_t i)
 
 	if (is_candidate(parent))
 		list_remove(p, n->parent);
-	parent->n_children++;
 	n->next = parent->child;
 	if (n->next != PREFIX_NONE)
 		p->nodes[n->next].prev = i;
@@ -249,7 +247,6 @@ static void remove_child(struct prefix *p, const struct node *n)
 		parent->child = n->next;
 	if (n->next != PREFIX_NONE)
 		p->nodes[n->next].prev = n->prev;
-	parent->n_children--;
 	if (is_candidate(parent))
 		list_add_oldest(p, n->parent, n->stamp);
 }

@@ -153,6 +153,16 @@ static void fill(struct text *t, uint32_t n, int32_t seed)
 		t->tokens[i] = (int32_t)(i * 7u) + seed;
 }
 
+/* A text of which nothing is cached, and which is computed. */
+static void first(struct ig_kvcache *c, const struct ig_kv_layout *l, const uint32_t *g,
+		  struct text *t, uint32_t n, int32_t seed)
+{
+	fill(t, n, seed);
+	assert_int_equal(begin(c, l, g, t), 0);
+	assert_int_equal(reserve(t->seq, n), 0);
+	compute(c, l, t, 0, n);
+}
+
 static int setup(void **state)
 {
 	kv = ingot_module.kvcache;
@@ -168,10 +178,7 @@ static void test_whole_blocks_of_a_beginning(void **state)
 	uint32_t g[2];
 
 	add_groups(c, l, g);
-	fill(&a, 50, 3);
-	assert_int_equal(begin(c, l, g, &a), 0);
-	assert_int_equal(reserve(a.seq, 50), 0);
-	compute(c, l, &a, 0, 50);
+	first(c, l, g, &a, 50, 3);
 	kv->seq_commit(a.seq, a.tokens, 20);
 	fill(&b, 50, 3);
 	assert_int_equal(begin(c, l, g, &b), 16); /* what was committed, in whole blocks */
@@ -216,10 +223,7 @@ static void test_whole_blocks_of_a_beginning(void **state)
 	assert_int_equal(kv->trim(c, g[0], 10), 0);
 	assert_int_equal(kv->trim(c, 99, 10), 0);
 	assert_int_equal(stats(c).cached_bytes, 0);
-	fill(&a, 50, 3);
-	assert_int_equal(begin(c, l, g, &a), 0);
-	assert_int_equal(reserve(a.seq, 50), 0);
-	compute(c, l, &a, 0, 50);
+	first(c, l, g, &a, 50, 3);
 	kv->seq_commit(a.seq, a.tokens, 50);
 	kv->seq_destroy(a.seq);
 	assert_int_equal(stats(c).cached_bytes, 3 * (1024 + 512));
@@ -285,10 +289,7 @@ static void test_no_space_for_a_part(void **state)
 	uint32_t g[2];
 
 	add_groups(c, l, g);
-	fill(&a, 64, 3);
-	assert_int_equal(begin(c, l, g, &a), 0);
-	assert_int_equal(reserve(a.seq, 64), 0);
-	compute(c, l, &a, 0, 64);
+	first(c, l, g, &a, 64, 3);
 	kv->seq_commit(a.seq, a.tokens, 64);
 	fill(&b, 64, 3);
 	b.tokens[40]++;
