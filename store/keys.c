@@ -331,6 +331,16 @@ const struct ig_key *ig_keys_by_id(const struct ig_keys *keys, const char *id)
 	return NULL;
 }
 
+bool ig_keys_have_administrator(const struct ig_keys *keys, const char *without)
+{
+	for (size_t i = 0; i < ig_keys_count(keys); i++) {
+		const struct ig_key *k = ig_keys_at(keys, i);
+		if (k->role == IG_ROLE_ADMINISTRATOR && !(without && !strcmp(k->id, without)))
+			return true;
+	}
+	return false;
+}
+
 const struct ig_key *ig_keys_find(const struct ig_keys *keys, const char *token, size_t len)
 {
 	unsigned char digest[HASH_BYTES];

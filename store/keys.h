@@ -66,6 +66,8 @@ const struct ig_key *ig_keys_at(const struct ig_keys *keys, size_t i);
 const struct ig_key *ig_keys_find(const struct ig_keys *keys, const char *token, size_t len);
 /* The entry with this id, or NULL. */
 const struct ig_key *ig_keys_by_id(const struct ig_keys *keys, const char *id);
+/* Whether one is an administrator's, other than the key with this id (NULL: any). */
+bool ig_keys_have_administrator(const struct ig_keys *keys, const char *without);
 /* The owner of a request with this key. */
 void ig_key_principal(const struct ig_key *key, struct ig_principal *out);
 

@@ -39,15 +39,6 @@ static int find_file(const struct options *a, char **out, struct ig_error *err)
 	return rc;
 }
 
-static bool has_administrator(const struct ig_keys *keys, const char *without)
-{
-	for (size_t i = 0; i < ig_keys_count(keys); i++)
-		if (ig_keys_at(keys, i)->role == IG_ROLE_ADMINISTRATOR &&
-		    !(without && !strcmp(ig_keys_at(keys, i)->id, without)))
-			return true;
-	return false;
-}
-
 static void warn_no_administrator(void)
 {
 	fputs("no administrator's key is left, and `ingot ps` needs one: ingot keys add --admin\n",
@@ -98,7 +89,7 @@ static int add(const struct options *a, const char *path, const char *id, struct
 		fflush(stdout);
 		fprintf(stderr, "the key %s (%s) was added to %s; it is shown only this once\n%s\n",
 			key.id, ig_role_name(key.role), path, RELOAD);
-		if (!has_administrator(keys, NULL) && !a->admin)
+		if (!ig_keys_have_administrator(keys, NULL) && !a->admin)
 			warn_no_administrator();
 	}
 	memset(token, 0, sizeof token);
@@ -191,7 +182,7 @@ static int remove_key(const char *path, const char *id, struct ig_error *err)
 				"no key is left, and every request will be refused; to serve requests "
 				"without keys, delete %s and restart the daemon\n",
 				path);
-		else if (!has_administrator(keys, id))
+		else if (!ig_keys_have_administrator(keys, id))
 			warn_no_administrator();
 	}
 	ig_keys_destroy(keys);

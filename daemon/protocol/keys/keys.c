@@ -30,16 +30,6 @@ static const char *keys_path(const struct ig_api *api, struct ig_api_error *e)
 	return NULL;
 }
 
-/* Whether one is left, without the key of this id (NULL: with all). */
-static bool has_administrator(const struct ig_keys *keys, const char *without)
-{
-	for (size_t i = 0; i < ig_keys_count(keys); i++)
-		if (ig_keys_at(keys, i)->role == IG_ROLE_ADMINISTRATOR &&
-		    !(without && !strcmp(ig_keys_at(keys, i)->id, without)))
-			return true;
-	return false;
-}
-
 /* ---- the list --------------------------------------------------------------------------------- */
 
 /* null: the configuration's limit; 0: none. */
@@ -93,24 +83,14 @@ void ig_get_keys(struct ig_exchange *x, const struct ig_http_request *r)
 		ig_errand_start(e);
 }
 
-/* ---- remove -------------------------------------------------------------------------------------- */
+/* ---- a change ----------------------------------------------------------------------------------- */
 
-static int check_remove(const struct ig_keys *keys, const char *id, struct ig_api_error *e)
+/* Change the file, locked, by fn, which writes it or fails with e or err; then have it read again. */
+static void change(struct ig_api *api, struct ig_api_error *e, void *ctx,
+		   int (*fn)(const char *path, const struct ig_keys *keys, void *ctx,
+			     struct ig_api_error *e, struct ig_error *err))
 {
-	if (!ig_keys_by_id(keys, id))
-		return ig_api_fail(e, 404, "key_not_found", NULL, "No key has the id %s.", id);
-	if (!has_administrator(keys, id))
-		return ig_api_fail(e, 409, "no_administrator", NULL,
-				   "No administrator's key would be left; `ingot keys remove %s` "
-				   "removes it all the same.",
-				   id);
-	return 0;
-}
-
-static void remove_key(struct ig_errand *e)
-{
-	struct ig_json_writer w = { .out = &e->out };
-	const char *path = keys_path(e->api, &e->error);
+	const char *path = keys_path(api, e);
 	struct ig_keys *keys = NULL;
 	struct ig_error err = { 0 };
 	int lock;
@@ -118,20 +98,49 @@ static void remove_key(struct ig_errand *e)
 	if (!path)
 		return;
 	if (ig_keys_lock(path, &lock, &err) < 0) {
-		fail_file(&e->error, &err);
+		fail_file(e, &err);
 		return;
 	}
 	int rc = ig_keys_load(path, &keys, &err);
-	if (!rc && !check_remove(keys, e->name, &e->error))
-		rc = ig_keys_write(path, keys, e->name, NULL, &err);
+	if (!rc)
+		rc = fn(path, keys, ctx, e, &err);
 	close(lock);
 	ig_keys_destroy(keys);
 	if (rc < 0)
-		fail_file(&e->error, &err);
-	if (e->error.status)
-		return;
-	e->api->deps.reload_keys(e->api->deps.wake_ctx);
-	ig_json_putf(&w, "{'object': 'key', 'id': %s, 'deleted': true}", e->name);
+		fail_file(e, &err);
+	if (!e->status)
+		api->deps.reload_keys(api->deps.wake_ctx);
+}
+
+/* ---- remove -------------------------------------------------------------------------------------- */
+
+static int check_remove(const struct ig_keys *keys, const char *id, struct ig_api_error *e)
+{
+	if (!ig_keys_by_id(keys, id))
+		return ig_api_fail(e, 404, "key_not_found", NULL, "No key has the id %s.", id);
+	if (!ig_keys_have_administrator(keys, id))
+		return ig_api_fail(e, 409, "no_administrator", NULL,
+				   "No administrator's key would be left; `ingot keys remove %s` "
+				   "removes it all the same.",
+				   id);
+	return 0;
+}
+
+static int write_without(const char *path, const struct ig_keys *keys, void *ctx,
+			 struct ig_api_error *e, struct ig_error *err)
+{
+	const char *id = ctx;
+
+	return check_remove(keys, id, e) ? 0 : ig_keys_write(path, keys, id, NULL, err);
+}
+
+static void remove_key(struct ig_errand *e)
+{
+	struct ig_json_writer w = { .out = &e->out };
+
+	change(e->api, &e->error, e->name, write_without);
+	if (!e->error.status)
+		ig_json_putf(&w, "{'object': 'key', 'id': %s, 'deleted': true}", e->name);
 }
 
 bool ig_keys_below(struct ig_exchange *x, const struct ig_http_request *r, const char *id)
@@ -232,41 +241,26 @@ static int check_add(const struct ig_keys *keys, const struct ig_key *key, const
 	if (ig_keys_count(keys) == IG_KEYS_MAX)
 		return ig_api_fail(e, 409, "too_many_keys", NULL, "%.300s is full: it has %d keys.",
 				   path, IG_KEYS_MAX);
-	if (key->role != IG_ROLE_ADMINISTRATOR && !has_administrator(keys, NULL))
+	if (key->role != IG_ROLE_ADMINISTRATOR && !ig_keys_have_administrator(keys, NULL))
 		return ig_api_fail(e, 409, "no_administrator", "role",
 				   "The first key must be an administrator's: from then on every "
 				   "request needs a key.");
 	return 0;
 }
 
-/* Prep's thread. */
-static void add(struct ig_reply *r)
+static int write_with(const char *path, const struct ig_keys *keys, void *ctx,
+		      struct ig_api_error *e, struct ig_error *err)
 {
-	struct ig_new_key *n = r->request.new_key;
-	const char *path = keys_path(r->api, &r->error);
-	struct ig_keys *keys = NULL;
-	struct ig_error err = { 0 };
-	int lock;
+	struct ig_new_key *n = ctx;
 
-	if (!path)
-		return;
-	if (ig_keys_lock(path, &lock, &err) < 0) {
-		fail_file(&r->error, &err);
-		return;
-	}
-	int rc = ig_keys_load(path, &keys, &err);
-	if (!rc && !check_add(keys, &n->key, path, &r->error)) {
-		rc = ig_key_generate(keys, &n->key, n->token, &err);
-		if (!rc)
-			rc = ig_keys_write(path, keys, NULL, &n->key, &err);
-	}
-	close(lock);
-	ig_keys_destroy(keys);
-	if (rc < 0)
-		fail_file(&r->error, &err);
-	if (!r->error.status)
-		r->api->deps.reload_keys(r->api->deps.wake_ctx);
+	if (check_add(keys, &n->key, path, e) < 0)
+		return 0;
+	int rc = ig_key_generate(keys, &n->key, n->token, err);
+	return rc ? rc : ig_keys_write(path, keys, NULL, &n->key, err);
 }
+
+/* Prep's thread. */
+static void add(struct ig_reply *r) { change(r->api, &r->error, r->request.new_key, write_with); }
 
 /* The key itself is shown this once. */
 static void whole(struct ig_reply *r, struct ig_strbuf *out)
