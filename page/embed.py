@@ -7,27 +7,15 @@ import hashlib
 import os
 import sys
 
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), os.pardir, "tools"))
+from c_literal import literal  # noqa: E402
+
 TYPES = {
     ".html": "text/html; charset=utf-8",
     ".css": "text/css; charset=utf-8",
     ".js": "text/javascript; charset=utf-8",
     ".svg": "image/svg+xml",
 }
-ESCAPES = {ord("\n"): "\\n", ord("\t"): "\\t", ord('"'): '\\"', ord("\\"): "\\\\", ord("?"): "\\?"}
-WIDTH = 90
-
-
-def literal(data):
-    """The bytes as adjacent string literals."""
-    lines, current = [], ""
-    for b in data:
-        current += ESCAPES.get(b) or (chr(b) if 32 <= b < 127 else "\\%03o" % b)
-        if len(current) >= WIDTH or b == 10:
-            lines.append('\t"%s"' % current)
-            current = ""
-    if current or not lines:
-        lines.append('\t"%s"' % current)
-    return "\n".join(lines)
 
 
 def embed(paths):

@@ -15,27 +15,8 @@ import common
 import flatten
 from common import Failed
 
-ESCAPES = {ord("\n"): "\\n", ord("\t"): "\\t", ord('"'): '\\"', ord("\\"): "\\\\", ord("?"): "\\?"}
-WIDTH = 96
-
-
-def literal(data):
-    """The bytes as adjacent string literals."""
-    lines, current = [], ""
-    for b in data:
-        if b in ESCAPES:
-            piece = ESCAPES[b]
-        elif 32 <= b < 127:
-            piece = chr(b)
-        else:
-            piece = "\\%03o" % b
-        current += piece
-        if len(current) >= WIDTH or b == 10:
-            lines.append('\t"%s"' % current)
-            current = ""
-    if current or not lines:
-        lines.append('\t"%s"' % current)
-    return "\n".join(lines)
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), os.pardir))
+from c_literal import literal  # noqa: E402
 
 
 def symbol(path):
