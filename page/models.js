@@ -80,8 +80,10 @@ export class ModelsView {
   card(m) {
     const loaded = m.state === "ready";
     const busy = m.state === "loading" || m.state === "unloading";
-    const act = (/** @type {string} */ what, /** @type {string} */ label, /** @type {() => void} */ onclick, disabled = false) =>
-      h("button", { type: "button", id: `${what}-${m.id}`, onclick, disabled, "aria-label": `${label} ${m.id}` }, label);
+    // a busy button is not `disabled`: that would take the focus from who has just pressed it
+    const act = (/** @type {string} */ what, /** @type {string} */ label, /** @type {() => void} */ onclick, busy = false) =>
+      h("button", { type: "button", id: `${what}-${m.id}`, onclick: () => busy || onclick(), "aria-disabled": busy ? "true" : undefined,
+        "aria-label": `${label} ${m.id}` }, label);
     const facts = /** @type {[string, string][]} */ ([
       ["File", `${bytes(m.file_bytes)}${m.quantization ? ", " + m.quantization : ""}`],
       ["Memory", `${bytes((m.weight_bytes ?? 0) + (m.scratch_bytes ?? 0))}`],
@@ -113,7 +115,8 @@ export class ModelsView {
   }
 
   async pull() {
-    this.pullButton.disabled = true;
+    if (this.pullButton.ariaDisabled === "true") return;
+    this.pullButton.ariaDisabled = "true";
     this.progress.hidden = false;
     this.progress.removeAttribute("value");
     fill(this.progressText, "Asking …");
@@ -129,7 +132,7 @@ export class ModelsView {
       fill(this.progressText, textOf(error));
     }
     this.progress.hidden = true;
-    this.pullButton.disabled = false;
+    this.pullButton.ariaDisabled = "false";
     this.read();
   }
 }
