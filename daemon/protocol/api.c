@@ -18,9 +18,8 @@
 static const struct ig_route routes[] = {
 	{ "/v1/chat/completions", .post = &ig_chat_protocol },
 	{ "/v1/completions", .post = &ig_completions_protocol },
-	{ IG_RESPONSES_PATH, .post = &ig_responses_protocol, .get = ig_responses_get,
-	  .open = ig_session_open },
-	{ IG_EVENTS_PATH, .get = ig_events_get, .open = ig_events_open, .administrative = true },
+	{ IG_RESPONSES_PATH, .post = &ig_responses_protocol, .open = ig_session_open },
+	{ IG_EVENTS_PATH, .open = ig_events_open, .administrative = true },
 	{ IG_RESPONSES_PATH "/input_tokens", .post = &ig_input_tokens_protocol },
 	{ IG_RESPONSES_PATH "/", .below = ig_responses_below },
 	{ "/v1/messages", .post = &ig_messages_protocol },

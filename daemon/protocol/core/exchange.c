@@ -194,6 +194,16 @@ struct ig_session *ig_api_open(struct ig_api *api, const char *path, const char 
 	return t && t->open ? t->open(api, request_id, client, who, conn) : NULL;
 }
 
+static void want_upgrade(struct ig_exchange *x, const struct ig_http_request *r)
+{
+	struct ig_api_error e;
+
+	ig_api_fail(&e, 426, "upgrade_required", NULL,
+		    "GET %.100s is a WebSocket: request an upgrade.", r->path);
+	ig_exchange_fail(x, &e);
+	x->head.upgrade = true;
+}
+
 static void follow(struct ig_exchange *x, const struct ig_route *t, struct ig_http_request *r)
 {
 	struct ig_api_error e;
@@ -208,8 +218,13 @@ static void follow(struct ig_exchange *x, const struct ig_route *t, struct ig_ht
 		post(x, r);
 	} else if (t->get && !strcmp(r->method, "GET")) {
 		t->get(x, r);
+	} else if (t->open && !strcmp(r->method, "GET")) {
+		want_upgrade(x, r);
 	} else {
-		ig_exchange_wrong_method(x, r, !t->get ? "POST" : !t->post ? "GET" : "GET, POST");
+		ig_exchange_wrong_method(x, r,
+					 !t->get && !t->open ? "POST" :
+					 !t->post	     ? "GET" :
+							       "GET, POST");
 	}
 }
 

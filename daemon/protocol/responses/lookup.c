@@ -6,16 +6,6 @@
 #include <stdio.h>
 #include <string.h>
 
-void ig_responses_get(struct ig_exchange *x, const struct ig_http_request *r)
-{
-	struct ig_api_error e;
-
-	ig_api_fail(&e, 426, "upgrade_required", NULL,
-		    "GET " IG_RESPONSES_PATH " is a WebSocket: request an upgrade.");
-	ig_exchange_fail(x, &e);
-	x->head.upgrade = true;
-}
-
 static void fail_response(struct ig_exchange *x, const char *id)
 {
 	struct ig_api_error e;

@@ -18,7 +18,6 @@ enum ig_ws_message {
 /* The last one is of a message of the WebSocket. */
 extern const struct ig_request_format ig_create_request, ig_input_tokens_request, ig_ws_request;
 
-void ig_responses_get(struct ig_exchange *x, const struct ig_http_request *r);
 bool ig_responses_below(struct ig_exchange *x, const struct ig_http_request *r, const char *rest);
 
 struct ig_responses *ig_responses_create(const struct ig_api_options *o);

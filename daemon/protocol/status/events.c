@@ -167,16 +167,6 @@ struct ig_session *ig_events_open(struct ig_api *api, const char *request_id, co
 
 /* ---- all of them --------------------------------------------------------------------------------- */
 
-void ig_events_get(struct ig_exchange *x, const struct ig_http_request *r)
-{
-	struct ig_api_error e;
-
-	ig_api_fail(&e, 426, "upgrade_required", NULL,
-		    "GET " IG_EVENTS_PATH " is a WebSocket: request an upgrade.");
-	ig_exchange_fail(x, &e);
-	x->head.upgrade = true;
-}
-
 void ig_events_init(struct ig_events *e) { link_init(&e->sessions); }
 
 void ig_events_finish(struct ig_events *e)

@@ -5,7 +5,6 @@
 
 #define IG_EVENTS_PATH "/v1/ingot/events"
 
-void ig_events_get(struct ig_exchange *x, const struct ig_http_request *r);
 struct ig_session *ig_events_open(struct ig_api *api, const char *request_id, const char *client,
 				  const struct ig_principal *who, void *conn);
 void ig_events_init(struct ig_events *e);

@@ -112,6 +112,18 @@ static const char *ledger_path(struct ig_exchange *x)
 	return NULL;
 }
 
+static void start(struct ig_exchange *x, const struct ig_ledger_query *q, bool csv,
+		  void (*run)(struct ig_errand *e))
+{
+	struct ig_errand *e = ig_errand_create(x, run);
+
+	if (!e)
+		return;
+	e->query = *q;
+	e->csv = csv;
+	ig_errand_start(e);
+}
+
 /* ---- sums over time ------------------------------------------------------------------------- */
 
 static int read_stats(struct ig_ledger_query *q, const char *query, struct ig_api_error *e)
@@ -161,11 +173,7 @@ void ig_get_stats(struct ig_exchange *x, const struct ig_http_request *r)
 		ig_exchange_fail(x, &error);
 		return;
 	}
-	struct ig_errand *e = ig_errand_create(x, write_stats);
-	if (!e)
-		return;
-	e->query = q;
-	ig_errand_start(e);
+	start(x, &q, false, write_stats);
 }
 
 /* ---- rows ---------------------------------------------------------------------------------------- */
@@ -241,10 +249,5 @@ void ig_get_ledger(struct ig_exchange *x, const struct ig_http_request *r)
 		ig_exchange_fail(x, &error);
 		return;
 	}
-	struct ig_errand *e = ig_errand_create(x, write_rows);
-	if (!e)
-		return;
-	e->query = rows.q;
-	e->csv = rows.csv;
-	ig_errand_start(e);
+	start(x, &rows.q, rows.csv, write_rows);
 }
