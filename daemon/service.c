@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 /* Between two checks of the configuration's file; a change is applied when two checks see the
  * same file. */
@@ -126,6 +127,37 @@ static void ledger_failing(void *ctx, bool failing)
 	ig_metrics_set(ctx, IG_GAUGE_LEDGER_FAILING, failing);
 }
 
+static void responses_failing(void *ctx, bool failing)
+{
+	ig_metrics_set(ctx, IG_GAUGE_RESPONSES_FAILING, failing);
+}
+
+static int open_ledger(struct ig_service *s, struct ig_error *err)
+{
+	struct ig_ledger_options o = { s->config->ledger.path,
+				       s->config->ledger.queue,
+				       s->config->ledger.retention_days,
+				       rows_dropped,
+				       s->metrics,
+				       ledger_failing };
+
+	return s->config->ledger.enabled ? ig_ledger_open(&o, &s->ledger, err) : 0;
+}
+
+static int open_responses(struct ig_service *s, struct ig_error *err)
+{
+	const char *path = s->config->responses.path;
+	struct ig_response_file_options o = { path, responses_failing, s->metrics };
+
+	if (s->config->responses.persist)
+		return ig_response_file_open(&o, &s->responses, err);
+	if (!access(path, F_OK))
+		ig_log_warn("%s has responses of an earlier start, and responses.persist is off: "
+			    "they are neither used nor deleted",
+			    path);
+	return 0;
+}
+
 int ig_service_start(struct ig_service *s, void (*on_net)(void *ctx, enum ig_net_event ev),
 		     void (*device_lost)(void *ctx), struct ig_error *err)
 {
@@ -143,16 +175,8 @@ int ig_service_start(struct ig_service *s, void (*on_net)(void *ctx, enum ig_net
 	s->metrics = ig_metrics_create();
 	if (!s->metrics)
 		return ig_fail(err, -ENOMEM, "out of memory");
-	if (s->config->ledger.enabled) {
-		struct ig_ledger_options o = { s->config->ledger.path,
-					       s->config->ledger.queue,
-					       s->config->ledger.retention_days,
-					       rows_dropped,
-					       s->metrics,
-					       ledger_failing };
-		if ((rc = ig_ledger_open(&o, &s->ledger, err)))
-			return rc;
-	}
+	if ((rc = open_ledger(s, err)) || (rc = open_responses(s, err)))
+		return rc;
 	struct ig_engine_deps deps = { .config = s->config,
 				       .modules = s->modules,
 				       .ledger = s->ledger,
@@ -160,7 +184,11 @@ int ig_service_start(struct ig_service *s, void (*on_net)(void *ctx, enum ig_net
 				       .device_lost = device_lost };
 	if ((rc = ig_engine_create(&deps, &s->engine, err)))
 		return rc;
-	struct ig_net_deps net = { s->engine, s->metrics, s->config, on_net, NULL };
+	struct ig_net_deps net = { .engine = s->engine,
+				   .metrics = s->metrics,
+				   .responses = s->responses,
+				   .config = s->config,
+				   .event = on_net };
 	return ig_net_create(&net, &s->net, err);
 }
 
@@ -170,6 +198,7 @@ void ig_service_stop(struct ig_service *s)
 		ig_net_stop(s->net);
 	ig_engine_destroy(s->engine);
 	ig_net_destroy(s->net);
+	ig_response_file_close(s->responses);
 	ig_ledger_close(s->ledger);
 	ig_metrics_destroy(s->metrics);
 	ig_modules_destroy(s->modules);

@@ -12,6 +12,7 @@ struct ig_service {
 	struct ig_watch folder_watch; /* of models.folder: what is in it, not inside the files */
 	struct ig_modules *modules;
 	struct ig_ledger *ledger;
+	struct ig_response_file *responses;
 	struct ig_metrics *metrics;
 	struct ig_engine *engine;
 	struct ig_net *net;

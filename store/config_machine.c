@@ -63,6 +63,25 @@ static int set_models_folder(char **path)
 	return 0;
 }
 
+/* A file in the folder of another; "" if that is "". */
+static int set_beside(char **path, const char *other, const char *name)
+{
+	const char *slash = strrchr(other, '/');
+	struct ig_strbuf b = { 0 };
+
+	if (!other[0])
+		return 0;
+	ig_strbuf_add(&b, other, slash ? (size_t)(slash - other) + 1 : 0);
+	ig_strbuf_puts(&b, name);
+	char *file = ig_strbuf_steal(&b);
+	ig_strbuf_finish(&b);
+	if (!file)
+		return -ENOMEM;
+	free(*path);
+	*path = file;
+	return 0;
+}
+
 static int by_name(const void *a, const void *b)
 {
 	return strcmp(*(char *const *)a, *(char *const *)b);
@@ -129,6 +148,12 @@ int config_fill_in(struct config *c, struct ig_error *err)
 		return ig_fail(err, rc,
 			       "ledger.path: HOME is not set, so there is no default; "
 			       "name a path, or set ledger.enabled: false");
+	if (rc != -ENOMEM && !c->pub.responses.path[0])
+		rc = set_beside(&c->pub.responses.path, c->pub.ledger.path, "responses.db");
+	if (rc != -ENOMEM && !c->pub.responses.path[0] && c->pub.responses.persist)
+		return ig_fail(err, -EINVAL,
+			       "responses.path: HOME is not set, so there is no default; "
+			       "name a path, or set responses.persist: false");
 	/* Without a folder of state there are no keys, and keys_file stays empty. */
 	if (rc != -ENOMEM && !c->pub.server.keys_file[0])
 		rc = set_state_file(&c->pub.server.keys_file, "keys");

@@ -120,6 +120,11 @@ const struct config_option config_options[] = {
 	  .min = 1, .max = 1000, .value = "8", .unit = "responses", .reloadable = true,
 	  .help = "Most responses with store: false that each lane of a WebSocket keeps, to be "
 		  "continued; the oldest is dropped." },
+	{ "responses.persist", CONFIG_BOOL, FIELD(responses.persist), .value = "true",
+	  .help = "Stored responses, with their text, are kept in a file, too, so that they survive a "
+		  "restart; only its owner may read it, and it is not encrypted." },
+	{ "responses.path", CONFIG_PATH, FIELD(responses.path), .max = 4096, .value = "",
+	  .help = "Their file, an SQLite database; \"\" means responses.db in the folder of ledger.path." },
 
 	{ "runtime.driver", CONFIG_CHOICE, FIELD(runtime.driver), .min = 1, .max = 32,
 	  .choices = CHOICES("auto", "cpu", "metal", "cuda"), .value = "auto",

@@ -243,3 +243,88 @@ void ig_database_close(struct ig_database *d)
 	free(d->path);
 	*d = (struct ig_database){ .lock_fd = -1 };
 }
+
+/* ---- reading ---------------------------------------------------------------------------------- */
+
+int ig_database_open_to_read(const struct ig_database_kind *kind, const char *path, sqlite3 **db,
+			     int64_t *version, struct ig_error *err)
+{
+	int code;
+
+	if (access(path, R_OK))
+		return ig_fail(err, -errno, "%s %s: cannot be read: %s", kind->name, path,
+			       strerror(errno));
+	code = sqlite3_open_v2(path, db, SQLITE_OPEN_READONLY, NULL);
+	sqlite3_busy_timeout(*db, 2000);
+	return code == SQLITE_OK ? ig_database_check(kind, *db, path, version, err) :
+				   ig_database_fail(kind, *db, code, path, "cannot be read", err);
+}
+
+/* VACUUM INTO writes to an empty file: this one, which only its owner may read. */
+static int create_copy(const char *to, struct ig_error *err)
+{
+	int fd = open(to, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
+
+	return fd >= 0 ? fd :
+			 ig_fail(err, -errno, "%s: cannot be created: %s", to, strerror(errno));
+}
+
+static int vacuum_into(const struct ig_database_kind *kind, sqlite3 *db, const char *to,
+		       struct ig_error *err)
+{
+	sqlite3_stmt *st = NULL;
+	int code = sqlite3_prepare_v2(db, "VACUUM INTO ?1", -1, &st, NULL), rc = 0;
+
+	if (code == SQLITE_OK)
+		code = sqlite3_bind_text(st, 1, to, -1, SQLITE_STATIC);
+	if (code == SQLITE_OK)
+		code = sqlite3_step(st);
+	if (code != SQLITE_DONE)
+		rc = ig_database_fail(kind, db, code, to, "cannot be written", err);
+	sqlite3_finalize(st);
+	return rc;
+}
+
+static int count_rows(const struct ig_database_kind *kind, const char *path, const char *count,
+		      int64_t *n, struct ig_error *err)
+{
+	int64_t version = 0;
+	sqlite3 *db = NULL;
+	int code, rc = ig_database_open_to_read(kind, path, &db, &version, err);
+
+	*n = 0;
+	if (!rc && version > 0) {
+		code = ig_database_number(db, count, n);
+		if (code != SQLITE_OK)
+			rc = ig_database_fail(kind, db, code, path, "cannot be read", err);
+	}
+	sqlite3_close(db);
+	return rc;
+}
+
+int ig_database_copy(const struct ig_database_kind *kind, const char *path, const char *to,
+		     const char *count, int64_t *n_rows, struct ig_error *err)
+{
+	int64_t version = 0;
+	sqlite3 *db = NULL;
+	int fd, rc = ig_database_open_to_read(kind, path, &db, &version, err);
+
+	if (rc)
+		goto out;
+	fd = create_copy(to, err);
+	if (fd < 0) {
+		rc = fd;
+		goto out;
+	}
+	rc = vacuum_into(kind, db, to, err);
+	if (!rc && fsync(fd))
+		rc = ig_fail(err, -errno, "%s: cannot be written: %s", to, strerror(errno));
+	close(fd);
+	if (!rc)
+		rc = count_rows(kind, to, count, n_rows, err);
+	if (rc)
+		unlink(to);
+out:
+	sqlite3_close(db);
+	return rc;
+}

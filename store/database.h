@@ -43,3 +43,12 @@ int ig_database_check(const struct ig_database_kind *kind, sqlite3 *db, const ch
 		      int64_t *version, struct ig_error *err);
 /* Run SQL in one transaction: fn, between BEGIN and COMMIT.  Returns an SQLite code. */
 int ig_database_transact(sqlite3 *db, int (*fn)(void *ctx), void *ctx);
+
+/* For programs that only read, also while a daemon writes; the caller closes *db, also after an
+ * error.  *version is 0 for an empty file. */
+int ig_database_open_to_read(const struct ig_database_kind *kind, const char *path, sqlite3 **db,
+			     int64_t *version, struct ig_error *err);
+/* Write a copy of the file, as it is at one moment, to a new one of mode 600; *n_rows: what count, a
+ * SELECT, finds in it.  After an error there is no file. */
+int ig_database_copy(const struct ig_database_kind *kind, const char *path, const char *to,
+		     const char *count, int64_t *n_rows, struct ig_error *err);

@@ -10,11 +10,9 @@
 #include "base/strbuf.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 static const double quantiles[3] = { 0.50, 0.95, 0.99 };
 
@@ -152,21 +150,6 @@ const char *ig_ledger_by_name(enum ig_ledger_by by)
 	return names[by];
 }
 
-/* Open a ledger to read it; the caller closes *db, also after an error.  *version is 0 for an empty
- * file. */
-static int open_to_read(const char *path, sqlite3 **db, int64_t *version, struct ig_error *err)
-{
-	int code;
-
-	if (access(path, R_OK))
-		return ig_fail(err, -errno, "ledger %s: cannot be read: %s", path, strerror(errno));
-	code = sqlite3_open_v2(path, db, SQLITE_OPEN_READONLY, NULL);
-	sqlite3_busy_timeout(*db, 2000);
-	return code == SQLITE_OK ?
-		       ig_database_check(&ledger_kind, *db, path, version, err) :
-		       ig_database_fail(&ledger_kind, *db, code, path, "cannot be read", err);
-}
-
 int ig_ledger_stats(const char *path, enum ig_ledger_by by, int64_t since_ns,
 		    struct ig_ledger_stats **out, size_t *n, struct ig_error *err)
 {
@@ -178,7 +161,7 @@ int ig_ledger_stats(const char *path, enum ig_ledger_by by, int64_t since_ns,
 
 	*out = NULL;
 	*n = 0;
-	rc = open_to_read(path, &q.db, &version, err);
+	rc = ig_database_open_to_read(&ledger_kind, path, &q.db, &version, err);
 	if (rc || version == 0)
 		goto out; /* an empty file has no requests */
 	if (by == IG_LEDGER_BY_KEY && version < 2)
@@ -201,70 +184,8 @@ out:
 	return rc;
 }
 
-/* ---- a copy ---------------------------------------------------------------------------------- */
-
-/* VACUUM INTO writes to an empty file: this one, which only its owner may read. */
-static int create_copy(const char *to, struct ig_error *err)
-{
-	int fd = open(to, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
-
-	return fd >= 0 ? fd :
-			 ig_fail(err, -errno, "%s: cannot be created: %s", to, strerror(errno));
-}
-
-static int vacuum_into(sqlite3 *db, const char *to, struct ig_error *err)
-{
-	sqlite3_stmt *st = NULL;
-	int code = sqlite3_prepare_v2(db, "VACUUM INTO ?1", -1, &st, NULL), rc = 0;
-
-	if (code == SQLITE_OK)
-		code = sqlite3_bind_text(st, 1, to, -1, SQLITE_STATIC);
-	if (code == SQLITE_OK)
-		code = sqlite3_step(st);
-	if (code != SQLITE_DONE)
-		rc = ig_database_fail(&ledger_kind, db, code, to, "cannot be written", err);
-	sqlite3_finalize(st);
-	return rc;
-}
-
-static int count_rows(const char *path, int64_t *n, struct ig_error *err)
-{
-	int64_t version = 0;
-	sqlite3 *db = NULL;
-	int code, rc = open_to_read(path, &db, &version, err);
-
-	*n = 0;
-	if (!rc && version > 0) {
-		code = ig_database_number(db, "SELECT count(*) FROM requests", n);
-		if (code != SQLITE_OK)
-			rc = ig_database_fail(&ledger_kind, db, code, path, "cannot be read", err);
-	}
-	sqlite3_close(db);
-	return rc;
-}
-
 int ig_ledger_copy(const char *path, const char *to, int64_t *n_rows, struct ig_error *err)
 {
-	int64_t version = 0;
-	sqlite3 *db = NULL;
-	int fd, rc = open_to_read(path, &db, &version, err);
-
-	if (rc)
-		goto out;
-	fd = create_copy(to, err);
-	if (fd < 0) {
-		rc = fd;
-		goto out;
-	}
-	rc = vacuum_into(db, to, err);
-	if (!rc && fsync(fd))
-		rc = ig_fail(err, -errno, "%s: cannot be written: %s", to, strerror(errno));
-	close(fd);
-	if (!rc)
-		rc = count_rows(to, n_rows, err);
-	if (rc)
-		unlink(to);
-out:
-	sqlite3_close(db);
-	return rc;
+	return ig_database_copy(&ledger_kind, path, to, "SELECT count(*) FROM requests", n_rows,
+				err);
 }

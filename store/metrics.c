@@ -174,6 +174,8 @@ static const struct {
 	[IG_GAUGE_MODELS_LOADED] = { "models_loaded", "Models that are loaded and ready." },
 	[IG_GAUGE_LEDGER_FAILING] = { "ledger_failing",
 				      "1 while the ledger cannot be written, as on a full disk." },
+	[IG_GAUGE_RESPONSES_FAILING] = { "responses_failing",
+					 "1 while stored responses cannot be written to the disk." },
 };
 
 static const struct {

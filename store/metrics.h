@@ -47,6 +47,7 @@ enum ig_gauge {
 	IG_GAUGE_CONNECTIONS,
 	IG_GAUGE_MODELS_LOADED,
 	IG_GAUGE_LEDGER_FAILING,
+	IG_GAUGE_RESPONSES_FAILING,
 	IG_N_GAUGES,
 };
 void ig_metrics_set(struct ig_metrics *m, enum ig_gauge g, double v);

@@ -1,6 +1,6 @@
 /*
- * backup.c: `ingot backup`: copies what a daemon cannot make again to a new folder: ledger,
- * configuration and API keys.  Reads files alone, so the daemon may run or not.  The folder is whole
+ * backup.c: `ingot backup`: copies what a daemon cannot make again to a new folder: ledger, stored
+ * responses, configuration and API keys.  Reads files alone, so the daemon may run or not.  The folder is whole
  * or, after an error, not there.
  */
 #include <errno.h>
@@ -17,15 +17,17 @@
 #include "store/config.h"
 #include "store/keys.h"
 #include "store/ledger.h"
+#include "store/response_file.h"
 
 #define MAX_FILE_BYTES (64 << 20) /* of the configuration and of the keys */
 
-enum part { LEDGER, CONFIG, KEYS, N_PARTS };
+enum part { LEDGER, RESPONSES, CONFIG, KEYS, N_PARTS };
 
 static const struct {
 	const char *what, *file; /* its name in the folder */
 } parts[N_PARTS] = {
 	[LEDGER] = { "ledger", "ledger.db" },
+	[RESPONSES] = { "responses", "responses.db" },
 	[CONFIG] = { "configuration", "ingot.yaml" },
 	[KEYS] = { "keys", "keys" },
 };
@@ -34,7 +36,7 @@ struct backup {
 	const struct ig_config *config;
 	const char *from[N_PARTS]; /* NULL: there is none */
 	char *to[N_PARTS];
-	int64_t counts[N_PARTS]; /* of requests, models, keys */
+	int64_t counts[N_PARTS]; /* of requests, responses, models, keys */
 };
 
 static bool exists(const char *path) { return access(path, F_OK) == 0 || errno != ENOENT; }
@@ -45,6 +47,8 @@ static void find_parts(struct backup *b)
 
 	if (c->ledger.enabled && exists(c->ledger.path))
 		b->from[LEDGER] = c->ledger.path;
+	if (c->responses.persist && exists(c->responses.path))
+		b->from[RESPONSES] = c->responses.path;
 	if (exists(c->file)) /* it is "defaults" where there is none */
 		b->from[CONFIG] = c->file;
 	if (c->server.keys_file[0] && exists(c->server.keys_file))
@@ -86,6 +90,8 @@ static int copy_part(struct backup *b, enum part part, struct ig_error *err)
 		return 0;
 	if (part == LEDGER)
 		return ig_ledger_copy(b->from[part], b->to[part], &b->counts[part], err);
+	if (part == RESPONSES)
+		return ig_response_file_copy(b->from[part], b->to[part], &b->counts[part], err);
 	return part == CONFIG ? copy_config(b, err) : copy_keys(b, err);
 }
 
@@ -108,9 +114,11 @@ static int write_folder(struct backup *b, const char *folder, struct ig_error *e
 
 	if (rc)
 		return rc;
-	if (!b->from[LEDGER] && !b->from[CONFIG] && !b->from[KEYS])
-		return ig_fail(err, -ENOENT,
-			       "there is neither a ledger nor a configuration nor a file of keys");
+	if (!b->from[LEDGER] && !b->from[RESPONSES] && !b->from[CONFIG] && !b->from[KEYS])
+		return ig_fail(
+			err, -ENOENT,
+			"there is neither a ledger nor stored responses, a configuration or a "
+			"file of keys");
 	if ((rc = ig_make_folders_above(folder, 0700, err)))
 		return rc;
 	if (mkdir(folder, 0700))
@@ -128,7 +136,7 @@ static int write_folder(struct backup *b, const char *folder, struct ig_error *e
 
 static void print_part(const struct backup *b, enum part part)
 {
-	static const char *const units[N_PARTS] = { "request", "model", "key" };
+	static const char *const units[N_PARTS] = { "request", "response", "model", "key" };
 	struct stat st = { 0 };
 	char size[32];
 
@@ -147,7 +155,7 @@ int ig_backup_main(int argc, char **argv)
 	const char *config = NULL;
 	const struct ig_option opts[] = {
 		IG_TEXT("config", 'c', &config, "FILE",
-			"the ingot.yaml to copy, which names the ledger and the keys"),
+			"the ingot.yaml to copy, which names the other files"),
 		{ 0 },
 	};
 	struct ig_error err = { 0 };

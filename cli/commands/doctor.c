@@ -500,6 +500,13 @@ static void check_status(struct doctor *d, const struct ig_endpoint *e)
 			      "free some space on its disk; the daemon goes on by itself",
 			      "the daemon cannot write it: %s; requests have no row meanwhile",
 			      why ? why : "it does not say why");
+		json_t *responses = json_object_get(root, "responses");
+		why = ig_json_text(responses, "error");
+		if (json_is_true(json_object_get(responses, "failing")))
+			WRONG(d, "responses",
+			      "free some space on their disk; the daemon goes on by itself",
+			      "the daemon cannot write them: %s; a restart forgets them meanwhile",
+			      why ? why : "it does not say why");
 	}
 	json_decref(root);
 }

@@ -228,35 +228,34 @@ static void describe_ledger(struct ig_engine *e, struct ig_json_writer *w)
 		     failing ? why : NULL);
 }
 
-void ig_engine_describe(struct ig_engine *e, struct ig_strbuf *out)
+void ig_engine_describe(struct ig_engine *e, struct ig_json_writer *w)
 {
-	struct ig_json_writer w = { .out = out };
 	struct ig_sched_figures f = ig_sched_figures(e->sched);
 	uint64_t sums[4];
 
-	ig_json_putf(&w, "{'version': %s, 'build_id': %s", IG_VERSION, ig_build_id);
-	describe_driver(e, &w);
-	ig_json_open_array(&w, "modules");
-	ig_modules_each(e->backend.modules, describe_module, &w);
-	ig_json_putf(&w, "], 'models': [");
-	ig_models_describe(e->models, &w);
+	ig_json_putf(w, "'version': %s, 'build_id': %s", IG_VERSION, ig_build_id);
+	describe_driver(e, w);
+	ig_json_open_array(w, "modules");
+	ig_modules_each(e->backend.modules, describe_module, w);
+	ig_json_putf(w, "], 'models': [");
+	ig_models_describe(e->models, w);
 	ig_models_sums(e->models, sums);
-	ig_json_putf(&w, "], 'memory': {");
-	ig_json_put_uint(&w, "budget_bytes", sums[0]);
-	ig_json_put_uint(&w, "weight_bytes", sums[1]);
-	ig_json_put_uint(&w, "scratch_bytes", sums[2]);
-	ig_json_put_uint(&w, "arena_bytes", sums[3]);
-	ig_json_putf(&w, "}, 'kvcache': {'service': %s", e->backend.kv->name);
-	ig_json_put_uint(&w, "arena_bytes", f.kv.arena_bytes);
-	ig_json_put_uint(&w, "committed_bytes", f.kv.committed_bytes);
-	ig_json_put_uint(&w, "used_bytes", f.kv.used_bytes);
-	ig_json_put_uint(&w, "cached_bytes", f.kv.cached_bytes);
-	ig_json_put_uint(&w, "free_bytes", f.kv.free_bytes);
-	ig_json_put_uint(&w, "blocks_used", f.kv.n_blocks_used);
-	ig_json_putf(&w, "}");
-	describe_ledger(e, &w);
-	ig_json_putf(&w,
+	ig_json_putf(w, "], 'memory': {");
+	ig_json_put_uint(w, "budget_bytes", sums[0]);
+	ig_json_put_uint(w, "weight_bytes", sums[1]);
+	ig_json_put_uint(w, "scratch_bytes", sums[2]);
+	ig_json_put_uint(w, "arena_bytes", sums[3]);
+	ig_json_putf(w, "}, 'kvcache': {'service': %s", e->backend.kv->name);
+	ig_json_put_uint(w, "arena_bytes", f.kv.arena_bytes);
+	ig_json_put_uint(w, "committed_bytes", f.kv.committed_bytes);
+	ig_json_put_uint(w, "used_bytes", f.kv.used_bytes);
+	ig_json_put_uint(w, "cached_bytes", f.kv.cached_bytes);
+	ig_json_put_uint(w, "free_bytes", f.kv.free_bytes);
+	ig_json_put_uint(w, "blocks_used", f.kv.n_blocks_used);
+	ig_json_putf(w, "}");
+	describe_ledger(e, w);
+	ig_json_putf(w,
 		     "'requests': {'active': %u, 'waiting': %u, 'running': %u, 'paused': %u}, "
-		     "'draining': %-s}",
+		     "'draining': %-s",
 		     f.n_all, f.n_waiting, f.n_running, f.n_paused, ig_json_bool(f.draining));
 }

@@ -9,6 +9,7 @@
 #include "store/metrics.h"
 
 struct ig_engine;
+struct ig_json_writer;
 struct ig_modules;
 
 /* ---- life (main's thread) ---- */
@@ -105,4 +106,4 @@ int ig_engine_prep(struct ig_engine *e, void (*fn)(void *ctx), void *ctx);
 int ig_engine_read(struct ig_engine *e, void (*fn)(void *ctx), void *ctx);
 
 /* The JSON of /v1/ingot/status. */
-void ig_engine_describe(struct ig_engine *e, struct ig_strbuf *out);
+void ig_engine_describe(struct ig_engine *e, struct ig_json_writer *w);

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "daemon/engine/engine.h"
+#include "store/response_file.h"
 
 struct ig_net;
 
@@ -15,7 +16,8 @@ enum ig_net_event {
 struct ig_net_deps {
 	struct ig_engine *engine;
 	struct ig_metrics *metrics;
-	const struct ig_config *config; /* valid until the end; a reload does not replace it */
+	struct ig_response_file *responses; /* NULL: they do not survive a restart */
+	const struct ig_config *config;	    /* valid until the end; a reload does not replace it */
 	void (*event)(void *ctx, enum ig_net_event ev); /* loop thread; may be NULL */
 	void *event_ctx;
 };

@@ -376,6 +376,7 @@ int ig_net_create(const struct ig_net_deps *deps, struct ig_net **out, struct ig
 		.wake_ctx = net,
 		.want_write = ig_net_want_write,
 		.reload_keys = reload_keys,
+		.responses = deps->responses,
 		.ledger_path = net->config->ledger.enabled ? net->config->ledger.path : NULL,
 		.keys_path = net->config->server.keys_file,
 		.options = net->options.api,

@@ -64,7 +64,7 @@ struct ig_api *ig_api_create(const struct ig_api_deps *deps)
 	if (!api)
 		return NULL;
 	api->limits = ig_limits_create(&deps->options.limits);
-	api->responses = ig_responses_create(&deps->options);
+	api->responses = ig_responses_create(&deps->options, deps->responses);
 	if (!api->limits || !api->responses) {
 		ig_limits_destroy(api->limits);
 		ig_responses_destroy(api->responses);

@@ -13,6 +13,7 @@
 #include "base/strbuf.h"
 #include "daemon/engine/engine.h"
 #include "store/keys.h"
+#include "store/response_file.h"
 
 struct ig_api; /* shared by all exchanges and sessions */
 struct ig_exchange;
@@ -46,8 +47,9 @@ struct ig_api_deps {
 	void *wake_ctx; /* of rescan and reload_keys too */
 	/* Any thread but the loop: read the keys again; they count when it returns. */
 	void (*reload_keys)(void *ctx);
-	const char *ledger_path; /* NULL: there is none */
-	const char *keys_path;	 /* "" or NULL: there is none */
+	struct ig_response_file *responses; /* to survive a restart; NULL: they don't */
+	const char *ledger_path;	    /* NULL: there is none */
+	const char *keys_path;		    /* "" or NULL: there is none */
 	/* Loop thread, from within any call below: conn has something to write. */
 	void (*want_write)(void *conn);
 };

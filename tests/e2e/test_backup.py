@@ -11,6 +11,7 @@ import pytest
 from daemon import until
 from test_cli import ingot
 from test_ledger import rows, until_rows
+from test_restart import respond, until_written
 from tiny_model import SCRIPT
 
 
@@ -27,6 +28,8 @@ def with_keys(start, models, tmp_path):
     until(lambda: d.chat().status == 401, "the keys are read")
     assert ask(d, token).status == 200
     until(lambda: [r for r in rows(d) if r["key"] == "laptop"], "its row")
+    stored = respond(d, "remember this", {"Authorization": "Bearer " + token})
+    until_written(d, stored)
     return d, token
 
 
@@ -42,9 +45,9 @@ def test_backup_and_restore(start, models, tmp_path):
     folder = tmp_path / "below" / "copy"
     code, out, err = backup(d, folder)
     assert code == 0, err
-    assert sorted(p.name for p in folder.iterdir()) == ["ingot.yaml", "keys", "ledger.db"]
+    assert sorted(p.name for p in folder.iterdir()) == ["ingot.yaml", "keys", "ledger.db", "responses.db"]
     before = rows(d)
-    for name, count in (("ledger.db", "%d request" % len(before)), ("ingot.yaml", "1 model"),
+    for name, count in (("ledger.db", "%d request" % len(before)), ("responses.db", "1 response"), ("ingot.yaml", "1 model"),
                         ("keys", "1 key")):
         line, = [x for x in out.splitlines() if str(folder / name) in x]
         assert count in line
@@ -54,15 +57,19 @@ def test_backup_and_restore(start, models, tmp_path):
 
     d.stop()
     ledger = pathlib.Path(d.config["ledger"]["path"])
-    for lost in [*ledger.parent.glob(ledger.name + "*"), tmp_path / "keys", d.config_path]:
+    for lost in [*ledger.parent.glob(ledger.name + "*"), *ledger.parent.glob("responses.db*"),
+                 tmp_path / "keys", d.config_path]:
         lost.unlink()
     shutil.copy(folder / "ledger.db", ledger)
+    shutil.copy(folder / "responses.db", ledger.parent)
     shutil.copy(folder / "keys", tmp_path / "keys")
     again = start(config=(folder / "ingot.yaml").read_text())
     again.config = d.config
     assert rows(again) == before
     assert again.chat().status == 401
     assert ask(again, token).status == 200
+    id, = [x[0] for x in sqlite3.connect(folder / "responses.db").execute("SELECT id FROM responses")]
+    assert again.http("GET", "/v1/responses/" + id, headers={"Authorization": "Bearer " + token}).status == 200
     after = until_rows(again, len(before) + 1)
     assert after[:len(before)] == before
 
@@ -92,14 +99,14 @@ def test_backup_on_a_full_disk(start, models, tmp_path, limit):
 
 
 def test_backup_of_what_there_is(start, models, tmp_path):
-    """Without a ledger and keys only the configuration; with nothing at all, nothing."""
-    d = start(models.script(), {"ledger": {"enabled": False},
+    """Without a ledger, responses and keys only the configuration; with nothing at all, nothing."""
+    d = start(models.script(), {"ledger": {"enabled": False}, "responses": {"persist": False},
                                 "server": {"keys_file": str(tmp_path / "none")}})
     assert d.chat_text() == SCRIPT
     code, out, err = backup(d, tmp_path / "copy")
     assert code == 0, err
     assert [p.name for p in (tmp_path / "copy").iterdir()] == ["ingot.yaml"]
-    assert out.count("none to copy") == 2
+    assert out.count("none to copy") == 3
     code, out, err = ingot(d, "backup", str(tmp_path / "copy2"))  # without its configuration
     assert (code, out) == (1, "") and "neither" in err and not (tmp_path / "copy2").exists()
     for wrong in ([], ["a", "b"], [""]):

@@ -12,6 +12,7 @@ import pytest
 from daemon import until
 from test_cli import ingot
 from test_ledger import rows
+from test_restart import respond, until_written
 from tiny_model import SCRIPT
 
 pytestmark = pytest.mark.skipif(not hasattr(resource, "prlimit"), reason="only on Linux")
@@ -85,25 +86,38 @@ def test_the_service_goes_on(start, models, disk):
     until(lambda: len(rows(d)) == 1, "a row")
     assert (value("failing"), value("rows_dropped_total")) == (0, 0)
     assert d.http("GET", "/v1/ingot/status").json["ledger"] == {"failing": False, "error": None}
+    first = respond(d, "before")
+    until_written(d, first)
     assert doctor(d) == (0, [])
 
     disk.fill(d)
     until(lambda: d.chat_text() == SCRIPT and value("failing") == 1, "the ledger fails")
+    meanwhile = []
+    until(lambda: meanwhile.append(respond(d, "meanwhile", previous_response_id=first["id"])) or
+          d.metrics().sum("ingot_responses_failing") == 1, "the responses fail")
     lost = value("rows_dropped_total")
     assert lost >= 1 and "cannot be written" in d.log
     state = d.http("GET", "/v1/ingot/status").json["ledger"]
     assert state["failing"] and state["error"]
     code, wrong = doctor(d)
     assert code == 1 and any("the daemon cannot write it: " + state["error"] in x for x in wrong), wrong
+    state = d.http("GET", "/v1/ingot/status").json["responses"]
+    assert state["failing"] and any("the daemon cannot write them: " + state["error"] in x for x in wrong), wrong
     if isinstance(disk, Disk):
         assert any("is full: 0 B are left" in x for x in wrong), wrong
 
     disk.free(d)  # it goes on by itself, without a request
     until(lambda: value("failing") == 0, "the ledger is written again")
-    assert "is written again" in d.log and doctor(d) == (0, [])
+    until(lambda: d.metrics().sum("ingot_responses_failing") == 0, "the responses are written again")
+    assert "is written again" in d.log and "are written again" in d.log and doctor(d) == (0, [])
     before = len(rows(d))
     assert d.chat_text() == SCRIPT
     until(lambda: len(rows(d)) == before + 1, "the next row")
+    d.stop()
+    # what could not be written was written afterwards
+    d = start(models.script(), {"ledger": {"path": str(disk.path / "ledger.db")}})
+    for r in (first, *meanwhile):
+        assert d.http("GET", "/v1/responses/" + r["id"]).json == r
     d.stop()
 
 

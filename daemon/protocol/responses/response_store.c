@@ -18,6 +18,8 @@ struct ig_stored_response {
 	json_t *messages, *input, *output; /* its own */
 	char *text;			   /* NULL: none */
 	uint64_t bytes, text_bytes;	   /* text_bytes are among bytes */
+	bool listed;			   /* in the index */
+	bool in_file;
 	/* of the index */
 	char *id, *lane; /* lane: NULL if it is stored */
 	uint64_t owner;
@@ -32,6 +34,7 @@ struct ig_response_store {
 	uint64_t max_bytes, bytes;
 	size_t count, n_buckets; /* n_buckets: a power of two */
 	struct ig_stored_response **buckets;
+	struct ig_response_file *file;			  /* NULL: none */
 	TAILQ_HEAD(kept_list, ig_stored_response) by_use; /* the latest first */
 	LIST_HEAD(, ig_stored_response) lanes;
 };
@@ -80,6 +83,8 @@ static void node_put(struct ig_response_store *s, struct ig_stored_response *k)
 {
 	while (k && !--k->n_refs) {
 		struct ig_stored_response *parent = k->parent;
+		if (k->in_file && s->file)
+			ig_response_file_remove(s->file, k->id);
 		s->bytes -= k->bytes;
 		node_free(k);
 		k = parent;
@@ -97,25 +102,25 @@ static json_t *joined(json_t *a, json_t *b, json_t *c)
 	return NULL;
 }
 
-static struct ig_stored_response *node_new(const struct ig_stored_response_spec *spec,
-					   bool with_history)
+/* Of the lists it takes references.  connection, lane: NULL if it is stored. */
+static struct ig_stored_response *node_new(const struct ig_response_record *r,
+					   const void *connection, const char *lane)
 {
 	struct ig_stored_response *k = calloc(1, sizeof *k);
 
 	if (!k)
 		return NULL;
 	k->n_refs = 1;
-	k->connection = spec->stored ? NULL : spec->connection;
-	k->messages =
-		joined(with_history ? spec->history : NULL, spec->messages, spec->output_messages);
-	k->input = joined(spec->input, NULL, NULL);
-	k->output = joined(spec->output, NULL, NULL);
-	k->text = spec->text ? strdup(spec->text) : NULL;
-	k->id = strdup(spec->id);
-	k->owner = spec->owner;
-	k->lane = k->connection ? strdup(spec->lane) : NULL;
-	if (!k->messages || !k->input || !k->output || (spec->text && !k->text) || !k->id ||
-	    (k->connection && !k->lane)) {
+	k->connection = connection;
+	k->messages = json_incref(r->messages);
+	k->input = json_incref(r->input);
+	k->output = json_incref(r->output);
+	k->text = r->text ? strdup(r->text) : NULL;
+	k->id = strdup(r->id);
+	k->owner = r->owner;
+	k->lane = connection ? strdup(lane) : NULL;
+	if (!k->messages || !k->input || !k->output || (r->text && !k->text) || !k->id ||
+	    (connection && !k->lane)) {
 		node_free(k);
 		return NULL;
 	}
@@ -163,7 +168,27 @@ static void grow(struct ig_response_store *s)
 	s->n_buckets = larger.n_buckets;
 }
 
-void ig_response_store_remove(struct ig_response_store *s, struct ig_stored_response *k)
+static void index_add(struct ig_response_store *s, struct ig_stored_response *k,
+		      struct ig_stored_response *parent)
+{
+	struct ig_stored_response **b = bucket_of(s, k->id);
+
+	if (parent) {
+		k->parent = parent;
+		parent->n_refs++;
+	}
+	k->next_in_bucket = *b;
+	*b = k;
+	k->listed = true;
+	TAILQ_INSERT_HEAD(&s->by_use, k, by_use);
+	if (k->connection)
+		LIST_INSERT_HEAD(&s->lanes, k, of_lane);
+	s->count++;
+	s->bytes += k->bytes;
+	grow(s);
+}
+
+static void index_remove(struct ig_response_store *s, struct ig_stored_response *k)
 {
 	struct ig_stored_response **b = bucket_of(s, k->id);
 
@@ -173,6 +198,7 @@ void ig_response_store_remove(struct ig_response_store *s, struct ig_stored_resp
 	TAILQ_REMOVE(&s->by_use, k, by_use);
 	if (k->connection)
 		LIST_REMOVE(k, of_lane);
+	k->listed = false;
 	s->count--;
 	/* Its text can't be retrieved any more; children need the rest. */
 	s->bytes -= k->text_bytes;
@@ -180,7 +206,16 @@ void ig_response_store_remove(struct ig_response_store *s, struct ig_stored_resp
 	k->text_bytes = 0;
 	free(k->text);
 	k->text = NULL;
+	if (k->n_refs > 1 && k->in_file && s->file)
+		ig_response_file_unlist(s->file, k->id);
 	node_put(s, k);
+}
+
+void ig_response_store_remove(struct ig_response_store *s, struct ig_stored_response *k)
+{
+	index_remove(s, k);
+	if (s->file)
+		ig_response_file_erase(s->file);
 }
 
 static void trim(struct ig_response_store *s)
@@ -189,7 +224,7 @@ static void trim(struct ig_response_store *s)
 
 	while ((oldest = TAILQ_LAST(&s->by_use, kept_list)) &&
 	       (s->count > s->max_count || s->bytes > s->max_bytes))
-		ig_response_store_remove(s, oldest);
+		index_remove(s, oldest);
 }
 
 void ig_response_store_remove_lane(struct ig_response_store *s, const void *connection,
@@ -199,7 +234,7 @@ void ig_response_store_remove_lane(struct ig_response_store *s, const void *conn
 		next = LIST_NEXT(k, of_lane);
 		if (k->connection == connection && (!lane || !strcmp(k->lane, lane)) &&
 		    (!id || !strcmp(k->id, id)))
-			ig_response_store_remove(s, k);
+			index_remove(s, k);
 	}
 }
 
@@ -211,39 +246,203 @@ static void trim_lane(struct ig_response_store *s, const void *connection, const
 	for (struct ig_stored_response *k = LIST_FIRST(&s->lanes), *next; k; k = next) {
 		next = LIST_NEXT(k, of_lane);
 		if (k->connection == connection && !strcmp(k->lane, lane) && ++n > s->max_per_lane)
-			ig_response_store_remove(s, k);
+			index_remove(s, k);
 	}
 }
 
+/* ---- the file ------------------------------------------------------------------------ */
+
+/* Append the lists of k and its parents, the oldest first, down from the first behind until (NULL:
+ * the root): messages, or input and output items without the output of k itself. */
+static json_t *collect(const struct ig_stored_response *k, const struct ig_stored_response *until,
+		       bool items)
+{
+	size_t n = 0;
+	bool ok = true;
+
+	for (const struct ig_stored_response *p = k; p != until; p = p->parent)
+		n++;
+	const struct ig_stored_response **line = calloc(n, sizeof *line);
+	json_t *list = line ? json_array() : NULL;
+	for (size_t i = n; line && i; k = k->parent)
+		line[--i] = k;
+	for (size_t i = 0; list && ok && i < n; i++)
+		ok = json_array_extend(list, items ? line[i]->input : line[i]->messages) == 0 &&
+		     (!items || i + 1 == n || json_array_extend(list, line[i]->output) == 0);
+	free(line);
+	if (ok)
+		return list;
+	json_decref(list);
+	return NULL;
+}
+
+/* Responses of connections are not in the file: what they add is written with those that continue
+ * them. */
+static void file_put(struct ig_response_store *s, struct ig_stored_response *k)
+{
+	const struct ig_stored_response *parent = k->parent;
+
+	while (parent && !parent->in_file)
+		parent = parent->parent;
+	bool own = parent == k->parent;
+	struct ig_response_record r = {
+		.id = k->id,
+		.parent = parent ? parent->id : NULL,
+		.owner = k->owner,
+		.listed = k->listed,
+		.messages = own ? json_incref(k->messages) : collect(k, parent, false),
+		.input = own ? json_incref(k->input) : collect(k, parent, true),
+		.output = k->output,
+		.text = k->text,
+	};
+	k->in_file = r.messages && r.input; /* without memory a restart forgets it */
+	if (k->in_file)
+		ig_response_file_put(s->file, &r);
+	json_decref(r.messages);
+	json_decref(r.input);
+}
+
+/* k, after those of its parents that are not in the file; a line may be as long as memory allows. */
+static void file_put_line(struct ig_response_store *s, struct ig_stored_response *k)
+{
+	for (;;) {
+		struct ig_stored_response *first = NULL;
+		for (struct ig_stored_response *p = k; p && !p->in_file; p = p->parent)
+			if (!p->connection)
+				first = p;
+		if (!first)
+			return;
+		file_put(s, first);
+		if (!first->in_file)
+			return;
+	}
+}
+
+/* The file has lost something, and was emptied: write all. */
+static void file_put_all(struct ig_response_store *s)
+{
+	struct ig_stored_response *k;
+
+	TAILQ_FOREACH(k, &s->by_use, by_use)
+		for (struct ig_stored_response *p = k; p; p = p->parent)
+			p->in_file = false;
+	TAILQ_FOREACH_REVERSE(k, &s->by_use, kept_list, by_use)
+	if (!k->connection)
+		file_put_line(s, k);
+}
+
+static void file_update(struct ig_response_store *s, struct ig_stored_response *k)
+{
+	if (!s->file)
+		return;
+	if (ig_response_file_lost(s->file))
+		file_put_all(s);
+	else if (!k->connection)
+		file_put(s, k);
+}
+
+static struct ig_stored_response *find_any(const struct ig_response_store *s, const char *id)
+{
+	struct ig_stored_response *k = *bucket_of(s, id);
+
+	while (k && strcmp(k->id, id))
+		k = k->next_in_bucket;
+	return k;
+}
+
+struct reading {
+	struct ig_response_store *store;
+	struct ig_stored_response **unlisted; /* [n] they are in the index until all are read */
+	size_t n, cap;
+};
+
+static bool note_unlisted(struct reading *rd, struct ig_stored_response *k)
+{
+	if (rd->n == rd->cap) {
+		size_t cap = rd->cap ? rd->cap * 2 : 64;
+		void *p = realloc(rd->unlisted, cap * sizeof *rd->unlisted);
+		if (!p)
+			return false;
+		rd->unlisted = p;
+		rd->cap = cap;
+	}
+	rd->unlisted[rd->n++] = k;
+	return true;
+}
+
+static bool read_one(void *ctx, const struct ig_response_record *r)
+{
+	struct reading *rd = ctx;
+	struct ig_response_store *s = rd->store;
+	struct ig_stored_response *parent = r->parent ? find_any(s, r->parent) : NULL, *k;
+
+	if (find_any(s, r->id))
+		return true;
+	if (r->parent && !parent)
+		return false;
+	k = node_new(r, NULL, NULL);
+	if (!k || k->bytes > s->max_bytes || (!r->listed && !note_unlisted(rd, k))) {
+		if (k)
+			node_free(k);
+		return false;
+	}
+	k->in_file = true;
+	index_add(s, k, parent);
+	return true;
+}
+
+int ig_response_store_read(struct ig_response_store *s, struct ig_error *err)
+{
+	struct reading rd = { .store = s };
+	int rc = ig_response_file_read(s->file, read_one, &rd, err);
+
+	for (size_t i = 0; i < rd.n; i++)
+		index_remove(s, rd.unlisted[i]);
+	free(rd.unlisted);
+	trim(s);
+	return rc;
+}
+
+int ig_response_store_keep(struct ig_response_store *s, struct ig_response_file *f,
+			   struct ig_error *err)
+{
+	s->file = f;
+	return ig_response_store_read(s, err);
+}
+
+/* ---- adding and finding --------------------------------------------------------------- */
+
 int ig_response_store_add(struct ig_response_store *s, const struct ig_stored_response_spec *spec)
 {
-	struct ig_stored_response *parent = NULL;
+	struct ig_stored_response *parent = NULL, *k = NULL;
 
 	if (!spec->stored && !spec->connection)
 		return 0;
 	if (spec->previous_id)
 		parent =
 			ig_response_store_find(s, spec->previous_id, spec->owner, spec->connection);
-	struct ig_stored_response *k = node_new(spec, !parent);
+	struct ig_response_record r = {
+		.id = spec->id,
+		.owner = spec->owner,
+		.messages = joined(parent ? NULL : spec->history, spec->messages,
+				   spec->output_messages),
+		.input = joined(spec->input, NULL, NULL),
+		.output = joined(spec->output, NULL, NULL),
+		.text = spec->text,
+	};
+	if (r.messages && r.input && r.output)
+		k = node_new(&r, spec->stored ? NULL : spec->connection, spec->lane);
+	json_decref(r.messages);
+	json_decref(r.input);
+	json_decref(r.output);
 	if (!k)
 		return -ENOMEM;
 	if (k->bytes > s->max_bytes || !s->max_count) {
 		node_free(k);
 		return -ENOSPC;
 	}
-	if (parent) {
-		k->parent = parent;
-		parent->n_refs++;
-	}
-	struct ig_stored_response **b = bucket_of(s, k->id);
-	k->next_in_bucket = *b;
-	*b = k;
-	TAILQ_INSERT_HEAD(&s->by_use, k, by_use);
-	if (k->connection)
-		LIST_INSERT_HEAD(&s->lanes, k, of_lane);
-	s->count++;
-	s->bytes += k->bytes;
-	grow(s);
+	index_add(s, k, parent);
+	file_update(s, k);
 	trim_lane(s, spec->connection, spec->lane);
 	trim(s);
 	return 0;
@@ -252,10 +451,8 @@ int ig_response_store_add(struct ig_response_store *s, const struct ig_stored_re
 static struct ig_stored_response *find(struct ig_response_store *s, const char *id, uint64_t owner,
 				       const void *connection, bool stored)
 {
-	struct ig_stored_response *k = *bucket_of(s, id);
+	struct ig_stored_response *k = find_any(s, id);
 
-	while (k && strcmp(k->id, id))
-		k = k->next_in_bucket;
 	if (!k || k->owner != owner || (k->connection && (stored || k->connection != connection)))
 		return NULL;
 	TAILQ_REMOVE(&s->by_use, k, by_use);
@@ -277,35 +474,15 @@ struct ig_stored_response *ig_response_store_find_stored(struct ig_response_stor
 
 /* ---- contents --------------------------------------------------------------- */
 
-/* Append the lists of k and its parents, the oldest first: messages, or input and output items
- * without the output of k itself. */
-static json_t *collect(const struct ig_stored_response *k, bool items)
-{
-	size_t n = 0;
-	bool ok = true;
-
-	for (const struct ig_stored_response *p = k; p; p = p->parent)
-		n++;
-	const struct ig_stored_response **line = calloc(n, sizeof *line);
-	json_t *list = line ? json_array() : NULL;
-	for (size_t i = n; line && i; k = k->parent)
-		line[--i] = k;
-	for (size_t i = 0; list && ok && i < n; i++)
-		ok = json_array_extend(list, items ? line[i]->input : line[i]->messages) == 0 &&
-		     (!items || i + 1 == n || json_array_extend(list, line[i]->output) == 0);
-	free(line);
-	if (ok)
-		return list;
-	json_decref(list);
-	return NULL;
-}
-
 json_t *ig_stored_response_messages(const struct ig_stored_response *k)
 {
-	return collect(k, false);
+	return collect(k, NULL, false);
 }
 
-json_t *ig_stored_response_input(const struct ig_stored_response *k) { return collect(k, true); }
+json_t *ig_stored_response_input(const struct ig_stored_response *k)
+{
+	return collect(k, NULL, true);
+}
 
 const char *ig_stored_response_text(const struct ig_stored_response *k)
 {
@@ -338,8 +515,11 @@ void ig_response_store_destroy(struct ig_response_store *s)
 {
 	if (!s)
 		return;
+	if (s->file && ig_response_file_lost(s->file))
+		file_put_all(s);
+	s->file = NULL;
 	while (!TAILQ_EMPTY(&s->by_use))
-		ig_response_store_remove(s, TAILQ_FIRST(&s->by_use));
+		index_remove(s, TAILQ_FIRST(&s->by_use));
 	free(s->buckets);
 	free(s);
 }
@@ -351,4 +531,13 @@ void ig_response_store_limit(struct ig_response_store *s, uint32_t max_count, ui
 	s->max_per_lane = max_per_lane;
 	s->max_bytes = max_bytes;
 	trim(s);
+}
+
+struct ig_response_store_figures ig_response_store_figures(const struct ig_response_store *s)
+{
+	struct ig_response_store_figures f = { s->count, s->bytes, s->file != NULL, "" };
+
+	if (s->file)
+		ig_response_file_failure(s->file, f.failure, sizeof f.failure);
+	return f;
 }

@@ -3,13 +3,14 @@
  * its new messages and refers to its parent, so that a conversation is stored once however many
  * responses it has, and forks share their prefix.  Stored values never change: prep reads them on
  * its own thread, and JSON values have atomic reference counts.  Bounded in number and bytes; the
- * least recently used are evicted.  All functions are the loop thread's.
+ * least recently used are evicted.  With a file, it has the same responses as the memory, but for
+ * those of connections.  All functions are the loop thread's.
  */
 #pragma once
 
-#include "store/keys.h"
-
 #include "base/json.h"
+#include "store/response_file.h"
+
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -19,10 +20,24 @@ struct ig_response_store;
 
 struct ig_response_store *ig_response_store_create(uint32_t max_count, uint32_t max_per_lane,
 						   uint64_t max_bytes);
-void ig_response_store_destroy(struct ig_response_store *s); /* NULL is fine */
+/* Nothing is removed from its file.  NULL is fine. */
+void ig_response_store_destroy(struct ig_response_store *s);
+/* Keep the responses in this file, which must outlive the store, after reading those that it has. */
+int ig_response_store_keep(struct ig_response_store *s, struct ig_response_file *f,
+			   struct ig_error *err);
+/* Read what another daemon has written to the file since. */
+int ig_response_store_read(struct ig_response_store *s, struct ig_error *err);
 /* Evicts at once what is beyond the new limits; of lanes, with their next response. */
 void ig_response_store_limit(struct ig_response_store *s, uint32_t max_count, uint32_t max_per_lane,
 			     uint64_t max_bytes);
+
+struct ig_response_store_figures {
+	size_t count;	   /* that can be found */
+	uint64_t bytes;	   /* of all */
+	bool persist;	   /* in a file */
+	char failure[256]; /* why the file can't be written; "": it can */
+};
+struct ig_response_store_figures ig_response_store_figures(const struct ig_response_store *s);
 
 /* A response to store.  Lists may be NULL: empty. */
 struct ig_stored_response_spec {
@@ -57,7 +72,7 @@ json_t *ig_stored_response_messages(const struct ig_stored_response *k);
 json_t *ig_stored_response_input(const struct ig_stored_response *k);
 const char *ig_stored_response_text(const struct ig_stored_response *k); /* "": it had none */
 
-/* Delete it; responses that continue it remain. */
+/* Delete it, from the file too; responses that continue it remain, and what they share with it. */
 void ig_response_store_remove(struct ig_response_store *s, struct ig_stored_response *k);
 /* Drop the responses of a lane (NULL: of all lanes) that have this id (NULL: any).  connection
  * NULL: nothing. */

@@ -1,5 +1,6 @@
 /* stored_response.c: stores a finished response, and finds it again. */
 #include "base/clock.h"
+#include "base/log.h"
 #include "daemon/protocol/core/ids.h"
 #include "daemon/protocol/responses/items.h"
 #include "daemon/protocol/responses/responses_private.h"
@@ -149,19 +150,24 @@ int ig_responses_recall(struct ig_api *api, struct ig_request *q, const struct i
 
 /* ---- the state of Responses in ig_api ------------------------------------------------------ */
 
-struct ig_responses *ig_responses_create(const struct ig_api_options *o)
+struct ig_responses *ig_responses_create(const struct ig_api_options *o,
+					 struct ig_response_file *file)
 {
 	struct ig_responses *s = calloc(1, sizeof *s);
+	struct ig_error err = { 0 };
 
 	if (!s)
 		return NULL;
 	link_init(&s->sessions);
 	s->store = ig_response_store_create(o->max_stored, o->max_stored_per_lane,
 					    o->max_stored_bytes);
-	if (s->store)
-		return s;
-	free(s);
-	return NULL;
+	if (!s->store) {
+		free(s);
+		return NULL;
+	}
+	if (file && ig_response_store_keep(s->store, file, &err) < 0)
+		ig_log_error("%s; the others are not there", err.text);
+	return s;
 }
 
 void ig_responses_destroy(struct ig_responses *s)
@@ -169,6 +175,18 @@ void ig_responses_destroy(struct ig_responses *s)
 	if (s)
 		ig_response_store_destroy(s->store);
 	free(s);
+}
+
+void ig_responses_describe(struct ig_api *api, struct ig_json_writer *w)
+{
+	struct ig_response_store_figures f = ig_response_store_figures(api->responses->store);
+
+	ig_json_open_object(w, "responses");
+	ig_json_put_uint(w, "stored", f.count);
+	ig_json_put_uint(w, "bytes", f.bytes);
+	ig_json_putf(w, "'persist': %-s, 'failing': %-s, 'error': %s", ig_json_bool(f.persist),
+		     ig_json_bool(f.failure[0] != 0), f.failure[0] ? f.failure : NULL);
+	ig_json_close_object(w);
 }
 
 void ig_responses_limit(struct ig_responses *s, const struct ig_api_options *o)

@@ -51,7 +51,7 @@ static void look(struct ig_api *api)
 {
 	struct ig_strbuf texts[IG_N_EVENTS] = { 0 };
 
-	ig_engine_describe(api->deps.engine, &texts[IG_EVENT_STATUS]);
+	ig_status_write(api, &texts[IG_EVENT_STATUS]);
 	ig_status_write_requests(api, &texts[IG_EVENT_REQUESTS]);
 	ig_models_write_states(api, &texts[IG_EVENT_MODELS]);
 	for (int i = 0; i < IG_N_EVENTS; i++)

@@ -2,6 +2,7 @@
 #include "daemon/protocol/status/status.h"
 
 #include "daemon/protocol/core/reply.h"
+#include "daemon/protocol/responses/responses.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -98,8 +99,18 @@ bool ig_requests_below(struct ig_exchange *x, const struct ig_http_request *r, c
 	return true;
 }
 
+void ig_status_write(struct ig_api *api, struct ig_strbuf *out)
+{
+	struct ig_json_writer w = { .out = out };
+
+	ig_json_open_object(&w, NULL);
+	ig_engine_describe(api->deps.engine, &w);
+	ig_responses_describe(api, &w);
+	ig_json_close_object(&w);
+}
+
 void ig_get_status(struct ig_exchange *x, const struct ig_http_request *r)
 {
-	ig_engine_describe(x->api->deps.engine, &x->body);
+	ig_status_write(x->api, &x->body);
 	ig_exchange_reply(x, 200);
 }

@@ -2,6 +2,7 @@
  * test_engine.c: the engine's start (modules, driver, models, memory contract), its
  * refusals, what it says of itself, the prep thread, a reload.
  */
+#include "base/json.h"
 #include "harness.h"
 
 #include "daemon/engine/engine.h"
@@ -322,6 +323,7 @@ static void test_describe(void **state)
 {
 	struct client c;
 	struct ig_strbuf b = { 0 };
+	struct ig_json_writer jw = { .out = &b };
 	struct ig_engine *e;
 	json_error_t je;
 	json_t *j, *m;
@@ -331,7 +333,9 @@ static void test_describe(void **state)
 	e = harness_engine(&config);
 	client_ask(&c, e, &(struct ask){ .n_prompt = 20, .max_tokens = 5 });
 	fake_wait_at_gate();
-	ig_engine_describe(e, &b);
+	ig_json_open_object(&jw, NULL);
+	ig_engine_describe(e, &jw);
+	ig_json_close_object(&jw);
 	assert_true(ig_strbuf_ok(&b));
 	j = json_loadb(b.data, b.len, JSON_REJECT_DUPLICATES, &je);
 	if (!j)

@@ -66,7 +66,9 @@ static int setup(void **state)
 	w->config.server.allowed_origins = origins;
 	w->config.server.allowed_hosts = hosts;
 	w->config.scheduler.retry_after_s = 2;
-	struct ig_net_deps deps = { w->engine, NULL, &w->config, on_event, w };
+	struct ig_net_deps deps = {
+		.engine = w->engine, .config = &w->config, .event = on_event, .event_ctx = w
+	};
 	if (ig_net_create(&deps, &w->net, &err) < 0)
 		fail_msg("%s", err.text);
 	*state = w;
@@ -864,7 +866,7 @@ static void test_listen_errors(void **state)
 	struct world *w = *state;
 	struct ig_config c = w->config;
 	c.server.allow_anonymous = true; /* else it would not try */
-	struct ig_net_deps deps = { w->engine, NULL, &c, NULL, NULL };
+	struct ig_net_deps deps = { .engine = w->engine, .config = &c };
 	struct ig_net *net;
 	struct ig_error err;
 	char want[100];

@@ -79,7 +79,7 @@ static int setup(void **state)
 	w->config.server.model_id_prefix = "";
 	w->config.tools.fallback = "hermes";
 	w->config.scheduler.retry_after_s = 2;
-	struct ig_net_deps deps = { w->engine, NULL, &w->config, NULL, NULL };
+	struct ig_net_deps deps = { .engine = w->engine, .config = &w->config };
 	if (ig_net_create(&deps, &w->net, &err) < 0)
 		fail_msg("%s", err.text);
 	*state = w;

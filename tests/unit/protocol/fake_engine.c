@@ -546,9 +546,9 @@ int ig_ledger_write_csv(const char *path, const struct ig_ledger_query *q, struc
 	return 0;
 }
 
-void ig_engine_describe(struct ig_engine *e, struct ig_strbuf *out)
+void ig_engine_describe(struct ig_engine *e, struct ig_json_writer *w)
 {
-	ig_strbuf_puts(out, "{\"fake\":true}");
+	ig_json_putf(w, "'fake': %-s", ig_json_bool(true));
 }
 
 /* ---- texts and ids: an id is a byte --------------------------------------------- */

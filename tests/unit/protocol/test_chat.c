@@ -641,7 +641,9 @@ static void test_routes(void **state)
 		{ "GET", "/v1/responses", 426, NULL, NULL },
 		{ "GET", "/v1/ingot/requests", 200, NULL,
 		  "{\"object\":\"list\",\"total\":0,\"data\":[]}" },
-		{ "GET", "/v1/ingot/status", 200, NULL, "{\"fake\":true}" },
+		{ "GET", "/v1/ingot/status", 200, NULL,
+		  "{\"fake\":true,\"responses\":{\"stored\":0,\"bytes\":0,\"persist\":false,"
+		  "\"failing\":false,\"error\":null}}" },
 		{ "GET", "/nothing", 404, NULL,
 		  "{\"error\":{\"message\":\"Nothing is at GET /nothing.\","
 		  "\"type\":\"invalid_request_error\",\"param\":null,\"code\":\"not_found\"}}" },

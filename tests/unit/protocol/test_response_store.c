@@ -4,12 +4,15 @@
  */
 #include "daemon/protocol/responses/response_store.c" /* its counts are nobody else's to read */
 
+#include "store/database.h"
+
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -306,13 +309,243 @@ static void test_many(void **state)
 	ig_response_store_destroy(NULL);
 }
 
+/* ---- in a file ------------------------------------------------------------------------------ */
+
+static char path[64];
+
+static struct ig_response_file *open_file(void)
+{
+	struct ig_response_file_options o = { .path = path };
+	struct ig_response_file *f = NULL;
+	struct ig_error err = { 0 };
+
+	if (ig_response_file_open(&o, &f, &err))
+		fail_msg("%s", err.text);
+	return f;
+}
+
+static struct ig_response_store *begin(struct ig_response_file **f, uint32_t max_count)
+{
+	struct ig_response_store *s = ig_response_store_create(max_count, 3, MAX_BYTES);
+	struct ig_error err = { 0 };
+
+	*f = open_file();
+	assert_int_equal(ig_response_store_keep(s, *f, &err), 0);
+	return s;
+}
+
+static struct ig_response_store *restart(struct ig_response_store *s, struct ig_response_file **f,
+					 uint32_t max_count)
+{
+	ig_response_store_destroy(s);
+	ig_response_file_close(*f);
+	return begin(f, max_count);
+}
+
+static void end(struct ig_response_store *s, struct ig_response_file *f)
+{
+	ig_response_store_destroy(s);
+	ig_response_file_close(f);
+	unlink(path);
+}
+
+static void expect_line(struct ig_response_store *s, const char *id, const char *messages,
+			const char *input)
+{
+	struct ig_stored_response *k = ig_response_store_find_stored(s, id, ME);
+
+	assert_non_null(k);
+	expect_texts(ig_stored_response_messages(k), messages);
+	expect_texts(ig_stored_response_input(k), input);
+	assert_string_equal(ig_stored_response_text(k), id);
+}
+
+/* A number that SQL finds in the file. */
+static int64_t number(const char *sql)
+{
+	sqlite3 *db = NULL;
+	int64_t n = -1;
+
+	assert_int_equal(sqlite3_open_v2(path, &db, SQLITE_OPEN_READONLY, NULL), SQLITE_OK);
+	assert_int_equal(ig_database_number(db, sql, &n), SQLITE_OK);
+	sqlite3_close(db);
+	return n;
+}
+
+static void test_restart(void **state)
+{
+	struct ig_response_file *f;
+	struct ig_response_store *s = begin(&f, MANY);
+
+	add(s, "a", NULL, NULL, NULL, 0);
+	add(s, "b", "a", NULL, NULL, 0);
+	add(s, "c1", "b", NULL, NULL, 0);
+	add(s, "c2", "b", NULL, NULL, 0);
+	uint64_t bytes = s->bytes;
+	for (int i = 0; i < 3; i++) {
+		s = restart(s, &f, MANY);
+		assert_int_equal(s->count, 4);
+		assert_int_equal(s->bytes, bytes);
+		expect_line(s, "a", "a,a", "a");
+		expect_line(s, "c1", "a,a,b,b,c1,c1", "a,a,b,b,c1");
+		expect_line(s, "c2", "a,a,b,b,c2,c2", "a,a,b,b,c2");
+		assert_null(ig_response_store_find_stored(s, "c2", YOU));
+	}
+	/* it goes on as if there had been no restart, and parents remain shared */
+	add(s, "d", "c1", NULL, NULL, 0);
+	struct ig_response_store_figures figures = ig_response_store_figures(s);
+	assert_int_equal(figures.count, 5);
+	assert_true(figures.persist && !figures.failure[0]);
+	s = restart(s, &f, MANY);
+	expect_line(s, "d", "a,a,b,b,c1,c1,d,d", "a,a,b,b,c1,c1,d");
+	end(s, f);
+}
+
+/* What a connection's own responses say is there with those that continue them. */
+static void test_behind_a_lane(void **state)
+{
+	struct ig_response_file *f;
+	struct ig_response_store *s = begin(&f, MANY);
+	int one = 1;
+
+	add(s, "a", NULL, NULL, NULL, 0);
+	add(s, "l1", "a", &one, "", 0);
+	add(s, "l2", "l1", &one, "", 0);
+	struct ig_stored_response_spec spec = { .id = "b",
+						.owner = ME,
+						.stored = true,
+						.connection = &one,
+						.lane = "",
+						.previous_id = "l2",
+						.text = "b" };
+	spec.input = json_pack("[{s:s}]", "in", "b");
+	assert_int_equal(ig_response_store_add(s, &spec), 0);
+	json_decref(spec.input);
+	add(s, "l3", NULL, &one, "", 0);
+	s = restart(s, &f, MANY);
+	assert_int_equal(s->count, 2);
+	expect_line(s, "b", "a,a,l1,l1,l2,l2", "a,a,l1,l1,l2,l2,b");
+	end(s, f);
+}
+
+static void test_deleted(void **state)
+{
+	struct ig_response_file *f;
+	struct ig_response_store *s = begin(&f, MANY);
+
+	add(s, "a", NULL, NULL, NULL, 0);
+	add(s, "b", "a", NULL, NULL, 0);
+	add(s, "c", "b", NULL, NULL, 0);
+	add(s, "x", NULL, NULL, NULL, 0);
+	ig_response_store_remove(s, ig_response_store_find(s, "b", ME, NULL));
+	ig_response_store_remove(s, ig_response_store_find(s, "x", ME, NULL));
+	s = restart(s, &f, MANY);
+	assert_null(ig_response_store_find(s, "b", ME, NULL));
+	assert_null(ig_response_store_find(s, "x", ME, NULL));
+	assert_int_equal(s->count, 2);
+	expect_line(s, "c", "a,a,b,b,c,c", "a,a,b,b,c");
+	assert_int_equal(number("SELECT count(*) FROM responses"), 3);
+	/* with the last that needs them they are gone */
+	ig_response_store_remove(s, ig_response_store_find(s, "c", ME, NULL));
+	ig_response_store_remove(s, ig_response_store_find(s, "a", ME, NULL));
+	assert_int_equal(s->bytes, 0);
+	s = restart(s, &f, MANY);
+	assert_int_equal(s->count, 0);
+	assert_int_equal(number("SELECT count(*) FROM responses"), 0);
+	end(s, f);
+}
+
+static void test_bounds_in_file(void **state)
+{
+	struct ig_response_file *f;
+	struct ig_response_store *s = begin(&f, 3);
+	char id[16];
+
+	for (int i = 0; i < 20; i++) {
+		snprintf(id, sizeof id, "r%d", i);
+		add(s, id, NULL, NULL, NULL, 0);
+	}
+	s = restart(s, &f, 3);
+	assert_int_equal(s->count, 3);
+	assert_int_equal(number("SELECT count(*) FROM responses"), 3);
+	/* a smaller limit: the latest stay */
+	s = restart(s, &f, 1);
+	assert_int_equal(s->count, 1);
+	expect_line(s, "r19", "r19,r19", "r19");
+	s = restart(s, &f, 0);
+	assert_int_equal(s->count, 0);
+	s = restart(s, &f, MANY);
+	assert_int_equal(s->count, 0);
+	end(s, f);
+}
+
+/* Two daemons, while one hands over to the other, write one file. */
+static void test_read_again(void **state)
+{
+	struct ig_response_file *f;
+	struct ig_response_store *s = begin(&f, MANY);
+	struct ig_error err = { 0 };
+
+	add(s, "a", NULL, NULL, NULL, 0);
+	s = restart(s, &f, MANY);
+	sqlite3 *db = NULL;
+	assert_int_equal(sqlite3_open(path, &db), SQLITE_OK);
+	static const char sql[] =
+		"INSERT INTO responses (id, parent, owner, listed, messages, input, output, text)"
+		" SELECT 'b', 'a', owner, 1, messages, input, output, 'b' FROM responses;"
+		"INSERT INTO responses (id, parent, owner, listed, messages, input, output, text)"
+		" SELECT 'lost', 'nobody', owner, 1, messages, input, output, '' FROM responses"
+		" WHERE id = 'a';"
+		"INSERT INTO responses (id, parent, owner, listed, messages, input, output, text)"
+		" SELECT 'bad', NULL, owner, 1, '{', input, output, '' FROM responses"
+		" WHERE id = 'a';"
+		"INSERT INTO responses (id, parent, owner, listed, messages, input, output, text)"
+		" SELECT 'odd', NULL, owner, 1, '[1]', input, output, '' FROM responses"
+		" WHERE id = 'a';";
+	assert_int_equal(sqlite3_exec(db, sql, NULL, NULL, NULL), SQLITE_OK);
+	sqlite3_close(db);
+	add(s, "own", "a", NULL, NULL, 0);
+	assert_int_equal(ig_response_store_read(s, &err), 0);
+	assert_int_equal(s->count, 3);
+	expect_line(s, "b", "a,a,a,a", "a,a,a");
+	expect_line(s, "own", "a,a,own,own", "a,a,own");
+	s = restart(s, &f, MANY);
+	assert_int_equal(s->count, 3);
+	assert_int_equal(number("SELECT count(*) FROM responses"), 3); /* not what can't be used */
+	end(s, f);
+}
+
+static int make_path(void **state)
+{
+	char dir[] = "/tmp/ingot-responses-XXXXXX";
+
+	assert_non_null(mkdtemp(dir));
+	snprintf(path, sizeof path, "%s/r.db", dir);
+	return 0;
+}
+
+static int remove_path(void **state)
+{
+	static const char *const names[] = { "r.db", "r.db.lock", "r.db-wal", "r.db-shm", "" };
+	char *slash = strrchr(path, '/');
+
+	for (size_t i = 0; i < 5; i++) {
+		snprintf(slash, (size_t)(path + sizeof path - slash), "%s%s", *names[i] ? "/" : "",
+			 names[i]);
+		remove(path);
+	}
+	return 0;
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_line),  cmocka_unit_test(test_whose),
-		cmocka_unit_test(test_lanes), cmocka_unit_test(test_lane_forks),
-		cmocka_unit_test(test_count), cmocka_unit_test(test_bytes),
-		cmocka_unit_test(test_many),
+		cmocka_unit_test(test_line),	       cmocka_unit_test(test_whose),
+		cmocka_unit_test(test_lanes),	       cmocka_unit_test(test_lane_forks),
+		cmocka_unit_test(test_count),	       cmocka_unit_test(test_bytes),
+		cmocka_unit_test(test_many),	       cmocka_unit_test(test_restart),
+		cmocka_unit_test(test_behind_a_lane),  cmocka_unit_test(test_deleted),
+		cmocka_unit_test(test_bounds_in_file), cmocka_unit_test(test_read_again),
 	};
-	return cmocka_run_group_tests_name("kept responses", tests, NULL, NULL);
+	return cmocka_run_group_tests_name("kept responses", tests, make_path, remove_path);
 }

@@ -210,6 +210,8 @@ static const struct {
 	{ "responses.max_stored", "10", "10" },
 	{ "responses.max_stored_bytes", "1MiB", "1MiB" },
 	{ "responses.max_stored_per_lane", "3", "3" },
+	{ "responses.persist", "false", "false" },
+	{ "responses.path", "r.db", "/etc/x/r.db" },
 	{ "runtime.driver", "metal", "metal" },
 	{ "runtime.isa", "avx2", "avx2" },
 	{ "runtime.threads", "3", "3" },
@@ -320,8 +322,9 @@ static void test_every_option(void **state)
 		char *is = format(o, c);
 		assert_string_equal(is, others[i].formatted);
 		ig_config_diff(base, c, note, &seen);
+		/* that option and no other, but for the default beside it */
 		assert_int_equal(seen.n,
-				 1 + (others[i].also != NULL)); /* that option and no other */
+				 1 + (others[i].also != NULL) + !strcmp(o->key, "ledger.path"));
 		assert_string_equal(seen.key, o->key);
 		assert_string_equal(seen.was, was);
 		assert_string_equal(seen.is, is);
@@ -353,7 +356,7 @@ static void test_fields(void **state)
 		    "allow_anonymous: true}\n"
 		    "limits: {max_concurrent: 18, requests_per_minute: 19, tokens_per_minute: 20}\n"
 		    "responses: {max_stored: 21, max_stored_bytes: 22KiB, "
-		    "max_stored_per_lane: 23}\n"
+		    "max_stored_per_lane: 23, persist: false, path: /r}\n"
 		    "scheduler: {max_batch_tokens: 9, prefill_chunk: 10, max_seqs: 11, "
 		    "max_queue: 12, retry_after: 13s, max_output_tokens: 14}\n"
 		    "ledger: {enabled: false, path: /p, queue: 15, retention_days: 16}\n"
@@ -388,6 +391,8 @@ static void test_fields(void **state)
 	assert_int_equal(c->responses.max_stored, 21);
 	assert_int_equal(c->responses.max_stored_bytes, 22 << 10);
 	assert_int_equal(c->responses.max_stored_per_lane, 23);
+	assert_false(c->responses.persist);
+	assert_string_equal(c->responses.path, "/r");
 	assert_int_equal(c->scheduler.max_batch_tokens, 9);
 	assert_int_equal(c->scheduler.prefill_chunk, 10);
 	assert_int_equal(c->scheduler.max_seqs, 11);
@@ -518,6 +523,19 @@ static void test_server_as_a_whole(void **state)
 	}
 	c = parse("server: {host: \"\", unix_socket: s}\n");
 	assert_string_equal(c->server.host, "");
+	ig_config_destroy(c);
+}
+
+/* Stored responses are beside the ledger, so that two daemons need two names only once. */
+static void test_default_responses_file(void **state)
+{
+	struct ig_config *c = parse("ledger: {path: /elsewhere/l.db}\n");
+
+	assert_true(c->responses.persist);
+	assert_string_equal(c->responses.path, "/elsewhere/responses.db");
+	ig_config_destroy(c);
+	c = parse("ledger: {path: /elsewhere/l.db, enabled: false}\nresponses: {path: /r.db}\n");
+	assert_string_equal(c->responses.path, "/r.db");
 	ig_config_destroy(c);
 }
 
@@ -1133,6 +1151,7 @@ int main(int argc, char **argv)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_empty_files_are_valid),
 		cmocka_unit_test(test_ledger_path_default),
+		cmocka_unit_test(test_default_responses_file),
 		cmocka_unit_test(test_modules_of_a_build_tree),
 		cmocka_unit_test(test_every_option),
 		cmocka_unit_test(test_fields),

@@ -222,6 +222,7 @@ static void test_empty(void **state)
 		"ingot_engine_steps_total",
 		"ingot_models_loaded",
 		"ingot_ledger_failing",
+		"ingot_responses_failing",
 		"ingot_model_unloads_total",
 		"ingot_model_load_failures_total",
 		"ingot_model_load_seconds_count",
@@ -344,6 +345,7 @@ static void test_gauges_and_counters(void **state)
 		[IG_GAUGE_CONNECTIONS] = "ingot_connections",
 		[IG_GAUGE_MODELS_LOADED] = "ingot_models_loaded",
 		[IG_GAUGE_LEDGER_FAILING] = "ingot_ledger_failing",
+		[IG_GAUGE_RESPONSES_FAILING] = "ingot_responses_failing",
 	};
 	static const char *const counters[IG_N_COUNTERS] = {
 		[IG_COUNTER_PREEMPTIONS] = "ingot_num_preemptions_total",
