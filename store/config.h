@@ -68,7 +68,7 @@ struct ig_config {
 		uint64_t max_stored_bytes;    /* 256 MiB, together */
 		uint32_t max_stored_per_lane; /* 8; of a WebSocket, with store: false */
 		bool persist;		      /* true: they survive a restart */
-		char *path; /* their file; default: responses.db beside the ledger's */
+		char *path; /* their file; default: ledger-responses.db beside the ledger */
 	} responses;
 	struct {	      /* runtime: */
 		char *driver; /* auto, cpu, metal, cuda */

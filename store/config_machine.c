@@ -63,16 +63,18 @@ static int set_models_folder(char **path)
 	return 0;
 }
 
-/* A file in the folder of another; "" if that is "". */
-static int set_beside(char **path, const char *other, const char *name)
+/* "/x/ledger.db" with "-responses": "/x/ledger-responses.db"; "" if other is "". */
+static int set_beside(char **path, const char *other, const char *tail)
 {
-	const char *slash = strrchr(other, '/');
+	const char *slash = strrchr(other, '/'), *dot = strrchr(other, '.');
 	struct ig_strbuf b = { 0 };
 
 	if (!other[0])
 		return 0;
-	ig_strbuf_add(&b, other, slash ? (size_t)(slash - other) + 1 : 0);
-	ig_strbuf_puts(&b, name);
+	if (!dot || (slash && dot <= slash + 1))
+		dot = other + strlen(other);
+	ig_strbuf_add(&b, other, (size_t)(dot - other));
+	ig_strbuf_printf(&b, "%s%s", tail, dot);
 	char *file = ig_strbuf_steal(&b);
 	ig_strbuf_finish(&b);
 	if (!file)
@@ -149,7 +151,7 @@ int config_fill_in(struct config *c, struct ig_error *err)
 			       "ledger.path: HOME is not set, so there is no default; "
 			       "name a path, or set ledger.enabled: false");
 	if (rc != -ENOMEM && !c->pub.responses.path[0])
-		rc = set_beside(&c->pub.responses.path, c->pub.ledger.path, "responses.db");
+		rc = set_beside(&c->pub.responses.path, c->pub.ledger.path, "-responses");
 	if (rc != -ENOMEM && !c->pub.responses.path[0] && c->pub.responses.persist)
 		return ig_fail(err, -EINVAL,
 			       "responses.path: HOME is not set, so there is no default; "

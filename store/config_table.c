@@ -124,7 +124,8 @@ const struct config_option config_options[] = {
 	  .help = "Stored responses, with their text, are kept in a file, too, so that they survive a "
 		  "restart; only its owner may read it, and it is not encrypted." },
 	{ "responses.path", CONFIG_PATH, FIELD(responses.path), .max = 4096, .value = "",
-	  .help = "Their file, an SQLite database; \"\" means responses.db in the folder of ledger.path." },
+	  .help = "Their file, an SQLite database; \"\" means the ledger's name with -responses: "
+		  "ledger-responses.db." },
 
 	{ "runtime.driver", CONFIG_CHOICE, FIELD(runtime.driver), .min = 1, .max = 32,
 	  .choices = CHOICES("auto", "cpu", "metal", "cuda"), .value = "auto",

@@ -104,9 +104,9 @@ static int open_database(struct ig_response_file *f, struct ig_error *err)
 		if (sql[i])
 			code = sqlite3_prepare_v3(f->file.db, sql[i], -1, SQLITE_PREPARE_PERSISTENT,
 						  &f->statements[i], NULL);
-	return code == SQLITE_OK ? 0 :
-				   ig_database_fail(&kind, f->file.db, code, f->path,
-						    "cannot be written", err);
+	return code == SQLITE_OK ?
+		       0 :
+		       ig_database_fail(&kind, f->file.db, code, f->path, "cannot be written", err);
 }
 
 static void close_database(struct ig_response_file *f)
@@ -121,8 +121,11 @@ static void close_database(struct ig_response_file *f)
 /* A list as JSON; SQLite frees the text. */
 static int bind_list(sqlite3_stmt *st, int i, const json_t *list)
 {
-	char *text = json_dumps(list, JSON_COMPACT);
+	struct ig_strbuf b = { 0 };
 
+	ig_json_put_value(&(struct ig_json_writer){ .out = &b }, NULL, list);
+	char *text = ig_strbuf_steal(&b);
+	ig_strbuf_finish(&b);
 	return text ? sqlite3_bind_text(st, i, text, -1, free) : SQLITE_NOMEM;
 }
 
@@ -173,8 +176,7 @@ static int write_ops(void *ctx)
 	const struct op *op;
 	int code = SQLITE_OK;
 
-	STAILQ_FOREACH(op, b->ops, next)
-	{
+	STAILQ_FOREACH(op, b->ops, next) {
 		if (op->what == ERASE)
 			b->erase = true;
 		else if ((code = write_op(b->file, op)) != SQLITE_OK)

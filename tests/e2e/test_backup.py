@@ -57,11 +57,11 @@ def test_backup_and_restore(start, models, tmp_path):
 
     d.stop()
     ledger = pathlib.Path(d.config["ledger"]["path"])
-    for lost in [*ledger.parent.glob(ledger.name + "*"), *ledger.parent.glob("responses.db*"),
+    for lost in [*ledger.parent.glob(ledger.name + "*"), *ledger.parent.glob("*-responses.db*"),
                  tmp_path / "keys", d.config_path]:
         lost.unlink()
     shutil.copy(folder / "ledger.db", ledger)
-    shutil.copy(folder / "responses.db", ledger.parent)
+    shutil.copy(folder / "responses.db", ledger.with_name("ledger-responses.db"))
     shutil.copy(folder / "keys", tmp_path / "keys")
     again = start(config=(folder / "ingot.yaml").read_text())
     again.config = d.config

@@ -196,7 +196,7 @@ def test_entries_override(start, models, tmp_path, store):
 
 def test_the_folder_by_its_variable_and_default(start, models, tmp_path, store):
     add(store, models.script(), "a.gguf")
-    plain = configuration(tmp_path, extra={"ledger": {"enabled": False}})
+    plain = configuration(tmp_path, extra={"ledger": {"enabled": False}, "responses": {"persist": False}})
     assert served(start(config=plain)) == []
     assert served(start(config=plain, env={"INGOT_MODELS_FOLDER": str(store)})) == ["a"]
     assert served(start(config=plain, env={"INGOT_MODELS_DIR": str(store)})) == ["a"]

@@ -431,9 +431,9 @@ def test_log(start, models, tmp_path):
     take({"log": {"level": "warn"}, "server": {"port": 1}}, "server.port: 0 -> 1")
     text = b.read_text()
     assert "info -> error" not in text and "error -> warn" not in text
-    other = start(models.script(), {"ledger": {"enabled": False}})
+    other = start(models.script(), {"ledger": {"enabled": False}, "responses": {"persist": False}})
     assert "module attention" not in other.log and "loaded in" in other.log
-    quiet = start(models.script(), {"ledger": {"enabled": False}, "log": {"level": "error"}})
+    quiet = start(models.script(), {"ledger": {"enabled": False}, "responses": {"persist": False}, "log": {"level": "error"}})
     assert quiet.log == ""
 
 
@@ -577,7 +577,7 @@ def test_keys_file_and_allow_anonymous(start, models, tmp_path):
     key = add_key(path)
 
     def statuses(**server):
-        d = start(models.script(), {"server": server, "ledger": {"enabled": False}})
+        d = start(models.script(), {"server": server, "ledger": {"enabled": False}, "responses": {"persist": False}})
         return [d.http("GET", path, headers=h).status for path in ("/v1/models", "/metrics")
                 for h in ({}, bearer(key), bearer("wrong"))]
     assert statuses() == [200] * 6  # no file where the default is: no key is asked for

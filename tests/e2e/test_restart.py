@@ -13,7 +13,8 @@ from daemon import Daemon, until
 
 
 def responses_path(d):
-    return pathlib.Path(d.config["ledger"]["path"]).parent / "responses.db"
+    path = pathlib.Path(d.config["ledger"]["path"])
+    return path.with_name(path.stem + "-responses.db")
 
 
 def number(path, sql, *args):

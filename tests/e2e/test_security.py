@@ -669,7 +669,7 @@ def test_unix_socket_with_keys(begin, short, tmp_path):
 def test_what_lies_there(begin, start, models, short, tmp_path):
     """A socket that nobody answers on is taken away, and nothing else."""
     path = short / "s"
-    extra = {"server": {"unix_socket": str(path)}, "ledger": {"enabled": False}}
+    extra = {"server": {"unix_socket": str(path)}, "ledger": {"enabled": False}, "responses": {"persist": False}}
     s = socket.socket(socket.AF_UNIX)
     s.bind(str(path))
     s.close()

@@ -145,7 +145,7 @@ def test_config_that_the_world_can_write_still_works(start, models):
 def test_port_in_use(start, models):
     d = start(models.script())
     log = start.refused(models.script(), {"server": {"port": d.port},
-                                          "ledger": {"enabled": False}})
+                                          "ledger": {"enabled": False}, "responses": {"persist": False}})
     assert str(d.port) in one_line(log) and re.search("in use", log), log
     assert d.chat_text() == SCRIPT
 

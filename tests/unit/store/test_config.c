@@ -532,8 +532,20 @@ static void test_default_responses_file(void **state)
 	struct ig_config *c = parse("ledger: {path: /elsewhere/l.db}\n");
 
 	assert_true(c->responses.persist);
-	assert_string_equal(c->responses.path, "/elsewhere/responses.db");
+	assert_string_equal(c->responses.path, "/elsewhere/l-responses.db");
 	ig_config_destroy(c);
+	static const char *const pairs[][2] = {
+		{ "/a.b/ledger", "/a.b/ledger-responses" },
+		{ "/a/.hidden", "/a/.hidden-responses" },
+		{ "/a/x.y.sqlite", "/a/x.y-responses.sqlite" },
+	};
+	for (size_t i = 0; i < N_OF(pairs); i++) {
+		char text[100];
+		snprintf(text, sizeof text, "ledger: {path: %s}\n", pairs[i][0]);
+		c = parse(text);
+		assert_string_equal(c->responses.path, pairs[i][1]);
+		ig_config_destroy(c);
+	}
 	c = parse("ledger: {path: /elsewhere/l.db, enabled: false}\nresponses: {path: /r.db}\n");
 	assert_string_equal(c->responses.path, "/r.db");
 	ig_config_destroy(c);

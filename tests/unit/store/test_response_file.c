@@ -168,7 +168,8 @@ static void test_erased(void **state)
 	ig_response_file_remove(f, "a");
 	ig_response_file_remove(f, "b");
 	ig_response_file_erase(f);
-	for (int64_t end = ig_now_ns() + 20000000000; file_has(wal, secret) || file_has(path, secret);)
+	for (int64_t end = ig_now_ns() + 20000000000;
+	     file_has(wal, secret) || file_has(path, secret);)
 		if (ig_now_ns() > end)
 			fail_msg("it is still there");
 		else
