@@ -2,6 +2,7 @@
 #include "store/database.h"
 
 #include "base/file.h"
+#include "base/inherit.h"
 #include "base/log.h"
 
 #include <errno.h>
@@ -9,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 /* Whether the last error was that of a file that cannot grow. */
@@ -192,6 +194,13 @@ static int take_lock(struct ig_database *d, struct ig_error *err)
 	if (d->lock_fd < 0)
 		return ig_fail(err, -errno, "%s %s: cannot open %s: %s", name, d->path,
 			       d->lock_path, strerror(errno));
+	/* a predecessor that hands over left its own lock, which both hold then */
+	struct stat st;
+	int left = fstat(d->lock_fd, &st) ? -1 : ig_inherit_file(st.st_dev, st.st_ino);
+	if (left >= 0) {
+		close(d->lock_fd);
+		d->lock_fd = left;
+	}
 	if (flock(d->lock_fd, LOCK_EX | LOCK_NB)) {
 		if (errno != EWOULDBLOCK)
 			return ig_fail(err, -errno, "%s %s: cannot lock %s: %s", name, d->path,
@@ -206,6 +215,7 @@ static int take_lock(struct ig_database *d, struct ig_error *err)
 			       "another %s",
 			       name, d->path, text, d->kind->option);
 	}
+	ig_inherit_keep_lock(d->lock_fd);
 	int n = snprintf(text, sizeof text, "%ld\n", (long)getpid());
 	/* The number is for the message above only; the lock works without it. */
 	if (ftruncate(d->lock_fd, 0) || pwrite(d->lock_fd, text, (size_t)n, 0) != n)
@@ -237,8 +247,10 @@ int ig_database_open(struct ig_database *d, const struct ig_database_kind *kind,
 void ig_database_close(struct ig_database *d)
 {
 	sqlite3_close(d->db);
-	if (d->kind && d->lock_fd >= 0)
+	if (d->kind && d->lock_fd >= 0) {
+		ig_inherit_drop_lock(d->lock_fd);
 		close(d->lock_fd); /* unlocks */
+	}
 	free(d->lock_path);
 	free(d->path);
 	*d = (struct ig_database){ .lock_fd = -1 };

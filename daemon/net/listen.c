@@ -1,10 +1,12 @@
 /*
  * listen.c: opens the TCP ports, plain or with TLS, and the unix socket; refuses the network without
- * keys, and a socket of another process.  libwebsockets does not report why it failed, and removes
- * whatever is at a unix socket's path, so each address is bound here once before.
+ * keys, and a socket of another process.  libwebsockets does not report why it failed, removes whatever
+ * is at a unix socket's path, and can't take over a socket that listens: sockets are opened here, and
+ * accept.c accepts.
  */
 #include "daemon/net/net_private.h"
 
+#include "base/inherit.h"
 #include "base/log.h"
 #include "daemon/net/check.h"
 
@@ -19,7 +21,10 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#define HANDSHAKE_TIMEOUT_S 20
+struct opening {
+	const struct ig_config *config;
+	bool probe; /* only to see whether it works */
+};
 
 static bool is_set(const char *text) { return text && text[0]; }
 
@@ -52,43 +57,54 @@ static int read_address(const struct ig_config *config, uint32_t port, struct so
 	return 0;
 }
 
-/* which follows the reason: the option of a port that is not the main one. */
-static int probe_tcp(const struct ig_config *config, uint32_t port, const char *which,
-		     struct ig_error *err)
+/* which follows the reason: the option of a port that is not the main one.  A socket that listens, or
+ * an error. */
+static int open_tcp(const struct opening *o, uint32_t port, const char *which, struct ig_error *err)
 {
 	struct sockaddr_storage a = { 0 };
 	socklen_t len = 0;
-	int on = 1, rc = read_address(config, port, &a, &len, err);
+	int on = 1, rc = read_address(o->config, port, &a, &len, err);
 	bool v6 = a.ss_family == AF_INET6;
 
 	if (rc)
 		return rc;
-	int fd = socket(a.ss_family, SOCK_STREAM, 0);
+	int fd = ig_inherit_socket((const struct sockaddr *)&a, len, o->probe);
+	if (fd >= 0)
+		return fd;
+	fd = socket(a.ss_family, SOCK_STREAM, 0);
 	if (fd >= 0)
 		setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-	if (fd < 0 || bind(fd, (const struct sockaddr *)&a, len) < 0 || listen(fd, 1) < 0)
-		rc = ig_fail(err, -errno, "can't listen on %s%s%s:%u: %s%s", v6 ? "[" : "",
-			     listen_host(config), v6 ? "]" : "", port, strerror(errno), which);
+	if (fd >= 0 && !bind(fd, (const struct sockaddr *)&a, len) && !listen(fd, SOMAXCONN))
+		return fd;
+	rc = ig_fail(err, -errno, "can't listen on %s%s%s:%u: %s%s", v6 ? "[" : "",
+		     listen_host(o->config), v6 ? "]" : "", port, strerror(errno), which);
 	if (fd >= 0)
 		close(fd);
 	return rc;
 }
 
-static int probe_ports(const struct ig_config *config, struct ig_error *err)
+static int port_of(int fd)
+{
+	struct sockaddr_storage a = { 0 };
+	socklen_t len = sizeof a;
+
+	getsockname(fd, (struct sockaddr *)&a, &len);
+	return ntohs(a.ss_family == AF_INET6 ? ((struct sockaddr_in6 *)&a)->sin6_port :
+					       ((struct sockaddr_in *)&a)->sin_port);
+}
+
+static int check_ports(const struct ig_config *config, struct ig_error *err)
 {
 	uint32_t port = config->server.port, also = config->server.also_listen;
-	int rc = is_set(config->server.host) ? probe_tcp(config, port, "", err) : 0;
 
-	if (rc || !also)
-		return rc;
-	if (!is_set(config->server.host))
+	if (also && !is_set(config->server.host))
 		return ig_fail(err, -EINVAL,
 			       "server.also_listen is %u, but server.host is \"\": no port is open",
 			       also);
-	if (also == port)
+	if (also && also == port)
 		return ig_fail(err, -EINVAL, "server.also_listen and server.port are both %u",
 			       also);
-	return probe_tcp(config, also, " (server.also_listen)", err);
+	return 0;
 }
 
 /* Other machines need a key, unless the configuration allows anonymous requests. */
@@ -141,114 +157,73 @@ static int remove_stale(const char *path, const struct sockaddr_un *a, struct ig
 	return 0;
 }
 
-static int probe_unix(const char *path, struct ig_error *err)
+/* Nobody else may connect before its permissions are set. */
+static int open_unix(const struct opening *o, struct ig_error *err)
 {
+	const char *path = o->config->server.unix_socket;
 	struct sockaddr_un a = { .sun_family = AF_UNIX };
-	int rc;
+	int rc, fd;
 
 	if (strlen(path) >= sizeof a.sun_path)
 		return ig_fail(err, -ENAMETOOLONG,
 			       "can't listen on %.300s: a unix socket's path has at most %zu bytes",
 			       path, sizeof a.sun_path - 1);
 	memcpy(a.sun_path, path, strlen(path) + 1);
-	if ((rc = remove_stale(path, &a, err)))
-		return rc;
-	int fd = socket(AF_UNIX, SOCK_STREAM, 0);
-	if (fd < 0)
-		return fail_unix(err, errno, path);
-	if (bind(fd, (struct sockaddr *)&a, sizeof a))
-		rc = fail_unix(err, errno, path);
-	else
-		unlink(path);
-	close(fd);
-	return rc;
-}
-
-/* ---- libwebsockets ------------------------------------------------------------------- */
-
-static void fill_info(struct lws_context_creation_info *info, struct ig_net *net,
-		      const struct ig_config *config, const struct lws_protocols *protocols)
-{
-	*info = (struct lws_context_creation_info){ 0 };
-	info->protocols = protocols;
-	info->user = net;
-	info->options = LWS_SERVER_OPTION_SKIP_SERVER_CANONICAL_NAME |
-			LWS_SERVER_OPTION_FAIL_UPON_UNABLE_TO_BIND |
-			LWS_SERVER_OPTION_EXPLICIT_VHOSTS |
-			LWS_SERVER_OPTION_ADOPT_APPLY_LISTEN_ACCEPT_CONFIG;
-	info->listen_accept_role = "raw-skt";
-	info->listen_accept_protocol = protocols[0].name;
-	/* For every vhost and the context: both are checked. */
-	if (is_set(config->server.tls_cert))
-		info->options |= LWS_SERVER_OPTION_DO_SSL_GLOBAL_INIT |
-				 LWS_SERVER_OPTION_DISABLE_OS_CA_CERTS;
-	info->fd_limit_per_thread = config->server.max_connections + SPARE_CONNECTIONS + 10;
-	info->pt_serv_buf_size = 16384;
-	info->timeout_secs = HANDSHAKE_TIMEOUT_S;
-	/* gid and uid stay 0: no change of user; with others the unix socket would be opened
-	 * to the group. */
-}
-
-/* port 0: any free one.  The port that it listens on, or an error. */
-static int listen_tcp(struct ig_net *net, const struct ig_config *config,
-		      const struct lws_protocols *protocols, const char *name, uint32_t port,
-		      bool v6, struct ig_error *err)
-{
-	struct lws_context_creation_info info;
-
-	fill_info(&info, net, config, protocols);
-	info.vhost_name = name;
-	info.port = (int)port;
-	info.iface = listen_host(config);
-	if (!v6)
-		info.options |= LWS_SERVER_OPTION_DISABLE_IPV6;
-	if (is_set(config->server.tls_cert)) {
-		info.options |= LWS_SERVER_OPTION_CREATE_VHOST_SSL_CTX; /* then see ig_tls_serve */
-		info.alpn = "http/1.1";					/* no HTTP/2 */
+	fd = ig_inherit_socket((const struct sockaddr *)&a, sizeof a, o->probe);
+	bool inherited = fd >= 0;
+	if (!inherited) {
+		if ((rc = remove_stale(path, &a, err)))
+			return rc;
+		fd = socket(AF_UNIX, SOCK_STREAM, 0);
+		mode_t mask = umask(0177);
+		bool good = fd >= 0 && !bind(fd, (struct sockaddr *)&a, sizeof a) &&
+			    !listen(fd, SOMAXCONN);
+		int why = errno;
+		umask(mask);
+		if (!good) {
+			if (fd >= 0)
+				close(fd);
+			return fail_unix(err, why, path);
+		}
 	}
-	struct lws_vhost *vhost = lws_create_vhost(net->context, &info);
-	int got = vhost ? lws_get_vhost_listen_port(vhost) : -1;
-	if (got > 0)
-		return got;
-	return ig_fail(err, -EIO, "can't listen on %s:%u: libwebsockets made no listening socket",
-		       net->host, port);
+	rc = chmod(path, (mode_t)o->config->server.unix_socket_mode) ?
+		     ig_fail(err, -errno, "can't set the permissions of %.300s: %s", path,
+			     strerror(errno)) :
+		     0;
+	if (!inherited && (rc || o->probe))
+		unlink(path);
+	if (rc)
+		close(fd);
+	return rc ? rc : fd;
 }
 
-static int listen_ports(struct ig_net *net, const struct ig_config *config,
-			const struct lws_protocols *protocols, bool v6, struct ig_error *err)
+/* ---- all of them --------------------------------------------------------------------------- */
+
+static int add(struct listener *list, size_t *n, enum listener_kind kind, int fd)
 {
-	int rc = listen_tcp(net, config, protocols, "tcp", config->server.port, v6, err);
-
-	net->port = rc > 0 ? rc : 0;
-	if (rc > 0 && config->server.also_listen)
-		rc = listen_tcp(net, config, protocols, "also", config->server.also_listen, v6,
-				err);
-	if (rc > 0 && config->server.also_listen)
-		ig_log_info("also listening on %s:%d", net->host, rc);
-	return rc > 0 ? 0 : rc;
-}
-
-static int listen_unix(struct ig_net *net, const struct ig_config *config,
-		       const struct lws_protocols *protocols, struct ig_error *err)
-{
-	const char *path = config->server.unix_socket;
-	struct lws_context_creation_info info;
-
-	fill_info(&info, net, config, protocols);
-	info.vhost_name = "unix";
-	info.iface = path;
-	info.options |= LWS_SERVER_OPTION_UNIX_SOCK;
-	/* Nobody else may connect before its permissions are set. */
-	mode_t mask = umask(0177);
-	net->local = lws_create_vhost(net->context, &info);
-	umask(mask);
-	if (!net->local)
-		return ig_fail(err, -EIO, "can't listen on %.300s: libwebsockets made no socket",
-			       path);
-	if (chmod(path, (mode_t)config->server.unix_socket_mode))
-		return ig_fail(err, -errno, "can't set the permissions of %.300s: %s", path,
-			       strerror(errno));
+	if (fd < 0)
+		return fd;
+	fcntl(fd, F_SETFD, FD_CLOEXEC);
+	fcntl(fd, F_SETFL, O_NONBLOCK);
+	list[(*n)++] = (struct listener){ .kind = kind,
+					  .fd = fd,
+					  .port = kind == LISTENS_LOCALLY ? 0 : port_of(fd) };
 	return 0;
+}
+
+static int open_all(const struct opening *o, struct listener *list, size_t *n, struct ig_error *err)
+{
+	const struct ig_config *config = o->config;
+	uint32_t also = config->server.also_listen;
+	int rc = 0;
+
+	if (is_set(config->server.host))
+		rc = add(list, n, LISTENS, open_tcp(o, config->server.port, "", err));
+	if (!rc && also)
+		rc = add(list, n, LISTENS_TOO, open_tcp(o, also, " (server.also_listen)", err));
+	if (!rc && is_set(config->server.unix_socket))
+		rc = add(list, n, LISTENS_LOCALLY, open_unix(o, err));
+	return rc;
 }
 
 static void warn_of_clear_text(const struct ig_config *config, const struct ig_keys *keys)
@@ -259,40 +234,50 @@ static void warn_of_clear_text(const struct ig_config *config, const struct ig_k
 			    config->server.host, config->server.port);
 }
 
-int ig_listen(struct ig_net *net, const struct ig_config *config, const struct ig_keys *keys,
-	      const struct lws_protocols *protocols, struct ig_error *err)
+/* For messages and the URL: with brackets round a v6 address. */
+static void name_host(const struct ig_config *config, char *out, size_t cap)
 {
-	bool tcp = is_set(config->server.host), local = is_set(config->server.unix_socket);
-	struct lws_context_creation_info info;
-	struct sockaddr_storage a = { 0 };
-	socklen_t len = 0;
-	int rc = tcp ? read_address(config, config->server.port, &a, &len, err) : 0;
-	bool v6 = a.ss_family == AF_INET6;
+	const char *host = listen_host(config);
+	bool v6 = strchr(host, ':') != NULL;
+
+	snprintf(out, cap, "%s%s%s", v6 ? "[" : "", host, v6 ? "]" : "");
+}
+
+int ig_listen_open(struct ig_net *net, const struct ig_config *config, const struct ig_keys *keys,
+		   struct ig_error *err)
+{
+	const struct opening o = { config, !net };
+	struct listener probed[MAX_LISTENERS], *list = net ? net->listeners : probed;
+	size_t n = 0;
+	int rc = check_exposure(config, keys, err);
 
 	if (!rc)
-		rc = check_exposure(config, keys, err);
+		rc = check_ports(config, err);
 	if (!rc)
-		rc = probe_ports(config, err);
-	if (!rc && local)
-		rc = probe_unix(config->server.unix_socket, err);
+		rc = open_all(&o, list, &n, err);
+	if (net)
+		net->n_listeners = n;
+	while (!net && n)
+		close(list[--n].fd);
 	if (rc || !net)
 		return rc;
-	if (tcp)
-		snprintf(net->host, sizeof net->host, "%s%s%s", v6 ? "[" : "", listen_host(config),
-			 v6 ? "]" : "");
-	fill_info(&info, net, config, protocols);
-	net->context = lws_create_context(&info);
-	if (!net->context)
-		return ig_fail(err, -EIO, "can't listen: libwebsockets could not start");
-	if (tcp)
-		rc = listen_ports(net, config, protocols, v6, err);
-	if (!rc && local)
-		rc = listen_unix(net, config, protocols, err);
-	if (rc) {
-		lws_context_destroy(net->context);
-		net->context = NULL;
-		return rc;
+	if (is_set(config->server.host)) {
+		name_host(config, net->host, sizeof net->host);
+		net->port = list[0].port;
 	}
+	for (size_t i = 0; i < n; i++)
+		if (list[i].kind == LISTENS_TOO)
+			ig_log_info("also listening on %s:%d", net->host, list[i].port);
 	warn_of_clear_text(config, keys);
 	return 0;
+}
+
+void ig_listen_close(struct ig_net *net)
+{
+	for (size_t i = 0; i < net->n_listeners; i++) {
+		close(net->listeners[i].fd);
+		if (net->listeners[i].kind == LISTENS_LOCALLY && !net->handed_over)
+			unlink(net->config->server.unix_socket);
+	}
+	net->n_listeners = 0;
 }

@@ -78,6 +78,18 @@ struct conn {
 	bool pinged;		  /* nothing came since */
 };
 
+enum listener_kind { LISTENS, LISTENS_TOO, LISTENS_LOCALLY };
+#define MAX_LISTENERS 3
+
+struct listener {
+	enum listener_kind kind;
+	int fd;
+	int port; /* of the unix socket 0 */
+	/* of libwebsockets; wsi has a copy of fd.  NULL: it accepts no more */
+	struct lws_vhost *vhost;
+	struct lws *wsi;
+};
+
 /* What a reload may change, but for api.client_buffer. */
 struct net_options {
 	uint32_t slow_client_timeout_ms;
@@ -93,8 +105,11 @@ struct ig_net {
 	struct conn *conns; /* loop */
 	uint32_t n_conns;   /* loop */
 	int port;
-	char host[128];			    /* with brackets round a v6 address; "": no TCP */
-	struct lws_vhost *local;	    /* the unix socket's; NULL: none */
+	char host[128];				  /* with brackets round a v6 address; "": no TCP */
+	struct listener listeners[MAX_LISTENERS]; /* loop, once it runs */
+	size_t n_listeners;
+	int spare_fd;			    /* see accept.c */
+	bool handed_over;		    /* a successor has the listeners */
 	struct ig_keys *keys;		    /* loop */
 	bool keys_required;		    /* loop: there is, or was, a file of keys */
 	struct ig_certificate *certificate; /* loop; NULL: no TLS */
@@ -148,10 +163,23 @@ int ig_head_check(struct conn *c, struct refusal *why);
 int ig_head_check_body(struct conn *c, struct refusal *why);
 int ig_head_check_handshake(struct conn *c, const char *to, struct refusal *why);
 
-/* listen.c: main's thread, at the start. */
-/* Check whether it can listen as configured and, with net, listen. */
-int ig_listen(struct ig_net *net, const struct ig_config *config, const struct ig_keys *keys,
-	      const struct lws_protocols *protocols, struct ig_error *err);
+/* listen.c: main's thread. */
+/* Check whether it can listen as configured and, with net, do: net->listeners. */
+int ig_listen_open(struct ig_net *net, const struct ig_config *config, const struct ig_keys *keys,
+		   struct ig_error *err);
+void ig_listen_close(struct ig_net *net);
+
+/* accept.c: names of protocols, for libwebsockets */
+#define IG_CONN_PROTOCOL "ingot"
+#define IG_LISTEN_PROTOCOL "ingot-listen"
+/* Create net->context, and accept from net->listeners once it is served. */
+int ig_accept_begin(struct ig_net *net, const struct lws_protocols *protocols,
+		    struct ig_error *err);
+void ig_accept_end(struct ig_net *net); /* loop: accept no more */
+int ig_accept_callback(struct lws *wsi, enum lws_callback_reasons reason, void *user, void *in,
+		       size_t len);
+/* That a connection came from. */
+struct listener *ig_listener_of(struct ig_net *net, struct lws *wsi);
 
 /* tls.c */
 /* A certificate with its chain and its key from two PEM files; any thread.  An error names

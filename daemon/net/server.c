@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 /* At a stop: for the last events of cancelled requests. */
 #define GOODBYE_NS 300000000
@@ -37,8 +38,9 @@ static struct conn *conn_create(struct ig_net *net, struct lws *wsi)
 	c->net = net;
 	c->wsi = wsi;
 	c->over_limit = net->n_conns >= net->config->server.max_connections;
-	c->local = net->local && lws_get_vhost(wsi) == net->local;
-	c->port = c->local ? 0 : lws_get_vhost_listen_port(lws_get_vhost(wsi));
+	const struct listener *l = ig_listener_of(net, wsi);
+	c->local = l && l->kind == LISTENS_LOCALLY;
+	c->port = l ? l->port : 0;
 	if (c->local)
 		ig_who_describe_peer(lws_get_socket_fd(wsi), c->client, sizeof c->client);
 	else
@@ -249,10 +251,11 @@ static int callback(struct lws *wsi, enum lws_callback_reasons reason, void *use
  * server must refuse, answer with pages of its own, and can't let a request wait for another's reply.
  * With a size of 0 it would omit callbacks about closing. */
 static const struct lws_protocols protocols[] = {
-	{ .name = "ingot",
+	{ .name = IG_CONN_PROTOCOL,
 	  .callback = callback,
 	  .per_session_data_size = sizeof(void *),
 	  .rx_buffer_size = 16384 },
+	{ .name = IG_LISTEN_PROTOCOL, .callback = ig_accept_callback },
 	{ 0 },
 };
 
@@ -346,7 +349,7 @@ int ig_net_probe(const struct ig_config *config, struct ig_error *err)
 	if (!rc)
 		rc = load_certificate(config, &certificate, err);
 	if (!rc)
-		rc = ig_listen(NULL, config, keys, protocols, err);
+		rc = ig_listen_open(NULL, config, keys, err);
 	ig_tls_free(certificate);
 	ig_keys_destroy(keys);
 	return rc;
@@ -363,6 +366,7 @@ int ig_net_create(const struct ig_net_deps *deps, struct ig_net **out, struct ig
 	if (!net)
 		return ig_fail(err, -ENOMEM, "out of memory");
 	net->deps = *deps;
+	net->spare_fd = -1;
 	net->config = deps->config;
 	net->options = read_options(net, net->config);
 	pthread_mutex_init(&net->lock, NULL);
@@ -394,7 +398,9 @@ int ig_net_create(const struct ig_net_deps *deps, struct ig_net **out, struct ig
 	if (rc < 0)
 		goto fail;
 	lws_set_log_level(LLL_ERR | LLL_WARN, emit);
-	rc = ig_listen(net, net->config, net->keys, protocols, err);
+	rc = ig_listen_open(net, net->config, net->keys, err);
+	if (!rc)
+		rc = ig_accept_begin(net, protocols, err);
 	if (rc < 0)
 		goto fail;
 	rc = -pthread_create(&net->thread, NULL, loop, net);
@@ -502,6 +508,9 @@ void ig_net_destroy(struct ig_net *net)
 	if (!net)
 		return;
 	ig_net_stop(net);
+	ig_listen_close(net);
+	if (net->spare_fd >= 0)
+		close(net->spare_fd);
 	ig_api_destroy(net->api);
 	ig_keys_destroy(net->keys);
 	ig_keys_destroy(net->next_keys);

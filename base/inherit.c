@@ -1,0 +1,219 @@
+/* inherit.c: see inherit.h. */
+#include "base/inherit.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define VARIABLE "INGOT_INHERITED"
+#define FIRST_FD 3
+#define MAX_FDS 65536
+
+extern char **environ;
+
+static int left[IG_MAX_INHERITED]; /* by the predecessor, and not taken yet */
+static size_t n_left;
+static atomic_int predecessor = -1; /* a socket to it */
+static pthread_mutex_t locks_lock = PTHREAD_MUTEX_INITIALIZER;
+static int locks[IG_MAX_INHERITED];
+static size_t n_locks;
+
+/* ---- from the predecessor ------------------------------------------------------------------ */
+
+static void close_on_exec(int fd) { fcntl(fd, F_SETFD, FD_CLOEXEC); }
+
+/* "N": the first N descriptors from FIRST_FD on, of which the first is the socket to it. */
+void ig_inherit_begin(void)
+{
+	const char *text = getenv(VARIABLE);
+	char *end = NULL;
+	long n = text ? strtol(text, &end, 10) : 0;
+
+	n_left = 0;
+	if (text && end != text && !*end && n > 0 && n <= IG_MAX_INHERITED) {
+		for (int fd = FIRST_FD; fd < FIRST_FD + n; fd++) {
+			struct stat st;
+			if (fstat(fd, &st))
+				continue;
+			close_on_exec(fd);
+			if (fd == FIRST_FD)
+				atomic_store(&predecessor, fd);
+			else
+				left[n_left++] = fd;
+		}
+	}
+	unsetenv(VARIABLE);
+}
+
+static int take(size_t i)
+{
+	int fd = left[i];
+
+	/* in their order: with port 0 the first one is meant */
+	memmove(&left[i], &left[i + 1], (--n_left - i) * sizeof *left);
+	return fd;
+}
+
+/* Of a TCP address; NULL: it has none. */
+static in_port_t *port_of(struct sockaddr_storage *a)
+{
+	return a->ss_family == AF_INET	? &((struct sockaddr_in *)a)->sin_port :
+	       a->ss_family == AF_INET6 ? &((struct sockaddr_in6 *)a)->sin6_port :
+					  NULL;
+}
+
+static bool listens_on(int fd, const struct sockaddr *address, socklen_t len)
+{
+	struct sockaddr_storage is = { 0 }, want = { 0 };
+	socklen_t n = sizeof is;
+
+	if (len > sizeof want || getsockname(fd, (struct sockaddr *)&is, &n) || n > len)
+		return false;
+	memcpy(&want, address, len);
+	in_port_t *port = port_of(&want), *bound = port_of(&is);
+	if (port && bound && !*port)
+		*port = *bound;
+	return !memcmp(&is, &want, n);
+}
+
+int ig_inherit_socket(const struct sockaddr *address, socklen_t len, bool look)
+{
+	for (size_t i = 0; i < n_left; i++)
+		if (listens_on(left[i], address, len))
+			return look ? fcntl(left[i], F_DUPFD_CLOEXEC, FIRST_FD) : take(i);
+	return -1;
+}
+
+int ig_inherit_file(dev_t device, ino_t inode)
+{
+	struct stat st;
+
+	for (size_t i = 0; i < n_left; i++)
+		if (!fstat(left[i], &st) && st.st_dev == device && st.st_ino == inode)
+			return take(i);
+	return -1;
+}
+
+void ig_inherit_end(void)
+{
+	int fd = atomic_load(&predecessor);
+
+	while (n_left)
+		close(left[--n_left]);
+	if (fd >= 0 && write(fd, "", 1) != 1)
+		atomic_store(&predecessor, -1); /* it is gone */
+}
+
+bool ig_inherit_predecessor(void)
+{
+	int fd = atomic_load(&predecessor);
+	struct pollfd p = { .fd = fd, .events = POLLIN };
+
+	if (fd < 0)
+		return false;
+	if (poll(&p, 1, 0) == 0)
+		return true;
+	atomic_store(&predecessor, -1); /* it says nothing, so this is its end; fd stays open */
+	return false;
+}
+
+/* ---- to a successor ---------------------------------------------------------------------------- */
+
+void ig_inherit_keep_lock(int fd)
+{
+	pthread_mutex_lock(&locks_lock);
+	if (n_locks < IG_MAX_INHERITED)
+		locks[n_locks++] = fd;
+	pthread_mutex_unlock(&locks_lock);
+}
+
+void ig_inherit_drop_lock(int fd)
+{
+	pthread_mutex_lock(&locks_lock);
+	for (size_t i = 0; i < n_locks; i++)
+		if (locks[i] == fd)
+			locks[i--] = locks[--n_locks];
+	pthread_mutex_unlock(&locks_lock);
+}
+
+/* In the child, between fork and exec: nothing but system calls. */
+static void become(char *const argv[], char *const env[], const int *fds, int n, int max_fd)
+{
+	int high[IG_MAX_INHERITED];
+
+	/* out of the way first: a target may be one of the sources */
+	for (int i = 0; i < n; i++) {
+		high[i] = fcntl(fds[i], F_DUPFD, FIRST_FD + IG_MAX_INHERITED);
+		if (high[i] < 0)
+			_exit(127);
+	}
+	for (int i = 0; i < n; i++)
+		if (dup2(high[i], FIRST_FD + i) < 0)
+			_exit(127);
+	for (int fd = FIRST_FD + n; fd < max_fd; fd++)
+		close(fd); /* a client would wait for the end of its connection */
+	environ = (char **)(size_t)env;
+	execvp(argv[0], argv);
+	_exit(127);
+}
+
+/* The environment with the variable; free it. */
+static char **environment(char *variable)
+{
+	size_t n = 0;
+
+	while (environ[n])
+		n++;
+	char **env = calloc(n + 2, sizeof *env);
+	if (!env)
+		return NULL;
+	for (size_t i = 0; i < n; i++)
+		env[i] = environ[i];
+	env[n] = variable;
+	return env;
+}
+
+pid_t ig_inherit_start(char *const argv[], const int *fds, size_t n_fds, int *alive)
+{
+	struct rlimit limit = { .rlim_cur = MAX_FDS };
+	int all[IG_MAX_INHERITED], n = 0, pair[2];
+	char variable[sizeof VARIABLE + 16];
+
+	*alive = -1;
+	if (1 + n_fds > IG_MAX_INHERITED)
+		return -E2BIG;
+	if (socketpair(AF_UNIX, SOCK_STREAM, 0, pair))
+		return -errno;
+	close_on_exec(pair[0]);
+	close_on_exec(pair[1]);
+	all[n++] = pair[1];
+	for (size_t i = 0; i < n_fds; i++)
+		all[n++] = fds[i];
+	pthread_mutex_lock(&locks_lock);
+	for (size_t i = 0; i < n_locks && n < IG_MAX_INHERITED; i++)
+		all[n++] = locks[i];
+	pthread_mutex_unlock(&locks_lock);
+	getrlimit(RLIMIT_NOFILE, &limit);
+	snprintf(variable, sizeof variable, VARIABLE "=%d", n);
+	char **env = environment(variable);
+	pid_t pid = env ? fork() : -1;
+	int why = env ? errno : ENOMEM;
+	if (pid == 0)
+		become(argv, env, all, n, limit.rlim_cur < MAX_FDS ? (int)limit.rlim_cur : MAX_FDS);
+	free(env);
+	close(pair[1]);
+	if (pid > 0)
+		*alive = pair[0];
+	else
+		close(pair[0]);
+	return pid > 0 ? pid : -why;
+}
