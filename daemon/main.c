@@ -4,8 +4,10 @@
  * it each; all work is done here.
  */
 #include "base/clock.h"
+#include "base/inherit.h"
 #include "base/log.h"
 #include "daemon/service.h"
+#include "daemon/takeover.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -22,6 +24,8 @@ enum {
 	NEWS_DRAINED = 'D',
 	NEWS_FAILED = 'F',
 	NEWS_LOST = 'L',
+	NEWS_TAKEOVER = 'U',
+	NEWS_SUCCESSOR = 'S', /* is ready, or has ended */
 	NEWS_TIMEOUT = 0
 };
 
@@ -35,7 +39,10 @@ static void tell(char what)
 	errno = saved;
 }
 
-static void on_signal(int sig) { tell(sig == SIGHUP ? NEWS_RELOAD : NEWS_TERM); }
+static void on_signal(int sig)
+{
+	tell(sig == SIGHUP ? NEWS_RELOAD : sig == SIGUSR2 ? NEWS_TAKEOVER : NEWS_TERM);
+}
 
 static void on_net(void *ctx, enum ig_net_event ev)
 {
@@ -59,26 +66,87 @@ static int setup_signals(struct ig_error *err)
 	sigaction(SIGTERM, &sa, NULL);
 	sigaction(SIGINT, &sa, NULL);
 	sigaction(SIGHUP, &sa, NULL);
+	sigaction(SIGUSR2, &sa, NULL);
 	return 0;
 }
 
-/* The next byte, or NEWS_TIMEOUT; timeout_ms negative: no timeout. */
-static int next_news(int64_t timeout_ms)
+/* The next byte, or NEWS_TIMEOUT; timeout_ms negative: no timeout.  successor: a descriptor of news, too; -1:
+ * none. */
+static int next_news(int64_t timeout_ms, int successor)
 {
-	struct pollfd p = { .fd = news[0], .events = POLLIN };
+	struct pollfd p[2] = { { .fd = news[0], .events = POLLIN },
+			       { .fd = successor, .events = POLLIN } };
 	char what;
 
 	for (;;) {
-		int rc = poll(&p, 1, timeout_ms > INT32_MAX ? INT32_MAX : (int)timeout_ms);
+		int rc = poll(p, 2, timeout_ms > INT32_MAX ? INT32_MAX : (int)timeout_ms);
 		if (rc == 0)
 			return NEWS_TIMEOUT;
+		if (rc > 0 && p[1].revents)
+			return NEWS_SUCCESSOR;
 		if (rc > 0 && read(news[0], &what, 1) == 1)
 			return what;
 	}
 }
 
-/* Until a signal; returns the exit status. */
-static int serve(struct ig_service *d)
+/* Until a signal, a failure, or a successor that serves. */
+static int run(struct ig_service *d, struct ig_takeover *t, char *const argv[])
+{
+	for (;;) {
+		int what = next_news(ig_service_watch_ms(d), t->fd);
+		if (what == NEWS_RELOAD)
+			ig_service_reload(d);
+		else if (what == NEWS_TIMEOUT)
+			ig_service_watch(d);
+		else if (what == NEWS_TAKEOVER)
+			ig_takeover_start(t, argv, d->net);
+		else if (what != NEWS_SUCCESSOR || ig_takeover_ready(t))
+			return what;
+	}
+}
+
+/* What was meant for the daemon is meant for the successor, too. */
+static void pass_on(const struct ig_takeover *t, int what)
+{
+	if (what == NEWS_TERM)
+		ig_takeover_signal(t, SIGTERM);
+	else if (what == NEWS_RELOAD)
+		ig_takeover_signal(t, SIGHUP);
+	else if (what == NEWS_TAKEOVER)
+		ig_takeover_signal(t, SIGUSR2);
+}
+
+/* Nothing is left here.  Signals that came too late for the loop above are in the pipe; later ones wait for
+ * the guard. */
+static int guard(const struct ig_takeover *t, char *const argv[])
+{
+	sigset_t all;
+	int what;
+
+	sigfillset(&all);
+	sigprocmask(SIG_SETMASK, &all, NULL);
+	while ((what = next_news(0, -1)) != NEWS_TIMEOUT)
+		pass_on(t, what);
+	return ig_takeover_guard(t, argv);
+}
+
+/* For at most server.drain_timeout, until the last connection is closed. */
+static void wait_drained(const struct ig_service *d, const struct ig_takeover *t)
+{
+	int64_t end = ig_now_ns() / 1000000 + d->config->server.drain_timeout_ms, left;
+	int what = NEWS_TIMEOUT;
+
+	while (what != NEWS_DRAINED && what != NEWS_TERM && what != NEWS_FAILED &&
+	       (left = end - ig_now_ns() / 1000000) > 0) {
+		what = next_news(left, -1);
+		pass_on(t, what);
+	}
+	if (what != NEWS_DRAINED)
+		ig_log_warn("stopping with %u requests under way", ig_engine_n_active(d->engine));
+}
+
+/* Until a signal, or a successor has taken over and nothing runs; returns the exit status. */
+static int serve(struct ig_service *d, struct ig_takeover *t, char *const argv[])
 {
 	char url[160];
 	int what, status = 0;
@@ -86,11 +154,14 @@ static int serve(struct ig_service *d)
 	ig_net_url(d->net, url, sizeof url);
 	printf("ready %s\n", url);
 	fflush(stdout);
-	while ((what = next_news(ig_service_watch_ms(d))) == NEWS_RELOAD || what == NEWS_TIMEOUT)
-		if (what == NEWS_RELOAD)
-			ig_service_reload(d);
-		else
-			ig_service_watch(d);
+	ig_inherit_end();
+	what = run(d, t, argv);
+	if (what == NEWS_SUCCESSOR) {
+		ig_net_hand_over(d->net);
+		wait_drained(d, t);
+		return 0;
+	}
+	ig_takeover_signal(t, SIGTERM); /* one that does not serve yet */
 	if (what == NEWS_FAILED) {
 		ig_log_error("the network loop failed");
 		return 1;
@@ -102,23 +173,18 @@ static int serve(struct ig_service *d)
 	ig_log_info("stopping: %u requests under way", ig_engine_n_active(d->engine));
 	ig_engine_drain(d->engine);
 	ig_net_drain(d->net);
-	int64_t end = ig_now_ns() / 1000000 + d->config->server.drain_timeout_ms, left;
-	while ((left = end - ig_now_ns() / 1000000) > 0) {
-		what = next_news(left);
-		if (what == NEWS_DRAINED || what == NEWS_TERM || what == NEWS_FAILED)
-			break;
-	}
-	if (what != NEWS_DRAINED)
-		ig_log_warn("stopping with %u requests under way", ig_engine_n_active(d->engine));
+	wait_drained(d, t);
 	return status;
 }
 
 static int usage(FILE *f)
 {
-	fputs("usage: ingotd [--config FILE] [--check-config | --print-config | --version | --help]\n"
+	fputs("usage: ingotd [--config FILE] [--check-config | --print-config | --takeover | --version |\n"
+	      "              --help]\n"
 	      "  --config FILE   the configuration; else $INGOT_CONFIG, ~/.config/ingot/ingot.yaml\n"
 	      "                  or the installed one, the first that exists; else all defaults\n"
 	      "  --check-config  read the configuration, report whether it is valid, exit\n"
+	      "  --takeover      tell the running daemon to start its program anew and hand over to it\n"
 	      "  --print-config  print every option with its default, exit\n",
 	      f);
 	return f == stdout ? 0 : 2;
@@ -162,6 +228,8 @@ int main(int argc, char **argv)
 		{ "config", required_argument, NULL, 'c' },
 		{ "check-config", no_argument, NULL, 'k' },
 		{ "print-config", no_argument, NULL, 'p' },
+		{ "takeover", no_argument, NULL, 't' },
+		{ "guard", required_argument, NULL, 'g' }, /* ig_takeover_guard's */
 		{ "version", no_argument, NULL, 'v' },
 		{ "help", no_argument, NULL, 'h' },
 		{ NULL, 0, NULL, 0 },
@@ -169,13 +237,18 @@ int main(int argc, char **argv)
 	const char *path = NULL;
 	struct ig_service d = { 0 };
 	struct ig_error err = { 0 };
-	bool check = false;
+	struct ig_takeover successor = { .fd = -1 };
+	bool check = false, takeover = false;
 	int c;
+
+	ig_inherit_begin();
 
 	while ((c = getopt_long(argc, argv, "c:h", options, NULL)) != -1)
 		switch (c) {
 		case 'c': path = optarg; break;
 		case 'k': check = true; break;
+		case 't': takeover = true; break;
+		case 'g': return ig_guard(optarg);
 		case 'p': return print_config();
 		case 'v': return printf("ingotd %s\n", IG_VERSION) < 0;
 		case 'h': return usage(stdout);
@@ -191,11 +264,16 @@ int main(int argc, char **argv)
 	}
 	if (check)
 		return check_config(&d);
+	if (takeover) {
+		int rc = ig_takeover_ask(d.config);
+		ig_config_destroy(d.config);
+		return rc;
+	}
 	int status = 1;
 	if (setup_signals(&err) < 0 || ig_service_start(&d, on_net, on_device_lost, &err) < 0)
 		fprintf(stderr, "ingotd: %s\n", err.text);
 	else
-		status = serve(&d);
+		status = serve(&d, &successor, argv);
 	ig_service_stop(&d);
-	return status;
+	return successor.pid && !status ? guard(&successor, argv) : status;
 }

@@ -6,6 +6,7 @@
 #include "store/response_file.h"
 
 #include "base/clock.h"
+#include "base/inherit.h"
 #include "base/lock.h"
 #include "base/log.h"
 #include "store/database.h"
@@ -41,6 +42,7 @@ struct ig_response_file {
 	sqlite3_stmt *statements[CLEAR + 1]; /* likewise; some are NULL */
 	pthread_t thread;
 	int64_t last_row; /* the reader's: what it has seen */
+	bool predecessor; /* likewise: there may be more of its */
 
 	pthread_mutex_t lock; /* guards what follows */
 	pthread_cond_t changed;
@@ -412,6 +414,14 @@ int ig_response_file_read(struct ig_response_file *f,
 	return rc;
 }
 
+bool ig_response_file_has_news(struct ig_response_file *f)
+{
+	bool was = f->predecessor;
+
+	f->predecessor = was && ig_inherit_predecessor();
+	return was;
+}
+
 int ig_response_file_copy(const char *path, const char *to, int64_t *n, struct ig_error *err)
 {
 	return ig_database_copy(&kind, path, to, "SELECT count(*) FROM responses WHERE listed", n,
@@ -534,6 +544,7 @@ int ig_response_file_open(const struct ig_response_file_options *o, struct ig_re
 	if (!f)
 		return ig_fail(err, -ENOMEM, "%s %s: out of memory", kind.name, o->path);
 	f->file.lock_fd = -1;
+	f->predecessor = ig_inherit_predecessor();
 	f->failing = o->failing;
 	f->ctx = o->ctx;
 	STAILQ_INIT(&f->ops);

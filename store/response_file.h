@@ -39,6 +39,8 @@ int ig_response_file_open(const struct ig_response_file_options *o, struct ig_re
 int ig_response_file_read(struct ig_response_file *f,
 			  bool (*each)(void *ctx, const struct ig_response_record *r), void *ctx,
 			  struct ig_error *err);
+/* Whether a daemon that hands over to this one may have written since the last read. */
+bool ig_response_file_has_news(struct ig_response_file *f);
 /* Write a response, whose parent was put before; copies what it needs. */
 void ig_response_file_put(struct ig_response_file *f, const struct ig_response_record *r);
 /* It is not listed any more, but others continue it. */

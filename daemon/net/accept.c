@@ -111,8 +111,8 @@ static void fill_info(struct lws_context_creation_info *info, struct ig_net *net
 	info->port = CONTEXT_PORT_NO_LISTEN_SERVER;
 	info->protocols = protocols;
 	info->user = net;
-	info->options = LWS_SERVER_OPTION_SKIP_SERVER_CANONICAL_NAME |
-			LWS_SERVER_OPTION_EXPLICIT_VHOSTS;
+	info->options =
+		LWS_SERVER_OPTION_SKIP_SERVER_CANONICAL_NAME | LWS_SERVER_OPTION_EXPLICIT_VHOSTS;
 	/* For every vhost and the context: both are checked. */
 	if (has_tls(config))
 		info->options |= LWS_SERVER_OPTION_DO_SSL_GLOBAL_INIT |

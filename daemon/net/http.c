@@ -76,7 +76,7 @@ static void common_headers(struct conn *c, int status)
 static void write_head(struct conn *c, const struct ig_http_head *h)
 {
 	/* A stream ends with its connection, and a drain ends every connection. */
-	if (h->length < 0 || c->net->draining)
+	if (h->length < 0 || c->net->draining || c->net->handed_over)
 		c->keep_open = false;
 	common_headers(c, h->status);
 	ig_strbuf_printf(&c->out, "content-type: %s\r\n", h->content_type);

@@ -36,6 +36,11 @@ void ig_net_reload(struct ig_net *net, const struct ig_config *config);
 /* Likewise: read keys and certificate again.  Errors are logged, and the old ones stay; a missing
  * file of keys counts as one without keys. */
 void ig_net_reload_files(struct ig_net *net);
+/* The sockets that listen, for a successor; returns their number, at most 3. */
+size_t ig_net_sockets(const struct ig_net *net, int *fds);
+/* A successor accepts from them: no longer here, and each connection is closed after its next reply.
+ * IG_NET_DRAINED comes after the last. */
+void ig_net_hand_over(struct ig_net *net);
 /* New requests get 503; idle connections are closed, others when they are done. */
 void ig_net_drain(struct ig_net *net);
 /* Cancel what runs, close everything, join the loop.  The engine must still exist. */

@@ -109,7 +109,7 @@ struct ig_net {
 	struct listener listeners[MAX_LISTENERS]; /* loop, once it runs */
 	size_t n_listeners;
 	int spare_fd;			    /* see accept.c */
-	bool handed_over;		    /* a successor has the listeners */
+	bool handed_over;		    /* loop: a successor has the listeners */
 	struct ig_keys *keys;		    /* loop */
 	bool keys_required;		    /* loop: there is, or was, a file of keys */
 	struct ig_certificate *certificate; /* loop; NULL: no TLS */
@@ -117,7 +117,7 @@ struct ig_net {
 	bool started, draining, drained; /* draining, drained: loop */
 	bool sweeping;			 /* loop: the timer is armed */
 	lws_sorted_usec_list_t sweep, goodbye;
-	atomic_bool want_drain, want_stop;
+	atomic_bool want_hand_over, want_drain, want_stop;
 
 	pthread_mutex_t reloading; /* before lock: of one reload of files at a time */
 	pthread_mutex_t lock;

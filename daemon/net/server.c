@@ -60,7 +60,7 @@ static struct conn *conn_create(struct ig_net *net, struct lws *wsi)
 
 static void tell_drained(struct ig_net *net)
 {
-	if (!net->draining || net->drained || net->n_conns)
+	if ((!net->draining && !net->handed_over) || net->drained || net->n_conns)
 		return;
 	net->drained = true;
 	if (net->deps.event)
@@ -202,9 +202,18 @@ static void begin_drain(struct ig_net *net)
 	tell_drained(net);
 }
 
+static void begin_hand_over(struct ig_net *net)
+{
+	net->handed_over = true;
+	ig_accept_end(net);
+	tell_drained(net);
+}
+
 static void woken(struct ig_net *net)
 {
 	take_reloaded(net);
+	if (atomic_load(&net->want_hand_over) && !net->handed_over)
+		begin_hand_over(net);
 	if (atomic_load(&net->want_drain) && !net->draining)
 		begin_drain(net);
 	ig_api_poll(net->api);
@@ -485,6 +494,19 @@ void ig_net_reload_files(struct ig_net *net)
 	if (good_keys)
 		log_keys(net, there, n_keys, had_keys);
 	pthread_mutex_unlock(&net->reloading);
+}
+
+size_t ig_net_sockets(const struct ig_net *net, int *fds)
+{
+	for (size_t i = 0; i < net->n_listeners; i++)
+		fds[i] = net->listeners[i].fd;
+	return net->n_listeners;
+}
+
+void ig_net_hand_over(struct ig_net *net)
+{
+	atomic_store(&net->want_hand_over, true);
+	wake(net);
 }
 
 void ig_net_drain(struct ig_net *net)

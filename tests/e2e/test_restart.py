@@ -1,15 +1,20 @@
 """What survives a stop, a crash and an upgrade: stored responses, the ledger, the service itself."""
 import contextlib
+import http.client
 import os
 import pathlib
 import random
+import re
+import signal
+import socket
 import sqlite3
+import subprocess
 import threading
 import time
 
 import pytest
 
-from daemon import Daemon, until
+from daemon import BUILD, Daemon, until
 
 
 def responses_path(d):
@@ -154,3 +159,139 @@ def test_killed_at_random(start, models):
 @pytest.mark.long
 def test_killed_200_times(start, models):
     assert killed_at_random(start, models, 200, seed=time.time())
+
+
+# ---- a successor takes over ------------------------------------------------------------------
+
+def successor(d):
+    """Hand over; the process that serves then."""
+    n = d.log.count("has taken over")
+    d.process.send_signal(signal.SIGUSR2)
+    d.wait_ready()
+    until(lambda: d.log.count("has taken over") > n, "the old one stops accepting")
+    return int(re.findall(r"process (\d+) has taken over", d.log)[-1])
+
+
+class Load:
+    """So many requests a second, each over a connection of its own, and what went wrong."""
+
+    def __init__(self, d, per_second, n_threads=8):
+        self.d, self.pause, self.stop = d, n_threads / per_second, threading.Event()
+        self.done, self.wrong, self.slowest = 0, [], 0
+        self.threads = [threading.Thread(target=self.run) for _ in range(n_threads)]
+        for t in self.threads:
+            t.start()
+
+    def run(self):
+        at = time.monotonic()
+        while not self.stop.is_set():
+            began = time.monotonic()
+            try:
+                r = self.d.http("GET", "/v1/models") if random.random() < 0.8 else self.d.chat(max_tokens=2)
+                if r.status != 200:
+                    self.wrong.append(r)
+            except Exception as e:  # refused, reset, cut off
+                self.wrong.append(e)
+            self.done += 1
+            self.slowest = max(self.slowest, time.monotonic() - began)
+            at = max(at + self.pause, time.monotonic() - 0.5)
+            self.stop.wait(max(0, at - time.monotonic()))
+
+    def finish(self):
+        self.stop.set()
+        for t in self.threads:
+            t.join()
+        return self.wrong
+
+
+def test_no_connection_is_refused(start, models, short):
+    """Three handovers in a row under load; every request is answered, whoever was asked."""
+    d = start(models.script(), {"server": {"unix_socket": str(short / "s")}})
+    pids, load = [d.process.pid], Load(d, 200)
+    try:
+        for _ in range(3):
+            until(lambda n=load.done: load.done >= n + 100, "100 more requests")
+            pids.append(successor(d))
+            assert d.http("GET", "/v1/ingot/status").status == 200
+    finally:
+        wrong = load.finish()
+    assert not wrong, wrong[:5]
+    assert load.done >= 300 and len(set(pids)) == 4
+    with socket.socket(socket.AF_UNIX) as s:  # its other sockets went along
+        s.connect(str(short / "s"))
+        s.sendall(b"GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+        assert s.recv(100).startswith(b"HTTP/1.1 200")
+    # whoever started it sees one process, and its signals reach the one that serves
+    d.process.send_signal(signal.SIGHUP)
+    until(lambda: "reload: %s" % d.config_path in d.log, "the successor reloads")
+    d.stop()
+    assert not (short / "s").exists()
+    for pid in pids[1:]:
+        with pytest.raises(ProcessLookupError):
+            os.kill(pid, 0)
+    with pytest.raises(OSError):
+        d.http("GET", "/healthz")
+
+
+def test_what_runs_goes_on(start, models):
+    """A stream, a WebSocket and a connection that is kept open outlive the handover; responses of both are known."""
+    d = start(extra={"models": [{"name": "tiny", "path": models.random()},
+                                {"name": "slow", "path": models.slow()}]})
+    before = respond(d, "before")
+    ws = d.ws()
+    ws.create("hi", model="slow", store=True, max_output_tokens=60)
+    ws.until_type("response.output_text.delta")
+    kept = http.client.HTTPConnection(d.host, d.port, timeout=30)
+    kept.request("GET", "/healthz")
+    assert kept.getresponse().read()
+    successor(d)
+    kept.request("GET", "/healthz")  # the old one still answers, and says that it is the last time
+    r = kept.getresponse()
+    assert (r.status, r.headers["connection"]) == (200, "close")
+    assert r.read() and d.http("GET", "/v1/responses/" + before["id"]).json == before
+    during = respond(d, "during", previous_response_id=before["id"])
+    done = ws.until_type("response.incomplete")[-1]["response"]
+    until(lambda: d.http("GET", "/v1/responses/" + done["id"]).status == 200, "the old one's is known")
+    ws.close()
+    until(lambda: "--guard" in pathlib.Path("/proc/%d/cmdline" % d.process.pid).read_text(), "the old one only guards")
+    assert d.http("GET", "/v1/responses/" + during["id"]).json == during
+    assert respond(d, "x", previous_response_id=done["id"])
+    until(lambda: number(d.config["ledger"]["path"], "SELECT count(*) FROM requests") == 4, "the rows of both")
+
+
+def test_a_successor_that_fails(start, models):
+    """Nothing has changed, and the next attempt may work."""
+    d = start(models.script())
+    good = d.config_path.read_text()
+    d.write_config(good + "wrong: true\n")
+    d.process.send_signal(signal.SIGUSR2)
+    until(lambda: "no successor: process" in d.log, "it is said")
+    assert "wrong" in d.log and d.chat().status == 200
+    d.write_config(good)
+    successor(d)
+    assert d.chat().status == 200
+
+
+def test_asked_by_the_program(start, models, tmp_path):
+    d = start(models.script())
+    ask = [str(BUILD / "daemon" / "ingotd"), "--takeover", "--config", str(d.config_path)]
+    p = subprocess.run(ask, capture_output=True, text=True, env=d.env, timeout=60)
+    assert p.returncode == 0 and "process %d" % d.process.pid in p.stdout, p
+    d.wait_ready()
+    until(lambda: "has taken over" in d.log, "it has")
+    assert d.chat().status == 200
+    d.stop()
+    p = subprocess.run(ask, capture_output=True, text=True, env=d.env, timeout=60)
+    assert p.returncode == 1 and "no daemon runs" in p.stderr, p
+
+
+def test_told_to_end_meanwhile(start, models):
+    d = start(extra={"models": [{"name": "slow", "path": models.slow()}]})
+    ws = d.ws()
+    ws.create("hi", model="slow")
+    ws.until_type("response.output_text.delta")
+    pid = successor(d)
+    d.process.send_signal(signal.SIGTERM)  # while the old one still has a stream
+    assert d.wait_exit() == 0
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)

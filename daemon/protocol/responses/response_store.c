@@ -452,7 +452,10 @@ static struct ig_stored_response *find(struct ig_response_store *s, const char *
 				       const void *connection, bool stored)
 {
 	struct ig_stored_response *k = find_any(s, id);
+	struct ig_error err = { 0 };
 
+	if (!k && s->file && ig_response_file_has_news(s->file) && !ig_response_store_read(s, &err))
+		k = find_any(s, id);
 	if (!k || k->owner != owner || (k->connection && (stored || k->connection != connection)))
 		return NULL;
 	TAILQ_REMOVE(&s->by_use, k, by_use);
