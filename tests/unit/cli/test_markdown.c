@@ -76,8 +76,7 @@ static void test_inline(void **state)
 	assert_shown("``a ` b``", 80, "{d ``}{C a ` b}{d ``}");
 	assert_shown("[x](javascript:alert(1))", 80, "[x](javascript:alert(1))");
 	assert_shown("[x](data:text/html,y)", 80, "[x](data:text/html,y)");
-	assert_shown("[*x*](https://a.b/c_(d))", 80,
-		     "{d [*}{iuL x}{d *](https://a.b/c_(d))}");
+	assert_shown("[*x*](https://a.b/c_(d))", 80, "{d [*}{iuL x}{d *](https://a.b/c_(d))}");
 	assert_shown("see https://a.b/c?d=e.", 80, "see {uL https://a.b/c?d=e}.");
 	assert_shown("![pic](https://a.b/c.png \"t\")", 80,
 		     "{d ![}{uL pic}{d ](https://a.b/c.png \"t\")}");
@@ -104,9 +103,8 @@ static void test_blocks(void **state)
 	assert_shown("- x\n\n  ```\n  a\n  ```\n- y", 80,
 		     "{B -} x\n\n  {d ```}\n{C   a}\n{d   ```}\n{B -} y");
 	assert_shown("> ```\n> a\nb", 80, "{d >} {d ```}\n{d > }{C a}\nb");
-	assert_shown(
-		"|a|b|\n|-|:-:|\n|1|`x|y`|\nend", 80,
-		"{d |}{B a}{d |}{B b}{d |}\n{d |-|:-:|}\n{d |}1{d |`}{C x|y}{d `|}\nend");
+	assert_shown("|a|b|\n|-|:-:|\n|1|`x|y`|\nend", 80,
+		     "{d |}{B a}{d |}{B b}{d |}\n{d |-|:-:|}\n{d |}1{d |`}{C x|y}{d `|}\nend");
 	assert_shown("a | b\n--|--\n*1* | 2\n\nc", 80,
 		     "a | b\n{d --|--}\n{d *}{i 1}{d *} {d |} 2\n\nc");
 	assert_shown("|a|\nb", 80, "|a|\nb");
