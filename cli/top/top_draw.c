@@ -23,6 +23,7 @@ struct pen {
 	struct ig_top_view *v;
 	struct ig_strbuf *out;
 	unsigned row, col;
+	const char *style; /* that the terminal has now */
 };
 
 /* ---- lines ----------------------------------------------------------------------------- */
@@ -32,7 +33,21 @@ static bool is_full(const struct pen *p) { return p->v->screen && p->row >= p->v
 
 static bool is_colour(const char *style) { return strchr(style, '3') != NULL; }
 
-/* Write text as far as the line has space; style: SGR's codes, or NULL. */
+/* style: SGR's codes, or NULL. */
+static void set_style(struct pen *p, const char *style)
+{
+	if (!p->v->screen || (style && is_colour(style) && !p->v->colours))
+		style = NULL;
+	if (style == p->style || (style && p->style && !strcmp(style, p->style)))
+		return;
+	if (p->style)
+		ig_strbuf_puts(p->out, "\033[0m");
+	if (style)
+		ig_strbuf_printf(p->out, "\033[%sm", style);
+	p->style = style;
+}
+
+/* Write text as far as the line has space. */
 static void put(struct pen *p, const char *style, const char *text)
 {
 	struct ig_strbuf plain = { 0 };
@@ -40,11 +55,9 @@ static void put(struct pen *p, const char *style, const char *text)
 
 	if (is_full(p))
 		return;
-	if (!p->v->screen || (style && is_colour(style) && !p->v->colours))
-		style = NULL;
 	ig_text_plain(&plain, text, strlen(text), false);
-	if (style && plain.len)
-		ig_strbuf_printf(p->out, "\033[%sm", style);
+	if (plain.len)
+		set_style(p, style);
 	for (s = ig_strbuf_text(&plain); *s;) {
 		int n = ig_utf8_check((const unsigned char *)s, strlen(s));
 		unsigned width =
@@ -55,8 +68,6 @@ static void put(struct pen *p, const char *style, const char *text)
 		p->col += width;
 		s += n > 0 ? n : n < 0 ? -n : 1;
 	}
-	if (style && plain.len)
-		ig_strbuf_puts(p->out, "\033[0m");
 	p->out->failed |= plain.failed;
 	ig_strbuf_finish(&plain);
 }
@@ -77,6 +88,7 @@ static void next_line(struct pen *p)
 {
 	if (is_full(p))
 		return;
+	set_style(p, NULL);
 	ig_strbuf_puts(p->out, p->v->screen ? "\033[K\r\n" : "\n");
 	p->row++;
 	p->col = 0;
@@ -138,7 +150,7 @@ static const char *text_of(const json_t *o, const char *key)
 	return s && *s ? s : "-";
 }
 
-/* Three digits. */
+/* Three digits; a whole number without a fraction. */
 static const char *in_short(char buf[32], double x)
 {
 	static const char *const units[] = { "", " k", " M", " G" };
@@ -148,7 +160,16 @@ static const char *in_short(char buf[32], double x)
 		return "-";
 	for (; u < 3 && fabs(x) >= (u ? 1000 : 10000); u++)
 		x /= 1000;
-	snprintf(buf, 32, "%.*f%s", x == floor(x) || fabs(x) >= 99.95 ? 0 : 1, x, units[u]);
+	snprintf(buf, 32, "%.*f%s", (!u && x == floor(x)) || fabs(x) >= 99.95 ? 0 : 1, x, units[u]);
+	return buf;
+}
+
+/* Tokens a second. */
+static const char *in_speed(char buf[32], double x)
+{
+	if (!isfinite(x) || x >= 99.95)
+		return in_short(buf, x);
+	snprintf(buf, 32, "%.1f", x);
 	return buf;
 }
 
@@ -213,7 +234,7 @@ static void put_now(struct pen *p)
 	put_item(p, DIM, "running", in_short(buf, number(r, "running")));
 	put_item(p, DIM, "queue", in_short(buf, number(r, "waiting")));
 	put_item(p, DIM, "paused", in_short(buf, number(r, "paused")));
-	put_item(p, DIM, "tokens/s", in_short(buf, ig_top_speed(d)));
+	put_item(p, DIM, "tokens/s", in_speed(buf, ig_top_speed(d)));
 	unsigned space = p->v->columns > p->col + 3 ? p->v->columns - p->col - 3 : 0;
 	unsigned n = d->n_history < IG_TOP_STEPS ? d->n_history : IG_TOP_STEPS;
 	if (n > 1 && space >= 8) {
@@ -607,7 +628,7 @@ static void set_request(struct cells *c, unsigned row, const json_t *r)
 	else
 		set(c, row, 2, "%s", state);
 	set(c, row, 3, "%.0f", count(r, "output_tokens"));
-	set(c, row, 4, "%s", in_short(buf, number(r, "tokens_per_second")));
+	set(c, row, 4, "%s", in_speed(buf, number(r, "tokens_per_second")));
 	set(c, row, 5, "%.0f", prompt);
 	set(c, row, 6, "%s", in_percent(buf, cached, fmax(prompt, 1)));
 	set(c, row, 7, "%s", ig_text_seconds(buf, sizeof buf, number(r, "age_s")));
@@ -716,6 +737,7 @@ static void put_last_line(struct pen *p)
 			     v->unicode ? "↑↓" : "j k", sort_names[v->sort],
 			     v->paused ? "go on" : "pause");
 	}
+	set_style(p, NULL);
 	ig_strbuf_puts(p->out, "\033[K");
 }
 

@@ -3,17 +3,15 @@ emulator, says what is on the screen."""
 import json
 import os
 import re
-import select
 import signal
 import subprocess
 import termios
 
-import pyte
 import pytest
 
 import daemon as ingot
 from daemon import clean_env, until
-from terminal import Terminal
+from terminal import Screen
 from test_cli_chat import free_port, url_of
 
 INGOT = str(ingot.BUILD / "cli" / "ingot")
@@ -26,30 +24,7 @@ def env(tmp_path):
     return e
 
 
-class Top(Terminal):
-    """A terminal whose screen can be looked at."""
-
-    def __init__(self, args, env, columns):
-        super().__init__(args, env, columns)
-        self.screen = pyte.Screen(columns, 50)
-        self.stream = pyte.ByteStream(self.screen)
-
-    def _read(self, wait_s):
-        if not select.select([self.master], [], [], wait_s)[0]:
-            return False
-        try:
-            piece = os.read(self.master, 65536)
-        except OSError: # the other side has gone
-            piece = b""
-        self.raw += piece
-        self.stream.feed(piece)
-        return bool(piece)
-
-    def look(self):
-        """The lines that are shown now."""
-        self._read(0.02)
-        return [line.rstrip() for line in self.screen.display]
-
+class Top(Screen):
     def see(self, *texts):
         """Wait until a line has all of these; the line."""
         def found():

@@ -91,7 +91,7 @@ static void test_plain(void **state)
 	requests(&d, 30, 5, 2);
 	text = drawn(&v);
 	assert_non_null(strstr(text, "ingot top  http://x  1.2.3  cpu, 2 threads\n"));
-	assert_non_null(strstr(text, "running 2   queue 1   paused 0   tokens/s 25\n"));
+	assert_non_null(strstr(text, "running 2   queue 1   paused 0   tokens/s 25.0\n"));
 	assert_non_null(strstr(text, "Memory 622 MiB of 1.0 GiB [#####"));
 	assert_non_null(
 		strstr(text, "# weights 100 MiB   % scratch 10.0 MiB   = cache in use 256 MiB"));
@@ -100,7 +100,7 @@ static void test_plain(void **state)
 	assert_non_null(
 		strstr(text, "\nm      ready     100 MiB         2  yes   yes\naway   unloaded"));
 	assert_non_null(
-		strstr(text, "\naaa      m      decode      30     20     100    25 %  2.0 s"));
+		strstr(text, "\naaa      m      decode      30   20.0     100    25 %  2.0 s"));
 	assert_true(strstr(text, "aaa") < strstr(text, "bbb"));
 	free(text);
 	v.sort = IG_TOP_BY_TOKENS;
@@ -170,14 +170,18 @@ static void test_hostile(void **state)
 		"{\"type\":1,\"data\":{}}",
 		"{\"type\":\"requests\",\"data\":[]}",
 	};
-	static const char *const odd[] = {
-		"{\"type\":\"requests\",\"data\":{}}",
-		"{\"type\":\"requests\",\"data\":{\"data\":[1,null,{},[],{\"id\":5}]}}",
+	static const char odd_requests[] =
 		"{\"type\":\"requests\",\"data\":{\"data\":[{\"id\":\"a\\u001b[31m\\n\\u009b\","
 		"\"model\":\"漢字漢字漢字漢字漢字漢字漢字漢字漢字漢字漢字漢字漢字\",\"state\":\"prefill\","
-		"\"age_s\":1e300,\"output_tokens\":-1e300,\"prompt_tokens\":\"x\"}]}}",
+		"\"age_s\":1e300,\"output_tokens\":-1e300,\"prompt_tokens\":\"x\"}]}}";
+	static const char odd_status[] =
 		"{\"type\":\"status\",\"data\":{\"memory\":{\"budget_bytes\":-1,\"arena_bytes\":1e308,"
-		"\"weight_bytes\":1e308},\"kvcache\":[],\"models\":{}}}",
+		"\"weight_bytes\":1e308},\"kvcache\":[],\"models\":{}}}";
+	const char *const odd[] = {
+		"{\"type\":\"requests\",\"data\":{}}",
+		"{\"type\":\"requests\",\"data\":{\"data\":[1,null,{},[],{\"id\":5}]}}",
+		odd_requests,
+		odd_status,
 		"{\"type\":\"models\",\"data\":{\"data\":[[],{\"id\":\"\\u001b]0;x\\u0007\"}]}}",
 		"{\"type\":\"other\",\"data\":{}}",
 	};
