@@ -7,184 +7,13 @@
 #include "base/utf8.h"
 #include "cli/term/text.h"
 #include "cli/term/wrap.h"
-#include "cli/top/top.h"
+#include "cli/top/pen.h"
 
-#define BOLD "1"
-#define DIM "2"
-#define SELECTED "7"
-#define TROUBLE "1;31"
 #define N_SEGMENTS 6
 #define N_COLUMNS 11
 #define CELL 136
 #define LEAST_FIRST 12 /* columns of a request's id, or a model's name */
 #define LEAST_RANK 9
-
-struct pen {
-	struct ig_top_view *v;
-	struct ig_strbuf *out;
-	unsigned row, col;
-	const char *style; /* that the terminal has now */
-};
-
-/* ---- lines ----------------------------------------------------------------------------- */
-
-/* The lines for all but the keys are used. */
-static bool is_full(const struct pen *p) { return p->v->screen && p->row >= p->v->rows; }
-
-static bool is_colour(const char *style) { return strchr(style, '3') != NULL; }
-
-/* style: SGR's codes, or NULL. */
-static void set_style(struct pen *p, const char *style)
-{
-	if (!p->v->screen || (style && is_colour(style) && !p->v->colours))
-		style = NULL;
-	if (style == p->style || (style && p->style && !strcmp(style, p->style)))
-		return;
-	if (p->style)
-		ig_strbuf_puts(p->out, "\033[0m");
-	if (style)
-		ig_strbuf_printf(p->out, "\033[%sm", style);
-	p->style = style;
-}
-
-/* Write text as far as the line has space. */
-static void put(struct pen *p, const char *style, const char *text)
-{
-	struct ig_strbuf plain = { 0 };
-	const char *s;
-
-	if (is_full(p))
-		return;
-	ig_text_plain(&plain, text, strlen(text), false);
-	if (plain.len)
-		set_style(p, style);
-	for (s = ig_strbuf_text(&plain); *s;) {
-		int n = ig_utf8_check((const unsigned char *)s, strlen(s));
-		unsigned width =
-			n > 0 ? ig_char_width(ig_utf8_char((const unsigned char *)s, n)) : 1;
-		if (p->col + width > p->v->columns)
-			break;
-		ig_strbuf_add(p->out, n > 0 ? s : "?", n > 0 ? (size_t)n : 1);
-		p->col += width;
-		s += n > 0 ? n : n < 0 ? -n : 1;
-	}
-	p->out->failed |= plain.failed;
-	ig_strbuf_finish(&plain);
-}
-
-__attribute__((format(printf, 3, 4))) static void putf(struct pen *p, const char *style,
-						       const char *fmt, ...)
-{
-	char buf[512];
-	va_list ap;
-
-	va_start(ap, fmt);
-	vsnprintf(buf, sizeof buf, fmt, ap);
-	va_end(ap);
-	put(p, style, buf);
-}
-
-static void next_line(struct pen *p)
-{
-	if (is_full(p))
-		return;
-	set_style(p, NULL);
-	ig_strbuf_puts(p->out, p->v->screen ? "\033[K\r\n" : "\n");
-	p->row++;
-	p->col = 0;
-}
-
-static unsigned width_of(const char *s)
-{
-	unsigned width = 0;
-
-	while (*s) {
-		int n = ig_utf8_check((const unsigned char *)s, strlen(s));
-		width += n > 0 ? ig_char_width(ig_utf8_char((const unsigned char *)s, n)) : 1;
-		s += n > 0 ? n : 1;
-	}
-	return width;
-}
-
-/* A named number; it begins another line where this one has no space for it. */
-static void put_item(struct pen *p, const char *style, const char *name, const char *value)
-{
-	unsigned gap = p->col ? 3 : 0;
-
-	if (p->col && p->col + gap + width_of(name) + 1 + width_of(value) > p->v->columns) {
-		next_line(p);
-		gap = 0;
-	}
-	putf(p, NULL, "%*s", (int)gap, "");
-	put(p, style, name);
-	putf(p, NULL, " %s", value);
-}
-
-/* ---- numbers ----------------------------------------------------------------------------- */
-
-static double number(const json_t *o, const char *key)
-{
-	const json_t *v = json_object_get(o, key);
-
-	return json_is_number(v) ? json_number_value(v) : NAN;
-}
-
-static double count(const json_t *o, const char *key)
-{
-	double x = number(o, key);
-
-	return isfinite(x) ? x : 0;
-}
-
-static double nth(const json_t *o, const char *key, size_t i)
-{
-	const json_t *v = json_array_get(json_object_get(o, key), i);
-
-	return json_is_number(v) ? json_number_value(v) : NAN;
-}
-
-static const char *text_of(const json_t *o, const char *key)
-{
-	const char *s = ig_json_text(o, key);
-
-	return s && *s ? s : "-";
-}
-
-/* Three digits; a whole number without a fraction. */
-static const char *in_short(char buf[32], double x)
-{
-	static const char *const units[] = { "", " k", " M", " G" };
-	unsigned u = 0;
-
-	if (!isfinite(x))
-		return "-";
-	for (; u < 3 && fabs(x) >= (u ? 1000 : 10000); u++)
-		x /= 1000;
-	snprintf(buf, 32, "%.*f%s", (!u && x == floor(x)) || fabs(x) >= 99.95 ? 0 : 1, x, units[u]);
-	return buf;
-}
-
-/* Tokens a second. */
-static const char *in_speed(char buf[32], double x)
-{
-	if (!isfinite(x) || x >= 99.95)
-		return in_short(buf, x);
-	snprintf(buf, 32, "%.1f", x);
-	return buf;
-}
-
-static const char *in_percent(char buf[32], double part, double all)
-{
-	if (!isfinite(part) || !(all > 0))
-		return "-";
-	snprintf(buf, 32, "%.0f %%", part / all * 100);
-	return buf;
-}
-
-static const char *in_bytes(char buf[32], double n)
-{
-	return isfinite(n) && n >= 0 && n < 1e19 ? ig_text_bytes(buf, 32, (uint64_t)n) : "-";
-}
 
 /* ---- the lines at the top --------------------------------------------------------------------- */
 
@@ -194,18 +23,18 @@ static void put_title(struct pen *p)
 	const json_t *s = v->data->status;
 	const char *device = ig_json_text(s, "device");
 
-	put(p, BOLD, "ingot top");
-	putf(p, NULL, "  %s  ", v->url);
+	pen_put(p, BOLD, "ingot top");
+	pen_putf(p, NULL, "  %s  ", v->url);
 	if (s)
-		putf(p, DIM, "%s  %s", text_of(s, "version"), device ? device : "");
-	next_line(p);
+		pen_putf(p, DIM, "%s  %s", top_text_of(s, "version"), device ? device : "");
+	pen_next_line(p);
 	if (v->trouble[0]) {
-		put(p, TROUBLE, v->trouble);
-		next_line(p);
+		pen_put(p, TROUBLE, v->trouble);
+		pen_next_line(p);
 	}
 	if (s && json_is_true(json_object_get(s, "draining"))) {
-		put(p, TROUBLE, "The daemon is ending: it takes no new requests.");
-		next_line(p);
+		pen_put(p, TROUBLE, "The daemon is ending: it takes no new requests.");
+		pen_next_line(p);
 	}
 }
 
@@ -221,7 +50,7 @@ static void put_bars(struct pen *p, const double *values, unsigned n)
 	for (unsigned i = 0; i < n; i++) {
 		int height = most > 0 && values[i] > 0 ? (int)(values[i] / most * 6.999) + 1 : 0;
 		char one[2] = { ascii[height], 0 };
-		put(p, values[i] > 0 ? "32" : DIM, p->v->unicode ? bars[height] : one);
+		pen_put(p, values[i] > 0 ? "32" : DIM, p->v->unicode ? bars[height] : one);
 	}
 }
 
@@ -231,36 +60,36 @@ static void put_now(struct pen *p)
 	const json_t *r = json_object_get(d->status, "requests");
 	char buf[32];
 
-	put_item(p, DIM, "running", in_short(buf, number(r, "running")));
-	put_item(p, DIM, "queue", in_short(buf, number(r, "waiting")));
-	put_item(p, DIM, "paused", in_short(buf, number(r, "paused")));
-	put_item(p, DIM, "tokens/s", in_speed(buf, ig_top_speed(d)));
+	pen_put_item(p, DIM, "running", top_in_short(buf, top_number(r, "running")));
+	pen_put_item(p, DIM, "queue", top_in_short(buf, top_number(r, "waiting")));
+	pen_put_item(p, DIM, "paused", top_in_short(buf, top_number(r, "paused")));
+	pen_put_item(p, DIM, "tokens/s", top_in_speed(buf, ig_top_speed(d)));
 	unsigned space = p->v->columns > p->col + 3 ? p->v->columns - p->col - 3 : 0;
 	unsigned n = d->n_history < IG_TOP_STEPS ? d->n_history : IG_TOP_STEPS;
 	if (n > 1 && space >= 8) {
 		n = n < space ? n : space;
-		put(p, NULL, "   ");
+		pen_put(p, NULL, "   ");
 		put_bars(p, d->history + d->n_history - n, n);
 	}
-	next_line(p);
+	pen_next_line(p);
 }
 
 /* Output tokens of each step of the ledger's range. */
 static void put_steps(struct pen *p, const json_t *stats)
 {
 	const json_t *list = json_object_get(stats, "data");
-	double steps[IG_TOP_STEPS] = { 0 }, from = number(stats, "from"),
-	       step = number(stats, "step_s");
+	double steps[IG_TOP_STEPS] = { 0 }, from = top_number(stats, "from"),
+	       step = top_number(stats, "step_s");
 
 	for (size_t i = 0; i < json_array_size(list); i++) {
 		const json_t *s = json_array_get(list, i);
-		double at = (number(s, "at") - from) / step;
+		double at = (top_number(s, "at") - from) / step;
 		if (at >= 0 && at < IG_TOP_STEPS)
-			steps[(unsigned)at] += count(s, "output_tokens");
+			steps[(unsigned)at] += top_count(s, "output_tokens");
 	}
 	if (p->col + 30 > p->v->columns)
-		next_line(p);
-	putf(p, DIM, "%sby minute ", p->col ? "   " : "");
+		pen_next_line(p);
+	pen_putf(p, DIM, "%sby minute ", p->col ? "   " : "");
 	unsigned width = p->v->columns > p->col ? p->v->columns - p->col : 0;
 	width = width < IG_TOP_STEPS ? width : IG_TOP_STEPS;
 	put_bars(p, steps + IG_TOP_STEPS - width, width);
@@ -273,23 +102,25 @@ static void put_numbers(struct pen *p)
 
 	if (!stats) {
 		if (p->v->data->no_stats[0]) {
-			put(p, DIM, p->v->data->no_stats);
-			next_line(p);
+			pen_put(p, DIM, p->v->data->no_stats);
+			pen_next_line(p);
 		}
 		return;
 	}
-	put_item(p, DIM, "last hour: requests", in_short(a, count(t, "requests")));
-	put_item(p, DIM, "output tokens", in_short(a, count(t, "output_tokens")));
-	snprintf(both, sizeof both, "p50 %s p95 %s", ig_text_ms(a, sizeof a, nth(t, "ttft_ms", 0)),
-		 ig_text_ms(b, sizeof b, nth(t, "ttft_ms", 1)));
-	put_item(p, DIM, "first token", both);
-	put_item(p, DIM, "between tokens", ig_text_ms(a, sizeof a, nth(t, "itl_ms", 0)));
-	put_item(p, DIM, "prompt cached",
-		 in_percent(a, count(t, "cached_tokens"), count(t, "prompt_tokens")));
-	put_item(p, DIM, "refused or failed",
-		 in_short(a, count(t, "refused") + count(t, "errors")));
+	pen_put_item(p, DIM, "last hour: requests", top_in_short(a, top_count(t, "requests")));
+	pen_put_item(p, DIM, "output tokens", top_in_short(a, top_count(t, "output_tokens")));
+	snprintf(both, sizeof both, "p50 %s p95 %s",
+		 ig_text_ms(a, sizeof a, top_nth(t, "ttft_ms", 0)),
+		 ig_text_ms(b, sizeof b, top_nth(t, "ttft_ms", 1)));
+	pen_put_item(p, DIM, "first token", both);
+	pen_put_item(p, DIM, "between tokens", ig_text_ms(a, sizeof a, top_nth(t, "itl_ms", 0)));
+	pen_put_item(
+		p, DIM, "prompt cached",
+		top_in_percent(a, top_count(t, "cached_tokens"), top_count(t, "prompt_tokens")));
+	pen_put_item(p, DIM, "refused or failed",
+		     top_in_short(a, top_count(t, "refused") + top_count(t, "errors")));
 	put_steps(p, stats);
-	next_line(p);
+	pen_next_line(p);
 }
 
 /* ---- memory ----------------------------------------------------------------------------------- */
@@ -304,16 +135,16 @@ static void put_bar(struct pen *p, const struct segment *s, double all, unsigned
 	double sum = 0;
 	unsigned at = 0;
 
-	put(p, NULL, "[");
+	pen_put(p, NULL, "[");
 	for (unsigned i = 0; i < N_SEGMENTS; i++) {
 		sum += s[i].bytes;
 		unsigned end = all > 0 ? (unsigned)(fmin(sum / all, 1) * width + 0.5) : 0;
 		for (; at < end; at++)
-			put(p, s[i].colour, p->v->unicode ? s[i].bar : s[i].ascii);
+			pen_put(p, s[i].colour, p->v->unicode ? s[i].bar : s[i].ascii);
 	}
 	for (; at < width; at++)
-		put(p, NULL, " ");
-	put(p, NULL, "]");
+		pen_put(p, NULL, " ");
+	pen_put(p, NULL, "]");
 }
 
 /* The budget, divided as the page divides it. */
@@ -321,12 +152,12 @@ static void put_memory(struct pen *p)
 {
 	const json_t *status = p->v->data->status, *m = json_object_get(status, "memory"),
 		     *k = json_object_get(status, "kvcache");
-	double arena = count(m, "arena_bytes"), used = count(k, "used_bytes"),
-	       idle = count(k, "cached_bytes"), budget = count(m, "budget_bytes"),
-	       taken = count(m, "weight_bytes") + count(m, "scratch_bytes") + arena;
+	double arena = top_count(m, "arena_bytes"), used = top_count(k, "used_bytes"),
+	       idle = top_count(k, "cached_bytes"), budget = top_count(m, "budget_bytes"),
+	       taken = top_count(m, "weight_bytes") + top_count(m, "scratch_bytes") + arena;
 	struct segment s[N_SEGMENTS] = {
-		{ "weights", "█", "#", "34", count(m, "weight_bytes") },
-		{ "scratch", "▓", "%", "35", count(m, "scratch_bytes") },
+		{ "weights", "█", "#", "34", top_count(m, "weight_bytes") },
+		{ "scratch", "▓", "%", "35", top_count(m, "scratch_bytes") },
 		{ "cache in use", "▒", "=", "32", used },
 		{ "cache idle", "░", "-", "33", idle },
 		{ "cache free", "·", ".", "36", fmax(arena - used - idle, 0) },
@@ -336,22 +167,22 @@ static void put_memory(struct pen *p)
 
 	if (!status)
 		return;
-	next_line(p);
-	putf(p, BOLD, "Memory ");
-	putf(p, NULL, "%s of %s ", in_bytes(a, taken), in_bytes(b, budget));
+	pen_next_line(p);
+	pen_putf(p, BOLD, "Memory ");
+	pen_putf(p, NULL, "%s of %s ", top_in_bytes(a, taken), top_in_bytes(b, budget));
 	if (p->v->columns >= p->col + 12) {
 		unsigned width = p->v->columns - p->col - 2;
 		put_bar(p, s, budget, width < 100 ? width : 100);
 	}
-	next_line(p);
+	pen_next_line(p);
 	for (unsigned i = 0; i < N_SEGMENTS; i++) {
 		const char *mark = p->v->unicode ? s[i].bar : s[i].ascii;
 		bool space = *mark == ' ';
 		snprintf(name, sizeof name, "%s%s%s", space ? "" : mark, space ? "" : " ",
 			 s[i].name);
-		put_item(p, s[i].colour, name, in_bytes(a, s[i].bytes));
+		pen_put_item(p, s[i].colour, name, top_in_bytes(a, s[i].bytes));
 	}
-	next_line(p);
+	pen_next_line(p);
 }
 
 /* ---- tables -------------------------------------------------------------------------------------- */
@@ -428,9 +259,9 @@ static void fit(struct cells *c, unsigned space)
 
 	c->gap = space < 60 ? 1 : 2;
 	for (unsigned i = 0; i < c->n_columns; i++) {
-		c->widths[i] = width_of(c->columns[i].title) - (c->columns[i].title[0] == '>');
+		c->widths[i] = top_width_of(c->columns[i].title) - (c->columns[i].title[0] == '>');
 		for (unsigned r = 0; r < c->n_rows; r++) {
-			unsigned w = width_of(cell(c, r, i));
+			unsigned w = top_width_of(cell(c, r, i));
 			if (w > c->widths[i])
 				c->widths[i] = w < c->columns[i].most ? w : c->columns[i].most;
 		}
@@ -449,7 +280,7 @@ static void fit(struct cells *c, unsigned space)
 static void put_cell(struct pen *p, const char *style, const char *s, unsigned width, bool right,
 		     bool last)
 {
-	unsigned w = width_of(s);
+	unsigned w = top_width_of(s);
 	const char *dots = p->v->unicode ? "…" : "<";
 	bool cut = w > width;
 
@@ -459,8 +290,8 @@ static void put_cell(struct pen *p, const char *style, const char *s, unsigned w
 		s += n > 0 ? n : 1;
 	}
 	int pad = width > w + cut ? (int)(width - w - cut) : 0;
-	putf(p, style, "%*s%s%s%*s", right ? pad : 0, "", cut ? dots : "", s,
-	     right || last ? 0 : pad, "");
+	pen_putf(p, style, "%*s%s%s%*s", right ? pad : 0, "", cut ? dots : "", s,
+		 right || last ? 0 : pad, "");
 }
 
 /* row -1: the titles. */
@@ -477,12 +308,12 @@ static void put_row(struct pen *p, const struct cells *c, int row, const char *s
 		if (!c->widths[i])
 			continue;
 		if (!first)
-			putf(p, style, "%*s", (int)c->gap, "");
+			pen_putf(p, style, "%*s", (int)c->gap, "");
 		first = false;
 		put_cell(p, style, row < 0 ? title + right : cell(c, (unsigned)row, i),
 			 c->widths[i], right, i + 1 == last);
 	}
-	next_line(p);
+	pen_next_line(p);
 }
 
 static const json_t *named(const json_t *list, const char *key, const char *name)
@@ -514,16 +345,16 @@ static void put_models(struct pen *p)
 	for (int round = 0; round < 2; round++)
 		for (unsigned i = 0; i < n; i++) {
 			const json_t *m = json_array_get(list, i);
-			const char *id = text_of(m, "id");
-			bool idle = !strcmp(text_of(m, "state"), "unloaded");
+			const char *id = top_text_of(m, "id");
+			bool idle = !strcmp(top_text_of(m, "state"), "unloaded");
 			if (idle != round)
 				continue;
 			set(&c, at, 0, "%s", id);
-			set(&c, at, 1, "%s", text_of(m, "state"));
-			double bytes = number(named(loaded, "name", id), "weight_bytes");
-			set(&c, at, 2, "%s", bytes > 0 ? in_bytes(buf, bytes) : "-");
-			set(&c, at, 3, "%.0f", count(m, "active_requests"));
-			set(&c, at, 4, "%s", text_of(m, "fits"));
+			set(&c, at, 1, "%s", top_text_of(m, "state"));
+			double bytes = top_number(named(loaded, "name", id), "weight_bytes");
+			set(&c, at, 2, "%s", bytes > 0 ? top_in_bytes(buf, bytes) : "-");
+			set(&c, at, 3, "%.0f", top_count(m, "active_requests"));
+			set(&c, at, 4, "%s", top_text_of(m, "fits"));
 			set(&c, at, 5, "%s",
 			    json_is_true(json_object_get(m, "pinned")) ? "yes" : "-");
 			at++;
@@ -533,13 +364,13 @@ static void put_models(struct pen *p)
 		at = space;
 	}
 	fit(&c, p->v->columns);
-	next_line(p);
+	pen_next_line(p);
 	put_row(p, &c, -1, BOLD);
-	for (unsigned i = 0; i < at && !is_full(p); i++)
+	for (unsigned i = 0; i < at && !pen_is_full(p); i++)
 		put_row(p, &c, (int)i, NULL);
-	if (hidden && !is_full(p)) {
-		putf(p, DIM, "%u more", hidden);
-		next_line(p);
+	if (hidden && !pen_is_full(p)) {
+		pen_putf(p, DIM, "%u more", hidden);
+		pen_next_line(p);
 	}
 	free(c.at);
 }
@@ -552,7 +383,7 @@ static const char *const sort_names[] = {
 
 static int compare_numbers(const json_t *a, const json_t *b, const char *key)
 {
-	double x = number(a, key), y = number(b, key);
+	double x = top_number(a, key), y = top_number(b, key);
 
 	x = isfinite(x) ? x : -1;
 	y = isfinite(y) ? y : -1;
@@ -565,8 +396,8 @@ static int compare(const json_t *a, const json_t *b, enum ig_top_sort sort)
 	case IG_TOP_BY_SPEED: return compare_numbers(a, b, "tokens_per_second");
 	case IG_TOP_BY_TOKENS: return compare_numbers(a, b, "output_tokens");
 	case IG_TOP_BY_PROMPT: return compare_numbers(a, b, "prompt_tokens");
-	case IG_TOP_BY_MODEL: return strcmp(text_of(a, "model"), text_of(b, "model"));
-	case IG_TOP_BY_CLIENT: return strcmp(text_of(a, "client"), text_of(b, "client"));
+	case IG_TOP_BY_MODEL: return strcmp(top_text_of(a, "model"), top_text_of(b, "model"));
+	case IG_TOP_BY_CLIENT: return strcmp(top_text_of(a, "client"), top_text_of(b, "client"));
 	default: return compare_numbers(a, b, "age_s");
 	}
 }
@@ -595,7 +426,7 @@ const json_t **ig_top_sorted(const struct ig_top_view *v, size_t *n)
 static size_t place_of(const struct ig_top_view *v, const json_t **all, size_t n)
 {
 	for (size_t i = 0; i < n; i++)
-		if (!strcmp(text_of(all[i], "id"), v->selected))
+		if (!strcmp(top_text_of(all[i], "id"), v->selected))
 			return i;
 	return n;
 }
@@ -609,32 +440,32 @@ void ig_top_move(struct ig_top_view *v, int by)
 	if (n) {
 		long to = at == n ? (by > 0 ? 0 : (long)n - 1) : (long)at + by;
 		to = to < 0 ? 0 : to >= (long)n ? (long)n - 1 : to;
-		snprintf(v->selected, sizeof v->selected, "%s", text_of(all[to], "id"));
+		snprintf(v->selected, sizeof v->selected, "%s", top_text_of(all[to], "id"));
 	}
 	free(all);
 }
 
 static void set_request(struct cells *c, unsigned row, const json_t *r)
 {
-	double prompt = count(r, "prompt_tokens"), cached = number(r, "cached_tokens");
-	const char *state = text_of(r, "state");
+	double prompt = top_count(r, "prompt_tokens"), cached = top_number(r, "cached_tokens");
+	const char *state = top_text_of(r, "state");
 	char buf[32];
 
-	set(c, row, 0, "%s", text_of(r, "id"));
-	set(c, row, 1, "%s", text_of(r, "model"));
+	set(c, row, 0, "%s", top_text_of(r, "id"));
+	set(c, row, 1, "%s", top_text_of(r, "model"));
 	if (!strcmp(state, "prefill"))
 		set(c, row, 2, "prefill %s",
-		    in_percent(buf, count(r, "prefilled_tokens"), fmax(prompt, 1)));
+		    top_in_percent(buf, top_count(r, "prefilled_tokens"), fmax(prompt, 1)));
 	else
 		set(c, row, 2, "%s", state);
-	set(c, row, 3, "%.0f", count(r, "output_tokens"));
-	set(c, row, 4, "%s", in_speed(buf, number(r, "tokens_per_second")));
+	set(c, row, 3, "%.0f", top_count(r, "output_tokens"));
+	set(c, row, 4, "%s", top_in_speed(buf, top_number(r, "tokens_per_second")));
 	set(c, row, 5, "%.0f", prompt);
-	set(c, row, 6, "%s", in_percent(buf, cached, fmax(prompt, 1)));
-	set(c, row, 7, "%s", ig_text_seconds(buf, sizeof buf, number(r, "age_s")));
-	set(c, row, 8, "%s", text_of(r, "key"));
-	set(c, row, 9, "%s", text_of(r, "client"));
-	set(c, row, 10, "%s", text_of(r, "endpoint"));
+	set(c, row, 6, "%s", top_in_percent(buf, cached, fmax(prompt, 1)));
+	set(c, row, 7, "%s", ig_text_seconds(buf, sizeof buf, top_number(r, "age_s")));
+	set(c, row, 8, "%s", top_text_of(r, "key"));
+	set(c, row, 9, "%s", top_text_of(r, "client"));
+	set(c, row, 10, "%s", top_text_of(r, "endpoint"));
 }
 
 /* Scroll so that the selected request is among the rows. */
@@ -661,20 +492,20 @@ static void put_requests(struct pen *p)
 		{ "CLIENT", 8, 46 },  { "ENDPOINT", 10, 32 },
 	};
 	struct ig_top_view *v = p->v;
-	double total = count(v->data->requests, "total");
+	double total = top_count(v->data->requests, "total");
 	struct cells c;
 	size_t n;
 	const json_t **all = ig_top_sorted(v, &n);
 
-	next_line(p);
+	pen_next_line(p);
 	unsigned rows = (unsigned)n;
 	if (v->screen) { /* without the titles */
 		rows = v->rows > p->row + 2 ? v->rows - p->row - 1 : 1;
 		rows -= n > rows && rows > 1;
 	}
 	if (!n || !all || !cells_init(&c, columns, N_COLUMNS, (unsigned)n)) {
-		put(p, DIM, "No request is running or waiting.");
-		next_line(p);
+		pen_put(p, DIM, "No request is running or waiting.");
+		pen_next_line(p);
 		free(all);
 		return;
 	}
@@ -683,12 +514,12 @@ static void put_requests(struct pen *p)
 		set_request(&c, i, all[i]);
 	fit(&c, v->columns);
 	put_row(p, &c, -1, BOLD);
-	for (unsigned i = v->first; i < n && i < v->first + rows && !is_full(p); i++)
+	for (unsigned i = v->first; i < n && i < v->first + rows && !pen_is_full(p); i++)
 		put_row(p, &c, (int)i,
-			!strcmp(text_of(all[i], "id"), v->selected) ? SELECTED : NULL);
-	if (total > (double)rows && !is_full(p)) {
-		putf(p, DIM, "%.0f of %.0f", fmin((double)rows, (double)n), total);
-		next_line(p);
+			!strcmp(top_text_of(all[i], "id"), v->selected) ? SELECTED : NULL);
+	if (total > (double)rows && !pen_is_full(p)) {
+		pen_putf(p, DIM, "%.0f of %.0f", fmin((double)rows, (double)n), total);
+		pen_next_line(p);
 	}
 	free(c.at);
 	free(all);
@@ -712,9 +543,9 @@ static void put_help(struct pen *p)
 		"of which idle is what prompts may be found in.  Times are of the last hour.",
 	};
 
-	for (size_t i = 0; i < sizeof lines / sizeof lines[0] && !is_full(p); i++) {
-		put(p, NULL, lines[i]);
-		next_line(p);
+	for (size_t i = 0; i < sizeof lines / sizeof lines[0] && !pen_is_full(p); i++) {
+		pen_put(p, NULL, lines[i]);
+		pen_next_line(p);
 	}
 }
 
@@ -723,21 +554,21 @@ static void put_last_line(struct pen *p)
 	struct ig_top_view *v = p->v;
 
 	while (p->row + 1 < v->rows)
-		next_line(p);
+		pen_next_line(p);
 	if (v->message[0]) {
-		put(p, BOLD, v->message);
+		pen_put(p, BOLD, v->message);
 	} else {
 		if (v->paused)
-			put(p, SELECTED, " paused ");
-		put(p, NULL, v->paused ? " " : "");
+			pen_put(p, SELECTED, " paused ");
+		pen_put(p, NULL, v->paused ? " " : "");
 		if (v->columns < 70)
-			putf(p, DIM, "h help  q quit  s %s", sort_names[v->sort]);
+			pen_putf(p, DIM, "h help  q quit  s %s", sort_names[v->sort]);
 		else
-			putf(p, DIM, "q quit  %s select  x cancel  s sort (%s)  p %s  h help",
-			     v->unicode ? "↑↓" : "j k", sort_names[v->sort],
-			     v->paused ? "go on" : "pause");
+			pen_putf(p, DIM, "q quit  %s select  x cancel  s sort (%s)  p %s  h help",
+				 v->unicode ? "↑↓" : "j k", sort_names[v->sort],
+				 v->paused ? "go on" : "pause");
 	}
-	set_style(p, NULL);
+	pen_plain(p);
 	ig_strbuf_puts(p->out, "\033[K");
 }
 
@@ -757,7 +588,7 @@ void ig_top_draw(struct ig_top_view *v, struct ig_strbuf *out)
 		void (*const parts[])(struct pen *) = { put_now, put_numbers, put_memory,
 							put_models, put_requests };
 		for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++)
-			if (!is_full(&p))
+			if (!pen_is_full(&p))
 				parts[i](&p);
 	}
 	v->rows = rows;
