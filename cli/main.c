@@ -19,6 +19,7 @@ static const struct command commands[] = {
 	{ "pull", ig_pull_main, "download a model and verify it" },
 	{ "convert", ig_convert_main, "convert a model to GGUF, with another element type" },
 	{ "ps", ig_ps_main, "list loaded models and active requests" },
+	{ "top", ig_top_main, "watch models, memory and requests" },
 	{ "models", ig_models_main,
 	  "list known, downloaded and served models; load and unload them" },
 	{ "stats", ig_stats_main, "show requests, tokens and latencies from the ledger" },

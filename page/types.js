@@ -11,7 +11,7 @@
  * }} Model
  *
  * @typedef {{
- *   id: string, model: string, endpoint: string, client: string, state: string,
+ *   id: string, model: string, endpoint: string, client: string, key: string, state: string,
  *   prompt_tokens: number, prefilled_tokens: number, cached_tokens: number | null,
  *   output_tokens: number, age_s: number
  * }} Running

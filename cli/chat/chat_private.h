@@ -10,6 +10,7 @@
 #include "cli/chat/history.h"
 #include "cli/net/session.h"
 #include "cli/term/line.h"
+#include "cli/term/reply.h"
 
 struct chat {
 	struct ig_endpoint e;
@@ -25,10 +26,8 @@ struct chat {
 
 	struct ig_strbuf reply; /* the current reply */
 	bool interactive;	/* standard input is a terminal */
-	bool screen;		/* standard output is a terminal */
-	bool colour, verbose;
-	bool newline;	 /* the output is at the start of a line */
-	bool thinking;	 /* the last text printed is reasoning text */
+	struct ig_reply view;	/* the current reply as it is shown */
+	bool verbose;
 	char last[300];	 /* the last reply's summary */
 	char model[160]; /* of the last reply */
 	uint64_t n_answers, n_input, n_cached, n_output;

@@ -12,15 +12,6 @@
 #include "cli/download/files.h"
 #include "cli/term/text.h"
 
-/* plain: as ig_print_text */
-static int put(struct chat *c, const char *s, size_t n, bool plain)
-{
-	if (!n)
-		return 0;
-	c->newline = s[n - 1] == '\n';
-	return ig_print_text(s, n, plain);
-}
-
 void chat_print(struct chat *c, const char *fmt, ...)
 {
 	struct ig_strbuf b = { 0 };
@@ -30,49 +21,25 @@ void chat_print(struct chat *c, const char *fmt, ...)
 	ig_text_vformat(&b, fmt, ap);
 	va_end(ap);
 	fflush(stdout);
-	fprintf(c->interactive && c->screen ? stdout : stderr, "%s\n", ig_strbuf_text(&b));
+	fprintf(c->interactive && c->view.screen ? stdout : stderr, "%s\n", ig_strbuf_text(&b));
 	fflush(stdout);
 	ig_strbuf_finish(&b);
-}
-
-static void end_line(struct chat *c)
-{
-	if (!c->newline)
-		put(c, "\n", 1, false);
-}
-
-static int end_reasoning(struct chat *c)
-{
-	if (!c->thinking)
-		return 0;
-	c->thinking = false;
-	end_line(c);
-	return c->colour ? put(c, "\033[0m", 4, false) : 0;
 }
 
 static int on_text(void *ctx, const char *s, size_t len)
 {
 	struct chat *c = ctx;
-	int rc = end_reasoning(c);
 
 	ig_strbuf_add(&c->reply, s, len);
-	if (!ig_strbuf_ok(&c->reply))
-		return -ENOMEM;
-	return rc ? rc : put(c, s, len, c->screen);
+	return ig_strbuf_ok(&c->reply) ? ig_reply_text(&c->view, s, len) : -ENOMEM;
 }
 
-/* Reasoning text is shown to a person, dimmed, and is not stored. */
+/* Reasoning text is shown to a person, and is not stored. */
 static int on_reasoning(void *ctx, const char *s, size_t len)
 {
 	struct chat *c = ctx;
-	int rc = 0;
 
-	if (!c->interactive || !len)
-		return 0;
-	if (!c->thinking && c->colour)
-		rc = put(c, "\033[2m", 4, false);
-	c->thinking = true;
-	return rc ? rc : put(c, s, len, c->screen);
+	return c->interactive ? ig_reply_reasoning(&c->view, s, len) : 0;
 }
 
 void chat_on_retry(void *ctx, const char *why, unsigned wait_ms)
@@ -165,15 +132,15 @@ void chat_send(struct chat *c, const char *text, size_t len)
 	ig_strbuf_clear(&c->reply);
 	ig_response_init(&a, on_text, c);
 	a.thought = on_reasoning;
-	c->newline = true;
 	set_echo(c, false);
 	rc = ig_session_request(&c->session, &q, &a, &err);
 	set_echo(c, true);
 	if (!chat_ended) /* reset before printing: a Ctrl-C from here on belongs to the next wait */
 		ig_interrupted = 0;
-	end_reasoning(c);
-	if (rc != -EPIPE)
-		end_line(c);
+	if (rc != -EPIPE) {
+		int failed = ig_reply_end(&c->view);
+		rc = rc ? rc : failed;
+	}
 	if (!rc)
 		count(c, &a);
 	bool over = explain(c, &a, rc, &err);

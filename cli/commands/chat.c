@@ -16,6 +16,7 @@
 #include "cli/download/files.h"
 #include "cli/options.h"
 #include "cli/net/served_models.h"
+#include "cli/term/screen.h"
 #include "cli/term/text.h"
 
 #define N_RETRIES 6 /* 0.5, 1, 2, 4, 8 and 8 seconds apart */
@@ -167,10 +168,9 @@ static const char *word(void *ctx, size_t i)
 
 static int open_line(struct chat *c, bool keep_history, struct ig_error *err)
 {
-	const char *term = getenv("TERM");
 	struct ig_line_options o = {
-		.edit = c->interactive && c->screen && term && strcmp(term, "dumb"),
-		.colour = c->colour,
+		.edit = c->interactive && ig_screen_is_capable(),
+		.colour = c->view.colours,
 		.history = &c->history,
 		.idle_socket = idle_socket,
 		.idle = on_idle,
@@ -261,21 +261,19 @@ static int talk(struct chat *c, const char *load, bool keep_history)
 
 int ig_chat_main(int argc, char **argv)
 {
-	const char *no_colour = getenv("NO_COLOR");
 	struct chat c = {
 		.interactive = isatty(STDIN_FILENO),
-		.screen = isatty(STDOUT_FILENO),
-		.newline = true,
 		.session = { .n_retries = N_RETRIES, .retrying = chat_on_retry },
 	};
 	const char *load = NULL;
-	bool no_history = false;
+	bool no_history = false, plain = false;
 	const struct ig_option opts[] = {
 		IG_TEXT("model", 'm', &c.request.model, "NAME",
 			"the model (default: the daemon's)"),
 		IG_CLI_REQUEST_OPTIONS(&c.request),
 		IG_TEXT("load", 0, &load, "FILE", "continue a conversation that /save wrote"),
 		IG_FLAG("no-history", 0, &no_history, "neither read nor save the history of input"),
+		IG_PLAIN_OPTION(&plain),
 		IG_FLAG("verbose", 'v', &c.verbose, "print tokens and speed after each reply"),
 		IG_WHERE_OPTIONS(&c.where),
 		{ 0 },
@@ -297,7 +295,7 @@ int ig_chat_main(int argc, char **argv)
 		c.request.model = argv[0];
 	if (ig_cli_request_check(&c.request, &err))
 		return ig_wrong_usage("chat", "%s", err.text);
-	c.colour = c.interactive && c.screen && !(no_colour && *no_colour);
+	ig_reply_init(&c.view, plain);
 	c.session.e = &c.e;
 	c.session.ctx = &c;
 	catch_signals();
@@ -314,6 +312,7 @@ int ig_chat_main(int argc, char **argv)
 	ig_history_finish(&c.history);
 	ig_conversation_finish(&c.conversation);
 	ig_strbuf_finish(&c.reply);
+	ig_reply_finish(&c.view);
 	json_decref(c.words);
 	free(c.unanswered);
 	return status;

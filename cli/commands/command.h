@@ -17,4 +17,5 @@ int ig_stats_main(int argc, char **argv);
 int ig_backup_main(int argc, char **argv);
 int ig_doctor_main(int argc, char **argv);
 int ig_keys_main(int argc, char **argv);
+int ig_top_main(int argc, char **argv);
 int ig_launch_main(int argc, char **argv);

@@ -19,6 +19,7 @@
 #include "cli/options.h"
 #include "cli/net/served_models.h"
 #include "cli/net/session.h"
+#include "cli/term/reply.h"
 #include "cli/term/text.h"
 
 #define MAX_PROMPT (16u << 20) /* bytes */
@@ -28,9 +29,8 @@
 struct run {
 	struct ig_cli_request request;
 	struct ig_where where;
-	bool json, events, quiet;
-	bool tty; /* standard output is a terminal */
-	bool ends_with_newline;
+	bool json, events, quiet, plain;
+	struct ig_reply view;  /* the response as it is shown */
 	struct ig_strbuf text; /* the whole response, for --json */
 };
 
@@ -44,8 +44,15 @@ static int on_text(void *ctx, const char *s, size_t len)
 		ig_strbuf_add(&r->text, s, len);
 		return ig_strbuf_ok(&r->text) ? 0 : -ENOMEM;
 	}
-	r->ends_with_newline = s[len - 1] == '\n';
-	return ig_print_text(s, len, r->tty);
+	return ig_reply_text(&r->view, s, len);
+}
+
+/* Reasoning is shown to a person. */
+static int on_reasoning(void *ctx, const char *s, size_t len)
+{
+	struct run *r = ctx;
+
+	return r->view.rich && !r->events && !r->json ? ig_reply_reasoning(&r->view, s, len) : 0;
 }
 
 static int on_event(void *ctx, const char *json, size_t len)
@@ -199,8 +206,11 @@ static int report(struct run *r, const struct ig_endpoint *e, struct ig_response
 	int status = IG_EXIT_OK;
 	char line[300];
 
-	if (!r->json && !r->events && a->first_ns && !r->ends_with_newline && rc != -EPIPE) {
-		int failed = ig_print_text("\n", 1, false);
+	if (!r->json && !r->events && a->first_ns && rc != -EPIPE) {
+		int failed = ig_reply_end(&r->view);
+		/* a response without text is an empty line */
+		if (!failed && !r->view.began)
+			failed = ig_print_text("\n", 1, false);
 		rc = rc ? rc : failed;
 	}
 	if (rc == -EPIPE)
@@ -233,16 +243,19 @@ static int send_prompt(struct run *r, const struct ig_endpoint *e)
 	int rc, status;
 
 	ig_response_init(&a, on_text, r);
+	a.thought = on_reasoning;
+	ig_reply_init(&r->view, r->plain);
 	rc = ig_session_request(&s, &r->request, &a, &err);
 	status = report(r, e, &a, rc, &err);
 	ig_session_close(&s);
 	ig_strbuf_finish(&r->text);
+	ig_reply_finish(&r->view);
 	return status;
 }
 
 int ig_run_main(int argc, char **argv)
 {
-	struct run r = { .tty = isatty(STDOUT_FILENO) };
+	struct run r = { 0 };
 	struct ig_cli_request *q = &r.request;
 	const struct ig_option opts[] = {
 		IG_TEXT("model", 'm', &q->model, "NAME", "the model (default: the daemon's)"),
@@ -251,6 +264,7 @@ int ig_run_main(int argc, char **argv)
 			"print one JSON object at the end: model, text, finish_reason, usage, timings"),
 		IG_FLAG("events", 0, &r.events,
 			"print the daemon's events as they arrive, one JSON object a line"),
+		IG_PLAIN_OPTION(&r.plain),
 		IG_FLAG("quiet", 'q', &r.quiet, "print no line about speed at the end"),
 		IG_WHERE_OPTIONS(&r.where),
 		{ 0 },

@@ -53,11 +53,11 @@ static bool set_headers(CURL *c, const struct ig_endpoint *e, bool has_body,
 	return ok && !curl_easy_setopt(c, CURLOPT_HTTPHEADER, *headers);
 }
 
-/* text NULL: GET.  0 when a reply came, whatever its status; *out is NULL if its body is not
+/* method NULL: GET, or with text POST.  0 when a reply came, whatever its status; *out is NULL if its body is not
  * JSON, for the reason in je. */
-static int send_request(const struct ig_endpoint *e, const char *path, const char *text,
-			int timeout_ms, json_t **out, struct ig_json_error *je, long *status,
-			struct ig_error *err)
+static int send_request(const struct ig_endpoint *e, const char *method, const char *path,
+			const char *text, int timeout_ms, json_t **out, struct ig_json_error *je,
+			long *status, struct ig_error *err)
 {
 	char url[600], why[CURL_ERROR_SIZE] = "";
 	struct curl_slist *headers = NULL;
@@ -91,6 +91,8 @@ static int send_request(const struct ig_endpoint *e, const char *path, const cha
 	SET(CURLOPT_WRITEDATA, &body);
 	if (text)
 		SET(CURLOPT_POSTFIELDS, text);
+	if (method)
+		SET(CURLOPT_CUSTOMREQUEST, method);
 	if (e->socket[0])
 		SET(CURLOPT_UNIX_SOCKET_PATH, e->socket);
 	if (e->cacert[0])
@@ -123,11 +125,11 @@ static int fail_json(const struct ig_endpoint *e, const char *path, const struct
 		       je->text);
 }
 
-int ig_http_get_json(const struct ig_endpoint *e, const char *path, int timeout_ms, json_t **out,
-		     long *status, struct ig_error *err)
+static int request_json(const struct ig_endpoint *e, const char *method, const char *path,
+			int timeout_ms, json_t **out, long *status, struct ig_error *err)
 {
 	struct ig_json_error je;
-	int rc = send_request(e, path, NULL, timeout_ms, out, &je, status, err);
+	int rc = send_request(e, method, path, NULL, timeout_ms, out, &je, status, err);
 
 	if (!rc && *status != 200)
 		rc = ig_fail(err, -EPROTO, "%.200s%.200s: HTTP %ld: %.200s", e->url, path, *status,
@@ -141,6 +143,22 @@ int ig_http_get_json(const struct ig_endpoint *e, const char *path, int timeout_
 	return rc;
 }
 
+int ig_http_get_json(const struct ig_endpoint *e, const char *path, int timeout_ms, json_t **out,
+		     long *status, struct ig_error *err)
+{
+	return request_json(e, NULL, path, timeout_ms, out, status, err);
+}
+
+int ig_http_delete(const struct ig_endpoint *e, const char *path, int timeout_ms, long *status,
+		   struct ig_error *err)
+{
+	json_t *reply = NULL;
+	int rc = request_json(e, "DELETE", path, timeout_ms, &reply, status, err);
+
+	json_decref(reply);
+	return rc;
+}
+
 int ig_http_post_json(const struct ig_endpoint *e, const char *path, json_t *body, int timeout_ms,
 		      json_t **out, long *status, char code[64], struct ig_error *err)
 {
@@ -151,7 +169,7 @@ int ig_http_post_json(const struct ig_endpoint *e, const char *path, json_t *bod
 	*out = NULL;
 	*status = 0;
 	code[0] = 0;
-	rc = text ? send_request(e, path, text, timeout_ms, out, &je, status, err) :
+	rc = text ? send_request(e, NULL, path, text, timeout_ms, out, &je, status, err) :
 		    ig_fail(err, -ENOMEM, "out of memory");
 	free(text);
 	if (!rc && !*out) {

@@ -15,9 +15,9 @@ ESCAPE = re.compile(r"\x1b(\[[0-9;?]*[A-Za-z]|[=>])")
 
 
 class Terminal:
-    def __init__(self, args, env, columns=400):
+    def __init__(self, args, env, columns=400, rows=50):
         self.master, slave = pty.openpty()
-        fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 50, columns, 0, 0))
+        fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
         self.at_first = termios.tcgetattr(slave)
         # kept open: the settings can be looked at after the end
         self.slave = slave
@@ -88,3 +88,30 @@ class Terminal:
             self.process.wait()
         os.close(self.slave)
         os.close(self.master)
+
+
+class Screen(Terminal):
+    """One whose screen can be looked at: pyte is the terminal."""
+
+    def __init__(self, args, env, columns=80, rows=50):
+        import pyte
+        super().__init__(args, env, columns, rows)
+        self.screen = pyte.Screen(columns, rows)
+        self.stream = pyte.ByteStream(self.screen)
+
+    def _read(self, wait_s):
+        if not select.select([self.master], [], [], wait_s)[0]:
+            return False
+        try:
+            piece = os.read(self.master, 65536)
+        except OSError: # the other side has gone
+            piece = b""
+        self.raw += piece
+        self.stream.feed(piece)
+        return bool(piece)
+
+    def look(self):
+        """The lines that are shown now."""
+        while self._read(0.02):
+            pass
+        return [line.rstrip() for line in self.screen.display]

@@ -557,7 +557,7 @@ def test_thoughts(chat, serve, env):  # noqa: F811
             request = json.loads(c.recv(timeout=ingot.DEADLINE_S))
     url = serve(handle).url
     t = chat(url=url)
-    assert t.ask("x") == "hm, well\nyes"
+    assert t.ask("x") == "Reasoning\nhm, well\n\nyes"
     assert b"\x1b[2mhm, well" in t.raw
     t.ask("y")
     assert asked[1]["input"] == items("x", "yes", "y")

@@ -3,6 +3,7 @@ two files show, the schema of the ledger, the names of metrics, packages, files.
 import pathlib
 import re
 import sqlite3
+import xml.etree.ElementTree
 
 import pytest
 
@@ -177,3 +178,14 @@ def test_files_that_public_headers_name():
     for header in (ROOT / "include").rglob("*.h"):
         for name in re.findall(r"(?<![<\w/.-])(?:%s)/[\w./*-]*\w" % "|".join(TOPS), header.read_text()):
             assert list(ROOT.glob(name)), "%s names %s" % (header.name, name)
+
+
+def test_pictures():
+    """Of a size that a page of text may have; the one of the terminal is of text."""
+    folder = ROOT / "docs" / "images"
+    page = (folder / "page.png").read_bytes()
+    assert page.startswith(b"\x89PNG\r\n") and len(page) < 100_000
+    svg = xml.etree.ElementTree.parse(folder / "top.svg").getroot()
+    shown = " ".join(e.text or "" for e in svg.iter("{http://www.w3.org/2000/svg}text"))
+    assert "ingot\u00a0top" in shown and "Memory" in shown and "REQUEST" in shown
+    assert (folder / "top.svg").stat().st_size < 50_000

@@ -42,13 +42,14 @@ void ig_status_write_requests(struct ig_api *api, struct ig_strbuf *out)
 	ig_json_putf(&w, "{'object': 'list', 'total': %zu, 'data': [", n);
 	for (size_t i = 0; i < shown; i++) {
 		const struct ig_gen_info *g = &list[i];
-		ig_json_putf(&w,
-			     "{'id': %s, 'model': %s, 'endpoint': %s, 'client': %s, 'state': %s, "
-			     "'prompt_tokens': %d, 'prefilled_tokens': %d, 'cached_tokens': %.0f, "
-			     "'output_tokens': %d, 'age_s': %.3f}",
-			     g->id, g->model, g->endpoint, g->client, g->state, g->n_prompt,
-			     g->n_prefilled, g->n_cached < 0 ? NAN : (double)g->n_cached,
-			     g->n_output, g->age_s);
+		ig_json_putf(
+			&w,
+			"{'id': %s, 'model': %s, 'endpoint': %s, 'client': %s, 'key': %s, 'state': %s, "
+			"'prompt_tokens': %d, 'prefilled_tokens': %d, 'cached_tokens': %.0f, "
+			"'output_tokens': %d, 'age_s': %.3f}",
+			g->id, g->model, g->endpoint, g->client, g->key, g->state, g->n_prompt,
+			g->n_prefilled, g->n_cached < 0 ? NAN : (double)g->n_cached, g->n_output,
+			g->age_s);
 	}
 	ig_json_putf(&w, "]}");
 	free(list);
