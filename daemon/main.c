@@ -25,6 +25,9 @@ enum {
 	NEWS_TIMEOUT = 0
 };
 
+/* After the drain: requests are cancelled, the ledger is closed, memory is freed. */
+#define STOP_MS 10000
+
 static int news[2] = { -1, -1 };
 
 static void tell(char what)
@@ -62,19 +65,49 @@ static int setup_signals(struct ig_error *err)
 	return 0;
 }
 
-/* The next byte, or NEWS_TIMEOUT; timeout_ms negative: no timeout. */
-static int next_news(int64_t timeout_ms)
+/* The next byte, or NEWS_TIMEOUT; timeout_ms negative: no timeout.  Meanwhile the supervisor gets its
+ * signs of life. */
+static int next_news(struct ig_service *d, int64_t timeout_ms)
 {
 	struct pollfd p = { .fd = news[0], .events = POLLIN };
+	int64_t end = ig_now_ns() / 1000000 + timeout_ms;
 	char what;
 
 	for (;;) {
-		int rc = poll(&p, 1, timeout_ms > INT32_MAX ? INT32_MAX : (int)timeout_ms);
-		if (rc == 0)
+		int64_t left = timeout_ms < 0 ? -1 : end - ig_now_ns() / 1000000;
+		int64_t due = ig_notify_due_ms(&d->notify);
+		int64_t wait = due < 0 || (left >= 0 && left < due) ? left : due;
+
+		if (timeout_ms >= 0 && left <= 0)
 			return NEWS_TIMEOUT;
+		int rc = poll(&p, 1, wait > INT32_MAX ? INT32_MAX : (int)wait);
+		ig_notify_watchdog(&d->notify, ig_service_is_alive, d);
 		if (rc > 0 && read(news[0], &what, 1) == 1)
 			return what;
 	}
+}
+
+/* The engine refuses requests and finishes those under way, until drain_timeout. */
+static void drain(struct ig_service *d)
+{
+	uint32_t n = ig_engine_n_active(d->engine);
+	int64_t most_ms = d->config->server.drain_timeout_ms, end = ig_now_ns() / 1000000 + most_ms,
+		left;
+	int what = NEWS_TIMEOUT;
+
+	ig_log_info("stopping: %u requests under way", n);
+	ig_notify_send(&d->notify, "STOPPING=1");
+	ig_notify_status(&d->notify, "Stopping, with %u requests under way", n);
+	ig_notify_extend(&d->notify, most_ms + STOP_MS);
+	ig_engine_drain(d->engine);
+	ig_net_drain(d->net);
+	while ((left = end - ig_now_ns() / 1000000) > 0) {
+		what = next_news(d, left);
+		if (what == NEWS_DRAINED || what == NEWS_TERM || what == NEWS_FAILED)
+			break;
+	}
+	if (what != NEWS_DRAINED)
+		ig_log_warn("stopping with %u requests under way", ig_engine_n_active(d->engine));
 }
 
 /* Until a signal; returns the exit status. */
@@ -86,7 +119,9 @@ static int serve(struct ig_service *d)
 	ig_net_url(d->net, url, sizeof url);
 	printf("ready %s\n", url);
 	fflush(stdout);
-	while ((what = next_news(ig_service_watch_ms(d))) == NEWS_RELOAD || what == NEWS_TIMEOUT)
+	ig_notify_status(&d->notify, "Serving at %s", url);
+	ig_notify_send(&d->notify, "READY=1");
+	while ((what = next_news(d, ig_service_watch_ms(d))) == NEWS_RELOAD || what == NEWS_TIMEOUT)
 		if (what == NEWS_RELOAD)
 			ig_service_reload(d);
 		else
@@ -99,18 +134,14 @@ static int serve(struct ig_service *d)
 		ig_log_error("ending with status 1, so that the supervisor restarts ingotd");
 		status = 1;
 	}
-	ig_log_info("stopping: %u requests under way", ig_engine_n_active(d->engine));
-	ig_engine_drain(d->engine);
-	ig_net_drain(d->net);
-	int64_t end = ig_now_ns() / 1000000 + d->config->server.drain_timeout_ms, left;
-	while ((left = end - ig_now_ns() / 1000000) > 0) {
-		what = next_news(left);
-		if (what == NEWS_DRAINED || what == NEWS_TERM || what == NEWS_FAILED)
-			break;
-	}
-	if (what != NEWS_DRAINED)
-		ig_log_warn("stopping with %u requests under way", ig_engine_n_active(d->engine));
+	drain(d);
 	return status;
+}
+
+static void refuse(struct ig_service *d, const struct ig_error *err)
+{
+	fprintf(stderr, "ingotd: %s\n", err->text);
+	ig_notify_status(&d->notify, "Not started: %s", err->text);
 }
 
 static int usage(FILE *f)
@@ -167,7 +198,7 @@ int main(int argc, char **argv)
 		{ NULL, 0, NULL, 0 },
 	};
 	const char *path = NULL;
-	struct ig_service d = { 0 };
+	struct ig_service d = { .notify.fd = -1 };
 	struct ig_error err = { 0 };
 	bool check = false;
 	int c;
@@ -192,10 +223,12 @@ int main(int argc, char **argv)
 	if (check)
 		return check_config(&d);
 	int status = 1;
-	if (setup_signals(&err) < 0 || ig_service_start(&d, on_net, on_device_lost, &err) < 0)
-		fprintf(stderr, "ingotd: %s\n", err.text);
+	if (setup_signals(&err) < 0 || ig_notify_open(&d.notify, &err) < 0 ||
+	    ig_service_start(&d, on_net, on_device_lost, &err) < 0)
+		refuse(&d, &err);
 	else
 		status = serve(&d);
 	ig_service_stop(&d);
+	ig_notify_close(&d.notify);
 	return status;
 }

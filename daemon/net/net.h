@@ -36,6 +36,8 @@ void ig_net_reload(struct ig_net *net, const struct ig_config *config);
 /* Likewise: read keys and certificate again.  Errors are logged, and the old ones stay; a missing
  * file of keys counts as one without keys. */
 void ig_net_reload_files(struct ig_net *net);
+/* Main's thread: whether the loop has turned since the last call, which wakes it. */
+bool ig_net_is_alive(struct ig_net *net);
 /* New requests get 503; idle connections are closed, others when they are done. */
 void ig_net_drain(struct ig_net *net);
 /* Cancel what runs, close everything, join the loop.  The engine must still exist. */

@@ -204,6 +204,7 @@ static void begin_drain(struct ig_net *net)
 
 static void woken(struct ig_net *net)
 {
+	atomic_fetch_add(&net->n_woken, 1);
 	take_reloaded(net);
 	if (atomic_load(&net->want_drain) && !net->draining)
 		begin_drain(net);
@@ -485,6 +486,16 @@ void ig_net_reload_files(struct ig_net *net)
 	if (good_keys)
 		log_keys(net, there, n_keys, had_keys);
 	pthread_mutex_unlock(&net->reloading);
+}
+
+bool ig_net_is_alive(struct ig_net *net)
+{
+	unsigned n = atomic_load(&net->n_woken);
+	bool alive = n != net->seen_woken;
+
+	net->seen_woken = n;
+	wake(net);
+	return alive;
 }
 
 void ig_net_drain(struct ig_net *net)
