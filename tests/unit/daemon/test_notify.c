@@ -239,8 +239,9 @@ int main(void)
 {
 #define T(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
 	const struct CMUnitTest tests[] = {
-		T(test_path),		 T(test_abstract),	T(test_nobody_listens),
-		T(test_wrong_variables), T(test_signs_of_life),
+		T(test_path),		T(test_abstract),
+		T(test_nobody_listens), T(test_wrong_variables),
+		T(test_signs_of_life),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
