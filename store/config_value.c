@@ -216,7 +216,11 @@ void config_expected(const struct config_option *o, struct ig_strbuf *out)
 	case CONFIG_NAME:
 		ig_strbuf_puts(out, "a model's name: 1 to 128 of A-Z a-z 0-9 . _ : / -");
 		break;
-	case CONFIG_PATH: ig_strbuf_puts(out, "a path"); break;
+	case CONFIG_PATH:
+		ig_strbuf_puts(out, "a path");
+		for (size_t i = 0; o->choices && o->choices[i]; i++)
+			ig_strbuf_printf(out, " or %s", o->choices[i]);
+		break;
 	case CONFIG_CHOICE:
 		ig_strbuf_puts(out, "one of ");
 		config_bounds(o, out);
@@ -468,7 +472,8 @@ static char *make_string(const char *dir, const struct config_option *o, const c
 		ig_fail(err, -ENOMEM, "%s: out of memory", who);
 		return NULL;
 	}
-	if (len == 0 || (o->type != CONFIG_PATH && o->type != CONFIG_PATHS))
+	if (len == 0 || (o->type != CONFIG_PATH && o->type != CONFIG_PATHS) ||
+	    (o->choices && is_one_of(text, len, o->choices)))
 		return s;
 	path = resolve_path(dir, who, s, err);
 	free(s);
