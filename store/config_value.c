@@ -216,11 +216,7 @@ void config_expected(const struct config_option *o, struct ig_strbuf *out)
 	case CONFIG_NAME:
 		ig_strbuf_puts(out, "a model's name: 1 to 128 of A-Z a-z 0-9 . _ : / -");
 		break;
-	case CONFIG_PATH:
-		ig_strbuf_puts(out, "a path");
-		for (size_t i = 0; o->choices && o->choices[i]; i++)
-			ig_strbuf_printf(out, " or %s", o->choices[i]);
-		break;
+	case CONFIG_PATH: ig_strbuf_puts(out, "a path"); break;
 	case CONFIG_CHOICE:
 		ig_strbuf_puts(out, "one of ");
 		config_bounds(o, out);

@@ -321,11 +321,7 @@ static void *loop_main(void *arg)
 {
 	struct ig_sched *sch = arg;
 
-#ifdef __APPLE__
-	pthread_setname_np("engine");
-#else
-	pthread_setname_np(pthread_self(), "engine");
-#endif
+	ig_name_thread("engine");
 	while (boundary(sch)) {
 		while (sch->n_flights < sch->b->max_flights && ig_sched_submit_step(sch))
 			;

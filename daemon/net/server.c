@@ -6,6 +6,7 @@
 #include "daemon/net/net_private.h"
 
 #include "base/clock.h"
+#include "base/lock.h"
 #include "base/log.h"
 
 #include <errno.h>
@@ -297,11 +298,7 @@ static void *loop(void *ctx)
 	struct ig_net *net = ctx;
 	bool failed = false;
 
-#ifdef __APPLE__
-	pthread_setname_np("ingot-loop");
-#else
-	pthread_setname_np(pthread_self(), "ingot-loop");
-#endif
+	ig_name_thread("ingot-loop");
 	while (!atomic_load(&net->want_stop) && !failed)
 		failed = lws_service(net->context, 0) < 0;
 	if (!failed)

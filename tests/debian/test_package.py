@@ -1,4 +1,5 @@
 """The Debian packages: lintian, what is in them, the unit, the configuration, a module's author."""
+import json
 import os
 import re
 import shlex
@@ -85,6 +86,22 @@ def test_the_configuration(packages):
     env = dict(os.environ, INGOT_MODULES_PATH=str(modules))
     p = subprocess.run([root / "usr/bin/ingotd", "--config", config, "--check-config"], env=env, capture_output=True, text=True)
     assert p.returncode == 0 and p.stdout == "%s: ok\n" % config, p.stderr
+
+
+def test_the_container_file(packages):
+    """What it names is in the package, and its numbers are those of the configuration."""
+    text = (ROOT / "Containerfile").read_text()
+    health, command = (json.loads(x) for x in re.findall(r"CMD (\[.*\])", text))
+    for name in (health[0], command[0]):
+        assert "/usr/bin/" + name in packages.files("ingot")
+    assert command[1:] == shlex.split(setting("ExecStart")[0])[1:]
+    assert health[2] in run(packages.unpack("ingot") / "usr/bin/ingot", "help", health[1])
+    port = re.search(r"#port: (\d+)", (ROOT / "etc/ingot.yaml").read_text())[1]
+    assert re.search(r"^EXPOSE (\d+)", text, re.M)[1] == port
+    assert re.search(r"^USER (\S+)", text, re.M)[1] == "%s:%s" % (
+        re.search(r"useradd .*--uid (\d+)", text)[1], re.search(r"groupadd .*--gid (\d+)", text)[1])
+    home = re.search(r"^VOLUME (\S+)", text, re.M)[1]
+    assert home == re.search(r"--home-dir (\S+)", text)[1] == (ROOT / "debian/ingot.sysusers").read_text().split()[-1]
 
 
 def test_a_module_from_the_dev_package(packages, tmp_path):
