@@ -21,8 +21,8 @@ class Ingot < Formula
   uses_from_macos "sqlite"
 
   def install
-    system "meson", "setup", "build", "-Dtests=false", "-Dptx=", "--sysconfdir=#{etc}",
-           "--localstatedir=#{var}", *std_meson_args
+    system "meson", "setup", "build", "-Dtests=false", "-Dbench=false", "-Dptx=",
+           "--sysconfdir=#{etc}", "--localstatedir=#{var}", *std_meson_args
     system "meson", "compile", "-C", "build", "--verbose"
     system "meson", "install", "-C", "build"
     # A path that an upgrade keeps: the folder of this version is deleted later.

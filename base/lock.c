@@ -41,3 +41,12 @@ void ig_wait_until(pthread_cond_t *cond, pthread_mutex_t *lock, int64_t deadline
 	pthread_cond_timedwait(cond, lock, &ts); /* CLOCK_MONOTONIC */
 #endif
 }
+
+void ig_name_thread(const char *name)
+{
+#ifdef __APPLE__
+	pthread_setname_np(name);
+#else
+	pthread_setname_np(pthread_self(), name);
+#endif
+}

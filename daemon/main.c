@@ -29,6 +29,9 @@ enum {
 	NEWS_TIMEOUT = 0
 };
 
+/* After the drain: requests are cancelled, the ledger is closed, memory is freed. */
+#define STOP_MS 10000
+
 static int news[2] = { -1, -1 };
 
 static void tell(char what)
@@ -70,17 +73,25 @@ static int setup_signals(struct ig_error *err)
 	return 0;
 }
 
-/* The next byte, or NEWS_TIMEOUT; timeout_ms negative: no timeout.  successor: a descriptor of news, too; -1:
- * none. */
-static int next_news(int64_t timeout_ms, int successor)
+/* The next byte, or NEWS_TIMEOUT; timeout_ms negative: no timeout.  Meanwhile the supervisor gets its
+ * signs of life.  successor: a descriptor of news, too; -1: none. */
+static int next_news(struct ig_service *d, int64_t timeout_ms, int successor)
 {
 	struct pollfd p[2] = { { .fd = news[0], .events = POLLIN },
 			       { .fd = successor, .events = POLLIN } };
+	int64_t end = ig_now_ns() / 1000000 + timeout_ms;
 	char what;
 
 	for (;;) {
-		int rc = poll(p, 2, timeout_ms > INT32_MAX ? INT32_MAX : (int)timeout_ms);
-		if (rc == 0)
+		int64_t left = timeout_ms < 0 ? -1 : end - ig_now_ns() / 1000000;
+		int64_t due = ig_notify_due_ms(&d->notify);
+		int64_t wait = due < 0 || (left >= 0 && left < due) ? left : due;
+
+		if (timeout_ms >= 0 && left < 0)
+			return NEWS_TIMEOUT;
+		int rc = poll(p, 2, wait > INT32_MAX ? INT32_MAX : (int)wait);
+		ig_notify_watchdog(&d->notify, ig_service_is_alive, d);
+		if (rc == 0 && timeout_ms >= 0 && wait == left)
 			return NEWS_TIMEOUT;
 		if (rc > 0 && p[1].revents)
 			return NEWS_SUCCESSOR;
@@ -93,7 +104,7 @@ static int next_news(int64_t timeout_ms, int successor)
 static int run(struct ig_service *d, struct ig_takeover *t, char *const argv[])
 {
 	for (;;) {
-		int what = next_news(ig_service_watch_ms(d), t->fd);
+		int what = next_news(d, ig_service_watch_ms(d), t->fd);
 		if (what == NEWS_RELOAD)
 			ig_service_reload(d);
 		else if (what == NEWS_TIMEOUT)
@@ -118,31 +129,59 @@ static void pass_on(const struct ig_takeover *t, int what)
 
 /* Nothing is left here.  Signals that came too late for the loop above are in the pipe; later ones wait for
  * the guard. */
-static int guard(const struct ig_takeover *t, char *const argv[])
+static int guard(struct ig_service *d, const struct ig_takeover *t, char *const argv[])
 {
 	sigset_t all;
 	int what;
 
 	sigfillset(&all);
 	sigprocmask(SIG_SETMASK, &all, NULL);
-	while ((what = next_news(0, -1)) != NEWS_TIMEOUT)
+	while ((what = next_news(d, 0, -1)) != NEWS_TIMEOUT)
 		pass_on(t, what);
 	return ig_takeover_guard(t, argv);
 }
 
 /* For at most server.drain_timeout, until the last connection is closed. */
-static void wait_drained(const struct ig_service *d, const struct ig_takeover *t)
+static void wait_drained(struct ig_service *d, const struct ig_takeover *t)
 {
 	int64_t end = ig_now_ns() / 1000000 + d->config->server.drain_timeout_ms, left;
 	int what = NEWS_TIMEOUT;
 
 	while (what != NEWS_DRAINED && what != NEWS_TERM && what != NEWS_FAILED &&
 	       (left = end - ig_now_ns() / 1000000) > 0) {
-		what = next_news(left, -1);
+		what = next_news(d, left, -1);
 		pass_on(t, what);
 	}
 	if (what != NEWS_DRAINED)
 		ig_log_warn("stopping with %u requests under way", ig_engine_n_active(d->engine));
+}
+
+/* The engine refuses requests and finishes those under way, until drain_timeout. */
+static void drain(struct ig_service *d, const struct ig_takeover *t)
+{
+	uint32_t n = ig_engine_n_active(d->engine);
+
+	ig_log_info("stopping: %u requests under way", n);
+	ig_notify_send(&d->notify, "STOPPING=1");
+	ig_notify_status(&d->notify, "Stopping, with %u requests under way", n);
+	ig_notify_extend(&d->notify, (int64_t)d->config->server.drain_timeout_ms + STOP_MS);
+	ig_engine_drain(d->engine);
+	ig_net_drain(d->net);
+	wait_drained(d, t);
+}
+
+/* A successor serves: finish what runs here. */
+static void hand_over(struct ig_service *d, struct ig_takeover *t)
+{
+	char text[40];
+
+	if (d->notify.fd >= 0) { /* systemd watches the successor, and signals it */
+		snprintf(text, sizeof text, "MAINPID=%ld", (long)t->pid);
+		ig_notify_send(&d->notify, text);
+		t->pid = 0;
+	}
+	ig_net_hand_over(d->net);
+	wait_drained(d, t);
 }
 
 /* Until a signal, or a successor has taken over and nothing runs; returns the exit status. */
@@ -154,11 +193,12 @@ static int serve(struct ig_service *d, struct ig_takeover *t, char *const argv[]
 	ig_net_url(d->net, url, sizeof url);
 	printf("ready %s\n", url);
 	fflush(stdout);
+	ig_notify_status(&d->notify, "Serving at %s", url);
+	ig_notify_send(&d->notify, "READY=1");
 	ig_inherit_end();
 	what = run(d, t, argv);
 	if (what == NEWS_SUCCESSOR) {
-		ig_net_hand_over(d->net);
-		wait_drained(d, t);
+		hand_over(d, t);
 		return 0;
 	}
 	ig_takeover_signal(t, SIGTERM); /* one that does not serve yet */
@@ -170,11 +210,14 @@ static int serve(struct ig_service *d, struct ig_takeover *t, char *const argv[]
 		ig_log_error("ending with status 1, so that the supervisor restarts ingotd");
 		status = 1;
 	}
-	ig_log_info("stopping: %u requests under way", ig_engine_n_active(d->engine));
-	ig_engine_drain(d->engine);
-	ig_net_drain(d->net);
-	wait_drained(d, t);
+	drain(d, t);
 	return status;
+}
+
+static void refuse(struct ig_service *d, const struct ig_error *err)
+{
+	fprintf(stderr, "ingotd: %s\n", err->text);
+	ig_notify_status(&d->notify, "Not started: %s", err->text);
 }
 
 static int usage(FILE *f)
@@ -235,7 +278,7 @@ int main(int argc, char **argv)
 		{ NULL, 0, NULL, 0 },
 	};
 	const char *path = NULL;
-	struct ig_service d = { 0 };
+	struct ig_service d = { .notify.fd = -1 };
 	struct ig_error err = { 0 };
 	struct ig_takeover successor = { .fd = -1 };
 	bool check = false, takeover = false;
@@ -270,10 +313,14 @@ int main(int argc, char **argv)
 		return rc;
 	}
 	int status = 1;
-	if (setup_signals(&err) < 0 || ig_service_start(&d, on_net, on_device_lost, &err) < 0)
-		fprintf(stderr, "ingotd: %s\n", err.text);
+	if (setup_signals(&err) < 0 || ig_notify_open(&d.notify, &err) < 0 ||
+	    ig_service_start(&d, on_net, on_device_lost, &err) < 0)
+		refuse(&d, &err);
 	else
 		status = serve(&d, &successor, argv);
 	ig_service_stop(&d);
-	return successor.pid && !status ? guard(&successor, argv) : status;
+	if (successor.pid && !status)
+		status = guard(&d, &successor, argv);
+	ig_notify_close(&d.notify);
+	return status;
 }

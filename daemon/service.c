@@ -11,6 +11,9 @@
 /* Between two checks of the configuration's file; a change is applied when two checks see the
  * same file. */
 #define WATCH_MS 1000
+/* A model's load, as the supervisor is told: a slow disk reads 20 MB a second. */
+#define LOAD_TIMEOUT_MS 60000
+#define LEAST_BYTES_PER_MS 20000
 
 /* launchd sets a limit of 256 descriptors: raise it to what the connections need. */
 static void raise_fd_limit(const struct ig_config *config)
@@ -68,7 +71,7 @@ int ig_service_check(struct ig_service *s, struct ig_error *err)
 	return rc ? rc : check_modules(s, s->config, err);
 }
 
-void ig_service_reload(struct ig_service *s)
+static void reload(struct ig_service *s)
 {
 	struct ig_config *config = NULL;
 	struct ig_error err = { 0 };
@@ -97,6 +100,13 @@ void ig_service_reload(struct ig_service *s)
 	if (s->config != s->first)
 		ig_config_destroy(s->config);
 	s->config = config;
+}
+
+void ig_service_reload(struct ig_service *s)
+{
+	ig_notify_reloading(&s->notify);
+	reload(s);
+	ig_notify_send(&s->notify, "READY=1");
 }
 
 int ig_service_watch_ms(const struct ig_service *s)
@@ -158,6 +168,24 @@ static int open_responses(struct ig_service *s, struct ig_error *err)
 	return 0;
 }
 
+/* For a start that takes longer than the supervisor would wait. */
+static void tell_loading(void *ctx, const char *model, uint64_t bytes)
+{
+	struct ig_service *s = ctx;
+
+	ig_notify_status(&s->notify, "Loading model %s, %.1f MiB of weights", model,
+			 (double)bytes / (1 << 20));
+	ig_notify_extend(&s->notify, LOAD_TIMEOUT_MS + (int64_t)(bytes / LEAST_BYTES_PER_MS));
+}
+
+bool ig_service_is_alive(void *ctx)
+{
+	struct ig_service *s = ctx;
+	bool engine = ig_engine_is_alive(s->engine), net = ig_net_is_alive(s->net);
+
+	return engine && net;
+}
+
 int ig_service_start(struct ig_service *s, void (*on_net)(void *ctx, enum ig_net_event ev),
 		     void (*device_lost)(void *ctx), struct ig_error *err)
 {
@@ -181,7 +209,9 @@ int ig_service_start(struct ig_service *s, void (*on_net)(void *ctx, enum ig_net
 				       .modules = s->modules,
 				       .ledger = s->ledger,
 				       .metrics = s->metrics,
-				       .device_lost = device_lost };
+				       .device_lost = device_lost,
+				       .loading = tell_loading,
+				       .ctx = s };
 	if ((rc = ig_engine_create(&deps, &s->engine, err)))
 		return rc;
 	struct ig_net_deps net = { .engine = s->engine,

@@ -2,10 +2,12 @@
 #pragma once
 
 #include "daemon/net/net.h"
+#include "daemon/notify.h"
 #include "daemon/watch.h"
 #include "runtime/modules/modules.h"
 
 struct ig_service {
+	struct ig_notify notify;      /* opened by the caller */
 	struct ig_config *config;     /* loaded by the caller; the service's from then on */
 	struct ig_config *first;      /* of the start, for options that can't be reloaded */
 	struct ig_watch watch;	      /* of its file */
@@ -32,5 +34,7 @@ void ig_service_reload(struct ig_service *s);
 int ig_service_watch_ms(const struct ig_service *s);
 /* Check the configuration's file and the folder of models, and reload when one has changed. */
 void ig_service_watch(struct ig_service *s);
+/* Whether the threads that serve requests have moved since the last call; ctx is the service. */
+bool ig_service_is_alive(void *ctx);
 /* Cancel what runs and free all. */
 void ig_service_stop(struct ig_service *s);

@@ -21,10 +21,10 @@ void ig_takeover_start(struct ig_takeover *t, char *const argv[], const struct i
 		ig_log_warn("process %ld is taking over already", (long)t->pid);
 		return;
 	}
+	unsetenv("WATCHDOG_PID"); /* systemd's watchdog is meant for the successor, too */
 	pid_t pid = ig_inherit_start(argv, fds, ig_net_sockets(net, fds), &t->fd);
 	if (pid < 0) {
-		ig_log_error("no successor: %s can't be started: %s", argv[0],
-			     strerror((int)-pid));
+		ig_log_error("no successor: %s can't be started: %s", argv[0], strerror((int)-pid));
 		return;
 	}
 	t->pid = pid;

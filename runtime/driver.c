@@ -39,6 +39,8 @@ void ig_driver_close(struct ig_driver *d)
 
 const char *ig_driver_describe(const struct ig_driver *d) { return d->class->describe(d); }
 
+uint64_t ig_driver_pulse(const struct ig_driver *d) { return atomic_load(&d->pulse); }
+
 int ig_driver_lower(struct ig_driver *d, const struct ig_plan *plan,
 		    const struct ig_program_limits *limits, struct ig_program **out,
 		    struct ig_program_memory *memory, struct ig_error *err)

@@ -60,6 +60,9 @@ uint32_t ig_program_split_rows(const struct ig_program *p);
 
 /* Bytes of device memory that a process should use at most; 0: it uses the host's memory. */
 uint64_t ig_driver_memory(const struct ig_driver *d);
+/* Any thread: a number that grows while a long step makes progress, if the driver computes on the
+ * processors; where a device computes, its driver's own timeout finds a step that does not end. */
+uint64_t ig_driver_pulse(const struct ig_driver *d);
 /* How many steps should be in flight, 1 … IG_STEPS_IN_FLIGHT: 2 if the device computes one while
  * the host processes the one before. */
 uint32_t ig_driver_steps_in_flight(const struct ig_driver *d);

@@ -3,6 +3,8 @@
 
 #include "runtime/driver.h"
 
+#include <stdatomic.h>
+
 struct ig_driver_class {
 	const char *name;
 	int (*open)(const struct ig_driver_options *o, struct ig_driver **out,
@@ -28,6 +30,7 @@ struct ig_driver_class {
 /* The first member of every driver and of every program. */
 struct ig_driver {
 	const struct ig_driver_class *class;
+	atomic_uint_fast64_t pulse; /* see ig_driver_pulse */
 };
 
 struct ig_program {

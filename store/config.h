@@ -116,7 +116,7 @@ struct ig_config {
 		char *file;  /* empty: standard error */
 	} log;
 	char *models_folder; /* models.folder: whose models are served too; default: where `ingot
-				pull` puts them; empty: the home folder is not known */
+				pull` puts them; empty: none, or the home folder is not known */
 	struct ig_config_model *models;	 /* models.entries, then those of the folder */
 	size_t n_models, n_entries;	 /* n_entries: without those of the folder */
 	char *default_model;		 /* empty: the first */

@@ -159,7 +159,9 @@ int config_fill_in(struct config *c, struct ig_error *err)
 	/* Without a folder of state there are no keys, and keys_file stays empty. */
 	if (rc != -ENOMEM && !c->pub.server.keys_file[0])
 		rc = set_state_file(&c->pub.server.keys_file, "keys");
-	if (rc != -ENOMEM && !c->pub.models_folder[0])
+	if (!strcmp(c->pub.models_folder, "none"))
+		c->pub.models_folder[0] = 0;
+	else if (rc != -ENOMEM && !c->pub.models_folder[0])
 		rc = set_models_folder(&c->pub.models_folder);
 	if (rc == -ENOMEM)
 		return ig_fail(err, rc, "out of memory");

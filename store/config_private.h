@@ -41,7 +41,7 @@ struct config_option {
 	bool power_of_two;
 	bool reloadable;
 	const char *unit;	    /* of a plain number; NULL: none */
-	const char *const *choices; /* NULL-terminated */
+	const char *const *choices; /* NULL-terminated; of CONFIG_PATH: words that are no paths */
 	const char *value;	    /* the default, in the file's syntax */
 	const char *help;	    /* one line */
 };

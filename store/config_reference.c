@@ -41,7 +41,7 @@ static const char *shown_unit(const struct config_option *o)
 	case CONFIG_BYTES: return "bytes (or KiB, MiB, GiB, kB, MB, GB)";
 	case CONFIG_BOOL: return "true or false";
 	case CONFIG_MODE: return "permissions in octal";
-	case CONFIG_PATH: return "a path";
+	case CONFIG_PATH: return o->unit ? o->unit : "a path";
 	case CONFIG_NAME: return o->unit ? o->unit : "a model's name";
 	case CONFIG_TEXT: return "text";
 	case CONFIG_HOSTS: return "a list of host names";

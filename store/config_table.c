@@ -218,10 +218,11 @@ const struct config_option config_options[] = {
 	  .help = "File to append the log to; \"\" means standard error. SIGHUP reopens it." },
 
 	{ "models.folder", CONFIG_PATH, FIELD(models_folder), .max = 4096, .value = "",
-	  .reloadable = true,
+	  .choices = CHOICES("none"), .unit = "a path, or none", .reloadable = true,
 	  .help = "A folder whose models are served too: each GGUF file and each folder of safetensors in "
 		  "it, by its name, loaded by its first request; an entry with its name or file counts "
-		  "instead. \"\" means the folder of `ingot pull`: $INGOT_MODELS_DIR or ~/.local/share/ingot/models." },
+		  "instead. \"\" means the folder of `ingot pull`: $INGOT_MODELS_DIR or ~/.local/share/ingot/models; "
+		  "none means no folder (./none is one of that name)." },
 
 	{ "default_model", CONFIG_NAME, FIELD(default_model), .max = 128, .value = "",
 	  .reloadable = true,

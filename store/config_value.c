@@ -468,7 +468,8 @@ static char *make_string(const char *dir, const struct config_option *o, const c
 		ig_fail(err, -ENOMEM, "%s: out of memory", who);
 		return NULL;
 	}
-	if (len == 0 || (o->type != CONFIG_PATH && o->type != CONFIG_PATHS))
+	if (len == 0 || (o->type != CONFIG_PATH && o->type != CONFIG_PATHS) ||
+	    (o->choices && is_one_of(text, len, o->choices)))
 		return s;
 	path = resolve_path(dir, who, s, err);
 	free(s);

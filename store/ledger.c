@@ -340,11 +340,7 @@ static void *writer(void *arg)
 	struct ig_ledger *l = arg;
 	int n_retries = 0;
 
-#ifdef __APPLE__
-	pthread_setname_np("ledger");
-#else
-	pthread_setname_np(pthread_self(), "ledger");
-#endif
+	ig_name_thread("ledger");
 	pthread_mutex_lock(&l->lock);
 	for (;;) {
 		uint64_t n = l->head - l->tail;

@@ -306,11 +306,7 @@ static void *writer(void *arg)
 {
 	struct ig_response_file *f = arg;
 
-#ifdef __APPLE__
-	pthread_setname_np("responses");
-#else
-	pthread_setname_np(pthread_self(), "responses");
-#endif
+	ig_name_thread("responses");
 	pthread_mutex_lock(&f->lock);
 	for (;;) {
 		if (!STAILQ_EMPTY(&f->ops)) {

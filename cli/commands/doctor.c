@@ -406,7 +406,7 @@ static void check_models(struct doctor *d)
 		     "download one: `ingot pull qwen3-4b`, or another that `ingot models` lists; then "
 		     "`ingot chat`",
 		     "there is none, neither in the configuration nor in %s",
-		     c->models_folder[0] ? c->models_folder : "a folder of models");
+		     c->models_folder[0] ? c->models_folder : "models.folder, which is none");
 	else if (!named)
 		WRONG(d, "models", "name one of models: in default_model",
 		      "default_model is %s, which is not among them", c->default_model);

@@ -89,12 +89,32 @@ static int print_requests(const json_t *list)
 	return rc;
 }
 
+/* For a container's health check and scripts: /healthz needs no key. */
+static int check_health(const struct ig_endpoint *e, bool json)
+{
+	struct ig_error err = { 0 };
+	json_t *root = NULL;
+	long http;
+	int rc = ig_http_get_json(e, "/healthz", TIMEOUT_MS, &root, &http, &err);
+
+	if (rc)
+		return http ? ig_complain("%s", err.text) : ig_endpoint_complain(e, rc, err.text);
+	if (json)
+		rc = ig_json_print(root, 0);
+	else
+		puts(text_of(root, "status"));
+	json_decref(root);
+	return rc ? IG_EXIT_FAILED : IG_EXIT_OK;
+}
+
 int ig_ps_main(int argc, char **argv)
 {
 	struct ig_where where = { 0 };
-	bool json = false;
+	bool json = false, health = false;
 	const struct ig_option opts[] = {
 		IG_FLAG("json", 0, &json, "print JSON"),
+		IG_FLAG("health", 0, &health,
+			"only check that the daemon serves requests; 1 if it does not, or stops"),
 		IG_WHERE_OPTIONS(&where),
 		{ 0 },
 	};
@@ -111,6 +131,8 @@ int ig_ps_main(int argc, char **argv)
 		return rc;
 	if (ig_endpoint_open(&where, &e, &err))
 		return ig_complain("%s", err.text);
+	if (health)
+		return check_health(&e, json);
 	rc = ig_http_get_json(&e, "/v1/ingot/requests", TIMEOUT_MS, &root, &http, &err);
 	if (rc)
 		return http ? ig_complain("%s", err.text) : ig_endpoint_complain(&e, rc, err.text);

@@ -6,6 +6,7 @@
  */
 #include <curl/curl.h>
 #include <errno.h>
+#include <pwd.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -214,6 +215,19 @@ static int pull_named(struct pull *p, const char *name, const char *dir)
 	return status;
 }
 
+/* The folder of a system's service belongs to the service's user. */
+static int fail_folder(struct pull *p, const char *dir, int rc, const struct ig_error *err)
+{
+	struct stat st;
+	const struct passwd *owner =
+		rc == -EACCES && p->is_served && !stat(dir, &st) ? getpwuid(st.st_uid) : NULL;
+
+	if (owner)
+		return pull_fail(p, "%s; run it with sudo -u %s, or name another folder with --to",
+				 err->text, owner->pw_name);
+	return pull_fail(p, "%s; name another folder with --to", err->text);
+}
+
 static int pull_any(struct pull *p, const char *name)
 {
 	struct ig_hub_ref ref;
@@ -225,8 +239,9 @@ static int pull_any(struct pull *p, const char *name)
 	    (ig_hub_is_ref(name) && ig_hub_ref_parse(name, &ref, &err)))
 		return pull_fail(p, "%s", err.text);
 	pull_put_status(p, "pulling manifest");
-	if (ig_make_folders(dir, &err))
-		return pull_fail(p, "%s; name another folder with --to", err.text);
+	int rc = ig_make_folders(dir, &err);
+	if (rc)
+		return fail_folder(p, dir, rc, &err);
 	real = realpath(dir, NULL);
 	if (!real)
 		return pull_fail(p, "%s: %s", dir, strerror(errno));

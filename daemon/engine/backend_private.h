@@ -31,6 +31,9 @@ struct ig_backend {
 	struct ig_grammar_cache *grammars;
 	struct ig_ledger *ledger; /* may be NULL */
 	struct ig_metrics *metrics;
+	void (*loading)(void *ctx, const char *model,
+			uint64_t bytes); /* see struct ig_engine_deps */
+	void *loading_ctx;
 };
 
 /* All but the cache.  b must be closed, after an error too. */

@@ -34,6 +34,8 @@ int ig_engine_create(const struct ig_engine_deps *deps, struct ig_engine **out,
 	e->backend.modules = deps->modules;
 	e->backend.ledger = deps->ledger;
 	e->backend.metrics = deps->metrics;
+	e->backend.loading = deps->loading;
+	e->backend.loading_ctx = deps->ctx;
 	if ((rc = ig_backend_open(&e->backend, config, err)) ||
 	    (rc = ig_sched_create(&e->backend, config, deps->device_lost, deps->ctx, &e->sched,
 				  err)) ||
@@ -61,6 +63,8 @@ void ig_engine_drain(struct ig_engine *e)
 	ig_sched_drain(e->sched);
 	ig_models_drain(e->models);
 }
+
+bool ig_engine_is_alive(struct ig_engine *e) { return ig_sched_is_alive(e->sched); }
 
 uint32_t ig_engine_n_active(struct ig_engine *e) { return ig_sched_figures(e->sched).n_all; }
 

@@ -22,6 +22,8 @@ struct ig_engine_deps {
 	/* The device is lost: called once, by the engine's thread.  Every request from then on
 	 * ends with an error; only a new process can open the device again.  May be NULL. */
 	void (*device_lost)(void *ctx);
+	/* During ig_engine_create, before a model's weights, of so many bytes, are loaded.  May be NULL. */
+	void (*loading)(void *ctx, const char *model, uint64_t bytes);
 	void *ctx;
 };
 
@@ -33,6 +35,9 @@ int ig_engine_create(const struct ig_engine_deps *deps, struct ig_engine **out,
 void ig_engine_drain(struct ig_engine *e);
 /* Requests that run or wait. */
 uint32_t ig_engine_n_active(struct ig_engine *e);
+/* Whether the engine's thread has moved since the last call: it passed a step's boundary, or a step
+ * made progress.  The call wakes it, so an idle one has moved at the next call. */
+bool ig_engine_is_alive(struct ig_engine *e);
 /* Cancel what still runs (reason shutdown), stop the threads, free.  NULL is fine. */
 void ig_engine_destroy(struct ig_engine *e);
 /* Apply a new configuration's reloadable options and models: new models can be requested,

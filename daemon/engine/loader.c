@@ -491,6 +491,8 @@ static int load_all(struct ig_models *ms, struct ig_error *err)
 	TAILQ_FOREACH(m, &ms->all, all) {
 		struct ig_change c = { .add = m };
 		int64_t start_ns = ig_now_ns();
+		if (ms->backend->loading)
+			ms->backend->loading(ms->backend->loading_ctx, m->name, m->need.weights);
 		if ((rc = ig_contract_fit_cache(&ms->contract, m, &why)) ||
 		    (rc = ask_engine(ms, &c, &why)) || (rc = ig_model_load(m, &why)))
 			return ig_fail(err, rc, "model %s: %s", m->name, why.text);

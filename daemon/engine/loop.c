@@ -263,6 +263,7 @@ static bool boundary(struct ig_sched *sch)
 	bool stopping;
 
 	pthread_mutex_lock(&sch->lock);
+	sch->n_boundaries++;
 	sch->events = false;
 	change = sch->change;
 	stopping = sch->stopping;
@@ -320,6 +321,7 @@ static void *loop_main(void *arg)
 {
 	struct ig_sched *sch = arg;
 
+	ig_name_thread("engine");
 	while (boundary(sch)) {
 		while (sch->n_flights < sch->b->max_flights && ig_sched_submit_step(sch))
 			;
@@ -444,6 +446,20 @@ void ig_sched_reload(struct ig_sched *sch, const struct ig_config *config)
 	read_options(sch, config);
 	wake(sch);
 	pthread_mutex_unlock(&sch->lock);
+}
+
+bool ig_sched_is_alive(struct ig_sched *sch)
+{
+	uint64_t pulse;
+	bool alive;
+
+	pthread_mutex_lock(&sch->lock);
+	pulse = sch->n_boundaries + ig_driver_pulse(sch->b->driver);
+	alive = pulse != sch->seen_pulse;
+	sch->seen_pulse = pulse;
+	wake(sch);
+	pthread_mutex_unlock(&sch->lock);
+	return alive;
 }
 
 void ig_sched_change(void *sched, struct ig_change *c)

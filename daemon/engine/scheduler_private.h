@@ -34,6 +34,7 @@ void ig_sched_cancel(struct ig_sched *sch, uint64_t gen, const char *reason);
 void ig_sched_resume(struct ig_sched *sch, uint64_t gen);
 size_t ig_sched_list(struct ig_sched *sch, struct ig_gen_info *out, size_t cap);
 struct ig_sched_figures ig_sched_figures(struct ig_sched *sch);
+bool ig_sched_is_alive(struct ig_sched *sch);
 /* Have c made at a step's boundary, by the engine's thread while there is one; returns when
  * it is done.  One caller at a time.  sched is a struct ig_sched. */
 void ig_sched_change(void *sched, struct ig_change *c);

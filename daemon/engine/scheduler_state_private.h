@@ -52,7 +52,8 @@ struct ig_sched {
 	uint32_t n_inbox;	  /* in the inbox, or taken from it since the last boundary */
 	struct ig_sched_options options;
 	struct ig_sched_figures figures;
-	uint32_t n_free; /* sequences that could be admitted at once */
+	uint32_t n_free;		   /* sequences that could be admitted at once */
+	uint64_t n_boundaries, seen_pulse; /* for ig_sched_is_alive */
 
 	/* ---- the engine's thread ---- */
 	struct ig_sched_options now;	     /* a copy of options */

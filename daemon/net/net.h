@@ -41,6 +41,8 @@ size_t ig_net_sockets(const struct ig_net *net, int *fds);
 /* A successor accepts from them: no longer here, and each connection is closed after its next reply.
  * IG_NET_DRAINED comes after the last. */
 void ig_net_hand_over(struct ig_net *net);
+/* Main's thread: whether the loop has turned since the last call, which wakes it. */
+bool ig_net_is_alive(struct ig_net *net);
 /* New requests get 503; idle connections are closed, others when they are done. */
 void ig_net_drain(struct ig_net *net);
 /* Cancel what runs, close everything, join the loop.  The engine must still exist. */

@@ -118,6 +118,8 @@ struct ig_net {
 	bool sweeping;			 /* loop: the timer is armed */
 	lws_sorted_usec_list_t sweep, goodbye;
 	atomic_bool want_hand_over, want_drain, want_stop;
+	atomic_uint n_woken; /* how often other threads' wishes were looked at */
+	unsigned seen_woken; /* main: by ig_net_is_alive */
 
 	pthread_mutex_t reloading; /* before lock: of one reload of files at a time */
 	pthread_mutex_t lock;

@@ -6,6 +6,7 @@
 #include "daemon/net/net_private.h"
 
 #include "base/clock.h"
+#include "base/lock.h"
 #include "base/log.h"
 
 #include <errno.h>
@@ -211,6 +212,7 @@ static void begin_hand_over(struct ig_net *net)
 
 static void woken(struct ig_net *net)
 {
+	atomic_fetch_add(&net->n_woken, 1);
 	take_reloaded(net);
 	if (atomic_load(&net->want_hand_over) && !net->handed_over)
 		begin_hand_over(net);
@@ -305,11 +307,7 @@ static void *loop(void *ctx)
 	struct ig_net *net = ctx;
 	bool failed = false;
 
-#ifdef __APPLE__
-	pthread_setname_np("ingot-loop");
-#else
-	pthread_setname_np(pthread_self(), "ingot-loop");
-#endif
+	ig_name_thread("ingot-loop");
 	while (!atomic_load(&net->want_stop) && !failed)
 		failed = lws_service(net->context, 0) < 0;
 	if (!failed)
@@ -507,6 +505,16 @@ void ig_net_hand_over(struct ig_net *net)
 {
 	atomic_store(&net->want_hand_over, true);
 	wake(net);
+}
+
+bool ig_net_is_alive(struct ig_net *net)
+{
+	unsigned n = atomic_load(&net->n_woken);
+	bool alive = n != net->seen_woken;
+
+	net->seen_woken = n;
+	wake(net);
+	return alive;
 }
 
 void ig_net_drain(struct ig_net *net)

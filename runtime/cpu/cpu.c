@@ -177,6 +177,8 @@ static void run_program(void *ctx, uint32_t thread)
 		const struct cpu_phase *ph = &p->phases[i];
 		atomic_uint_fast64_t *word = &p->counters[i].word;
 		int64_t n = phase_units(p, ph);
+		if (!thread)
+			atomic_fetch_add_explicit(&p->driver->base.pulse, 1, memory_order_relaxed);
 		if (n == 0)
 			continue;
 		int64_t chunk = (n + chunks - 1) / chunks;

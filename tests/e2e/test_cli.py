@@ -236,6 +236,24 @@ def test_ps(scripted):
     assert rid not in ingot(scripted, "ps")[1]
 
 
+def test_ps_health(start, models, tmp_path):
+    """Without the key that all else needs; a daemon that stops is not well, nor is one that is not there."""
+    keys = tmp_path / "keys"
+    d = start(models.slow(), {"server": {"drain_timeout": "5m"}, "ledger": {"enabled": False}})
+    assert ingot(d, "ps", "--health") == (0, "ok\n", "") and ingot(d, "keys", "add", "x", "--file", str(keys))[0] == 0
+    other = start(extra={"server": {"keys_file": str(keys)}})
+    assert ingot(other, "ps")[0] == 1 and ingot(other, "ps", "--health", "--json")[:2] == (0, '{"status":"ok"}\n')
+    ws = d.ws()
+    ws.create("hi")
+    ws.until_type("response.output_text.delta")
+    d.process.send_signal(signal.SIGTERM)
+    until(lambda: ingot(d, "ps", "--health")[0] == 1, "it is not well while it drains")
+    ws.close()
+    assert d.wait_exit() == 0
+    code, out, err = ingot(d, "ps", "--health")
+    assert code == 1 and out == "" and str(d.port) in err
+
+
 def test_models(scripted):
     code, out, err = ingot(scripted, "models")
     assert code == 0, err

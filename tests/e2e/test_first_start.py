@@ -32,14 +32,14 @@ def hub(models):
 
 
 class Bare:
-    """ingotd without a configuration, in an environment of its own."""
+    """ingotd without a configuration, or by a service's command, in an environment of its own."""
 
-    def __init__(self, bin_folder, home, **env):
+    def __init__(self, bin_folder, home, command=None, **env):
         self.bin, self.home = bin_folder, home
         home.mkdir(parents=True, exist_ok=True)
         self.env = {k: v for k, v in ingot.clean_env(home, dict(BUDGET, **env)).items() if not k.startswith("HF_")}
         self.log_path = home / "log"
-        self.process = subprocess.Popen([str(self.bin / "ingotd")], env=self.env, cwd=home, stdin=subprocess.DEVNULL,
+        self.process = subprocess.Popen(command or [str(self.bin / "ingotd")], env=self.env, cwd=home, stdin=subprocess.DEVNULL,
                                         stdout=subprocess.PIPE, stderr=open(self.log_path, "wb"))
         line = self.process.stdout.readline().decode()
         assert re.fullmatch(r"ready http://127\.0\.0\.1:\d+\n", line), self.log_path.read_text()
@@ -205,6 +205,24 @@ def test_the_folder_by_its_variable_and_default(start, models, tmp_path, store):
     add(home / ".local/share/ingot/models", models.script(), "h.gguf")
     start.n = 9
     assert served(start(config=plain)) == ["h"]
+
+
+def test_no_folder(start, models, tmp_path, store):
+    """`none` serves entries only, wherever pull puts models, until a reload; a folder may have this name."""
+    def c(folder, **extra):
+        return dict(config(tmp_path, folder, **extra), ledger={"enabled": False})
+    add(store, models.script(), "a.gguf")
+    env = {"INGOT_MODELS_DIR": str(store)}
+    d = start(config=c("none", entries=[{"name": "tiny", "path": models.script()}]), env=env)
+    assert served(d) == ["tiny"]
+    r = d.http("POST", "/api/pull", {"model": "qwen3-4b", "stream": False})
+    assert r.status == 409 and "models.folder" in r.json["error"]
+    d.write_config(c(""))
+    d.process.send_signal(signal.SIGHUP)
+    until(lambda: served(d) == ["a"], "SIGHUP gives the default back")
+    assert served(start(config=c(""), env=dict(env, INGOT_MODELS_FOLDER="none"))) == []
+    add(tmp_path / "d2/none", models.script(), "named.gguf")  # beside the configuration of the next one
+    assert served(start(config=c("./none"), env=env)) == ["named"]
 
 
 def test_files_come_and_go(start, models, tmp_path, store, watched):

@@ -5,12 +5,16 @@ import json
 import pathlib
 import plistlib
 import re
+import shlex
 import shutil
 import subprocess
 
 import pytest
 
 from daemon import BUILD, clean_env
+from terminal import Terminal
+from test_first_start import Bare, hub  # noqa: F401 - hub is a fixture
+from tiny_model import SCRIPT
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 FORMULA = ROOT / "Formula/ingot.rb"
@@ -88,6 +92,36 @@ def test_it_installs_and_its_own_test_passes(tmp_path, source):
                        capture_output=True, text=True)
     assert p.returncode == 0, p.stderr
     assert stand_in("test", FORMULA, home, folder=tmp_path).endswith("passed\n")
+
+
+def test_from_the_installation_to_a_chat(tmp_path, source, hub):  # noqa: F811
+    """brew install, brew services start, ingot pull NAME, ingot chat: nothing is edited in between."""
+    home = tmp_path / "brew"
+    home.mkdir()
+    stand_in("install", FORMULA, home, BUILD, source, folder=tmp_path)
+    installed = (home / "etc/ingot/ingot.yaml").read_text()
+    unit = json.loads(stand_in("service", FORMULA, home, folder=tmp_path))["unit"]
+    command = shlex.split(re.search(r"^ExecStart=(.*)", unit, re.M)[1])
+    config = command[command.index("--config") + 1]
+    # Homebrew's build looks for this configuration by itself: its --sysconfdir says so
+    d = Bare(home / "opt/ingot/bin", tmp_path / "home", command, INGOT_CONFIG=config)
+    assert config == str(home / "etc/ingot/ingot.yaml") and d.models() == []
+    assert d.http("GET", "/healthz").status == 200
+    assert "ingot pull" in d.http("GET", "/").body.decode()
+    p = d.ingot("doctor")
+    assert p.returncode == 0 and "download one: `ingot pull" in p.stdout and config in p.stdout, p.stdout
+    p = d.ingot("run", "Hello")
+    assert p.returncode == 1 and "`ingot pull NAME` downloads one" in p.stderr
+    p = d.ingot("pull", "qwen3-4b", HF_ENDPOINT=hub.url)
+    assert p.returncode == 0 and "ingotd serves it: ingot chat qwen3-4b" in p.stderr, p.stderr
+    t = Terminal([str(d.bin / "ingot"), "chat"], dict(d.env, INGOT_URL=d.url, TERM="xterm"))
+    t.until("> ")
+    t.say("Hello")
+    t.until(SCRIPT)
+    t.type("\x04")
+    t.close()
+    d.stop()
+    assert (home / "etc/ingot/ingot.yaml").read_text() == installed
 
 
 def test_an_upgrade_keeps_the_configuration(tmp_path, source):

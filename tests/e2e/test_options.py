@@ -794,7 +794,7 @@ def test_stats_span_and_ledger(start, models, tmp_path):
 @pytest.mark.release  # a matter of the sources: once is enough
 @pytest.mark.skipif(not shutil.which("meson"), reason="needs meson")
 def test_build_options(tmp_path):
-    """-Dtests=false builds no test; -Dfuzz=true makes the fuzz tests libFuzzer's; -Dptx names the
+    """-Dtests=false builds no test, -Dbench=false no benchmark; -Dfuzz=true makes the fuzz tests libFuzzer's; -Dptx names the
     architectures for which there are kernels to test."""
     def tests_of(folder):
         out = subprocess.check_output(["meson", "introspect", "--tests", str(folder)])
@@ -804,7 +804,10 @@ def test_build_options(tmp_path):
         subprocess.run(["meson", "setup", str(tmp_path / name), str(ROOT), *options], check=True,
                        stdout=subprocess.DEVNULL, env=dict(os.environ, **env))
         return tests_of(tmp_path / name)
-    assert set_up("without", "-Dtests=false") == {}
+    assert set_up("without", "-Dtests=false", "-Dbench=false") == {}
+    out = subprocess.check_output(["meson", "introspect", "--targets", str(tmp_path / "without")])
+    built = {t["name"] for t in json.loads(out)}
+    assert "ingotd" in built and "ingot-bench" not in built
     here = tests_of(BUILD)
     assert here["fuzz_config"][0] != "-runs=0"
     out = subprocess.check_output(["meson", "introspect", "--buildoptions", str(BUILD)])

@@ -1,8 +1,10 @@
 """The stages of ./check: what is built, and which tests run in which build."""
+import hashlib
 import json
 import os
 import pathlib
 import platform
+import shutil
 import subprocess
 import sys
 import zipfile
@@ -191,6 +193,37 @@ def cross_builder(name, file, optimization, folders=()):
     return run
 
 
+def source_files():
+    """The tree's files, but what builds have made."""
+    for folder, names, files in os.walk(ROOT):
+        names[:] = sorted(n for n in names if n not in (".git", "__pycache__") and
+                          not (folder == str(ROOT) and n.startswith("build")))
+        yield from (pathlib.Path(folder, f) for f in sorted(files) if f != ".git" and not f.endswith(".pyc"))
+
+
+def debian_packages(job):
+    """Debian's packages from a copy of the tree, without tests and what is for GPUs and debuggers."""
+    out, digest = OUT / "debian", hashlib.sha256()
+    files = list(source_files())
+    for path in files:
+        digest.update(b"%s\0%d\0%s" % (os.fsencode(path), path.stat().st_mode, path.read_bytes()))
+    if made_for(out / "made-for", digest.hexdigest()):
+        return
+    remove(out)
+    for path in files:
+        copy = out / "ingot" / path.relative_to(ROOT)
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(path, copy, follow_symlinks=False)
+    env = dict(os.environ, CC=("ccache " if has("ccache") else "") + "gcc", DEB_CFLAGS_STRIP="-g",
+               DEB_BUILD_OPTIONS="nocheck noautodbgsym parallel=%d" % N_CPUS,
+               DEB_BUILD_PROFILES="nocheck pkg.ingot.nogpu")
+    # tests/debian reads the log, and looks whether all dependencies are named: -d leaves out build-essential
+    job.do(["sh", "-c", "dpkg-buildpackage -us -uc -b -d >../log 2>&1 || { tail -n 30 ../log; exit 1; }"],
+           cwd=out / "ingot", env=env)
+    remove(out / "ingot")
+    (out / "made-for").write_text(digest.hexdigest())
+
+
 # ---- tests ---------------------------------------------------------------------------------
 
 class Tests:
@@ -344,7 +377,7 @@ def other_stages(tests):
             ["fetch-templates"] if name in ("templates", "answers") else
             ["fetch-templates", "fetch-o200k"] if name == "harmony" else
             ["model"] if name in ("folders", "quantised") else []), after=["release-unit", "model"]))
-    out += other_systems(tests)
+    out += other_systems(tests) + packages_of_debian(tests)
     # The thousands of steps of tests/golden take an hour under a sanitizer: the same kernels run in
     # tests/ops, and the demo model in one end-to-end test.
     out += [
@@ -393,6 +426,20 @@ def other_systems(tests):
     ]
 
 
+def packages_of_debian(tests):
+    if not DEBIAN:
+        return [missing("debian", "debian", "this is not Debian")]
+    return [
+        Stage("build-debian", debian_packages, after=["build-release", "build-macos"], behind=True),
+        Stage("debian", debian_tests(tests, "tests/debian/test_package.py"), build="debian",
+              needs=["build-debian", "python"]),
+    ]
+
+
+def debian_tests(tests, *names):
+    return tests.pytest("release", *names, folder="tests/debian", INGOT_PACKAGES=str(OUT / "debian"))
+
+
 # ---- --long --------------------------------------------------------------------------------
 
 def fuzzing(job):
@@ -430,6 +477,8 @@ def long_stages(tests):
             "--packages", OUT / "programs/mistral"]), needs=["fetch-programs", "fetch-templates"], build="release"),
         Stage("build-fuzz", builder("fuzz", "clang", SANITIZED + fuzz, ["fuzz"])),
         Stage("fuzzing", fuzzing, needs=["build-fuzz"], build="fuzz"),
+        *([Stage("debian-chroot", debian_tests(tests, "tests/debian/test_chroot.py"), build="debian",
+                 needs=["build-debian"])] if DEBIAN else []),
         Stage("soak", tests.pytest("release", "--long", "-m", "long", "tests/e2e"), build="release"),
         Stage("mixed-asan", tests.pytest("asan", "--long", mixed, sanitizer="address"), build="asan"),
         Stage("mixed-tsan", tests.pytest("tsan", "--long", mixed, sanitizer="thread"), build="tsan"),

@@ -220,6 +220,11 @@ static int start(struct ig_reply *r, struct ig_api_error *e)
 	if (r->origin->who.role != IG_ROLE_ADMINISTRATOR)
 		return ig_api_fail(e, 403, "administrator_required", "model",
 				   "Only the key of an administrator may download a model.");
+	const char *folder = r->api->deps.options.models_folder;
+	if (!folder[0])
+		return ig_api_fail(e, 409, "model_not_configured", "model",
+				   "No folder of models is served (models.folder), so nothing is "
+				   "downloaded into one.");
 	if (count_pulls(r->api) >= MAX_PULLS)
 		return ig_fail_overloaded(e, r->api->deps.options.retry_after_s,
 					  "Too many models are being downloaded.");
@@ -229,15 +234,7 @@ static int start(struct ig_reply *r, struct ig_api_error *e)
 				   "ingotd.");
 	snprintf(name, sizeof name, "%.*s", (int)ig_model_name_length(r->request.model),
 		 r->request.model);
-	const char *folder = r->api->deps.options.models_folder;
-	const char *argv[8] = { program, "pull", "--json-lines" };
-	size_t n = 3;
-	if (folder[0]) {
-		argv[n++] = "--to";
-		argv[n++] = folder;
-	}
-	argv[n++] = "--";
-	argv[n] = name;
+	const char *argv[] = { program, "pull", "--json-lines", "--to", folder, "--", name, NULL };
 	r->child = ig_child_start(&r->api->wakes, argv, news, r);
 	return r->child ? 0 : ig_fail_memory(e);
 }

@@ -86,7 +86,9 @@ static void test_left(void **state)
 /* A variable that anybody could have set. */
 static void test_hostile(void **state)
 {
-	static const char *const texts[] = { "", "x", "-1", "0", "17", "4x", "99999999999999999999" };
+	static const char *const texts[] = {
+		"", "x", "-1", "0", "17", "4x", "99999999999999999999"
+	};
 	struct sockaddr_in a = { .sin_family = AF_INET };
 
 	for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {

@@ -509,6 +509,8 @@ int ig_driver_open(const char *name, const struct ig_driver_options *o, struct i
 
 void ig_driver_close(struct ig_driver *d) { free(d); }
 
+uint64_t ig_driver_pulse(const struct ig_driver *d) { return atomic_load(&fake.pulse); }
+
 const char *ig_driver_describe(const struct ig_driver *d) { return "cpu, generic, 3 threads"; }
 
 int ig_driver_lower(struct ig_driver *d, const struct ig_plan *plan,

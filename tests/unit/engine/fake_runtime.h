@@ -63,6 +63,7 @@ struct fake {
 	atomic_int counters[IG_N_COUNTERS];
 	atomic_int n_sampled, n_seen; /* of the penalties of the row sampled last */
 	_Atomic float bias;
+	_Atomic uint64_t pulse;	   /* that the driver gives */
 	_Atomic int64_t driver_ns; /* time spent in submit and wait */
 	atomic_int n_allocations;  /* by the engine's thread, between a wait and a submit */
 	/* So many allocations from now on, one fails: of the engine's thread between a wait and

@@ -1175,6 +1175,29 @@ static void test_idle_costs_nothing(void **state)
 	harness_close(e);
 }
 
+/* A step that does not end is no sign of life, but its progress is. */
+static void test_alive(void **state)
+{
+	struct client c;
+	struct ig_engine *e = harness_engine(&config);
+
+	for (int i = 0; i < 3; i++)
+		wait_for(ig_engine_is_alive(e));
+	fake_close_gate();
+	client_ask(&c, e, &(struct ask){ .n_prompt = 10, .max_tokens = 4 });
+	fake_wait_at_gate();
+	ig_engine_is_alive(e); /* it moved until now */
+	for (int i = 0; i < 3; i++)
+		assert_false(ig_engine_is_alive(e));
+	atomic_fetch_add(&fake.pulse, 1);
+	assert_true(ig_engine_is_alive(e));
+	assert_false(ig_engine_is_alive(e));
+	fake_open_gate();
+	wait_for(ig_engine_is_alive(e));
+	client_finish(&c);
+	harness_close(e);
+}
+
 static void test_nothing_allocated_per_token(void **state)
 {
 #ifdef WRAP_MALLOC
@@ -1304,6 +1327,7 @@ int main(int argc, char **argv)
 		T(test_chaos),
 		T(test_chaos_split),
 		T(test_idle_costs_nothing),
+		T(test_alive),
 		T(test_nothing_allocated_per_token),
 		T(test_a_step_costs_microseconds),
 	};

@@ -36,6 +36,7 @@ struct world {
 	struct ig_net *net;
 	struct ig_config config;
 	atomic_int n_drained;
+	atomic_bool holds_loop; /* the event of the drain does not return */
 };
 
 static void on_event(void *ctx, enum ig_net_event ev)
@@ -44,6 +45,8 @@ static void on_event(void *ctx, enum ig_net_event ev)
 
 	if (ev == IG_NET_DRAINED)
 		atomic_fetch_add(&w->n_drained, 1);
+	while (atomic_load(&w->holds_loop))
+		usleep(100);
 }
 
 static int setup(void **state)
@@ -794,6 +797,22 @@ static void test_drain(void **state)
 	assert_int_equal(atomic_load(&w->n_drained), 1);
 }
 
+static void test_alive(void **state)
+{
+	struct world *w = *state;
+
+	for (int i = 0; i < 3; i++)
+		wait_for(ig_net_is_alive(w->net));
+	atomic_store(&w->holds_loop, true);
+	ig_net_drain(w->net);
+	wait_for(atomic_load(&w->n_drained));
+	ig_net_is_alive(w->net); /* it turned until now */
+	bool turned = ig_net_is_alive(w->net) || ig_net_is_alive(w->net);
+	atomic_store(&w->holds_loop, false);
+	assert_false(turned);
+	wait_for(ig_net_is_alive(w->net));
+}
+
 static void test_stop_with_work(void **state)
 {
 	struct world *w = *state;
@@ -934,15 +953,15 @@ static void test_idle(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		TEST(test_heads),	TEST(test_garbage),
-		TEST(test_keep_alive),	TEST(test_stream),
-		TEST(test_gone),	TEST(test_slow),
-		TEST(test_connections), TEST(test_ws),
-		TEST(test_ws_bad),	TEST(test_ws_close_cancels),
-		TEST(test_ws_slow),	TEST(test_ws_flood),
-		TEST(test_drain),	TEST(test_stop_with_work),
-		TEST(test_reload),	TEST(test_listen_errors),
-		TEST(test_idle),
+		TEST(test_heads),	   TEST(test_garbage),
+		TEST(test_keep_alive),	   TEST(test_stream),
+		TEST(test_gone),	   TEST(test_slow),
+		TEST(test_connections),	   TEST(test_ws),
+		TEST(test_ws_bad),	   TEST(test_ws_close_cancels),
+		TEST(test_ws_slow),	   TEST(test_ws_flood),
+		TEST(test_drain),	   TEST(test_alive),
+		TEST(test_stop_with_work), TEST(test_reload),
+		TEST(test_listen_errors),  TEST(test_idle),
 	};
 	signal(SIGPIPE, SIG_IGN);
 	n_sleeps_alone = n_sleeps_without();

@@ -407,7 +407,9 @@ static void test_refusals(void **state)
 	assert_int_equal(ig_program_submit(p, &b.step), 0);
 	assert_int_equal(ig_program_submit(p, &b.step), -EBUSY); /* strict: no wait between */
 	assert_non_null(strstr(ig_program_error(p)->text, "2 steps"));
+	uint64_t pulse = ig_driver_pulse(d);
 	assert_int_equal(ig_program_wait(p), 0);
+	assert_true(ig_driver_pulse(d) > pulse);
 	assert_int_equal(ig_program_error(p)->text[0], 0);
 	assert_int_equal(ig_program_wait(p), 0);
 	assert_int_equal(ig_program_wait(p), -EINVAL);
