@@ -239,7 +239,7 @@ def test_ps(scripted):
 def test_ps_health(start, models, tmp_path):
     """Without the key that all else needs; a daemon that stops is not well, nor is one that is not there."""
     keys = tmp_path / "keys"
-    d = start(models.slow(), {"server": {"drain_timeout": "5m"}, "ledger": {"enabled": False}})
+    d = start(models.slow(), {"server": {"drain_timeout": "5m"}, "ledger": {"enabled": False}, "responses": {"persist": False}})
     assert ingot(d, "ps", "--health") == (0, "ok\n", "") and ingot(d, "keys", "add", "x", "--file", str(keys))[0] == 0
     other = start(extra={"server": {"keys_file": str(keys)}})
     assert ingot(other, "ps")[0] == 1 and ingot(other, "ps", "--health", "--json")[:2] == (0, '{"status":"ok"}\n')
