@@ -1,7 +1,8 @@
 /*
  * response_file.c: see response_file.h.  The loop appends operations to a list; the writer takes the
  * whole list, and writes it in one transaction, at once: what a client was told to be stored
- * survives a crash a few milliseconds later.  While writing fails operations are dropped.
+ * survives a crash a few milliseconds later.  While writing fails operations are dropped.  The loop
+ * frees them: jansson's json_decref looks at the count before it changes it atomically.
  */
 #include "store/response_file.h"
 
@@ -46,8 +47,8 @@ struct ig_response_file {
 
 	pthread_mutex_t lock; /* guards what follows */
 	pthread_cond_t changed;
-	struct ops ops;
-	char failure[256]; /* why nothing can be written; "": it can */
+	struct ops ops, done; /* done: to be freed by the loop, which owns references to values */
+	char failure[256];    /* why nothing can be written; "": it can */
 	bool stop, lost;
 
 	void (*failing)(void *ctx, bool failing); /* may be NULL */
@@ -218,7 +219,7 @@ static void set_failure(struct ig_response_file *f, const char *why)
 	snprintf(f->failure, sizeof f->failure, "%s", why ? why : "");
 	if (why) {
 		f->lost = true;
-		drop_ops(&f->ops);
+		STAILQ_CONCAT(&f->done, &f->ops);
 	}
 	pthread_mutex_unlock(&f->lock);
 	f->probe_ns = ig_now_ns() + PROBE_NS;
@@ -297,9 +298,7 @@ static void write_waiting(struct ig_response_file *f)
 		for (int64_t again = ig_now_ns() + RETRY_NS; !done && ig_now_ns() < again;)
 			ig_wait_until(&f->changed, &f->lock, again);
 	}
-	pthread_mutex_unlock(&f->lock);
-	drop_ops(&ops);
-	pthread_mutex_lock(&f->lock);
+	STAILQ_CONCAT(&f->done, &ops);
 }
 
 static void *writer(void *arg)
@@ -429,7 +428,10 @@ int ig_response_file_copy(const char *path, const char *to, int64_t *n, struct i
 /* Without memory for it the file is behind, and all must be put again. */
 static void append(struct ig_response_file *f, struct op *op)
 {
+	struct ops done = STAILQ_HEAD_INITIALIZER(done);
+
 	pthread_mutex_lock(&f->lock);
+	STAILQ_CONCAT(&done, &f->done);
 	bool wanted = op && !f->failure[0];
 	if (wanted)
 		STAILQ_INSERT_TAIL(&f->ops, op, next);
@@ -439,6 +441,7 @@ static void append(struct ig_response_file *f, struct op *op)
 	pthread_mutex_unlock(&f->lock);
 	if (op && !wanted)
 		op_free(op);
+	drop_ops(&done);
 }
 
 static struct op *op_new(enum what what, const char *id)
@@ -544,6 +547,7 @@ int ig_response_file_open(const struct ig_response_file_options *o, struct ig_re
 	f->failing = o->failing;
 	f->ctx = o->ctx;
 	STAILQ_INIT(&f->ops);
+	STAILQ_INIT(&f->done);
 	f->path = strdup(o->path);
 	if (!f->path) {
 		rc = ig_fail(err, -ENOMEM, "%s %s: out of memory", kind.name, o->path);
@@ -586,6 +590,7 @@ void ig_response_file_close(struct ig_response_file *f)
 	pthread_mutex_unlock(&f->lock);
 	pthread_join(f->thread, NULL);
 	drop_ops(&f->ops);
+	drop_ops(&f->done);
 	pthread_mutex_destroy(&f->lock);
 	pthread_cond_destroy(&f->changed);
 	release(f);

@@ -13,7 +13,7 @@
 
 struct ig_response_file;
 
-/* Lists of values that never change.  Their references are atomic, and the thread takes its own. */
+/* Lists of values that never change; references are taken and released by the caller's thread alone. */
 struct ig_response_record {
 	const char *id, *parent; /* parent: the id of the response that this continues; or NULL */
 	uint64_t owner;		 /* the key's identity; 0: no key */
