@@ -6,8 +6,8 @@
  * prefill_chunk each and max_batch_tokens in all, the shortest prompt first; but the oldest gets at
  * least half of these rows, so that short prompts don't starve a long one.  The prompts of one step
  * have their first tokens when all its rows are computed.  Therefore a round is not one step: as
- * soon as a step has enough rows to be efficient (split_rows), the rest of the round goes to the
- * next one.  No sequence has a second row for decoding in a round, so the work is the same and
+ * soon as a step has enough rows to be efficient (split_rows; half of them when all prompts are
+ * short), the rest of the round goes to the next one.  No sequence has a second row for decoding in a round, so the work is the same and
  * nobody waits longer for it.
  *
  * Where a device computes asynchronously (max_flights is 2), step n+2 is submitted before n+1 is
@@ -230,11 +230,26 @@ static struct ig_seq *next_prompt(const struct ig_sched *sch, const struct ig_mo
 	return best;
 }
 
+/* Rows with which a step ends although its round goes on.  Half of those that are efficient when all
+ * prompts that are due are short: then most rows bring a first token, and it comes earlier. */
+static int32_t enough_rows(const struct ig_sched *sch, const struct ig_model *m)
+{
+	int32_t rows = (int32_t)m->split_rows;
+	const struct ig_seq *s;
+
+	if (m->split_rows == sch->b->max_rows)
+		return rows;
+	TAILQ_FOREACH(s, &sch->running, link)
+		if (is_due(m, s) && ig_seq_n_left(s) > rows)
+			return rows;
+	return (rows + 1) / 2;
+}
+
 /* Rows of the step f from m's round. */
 static void take_rows(struct ig_sched *sch, struct ig_model *m, struct ig_flight *f)
 {
 	const struct ig_step *step = &f->buffer->step;
-	int32_t enough = (int32_t)m->split_rows;
+	int32_t enough = enough_rows(sch, m);
 	struct ig_seq *s;
 
 	/* those that decode first */
