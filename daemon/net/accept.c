@@ -83,7 +83,9 @@ int ig_accept_callback(struct lws *wsi, enum lws_callback_reasons reason, void *
 	struct ig_net *net = lws_context_user(lws_get_context(wsi));
 	struct listener *l;
 
-	if (reason == LWS_CALLBACK_RAW_RX_FILE && (l = lws_get_opaque_user_data(wsi)))
+	/* once handed over, what comes before it is closed is the successor's */
+	if (reason == LWS_CALLBACK_RAW_RX_FILE && !net->handed_over &&
+	    (l = lws_get_opaque_user_data(wsi)))
 		accept_all(net, l);
 	if (reason == LWS_CALLBACK_RAW_CLOSE_FILE && (l = lws_get_opaque_user_data(wsi))) {
 		l->wsi = NULL;

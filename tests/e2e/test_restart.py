@@ -47,6 +47,7 @@ def text_of(response):
                    for p in item["content"])
 
 
+@pytest.mark.tsan
 @pytest.mark.parametrize("how", ["stop", "kill"])
 def test_responses_survive(start, models, how):
     d = start(models.random())
@@ -204,6 +205,7 @@ class Load:
         return self.wrong
 
 
+@pytest.mark.tsan
 def test_no_connection_is_refused(start, models, short):
     """Three handovers in a row under load; every request is answered, whoever was asked."""
     d = start(models.script(), {"server": {"unix_socket": str(short / "s")}})
@@ -233,6 +235,7 @@ def test_no_connection_is_refused(start, models, short):
         d.http("GET", "/healthz")
 
 
+@pytest.mark.tsan
 def test_what_runs_goes_on(start, models):
     """A stream, a WebSocket and a connection that is kept open outlive the handover; responses of both are known."""
     d = start(extra={"models": [{"name": "tiny", "path": models.random()},
