@@ -11,6 +11,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/process.h"
@@ -37,6 +38,8 @@ static const char unpack_script[] =
 	"    print(f'  unpacking the wheel failed: {e}', file=sys.stderr)\n"
 	"    sys.exit(28 if getattr(e, 'errno', None) == 28 else 3)\n";
 
+#define WAIT_NS 20000000 /* between looks at a child */
+
 static const char *python(void)
 {
 	const char *p = getenv("INGOT_PYTHON");
@@ -50,6 +53,7 @@ static int run_program(const char *const *argv, bool quiet, int *status, struct 
 {
 	static const int signals[] = { SIGINT, SIGTERM, SIGPIPE, SIGXFSZ };
 	sigset_t defaults;
+	bool told = false;
 	pid_t pid;
 	int st, rc;
 
@@ -62,12 +66,14 @@ static int run_program(const char *const *argv, bool quiet, int *status, struct 
 		&pid);
 	if (rc)
 		return ig_fail(err, rc, "can't run %s: %s", argv[0], strerror(-rc));
-	while (waitpid(pid, &st, 0) < 0) {
-		if (errno != EINTR)
+	/* The terminal sends Ctrl-C to the child too, but SIGTERM only reaches us: perhaps before a
+	 * blocking waitpid would begin, which it would then not end. */
+	while ((rc = waitpid(pid, &st, WNOHANG)) <= 0) {
+		if (rc < 0 && errno != EINTR)
 			return ig_fail(err, -errno, "waitpid: %s", strerror(errno));
-		/* the terminal sends Ctrl-C to the child too, but SIGTERM only reaches us */
-		if (ig_interrupted)
-			kill(pid, SIGTERM);
+		if (ig_interrupted && !told)
+			told = !kill(pid, SIGTERM);
+		nanosleep(&(struct timespec){ .tv_nsec = WAIT_NS }, NULL);
 	}
 	if (ig_interrupted)
 		return ig_fail(err, -EINTR, "interrupted");

@@ -274,6 +274,12 @@ static bool is_of_15(SEL s)
 
 /* ---- residency sets ---------------------------------------------------------------------------------- */
 
+static void show(NSArray *allocations, int by)
+{
+	for (NSUInteger i = 0; i < [allocations count]; i++)
+		fake_memory_resident(((FakeBuffer *)[allocations objectAtIndex:i])->memory, by);
+}
+
 @implementation FakeResidencySet
 - (id)init
 {
@@ -315,30 +321,27 @@ static bool is_of_15(SEL s)
 	[wanted removeObject:allocation];
 	pthread_mutex_unlock(&lock);
 }
-/* Under lock. */
-- (void)show:(int)by
-{
-	for (NSUInteger i = 0; i < [committed count]; i++)
-		fake_memory_resident(((FakeBuffer *)[committed objectAtIndex:i])->memory, by);
-}
 - (void)commit
 {
 	pthread_mutex_lock(&lock);
-	if (queues)
-		[self show:-1];
+	NSArray *before = [committed copy];
 	[committed setArray:wanted];
-	if (queues)
-		[self show:1];
+	/* What stays in the set is resident throughout: a command buffer may be using it. */
+	if (queues) {
+		show(committed, 1);
+		show(before, -1);
+	}
+	[before release];
 	pthread_mutex_unlock(&lock);
 }
 - (void)attach:(int)by
 {
 	pthread_mutex_lock(&lock);
 	if (!queues)
-		[self show:1];
+		show(committed, 1);
 	queues += by;
 	if (!queues)
-		[self show:-1];
+		show(committed, -1);
 	pthread_mutex_unlock(&lock);
 }
 @end

@@ -221,6 +221,34 @@ static void sound_set(struct stage *s)
 	[set release];
 }
 
+/* A set that is committed again while a command buffer uses what it has. */
+static void sound_set_grows(struct stage *s)
+{
+	MTLResidencySetDescriptor *d = [[[MTLResidencySetDescriptor alloc] init] autorelease];
+	id<MTLResidencySet> set = [s->device newResidencySetWithDescriptor:d error:NULL];
+	id<MTLBuffer> slab = make_slab(s), other = make_slab(s);
+
+	[s->queue addResidencySet:set];
+	[set addAllocation:slab];
+	[set commit];
+	far_step(s, slab);
+	for (int i = 0; i < 100; i++) {
+		begin(s);
+		[s->encoder waitForFence:s->fence];
+		launch(s, "probe_far", s->x, s->y);
+		[s->encoder updateFence:s->fence];
+		[s->encoder endEncoding];
+		[s->commands commit];
+		[set addAllocation:other];
+		while ([s->commands status] < MTLCommandBufferStatusCompleted)
+			[set commit];
+		[set removeAllocation:other];
+		[set commit];
+	}
+	[s->queue removeResidencySet:set];
+	[set release];
+}
+
 static void set_on_queue_freed(struct stage *s)
 {
 	MTLResidencySetDescriptor *d = [[[MTLResidencySetDescriptor alloc] init] autorelease];
@@ -511,6 +539,7 @@ static const struct {
 	SCENE(sound_parts, NULL),
 	SCENE(sound_far, NULL),
 	SCENE(sound_set, NULL),
+	SCENE(sound_set_grows, NULL),
 	SCENE(sound_reads_in_flight, NULL),
 	SCENE(read_after_write, "reads byte 0 of buffer"),
 	SCENE(write_after_read, "writes byte 0 of buffer"),
