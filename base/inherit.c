@@ -1,6 +1,8 @@
 /* inherit.c: see inherit.h. */
 #include "base/inherit.h"
 
+#include "base/process.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <netinet/in.h>
@@ -10,21 +12,19 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #define VARIABLE "INGOT_INHERITED"
 #define FIRST_FD 3
-#define MAX_FDS 65536
 
 extern char **environ;
 
-static int left[IG_MAX_INHERITED]; /* by the predecessor, and not taken yet */
+static int left[IG_PROCESS_KEEP]; /* by the predecessor, and not taken yet */
 static size_t n_left;
 static atomic_int predecessor = -1; /* a socket to it */
 static pthread_mutex_t locks_lock = PTHREAD_MUTEX_INITIALIZER;
-static int locks[IG_MAX_INHERITED];
+static int locks[IG_PROCESS_KEEP];
 static size_t n_locks;
 
 /* ---- from the predecessor ------------------------------------------------------------------ */
@@ -39,7 +39,7 @@ void ig_inherit_begin(void)
 	long n = text ? strtol(text, &end, 10) : 0;
 
 	n_left = 0;
-	if (text && end != text && !*end && n > 0 && n <= IG_MAX_INHERITED) {
+	if (text && end != text && !*end && n > 0 && n <= IG_PROCESS_KEEP) {
 		for (int fd = FIRST_FD; fd < FIRST_FD + n; fd++) {
 			struct stat st;
 			if (fstat(fd, &st))
@@ -131,7 +131,7 @@ bool ig_inherit_predecessor(void)
 void ig_inherit_keep_lock(int fd)
 {
 	pthread_mutex_lock(&locks_lock);
-	if (n_locks < IG_MAX_INHERITED)
+	if (n_locks < IG_PROCESS_KEEP)
 		locks[n_locks++] = fd;
 	pthread_mutex_unlock(&locks_lock);
 }
@@ -143,27 +143,6 @@ void ig_inherit_drop_lock(int fd)
 		if (locks[i] == fd)
 			locks[i--] = locks[--n_locks];
 	pthread_mutex_unlock(&locks_lock);
-}
-
-/* In the child, between fork and exec: nothing but system calls. */
-static void become(char *const argv[], char *const env[], const int *fds, int n, int max_fd)
-{
-	int high[IG_MAX_INHERITED];
-
-	/* out of the way first: a target may be one of the sources */
-	for (int i = 0; i < n; i++) {
-		high[i] = fcntl(fds[i], F_DUPFD, FIRST_FD + IG_MAX_INHERITED);
-		if (high[i] < 0)
-			_exit(127);
-	}
-	for (int i = 0; i < n; i++)
-		if (dup2(high[i], FIRST_FD + i) < 0)
-			_exit(127);
-	for (int fd = FIRST_FD + n; fd < max_fd; fd++)
-		close(fd); /* a client would wait for the end of its connection */
-	environ = (char **)(size_t)env;
-	execvp(argv[0], argv);
-	_exit(127);
 }
 
 /* The environment with the variable; free it. */
@@ -184,12 +163,13 @@ static char **environment(char *variable)
 
 pid_t ig_inherit_start(char *const argv[], const int *fds, size_t n_fds, int *alive)
 {
-	struct rlimit limit = { .rlim_cur = MAX_FDS };
-	int all[IG_MAX_INHERITED], n = 0, pair[2];
 	char variable[sizeof VARIABLE + 16];
+	int all[IG_PROCESS_KEEP], pair[2];
+	size_t n = 0;
+	pid_t pid = -1;
 
 	*alive = -1;
-	if (1 + n_fds > IG_MAX_INHERITED)
+	if (1 + n_fds > IG_PROCESS_KEEP)
 		return -E2BIG;
 	if (socketpair(AF_UNIX, SOCK_STREAM, 0, pair))
 		return -errno;
@@ -199,21 +179,24 @@ pid_t ig_inherit_start(char *const argv[], const int *fds, size_t n_fds, int *al
 	for (size_t i = 0; i < n_fds; i++)
 		all[n++] = fds[i];
 	pthread_mutex_lock(&locks_lock);
-	for (size_t i = 0; i < n_locks && n < IG_MAX_INHERITED; i++)
+	for (size_t i = 0; i < n_locks && n < IG_PROCESS_KEEP; i++)
 		all[n++] = locks[i];
 	pthread_mutex_unlock(&locks_lock);
-	getrlimit(RLIMIT_NOFILE, &limit);
-	snprintf(variable, sizeof variable, VARIABLE "=%d", n);
+	snprintf(variable, sizeof variable, VARIABLE "=%zu", n);
 	char **env = environment(variable);
-	pid_t pid = env ? fork() : -1;
-	int why = env ? errno : ENOMEM;
-	if (pid == 0)
-		become(argv, env, all, n, limit.rlim_cur < MAX_FDS ? (int)limit.rlim_cur : MAX_FDS);
+	struct ig_process p = { .argv = (const char *const *)argv,
+				.in_path = true,
+				.out = STDOUT_FILENO,
+				.no_descriptors = true,
+				.keep = all,
+				.n_keep = n,
+				.env = env };
+	int rc = env ? ig_process_start(&p, &pid) : -ENOMEM;
 	free(env);
 	close(pair[1]);
-	if (pid > 0)
-		*alive = pair[0];
-	else
+	if (rc)
 		close(pair[0]);
-	return pid > 0 ? pid : -why;
+	else
+		*alive = pair[0];
+	return rc ? rc : pid;
 }

@@ -22,9 +22,8 @@ void ig_inherit_end(void);
 /* Whether the predecessor still runs; any thread, after ig_inherit_end. */
 bool ig_inherit_predecessor(void);
 
-#define IG_MAX_INHERITED 16
-/* Start the program with these descriptors, and those of locks; *alive: a socket that becomes readable when it is
- * ready (a byte) or ends (none).  The process's number or -errno. */
+/* Start the program with these descriptors, and those of locks; *alive: a socket that becomes
+ * readable when it is ready (a byte) or ends (none).  The process's number or -errno. */
 pid_t ig_inherit_start(char *const argv[], const int *fds, size_t n_fds, int *alive);
 /* A lock to be left to a successor; forget one that is closed. */
 void ig_inherit_keep_lock(int fd);

@@ -3,6 +3,8 @@
 
 #include "base/clock.h"
 
+#include <signal.h>
+
 int ig_lock_init(pthread_mutex_t *lock, pthread_cond_t *cond)
 {
 	pthread_condattr_t attr;
@@ -40,6 +42,17 @@ void ig_wait_until(pthread_cond_t *cond, pthread_mutex_t *lock, int64_t deadline
 	ts = (struct timespec){ deadline_ns / 1000000000, deadline_ns % 1000000000 };
 	pthread_cond_timedwait(cond, lock, &ts); /* CLOCK_MONOTONIC */
 #endif
+}
+
+int ig_start_thread(pthread_t *out, void *(*run)(void *arg), void *arg)
+{
+	sigset_t all, before;
+
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &before);
+	int rc = pthread_create(out, NULL, run, arg);
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	return -rc;
 }
 
 void ig_name_thread(const char *name)

@@ -3,7 +3,10 @@
 
 #include <signal.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <sys/types.h>
+
+#define IG_PROCESS_KEEP 16
 
 /* Its standard input is empty, and it blocks no signal. */
 struct ig_process {
@@ -12,7 +15,10 @@ struct ig_process {
 	int out;		 /* its standard output; 0: the same as its standard error */
 	bool quiet;		 /* its standard error is discarded; else it is ours */
 	bool own_group;		 /* it leads a process group of its own */
-	bool no_descriptors;	 /* of ours it gets none but these */
+	bool no_descriptors;	 /* of ours it gets none but these and the next */
+	const int *keep;	 /* [n_keep] these become 3, 4, … of it; at most IG_PROCESS_KEEP */
+	size_t n_keep;
+	char *const *env; /* NULL: ours */
 	/* Signals whose action becomes the default one, also where we ignore them; NULL: all. */
 	const sigset_t *defaults;
 };

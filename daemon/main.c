@@ -188,7 +188,7 @@ static void hand_over(struct ig_service *d, struct ig_takeover *t)
 static int serve(struct ig_service *d, struct ig_takeover *t, char *const argv[])
 {
 	char url[160];
-	int what, status = 0;
+	int what;
 
 	ig_net_url(d->net, url, sizeof url);
 	printf("ready %s\n", url);
@@ -202,16 +202,14 @@ static int serve(struct ig_service *d, struct ig_takeover *t, char *const argv[]
 		return 0;
 	}
 	ig_takeover_signal(t, SIGTERM); /* one that does not serve yet */
-	if (what == NEWS_FAILED) {
+	if (what == NEWS_FAILED)
 		ig_log_error("the network loop failed");
-		return 1;
-	}
-	if (what == NEWS_LOST) {
+	if (what == NEWS_LOST)
 		ig_log_error("ending with status 1, so that the supervisor restarts ingotd");
-		status = 1;
-	}
-	drain(d, t);
-	return status;
+	if (what != NEWS_FAILED)
+		drain(d, t);
+	ig_takeover_cancel(t);
+	return what == NEWS_FAILED || what == NEWS_LOST;
 }
 
 static void refuse(struct ig_service *d, const struct ig_error *err)

@@ -1,17 +1,22 @@
 /* takeover.c: see takeover.h. */
 #include "daemon/takeover.h"
 
+#include "base/clock.h"
 #include "base/inherit.h"
 #include "base/log.h"
+#include "base/process.h"
+#include "store/database.h"
 
 #include <errno.h>
-#include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
 #include <sys/wait.h>
 #include <unistd.h>
+
+#define CANCEL_NS 5000000000 /* for a successor to end before it is killed */
+#define CANCEL_LOOK_MS 20
 
 void ig_takeover_start(struct ig_takeover *t, char *const argv[], const struct ig_net *net)
 {
@@ -31,27 +36,18 @@ void ig_takeover_start(struct ig_takeover *t, char *const argv[], const struct i
 	ig_log_info("process %ld (%s) is to take over", (long)pid, argv[0]);
 }
 
-static void describe(int status, char *out, size_t cap)
-{
-	if (WIFSIGNALED(status))
-		snprintf(out, cap, "was killed by signal %d", WTERMSIG(status));
-	else
-		snprintf(out, cap, "ended with status %d%s", WEXITSTATUS(status),
-			 WEXITSTATUS(status) == 127 ? " (the program can't be run)" : "");
-}
-
 bool ig_takeover_ready(struct ig_takeover *t)
 {
-	char byte, how[64] = "ended";
-	int status;
+	int status = 0;
+	char byte;
 
 	if (read(t->fd, &byte, 1) == 1) {
 		ig_log_info("process %ld has taken over; what runs here ends here", (long)t->pid);
 		return true;
 	}
-	if (waitpid(t->pid, &status, 0) == t->pid)
-		describe(status, how, sizeof how);
-	ig_log_error("no successor: process %ld %s; this one goes on", (long)t->pid, how);
+	waitpid(t->pid, &status, 0);
+	ig_log_error("no successor: process %ld ended with status %d; this one goes on",
+		     (long)t->pid, ig_process_status(status));
 	close(t->fd);
 	*t = (struct ig_takeover){ .fd = -1 };
 	return false;
@@ -61,6 +57,27 @@ void ig_takeover_signal(const struct ig_takeover *t, int sig)
 {
 	if (t->pid)
 		kill(t->pid, sig);
+}
+
+void ig_takeover_cancel(struct ig_takeover *t)
+{
+	int status;
+
+	if (!t->pid)
+		return;
+	kill(t->pid, SIGTERM);
+	/* it looks at the signal when its models are loaded */
+	for (int64_t end = ig_now_ns() + CANCEL_NS; ig_now_ns() < end;) {
+		if (waitpid(t->pid, &status, WNOHANG))
+			break;
+		poll(NULL, 0, CANCEL_LOOK_MS);
+	}
+	if (!waitpid(t->pid, &status, WNOHANG)) {
+		kill(t->pid, SIGKILL);
+		waitpid(t->pid, &status, 0);
+	}
+	close(t->fd);
+	*t = (struct ig_takeover){ .fd = -1 };
 }
 
 /* ---- afterwards ---------------------------------------------------------------------------- */
@@ -88,7 +105,7 @@ int ig_guard(const char *pid)
 	while (waitpid(guarded, &status, 0) != guarded)
 		if (errno != EINTR)
 			return 1;
-	return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+	return ig_process_status(status);
 }
 
 int ig_takeover_guard(const struct ig_takeover *t, char *const argv[])
@@ -102,30 +119,12 @@ int ig_takeover_guard(const struct ig_takeover *t, char *const argv[])
 
 /* ---- asking for it ----------------------------------------------------------------------------- */
 
-/* The process that holds the lock of a database; 0: none. */
-static pid_t holder_of(const char *path)
-{
-	char name[4096], text[32] = "";
-	pid_t pid = 0;
-
-	if (snprintf(name, sizeof name, "%s.lock", path) >= (int)sizeof name)
-		return 0;
-	int fd = open(name, O_RDWR | O_CLOEXEC);
-	if (fd < 0)
-		return 0;
-	if (flock(fd, LOCK_EX | LOCK_NB) && errno == EWOULDBLOCK &&
-	    pread(fd, text, sizeof text - 1, 0) > 0)
-		pid = (pid_t)strtol(text, NULL, 10);
-	close(fd);
-	return pid > 1 ? pid : 0;
-}
-
 int ig_takeover_ask(const struct ig_config *config)
 {
-	pid_t pid = config->ledger.enabled ? holder_of(config->ledger.path) : 0;
+	pid_t pid = config->ledger.enabled ? ig_database_holder(config->ledger.path) : 0;
 
 	if (!pid && config->responses.persist)
-		pid = holder_of(config->responses.path);
+		pid = ig_database_holder(config->responses.path);
 	if (!pid) {
 		fprintf(stderr, "ingotd: no daemon runs with the configuration %s\n", config->file);
 		return 1;

@@ -22,6 +22,8 @@ void ig_takeover_start(struct ig_takeover *t, char *const argv[], const struct i
 bool ig_takeover_ready(struct ig_takeover *t);
 /* Pass a signal on, if there is a successor. */
 void ig_takeover_signal(const struct ig_takeover *t, int sig);
+/* This process is to end: so is a successor that does not serve yet.  Returns when it has ended. */
+void ig_takeover_cancel(struct ig_takeover *t);
 /* Become a process that passes signals to the successor, and ends as it does: with this status.  Signals must be
  * blocked, and wait until it has handlers for them. */
 int ig_takeover_guard(const struct ig_takeover *t, char *const argv[]);

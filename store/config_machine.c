@@ -11,6 +11,19 @@
 #include <string.h>
 #include <unistd.h>
 
+/* The text of b in place of *path; b is empty then. */
+static int replace(char **path, struct ig_strbuf *b)
+{
+	char *text = ig_strbuf_steal(b);
+
+	ig_strbuf_finish(b);
+	if (!text)
+		return -ENOMEM;
+	free(*path);
+	*path = text;
+	return 0;
+}
+
 /* Set *path to a file in the daemon's folder of state.  -EINVAL: there is no such folder. */
 static int set_state_file(char **path, const char *name)
 {
@@ -30,13 +43,7 @@ static int set_state_file(char **path, const char *name)
 		free(home);
 	}
 #endif
-	char *file = ig_strbuf_steal(&b);
-	ig_strbuf_finish(&b);
-	if (!file)
-		return -ENOMEM;
-	free(*path);
-	*path = file;
-	return 0;
+	return replace(path, &b);
 }
 
 /* Where `ingot pull` puts models (cli/download/paths.c); "" where no home is known. */
@@ -54,13 +61,7 @@ static int set_models_folder(char **path)
 		ig_strbuf_printf(&b, "%s/.local/share/ingot/models", home);
 		free(home);
 	}
-	char *folder = ig_strbuf_steal(&b);
-	ig_strbuf_finish(&b);
-	if (!folder)
-		return -ENOMEM;
-	free(*path);
-	*path = folder;
-	return 0;
+	return replace(path, &b);
 }
 
 /* "/x/ledger.db" with "-responses": "/x/ledger-responses.db"; "" if other is "". */
@@ -75,13 +76,7 @@ static int set_beside(char **path, const char *other, const char *tail)
 		dot = other + strlen(other);
 	ig_strbuf_add(&b, other, (size_t)(dot - other));
 	ig_strbuf_printf(&b, "%s%s", tail, dot);
-	char *file = ig_strbuf_steal(&b);
-	ig_strbuf_finish(&b);
-	if (!file)
-		return -ENOMEM;
-	free(*path);
-	*path = file;
-	return 0;
+	return replace(path, &b);
 }
 
 static int by_name(const void *a, const void *b)

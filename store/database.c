@@ -71,6 +71,28 @@ int ig_database_transact(sqlite3 *db, int (*fn)(void *ctx), void *ctx)
 	return code;
 }
 
+static int write_version(void *ctx)
+{
+	const struct ig_database *d = ctx;
+	char sql[48];
+
+	snprintf(sql, sizeof sql, "PRAGMA user_version = %d", d->kind->version);
+	return sqlite3_exec(d->db, sql, NULL, NULL, NULL);
+}
+
+int ig_database_probe(struct ig_database *d)
+{
+	return ig_database_transact(d->db, write_version, d);
+}
+
+int ig_database_code(int rc)
+{
+	return !rc	     ? SQLITE_OK :
+	       rc == -ENOSPC ? SQLITE_FULL :
+	       rc == -EBUSY  ? SQLITE_LOCKED :
+			       SQLITE_CANTOPEN;
+}
+
 /* ---- opening ------------------------------------------------------------------------------ */
 
 int ig_database_check(const struct ig_database_kind *kind, sqlite3 *db, const char *path,
@@ -182,13 +204,21 @@ static int open_file(struct ig_database *d, struct ig_error *err)
 
 /* ---- the lock ------------------------------------------------------------------------ */
 
+/* The number that the holder of the lock wrote; 0: none. */
+static pid_t read_holder(int lock_fd)
+{
+	char text[32] = "";
+
+	return pread(lock_fd, text, sizeof text - 1, 0) > 0 ? (pid_t)strtol(text, NULL, 10) : 0;
+}
+
 /* Only one daemon may write a file.  The lock file is never removed: otherwise two others could
  * lock two files of the same name. */
 static int take_lock(struct ig_database *d, struct ig_error *err)
 {
 	const char *name = d->kind->name;
 	char text[32] = "";
-	long pid;
+	pid_t pid;
 
 	d->lock_fd = open(d->lock_path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
 	if (d->lock_fd < 0)
@@ -205,11 +235,9 @@ static int take_lock(struct ig_database *d, struct ig_error *err)
 		if (errno != EWOULDBLOCK)
 			return ig_fail(err, -errno, "%s %s: cannot lock %s: %s", name, d->path,
 				       d->lock_path, strerror(errno));
-		ssize_t n = pread(d->lock_fd, text, sizeof text - 1, 0);
-		pid = n > 0 ? strtol(text, NULL, 10) : 0;
-		text[0] = 0;
+		pid = read_holder(d->lock_fd);
 		if (pid > 0)
-			snprintf(text, sizeof text, " (process %ld)", pid);
+			snprintf(text, sizeof text, " (process %ld)", (long)pid);
 		return ig_fail(err, -EBUSY,
 			       "%s %s: another daemon%s writes to it; stop it, or give this one "
 			       "another %s",
@@ -222,6 +250,22 @@ static int take_lock(struct ig_database *d, struct ig_error *err)
 		ig_log_debug("%s %s: cannot write the process number to %s", name, d->path,
 			     d->lock_path);
 	return 0;
+}
+
+pid_t ig_database_holder(const char *path)
+{
+	struct ig_strbuf b = { 0 };
+	pid_t pid = 0;
+
+	ig_strbuf_printf(&b, "%s.lock", path);
+	int fd = ig_strbuf_ok(&b) ? open(b.data, O_RDWR | O_CLOEXEC) : -1;
+	ig_strbuf_finish(&b);
+	if (fd < 0)
+		return 0;
+	if (flock(fd, LOCK_EX | LOCK_NB) && errno == EWOULDBLOCK)
+		pid = read_holder(fd);
+	close(fd);
+	return pid > 1 ? pid : 0;
 }
 
 /* ---- life ----------------------------------------------------------------------------------- */

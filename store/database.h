@@ -9,6 +9,7 @@
 
 #include <ingot/error.h>
 #include <sqlite3.h>
+#include <sys/types.h>
 
 struct ig_database_kind {
 	const char *name;   /* in errors: "ledger" */
@@ -32,6 +33,13 @@ int ig_database_open(struct ig_database *d, const struct ig_database_kind *kind,
 		     struct ig_error *err);
 /* All statements must have been finalized. */
 void ig_database_close(struct ig_database *d);
+
+/* The process that has the lock of the file at path; 0: none, or it is not known. */
+pid_t ig_database_holder(const char *path);
+/* Write something, to see whether that works again: an SQLite code. */
+int ig_database_probe(struct ig_database *d);
+/* The SQLite code to report for what ig_database_open returned; 0: SQLITE_OK. */
+int ig_database_code(int rc);
 
 /* "NAME PATH: what: SQLite's text"; the matching negative errno.  db NULL: the code's text. */
 int ig_database_fail(const struct ig_database_kind *kind, sqlite3 *db, int code, const char *path,

@@ -14,7 +14,6 @@
 
 #include <errno.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -280,19 +279,9 @@ static int open_late(struct ig_ledger *l)
 	struct ig_error err = { 0 };
 	int rc = l->file.db ? 0 : open_database(l, &err);
 
-	if (!rc)
-		return SQLITE_OK;
-	close_database(l);
-	return rc == -ENOSPC ? SQLITE_FULL : rc == -EBUSY ? SQLITE_LOCKED : SQLITE_CANTOPEN;
-}
-
-static int write_version(void *ctx)
-{
-	const struct ig_ledger *l = ctx;
-	char sql[48];
-
-	snprintf(sql, sizeof sql, "PRAGMA user_version = %d", ledger_kind.version);
-	return sqlite3_exec(l->file.db, sql, NULL, NULL, NULL);
+	if (rc)
+		close_database(l);
+	return ig_database_code(rc);
 }
 
 /* While it fails and no rows come: write something, to see whether that works again. */
@@ -301,7 +290,7 @@ static void probe(struct ig_ledger *l)
 	int code = open_late(l);
 
 	if (code == SQLITE_OK)
-		code = ig_database_transact(l->file.db, write_version, l);
+		code = ig_database_probe(&l->file);
 	if (code == SQLITE_OK)
 		set_failure(l, NULL);
 	l->probe_ns = ig_now_ns() + PROBE_NS;
@@ -395,19 +384,6 @@ static void release(struct ig_ledger *l)
 	free(l);
 }
 
-/* The thread starts with all signals blocked: they are for the main thread. */
-static int start_thread(struct ig_ledger *l)
-{
-	sigset_t all, before;
-	int rc;
-
-	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &before);
-	rc = pthread_create(&l->thread, NULL, writer, l);
-	pthread_sigmask(SIG_SETMASK, &before, NULL);
-	return -rc;
-}
-
 /* The days in nanoseconds must fit an int64_t. */
 static uint32_t clamp_days(uint32_t days)
 {
@@ -462,7 +438,7 @@ int ig_ledger_open(const struct ig_ledger_options *o, struct ig_ledger **out, st
 		ig_fail(err, rc, "ledger %s: no lock: %s", l->path, strerror(-rc));
 		goto fail;
 	}
-	rc = start_thread(l);
+	rc = ig_start_thread(&l->thread, writer, l);
 	if (rc) {
 		ig_fail(err, rc, "ledger %s: no thread: %s", l->path, strerror(-rc));
 		pthread_cond_destroy(&l->changed);

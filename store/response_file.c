@@ -14,7 +14,6 @@
 
 #include <errno.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/queue.h>
@@ -240,15 +239,9 @@ static int open_late(struct ig_response_file *f)
 	struct ig_error err = { 0 };
 	int rc = f->file.db ? 0 : open_database(f, &err);
 
-	if (!rc)
-		return SQLITE_OK;
-	close_database(f);
-	return rc == -ENOSPC ? SQLITE_FULL : rc == -EBUSY ? SQLITE_LOCKED : SQLITE_CANTOPEN;
-}
-
-static int write_version(void *ctx)
-{
-	return sqlite3_exec(ctx, "PRAGMA user_version = 1", NULL, NULL, NULL);
+	if (rc)
+		close_database(f);
+	return ig_database_code(rc);
 }
 
 /* While it fails: write something, to see whether that works again. */
@@ -257,7 +250,7 @@ static void probe(struct ig_response_file *f)
 	int code = open_late(f);
 
 	if (code == SQLITE_OK)
-		code = ig_database_transact(f->file.db, write_version, f->file.db);
+		code = ig_database_probe(&f->file);
 	if (code == SQLITE_OK)
 		set_failure(f, NULL);
 	f->probe_ns = ig_now_ns() + PROBE_NS;
@@ -382,17 +375,20 @@ int ig_response_file_read(struct ig_response_file *f,
 	char failure[sizeof f->failure];
 	sqlite3_stmt *st = NULL;
 	sqlite3 *db = NULL;
+	int64_t version;
 
 	if (ig_response_file_failure(f, failure, sizeof failure))
 		return 0; /* there is nothing, and the log says why */
-	int code = sqlite3_open_v2(f->path, &db, SQLITE_OPEN_READONLY | SQLITE_OPEN_NOMUTEX, NULL);
-	sqlite3_busy_timeout(db, 2000);
-	if (code == SQLITE_OK)
-		code = sqlite3_prepare_v2(
-			db,
-			"SELECT row, id, parent, owner, listed, messages, input, output, text"
-			" FROM responses WHERE row > ? ORDER BY row",
-			-1, &st, NULL);
+	int rc = ig_database_open_to_read(&kind, f->path, &db, &version, err);
+	if (rc) {
+		sqlite3_close(db);
+		return rc;
+	}
+	int code = sqlite3_prepare_v2(
+		db,
+		"SELECT row, id, parent, owner, listed, messages, input, output, text"
+		" FROM responses WHERE row > ? ORDER BY row",
+		-1, &st, NULL);
 	if (code == SQLITE_OK)
 		code = sqlite3_bind_int64(st, 1, f->last_row);
 	while (code == SQLITE_OK && (code = sqlite3_step(st)) == SQLITE_ROW) {
@@ -402,9 +398,8 @@ int ig_response_file_read(struct ig_response_file *f,
 		code = SQLITE_OK;
 	}
 	sqlite3_finalize(st);
-	int rc = code == SQLITE_DONE ?
-			 0 :
-			 ig_database_fail(&kind, db, code, f->path, "cannot be read", err);
+	if (code != SQLITE_DONE)
+		rc = ig_database_fail(&kind, db, code, f->path, "cannot be read", err);
 	sqlite3_close(db);
 	return rc;
 }
@@ -521,18 +516,6 @@ static void release(struct ig_response_file *f)
 	free(f);
 }
 
-/* The thread starts with all signals blocked: they are for the main thread. */
-static int start_thread(struct ig_response_file *f)
-{
-	sigset_t all, before;
-
-	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &before);
-	int rc = pthread_create(&f->thread, NULL, writer, f);
-	pthread_sigmask(SIG_SETMASK, &before, NULL);
-	return -rc;
-}
-
 int ig_response_file_open(const struct ig_response_file_options *o, struct ig_response_file **out,
 			  struct ig_error *err)
 {
@@ -566,7 +549,7 @@ int ig_response_file_open(const struct ig_response_file_options *o, struct ig_re
 	}
 	if (full)
 		set_failure(f, sqlite3_errstr(SQLITE_FULL));
-	rc = start_thread(f);
+	rc = ig_start_thread(&f->thread, writer, f);
 	if (rc) {
 		ig_fail(err, rc, "%s %s: no thread: %s", kind.name, f->path, strerror(-rc));
 		pthread_cond_destroy(&f->changed);

@@ -9,9 +9,18 @@ import subprocess
 import termios
 import time
 
+import pytest
+
 import daemon as ingot
 
 ESCAPE = re.compile(r"\x1b(\[[0-9;?]*[A-Za-z]|[=>])")
+
+
+@pytest.fixture
+def env(tmp_path):
+    e = ingot.clean_env(tmp_path, {"TERM": "xterm", "LC_ALL": "C.UTF-8"})
+    e.pop("NO_COLOR", None)
+    return e
 
 
 class Terminal:
@@ -44,8 +53,11 @@ class Terminal:
             piece = b""
         self.end = self.end or not piece
         self.raw += piece
-        self.seen = ESCAPE.sub("", self.raw.decode(errors="replace")).replace("\r\n", "\n")
+        self._show(piece)
         return bool(piece)
+
+    def _show(self, piece):
+        self.seen = ESCAPE.sub("", self.raw.decode(errors="replace")).replace("\r\n", "\n")
 
     def until(self, text, deadline_s=None):
         """Read up to text; what came before it since the last call, without escapes."""
@@ -79,7 +91,8 @@ class Terminal:
             self._read(0.05)
         while self._read(0):
             pass
-        assert not ingot.REPORT.search(self.seen), self.seen
+        said = self.raw.decode(errors="replace")
+        assert not ingot.REPORT.search(said), said
         return self.process.returncode
 
     def close(self):
@@ -99,16 +112,8 @@ class Screen(Terminal):
         self.screen = pyte.Screen(columns, rows)
         self.stream = pyte.ByteStream(self.screen)
 
-    def _read(self, wait_s):
-        if not select.select([self.master], [], [], wait_s)[0]:
-            return False
-        try:
-            piece = os.read(self.master, 65536)
-        except OSError: # the other side has gone
-            piece = b""
-        self.raw += piece
+    def _show(self, piece):
         self.stream.feed(piece)
-        return bool(piece)
 
     def look(self):
         """The lines that are shown now."""

@@ -12,8 +12,8 @@ import threading
 import pytest
 
 import daemon as ingot
-from daemon import clean_env, until
-from terminal import Terminal
+from daemon import until
+from terminal import Terminal, env  # noqa: F401
 from test_cli_run import created, delta, ended, serve  # noqa: F401
 from test_ledger import rows
 from tiny_model import SCRIPT
@@ -26,14 +26,7 @@ def url_of(d):
 
 
 @pytest.fixture
-def env(tmp_path):
-    e = clean_env(tmp_path, {"TERM": "xterm", "LC_ALL": "C.UTF-8"})
-    e.pop("NO_COLOR", None)
-    return e
-
-
-@pytest.fixture
-def chat(scripted, env):
+def chat(scripted, env):  # noqa: F811
     """Start a chat and wait for its prompt."""
     running = []
 

@@ -9,18 +9,10 @@ import pyte
 import pytest
 
 import daemon as ingot
-from daemon import clean_env
-from terminal import Terminal
+from terminal import Terminal, env  # noqa: F401
 from test_cli_run import created, delta, ended, serve  # noqa: F401
 
 INGOT = str(ingot.BUILD / "cli" / "ingot")
-
-
-@pytest.fixture
-def env(tmp_path):
-    e = clean_env(tmp_path, {"TERM": "xterm", "LC_ALL": "C.UTF-8"})
-    e.pop("NO_COLOR", None)
-    return e
 
 
 @pytest.fixture

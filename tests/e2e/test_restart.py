@@ -298,3 +298,20 @@ def test_told_to_end_meanwhile(start, models):
     assert d.wait_exit() == 0
     with pytest.raises(ProcessLookupError):
         os.kill(pid, 0)
+
+
+@pytest.mark.parametrize("stopped", [False, True])
+def test_told_to_end_before_the_successor_serves(start, models, stopped):
+    """Both end, the old one as if it were alone; one that can't hear it is killed."""
+    d = start(models.random())
+    d.process.send_signal(signal.SIGUSR2)
+    until(lambda: "is to take over" in d.log, "a successor is started")
+    pid = int(re.findall(r"process (\d+) .* is to take over", d.log)[-1])
+    if stopped:
+        os.kill(pid, signal.SIGSTOP)
+    d.process.send_signal(signal.SIGTERM)
+    assert d.wait_exit() == 0
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
+    with pytest.raises(OSError):
+        socket.create_connection((d.host, d.port), timeout=5)

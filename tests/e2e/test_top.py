@@ -10,18 +10,11 @@ import termios
 import pytest
 
 import daemon as ingot
-from daemon import clean_env, until
-from terminal import Screen
+from daemon import until
+from terminal import Screen, env  # noqa: F401
 from test_cli_chat import free_port, url_of
 
 INGOT = str(ingot.BUILD / "cli" / "ingot")
-
-
-@pytest.fixture
-def env(tmp_path):
-    e = clean_env(tmp_path, {"TERM": "xterm", "LC_ALL": "C.UTF-8"})
-    e.pop("NO_COLOR", None)
-    return e
 
 
 class Top(Screen):

@@ -108,25 +108,11 @@ static void test_hostile(void **state)
 	assert_false(ig_inherit_predecessor());
 }
 
-/* A program that can't be run: its end is seen, and what was opened is closed. */
-static void test_start(void **state)
-{
-	char *const argv[] = { (char[]){ "/nowhere/ingotd" }, NULL };
-	int alive;
-	char byte;
-	pid_t pid = ig_inherit_start(argv, NULL, 0, &alive);
-
-	assert_true(pid > 0);
-	assert_int_equal(read(alive, &byte, 1), 0);
-	close(alive);
-}
-
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_hostile),
 		cmocka_unit_test(test_left),
-		cmocka_unit_test(test_start),
 	};
 	return cmocka_run_group_tests_name("inherited", tests, NULL, NULL);
 }

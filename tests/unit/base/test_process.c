@@ -1,4 +1,5 @@
 /* test_process.c: what a program is started with: its files, signals, process group. */
+#include "base/inherit.h"
 #include "base/process.h"
 
 #include <errno.h>
@@ -85,6 +86,65 @@ static void test_descriptors(void **state)
 	close(9);
 }
 
+/* Those to keep arrive as 3, 4, …, though some of these numbers are the sources of others. */
+static void test_kept(void **state)
+{
+	static const char *const argv[] = {
+		SHELL, "-c",
+		"for i in 3 4 5 6 7 8 9; do (echo $i >&$i) 2>/dev/null; done; echo end", NULL
+	};
+	char text[100], got[20] = "";
+	int fds[3][2], keep[3], many[IG_PROCESS_KEEP + 1] = { 0 };
+	pid_t pid;
+
+	for (int i = 0; i < 3; i++) {
+		assert_int_equal(pipe(fds[i]), 0);
+		assert_int_equal(fcntl(fds[i][0], F_SETFL, O_NONBLOCK), 0);
+	}
+	/* the third is 3 of ours, if that is free, and the first comes to lie there */
+	keep[0] = fds[2][1];
+	keep[1] = fds[1][1];
+	keep[2] = fds[0][1];
+	struct ig_process s = { .argv = argv, .no_descriptors = true, .keep = keep, .n_keep = 3 };
+	assert_int_equal(run(s, true, text, sizeof text), 0);
+	assert_string_equal(text, "end\n");
+	for (int i = 0; i < 3; i++) {
+		assert_int_equal(read(fds[2 - i][0], got, sizeof got), 2);
+		assert_int_equal(got[0], '3' + i);
+		assert_int_equal(read(fds[2 - i][0], got, sizeof got), -1);
+	}
+	for (int i = 0; i < 6; i++)
+		close(fds[i / 2][i % 2]);
+	s.keep = many;
+	s.n_keep = IG_PROCESS_KEEP + 1;
+	assert_int_equal(ig_process_start(&s, &pid), -E2BIG);
+}
+
+static void test_environment(void **state)
+{
+	static const char *const argv[] = { SHELL, "-c", "echo $A $HOME.", NULL };
+	char *const env[] = { (char[]){ "A=b" }, NULL };
+	char text[100];
+
+	assert_int_equal(
+		run((struct ig_process){ .argv = argv, .env = env }, true, text, sizeof text), 0);
+	assert_string_equal(text, "b .\n");
+}
+
+/* What ig_inherit_start opens for a program that can't be run is closed again. */
+static void test_successor(void **state)
+{
+	char *const argv[] = { (char[]){ "/nowhere/ingotd" }, NULL };
+	int alive, before = dup(0), after;
+
+	assert_int_equal(ig_inherit_start(argv, NULL, 0, &alive), -ENOENT);
+	assert_int_equal(alive, -1);
+	close(before);
+	after = dup(0);
+	assert_int_equal(after, before);
+	close(after);
+}
+
 /* Ours ignores SIGUSR1 and SIGHUP and blocks SIGTERM. */
 static void test_signals(void **state)
 {
@@ -149,8 +209,9 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_files),	cmocka_unit_test(test_descriptors),
+		cmocka_unit_test(test_kept),	cmocka_unit_test(test_environment),
 		cmocka_unit_test(test_signals), cmocka_unit_test(test_group),
-		cmocka_unit_test(test_path),
+		cmocka_unit_test(test_path),	cmocka_unit_test(test_successor),
 	};
 	return cmocka_run_group_tests_name("process", tests, NULL, NULL);
 }
