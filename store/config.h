@@ -90,11 +90,12 @@ struct ig_config {
 		bool prefix_cache; /* prompts with a common prefix share its blocks */
 		char *share;	   /* key, all: whose prompts share */
 	} kvcache;
-	struct {			    /* scheduler: */
-		uint32_t max_batch_tokens;  /* 512: rows of one step */
-		uint32_t prefill_chunk;	    /* 512: rows of one sequence's prefill in a step */
-		uint32_t max_seqs;	    /* 64: sequences that run at once; no more than rows */
-		uint32_t max_queue;	    /* 256: requests that wait; more get 503 */
+	struct {			   /* scheduler: */
+		uint32_t max_batch_tokens; /* 512: rows of one step */
+		uint32_t prefill_chunk;	   /* 512: rows of one sequence's prefill in a step */
+		uint32_t prompt_share; /* 40: percent of the time for long prompts beside streams */
+		uint32_t max_seqs;     /* 64: sequences that run at once; no more than rows */
+		uint32_t max_queue;    /* 256: requests that wait; more get 503 */
 		uint32_t retry_after_s;	    /* 2 */
 		uint32_t max_output_tokens; /* default of requests; 0: up to the context */
 	} scheduler;

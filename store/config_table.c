@@ -182,6 +182,10 @@ const struct config_option config_options[] = {
 	{ "scheduler.prefill_chunk", CONFIG_INT, FIELD(scheduler.prefill_chunk), .min = 1,
 	  .max = 65536, .value = "512", .unit = "tokens", .reloadable = true,
 	  .help = "Most tokens of one prompt that a step prefills." },
+	{ "scheduler.prompt_share", CONFIG_INT, FIELD(scheduler.prompt_share), .min = 5, .max = 95,
+	  .value = "33", .unit = "percent", .reloadable = true,
+	  .help = "Part of the time in which a long prompt is read while other requests' tokens are "
+		  "generated; each step is limited, so that these keep coming." },
 	{ "scheduler.max_seqs", CONFIG_INT, FIELD(scheduler.max_seqs), .min = 1, .max = 4096,
 	  .value = "64", .unit = "sequences",
 	  .help = "Most sequences that run at once, at most max_batch_tokens; others wait." },

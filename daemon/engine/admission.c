@@ -15,6 +15,8 @@
 /* A sequence is admitted only with blocks for so many more tokens, so that a preempted one is
  * not preempted again by its next block. */
 #define ADMIT_MARGIN IG_BLOCK_TOKENS
+/* Rows of a prompt that is not held back, where the driver does not say how many are efficient. */
+#define SHORT_ROWS 64
 
 /* ---- lists ------------------------------------------------------------------------------- */
 
@@ -263,6 +265,30 @@ static bool waits_for_prefix(const struct ig_sched *sch, const struct ig_seq *s)
 
 /* ---- admission ----------------------------------------------------------------------------- */
 
+/* Whether its prompt has more rows to compute than a step needs to be efficient. */
+static bool is_long(const struct ig_seq *s)
+{
+	uint32_t rows = s->model->split_rows;
+
+	/* where the driver does not say, or all of its rows are more than that */
+	if (rows > SHORT_ROWS && rows == s->model->backend->max_rows)
+		rows = SHORT_ROWS;
+	return s->n_tokens - s->n_done > (int32_t)rows;
+}
+
+/* What is left of a long prompt's chunk is planned again, so that a new sequence need not wait for it. */
+static void end_round(const struct ig_sched *sch, struct ig_model *m)
+{
+	const struct ig_seq *s;
+
+	TAILQ_FOREACH(s, &sch->running, link) {
+		if (s->is_long && s->model == m && s->round == m->round && s->n_planned) {
+			m->round++;
+			return;
+		}
+	}
+}
+
 /* Admit a waiting sequence.  False: there are no blocks now. */
 static bool admit_seq(struct ig_sched *sch, struct ig_seq *s)
 {
@@ -309,6 +335,8 @@ static bool admit_seq(struct ig_sched *sch, struct ig_seq *s)
 		sch->n_holding--;
 		return false;
 	}
+	s->is_long = is_long(s);
+	end_round(sch, s->model);
 	ig_sched_insert(sch, s, &sch->running);
 	if (!s->admitted_ns) {
 		s->admitted_ns = ig_now_ns();

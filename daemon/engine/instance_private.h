@@ -4,6 +4,7 @@
 
 #include "daemon/engine/backend_private.h"
 #include "daemon/engine/model.h"
+#include "daemon/engine/pace_private.h"
 #include "runtime/plan.h"
 
 #include <stdatomic.h>
@@ -84,6 +85,10 @@ struct ig_model {
 	uint32_t next_step;
 	uint32_t max_blocks;
 	uint64_t round; /* the number of its round (step.c) */
+	bool limited;	/* that was planned beside streams */
+	struct ig_pace pace;
+	uint32_t n_streams; /* while a round is planned */
+	uint32_t n_limited; /* rounds beside streams that had rows of long prompts */
 };
 TAILQ_HEAD(ig_model_queue, ig_model);
 

@@ -342,6 +342,7 @@ static void read_options(struct ig_sched *sch, const struct ig_config *c)
 {
 	sch->options = (struct ig_sched_options){
 		.prefill_chunk = ig_backend_chunk(sch->b, c),
+		.prompt_share = c->scheduler.prompt_share * 0.01,
 		.max_queue = c->scheduler.max_queue,
 		.max_output_tokens = c->scheduler.max_output_tokens,
 		.slow_client_timeout_ns = (int64_t)c->server.slow_client_timeout_ms * 1000000,

@@ -7,6 +7,7 @@
  */
 #pragma once
 
+#include "daemon/engine/pace_private.h"
 #include "daemon/engine/scheduler_private.h"
 #include "daemon/engine/sequence_private.h"
 
@@ -15,6 +16,7 @@
 /* The options that a reload may change. */
 struct ig_sched_options {
 	uint32_t prefill_chunk, max_queue, max_output_tokens;
+	double prompt_share; /* a part of 1 */
 	int64_t slow_client_timeout_ns;
 };
 
@@ -27,7 +29,9 @@ struct ig_flight {
 		int32_t n_rows, logit_index; /* -1: no logits */
 	} *seqs;			     /* [max_seqs], by row_seq */
 	uint32_t n_seqs;
-	uint32_t n_prefill, n_decode; /* rows */
+	uint32_t n_prefill, n_decode,
+		n_long; /* rows; n_long: of long prompts, a part of n_prefill */
+	bool limited;	/* planned beside streams (pace_private.h) */
 	int64_t submit_ns;
 };
 
@@ -68,6 +72,8 @@ struct ig_sched {
 	bool moved;		       /* something ended or was preempted: do not sleep */
 	struct ig_flight flights[IG_STEPS_IN_FLIGHT]; /* oldest first */
 	uint32_t n_flights;
+	struct ig_pace_account pace;
+	int32_t long_rows;    /* of long prompts that the round being planned still has */
 	uint64_t n_submitted; /* steps, which use the copies of logits in rotation */
 	/* [max_logit_rows, n_logits] of any model that gives them */
 	float *logits[IG_STEPS_IN_FLIGHT];

@@ -73,8 +73,9 @@ struct ig_seq {
 		adjust_table; /* [n_adjust_table], a power of two: index in adjusts plus one, by id */
 	uint32_t n_adjust_table;
 	int32_t n_tokens, n_done, n_shown;
-	uint64_t round;		     /* its model's round that it was planned for */
-	int32_t n_planned;	     /* rows of that round that no step has had */
+	uint64_t round;	   /* its model's round that it was planned for */
+	int32_t n_planned; /* rows of that round that no step has had */
+	bool is_long;	   /* its prompt is read at the pace that streams leave (pace_private.h) */
 	int32_t n_rows, logit_index; /* in the newest step that includes it; -1: no logits */
 	struct ig_gen_result result; /* finish is set as soon as it is known */
 

@@ -4,7 +4,8 @@
  *
  * Rows are planned in rounds: one row for each sequence that decodes, then rows of prompts, up to
  * prefill_chunk each and max_batch_tokens in all, the shortest prompt first; but the oldest gets at
- * least half of these rows, so that short prompts don't starve a long one.  The prompts of one step
+ * least half of these rows, so that short prompts don't starve a long one.  Beside streams long prompts
+ * have only so many rows as pace.c says.  The prompts of one step
  * have their first tokens when all its rows are computed.  Therefore a round is not one step: as
  * soon as a step has enough rows to be efficient (split_rows; half of them when all prompts are
  * short), the rest of the round goes to the next one.  No sequence has a second row for decoding in a round, so the work is the same and
@@ -102,6 +103,8 @@ static void add_rows(struct ig_sched *sch, struct ig_flight *f, struct ig_seq *s
 		f->n_decode++;
 	else
 		f->n_prefill += (uint32_t)n;
+	if (!decodes && s->is_long)
+		f->n_long += (uint32_t)n;
 	f->seqs[f->n_seqs++] = (struct ig_flight_seq){ s, n, s->logit_index };
 	s->n_planned -= n;
 }
@@ -116,18 +119,21 @@ static bool plan_seq(struct ig_sched *sch, struct ig_model *m, struct ig_seq *s,
 	return true;
 }
 
+static int32_t min(int32_t a, int32_t b) { return a < b ? a : b; }
+
 /* The rows that s, a prompt, wants in a round. */
 static int32_t wanted_rows(const struct ig_sched *sch, const struct ig_seq *s)
 {
-	int32_t n = ig_seq_n_left(s);
+	int32_t n = min(ig_seq_n_left(s), (int32_t)sch->now.prefill_chunk);
 
-	return n < (int32_t)sch->now.prefill_chunk ? n : (int32_t)sch->now.prefill_chunk;
+	return s->is_long ? min(n, sch->long_rows) : n;
 }
 
-/* Whether s is a prompt that the new round of m has no rows of. */
-static bool is_unplanned(const struct ig_model *m, const struct ig_seq *s)
+/* Whether s is a prompt that the new round of m has no rows of, and may have some. */
+static bool is_unplanned(const struct ig_sched *sch, const struct ig_model *m,
+			 const struct ig_seq *s)
 {
-	return s->round != m->round && can_join(m, s);
+	return s->round != m->round && (!s->is_long || sch->long_rows > 0) && can_join(m, s);
 }
 
 /* The prompt with the fewest rows left, of several the oldest; NULL: all are planned. */
@@ -136,7 +142,7 @@ static struct ig_seq *shortest_prompt(const struct ig_sched *sch, const struct i
 	struct ig_seq *s, *best = NULL;
 
 	TAILQ_FOREACH(s, &sch->running, link)
-		if (is_unplanned(m, s) && (!best || ig_seq_n_left(s) < ig_seq_n_left(best)))
+		if (is_unplanned(sch, m, s) && (!best || ig_seq_n_left(s) < ig_seq_n_left(best)))
 			best = s;
 	return best;
 }
@@ -152,11 +158,45 @@ static int32_t oldest_share(const struct ig_sched *sch, const struct ig_model *m
 	TAILQ_FOREACH(s, &sch->running, link) {
 		if (share <= least)
 			break;
-		if (s != oldest && is_unplanned(m, s) && ig_seq_n_left(s) < ig_seq_n_left(oldest))
+		if (s != oldest && is_unplanned(sch, m, s) &&
+		    ig_seq_n_left(s) < ig_seq_n_left(oldest))
 			share -= wanted_rows(sch, s);
 	}
-	share = share < least ? least : share;
-	return share < wanted ? share : wanted;
+	return min(share < least ? least : share, wanted);
+}
+
+/* Whether it decodes, or will after the round that is being planned. */
+static bool is_stream(const struct ig_seq *s)
+{
+	return (ig_seq_n_left(s) < 2 || !s->is_long) && s->max_output > 1 && !s->prefill_only &&
+	       (s->n_flights || can_join(s->model, s));
+}
+
+/* How many rows of long prompts a new round of m may have. */
+static int32_t pace(struct ig_sched *sch, struct ig_model *m)
+{
+	struct ig_pace_plan plan = { .share = sch->now.prompt_share };
+	const struct ig_seq *s;
+	struct ig_model *other;
+	bool known = true;
+
+	TAILQ_FOREACH(other, &sch->rotation, rotation)
+		other->n_streams = 0;
+	TAILQ_FOREACH(s, &sch->running, link) {
+		plan.n_all_streams += is_stream(s);
+		s->model->n_streams += is_stream(s);
+		plan.n_prompts += s->is_long && !is_stream(s);
+	}
+	TAILQ_FOREACH(other, &sch->rotation, rotation) {
+		double ns = ig_pace_quiet_ns(&other->pace, other->n_streams);
+		known = known && (ns > 0 || !other->n_streams);
+		plan.quiet_ns += ns;
+	}
+	if (!known)
+		plan.quiet_ns = 0;
+	plan.n_streams = m->n_streams;
+	m->limited = plan.n_all_streams > 0;
+	return ig_pace_rows(&sch->pace, &m->pace, &plan);
 }
 
 /* Plan the prompts' part of a round. */
@@ -164,15 +204,21 @@ static void plan_prompts(struct ig_sched *sch, struct ig_model *m, int32_t left,
 {
 	struct ig_seq *s;
 
+	sch->long_rows = pace(sch, m);
 	TAILQ_FOREACH(s, &sch->running, link)
-		if (is_unplanned(m, s))
+		if (is_unplanned(sch, m, s))
 			break;
-	for (bool first = true; s && left > 0 && n_seqs < sch->b->max_seqs; first = false) {
+	/* The few rows beside streams are not divided: of two such rounds one is the oldest's. */
+	if (m->limited && sch->long_rows > 0 && ++m->n_limited % 2)
+		s = shortest_prompt(sch, m);
+	for (bool first = !m->limited; s && left > 0 && n_seqs < sch->b->max_seqs; first = false) {
 		int32_t n = first ? oldest_share(sch, m, s, left) : wanted_rows(sch, s);
-		if (!plan_seq(sch, m, s, n < left ? n : left))
+		if (!plan_seq(sch, m, s, min(n, left)))
 			break;
 		n_seqs++;
 		left -= s->n_planned;
+		if (s->is_long)
+			sch->long_rows -= s->n_planned;
 		s = shortest_prompt(sch, m);
 	}
 }
@@ -273,7 +319,7 @@ static bool build_step(struct ig_sched *sch, struct ig_model *m, struct ig_fligh
 
 	f->model = m;
 	f->buffer = &m->steps[m->next_step];
-	f->n_seqs = f->n_prefill = f->n_decode = 0;
+	f->n_seqs = f->n_prefill = f->n_decode = f->n_long = 0;
 	step->n_rows = step->n_seqs = step->n_logit_rows = 0;
 	step->n_adjusts = step->n_masks = 0;
 	step->logits = NULL;
@@ -284,6 +330,7 @@ static bool build_step(struct ig_sched *sch, struct ig_model *m, struct ig_fligh
 			return false;
 		take_rows(sch, m, f);
 	}
+	f->limited = m->limited;
 	step->slab_bases = sch->b->kv->slab_bases(sch->b->cache, &n_slabs);
 	return step->n_rows > 0;
 }
@@ -452,6 +499,12 @@ void ig_sched_wait_step(struct ig_sched *sch)
 		since = sch->landed_ns; /* another step ran until then */
 	sch->landed_ns = now;
 	ig_metrics_step(sch->b->metrics, f->n_prefill, f->n_decode, (double)(now - since) * 1e-9);
+	ig_pace_learn(&sch->pace, &m->pace,
+		      &(struct ig_pace_step){ .n_decode = f->n_decode,
+					      .n_prefill = f->n_prefill,
+					      .n_long = f->n_long,
+					      .limited = f->limited,
+					      .ns = (double)(now - since) });
 	for (uint32_t i = 0; i < f->n_seqs; i++) {
 		struct ig_flight_seq *row = &f->seqs[i];
 		struct ig_seq *s = row->seq;

@@ -885,8 +885,8 @@ int ig_program_wait(struct ig_program *p)
 		fake.n_allowed--;
 	fake.n_waiting--;
 	pthread_mutex_unlock(&fake.lock);
-	if (fake.delay_us)
-		usleep((useconds_t)fake.delay_us);
+	if (fake.delay_us || fake.row_us)
+		usleep((useconds_t)(fake.delay_us + fake.row_us * s->n_rows));
 	if (fake.no_compute) {
 		memset(s->sampled_ids, 0, (size_t)s->n_logit_rows * sizeof *s->sampled_ids);
 	} else {

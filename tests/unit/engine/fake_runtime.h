@@ -48,7 +48,7 @@ struct fake {
 	int fail_submit_at, fail_wait_at; /* the number of the step from 1; 0: never */
 	int fail_code;			  /* what they fail with; 0: -EIO */
 	bool no_logits;			  /* the device has no memory for copies of them */
-	int delay_us;			  /* of a step */
+	int delay_us, row_us;		  /* of a step, and of each of its rows */
 	int unmap_us;			  /* that giving a slab back takes */
 	uint64_t driver_memory;		  /* that the driver says it has; 0: nothing */
 	uint32_t split_rows;		  /* that the driver says; 0: it does not know */

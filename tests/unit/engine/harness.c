@@ -29,6 +29,7 @@ void harness_config(struct ig_config *c, const char *const *models, size_t n)
 	c->scheduler.prefill_chunk = 64;
 	c->scheduler.max_seqs = 16;
 	c->scheduler.max_queue = 64;
+	c->scheduler.prompt_share = 33;
 	c->models = calloc(n ? n : 1, sizeof *c->models);
 	c->n_models = n;
 	for (size_t i = 0; i < n; i++) {

@@ -4,6 +4,8 @@
  */
 #include "harness.h"
 
+#include <unistd.h>
+
 #define TOKEN 5
 
 static struct ig_config config;
@@ -214,6 +216,70 @@ static void test_long_and_short_prompts(void **state)
 	harness_close(e);
 }
 
+/* ---- streams beside long prompts ------------------------------------------------------------ */
+
+/* The tokens that a stream gets while a prompt of 500 rows is read. */
+static int beside(uint32_t prompt_share, int32_t n_prompt)
+{
+	static struct client stream, long_one;
+	struct ig_engine *e;
+	int before, n;
+
+	fake_open_gate();
+	fake.delay_us = 1000;
+	fake.row_us = 100;
+	fake.split_rows = 64;
+	config.scheduler.max_batch_tokens = config.scheduler.prefill_chunk = 512;
+	config.scheduler.prompt_share = prompt_share;
+	e = harness_engine(&config);
+	ask(&stream, e, 8, 500);
+	while (n_tokens(&stream) < 8)
+		usleep(1000);
+	ask(&long_one, e, n_prompt, 1);
+	before = n_tokens(&stream);
+	client_finish(&long_one);
+	n = n_tokens(&stream) - before;
+	ig_engine_cancel(e, stream.gen, "client_gone");
+	client_finish(&stream);
+	harness_close(e);
+	return n;
+}
+
+static void test_streams_beside_a_long_prompt(void **state)
+{
+	/* at least a token for each step, which has some twelve rows of the prompt */
+	int n = beside(33, 480), few = beside(90, 480), many = beside(10, 480);
+
+	assert_in_range(n, 30, 250);
+	assert_true(few < n && n < many);
+	/* a short one is read in one step */
+	assert_in_range(beside(33, 60), 1, 8);
+}
+
+/* Nobody waits until a long prompt's chunk is done: what is left of it is planned again. */
+static void test_a_short_one_within_a_chunk(void **state)
+{
+	struct client a, b;
+	struct ig_engine *e;
+
+	fake.split_rows = 16;
+	config.scheduler.max_batch_tokens = config.scheduler.prefill_chunk = 512;
+	e = harness_engine(&config);
+	ask(&a, e, 500, 4);
+	fake_wait_at_gate();
+	step();
+	ask(&b, e, 10, 4);
+	step();
+	step();
+	step();
+	assert_true(n_tokens(&b) > 0);
+	assert_true(n_prefilled(e, 0) < 100);
+	fake_open_gate();
+	client_finish(&a);
+	client_finish(&b);
+	harness_close(e);
+}
+
 /* ---- prefixes that are being computed ------------------------------------------------------ */
 
 /* n_same tokens that are the same for all, then n of its own. */
@@ -343,6 +409,8 @@ int main(void)
 		T(test_shortest_prompt_first),
 		T(test_equal_prompts_take_turns),
 		T(test_long_and_short_prompts),
+		T(test_streams_beside_a_long_prompt),
+		T(test_a_short_one_within_a_chunk),
 		T(test_a_prefix_is_computed_once),
 		T(test_part_of_a_block_is_computed_once),
 		T(test_a_block_that_is_not_filled),

@@ -228,6 +228,7 @@ static const struct {
 	{ "kvcache.share", "all", "all" },
 	{ "scheduler.max_batch_tokens", "64", "64" },
 	{ "scheduler.prefill_chunk", "7", "7" },
+	{ "scheduler.prompt_share", "90", "90" },
 	{ "scheduler.max_seqs", "1", "1" },
 	{ "scheduler.max_queue", "8", "8" },
 	{ "scheduler.retry_after", "1m", "1m" },
@@ -257,6 +258,7 @@ static const char *const reloadable[] = {
 	"scheduler.max_queue",
 	"scheduler.retry_after",
 	"scheduler.prefill_chunk",
+	"scheduler.prompt_share",
 	"scheduler.max_output_tokens",
 	"ledger.retention_days",
 	"default_model",
@@ -344,26 +346,27 @@ static void test_fields(void **state)
 	struct ig_strbuf b = { 0 };
 
 	ig_strbuf_puts(
-		&b, "kvcache: {service: s, arena: 1GiB, slab: 32KiB, dtype: f32}\n"
-		    "memory: {budget: 3GiB}\nruntime: {driver: cpu, isa: generic, threads: 5, "
-		    "activations: f32, experts: mapped, strict: true}\n"
-		    "server: {host: h, port: 1, also_listen: 23, "
-		    "max_connections: 2, max_body: 3KiB, "
-		    "max_header: 4KiB, client_buffer: 5KiB, slow_client_timeout: 6s, "
-		    "keepalive_interval: 7s, model_wait: 9m, watch_config: false, "
-		    "drain_timeout: 8s, unix_socket: /s, "
-		    "unix_socket_mode: 0620, tls_cert: /c, tls_key: /k, keys_file: /keys, "
-		    "allow_anonymous: true}\n"
-		    "limits: {max_concurrent: 18, requests_per_minute: 19, tokens_per_minute: 20}\n"
-		    "responses: {max_stored: 21, max_stored_bytes: 22KiB, "
-		    "max_stored_per_lane: 23, persist: false, path: /r}\n"
-		    "scheduler: {max_batch_tokens: 9, prefill_chunk: 10, max_seqs: 11, "
-		    "max_queue: 12, retry_after: 13s, max_output_tokens: 14}\n"
-		    "ledger: {enabled: false, path: /p, queue: 15, retention_days: 16}\n"
-		    "log: {level: warn, file: /f}\n"
-		    "models: [{name: a, path: a.gguf, context: 17, load: first_use, "
-		    "keep_alive: 10m, pin: true}, {path: ~/b, name: b}]\n"
-		    "default_model: b\n");
+		&b,
+		"kvcache: {service: s, arena: 1GiB, slab: 32KiB, dtype: f32}\n"
+		"memory: {budget: 3GiB}\nruntime: {driver: cpu, isa: generic, threads: 5, "
+		"activations: f32, experts: mapped, strict: true}\n"
+		"server: {host: h, port: 1, also_listen: 23, "
+		"max_connections: 2, max_body: 3KiB, "
+		"max_header: 4KiB, client_buffer: 5KiB, slow_client_timeout: 6s, "
+		"keepalive_interval: 7s, model_wait: 9m, watch_config: false, "
+		"drain_timeout: 8s, unix_socket: /s, "
+		"unix_socket_mode: 0620, tls_cert: /c, tls_key: /k, keys_file: /keys, "
+		"allow_anonymous: true}\n"
+		"limits: {max_concurrent: 18, requests_per_minute: 19, tokens_per_minute: 20}\n"
+		"responses: {max_stored: 21, max_stored_bytes: 22KiB, "
+		"max_stored_per_lane: 23, persist: false, path: /r}\n"
+		"scheduler: {max_batch_tokens: 9, prefill_chunk: 10, max_seqs: 11, prompt_share: 25, "
+		"max_queue: 12, retry_after: 13s, max_output_tokens: 14}\n"
+		"ledger: {enabled: false, path: /p, queue: 15, retention_days: 16}\n"
+		"log: {level: warn, file: /f}\n"
+		"models: [{name: a, path: a.gguf, context: 17, load: first_use, "
+		"keep_alive: 10m, pin: true}, {path: ~/b, name: b}]\n"
+		"default_model: b\n");
 	setenv("HOME", "/home/somebody", 1);
 	struct ig_config *c = parse(b.data);
 	assert_string_equal(c->file, "/etc/x/ingot.yaml");
@@ -396,6 +399,7 @@ static void test_fields(void **state)
 	assert_int_equal(c->scheduler.max_batch_tokens, 9);
 	assert_int_equal(c->scheduler.prefill_chunk, 10);
 	assert_int_equal(c->scheduler.max_seqs, 11);
+	assert_int_equal(c->scheduler.prompt_share, 25);
 	assert_int_equal(c->scheduler.max_queue, 12);
 	assert_int_equal(c->scheduler.retry_after_s, 13);
 	assert_int_equal(c->scheduler.max_output_tokens, 14);

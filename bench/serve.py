@@ -1,0 +1,52 @@
+"""Shared by the benches that ask a daemon: one of a build with one model, and requests of random words."""
+import json
+import pathlib
+import re
+import signal
+import subprocess
+import sys
+import time
+
+WORDS = ("time year people way day man thing woman life child world school state family student group "
+         "country problem hand part place case week company system program question work number night "
+         "point home water room mother area money story fact month lot right study book eye job word").split()
+TOKEN = re.compile(rb'"content":"[^"]')  # in an event of a stream
+
+
+def words(rng, n):
+    return " ".join(rng.choice(WORDS) for _ in range(n))
+
+
+class Daemon:
+    def __init__(self, build, model, threads, folder, scheduler):
+        config = pathlib.Path(folder) / ("%s.yaml" % build.strip("/").replace("/", "-"))
+        config.write_text(json.dumps({
+            "server": {"port": 0}, "runtime": {"threads": threads}, "ledger": {"path": str(config) + ".db"},
+            "scheduler": scheduler,
+            "modules": {"path": ["%s/modules/%s" % (build, name) for name in ("attention", "moe", "kvcache")]},
+            "models": [{"name": "m", "path": str(pathlib.Path(model).resolve())}]}))
+        self.process = subprocess.Popen([build + "/daemon/ingotd", "--config", config], stdout=subprocess.PIPE,
+                                        stderr=subprocess.DEVNULL, text=True)
+        line = self.process.stdout.readline()
+        if not (m := re.search(r":(\d+)\b", line)):
+            sys.exit("%s does not start: %s" % (build, line.strip()))
+        self.address = "127.0.0.1", int(m[1])
+
+    def clock(self, cpu=False):
+        """Milliseconds; cpu: those of the thread that has computed most."""
+        if not cpu:
+            return time.monotonic() * 1e3
+        tasks = pathlib.Path("/proc/%d/task" % self.process.pid).glob("*/schedstat")
+        return max(int(t.read_text().split()[0]) for t in tasks) / 1e6
+
+    def stop(self):
+        self.process.send_signal(signal.SIGTERM)
+        self.process.wait()
+
+
+def request(prompt, n_tokens):
+    """A streamed chat of so many tokens, as bytes."""
+    body = json.dumps({"messages": [{"role": "user", "content": prompt}], "stream": True, "temperature": 0,
+                       "max_tokens": n_tokens, "ignore_eos": True}).encode()
+    return (b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+            b"Connection: close\r\nContent-Length: %d\r\n\r\n" % len(body)) + body

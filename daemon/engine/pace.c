@@ -1,0 +1,107 @@
+/* pace.c: see pace_private.h. */
+#include "daemon/engine/pace_private.h"
+
+#include <stddef.h>
+
+/* A step's rows of long prompts may take so many times what the streams alone take: with the
+ * streams' own part a gap of 2.25 times that of a quiet engine. */
+#define LIMIT 1.25
+/* Rows while it is not known what one takes, and the fewest ever: with less, a step costs more
+ * than its rows are worth. */
+#define FIRST_ROWS 16
+#define MIN_ROWS 4
+/* So many steps with rows of prompts, then one without, which measures what streams take. */
+#define MIXED_STEPS 32
+/* Plans that wait for a measurement; streams beside prompts that are never held back give none. */
+#define UNKNOWN_PLANS 4
+/* A new measurement's weight; one that is far off, because the machine did something else, counts
+ * as one that is twice as large. */
+#define WEIGHT 0.25
+#define OUTLIER 2.0
+/* The account is kept between so many limits: what was long ago is forgotten. */
+#define MOST_DEBT 4.0
+
+static size_t size_of(uint32_t n)
+{
+	size_t i = 0;
+
+	while (i + 1 < IG_PACE_SIZES && n >> (i + 1))
+		i++;
+	return i;
+}
+
+static void measure(double *estimate, double ns)
+{
+	if (*estimate <= 0) {
+		*estimate = ns;
+		return;
+	}
+	if (ns > OUTLIER * *estimate)
+		ns = OUTLIER * *estimate;
+	*estimate += WEIGHT * (ns - *estimate);
+}
+
+double ig_pace_quiet_ns(const struct ig_pace *p, uint32_t n)
+{
+	return n ? p->quiet_ns[size_of(n)] : 0;
+}
+
+/* The larger of two: the option, and what all but one of the long prompts would have if each of them
+ * and each stream had the same.  One prompt never takes more than the option says. */
+static double share_of(const struct ig_pace_plan *plan)
+{
+	double others = plan->n_prompts > 1 ? plan->n_prompts - 1 : 0;
+	double equal = others / (others + plan->n_all_streams);
+
+	return equal > plan->share ? equal : plan->share;
+}
+
+int32_t ig_pace_rows(struct ig_pace_account *a, const struct ig_pace *p,
+		     const struct ig_pace_plan *plan)
+{
+	double least = LIMIT * plan->share / (1 - plan->share);
+
+	if (!plan->n_all_streams) {
+		*a = (struct ig_pace_account){ 0 };
+		return IG_PACE_NO_LIMIT;
+	}
+	if (plan->quiet_ns <= 0) {
+		if (plan->n_streams && a->n_unknown++ < UNKNOWN_PLANS)
+			return 0;
+		a->n_unknown = 0;
+		return FIRST_ROWS;
+	}
+	a->n_unknown = 0;
+	a->share = share_of(plan);
+	/* with a large share some steps must still be the streams' alone */
+	a->limit_ns = plan->quiet_ns * (least > LIMIT ? least : LIMIT);
+	if (a->credit_ns < 0 || (plan->n_streams && a->n_mixed >= MIXED_STEPS)) {
+		a->n_mixed = 0;
+		return 0;
+	}
+	if (p->row_ns <= 0)
+		return FIRST_ROWS;
+	double rows = a->limit_ns / p->row_ns;
+	return rows < MIN_ROWS ? MIN_ROWS : rows > UINT16_MAX ? UINT16_MAX : (int32_t)rows;
+}
+
+void ig_pace_learn(struct ig_pace_account *a, struct ig_pace *p, const struct ig_pace_step *step)
+{
+	double quiet, cost = 0;
+
+	if (step->n_decode && !step->n_prefill)
+		measure(&p->quiet_ns[size_of(step->n_decode)], step->ns);
+	quiet = ig_pace_quiet_ns(p, step->n_decode);
+	if (step->n_long && step->ns > quiet) {
+		cost = (step->ns - quiet) * step->n_long / step->n_prefill;
+		measure(&p->row_ns, cost / step->n_long);
+	}
+	if (!step->limited)
+		return;
+	a->n_mixed += step->n_long > 0;
+	a->credit_ns += a->share * step->ns - cost;
+	if (a->credit_ns > a->limit_ns)
+		a->credit_ns = a->limit_ns;
+	if (a->credit_ns < -MOST_DEBT * a->limit_ns)
+		a->credit_ns = -MOST_DEBT * a->limit_ns;
+}

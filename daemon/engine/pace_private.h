@@ -1,0 +1,57 @@
+/*
+ * pace_private.h: what long prompts get of a step's time while streams decode.  What a step of the
+ * streams alone takes is measured, and so is what a row of a prompt adds to it.  Rows of long
+ * prompts are added to so many steps that they have their share of the time, and to each step only
+ * so many that no gap between two tokens of a stream becomes long.  Short prompts are not held
+ * back.  Rows never depend on the steps that they are in, so only times change.
+ *
+ * The engine's thread.  Times are in nanoseconds, shares parts of 1.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#define IG_PACE_SIZES 14
+#define IG_PACE_NO_LIMIT INT32_MAX
+
+/* What was measured of a model; zeros: nothing yet. */
+struct ig_pace {
+	double quiet_ns
+		[IG_PACE_SIZES]; /* [i]: of a step of 2^i streams (less than twice as many), no prompts; 0: unknown */
+	double row_ns; /* that one row of a long prompt adds to a step; 0: unknown */
+};
+
+/* Of all models together. */
+struct ig_pace_account {
+	double credit_ns;   /* time that long prompts may take before streams have had theirs */
+	double share;	    /* of long prompts, at the time of the last step that was planned */
+	double limit_ns;    /* of their part in one step */
+	uint32_t n_mixed;   /* steps with rows of long prompts since one without */
+	uint32_t n_unknown; /* plans in a row that waited for a measurement */
+};
+
+/* What is to be planned for one model. */
+struct ig_pace_plan {
+	uint32_t n_streams;	/* that decode, of this model */
+	double quiet_ns;	/* of one step of each model with streams; 0: not known yet */
+	double share;		/* scheduler.prompt_share */
+	uint32_t n_all_streams; /* of all models; 0: nothing is limited */
+	uint32_t n_prompts;	/* long ones, of all models */
+};
+
+/* What a step was. */
+struct ig_pace_step {
+	uint32_t n_decode, n_prefill,
+		n_long; /* rows; n_long: of long prompts, a part of n_prefill */
+	bool limited;	/* streams were there when it was planned */
+	double ns;
+};
+
+/* What a step of n streams takes; 0: not known. */
+double ig_pace_quiet_ns(const struct ig_pace *p, uint32_t n);
+/* Most rows of long prompts in the next round of steps; 0: none; IG_PACE_NO_LIMIT. */
+int32_t ig_pace_rows(struct ig_pace_account *a, const struct ig_pace *p,
+		     const struct ig_pace_plan *plan);
+/* A step is done. */
+void ig_pace_learn(struct ig_pace_account *a, struct ig_pace *p, const struct ig_pace_step *step);

@@ -1,0 +1,218 @@
+/*
+ * test_pace.c: long prompts beside streams, with an engine that is only a formula: a step takes what its
+ * streams take, and something for each row of a prompt.
+ */
+#include "daemon/engine/pace_private.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#define CHUNK 512
+
+/* Times in ms. */
+struct engine {
+	struct ig_pace pace;
+	struct ig_pace_account account;
+	double quiet, row, step; /* of the streams, of a prompt's row, of a step that has one */
+	double hiccup;		 /* that the next step takes longer */
+	uint32_t n_streams, n_prompts;
+	double share;
+	/* what happened */
+	double time, longest;
+	int32_t n_rows, n_steps, n_mixed;
+};
+
+static void step(struct engine *e)
+{
+	struct ig_pace_plan plan = { .n_streams = e->n_streams,
+				     .quiet_ns = ig_pace_quiet_ns(&e->pace, e->n_streams),
+				     .share = e->share,
+				     .n_all_streams = e->n_streams,
+				     .n_prompts = e->n_prompts };
+	int32_t rows = e->n_prompts ? ig_pace_rows(&e->account, &e->pace, &plan) : 0;
+
+	rows = rows < CHUNK ? rows : CHUNK;
+	double ms = e->quiet + e->hiccup + e->row * rows + (rows ? e->step : 0);
+	e->hiccup = 0;
+	ig_pace_learn(&e->account, &e->pace,
+		      &(struct ig_pace_step){ .n_decode = e->n_streams,
+					      .n_prefill = (uint32_t)rows,
+					      .n_long = (uint32_t)rows,
+					      .limited = e->n_streams > 0,
+					      .ns = ms * 1e6 });
+	e->time += ms;
+	e->longest = ms > e->longest ? ms : e->longest;
+	e->n_rows += rows;
+	e->n_mixed += rows > 0;
+	e->n_steps++;
+}
+
+/* Streams that run alone, then beside the prompts for so many steps. */
+static void run(struct engine *e, int n)
+{
+	uint32_t n_prompts = e->n_prompts;
+
+	e->n_prompts = 0;
+	for (int i = 0; i < 8; i++)
+		step(e);
+	e->n_prompts = n_prompts;
+	for (int i = 0; i < 100; i++) /* until the costs are known */
+		step(e);
+	e->time = e->longest = 0;
+	e->n_rows = e->n_steps = e->n_mixed = 0;
+	for (int i = 0; i < n; i++)
+		step(e);
+}
+
+/* What the streams keep of their speed, and the prompts of theirs. */
+static double kept(const struct engine *e) { return e->n_steps * e->quiet / e->time; }
+static double read(const struct engine *e)
+{
+	return e->n_rows * (e->row + e->step / CHUNK) / e->time;
+}
+
+static void test_shares(void **state)
+{
+	static const double shares[] = { 0.1, 0.33, 0.4, 0.6, 0.8 };
+
+	for (size_t i = 0; i < sizeof shares / sizeof shares[0]; i++) {
+		struct engine e = {
+			.quiet = 10, .row = 0.7, .n_streams = 1, .n_prompts = 1, .share = shares[i]
+		};
+		run(&e, 2000);
+		assert_true(kept(&e) > 1 - shares[i] - 0.03 && kept(&e) < 1 - shares[i] + 0.03);
+		assert_true(read(&e) > shares[i] - 0.03);
+		/* some steps are the streams' alone */
+		assert_true(e.n_mixed < e.n_steps - e.n_steps / 50);
+	}
+}
+
+static void test_gaps(void **state)
+{
+	static const struct {
+		double quiet, row;
+		uint32_t n_streams, n_prompts;
+	} cases[] = { { 10, 0.7, 1, 1 }, { 10, 0.7, 1, 16 }, { 16, 0.9, 16, 16 },
+		      { 250, 60, 1, 1 }, { 3, 0.02, 1, 16 }, { 3, 0.02, 200, 1 } };
+
+	for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+		struct engine e = { .quiet = cases[i].quiet,
+				    .row = cases[i].row,
+				    .n_streams = cases[i].n_streams,
+				    .n_prompts = cases[i].n_prompts,
+				    .share = 0.33 };
+		run(&e, 1000);
+		assert_true(e.longest < 2.6 * e.quiet);
+		assert_true(kept(&e) > 0.39);
+	}
+}
+
+/* Sixteen prompts beside one stream are more than one: it waits longer, but no gap grows. */
+static void test_many_prompts_have_more(void **state)
+{
+	struct engine one = {
+		.quiet = 10, .row = 0.7, .n_streams = 1, .n_prompts = 1, .share = 0.33
+	};
+	struct engine many = one;
+
+	many.n_prompts = 16;
+	run(&one, 1000);
+	run(&many, 1000);
+	assert_true(many.n_rows > one.n_rows * 3 / 2);
+	/* one among many streams has its share, too */
+	struct engine crowd = {
+		.quiet = 10, .row = 0.7, .n_streams = 64, .n_prompts = 2, .share = 0.33
+	};
+	run(&crowd, 1000);
+	assert_true(read(&crowd) > 0.3);
+}
+
+/* A step costs much and a row little: fewer steps have some, and the time is the same. */
+static void test_a_costly_step(void **state)
+{
+	struct engine e = {
+		.quiet = 10, .row = 0.5, .step = 40, .n_streams = 1, .n_prompts = 1, .share = 0.33
+	};
+
+	run(&e, 2000);
+	assert_true(kept(&e) > 0.64);
+	assert_true(e.n_rows > 0);
+}
+
+static void test_nobody_waits(void **state)
+{
+	struct engine e = {
+		.quiet = 10, .row = 0.7, .n_streams = 1, .n_prompts = 1, .share = 0.33
+	};
+	struct ig_pace_plan alone = { .share = 0.33, .n_prompts = 3 };
+
+	run(&e, 10);
+	assert_int_equal(ig_pace_rows(&e.account, &e.pace, &alone), IG_PACE_NO_LIMIT);
+	/* what was owed is forgotten */
+	assert_true(e.account.credit_ns == 0);
+}
+
+/* The machine does something else for a second: for some steps prompts wait, and then all is as before. */
+static void test_a_hiccup(void **state)
+{
+	struct engine e = {
+		.quiet = 10, .row = 0.7, .n_streams = 1, .n_prompts = 1, .share = 0.33
+	};
+	int n = 0;
+
+	run(&e, 100);
+	for (int i = 0; i < 20; i++) {
+		e.hiccup = 1000;
+		step(&e);
+	}
+	for (e.n_mixed = 0; !e.n_mixed; n++)
+		step(&e);
+	assert_in_range(n, 1, 30);
+	run(&e, 1000);
+	assert_true(kept(&e) > 0.64 && kept(&e) < 0.70);
+}
+
+/* Streams that come when nothing was measured: one step is theirs alone; if none can be, prompts
+ * go on in small parts. */
+static void test_the_unknown(void **state)
+{
+	struct ig_pace_account a = { 0 };
+	struct ig_pace p = { 0 };
+	struct ig_pace_plan plan = {
+		.n_streams = 1, .n_all_streams = 1, .n_prompts = 1, .share = 0.33
+	};
+	int n = 0;
+
+	while (ig_pace_rows(&a, &p, &plan) == 0)
+		assert_true(++n < 10);
+	assert_true(n > 0);
+	assert_int_equal(ig_pace_rows(&a, &p, &plan), 0);
+	/* they are another model's */
+	plan.n_streams = 0;
+	assert_in_range(ig_pace_rows(&a, &p, &plan), 1, 64);
+	/* measured by size: 2^i streams */
+	ig_pace_learn(&a, &p, &(struct ig_pace_step){ .n_decode = 5, .ns = 7 });
+	assert_true(ig_pace_quiet_ns(&p, 4) == 7 && ig_pace_quiet_ns(&p, 7) == 7);
+	assert_true(ig_pace_quiet_ns(&p, 3) == 0 && ig_pace_quiet_ns(&p, 8) == 0);
+	ig_pace_learn(&a, &p, &(struct ig_pace_step){ .n_decode = UINT32_MAX, .ns = 9 });
+	assert_true(ig_pace_quiet_ns(&p, UINT32_MAX) == 9 && ig_pace_quiet_ns(&p, 1u << 13) == 9);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_shares),
+		cmocka_unit_test(test_gaps),
+		cmocka_unit_test(test_many_prompts_have_more),
+		cmocka_unit_test(test_a_costly_step),
+		cmocka_unit_test(test_nobody_waits),
+		cmocka_unit_test(test_a_hiccup),
+		cmocka_unit_test(test_the_unknown),
+	};
+
+	return cmocka_run_group_tests_name("pace", tests, NULL, NULL);
+}
