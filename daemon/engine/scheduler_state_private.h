@@ -7,6 +7,7 @@
  */
 #pragma once
 
+#include "daemon/engine/prompts_private.h"
 #include "daemon/engine/scheduler_private.h"
 #include "daemon/engine/sequence_private.h"
 
@@ -75,4 +76,5 @@ struct ig_sched {
 	int64_t landed_ns;		/* when the last step was done */
 	struct ig_model_queue rotation; /* models in round-robin order, the next one first */
 	bool holds_back;		/* no step starts before a change is made */
+	struct ig_prompts prompts;	/* what recent requests said */
 };

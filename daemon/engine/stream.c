@@ -22,7 +22,8 @@ struct ig_stream {
 	_Atomic uint64_t head; /* bytes ever written; the writer's */
 	_Atomic uint64_t tail; /* bytes ever taken; the reader's */
 	_Atomic int64_t last_take_ns;
-	_Atomic int32_t n_cached;	   /* -1: not known yet */
+	_Atomic int32_t n_cached; /* -1: not known yet; publishes report */
+	struct ig_prefix_report report;
 	atomic_bool finished;		   /* publishes result */
 	struct ig_token_logprob *logprobs; /* logprobs, [n_logprobs]; NULL: none */
 	uint32_t n_logprobs;
@@ -92,8 +93,9 @@ void ig_stream_unref(struct ig_stream *s)
 
 /* ---- the engine's side ---- */
 
-void ig_stream_begin(struct ig_stream *s, int32_t n_cached)
+void ig_stream_begin(struct ig_stream *s, int32_t n_cached, const struct ig_prefix_report *report)
 {
+	s->report = *report;
 	atomic_store_explicit(&s->n_cached, n_cached, memory_order_release);
 	if (s->wake)
 		s->wake(s->wake_ctx);
@@ -168,6 +170,11 @@ int64_t ig_stream_last_take_ns(const struct ig_stream *s)
 int32_t ig_stream_n_cached(const struct ig_stream *s)
 {
 	return atomic_load_explicit(&s->n_cached, memory_order_acquire);
+}
+
+struct ig_prefix_report ig_stream_report(const struct ig_stream *s)
+{
+	return ig_stream_n_cached(s) < 0 ? (struct ig_prefix_report){ 0 } : s->report;
 }
 
 /* How many of the n bytes from ring position at are whole characters, when more bytes

@@ -73,7 +73,8 @@ static void finish(struct ig_engine *e, struct gen *g, enum ig_finish how, const
 				   .n_prompt = g->n_prompt,
 				   .n_cached = 3,
 				   .n_output = g->n_output,
-				   .stop_index = g->script.stop_index - 1 };
+				   .stop_index = g->script.stop_index - 1,
+				   .report = g->script.report };
 
 	if (error)
 		ig_fail(&r.error, -EIO, "%s", error);
@@ -94,7 +95,7 @@ static bool step(struct ig_engine *e, struct gen *g)
 	if (g->script.hold && !e->released)
 		return false;
 	if (ig_stream_n_cached(g->stream) < 0)
-		ig_stream_begin(g->stream, 3);
+		ig_stream_begin(g->stream, 3, &g->script.report);
 	const char *const *pieces = g->script.pieces;
 	if (!pieces || !pieces[0] ||
 	    (!pieces[g->at] && ++g->round >= (g->script.repeat ? g->script.repeat : 1))) {

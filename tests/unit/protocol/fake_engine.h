@@ -17,6 +17,7 @@ struct fake_script {
 	int stop_index;	   /* of the stop string that ends it, plus one; 0: none does */
 	int parse_rc;	   /* not 0: what parse returns */
 	int prep_rc;	   /* not 0: what prep returns */
+	struct ig_prefix_report report;
 };
 
 struct ig_engine *fake_engine_create(void);
