@@ -14,26 +14,6 @@
 
 #define TEXT_TOKENS 20 /* on each side of the place */
 
-const char *ig_prefix_reason_name(enum ig_prefix_reason r)
-{
-	static const char *const names[IG_N_PREFIX_REASONS] = {
-		[IG_PREFIX_UNKNOWN] = "",
-		[IG_PREFIX_FULL] = "full",
-		[IG_PREFIX_EXTENDED] = "extended",
-		[IG_PREFIX_DIVERGED] = "diverged",
-		[IG_PREFIX_EVICTED] = "evicted",
-		[IG_PREFIX_WINDOW] = "window",
-		[IG_PREFIX_NOT_COMPUTED] = "not_computed",
-		[IG_PREFIX_OTHER_MODEL] = "other_model",
-		[IG_PREFIX_OTHER_KEY] = "other_key",
-		[IG_PREFIX_FIRST_SEEN] = "first_seen",
-		[IG_PREFIX_SHORT] = "short",
-		[IG_PREFIX_DISABLED] = "disabled",
-	};
-
-	return (unsigned)r < IG_N_PREFIX_REASONS ? names[r] : "";
-}
-
 /* ---- similar requests -------------------------------------------------------------------- */
 
 enum relation { SHARES, OTHER_MODEL, OTHER_KEY, STRANGER, N_RELATIONS = STRANGER };

@@ -49,6 +49,26 @@ const char *ig_finish_name(enum ig_finish f)
 	return "unknown";
 }
 
+const char *ig_prefix_reason_name(enum ig_prefix_reason r)
+{
+	static const char *const names[IG_N_PREFIX_REASONS] = {
+		[IG_PREFIX_UNKNOWN] = "",
+		[IG_PREFIX_FULL] = "full",
+		[IG_PREFIX_EXTENDED] = "extended",
+		[IG_PREFIX_DIVERGED] = "diverged",
+		[IG_PREFIX_EVICTED] = "evicted",
+		[IG_PREFIX_WINDOW] = "window",
+		[IG_PREFIX_NOT_COMPUTED] = "not_computed",
+		[IG_PREFIX_OTHER_MODEL] = "other_model",
+		[IG_PREFIX_OTHER_KEY] = "other_key",
+		[IG_PREFIX_FIRST_SEEN] = "first_seen",
+		[IG_PREFIX_SHORT] = "short",
+		[IG_PREFIX_DISABLED] = "disabled",
+	};
+
+	return (unsigned)r < IG_N_PREFIX_REASONS ? names[r] : "";
+}
+
 struct ig_stream *ig_stream_create(size_t capacity, void (*wake)(void *ctx), void *ctx)
 {
 	struct ig_stream *s;

@@ -422,6 +422,8 @@ int ig_engine_submit(struct ig_engine *e, const struct ig_gen_spec *spec, uint64
 	s->seed = spec->sampling.seed;
 	s->n_top = spec->n_top;
 	s->prefill_only = spec->prefill_only;
+	s->wants_report = spec->wants_report;
+	memcpy(s->compare_with, spec->compare_with, sizeof s->compare_with);
 	s->ignore_end = spec->sampling.ignore_end;
 	s->has_grammar = spec->grammar;
 	memset(s->stops, 0, sizeof s->stops);
