@@ -297,6 +297,8 @@ static int begin_rows(struct reader *r, const struct ig_ledger_query *q, int64_t
 				 r->version < columns[i].since ? "NULL AS " : "", columns[i].name);
 	ig_strbuf_puts(&sql, " FROM requests");
 	ig_strbuf_puts(&sql, where);
+	if (q->ran)
+		ig_strbuf_puts(&sql, r->version < 6 ? " AND 0" : " AND cache_reason != ''");
 	ig_strbuf_puts(&sql, " AND (?8 = 0 OR row < ?8) ORDER BY row DESC LIMIT ?9");
 	int rc = prepare(r, &sql, q);
 	return rc ? rc : bind_numbers(r, q->before, limit);
