@@ -51,8 +51,8 @@ def test_responses(start, models):
     own = diagnostics.ingot
     assert (own["reason"], own["compared_with"], own["same_tokens"]) == ("diverged", plain.id, same)
     # the texts are those of both prompts, on both sides of the place
-    before, place = own["same"], LONG.index("fire")
-    while not LONG[:place].endswith(before):
+    place = LONG.index(" fire")
+    while not LONG[:place].endswith(own["same"]):
         place += 1
     assert (LONG + "Bread?")[place:].startswith(own["earlier"])
     assert other[place:].startswith(own["now"]) and own["now"] != own["earlier"]
