@@ -37,10 +37,10 @@ struct ig_prompt_known *ig_prompts_add(struct ig_prompts *p, const struct ig_seq
 void ig_prompts_end(struct ig_prompts *p, struct ig_prompt_known *k, int32_t n_tokens,
 		    int32_t n_computed);
 void ig_prompts_forget(struct ig_prompts *p, struct ig_prompt_known *k);
-/* The tokens that both have computed or will have computed. */
+/* So many of its tokens are in the cache, or were. */
 static inline int32_t ig_prompt_n_computed(const struct ig_prompt_known *k)
 {
 	return k->live ? k->live->n_done : k->n_computed;
 }
-/* With how many tokens of a, which must have been added, b begins. */
+/* With how many tokens both begin. */
 int32_t ig_prompts_n_same(const struct ig_prompt_known *a, const struct ig_prompt_known *b);
