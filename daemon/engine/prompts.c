@@ -12,6 +12,7 @@ void ig_prompts_init(struct ig_prompts *p, uint64_t max_bytes)
 	ig_hash_key_init(&p->key);
 	TAILQ_INIT(&p->list);
 	p->bytes = 0;
+	p->n = 0;
 	p->max_bytes = max_bytes;
 }
 
@@ -19,6 +20,7 @@ void ig_prompts_forget(struct ig_prompts *p, struct ig_prompt_known *k)
 {
 	TAILQ_REMOVE(&p->list, k, link);
 	p->bytes -= k->bytes;
+	p->n--;
 	if (!k->live)
 		free(k->tokens);
 	free(k->chain);
@@ -36,7 +38,7 @@ static void keep_within(struct ig_prompts *p)
 {
 	struct ig_prompt_known *k = TAILQ_LAST(&p->list, ig_prompt_list), *newer;
 
-	for (; k && p->bytes > p->max_bytes; k = newer) {
+	for (; k && (p->bytes > p->max_bytes || p->n > IG_PROMPTS_MAX); k = newer) {
 		newer = TAILQ_PREV(k, ig_prompt_list, link);
 		if (!k->live)
 			ig_prompts_forget(p, k);
@@ -87,6 +89,7 @@ struct ig_prompt_known *ig_prompts_add(struct ig_prompts *p, const struct ig_seq
 	k->tokens = s->tokens;
 	k->n_tokens = s->n_prompt;
 	TAILQ_INSERT_HEAD(&p->list, k, link);
+	p->n++;
 	count(p, k);
 	return k;
 }

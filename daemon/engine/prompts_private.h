@@ -1,7 +1,7 @@
 /*
  * prompts_private.h: the tokens of recent requests, to say what a later prompt has in common with
- * them (prefix_report.c).  The oldest are forgotten first, so that they take at most a given
- * memory.  The engine's thread.
+ * them (prefix_report.c).  The oldest are forgotten first, so that they are at most IG_PROMPTS_MAX
+ * and take at most a given memory.  The engine's thread.
  */
 #pragma once
 
@@ -22,10 +22,14 @@ struct ig_prompt_known {
 };
 TAILQ_HEAD(ig_prompt_list, ig_prompt_known);
 
+/* All of them are compared with each new prompt. */
+#define IG_PROMPTS_MAX 1024
+
 struct ig_prompts {
 	struct ig_hash_key key;
 	struct ig_prompt_list list; /* the latest first */
 	uint64_t bytes, max_bytes;
+	uint32_t n;
 };
 
 void ig_prompts_init(struct ig_prompts *p, uint64_t max_bytes);

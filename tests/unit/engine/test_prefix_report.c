@@ -356,8 +356,15 @@ static void test_bounds(void **state)
 	p.max_bytes = 5000;
 	ig_prompts_end(&p, k, 2000, 2000);
 	assert_string_equal(TAILQ_FIRST(&p.list)->id, "runs");
+	/* many short ones */
+	p.max_bytes = 1 << 30;
+	for (int i = 0; i < IG_PROMPTS_MAX + 100; i++)
+		ig_prompts_end(&p, add(&p, &s[1], "short", tokens, 20), 20, 20);
+	assert_int_equal(p.n, IG_PROMPTS_MAX);
+	assert_string_equal(TAILQ_LAST(&p.list, ig_prompt_list)->id, "runs");
 	ig_prompts_finish(&p);
 	assert_int_equal(p.bytes, 0);
+	assert_int_equal(p.n, 0);
 }
 
 int main(void)
