@@ -40,7 +40,7 @@ static bool is_own(const struct ig_prompt_known *a, const struct ig_prompt_known
 	return a->identity == b->identity && (a->identity || !strcmp(a->client, b->client));
 }
 
-/* The most similar request of each relation, the latest of those. */
+/* The most similar request of each relation, the latest of those; sets n_same of all. */
 static void find_similar(const struct ig_sched *sch, const struct ig_prompt_known *k,
 			 struct similar out[N_RELATIONS])
 {
@@ -48,7 +48,7 @@ static void find_similar(const struct ig_sched *sch, const struct ig_prompt_know
 
 	TAILQ_FOREACH(v, &sch->prompts.list, link) {
 		enum relation r = v == k ? STRANGER : relation_of(sch, k, v);
-		int32_t n = r == STRANGER ? 0 : ig_prompts_n_same(k, v);
+		int32_t n = v->n_same = r == STRANGER ? 0 : ig_prompts_n_same(k, v);
 		if (n > (r == STRANGER ? 0 : out[r].n_same))
 			out[r] = (struct similar){ v, n };
 	}
@@ -197,10 +197,9 @@ static void forget_continued(struct ig_sched *sch, const struct ig_prompt_known 
 
 	for (v = TAILQ_FIRST(&sch->prompts.list); v; v = next) {
 		next = TAILQ_NEXT(v, link);
-		if (v == k || v->live || v->n_tokens > k->n_tokens || !is_own(k, v) ||
-		    relation_of(sch, k, v) != SHARES || ig_prompts_n_same(k, v) < v->n_tokens)
-			continue;
-		ig_prompts_forget(&sch->prompts, v);
+		if (!v->live && v->n_same == v->n_tokens && is_own(k, v) &&
+		    relation_of(sch, k, v) == SHARES)
+			ig_prompts_forget(&sch->prompts, v);
 	}
 }
 

@@ -16,6 +16,7 @@ struct ig_prompt_known {
 	const struct ig_seq *live;  /* it runs, and tokens are its own; NULL: it has ended */
 	int32_t *tokens;	    /* [n_tokens] */
 	int32_t n_tokens, n_computed;
+	int32_t n_same; /* tokens with which the prompt that was added last begins, too */
 	uint64_t
 		*chain; /* [n_tokens / IG_BLOCK_TOKENS]: a hash of all tokens up to a block's end */
 	uint64_t bytes;
