@@ -28,7 +28,10 @@ struct ig_ledger_row {
 	char ignored[IG_IGNORED_CAP]; /* names of what was left out of the request, or "" */
 	int32_t status;		      /* the HTTP status, or its equivalent */
 	int64_t received_ns;	      /* wall clock */
-	int32_t n_prompt, n_cached, n_output;			  /* tokens */
+	int32_t n_prompt, n_cached, n_output; /* tokens */
+	char cache_reason[16];	 /* why no more was cached: prefix_report.h has the names; or "" */
+	char cache_compared[64]; /* the id of the earlier request that says so, or "" */
+	int32_t n_same;		 /* tokens with which both prompts begin; negative: there is none */
 	float queue_ms, prefill_ms, decode_ms, ttft_ms, total_ms; /* negative: never reached */
 	uint32_t itl[IG_ITL_BUCKETS];				  /* counts of inter-token times */
 	bool note; /* not a row: error belongs to the row with this id, if that has none */

@@ -14,6 +14,7 @@
 struct reader {
 	const char *path;
 	sqlite3 *db; /* NULL: the file is not there, or empty */
+	int64_t version;
 	sqlite3_stmt *st;
 	struct ig_error *err;
 };
@@ -25,7 +26,6 @@ static int fail(struct reader *r, int code)
 
 static int open_reader(struct reader *r, const char *path, struct ig_error *err)
 {
-	int64_t version = 0;
 	int code, rc;
 
 	*r = (struct reader){ .path = path, .err = err };
@@ -33,9 +33,9 @@ static int open_reader(struct reader *r, const char *path, struct ig_error *err)
 		return 0;
 	code = sqlite3_open_v2(path, &r->db, SQLITE_OPEN_READONLY, NULL);
 	sqlite3_busy_timeout(r->db, 2000);
-	rc = code == SQLITE_OK ? ig_database_check(&ledger_kind, r->db, path, &version, err) :
+	rc = code == SQLITE_OK ? ig_database_check(&ledger_kind, r->db, path, &r->version, err) :
 				 fail(r, code);
-	if (!rc && version)
+	if (!rc && r->version)
 		return 0;
 	sqlite3_close(r->db);
 	r->db = NULL;
@@ -259,20 +259,21 @@ enum kind { INTEGER, REAL, TEXT };
 static const struct column {
 	const char *name;
 	enum kind kind;
+	int since; /* the schema's version; 0: it is old */
 } columns[] = {
 	{ "row", INTEGER },
 	{ "id", TEXT },
 	{ "received_ns", INTEGER },
-	{ "request_id", TEXT },
+	{ "request_id", TEXT, 3 },
 	{ "model", TEXT },
 	{ "endpoint", TEXT },
 	{ "client", TEXT },
-	{ "key", TEXT },
+	{ "key", TEXT, 2 },
 	{ "status", INTEGER },
 	{ "finish", TEXT },
 	{ "cancel_reason", TEXT },
 	{ "error", TEXT },
-	{ "ignored", TEXT },
+	{ "ignored", TEXT, 4 },
 	{ "prompt_tokens", INTEGER },
 	{ "cached_tokens", INTEGER },
 	{ "output_tokens", INTEGER },
@@ -281,6 +282,9 @@ static const struct column {
 	{ "decode_ms", REAL },
 	{ "ttft_ms", REAL },
 	{ "total_ms", REAL },
+	{ "cache_reason", TEXT, 6 },
+	{ "cache_compared", TEXT, 6 },
+	{ "cache_same_tokens", INTEGER, 6 },
 };
 #define N_COLUMNS (int)(sizeof columns / sizeof columns[0])
 
@@ -289,9 +293,12 @@ static int begin_rows(struct reader *r, const struct ig_ledger_query *q, int64_t
 	struct ig_strbuf sql = { 0 };
 
 	for (int i = 0; i < N_COLUMNS; i++)
-		ig_strbuf_printf(&sql, "%s%s", i ? ", " : "SELECT ", columns[i].name);
+		ig_strbuf_printf(&sql, "%s%s%s", i ? ", " : "SELECT ",
+				 r->version < columns[i].since ? "NULL AS " : "", columns[i].name);
 	ig_strbuf_puts(&sql, " FROM requests");
 	ig_strbuf_puts(&sql, where);
+	if (q->ran)
+		ig_strbuf_puts(&sql, r->version < 6 ? " AND 0" : " AND cache_reason != ''");
 	ig_strbuf_puts(&sql, " AND (?8 = 0 OR row < ?8) ORDER BY row DESC LIMIT ?9");
 	int rc = prepare(r, &sql, q);
 	return rc ? rc : bind_numbers(r, q->before, limit);
@@ -304,10 +311,10 @@ static void write_row(struct reader *r, struct ig_json_writer *w)
 		const struct column *c = &columns[i];
 		if (c->kind == TEXT)
 			ig_json_put_text(w, c->name, text_at(r, i));
-		else if (c->kind == INTEGER)
-			ig_json_put_int(w, c->name, sqlite3_column_int64(r->st, i));
-		else
+		else if (c->kind == REAL || sqlite3_column_type(r->st, i) == SQLITE_NULL)
 			ig_json_put_real(w, c->name, "%.3f", real_at(r, i));
+		else
+			ig_json_put_int(w, c->name, sqlite3_column_int64(r->st, i));
 	}
 	ig_json_close_object(w);
 }
@@ -361,9 +368,11 @@ static void put_line(struct reader *r, struct ig_strbuf *out)
 			ig_strbuf_puts(out, ",");
 		if (columns[i].kind == TEXT)
 			put_field(out, text_at(r, i));
+		else if (sqlite3_column_type(r->st, i) == SQLITE_NULL)
+			continue;
 		else if (columns[i].kind == INTEGER)
 			ig_strbuf_printf(out, "%lld", (long long)sqlite3_column_int64(r->st, i));
-		else if (sqlite3_column_type(r->st, i) != SQLITE_NULL)
+		else
 			ig_strbuf_printf(out, "%.3f", sqlite3_column_double(r->st, i));
 	}
 	ig_strbuf_puts(out, "\r\n");

@@ -12,6 +12,7 @@ struct ig_ledger_query {
 	int64_t step_ns; /* of the series */
 	int64_t before;	 /* rows: only those with a smaller number; 0: all */
 	int32_t limit;	 /* rows: at most so many, the latest first */
+	bool ran;	 /* rows: only requests with a cache_reason */
 };
 
 /* Members of an open object: "data", an element for each step in which requests arrived, and "total",

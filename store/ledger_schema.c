@@ -66,6 +66,20 @@ static void put_views_5(struct ig_strbuf *b)
 		       " FROM requests WHERE finish IN ('error', 'refused');");
 }
 
+/* Where the match in the prefix cache ended, and why. */
+static void put_cache_6(struct ig_strbuf *b)
+{
+	ig_strbuf_puts(b, "ALTER TABLE requests ADD COLUMN cache_reason TEXT NOT NULL DEFAULT '';"
+			  "ALTER TABLE requests ADD COLUMN cache_compared TEXT NOT NULL DEFAULT '';"
+			  /* NULL: no prompt to compare with */
+			  "ALTER TABLE requests ADD COLUMN cache_same_tokens INTEGER;"
+			  "CREATE VIEW requests_cache AS SELECT"
+			  " datetime(received_ns / 1000000000, 'unixepoch') AS time, id, model,"
+			  " client, key, prompt_tokens, cached_tokens, cache_reason,"
+			  " cache_same_tokens, cache_compared"
+			  " FROM requests WHERE cache_reason != '';");
+}
+
 static void put_migration(struct ig_strbuf *b, int64_t version)
 {
 	if (version < 1)
@@ -80,12 +94,14 @@ static void put_migration(struct ig_strbuf *b, int64_t version)
 				  "DEFAULT '';");
 	if (version < 5)
 		put_views_5(b);
+	if (version < 6)
+		put_cache_6(b);
 }
 
 const struct ig_database_kind ledger_kind = {
 	.name = "ledger",
 	.option = "ledger.path",
 	.application_id = 0x494e474c, /* "INGL" */
-	.version = 5,
+	.version = 6,
 	.put_migration = put_migration,
 };

@@ -14,6 +14,7 @@ int ig_convert_main(int argc, char **argv);
 int ig_ps_main(int argc, char **argv);
 int ig_models_main(int argc, char **argv);
 int ig_stats_main(int argc, char **argv);
+int ig_cache_main(int argc, char **argv);
 int ig_backup_main(int argc, char **argv);
 int ig_doctor_main(int argc, char **argv);
 int ig_keys_main(int argc, char **argv);

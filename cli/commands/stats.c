@@ -139,8 +139,7 @@ bool ig_stats_csv(const struct ig_ledger_stats *s, size_t n, enum ig_ledger_by b
 	return ig_strbuf_ok(out);
 }
 
-/* The ledger's path, from --ledger or the configuration. */
-static int find_ledger(const char *ledger, const char *config, char **out, struct ig_error *err)
+int ig_stats_ledger(const char *ledger, const char *config, char **out, struct ig_error *err)
 {
 	struct ig_config *c = NULL;
 	int rc = ledger ? 0 : ig_config_load_or_defaults(config, &c, err);
@@ -215,7 +214,7 @@ int ig_stats_main(int argc, char **argv)
 	by = find_by(by_name);
 	if (by == IG_N_LEDGER_BY)
 		return ig_wrong_usage("stats", "--by %.40s: model, key or client", by_name);
-	rc = find_ledger(ledger, config, &path, &err) ||
+	rc = ig_stats_ledger(ledger, config, &path, &err) ||
 	     ig_ledger_stats(path, by, since_s ? ig_wall_ns() - since_s * 1000000000 : 0, &s, &n,
 			     &err);
 	if (rc)

@@ -4,6 +4,8 @@
 #include "base/strbuf.h"
 #include "store/ledger.h"
 
+/* The ledger's path, from --ledger (NULL: none) or the configuration; the caller's (free). */
+int ig_stats_ledger(const char *ledger, const char *config, char **out, struct ig_error *err);
 /* Append a table with a row for each name, and a row of sums when there are several. */
 bool ig_stats_table(const struct ig_ledger_stats *s, size_t n, enum ig_ledger_by by,
 		    struct ig_strbuf *out);

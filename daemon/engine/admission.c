@@ -8,6 +8,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "daemon/engine/prefix_report_private.h"
 
 #include <errno.h>
 #include <stdarg.h>
@@ -293,6 +294,7 @@ static void end_round(const struct ig_sched *sch, struct ig_model *m)
 static bool admit_seq(struct ig_sched *sch, struct ig_seq *s)
 {
 	uint32_t most = max_kv_tokens(s), want = (uint32_t)s->n_tokens + 1 + ADMIT_MARGIN;
+	uint32_t n_known = 0;
 	uint64_t soon;
 	int rc =
 		sch->b->kv->seq_create(sch->b->cache, s->model->kv_groups, s->model->n_groups, most,
@@ -311,6 +313,9 @@ static bool admit_seq(struct ig_sched *sch, struct ig_seq *s)
 		s->n_done = (int32_t)n_cached;
 		if (!s->admitted_ns)
 			s->result.n_cached = s->n_done;
+		if (!s->admitted_ns && s->model->window)
+			n_known =
+				sch->b->kv->seq_known(s->kv, s->tokens, (uint32_t)s->n_tokens - 1);
 	}
 	if (want > most)
 		want = most;
@@ -340,7 +345,8 @@ static bool admit_seq(struct ig_sched *sch, struct ig_seq *s)
 	ig_sched_insert(sch, s, &sch->running);
 	if (!s->admitted_ns) {
 		s->admitted_ns = ig_now_ns();
-		ig_stream_begin(s->stream, s->result.n_cached);
+		ig_prefix_report(sch, s, n_known);
+		ig_stream_begin(s->stream, s->result.n_cached, &s->result.report);
 	}
 	ig_sched_publish_state(sch, s);
 	return true;

@@ -23,6 +23,8 @@ struct ig_gen_spec {
 	int32_t shown[IG_MAX_SHOWN]; /* control tokens whose text is output */
 	uint32_t n_shown;
 	bool prefill_only;	  /* prefill the prompt into the cache, sample nothing */
+	bool wants_report;	  /* its result's report has texts */
+	char compare_with[64];	  /* the id of the request to compare it with; "": any */
 	struct ig_stream *stream; /* a successful submit takes the writer's reference */
 };
 
@@ -30,6 +32,7 @@ struct ig_gen_info {
 	char id[64], model[129], endpoint[32], client[64], key[IG_KEY_ID_CAP],
 		state[16]; /* waiting prefill decode paused */
 	int32_t n_prompt, n_prefilled, n_output;
-	int32_t n_cached; /* -1: not known yet */
+	int32_t n_cached;		/* -1: not known yet */
+	struct ig_prefix_report report; /* once n_cached is known */
 	double age_s;
 };

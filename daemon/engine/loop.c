@@ -13,6 +13,7 @@
 #include "base/lock.h"
 #include "base/log.h"
 #include "daemon/engine/admission_private.h"
+#include "daemon/engine/prefix_report_private.h"
 #include "daemon/engine/step_private.h"
 
 #include <errno.h>
@@ -40,6 +41,7 @@ static void complete(struct ig_sched *sch, struct ig_seq *s)
 	struct ig_ledger_row row;
 
 	s->result.n_output = ig_seq_n_output(s);
+	ig_prefix_report_end(sch, s);
 	ig_sched_set_paused(sch, s, false);
 	ig_sched_remove(sch, s);
 	if (s->on_show) {
@@ -371,6 +373,7 @@ int ig_sched_create(const struct ig_backend *b, const struct ig_config *config,
 	TAILQ_INIT(&sch->ended);
 	TAILQ_INIT(&sch->show);
 	TAILQ_INIT(&sch->rotation);
+	ig_prompts_init(&sch->prompts, IG_PROMPTS_BYTES);
 	sch->b = b;
 	sch->device_lost = device_lost;
 	sch->device_lost_ctx = ctx;
@@ -433,6 +436,7 @@ void ig_sched_destroy(struct ig_sched *sch)
 		free(sch->logits[i]);
 		free(sch->flights[i].seqs);
 	}
+	ig_prompts_finish(&sch->prompts);
 	pthread_cond_destroy(&sch->changed);
 	pthread_cond_destroy(&sch->wake);
 	pthread_mutex_destroy(&sch->lock);
@@ -584,6 +588,7 @@ size_t ig_sched_list(struct ig_sched *sch, struct ig_gen_info *out, size_t cap)
 			.n_prefilled = atomic_load_explicit(&s->n_prefilled, memory_order_relaxed),
 			.n_output = atomic_load_explicit(&s->n_output, memory_order_relaxed),
 			.n_cached = ig_stream_n_cached(s->stream),
+			.report = ig_stream_report(s->stream),
 			.age_s = (double)(now - s->origin->received_ns) * 1e-9,
 		};
 		memcpy(i->id, s->id, sizeof i->id);

@@ -39,6 +39,7 @@ void ig_origin_row(const struct ig_origin *o, int64_t now_ns, struct ig_ledger_r
 {
 	*row = (struct ig_ledger_row){
 		.received_ns = o->received_wall_ns,
+		.n_same = -1,
 		.queue_ms = -1,
 		.prefill_ms = -1,
 		.decode_ms = -1,

@@ -8,6 +8,7 @@
 #pragma once
 
 #include "daemon/engine/pace_private.h"
+#include "daemon/engine/prompts_private.h"
 #include "daemon/engine/scheduler_private.h"
 #include "daemon/engine/sequence_private.h"
 
@@ -81,4 +82,5 @@ struct ig_sched {
 	int64_t landed_ns;		/* when the last step was done */
 	struct ig_model_queue rotation; /* models in round-robin order, the next one first */
 	bool holds_back;		/* no step starts before a change is made */
+	struct ig_prompts prompts;	/* what recent requests said */
 };

@@ -313,6 +313,8 @@ int ig_seq_create(const struct ig_gen_spec *spec, uint32_t max_output, struct ig
 	s->n_prompt = spec->n_prompt;
 	s->max_output = max_output_of(spec, max_output);
 	s->prefill_only = spec->prefill_only;
+	s->wants_report = spec->wants_report;
+	snprintf(s->compare_with, sizeof s->compare_with, "%s", spec->compare_with);
 	s->ignore_end = spec->sampling.ignore_end;
 	s->n_top = spec->n_top;
 	s->sample = sample_params(&spec->sampling);
@@ -326,6 +328,7 @@ int ig_seq_create(const struct ig_gen_spec *spec, uint32_t max_output, struct ig
 		goto no_memory;
 	s->result.n_prompt = spec->n_prompt;
 	s->result.stop_index = -1;
+	s->result.report.n_same = -1;
 	s->tokens = malloc(((size_t)s->n_prompt + (size_t)s->max_output) * sizeof *s->tokens);
 	s->text_cap = text_capacity(s);
 	s->text = malloc(s->text_cap);
@@ -606,6 +609,8 @@ void ig_seq_row(const struct ig_seq *s, int64_t now_ns, struct ig_ledger_row *ro
 		[IG_FINISH_CANCELLED] = 499, [IG_FINISH_ERROR] = 500,
 	};
 
+	const struct ig_prefix_report *report = &s->result.report;
+
 	ig_origin_row(s->origin, now_ns, row);
 	snprintf(row->id, sizeof row->id, "%s", s->id);
 	snprintf(row->model, sizeof row->model, "%s", s->model->name);
@@ -618,6 +623,10 @@ void ig_seq_row(const struct ig_seq *s, int64_t now_ns, struct ig_ledger_row *ro
 	row->n_prompt = s->n_prompt;
 	row->n_cached = s->result.n_cached;
 	row->n_output = s->result.n_output;
+	snprintf(row->cache_reason, sizeof row->cache_reason, "%s",
+		 ig_prefix_reason_name(ig_prefix_full_reason(report)));
+	snprintf(row->cache_compared, sizeof row->cache_compared, "%s", report->compared);
+	row->n_same = report->n_other_key ? report->n_other_key : report->n_same;
 	row->queue_ms = ms_between(s->origin->received_ns, s->admitted_ns);
 	row->prefill_ms = ms_between(s->admitted_ns, s->first_ns ? s->first_ns : s->read_ns);
 	row->decode_ms = ms_between(s->first_ns, s->last_ns);

@@ -30,6 +30,8 @@ TAILQ_HEAD(ig_seq_list, ig_seq);
 
 enum ig_seq_state { IG_SEQ_WAITING, IG_SEQ_PREFILL, IG_SEQ_DECODE, IG_SEQ_PAUSED };
 
+struct ig_prompt_known; /* prompts_private.h */
+
 struct ig_seq {
 	/* ---- fixed at submit ---- */
 	uint64_t number; /* the request's handle; smaller is older */
@@ -39,7 +41,8 @@ struct ig_seq {
 	int32_t n_prompt, max_output;
 	struct ig_sample_params sample; /* but for the position and first_adjust */
 	bool penalties;			/* sampling depends on the tokens so far */
-	bool prefill_only, ignore_end;
+	bool prefill_only, ignore_end, wants_report;
+	char compare_with[64];	       /* see struct ig_gen_spec */
 	int32_t n_top;		       /* -1: no logprobs */
 	struct ig_grammar *grammar;    /* NULL: any token is allowed */
 	int32_t control[IG_MAX_SHOWN]; /* control tokens that are text */
@@ -78,6 +81,7 @@ struct ig_seq {
 	bool is_long;	   /* its prompt is read at the pace that streams leave (pace_private.h) */
 	int32_t n_rows, logit_index; /* in the newest step that includes it; -1: no logits */
 	struct ig_gen_result result; /* finish is set as soon as it is known */
+	struct ig_prompt_known *known; /* NULL: not remembered */
 
 	struct ig_grammar_matcher *matcher; /* its state in the grammar; NULL: none */
 	struct ig_detokenizer detokenizer;

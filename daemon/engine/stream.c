@@ -22,7 +22,8 @@ struct ig_stream {
 	_Atomic uint64_t head; /* bytes ever written; the writer's */
 	_Atomic uint64_t tail; /* bytes ever taken; the reader's */
 	_Atomic int64_t last_take_ns;
-	_Atomic int32_t n_cached;	   /* -1: not known yet */
+	_Atomic int32_t n_cached; /* -1: not known yet; publishes report */
+	struct ig_prefix_report report;
 	atomic_bool finished;		   /* publishes result */
 	struct ig_token_logprob *logprobs; /* logprobs, [n_logprobs]; NULL: none */
 	uint32_t n_logprobs;
@@ -46,6 +47,26 @@ const char *ig_finish_name(enum ig_finish f)
 	case IG_FINISH_ERROR: return "error";
 	}
 	return "unknown";
+}
+
+const char *ig_prefix_reason_name(enum ig_prefix_reason r)
+{
+	static const char *const names[IG_N_PREFIX_REASONS] = {
+		[IG_PREFIX_UNKNOWN] = "",
+		[IG_PREFIX_FULL] = "full",
+		[IG_PREFIX_EXTENDED] = "extended",
+		[IG_PREFIX_DIVERGED] = "diverged",
+		[IG_PREFIX_EVICTED] = "evicted",
+		[IG_PREFIX_WINDOW] = "window",
+		[IG_PREFIX_NOT_COMPUTED] = "not_computed",
+		[IG_PREFIX_OTHER_MODEL] = "other_model",
+		[IG_PREFIX_OTHER_KEY] = "other_key",
+		[IG_PREFIX_FIRST_SEEN] = "first_seen",
+		[IG_PREFIX_SHORT] = "short",
+		[IG_PREFIX_DISABLED] = "disabled",
+	};
+
+	return (unsigned)r < IG_N_PREFIX_REASONS ? names[r] : "";
 }
 
 struct ig_stream *ig_stream_create(size_t capacity, void (*wake)(void *ctx), void *ctx)
@@ -92,8 +113,9 @@ void ig_stream_unref(struct ig_stream *s)
 
 /* ---- the engine's side ---- */
 
-void ig_stream_begin(struct ig_stream *s, int32_t n_cached)
+void ig_stream_begin(struct ig_stream *s, int32_t n_cached, const struct ig_prefix_report *report)
 {
+	s->report = *report;
 	atomic_store_explicit(&s->n_cached, n_cached, memory_order_release);
 	if (s->wake)
 		s->wake(s->wake_ctx);
@@ -168,6 +190,11 @@ int64_t ig_stream_last_take_ns(const struct ig_stream *s)
 int32_t ig_stream_n_cached(const struct ig_stream *s)
 {
 	return atomic_load_explicit(&s->n_cached, memory_order_acquire);
+}
+
+struct ig_prefix_report ig_stream_report(const struct ig_stream *s)
+{
+	return ig_stream_n_cached(s) < 0 ? (struct ig_prefix_report){ 0 } : s->report;
 }
 
 /* How many of the n bytes from ring position at are whole characters, when more bytes

@@ -5,8 +5,9 @@
  */
 #pragma once
 
+#include "daemon/engine/prefix_report.h"
+
 #include <ingot/op.h>
-#include <stdbool.h>
 
 enum ig_finish {
 	IG_FINISH_NONE = 0, /* still running */
@@ -24,6 +25,7 @@ struct ig_gen_result {
 	struct ig_error error;	       /* of IG_FINISH_ERROR */
 	char cancel_reason[24];
 	int32_t stop_index; /* of the stop string that ended it; -1: none */
+	struct ig_prefix_report report;
 };
 
 /* One output token with its logprob: of the softmax of the model's logits, before penalties,
@@ -57,9 +59,9 @@ void ig_stream_unref(struct ig_stream *s); /* NULL is fine */
 
 /* ---- the engine's side ---- */
 
-/* The sequence was admitted for the first time: so many tokens of its prompt were in the cache.
- * Before any text; at most once. */
-void ig_stream_begin(struct ig_stream *s, int32_t n_cached);
+/* The sequence was admitted for the first time: so many tokens of its prompt were in the cache, for
+ * the reason in *report.  Before any text; at most once. */
+void ig_stream_begin(struct ig_stream *s, int32_t n_cached, const struct ig_prefix_report *report);
 /* All of text or nothing; -EAGAIN when there is no space now. */
 int ig_stream_put(struct ig_stream *s, const char *text, size_t len);
 bool ig_stream_has_space(const struct ig_stream *s, size_t len);
@@ -75,6 +77,8 @@ int64_t ig_stream_last_take_ns(const struct ig_stream *s);
 
 /* What ig_stream_begin was told; -1: it was not called yet. */
 int32_t ig_stream_n_cached(const struct ig_stream *s);
+/* Why; zeros before that. */
+struct ig_prefix_report ig_stream_report(const struct ig_stream *s);
 /* Move up to cap bytes of text to buf: whole UTF-8 characters only. */
 size_t ig_stream_take(struct ig_stream *s, char *buf, size_t cap);
 /* Move up to cap logprobs to out, in order: of tokens whose text was taken. */

@@ -102,6 +102,10 @@ struct ig_kvcache_service {
 	 * the model whose first group this is.  Returns how many blocks of one group were evicted;
 	 * 0: none is left.  remove_group evicts all of them at once. */
 	uint32_t (*trim)(struct ig_kvcache *c, uint32_t group, uint32_t n);
+
+	/* How many of tokens[n_tokens] are in whole blocks that seq_commit was told of and that are
+	 * not evicted.  In groups with a window the blocks that seq_match needs there may be. */
+	uint32_t (*seq_known)(const struct ig_kv_seq *s, const int32_t *tokens, uint32_t n_tokens);
 };
 
 #endif

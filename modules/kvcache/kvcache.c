@@ -481,6 +481,19 @@ static void kv_seq_match(struct ig_kv_seq *s, const int32_t *tokens, uint32_t n_
 	*n_cached = best + copy_part(s, tokens + best, n_tokens - best);
 }
 
+static uint32_t kv_seq_known(const struct ig_kv_seq *s, const int32_t *tokens, uint32_t n_tokens)
+{
+	uint32_t node = PREFIX_NONE, n = 0;
+
+	for (; n < n_tokens / IG_BLOCK_TOKENS; n++) {
+		node = prefix_find(s->cache->prefix, s->group[0], s->salt, node,
+				   tokens + n * IG_BLOCK_TOKENS);
+		if (node == PREFIX_NONE)
+			break;
+	}
+	return n * IG_BLOCK_TOKENS;
+}
+
 /* Add a node for the sequence's next full block. */
 static uint32_t add_node(struct ig_kv_seq *s, const int32_t *tokens)
 {
@@ -570,6 +583,7 @@ static const struct ig_kvcache_service paged = {
 	.seq_commit = kv_seq_commit,
 	.compact = blocks_compact,
 	.trim = kv_trim,
+	.seq_known = kv_seq_known,
 };
 
 static const struct ig_module_option options[] = {

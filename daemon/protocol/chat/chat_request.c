@@ -243,6 +243,7 @@ static const struct ig_param table[] = {
 	{ "user", IG_PARAM_TEXT },
 	{ "safety_identifier", IG_PARAM_TEXT },
 	{ "prompt_cache_key", IG_PARAM_TEXT },
+	{ .more = ig_cache_params },
 	{ "service_tier", IG_PARAM_NOTED, .values = "\"auto\" or \"default\"" },
 	{ "modalities", IG_PARAM_ONLY, .values = "[\"text\"]" },
 	/* before there were tools */

@@ -5,6 +5,7 @@
  * is a last frame with an error object.
  */
 #include "daemon/protocol/chat/chat.h"
+#include "daemon/protocol/core/cache_report.h"
 #include "daemon/protocol/core/logprobs.h"
 #include "daemon/protocol/core/reply.h"
 #include "daemon/protocol/core/sse.h"
@@ -180,11 +181,13 @@ void ig_chat_end(struct ig_reply *r, struct ig_strbuf *out, const char *object)
 {
 	struct ig_json_writer w = { .out = out };
 
-	if (r->request.include_usage && !r->error.status) {
+	if ((r->request.include_usage || ig_wants_cache_report(&r->request)) && !r->error.status) {
 		ig_sse_begin(out, NULL);
 		ig_chat_head(r, &w, object);
 		ig_json_putf(&w, "'choices': []");
-		ig_chat_usage(&w, r);
+		if (r->request.include_usage)
+			ig_chat_usage(&w, r);
+		ig_put_cache_report(r, &w);
 		ig_json_close_object(&w);
 		ig_sse_end(out);
 	}
@@ -298,6 +301,7 @@ static void whole(struct ig_reply *r, struct ig_strbuf *out)
 		choice(&r->choices[i], &w);
 	ig_json_close_array(&w);
 	ig_chat_usage(&w, r);
+	ig_put_cache_report(r, &w);
 	ig_json_close_object(&w);
 }
 

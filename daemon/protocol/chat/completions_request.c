@@ -81,6 +81,7 @@ static const struct ig_param table[] = {
 	{ "stream", IG_PARAM_BOOL, IG_AT(stream) },
 	{ "stream_options", .read = ig_param_stream_options },
 	{ "user", IG_PARAM_TEXT },
+	{ .more = ig_cache_params },
 	{ .more = ig_sampling_params },
 	{ NULL },
 };

@@ -1,6 +1,7 @@
 /* completions_writer.c: the responses of /v1/completions: text after a prompt, as SSE frames or
  * one object.  Choices are numbered prompt by prompt. */
 #include "daemon/protocol/chat/chat.h"
+#include "daemon/protocol/core/cache_report.h"
 #include "daemon/protocol/core/logprobs.h"
 #include "daemon/protocol/core/reply.h"
 #include "daemon/protocol/core/sse.h"
@@ -162,6 +163,7 @@ static void whole(struct ig_reply *r, struct ig_strbuf *out)
 	}
 	ig_json_close_array(&w);
 	ig_chat_usage(&w, r);
+	ig_put_cache_report(r, &w);
 	ig_json_close_object(&w);
 }
 

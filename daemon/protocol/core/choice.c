@@ -3,6 +3,7 @@
 #include "daemon/protocol/core/choice.h"
 
 #include "base/array.h"
+#include "daemon/protocol/core/cache_report.h"
 #include "daemon/protocol/core/ids.h"
 #include "daemon/protocol/core/reply.h"
 
@@ -88,11 +89,14 @@ int ig_choice_submit(struct ig_choice *c, struct ig_api_error *e)
 		.n_top = q->logprobs ? q->n_top : -1,
 		.n_shown = r->prepared.n_shown,
 		.prefill_only = q->warm_up,
+		.wants_report = ig_wants_cache_report(q),
 		.stream = ig_stream_create(r->api->deps.options.client_buffer, ig_wake_signal,
 					   c->wake),
 	};
 	int rc = -ENOMEM;
 
+	if (q->compare_id)
+		snprintf(spec.compare_with, sizeof spec.compare_with, "%s", q->compare_id);
 	if (!q->has_seed)
 		spec.sampling.seed = ig_random_seed();
 	/* choices differ, and each can be reproduced alone */

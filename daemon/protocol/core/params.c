@@ -458,6 +458,27 @@ int ig_check_stream_options(const struct ig_request *r, json_t *root, struct ig_
 
 /* ---- the request ------------------------------------------------------------------ */
 
+/* ---- why a prompt was not cached ------------------------------------------------------- */
+
+static int param_cache_options(struct ig_request *r, const char *name, json_t *v,
+			       struct ig_api_error *e)
+{
+	static const struct ig_param params[] = {
+		{ "comparison_response_id", IG_PARAM_STRING, IG_AT(compare_id) },
+		{ "mode", IG_PARAM_NOTED, .values = "\"implicit\"" },
+		{ "prewarm", IG_PARAM_NOTED, .values = "false" },
+		{ NULL },
+	};
+
+	return ig_params_read(r, r, params, name, v, e);
+}
+
+const struct ig_param ig_cache_params[] = {
+	{ "prompt_cache_diagnostics", IG_PARAM_BOOL, IG_AT(cache_report) },
+	{ "prompt_cache_options", .read = param_cache_options },
+	{ NULL },
+};
+
 void ig_request_finish(struct ig_request *r)
 {
 	free(r->model);
@@ -484,6 +505,7 @@ void ig_request_finish(struct ig_request *r)
 	json_decref(r->items);
 	json_decref(r->namespaces);
 	free(r->previous_id);
+	free(r->compare_id);
 	free(r->response_id);
 	free(r->steer);
 	if (r->new_key)

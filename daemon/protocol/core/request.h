@@ -74,6 +74,9 @@ struct ig_request {
 	bool logprobs;
 	int32_t n_top; /* alternatives of each token, with logprobs */
 
+	bool cache_report; /* the response says why the prompt was not cached */
+	char *compare_id;  /* and compares it with this one; NULL: with the most similar */
+
 	bool omits_reasoning; /* messages: the response has blocks of thinking without text */
 
 	/* ---- the format of the output ---- */

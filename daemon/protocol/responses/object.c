@@ -1,5 +1,6 @@
 /* object.c: a response as JSON: its items, by its parts, and the response object. */
 #include "base/clock.h"
+#include "daemon/protocol/core/cache_report.h"
 #include "daemon/protocol/core/ids.h"
 #include "daemon/protocol/core/logprobs.h"
 #include "daemon/protocol/responses/namespaces.h"
@@ -317,6 +318,8 @@ void ig_response_object(struct ig_reply *r, struct ig_strbuf *out)
 		ig_json_putf(&w, "'usage': null");
 	else
 		usage(r, &w);
+	if (o != IG_OUTCOME_RUNS)
+		ig_put_cache_report(r, &w);
 	put_param(r, "user", NULL, &w);
 	ig_json_putf(&w, "'metadata': %-s}", q->metadata ? q->metadata : "{}");
 }

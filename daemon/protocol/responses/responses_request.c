@@ -309,6 +309,7 @@ static const struct ig_param create_params[] = {
 	{ "store", IG_PARAM_BOOL, IG_AT(store) },
 	{ "client_metadata", .read = param_client_metadata },
 	{ "prompt_cache_key", IG_PARAM_TEXT, .repeated = true },
+	{ .more = ig_cache_params },
 	{ "prompt_cache_retention", IG_PARAM_NOTED, .values = "\"in_memory\"" },
 	{ "user", IG_PARAM_TEXT, .repeated = true },
 	{ "safety_identifier", IG_PARAM_TEXT, .repeated = true },

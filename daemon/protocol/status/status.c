@@ -42,14 +42,19 @@ void ig_status_write_requests(struct ig_api *api, struct ig_strbuf *out)
 	ig_json_putf(&w, "{'object': 'list', 'total': %zu, 'data': [", n);
 	for (size_t i = 0; i < shown; i++) {
 		const struct ig_gen_info *g = &list[i];
+		enum ig_prefix_reason reason = ig_prefix_full_reason(&g->report);
+		int32_t n_same = g->report.n_other_key ? g->report.n_other_key : g->report.n_same;
 		ig_json_putf(
 			&w,
 			"{'id': %s, 'model': %s, 'endpoint': %s, 'client': %s, 'key': %s, 'state': %s, "
 			"'prompt_tokens': %d, 'prefilled_tokens': %d, 'cached_tokens': %.0f, "
-			"'output_tokens': %d, 'age_s': %.3f}",
+			"'output_tokens': %d, 'age_s': %.3f, 'cache_reason': %s, "
+			"'cache_same_tokens': %.0f, 'cache_compared': %s}",
 			g->id, g->model, g->endpoint, g->client, g->key, g->state, g->n_prompt,
 			g->n_prefilled, g->n_cached < 0 ? NAN : (double)g->n_cached, g->n_output,
-			g->age_s);
+			g->age_s, reason ? ig_prefix_reason_name(reason) : NULL,
+			n_same < 0 || !reason ? NAN : (double)n_same,
+			g->report.compared[0] ? g->report.compared : NULL);
 	}
 	ig_json_putf(&w, "]}");
 	free(list);

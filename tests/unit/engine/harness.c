@@ -156,7 +156,10 @@ int client_try(struct client *c, struct ig_engine *e, const struct ask *a, struc
 					 spec.stream, a->logprob_ring ? a->logprob_ring : 1024),
 				 0);
 	snprintf(spec.id, sizeof spec.id, "%s", a->id ? a->id : "req");
-	spec.origin = ig_origin_create("req_1", "test", "127.0.0.1",
+	spec.wants_report = a->wants_report;
+	snprintf(spec.compare_with, sizeof spec.compare_with, "%s",
+		 a->compare_with ? a->compare_with : "");
+	spec.origin = ig_origin_create("req_1", "test", a->client ? a->client : "127.0.0.1",
 				       &(struct ig_principal){ .identity = a->salt });
 	c->stream = spec.stream;
 	rc = ig_engine_submit(e, &spec, &c->gen, err);

@@ -47,6 +47,9 @@ struct ask {
 	size_t ring;		    /* 0: 64 KiB */
 	uint32_t logprob_ring;	    /* 0: 1024 */
 	const char *id;
+	const char *client;	  /* NULL: 127.0.0.1 */
+	const char *compare_with; /* NULL: any */
+	bool wants_report;
 	const struct fake_grammar *grammar; /* NULL: none */
 	int32_t n_probs; /* 0: no log probabilities; else so many alternatives plus one */
 	bool prefill_only, ignore_end, shows_control;

@@ -46,8 +46,9 @@ static void test_begin(void **state)
 	struct ig_stream *s = ig_stream_create(20, count_wake, &wakes);
 
 	assert_int_equal(ig_stream_n_cached(s), -1);
-	ig_stream_begin(s, 0);
+	ig_stream_begin(s, 0, &(struct ig_prefix_report){ .n_same = 7 });
 	assert_int_equal(ig_stream_n_cached(s), 0);
+	assert_int_equal(ig_stream_report(s).n_same, 7);
 	assert_int_equal(wakes, 1);
 	ig_stream_unref(s);
 	ig_stream_unref(s);

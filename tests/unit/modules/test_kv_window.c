@@ -453,6 +453,7 @@ static void test_loose_blocks_go(void **state)
 	assert_int_equal(stats(&w).cached_bytes, 0);
 	u = t;
 	assert_int_equal(begin(&w, &u, 130), 0);
+	assert_int_equal(kv->seq_known(u.seq, u.tokens, 129), 128); /* only its window is gone */
 	run(&w, &u, 90, 32);
 	end(&u);
 	u = t;

@@ -192,8 +192,13 @@ static void test_whole_blocks_of_a_beginning(void **state)
 	assert_int_equal(begin(c, l, g, &b), 47); /* the last token is left to compute */
 	kv->seq_destroy(b.seq);
 	fill(&b, 50, 3);
+	assert_int_equal(begin(c, l, g, &b), 48);
+	assert_int_equal(kv->seq_known(b.seq, b.tokens, 50), 48);
+	assert_int_equal(kv->seq_known(b.seq, b.tokens, 47), 32);
+	kv->seq_destroy(b.seq);
 	b.tokens[16]++;
 	assert_int_equal(begin(c, l, g, &b), 16);
+	assert_int_equal(kv->seq_known(b.seq, b.tokens, 50), 16);
 	kv->seq_destroy(b.seq);
 	b.tokens[0]++;
 	assert_int_equal(begin(c, l, g, &b), 0);

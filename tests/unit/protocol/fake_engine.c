@@ -73,7 +73,8 @@ static void finish(struct ig_engine *e, struct gen *g, enum ig_finish how, const
 				   .n_prompt = g->n_prompt,
 				   .n_cached = 3,
 				   .n_output = g->n_output,
-				   .stop_index = g->script.stop_index - 1 };
+				   .stop_index = g->script.stop_index - 1,
+				   .report = g->script.report };
 
 	if (error)
 		ig_fail(&r.error, -EIO, "%s", error);
@@ -94,7 +95,7 @@ static bool step(struct ig_engine *e, struct gen *g)
 	if (g->script.hold && !e->released)
 		return false;
 	if (ig_stream_n_cached(g->stream) < 0)
-		ig_stream_begin(g->stream, 3);
+		ig_stream_begin(g->stream, 3, &g->script.report);
 	const char *const *pieces = g->script.pieces;
 	if (!pieces || !pieces[0] ||
 	    (!pieces[g->at] && ++g->round >= (g->script.repeat ? g->script.repeat : 1))) {
@@ -421,6 +422,8 @@ int ig_engine_submit(struct ig_engine *e, const struct ig_gen_spec *spec, uint64
 	s->seed = spec->sampling.seed;
 	s->n_top = spec->n_top;
 	s->prefill_only = spec->prefill_only;
+	s->wants_report = spec->wants_report;
+	memcpy(s->compare_with, spec->compare_with, sizeof s->compare_with);
 	s->ignore_end = spec->sampling.ignore_end;
 	s->has_grammar = spec->grammar;
 	memset(s->stops, 0, sizeof s->stops);

@@ -17,6 +17,7 @@ struct fake_script {
 	int stop_index;	   /* of the stop string that ends it, plus one; 0: none does */
 	int parse_rc;	   /* not 0: what parse returns */
 	int prep_rc;	   /* not 0: what prep returns */
+	struct ig_prefix_report report;
 };
 
 struct ig_engine *fake_engine_create(void);
@@ -59,7 +60,8 @@ struct fake_seen {
 	float temperature, top_p;
 	uint64_t seed;
 	int32_t n_top;
-	bool prefill_only, ignore_end, has_grammar;
+	bool prefill_only, ignore_end, has_grammar, wants_report;
+	char compare_with[64];
 	char stops[4][32];
 	char prompt[512]; /* the messages, as "role:content;" each */
 	char cancel_reason[24];

@@ -180,13 +180,14 @@ static void test_new_file(void **state)
 	      names, sizeof names);
 	assert_string_equal(names,
 			    "id model endpoint client finish cancel_reason error key request_id "
-			    "ignored");
+			    "ignored cache_reason cache_compared");
 	words(path,
 	      "SELECT name FROM pragma_table_info('requests') WHERE type IN "
 	      "('INTEGER', 'REAL') AND name NOT LIKE 'itl%' ORDER BY cid",
 	      names, sizeof names);
 	assert_string_equal(names, "row received_ns status prompt_tokens cached_tokens "
-				   "output_tokens queue_ms prefill_ms decode_ms ttft_ms total_ms");
+				   "output_tokens queue_ms prefill_ms decode_ms ttft_ms total_ms "
+				   "cache_same_tokens");
 	assert_int_equal(number(path,
 				"SELECT count(*) FROM pragma_table_info('requests') WHERE name "
 				"LIKE 'itl%'"),
@@ -194,7 +195,8 @@ static void test_new_file(void **state)
 	words(path, "SELECT name FROM sqlite_master WHERE type = 'view' ORDER BY name", names,
 	      sizeof names);
 	assert_string_equal(names, "requests_by_client requests_by_day requests_by_hour "
-				   "requests_by_key requests_by_model requests_failed");
+				   "requests_by_key requests_by_model requests_cache "
+				   "requests_failed");
 	/* The same after opening it again. */
 	ig_ledger_close(open_ledger(path, 16, 90));
 	assert_int_equal(number(path, "SELECT count(*) FROM sqlite_master WHERE type = 'table'"),
@@ -224,6 +226,9 @@ static void test_row_arrives_whole(void **state)
 		.total_ms = 1e6f,
 		.key = "laptop",
 		.request_id = "req_1",
+		.cache_reason = "diverged",
+		.cache_compared = "resp_0",
+		.n_same = 6,
 	};
 	char path[256], text[1024];
 
@@ -242,11 +247,13 @@ static void test_row_arrives_whole(void **state)
 	      "endpoint || '|' || status || '|' || finish || '|' || cancel_reason || '|' || "
 	      "error || '|' || prompt_tokens || '|' || cached_tokens || '|' || output_tokens "
 	      "|| '|' || queue_ms || '|' || prefill_ms || '|' || ifnull(decode_ms, 'null') || "
-	      "'|' || ttft_ms || '|' || total_ms || '|' || key || '|' || request_id AS concat FROM requests)",
+	      "'|' || ttft_ms || '|' || total_ms || '|' || key || '|' || request_id || '|' || "
+	      "cache_reason || '|' || cache_compared || '|' || cache_same_tokens AS concat FROM requests)",
 	      text, sizeof text);
 	assert_string_equal(text, "resp_1|1700000000123456789|m'; DROP TABLE requests; --|"
 				  "POST /v1/chat/completions|499|cancelled|client_gone|"
-				  "no \"error\"|11|5|7|0.5|1.5|null|2.25|1000000.0|laptop|req_1");
+				  "no \"error\"|11|5|7|0.5|1.5|null|2.25|1000000.0|laptop|req_1|"
+				  "diverged|resp_0|6");
 	assert_int_equal(number(path, "SELECT length(client) FROM requests"), sizeof r.client);
 	assert_int_equal(number(path, "SELECT itl_0 FROM requests"), 0);
 	assert_int_equal(number(path, "SELECT itl_3 FROM requests"), UINT32_MAX);
@@ -641,6 +648,7 @@ static void test_a_file_of_version_1(void **state)
 	strcpy(r.key, "laptop");
 	strcpy(r.request_id, "req_2");
 	strcpy(r.ignored, "a, b[1]");
+	strcpy(r.cache_reason, "full");
 	struct ig_ledger *l = open_ledger(path, 16, 0);
 	ig_ledger_put(l, &r);
 	ig_ledger_close(l);
@@ -651,9 +659,17 @@ static void test_a_file_of_version_1(void **state)
 	assert_string_equal(text, "resp_old====23 resp_2=laptop=req_2=a, b[1]=0");
 	assert_int_equal(number(path, "SELECT sum(requests) FROM requests_by_key"), 2);
 	/* The same columns in the same order as a new file has. */
-	words(path, "SELECT name FROM pragma_table_info('requests') ORDER BY cid DESC LIMIT 4",
+	words(path, "SELECT name FROM pragma_table_info('requests') ORDER BY cid DESC LIMIT 7",
 	      text, sizeof text);
-	assert_string_equal(text, "ignored request_id key itl_23");
+	assert_string_equal(text, "cache_same_tokens cache_compared cache_reason ignored "
+				  "request_id key itl_23");
+	assert_int_equal(number(path, "SELECT count(*) FROM requests WHERE cache_reason = '' "
+				      "AND cache_same_tokens IS NULL"),
+			 1);
+	words(path,
+	      "SELECT id || '=' || cache_same_tokens || '=' || cache_reason FROM requests_cache",
+	      text, sizeof text);
+	assert_string_equal(text, "resp_2=0=full");
 	assert_int_equal(
 		number(path, "SELECT strict FROM pragma_table_list WHERE name = 'requests'"), 1);
 }
@@ -681,7 +697,7 @@ static void test_other_files_are_refused(void **state)
 	run_sql(path, "PRAGMA user_version = 7");
 	snprintf(text, sizeof text,
 		 "ledger %s: has schema version 7, and this program knows versions "
-		 "up to 5; run a newer ingot, or name another file in ledger.path",
+		 "up to 6; run a newer ingot, or name another file in ledger.path",
 		 path);
 	assert_refusal(path, -EINVAL, text, NULL);
 	assert_int_equal(number(path, "PRAGMA user_version"), 7); /* untouched */
