@@ -15,6 +15,7 @@
 #ifdef __linux__
 #include <sched.h>
 #elif defined(__APPLE__)
+#include <mach/mach.h>
 #include <sys/sysctl.h>
 #endif
 
@@ -135,5 +136,29 @@ uint64_t ig_machine_memory(void)
 	uint64_t limit = ig_group_memory("/proc/self/cgroup", "/sys/fs/cgroup");
 
 	return limit && (!bytes || limit < bytes) ? limit : bytes;
+#endif
+}
+
+uint64_t ig_process_memory(void)
+{
+#ifdef __APPLE__
+	task_vm_info_data_t info;
+	mach_msg_type_number_t n = TASK_VM_INFO_COUNT;
+
+	if (task_info(mach_task_self(), TASK_VM_INFO, (task_info_t)&info, &n) != KERN_SUCCESS)
+		return 0;
+	return info.phys_footprint;
+#else
+	unsigned long long size, resident;
+	long page = sysconf(_SC_PAGESIZE);
+	uint64_t bytes = 0;
+	FILE *f = fopen("/proc/self/statm", "re");
+
+	if (!f)
+		return 0;
+	if (fscanf(f, "%llu %llu", &size, &resident) == 2 && page > 0)
+		bytes = resident * (uint64_t)page;
+	fclose(f);
+	return bytes;
 #endif
 }

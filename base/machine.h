@@ -11,6 +11,11 @@ unsigned ig_machine_cpus(void);
  * unknown. */
 uint64_t ig_machine_memory(void);
 
+/* Bytes of memory that the system counts for this process: on macOS the footprint, by which it
+ * chooses what to end (clean pages of files are not in it), elsewhere what is resident; 0 if
+ * unknown. */
+uint64_t ig_process_memory(void);
+
 /* The control groups' limits alone; 0: none.  The file `groups`, in the format of
  * /proc/self/cgroup, names a group (version 2), which is a folder in `mount`; the least limit of it
  * and of all groups above it counts.  A quota is rounded down, but at least 1, so that it does not

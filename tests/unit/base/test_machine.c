@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #ifdef __linux__
@@ -121,6 +122,21 @@ static void test_memory(void **state)
 	assert_true(ig_machine_memory() > 0);
 }
 
+/* What is written to counts; what is only reserved does not. */
+static void test_own_memory(void **state)
+{
+	size_t n = (size_t)64 << 20;
+	uint64_t before = ig_process_memory();
+	char *p = mmap(NULL, n, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANON, -1, 0);
+
+	assert_true(before > 0 && p != MAP_FAILED);
+	assert_true(ig_process_memory() < before + n / 2);
+	memset(p, 1, n);
+	assert_true(ig_process_memory() >= before + n / 2);
+	munmap(p, n);
+	assert_true(ig_process_memory() < before + n / 2);
+}
+
 static void test_affinity(void **state)
 {
 	unsigned n = ig_machine_cpus();
@@ -145,9 +161,8 @@ static void test_affinity(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_quota),
-		cmocka_unit_test(test_what_is_no_quota),
-		cmocka_unit_test(test_memory),
+		cmocka_unit_test(test_quota),	 cmocka_unit_test(test_what_is_no_quota),
+		cmocka_unit_test(test_memory),	 cmocka_unit_test(test_own_memory),
 		cmocka_unit_test(test_affinity),
 	};
 
