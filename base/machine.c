@@ -19,6 +19,15 @@
 #include <sys/sysctl.h>
 #endif
 
+#define MIB ((uint64_t)1 << 20)
+#define GIB ((uint64_t)1 << 30)
+/* Of unified memory, for the system and other programs. */
+#define SYSTEM_BYTES (2 * GIB)
+/* Peers that planned with all of the recommended working set failed in prefill. */
+#define RESERVE_SHARE 16
+#define RESERVE_LEAST (256 * MIB)
+#define RESERVE_MOST (2 * GIB)
+
 /* Read up to two numbers of a group's file; returns their count.  "max" is not a number. */
 static int numbers_of(const char *folder, const char *name, unsigned long long out[2])
 {
@@ -136,6 +145,39 @@ uint64_t ig_machine_memory(void)
 	uint64_t limit = ig_group_memory("/proc/self/cgroup", "/sys/fs/cgroup");
 
 	return limit && (!bytes || limit < bytes) ? limit : bytes;
+#endif
+}
+
+uint64_t ig_unified_reserve(uint64_t device)
+{
+	uint64_t n = device / RESERVE_SHARE;
+
+	n = n < RESERVE_LEAST ? RESERVE_LEAST : n > RESERVE_MOST ? RESERVE_MOST : n;
+	return n < device / 2 ? n : device / 2;
+}
+
+uint64_t ig_default_budget(uint64_t machine, uint64_t device, bool unified)
+{
+	uint64_t left = machine > 2 * SYSTEM_BYTES ? machine - SYSTEM_BYTES : machine / 2;
+
+	if (!device)
+		return machine / 4 * 3;
+	if (!unified)
+		return device;
+	device -= ig_unified_reserve(device);
+	return machine && left < device ? left : device;
+}
+
+int64_t ig_gpu_wired_limit_mb(void)
+{
+#ifdef __APPLE__
+	int32_t mb = 0;
+	size_t len = sizeof mb;
+
+	return sysctlbyname("iogpu.wired_limit_mb", &mb, &len, NULL, 0) || len != sizeof mb ? -1 :
+											      mb;
+#else
+	return -1;
 #endif
 }
 

@@ -167,6 +167,11 @@ uint64_t ig_driver_memory(const struct ig_driver *d)
 	return d->class->memory ? d->class->memory(d) : 0;
 }
 
+bool ig_driver_is_unified(const struct ig_driver *d)
+{
+	return d->class->is_unified && d->class->is_unified(d);
+}
+
 uint32_t ig_driver_steps_in_flight(const struct ig_driver *d) { return d->class->steps_in_flight; }
 
 int ig_program_submit(struct ig_program *p, const struct ig_step *step)

@@ -12,6 +12,8 @@
 
 #include "runtime/plan.h"
 
+#include <stdbool.h>
+
 struct ig_driver;  /* an open device */
 struct ig_program; /* a plan lowered for it */
 
@@ -60,6 +62,8 @@ uint32_t ig_program_split_rows(const struct ig_program *p);
 
 /* Bytes of device memory that a process should use at most; 0: it uses the host's memory. */
 uint64_t ig_driver_memory(const struct ig_driver *d);
+/* Whether that memory is the host's, too. */
+bool ig_driver_is_unified(const struct ig_driver *d);
 /* Any thread: a number that grows while a long step makes progress, if the driver computes on the
  * processors; where a device computes, its driver's own timeout finds a step that does not end. */
 uint64_t ig_driver_pulse(const struct ig_driver *d);

@@ -80,7 +80,7 @@ struct ig_config {
 		bool strict;	 /* true: a second wait within a step is an error */
 	} runtime;
 	struct {		 /* memory: */
-		uint64_t budget; /* 0: three quarters of the machine's memory */
+		uint64_t budget; /* 0: ig_default_budget (base/machine.h) */
 	} memory;
 	struct {		   /* kvcache: */
 		char *service;	   /* the name of the module's service: paged */

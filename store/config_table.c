@@ -154,7 +154,8 @@ const struct config_option config_options[] = {
 	{ "memory.budget", CONFIG_BYTES, FIELD(memory.budget), .max = GIB << 20, .value = "0",
 	  .unit = "bytes",
 	  .help = "Memory of weights, cache and scratch together; 0 means three quarters of the memory "
-		  "of the machine or of the daemon's control group." },
+		  "of the machine or of the daemon's control group; with a GPU what that one has, on a Mac "
+		  "less the system's share." },
 
 	{ "kvcache.service", CONFIG_TEXT, FIELD(kvcache.service), .min = 1, .max = 64,
 	  .value = "paged", .help = "Name of the cache service, which a module provides." },

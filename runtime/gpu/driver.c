@@ -97,6 +97,12 @@ uint64_t ig_gpu_memory(const struct ig_driver *base)
 	return d->device->class->facts(d->device)->working_set_bytes;
 }
 
+bool ig_gpu_is_unified(const struct ig_driver *base)
+{
+	const struct ig_gpu_driver *d = (const struct ig_gpu_driver *)base;
+	return d->device->class->facts(d->device)->kind == IG_GPU_METAL; /* Apple silicon only */
+}
+
 /* ---- lowering and loading --------------------------------------------------------- */
 
 static uint64_t at_least_one(uint64_t n) { return n ? n : 1; }

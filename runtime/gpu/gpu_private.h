@@ -170,3 +170,4 @@ void *ig_gpu_map_slab(struct ig_driver *d, uint64_t slab_bytes);
 void ig_gpu_unmap_slab(struct ig_driver *d, void *base, uint64_t slab_bytes);
 void ig_gpu_copy(struct ig_driver *d, void *dst, const void *src, uint64_t n_bytes);
 uint64_t ig_gpu_memory(const struct ig_driver *d);
+bool ig_gpu_is_unified(const struct ig_driver *d);

@@ -565,6 +565,8 @@ uint32_t ig_program_split_rows(const struct ig_program *p) { return fake.split_r
 
 uint64_t ig_driver_memory(const struct ig_driver *d) { return (uint64_t)fake.driver_memory; }
 
+bool ig_driver_is_unified(const struct ig_driver *d) { return fake.is_unified; }
+
 const struct ig_error *ig_program_error(const struct ig_program *p) { return &p->error; }
 
 void ig_driver_copy(void *driver, void *dst, const void *src, uint64_t n_bytes)

@@ -51,6 +51,7 @@ struct fake {
 	int delay_us;			  /* of a step */
 	int unmap_us;			  /* that giving a slab back takes */
 	uint64_t driver_memory;		  /* that the driver says it has; 0: nothing */
+	bool is_unified;		  /* that memory is the host's */
 	uint32_t split_rows;		  /* that the driver says; 0: it does not know */
 	bool no_compute;		  /* the next token is 0; for timing the scheduler */
 
