@@ -24,6 +24,7 @@ struct ig_driver_options {
 	const char *activations; /* auto, f32 */
 	const char *experts;	 /* packed (or NULL); mapped: read from the model's file */
 	uint32_t strict;	 /* 1: violations of the contract are errors */
+	uint32_t keep_wired_ms;	 /* metal: after the last step; 0: memory is never kept wired */
 };
 
 struct ig_program_limits {

@@ -13,7 +13,8 @@ struct words {
 /* The GPU shares the machine's memory: its limit leaves less than the machine's size does. */
 static bool is_limited_by_gpu(const struct ig_memory_facts *m)
 {
-	return ig_default_budget(m->machine, m->device, true) < ig_default_budget(m->machine, UINT64_MAX, true);
+	return ig_default_budget(m->machine, m->device, true) <
+	       ig_default_budget(m->machine, UINT64_MAX, true);
 }
 
 static void add_unified(struct ig_findings *f, const struct ig_memory_facts *m,
@@ -46,8 +47,8 @@ static void add_unified(struct ig_findings *f, const struct ig_memory_facts *m,
 			w->usual, (long long)m->wired_limit_mb, w->device, w->machine);
 	else if (is_limited_by_gpu(m))
 		ig_findings_add(f, IG_FINDING_OK, WHAT, NULL,
-				"%s by default: the GPU's limit is %s%s, the machine has %s", w->usual,
-				w->device,
+				"%s by default: the GPU's limit is %s%s, the machine has %s",
+				w->usual, w->device,
 				m->wired_limit_mb < 0 ? "" : ", which iogpu.wired_limit_mb changes",
 				w->machine);
 	else

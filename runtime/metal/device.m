@@ -191,7 +191,7 @@ static int try_out(struct metal_device *d, struct ig_error *err)
 		       OPEN_TIMEOUT_MS / 1000);
 }
 
-static int open_parts(struct metal_device *d, struct ig_error *err)
+static int open_parts(struct metal_device *d, uint32_t keep_ms, struct ig_error *err)
 {
 	d->queue = [d->device newCommandQueueWithMaxCommandBufferCount:MAX_COMMAND_BUFFERS];
 	d->event = [d->device newSharedEvent];
@@ -206,7 +206,7 @@ static int open_parts(struct metal_device *d, struct ig_error *err)
 					   "memory");
 	d->n_signals = [d->event signaledValue];
 	int rc = ig_metal_residency_init(&d->residency, d->device, d->queue,
-					 d->facts.working_set_bytes, err);
+					 d->facts.working_set_bytes, keep_ms, err);
 	if (rc) {
 		d->residency.device = nil;
 		return rc;
@@ -235,7 +235,7 @@ static int metal_open(const struct ig_driver_options *o, struct ig_gpu_device **
 	d->device = choose(err);
 	if (d->device) {
 		find_facts(d->device, &d->facts);
-		rc = open_parts(d, err);
+		rc = open_parts(d, o->keep_wired_ms, err);
 	} else {
 		rc = -ENOTSUP;
 	}

@@ -30,6 +30,7 @@ static void no_reports(void)
 static int set_up(void **state)
 {
 	fake_reset();
+	probe_keep_wired_ms = 180000;
 	return 0;
 }
 
@@ -742,6 +743,39 @@ static void test_memory_stays_wired(void **state)
 	}
 }
 
+/* How long memory stays wired is an option, and macOS 15 is told when it need not any more; then a
+ * step wires it again. */
+static void test_memory_is_unwired(void **state)
+{
+	const uint32_t keep_ms[] = { 20, 0, 180000 };
+	struct probe p;
+
+	for (size_t i = 0; i < sizeof keep_ms / sizeof *keep_ms; i++) {
+		probe_keep_wired_ms = keep_ms[i];
+		open_probe(&p);
+		probe_op(&p, "probe_add", 1.0f, PROBE_X, PROBE_Y);
+		load_probe(&p);
+		uint32_t asked = fake_count().requests, n_sets = fake_count().sets;
+		assert_true(n_sets >= 1);
+		for (uint32_t step = 0; step < 3; step++) {
+			run_step(&p, 0, 1);
+			if (keep_ms[i] != 20)
+				continue;
+			assert_true(fake_count().requests > asked);
+			for (int ms = 0; fake_count().wired && ms < 10000; ms++)
+				usleep(1000);
+			assert_int_equal(fake_count().wired, 0);
+			asked = fake_count().requests;
+		}
+		assert_int_equal(fake_count().wired, keep_ms[i] == 180000 ? n_sets : 0);
+		if (!keep_ms[i])
+			assert_int_equal(fake_count().requests, 0);
+		probe_close(&p);
+		fake_settle();
+		fake_reset();
+	}
+}
+
 static void test_pressure(void **state)
 {
 	const struct ig_driver_options o = { .isa = "auto" };
@@ -794,6 +828,7 @@ int main(void)
 		TEST(test_load_fails_at_every_allocation),
 		TEST(test_sets_of_weights),
 		TEST(test_memory_stays_wired),
+		TEST(test_memory_is_unwired),
 		TEST(test_pressure),
 	};
 

@@ -39,7 +39,9 @@ static void test_host(void **state)
 
 static void test_own_device(void **state)
 {
-	struct ig_memory_facts m = { .machine = 16 * GIB, .device = 80 * GIB, .wired_limit_mb = -1 };
+	struct ig_memory_facts m = { .machine = 16 * GIB,
+				     .device = 80 * GIB,
+				     .wired_limit_mb = -1 };
 
 	check(&m, IG_FINDING_OK, "80.0 GiB by default, the device's memory", NULL);
 }
