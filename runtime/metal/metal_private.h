@@ -162,6 +162,9 @@ struct metal_device {
 	dispatch_queue_t pressure_queue;
 	dispatch_source_t pressure_source;
 	uint64_t pressure; /* bytes to free since the last call; atomic */
+	pthread_mutex_t notify_lock;
+	void (*notify)(void *ctx, uint64_t n_bytes); /* under notify_lock, as its ctx; NULL: none */
+	void *notify_ctx;
 };
 
 /* The most command buffers of one step. */

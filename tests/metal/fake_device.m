@@ -303,8 +303,8 @@ static void show(NSArray *allocations, int by)
 }
 - (void)requestResidency
 {
-	FAKE_ADD(requests, 1);
 	[self wire:true];
+	FAKE_ADD(requests, 1);
 }
 - (void)endResidency
 {

@@ -761,6 +761,8 @@ static void test_memory_is_unwired(void **state)
 			run_step(&p, 0, 1);
 			if (keep_ms[i] != 20)
 				continue;
+			for (int ms = 0; fake_count().requests <= asked && ms < 10000; ms++)
+				usleep(1000);
 			assert_true(fake_count().requests > asked);
 			for (int ms = 0; fake_count().wired && ms < 10000; ms++)
 				usleep(1000);
@@ -774,6 +776,37 @@ static void test_memory_is_unwired(void **state)
 		fake_settle();
 		fake_reset();
 	}
+}
+
+static void note_bytes(void *ctx, uint64_t n_bytes)
+{
+	uint64_t *noted = ctx; /* [0] so many times, the last with [1] bytes */
+
+	noted[0]++;
+	noted[1] = n_bytes;
+}
+
+/* Who watches is told at once, not at the next step. */
+static void test_pressure_is_told(void **state)
+{
+	const struct ig_driver_options o = { .isa = "auto" };
+	struct ig_gpu_device *d;
+	struct ig_error err = { 0 };
+	uint64_t noted[2] = { 0, 1 };
+
+	fake_machine.working_set_bytes = (uint64_t)8 << 30;
+	must(ig_gpu_metal.open(&o, &d, &err), &err);
+	fake_memory_pressure(DISPATCH_MEMORYPRESSURE_WARN);
+	ig_gpu_metal.watch_memory(d, note_bytes, noted);
+	assert_true(noted[0] == 0);
+	fake_memory_pressure(DISPATCH_MEMORYPRESSURE_CRITICAL);
+	assert_true(noted[0] == 1 && noted[1] == (uint64_t)2 << 30);
+	fake_memory_pressure(DISPATCH_MEMORYPRESSURE_NORMAL);
+	assert_true(noted[0] == 2 && noted[1] == 0);
+	ig_gpu_metal.watch_memory(d, NULL, NULL);
+	fake_memory_pressure(DISPATCH_MEMORYPRESSURE_WARN);
+	assert_true(noted[0] == 2);
+	ig_gpu_metal.close(d);
 }
 
 static void test_pressure(void **state)
@@ -830,6 +863,7 @@ int main(void)
 		TEST(test_memory_stays_wired),
 		TEST(test_memory_is_unwired),
 		TEST(test_pressure),
+		TEST(test_pressure_is_told),
 	};
 
 	return cmocka_run_group_tests_name("metal device", tests, NULL, NULL);
