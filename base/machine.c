@@ -15,8 +15,18 @@
 #ifdef __linux__
 #include <sched.h>
 #elif defined(__APPLE__)
+#include <mach/mach.h>
 #include <sys/sysctl.h>
 #endif
+
+#define MIB ((uint64_t)1 << 20)
+#define GIB ((uint64_t)1 << 30)
+/* Of unified memory, for the system and other programs. */
+#define SYSTEM_BYTES (2 * GIB)
+/* Peers that planned with all of the recommended working set failed in prefill. */
+#define RESERVE_SHARE 16
+#define RESERVE_LEAST (256 * MIB)
+#define RESERVE_MOST (2 * GIB)
 
 /* Read up to two numbers of a group's file; returns their count.  "max" is not a number. */
 static int numbers_of(const char *folder, const char *name, unsigned long long out[2])
@@ -135,5 +145,62 @@ uint64_t ig_machine_memory(void)
 	uint64_t limit = ig_group_memory("/proc/self/cgroup", "/sys/fs/cgroup");
 
 	return limit && (!bytes || limit < bytes) ? limit : bytes;
+#endif
+}
+
+uint64_t ig_unified_reserve(uint64_t device)
+{
+	uint64_t n = device / RESERVE_SHARE;
+
+	n = n < RESERVE_LEAST ? RESERVE_LEAST : n > RESERVE_MOST ? RESERVE_MOST : n;
+	return n < device / 2 ? n : device / 2;
+}
+
+uint64_t ig_default_budget(uint64_t machine, uint64_t device, bool unified)
+{
+	uint64_t left = machine > 2 * SYSTEM_BYTES ? machine - SYSTEM_BYTES : machine / 2;
+
+	if (!device)
+		return machine / 4 * 3;
+	if (!unified)
+		return device;
+	device -= ig_unified_reserve(device);
+	return machine && left < device ? left : device;
+}
+
+int64_t ig_gpu_wired_limit_mb(void)
+{
+#ifdef __APPLE__
+	int32_t mb = 0;
+	size_t len = sizeof mb;
+
+	return sysctlbyname("iogpu.wired_limit_mb", &mb, &len, NULL, 0) || len != sizeof mb ? -1 :
+											      mb;
+#else
+	return -1;
+#endif
+}
+
+uint64_t ig_process_memory(void)
+{
+#ifdef __APPLE__
+	task_vm_info_data_t info;
+	mach_msg_type_number_t n = TASK_VM_INFO_COUNT;
+
+	if (task_info(mach_task_self(), TASK_VM_INFO, (task_info_t)&info, &n) != KERN_SUCCESS)
+		return 0;
+	return info.phys_footprint;
+#else
+	unsigned long long size, resident;
+	long page = sysconf(_SC_PAGESIZE);
+	uint64_t bytes = 0;
+	FILE *f = fopen("/proc/self/statm", "re");
+
+	if (!f)
+		return 0;
+	if (fscanf(f, "%llu %llu", &size, &resident) == 2 && page > 0)
+		bytes = resident * (uint64_t)page;
+	fclose(f);
+	return bytes;
 #endif
 }

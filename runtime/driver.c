@@ -167,6 +167,22 @@ uint64_t ig_driver_memory(const struct ig_driver *d)
 	return d->class->memory ? d->class->memory(d) : 0;
 }
 
+bool ig_driver_is_unified(const struct ig_driver *d)
+{
+	return d->class->is_unified && d->class->is_unified(d);
+}
+
+void ig_driver_watch_memory(struct ig_driver *d, void (*fn)(void *ctx, uint64_t n_bytes), void *ctx)
+{
+	if (d->class->watch_memory)
+		d->class->watch_memory(d, fn, ctx);
+}
+
+uint64_t ig_driver_release(struct ig_driver *d, uint64_t n_bytes)
+{
+	return d->class->release ? d->class->release(d, n_bytes) : 0;
+}
+
 uint32_t ig_driver_steps_in_flight(const struct ig_driver *d) { return d->class->steps_in_flight; }
 
 int ig_program_submit(struct ig_program *p, const struct ig_step *step)

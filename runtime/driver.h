@@ -12,6 +12,8 @@
 
 #include "runtime/plan.h"
 
+#include <stdbool.h>
+
 struct ig_driver;  /* an open device */
 struct ig_program; /* a plan lowered for it */
 
@@ -22,6 +24,7 @@ struct ig_driver_options {
 	const char *activations; /* auto, f32 */
 	const char *experts;	 /* packed (or NULL); mapped: read from the model's file */
 	uint32_t strict;	 /* 1: violations of the contract are errors */
+	uint32_t keep_wired_ms;	 /* metal: after the last step; 0: memory is never kept wired */
 };
 
 struct ig_program_limits {
@@ -60,6 +63,16 @@ uint32_t ig_program_split_rows(const struct ig_program *p);
 
 /* Bytes of device memory that a process should use at most; 0: it uses the host's memory. */
 uint64_t ig_driver_memory(const struct ig_driver *d);
+/* Whether that memory is the host's, too. */
+bool ig_driver_is_unified(const struct ig_driver *d);
+/* Have fn(ctx, n_bytes) called, on any thread, when the system is short of memory and n_bytes should
+ * be freed, and with 0 when it no longer is.  NULL: after this returns, fn is not called any more.
+ * Only Metal's driver is told. */
+void ig_driver_watch_memory(struct ig_driver *d, void (*fn)(void *ctx, uint64_t n_bytes),
+			    void *ctx);
+/* Free up to n_bytes, or a little more, of unmapped slabs that the driver keeps for reuse and that no
+ * step in flight may use; returns how many bytes. */
+uint64_t ig_driver_release(struct ig_driver *d, uint64_t n_bytes);
 /* Any thread: a number that grows while a long step makes progress, if the driver computes on the
  * processors; where a device computes, its driver's own timeout finds a step that does not end. */
 uint64_t ig_driver_pulse(const struct ig_driver *d);

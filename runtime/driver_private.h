@@ -24,6 +24,11 @@ struct ig_driver_class {
 	void (*unmap_slab)(struct ig_driver *d, void *base, uint64_t slab_bytes);
 	void (*copy)(struct ig_driver *d, void *dst, const void *src, uint64_t n_bytes);
 	uint64_t (*memory)(const struct ig_driver *d); /* NULL: 0 */
+	bool (*is_unified)(const struct ig_driver *d); /* NULL: no */
+	/* NULL: the driver is never told, or keeps nothing. */
+	void (*watch_memory)(struct ig_driver *d, void (*fn)(void *ctx, uint64_t n_bytes),
+			     void *ctx);
+	uint64_t (*release)(struct ig_driver *d, uint64_t n_bytes);
 	uint32_t steps_in_flight;
 };
 

@@ -78,9 +78,10 @@ struct ig_config {
 		char *experts;	   /* packed, mapped: experts' weights are read from the file */
 		char *run_ahead; /* auto, on, off: may a step start before the last one is read? */
 		bool strict;	 /* true: a second wait within a step is an error */
+		uint32_t keep_wired_ms; /* metal: after the last step; 180,000; 0: never */
 	} runtime;
 	struct {		 /* memory: */
-		uint64_t budget; /* 0: three quarters of the machine's memory */
+		uint64_t budget; /* 0: ig_default_budget (base/machine.h) */
 	} memory;
 	struct {		   /* kvcache: */
 		char *service;	   /* the name of the module's service: paged */

@@ -150,11 +150,17 @@ const struct config_option config_options[] = {
 	  .help = "Start a step before the previous step's tokens are read; auto means on with a GPU." },
 	{ "runtime.strict", CONFIG_BOOL, FIELD(runtime.strict), .value = "false",
 	  .help = "Treat a second wait for the device within one step as an error." },
+	{ "runtime.keep_wired", CONFIG_TIME, FIELD(runtime.keep_wired_ms), .max = 24 * HOUR,
+	  .ms_per_unit = 1, .value = "3m", .unit = "time",
+	  .help = "How long the Metal driver keeps the memory of models wired after the last step; the "
+		  "system unwires it within a second otherwise, and the next step waits for it. 0 means "
+		  "not at all." },
 
 	{ "memory.budget", CONFIG_BYTES, FIELD(memory.budget), .max = GIB << 20, .value = "0",
 	  .unit = "bytes",
 	  .help = "Memory of weights, cache and scratch together; 0 means three quarters of the memory "
-		  "of the machine or of the daemon's control group." },
+		  "of the machine or of the daemon's control group; with a GPU what that one has, on a Mac "
+		  "less the system's share." },
 
 	{ "kvcache.service", CONFIG_TEXT, FIELD(kvcache.service), .min = 1, .max = 64,
 	  .value = "paged", .help = "Name of the cache service, which a module provides." },

@@ -7,16 +7,13 @@
 #include "store/metrics.h"
 
 #include "base/build_id.h"
+#include "base/machine.h"
 
 #include <inttypes.h>
 #include <math.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
-#ifdef __APPLE__
-#include <mach/mach.h>
-#endif
 
 #define N_OF(a) (sizeof(a) / sizeof((a)[0]))
 #define MAX_BUCKETS 24
@@ -189,6 +186,10 @@ static const struct {
 	[IG_COUNTER_LEDGER_DROPPED] = { "ledger_rows_dropped_total",
 					"Ledger rows that were dropped." },
 	[IG_COUNTER_CONNECTIONS] = { "connections_total", "Connections accepted." },
+	[IG_COUNTER_MEMORY_PRESSURE] = { "memory_pressure_total",
+					 "Times that the system said it is short of memory." },
+	[IG_COUNTER_RECLAIMED_BYTES] = { "memory_reclaimed_bytes_total",
+					 "Bytes of idle cache and idle models freed because of it." },
 	[IG_COUNTER_MODELS_UNLOADED] = { "model_unloads_total", "Models that were unloaded." },
 	[IG_COUNTER_MODEL_LOAD_FAILURES] = { "model_load_failures_total",
 					     "Loads of models that failed." },
@@ -514,33 +515,9 @@ static void put_models(const struct ig_metrics *m, struct ig_strbuf *b)
 	}
 }
 
-/* Bytes of memory of this process; NaN when unknown. */
-static double resident_bytes(void)
-{
-#ifdef __APPLE__
-	struct mach_task_basic_info info;
-	mach_msg_type_number_t n = MACH_TASK_BASIC_INFO_COUNT;
-
-	if (task_info(mach_task_self(), MACH_TASK_BASIC_INFO, (task_info_t)&info, &n) !=
-	    KERN_SUCCESS)
-		return NAN;
-	return (double)info.resident_size;
-#else
-	unsigned long long size, resident;
-	double bytes = NAN;
-	FILE *f = fopen("/proc/self/statm", "re");
-
-	if (!f)
-		return NAN;
-	if (fscanf(f, "%llu %llu", &size, &resident) == 2)
-		bytes = (double)resident * (double)sysconf(_SC_PAGESIZE);
-	fclose(f);
-	return bytes;
-#endif
-}
-
 void ig_metrics_write(const struct ig_metrics *m, struct ig_strbuf *b)
 {
+	uint64_t bytes = ig_process_memory();
 	double arena = number_get(&m->gauges[IG_GAUGE_KV_ARENA_BYTES]);
 	double used = number_get(&m->gauges[IG_GAUGE_KV_USED_BYTES]);
 
@@ -576,6 +553,6 @@ void ig_metrics_write(const struct ig_metrics *m, struct ig_strbuf *b)
 	ig_strbuf_puts(b, "# HELP process_resident_memory_bytes Resident memory size in bytes.\n"
 			  "# TYPE process_resident_memory_bytes gauge\n"
 			  "process_resident_memory_bytes ");
-	put_number(b, resident_bytes());
+	put_number(b, bytes ? (double)bytes : NAN);
 	ig_strbuf_puts(b, "\n");
 }

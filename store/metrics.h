@@ -59,6 +59,8 @@ enum ig_counter {
 	IG_COUNTER_CONNECTIONS, /* accepted */
 	IG_COUNTER_MODELS_UNLOADED,
 	IG_COUNTER_MODEL_LOAD_FAILURES,
+	IG_COUNTER_MEMORY_PRESSURE, /* the system said that it is short of memory */
+	IG_COUNTER_RECLAIMED_BYTES, /* freed because of that */
 	IG_N_COUNTERS,
 };
 void ig_metrics_add(struct ig_metrics *m, enum ig_counter c, uint64_t n);

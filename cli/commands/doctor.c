@@ -172,14 +172,21 @@ static void check_driver(struct doctor *d)
 				       .activations = c->runtime.activations,
 				       .experts = c->runtime.experts,
 				       .strict = c->runtime.strict };
+	struct ig_memory_facts memory = { .budget = c->memory.budget,
+					  .machine = ig_machine_memory(),
+					  .wired_limit_mb = ig_gpu_wired_limit_mb() };
 	struct ig_error err = { 0 };
 
-	if (ig_driver_open(c->runtime.driver, &o, &d->driver, &err))
+	if (ig_driver_open(c->runtime.driver, &o, &d->driver, &err)) {
 		WRONG(d, "driver",
 		      "set runtime.driver and runtime.isa to auto, or to values that this machine has",
 		      "%s", err.text);
-	else
-		OK(d, "driver", "%s", ig_driver_describe(d->driver));
+		return;
+	}
+	OK(d, "driver", "%s", ig_driver_describe(d->driver));
+	memory.device = ig_driver_memory(d->driver);
+	memory.unified = ig_driver_is_unified(d->driver);
+	ig_findings_memory(&d->found, &memory);
 }
 
 static void on_module(void *ctx, const char *name, const char *version, const char *path)

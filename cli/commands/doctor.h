@@ -3,6 +3,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #include "base/strbuf.h"
 
@@ -30,6 +31,17 @@ __attribute__((format(printf, 5, 6))) void ig_findings_add(struct ig_findings *f
 							   enum ig_finding_kind kind,
 							   const char *what, const char *todo,
 							   const char *fmt, ...);
+
+struct ig_memory_facts {
+	uint64_t budget;  /* memory.budget */
+	uint64_t machine; /* ig_machine_memory */
+	uint64_t device;  /* ig_driver_memory */
+	bool unified;
+	int64_t wired_limit_mb; /* ig_gpu_wired_limit_mb */
+};
+/* memory.budget, its default and what limits it. */
+void ig_findings_memory(struct ig_findings *f, const struct ig_memory_facts *m);
+
 size_t ig_findings_wrong(const struct ig_findings *f);
 /* Append lines for people, or one JSON object. */
 bool ig_findings_text(const struct ig_findings *f, struct ig_strbuf *out);

@@ -39,6 +39,7 @@ static int open_driver(struct ig_backend *b, const struct ig_config *config, str
 		.activations = config->runtime.activations,
 		.experts = config->runtime.experts,
 		.strict = config->runtime.strict,
+		.keep_wired_ms = config->runtime.keep_wired_ms,
 	};
 	int rc = ig_driver_open(config->runtime.driver, &o, &b->driver, err);
 

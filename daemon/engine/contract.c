@@ -12,15 +12,24 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define GIB ((double)(1u << 30))
+
 static int find_budget(struct ig_models *ms, const struct ig_config *config, struct ig_error *err)
 {
 	struct ig_contract *c = &ms->contract;
+	const struct ig_driver *driver = ms->backend->driver;
+	uint64_t device = ig_driver_memory(driver), machine = ig_machine_memory();
+	bool unified = ig_driver_is_unified(driver);
 
 	c->budget = config->memory.budget;
-	if (!c->budget)
-		c->budget = ig_driver_memory(ms->backend->driver);
-	if (!c->budget)
-		c->budget = ig_machine_memory() / 4 * 3;
+	if (!c->budget) {
+		c->budget = ig_default_budget(machine, device, unified);
+		if (unified)
+			ig_log_info("memory.budget: %.2f GiB by default; the GPU's limit is %.2f, "
+				    "the machine has %.2f",
+				    (double)c->budget / GIB, (double)device / GIB,
+				    (double)machine / GIB);
+	}
 	return c->budget ? 0 :
 			   ig_fail(err, -ENOTSUP,
 				   "this machine's memory is not known; set memory.budget");

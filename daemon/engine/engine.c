@@ -22,6 +22,15 @@ struct ig_engine {
 
 /* ---- life ------------------------------------------------------------------------------ */
 
+static int start_threads(struct ig_engine *e, struct ig_error *err)
+{
+	int rc;
+
+	ig_sched_on_short(e->sched, ig_models_reclaim, e->models);
+	rc = ig_sched_start(e->sched, err);
+	return rc ? rc : ig_models_start(e->models, err);
+}
+
 int ig_engine_create(const struct ig_engine_deps *deps, struct ig_engine **out,
 		     struct ig_error *err)
 {
@@ -44,10 +53,11 @@ int ig_engine_create(const struct ig_engine_deps *deps, struct ig_engine **out,
 	    (rc = ig_job_thread_create("parse", &e->parse, err)) ||
 	    (rc = ig_job_thread_create("prep", &e->prep, err)) ||
 	    (rc = ig_job_thread_create("reader", &e->reader, err)) ||
-	    (rc = ig_sched_start(e->sched, err)) || (rc = ig_models_start(e->models, err))) {
+	    (rc = start_threads(e, err))) {
 		ig_engine_destroy(e);
 		return rc;
 	}
+	ig_driver_watch_memory(e->backend.driver, ig_sched_reclaim, e->sched);
 	*out = e;
 	return 0;
 }
@@ -72,6 +82,8 @@ void ig_engine_destroy(struct ig_engine *e)
 {
 	if (!e)
 		return;
+	if (e->backend.driver)
+		ig_driver_watch_memory(e->backend.driver, NULL, NULL);
 	if (e->sched)
 		ig_sched_drain(e->sched);
 	if (e->models)

@@ -404,6 +404,24 @@ static struct ig_model_entry *find_expired(const struct ig_models *ms, int64_t *
 	return NULL;
 }
 
+/* Under the lock: release the least recently used model that nobody uses; the thread discards it. */
+static void reclaim_one(struct ig_models *ms)
+{
+	struct ig_model *m = find_oldest(ms, NULL);
+	uint64_t n;
+
+	if (!m) {
+		ig_log_warn("the system is short of memory, and no model is idle and not pinned");
+		ms->to_free = 0;
+		return;
+	}
+	n = m->need.weights + m->need.scratch;
+	ig_log_info("model %s: unloaded because the system is short of memory", m->name);
+	ig_metrics_add(ms->backend->metrics, IG_COUNTER_RECLAIMED_BYTES, n);
+	ms->to_free -= n < ms->to_free ? n : ms->to_free;
+	ig_entry_release(ms, m->entry);
+}
+
 static struct ig_model_entry *find_load(const struct ig_models *ms)
 {
 	struct ig_model_entry *s;
@@ -442,7 +460,9 @@ static void *loader_main(void *arg)
 			ig_log_info("model %s: not used for %.1f s", s->name,
 				    (double)ig_entry_keep_ns(s) * 1e-9);
 			ig_entry_release(ms, s);
-		} else if ((s = find_load(ms)))
+		} else if (ms->to_free)
+			reclaim_one(ms);
+		else if ((s = find_load(ms)))
 			load_entry(ms, s);
 		else
 			ig_wait_until(&ms->wake, &ms->lock, deadline);
@@ -551,6 +571,16 @@ int ig_models_start(struct ig_models *ms, struct ig_error *err)
 		return ig_fail(err, -rc, "the loader thread can't be started: %s", strerror(rc));
 	ms->has_thread = true;
 	return 0;
+}
+
+void ig_models_reclaim(void *models, uint64_t n_bytes)
+{
+	struct ig_models *ms = models;
+
+	pthread_mutex_lock(&ms->lock);
+	ms->to_free = n_bytes;
+	pthread_cond_signal(&ms->wake);
+	pthread_mutex_unlock(&ms->lock);
 }
 
 void ig_models_drain(struct ig_models *ms)

@@ -11,6 +11,8 @@ int ig_models_create(struct ig_backend *b, const struct ig_config *config,
 		     struct ig_models **out, struct ig_error *err);
 /* Start the loader's thread. */
 int ig_models_start(struct ig_models *ms, struct ig_error *err);
+/* The system is short of memory, of n_bytes; 0: it no longer is.  ms is a struct ig_models. */
+void ig_models_reclaim(void *ms, uint64_t n_bytes);
 /* Models are no longer given out; waiters are called. */
 void ig_models_drain(struct ig_models *ms);
 /* The same, and end the loader's thread; the engine's thread still runs. */

@@ -230,6 +230,78 @@ static void make_change(struct ig_sched *sch, struct ig_change *c)
 	pthread_mutex_unlock(&sch->lock);
 }
 
+/* ---- memory pressure ---------------------------------------------------------------------- */
+
+/* Evict idle blocks until to_free bytes of slabs are unmapped, or for a short time: those of models
+ * that nobody uses first.  False: no idle block is left. */
+static bool evict_idle(struct ig_sched *sch, uint64_t committed)
+{
+	int64_t end = ig_now_ns() + TRIM_NS;
+	struct ig_kv_stats kv = { .committed_bytes = committed };
+
+	for (int in_use = 0; in_use < 2; in_use++) {
+		const struct ig_model *m;
+		TAILQ_FOREACH(m, &sch->rotation, rotation) {
+			if ((atomic_load(&m->n_active) > 0) != in_use)
+				continue;
+			while (sch->b->kv->trim(sch->b->cache, m->kv_groups[0], TRIM_BLOCKS)) {
+				sch->b->kv->stats(sch->b->cache, &kv);
+				if (committed - kv.committed_bytes >= sch->to_free ||
+				    ig_now_ns() >= end)
+					return true;
+			}
+		}
+	}
+	return false;
+}
+
+static uint64_t less(uint64_t a, uint64_t b) { return a > b ? a - b : 0; }
+
+/* The system is short of memory: free first what the driver keeps, then, a slice at each boundary,
+ * idle blocks of the cache; the rest is up to the loader, which unloads idle models. */
+static void reclaim(struct ig_sched *sch)
+{
+	struct ig_kv_stats before, after;
+	bool any_left = true;
+
+	sch->b->kv->stats(sch->b->cache, &before);
+	if (sch->to_free) {
+		any_left = evict_idle(sch, before.committed_bytes);
+		sch->kv_freed = true;
+	}
+	sch->b->kv->stats(sch->b->cache, &after);
+	uint64_t n = before.committed_bytes - after.committed_bytes;
+	ig_metrics_add(sch->b->metrics, IG_COUNTER_RECLAIMED_BYTES, n);
+	sch->to_free = less(sch->to_free, n);
+	sch->unmapped += n;
+	/* What a step in flight may use is freed after it. */
+	n = ig_driver_release(sch->b->driver, sch->unmapped);
+	sch->unmapped = sch->n_flights ? less(sch->unmapped, n) : 0;
+	if (sch->to_free && any_left) {
+		sch->moved = true; /* continue at the next boundary */
+	} else if (sch->to_free) {
+		if (sch->on_short)
+			sch->on_short(sch->short_ctx, sch->to_free);
+		sch->to_free = 0;
+	}
+}
+
+static void start_to_reclaim(struct ig_sched *sch, uint64_t n_bytes)
+{
+	sch->to_free = n_bytes;
+	if (!n_bytes) {
+		if (sch->on_short)
+			sch->on_short(sch->short_ctx, 0);
+		return;
+	}
+	ig_log_warn("the system is short of memory: freeing %.1f MiB of idle cache and models",
+		    (double)n_bytes / (1 << 20));
+	ig_metrics_add(sch->b->metrics, IG_COUNTER_MEMORY_PRESSURE, 1);
+	uint64_t n = ig_driver_release(sch->b->driver, n_bytes);
+	ig_metrics_add(sch->b->metrics, IG_COUNTER_RECLAIMED_BYTES, n);
+	sch->to_free = less(n_bytes, n);
+}
+
 /* ---- a step's boundary ------------------------------------------------------------------- */
 
 static void publish(struct ig_sched *sch, uint32_t n_arrived)
@@ -262,13 +334,17 @@ static bool boundary(struct ig_sched *sch)
 	struct ig_seq *s, *cancelled = NULL;
 	struct ig_seq_list arrived = TAILQ_HEAD_INITIALIZER(arrived);
 	uint32_t n_arrived = 0;
-	bool stopping;
+	bool stopping, pressed;
+	uint64_t n_pressed;
 
 	pthread_mutex_lock(&sch->lock);
 	sch->n_boundaries++;
 	sch->events = false;
 	change = sch->change;
 	stopping = sch->stopping;
+	pressed = sch->pressed;
+	n_pressed = sch->n_pressed;
+	sch->pressed = false;
 	sch->now = sch->options;
 	TAILQ_CONCAT(&arrived, &sch->inbox, link);
 	if (sch->cancels || stopping) {
@@ -287,6 +363,10 @@ static bool boundary(struct ig_sched *sch)
 	sch->moved = false;
 	if (change)
 		make_change(sch, change);
+	if (pressed)
+		start_to_reclaim(sch, n_pressed);
+	if (sch->to_free || sch->unmapped)
+		reclaim(sch);
 	while ((s = TAILQ_FIRST(&arrived))) {
 		TAILQ_REMOVE(&arrived, s, link);
 		ig_sched_insert(sch, s, &sch->waiting);
@@ -480,6 +560,23 @@ void ig_sched_change(void *sched, struct ig_change *c)
 	wake(sch);
 	while (!c->done)
 		pthread_cond_wait(&sch->changed, &sch->lock);
+	pthread_mutex_unlock(&sch->lock);
+}
+
+void ig_sched_on_short(struct ig_sched *sch, void (*fn)(void *ctx, uint64_t n_bytes), void *ctx)
+{
+	sch->on_short = fn;
+	sch->short_ctx = ctx;
+}
+
+void ig_sched_reclaim(void *sched, uint64_t n_bytes)
+{
+	struct ig_sched *sch = sched;
+
+	pthread_mutex_lock(&sch->lock);
+	sch->pressed = true;
+	sch->n_pressed = n_bytes;
+	wake(sch);
 	pthread_mutex_unlock(&sch->lock);
 }
 

@@ -90,6 +90,7 @@ struct ig_models {
 	struct ig_model_list all;	      /* instances that exist and are counted */
 	struct ig_contract contract;	      /* budget, arena and slab are fixed */
 	bool draining, stopping;
+	uint64_t to_free; /* bytes of idle models, because the system is short of memory */
 	pthread_t thread;
 	bool has_thread;
 };

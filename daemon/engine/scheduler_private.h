@@ -19,6 +19,9 @@ int ig_sched_create(const struct ig_backend *b, const struct ig_config *config,
 		    struct ig_error *err);
 /* Start its thread; the backend has its cache. */
 int ig_sched_start(struct ig_sched *sch, struct ig_error *err);
+/* Before the thread starts: fn(ctx, n_bytes) is called on it when the cache has no idle blocks left
+ * and the system is still short of n_bytes of memory. */
+void ig_sched_on_short(struct ig_sched *sch, void (*fn)(void *ctx, uint64_t n_bytes), void *ctx);
 /* Refuse new requests. */
 void ig_sched_drain(struct ig_sched *sch);
 /* Cancel all sequences and end the thread. */
@@ -38,3 +41,6 @@ bool ig_sched_is_alive(struct ig_sched *sch);
 /* Have c made at a step's boundary, by the engine's thread while there is one; returns when
  * it is done.  One caller at a time.  sched is a struct ig_sched. */
 void ig_sched_change(void *sched, struct ig_change *c);
+/* The system is short of memory: free n_bytes of idle cache between the next steps; 0: it no
+ * longer is.  sched is a struct ig_sched. */
+void ig_sched_reclaim(void *sched, uint64_t n_bytes);

@@ -40,6 +40,8 @@ struct ig_sched {
 	const struct ig_backend *b;
 	void (*device_lost)(void *ctx); /* NULL: not wanted, or called already */
 	void *device_lost_ctx;
+	void (*on_short)(void *ctx, uint64_t n_bytes); /* NULL: not wanted */
+	void *short_ctx;
 
 	pthread_t thread;
 	bool has_thread;
@@ -51,6 +53,8 @@ struct ig_sched {
 	struct ig_change *change; /* to be made; NULL: none */
 	bool events;		  /* something below changed: do not sleep */
 	bool draining, stopping, cancels;
+	bool pressed; /* the system is short of n_pressed bytes, or no longer is: 0 */
+	uint64_t n_pressed;
 	uint64_t last_number;
 	struct ig_seq_list inbox; /* by ig_seq.link */
 	struct ig_seq_list all;	  /* by ig_seq.all; figures.n_all of them */
@@ -83,4 +87,6 @@ struct ig_sched {
 	struct ig_model_queue rotation; /* models in round-robin order, the next one first */
 	bool holds_back;		/* no step starts before a change is made */
 	struct ig_prompts prompts;	/* what recent requests said */
+	/* Bytes to be freed for the system; of them unmapped, but perhaps kept by the driver. */
+	uint64_t to_free, unmapped;
 };

@@ -79,8 +79,8 @@ struct ig_seq {
 	uint64_t round;	   /* its model's round that it was planned for */
 	int32_t n_planned; /* rows of that round that no step has had */
 	bool is_long;	   /* its prompt is read at the pace that streams leave (pace_private.h) */
-	int32_t n_rows, logit_index; /* in the newest step that includes it; -1: no logits */
-	struct ig_gen_result result; /* finish is set as soon as it is known */
+	int32_t n_rows, logit_index;   /* in the newest step that includes it; -1: no logits */
+	struct ig_gen_result result;   /* finish is set as soon as it is known */
 	struct ig_prompt_known *known; /* NULL: not remembered */
 
 	struct ig_grammar_matcher *matcher; /* its state in the grammar; NULL: none */

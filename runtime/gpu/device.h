@@ -78,6 +78,9 @@ struct ig_gpu_device_class {
 	/* Called between steps: returns the bytes that should be freed because of memory pressure
 	 * since the last call, or 0.  May be NULL. */
 	uint64_t (*pressure)(struct ig_gpu_device *d);
+	/* As ig_driver_watch_memory.  May be NULL. */
+	void (*watch_memory)(struct ig_gpu_device *d, void (*fn)(void *ctx, uint64_t n_bytes),
+			     void *ctx);
 };
 
 /* The first member of every device and of every device's program. */

@@ -97,6 +97,26 @@ uint64_t ig_gpu_memory(const struct ig_driver *base)
 	return d->device->class->facts(d->device)->working_set_bytes;
 }
 
+bool ig_gpu_is_unified(const struct ig_driver *base)
+{
+	const struct ig_gpu_driver *d = (const struct ig_gpu_driver *)base;
+	return d->device->class->facts(d->device)->kind == IG_GPU_METAL; /* Apple silicon only */
+}
+
+void ig_gpu_watch_memory(struct ig_driver *base, void (*fn)(void *ctx, uint64_t n_bytes), void *ctx)
+{
+	struct ig_gpu_device *device = ((struct ig_gpu_driver *)base)->device;
+
+	if (device->class->watch_memory)
+		device->class->watch_memory(device, fn, ctx);
+}
+
+uint64_t ig_gpu_release(struct ig_driver *base, uint64_t n_bytes)
+{
+	struct ig_gpu_driver *d = (struct ig_gpu_driver *)base;
+	return ig_gpu_slabs_release(&d->slabs, n_bytes, d->done);
+}
+
 /* ---- lowering and loading --------------------------------------------------------- */
 
 static uint64_t at_least_one(uint64_t n) { return n ? n : 1; }

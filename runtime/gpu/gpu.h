@@ -25,5 +25,8 @@
 		.unmap_slab = ig_gpu_unmap_slab,                                                   \
 		.copy = ig_gpu_copy,                                                               \
 		.memory = ig_gpu_memory,                                                           \
+		.is_unified = ig_gpu_is_unified,                                                   \
+		.watch_memory = ig_gpu_watch_memory,                                               \
+		.release = ig_gpu_release,                                                         \
 		.steps_in_flight = IG_STEPS_IN_FLIGHT,                                             \
 	}

@@ -32,7 +32,7 @@ const struct ig_gpu_slab *ig_gpu_slabs_find(const struct ig_gpu_slabs *s, uint64
 uint64_t ig_gpu_slabs_map(struct ig_gpu_slabs *s, uint64_t n_bytes, uint64_t done);
 void ig_gpu_slabs_unmap(struct ig_gpu_slabs *s, uint64_t address, uint64_t submitted);
 /* Free idle slabs that no submission after number `done` uses, up to n_bytes. */
-void ig_gpu_slabs_release(struct ig_gpu_slabs *s, uint64_t n_bytes, uint64_t done);
+uint64_t ig_gpu_slabs_release(struct ig_gpu_slabs *s, uint64_t n_bytes, uint64_t done);
 void ig_gpu_slabs_finish(struct ig_gpu_slabs *s);
 
 /* ---- the step (step.c) ------------------------------------------------------------ */
@@ -170,3 +170,6 @@ void *ig_gpu_map_slab(struct ig_driver *d, uint64_t slab_bytes);
 void ig_gpu_unmap_slab(struct ig_driver *d, void *base, uint64_t slab_bytes);
 void ig_gpu_copy(struct ig_driver *d, void *dst, const void *src, uint64_t n_bytes);
 uint64_t ig_gpu_memory(const struct ig_driver *d);
+bool ig_gpu_is_unified(const struct ig_driver *d);
+void ig_gpu_watch_memory(struct ig_driver *d, void (*fn)(void *ctx, uint64_t n_bytes), void *ctx);
+uint64_t ig_gpu_release(struct ig_driver *d, uint64_t n_bytes);

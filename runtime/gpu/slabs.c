@@ -110,8 +110,9 @@ void ig_gpu_slabs_unmap(struct ig_gpu_slabs *s, uint64_t address, uint64_t submi
 	memmove(s->mapped + i, s->mapped + i + 1, (s->n_mapped - i) * sizeof *s->mapped);
 }
 
-void ig_gpu_slabs_release(struct ig_gpu_slabs *s, uint64_t n_bytes, uint64_t done)
+uint64_t ig_gpu_slabs_release(struct ig_gpu_slabs *s, uint64_t n_bytes, uint64_t done)
 {
+	uint64_t n_freed = 0;
 	uint32_t kept = 0;
 
 	for (uint32_t i = 0; i < s->n_idle; i++) {
@@ -121,9 +122,11 @@ void ig_gpu_slabs_release(struct ig_gpu_slabs *s, uint64_t n_bytes, uint64_t don
 			continue;
 		}
 		n_bytes -= n_bytes < idle->n_bytes ? n_bytes : idle->n_bytes;
+		n_freed += idle->n_bytes;
 		s->device->class->free(s->device, idle->buffer);
 	}
 	s->n_idle = kept;
+	return n_freed;
 }
 
 void ig_gpu_slabs_finish(struct ig_gpu_slabs *s)

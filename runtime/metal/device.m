@@ -101,6 +101,21 @@ static void on_pressure(void *context)
 	else if (events & DISPATCH_MEMORYPRESSURE_WARN)
 		asked = d->facts.working_set_bytes / WARN_SHARE;
 	__atomic_store_n(&d->pressure, asked, __ATOMIC_SEQ_CST);
+	pthread_mutex_lock(&d->notify_lock);
+	if (d->notify)
+		d->notify(d->notify_ctx, asked);
+	pthread_mutex_unlock(&d->notify_lock);
+}
+
+static void metal_watch_memory(struct ig_gpu_device *device,
+			       void (*fn)(void *ctx, uint64_t n_bytes), void *ctx)
+{
+	struct metal_device *d = (struct metal_device *)device;
+
+	pthread_mutex_lock(&d->notify_lock);
+	d->notify = fn;
+	d->notify_ctx = ctx;
+	pthread_mutex_unlock(&d->notify_lock);
 }
 
 static int watch_pressure(struct metal_device *d, struct ig_error *err)
@@ -158,6 +173,7 @@ static void close_device(struct metal_device *d)
 	[d->queue release];
 	[d->device release];
 	pthread_mutex_destroy(&d->compile_lock);
+	pthread_mutex_destroy(&d->notify_lock);
 	free(d);
 }
 
@@ -191,7 +207,7 @@ static int try_out(struct metal_device *d, struct ig_error *err)
 		       OPEN_TIMEOUT_MS / 1000);
 }
 
-static int open_parts(struct metal_device *d, struct ig_error *err)
+static int open_parts(struct metal_device *d, uint32_t keep_ms, struct ig_error *err)
 {
 	d->queue = [d->device newCommandQueueWithMaxCommandBufferCount:MAX_COMMAND_BUFFERS];
 	d->event = [d->device newSharedEvent];
@@ -206,7 +222,7 @@ static int open_parts(struct metal_device *d, struct ig_error *err)
 					   "memory");
 	d->n_signals = [d->event signaledValue];
 	int rc = ig_metal_residency_init(&d->residency, d->device, d->queue,
-					 d->facts.working_set_bytes, err);
+					 d->facts.working_set_bytes, keep_ms, err);
 	if (rc) {
 		d->residency.device = nil;
 		return rc;
@@ -227,6 +243,8 @@ static int metal_open(const struct ig_driver_options *o, struct ig_gpu_device **
 	NSAutoreleasePool *pool = [[NSAutoreleasePool alloc] init];
 	d->base.class = &ig_gpu_metal;
 	rc = -pthread_mutex_init(&d->compile_lock, NULL);
+	if (!rc && (rc = -pthread_mutex_init(&d->notify_lock, NULL)))
+		pthread_mutex_destroy(&d->compile_lock);
 	if (rc) {
 		free(d);
 		[pool release];
@@ -235,7 +253,7 @@ static int metal_open(const struct ig_driver_options *o, struct ig_gpu_device **
 	d->device = choose(err);
 	if (d->device) {
 		find_facts(d->device, &d->facts);
-		rc = open_parts(d, err);
+		rc = open_parts(d, o->keep_wired_ms, err);
 	} else {
 		rc = -ENOTSUP;
 	}
@@ -411,4 +429,5 @@ const struct ig_gpu_device_class ig_gpu_metal = {
 	.submit = ig_metal_program_submit,
 	.wait = ig_metal_program_wait,
 	.pressure = metal_pressure,
+	.watch_memory = metal_watch_memory,
 };

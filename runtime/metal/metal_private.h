@@ -89,6 +89,8 @@ struct metal_residency {
 	pthread_t keeper;
 	bool has_sets; /* macOS 15 */
 	bool has_keeper, stop;
+	bool requested;	  /* since residency was ended last */
+	int64_t keep_ns;  /* after the last step; 0: residency is never requested */
 	uint32_t beat_ms; /* interval of the keeper's requests */
 	bool asleep;	  /* the keeper waits for a step; atomic */
 	struct metal_set sets[METAL_MAX_SETS];
@@ -103,7 +105,7 @@ struct metal_residency {
 };
 
 int ig_metal_residency_init(struct metal_residency *r, id<MTLDevice> device,
-			    id<MTLCommandQueue> queue, uint64_t working_set_bytes,
+			    id<MTLCommandQueue> queue, uint64_t working_set_bytes, uint32_t keep_ms,
 			    struct ig_error *err);
 void ig_metal_residency_finish(struct metal_residency *r);
 /* Keep b resident until it is removed; *set is needed for removal. */
@@ -160,6 +162,9 @@ struct metal_device {
 	dispatch_queue_t pressure_queue;
 	dispatch_source_t pressure_source;
 	uint64_t pressure; /* bytes to free since the last call; atomic */
+	pthread_mutex_t notify_lock;
+	void (*notify)(void *ctx, uint64_t n_bytes); /* under notify_lock, as its ctx; NULL: none */
+	void *notify_ctx;
 };
 
 /* The most command buffers of one step. */

@@ -3,7 +3,9 @@
  * used for about 1 s, and the next step waits until it is wired again: 320 ms instead of 56 ms in
  * one report.  From macOS 15 on residency sets prevent that; weights have several, because under
  * memory pressure a set is dropped as a whole.  A keeper thread requests them periodically until
- * KEEP_NS after the last step.  macOS 14 has no residency sets.  Buffers bound to an encoder are
+ * keep_ns (runtime.keep_wired) after the last step, and then ends their residency: macOS 15 would
+ * keep them.  The queue has the sets, too: while commands run, their memory is resident in any
+ * case.  macOS 14 has no residency sets.  Buffers bound to an encoder are
  * resident while it runs; slabs are reached through addresses, so every encoder names all of them.
  */
 #include "runtime/metal/metal_private.h"
@@ -15,7 +17,6 @@
 #include <string.h>
 #include <time.h>
 
-#define KEEP_NS ((int64_t)180 * 1000000000) /* after the last step */
 /* macOS 15 unwires after about 1 s; macOS 26 was observed to drop sets unless they are requested
  * every 5 ms. */
 #define BEAT_MS 500
@@ -70,11 +71,21 @@ static void request_all(struct metal_residency *r)
 	for (uint32_t i = 0; i < r->n_sets; i++)
 		[r->sets[i].set requestResidency];
 	[pool release];
+	r->requested = true;
+}
+
+static void end_all(struct metal_residency *r)
+{
+	NSAutoreleasePool *pool = [[NSAutoreleasePool alloc] init];
+	for (uint32_t i = 0; i < r->n_sets; i++)
+		[r->sets[i].set endResidency];
+	[pool release];
+	r->requested = false;
 }
 
 static bool used_lately(const struct metal_residency *r)
 {
-	return ig_now_ns() - __atomic_load_n(&r->last_use_ns, __ATOMIC_SEQ_CST) < KEEP_NS;
+	return ig_now_ns() - __atomic_load_n(&r->last_use_ns, __ATOMIC_SEQ_CST) < r->keep_ns;
 }
 
 static void *keep(void *arg)
@@ -88,6 +99,10 @@ static void *keep(void *arg)
 			wait_ms(r, r->beat_ms);
 			continue;
 		}
+		if (r->requested) {
+			end_all(r);
+			ig_log_debug("metal: memory is no longer kept wired");
+		}
 		/* A step may have started since the check: check again. */
 		__atomic_store_n(&r->asleep, true, __ATOMIC_SEQ_CST);
 		if (!used_lately(r) && !r->stop)
@@ -100,6 +115,8 @@ static void *keep(void *arg)
 
 void ig_metal_residency_touch(struct metal_residency *r)
 {
+	if (!r->has_keeper)
+		return;
 	__atomic_store_n(&r->last_use_ns, ig_now_ns(), __ATOMIC_SEQ_CST);
 	if (!__atomic_load_n(&r->asleep, __ATOMIC_SEQ_CST))
 		return;
@@ -112,7 +129,7 @@ void ig_metal_residency_touch(struct metal_residency *r)
 /* ---- opening and closing ------------------------------------------------------------ */
 
 int ig_metal_residency_init(struct metal_residency *r, id<MTLDevice> device,
-			    id<MTLCommandQueue> queue, uint64_t working_set_bytes,
+			    id<MTLCommandQueue> queue, uint64_t working_set_bytes, uint32_t keep_ms,
 			    struct ig_error *err)
 {
 	int rc;
@@ -121,6 +138,7 @@ int ig_metal_residency_init(struct metal_residency *r, id<MTLDevice> device,
 	r->device = device;
 	r->queue = queue;
 	r->set_bytes = working_set_bytes / SET_SHARE;
+	r->keep_ns = (int64_t)keep_ms * 1000000;
 	r->has_sets = [device respondsToSelector:@selector(newResidencySetWithDescriptor:error:)] &&
 		      [queue respondsToSelector:@selector(addResidencySet:)] &&
 		      NSClassFromString(@"MTLResidencySetDescriptor") != Nil;
@@ -136,7 +154,7 @@ int ig_metal_residency_init(struct metal_residency *r, id<MTLDevice> device,
 		pthread_mutex_destroy(&r->lock);
 		return ig_fail(err, rc, "metal: no condition: %s", strerror(-rc));
 	}
-	if (!r->has_sets)
+	if (!r->has_sets || !r->keep_ns)
 		return 0;
 	rc = -pthread_create(&r->keeper, NULL, keep, r);
 	if (rc) {
@@ -223,7 +241,13 @@ static int add_to_set(struct metal_residency *r, id<MTLBuffer> b, uint32_t use, 
 	}
 	[r->sets[i].set addAllocation:(id)b];
 	[r->sets[i].set commit];
-	[r->sets[i].set requestResidency];
+	if (r->has_keeper) {
+		/* The keeper ends this, too. */
+		__atomic_store_n(&r->last_use_ns, ig_now_ns(), __ATOMIC_SEQ_CST);
+		[r->sets[i].set requestResidency];
+		r->requested = true;
+		pthread_cond_signal(&r->wake);
+	}
 	r->sets[i].n_bytes += n_bytes;
 	*set = i;
 	return 0;

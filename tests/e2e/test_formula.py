@@ -139,6 +139,14 @@ def test_an_upgrade_keeps_the_configuration(tmp_path, source):
 
 # ---- tools/release ------------------------------------------------------------------------------
 
+ENTRY = """ingot (%s) unstable; urgency=medium
+
+  * What changed.
+
+ -- Some One <some.one@example.org>  Mon, 23 Nov 2026 09:00:00 +0000
+"""
+
+
 @pytest.fixture
 def project(tmp_path):
     """A small project with the formula, whose check looks at the tarball's files."""
@@ -149,6 +157,8 @@ def project(tmp_path):
     (root / "meson.build").write_text("project('ingot', version: '1.2.3')\n")
     (root / "meson_options.txt").write_text("option('tests', type: 'boolean')\noption('ptx', type: 'array')\n")
     (root / "CHANGELOG.md").write_text("# Changelog\n\n## 1.2.3\n")
+    (root / "debian").mkdir()
+    (root / "debian/changelog").write_text(ENTRY % "1.2.3")
     (root / ".gitignore").write_text("/build-release/\n")
     (root / "check").write_text('#!/bin/sh\ntest "$1" = --fast && test -f Formula/ingot.rb && test ! -e .git && test ! -e bad\n')
     (root / "check").chmod(0o755)
@@ -182,6 +192,29 @@ def test_a_release(project, tmp_path):
         facts = json.loads(stand_in("describe", project / "Formula/ingot.rb", PREFIX, folder=tmp_path))
         assert (facts["url"], facts["sha256"]) == (url, digest)
         commit(project)
+
+
+def test_debians_changelog(project):
+    """Its first entry has the version in the tarball: else it is written, to be committed first."""
+    before = ENTRY % "1.2.2" + "\n" + (ENTRY % "1.2.1").replace("Some One", "Another")
+    (project / "debian/changelog").write_text(before)
+    assert "not everything is committed" in release(project).stderr  # and nothing is written
+    assert (project / "debian/changelog").read_text() == before
+    commit(project)
+    p = release(project)
+    assert p.returncode == 1 and "began with 1.2.2 and has an entry for 1.2.3 now; commit it" in p.stderr
+    assert not (project / "build-release").exists()
+    text = (project / "debian/changelog").read_text()
+    assert text.startswith("ingot (1.2.3) unstable; urgency=medium\n") and text.endswith("\n\n" + before)
+    assert text.count("\n -- Some One <some.one@example.org>  ") == 2 and text.count("Another") == 1
+    if shutil.which("dpkg-parsechangelog"):
+        p = subprocess.run(["dpkg-parsechangelog", "-l", "debian/changelog"], cwd=project, capture_output=True, text=True)
+        assert p.returncode == 0 and "\nVersion: 1.2.3\n" in p.stdout and not p.stderr, p.stdout + p.stderr
+    commit(project)
+    assert release(project).returncode == 0
+    (project / "debian/changelog").write_text("nothing\n")
+    commit(project)
+    assert "debian/changelog has no entry to continue" in release(project).stderr
 
 
 def test_what_is_no_release(project):

@@ -38,6 +38,19 @@ def test_it_says_what_computes(on_metal):
     assert said["device"].startswith("metal, Software M1")
 
 
+def test_the_default_budget(tmp_path, models):
+    """Less than Metal recommends, and not what is configured for the CPU."""
+    s = Starter(tmp_path)
+    try:
+        d = s(models.script(), extra=ingot.merged(METAL, {"memory": {"budget": 0}}), program=PROGRAM,
+              env={"INGOT_FAKE_WORKING_SET": str(1 << 30)})
+        memory = d.http("GET", "/v1/ingot/status").json["memory"]
+        assert memory["budget_bytes"] == 768 << 20
+        assert "the GPU's limit is 1.00" in d.log
+    finally:
+        s.finish()
+
+
 def test_an_answer(on_metal):
     from tiny_model import SCRIPT
     assert on_metal.chat_text("hello", max_tokens=64) == SCRIPT

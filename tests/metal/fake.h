@@ -57,6 +57,7 @@ struct fake_counts {
 	uint32_t devices, queues, buffers, libraries, functions, pipelines, events, fences, sets;
 	uint32_t command_buffers, encoders; /* that live now, as all above */
 	uint32_t committed, dispatches, barriers, binds, requests;
+	uint32_t wired; /* residency sets whose residency was requested and not ended */
 	uint32_t from_source, from_data;
 	/* Of the last library made from source: */
 	uint32_t language;

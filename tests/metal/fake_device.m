@@ -294,6 +294,7 @@ static void show(NSArray *allocations, int by)
 {
 	if (queues)
 		fake_report("a residency set was freed while a queue has it");
+	[self wire:false];
 	[wanted release];
 	[committed release];
 	pthread_mutex_destroy(&lock);
@@ -302,10 +303,20 @@ static void show(NSArray *allocations, int by)
 }
 - (void)requestResidency
 {
+	[self wire:true];
 	FAKE_ADD(requests, 1);
 }
 - (void)endResidency
 {
+	[self wire:false];
+}
+- (void)wire:(bool)now
+{
+	pthread_mutex_lock(&lock);
+	if (now != wired)
+		FAKE_ADD(wired, now ? 1 : -1);
+	wired = now;
+	pthread_mutex_unlock(&lock);
 }
 - (void)addAllocation:(id<MTLAllocation>)allocation
 {

@@ -56,7 +56,9 @@ const void *fake_data_bytes(dispatch_data_t data, size_t *n);
 	pthread_mutex_t lock;
 	NSMutableArray *wanted, *committed;
 	int queues;
+	bool wired;
 }
+- (void)wire:(bool)now;
 - (void)attach:(int)by; /* to a queue */
 @end
 

@@ -22,6 +22,15 @@
 	}
 static const struct fake_machine plain = PLAIN_MACHINE;
 struct fake_machine fake_machine = PLAIN_MACHINE;
+
+/* For whole programs, whose tests can't write to fake_machine. */
+__attribute__((constructor)) static void read_environment(void)
+{
+	const char *text = getenv("INGOT_FAKE_WORKING_SET");
+
+	if (text)
+		fake_machine.working_set_bytes = strtoull(text, NULL, 10);
+}
 struct fake_counts fake_counts;
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;

@@ -10,9 +10,14 @@ extern const struct ig_shader ig_shader_probe;
 #define VALUE_BYTES (PROBE_N * sizeof(float))
 #define TIMEOUT_MS 60000
 
+uint32_t probe_keep_wired_ms = 180000;
+
 int probe_open(struct probe *p, struct ig_error *err)
 {
-	const struct ig_driver_options o = { .isa = "auto", .activations = "auto", .strict = 1 };
+	const struct ig_driver_options o = { .isa = "auto",
+					     .activations = "auto",
+					     .strict = 1,
+					     .keep_wired_ms = probe_keep_wired_ms };
 	struct ig_gpu_tensor t;
 	int rc;
 

@@ -20,6 +20,7 @@ struct probe {
 };
 
 /* Without a program yet: probe_emit, then probe_load.  0 or a negative errno. */
+extern uint32_t probe_keep_wired_ms; /* of devices that probe_open opens */
 int probe_open(struct probe *p, struct ig_error *err);
 void probe_close(struct probe *p);
 

@@ -30,6 +30,7 @@ static void no_reports(void)
 static int set_up(void **state)
 {
 	fake_reset();
+	probe_keep_wired_ms = 180000;
 	return 0;
 }
 
@@ -742,6 +743,72 @@ static void test_memory_stays_wired(void **state)
 	}
 }
 
+/* How long memory stays wired is an option, and macOS 15 is told when it need not any more; then a
+ * step wires it again. */
+static void test_memory_is_unwired(void **state)
+{
+	const uint32_t keep_ms[] = { 20, 0, 180000 };
+	struct probe p;
+
+	for (size_t i = 0; i < sizeof keep_ms / sizeof *keep_ms; i++) {
+		probe_keep_wired_ms = keep_ms[i];
+		open_probe(&p);
+		probe_op(&p, "probe_add", 1.0f, PROBE_X, PROBE_Y);
+		load_probe(&p);
+		uint32_t asked = fake_count().requests, n_sets = fake_count().sets;
+		assert_true(n_sets >= 1);
+		for (uint32_t step = 0; step < 3; step++) {
+			run_step(&p, 0, 1);
+			if (keep_ms[i] != 20)
+				continue;
+			for (int ms = 0; fake_count().requests <= asked && ms < 10000; ms++)
+				usleep(1000);
+			assert_true(fake_count().requests > asked);
+			for (int ms = 0; fake_count().wired && ms < 10000; ms++)
+				usleep(1000);
+			assert_int_equal(fake_count().wired, 0);
+			asked = fake_count().requests;
+		}
+		assert_int_equal(fake_count().wired, keep_ms[i] == 180000 ? n_sets : 0);
+		if (!keep_ms[i])
+			assert_int_equal(fake_count().requests, 0);
+		probe_close(&p);
+		fake_settle();
+		fake_reset();
+	}
+}
+
+static void note_bytes(void *ctx, uint64_t n_bytes)
+{
+	uint64_t *noted = ctx; /* [0] so many times, the last with [1] bytes */
+
+	noted[0]++;
+	noted[1] = n_bytes;
+}
+
+/* Who watches is told at once, not at the next step. */
+static void test_pressure_is_told(void **state)
+{
+	const struct ig_driver_options o = { .isa = "auto" };
+	struct ig_gpu_device *d;
+	struct ig_error err = { 0 };
+	uint64_t noted[2] = { 0, 1 };
+
+	fake_machine.working_set_bytes = (uint64_t)8 << 30;
+	must(ig_gpu_metal.open(&o, &d, &err), &err);
+	fake_memory_pressure(DISPATCH_MEMORYPRESSURE_WARN);
+	ig_gpu_metal.watch_memory(d, note_bytes, noted);
+	assert_true(noted[0] == 0);
+	fake_memory_pressure(DISPATCH_MEMORYPRESSURE_CRITICAL);
+	assert_true(noted[0] == 1 && noted[1] == (uint64_t)2 << 30);
+	fake_memory_pressure(DISPATCH_MEMORYPRESSURE_NORMAL);
+	assert_true(noted[0] == 2 && noted[1] == 0);
+	ig_gpu_metal.watch_memory(d, NULL, NULL);
+	fake_memory_pressure(DISPATCH_MEMORYPRESSURE_WARN);
+	assert_true(noted[0] == 2);
+	ig_gpu_metal.close(d);
+}
+
 static void test_pressure(void **state)
 {
 	const struct ig_driver_options o = { .isa = "auto" };
@@ -794,7 +861,9 @@ int main(void)
 		TEST(test_load_fails_at_every_allocation),
 		TEST(test_sets_of_weights),
 		TEST(test_memory_stays_wired),
+		TEST(test_memory_is_unwired),
 		TEST(test_pressure),
+		TEST(test_pressure_is_told),
 	};
 
 	return cmocka_run_group_tests_name("metal device", tests, NULL, NULL);

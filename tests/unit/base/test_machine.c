@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #ifdef __linux__
@@ -121,6 +122,54 @@ static void test_memory(void **state)
 	assert_true(ig_machine_memory() > 0);
 }
 
+/* What is written to counts; what is only reserved does not. */
+static void test_own_memory(void **state)
+{
+	size_t n = (size_t)64 << 20;
+	uint64_t before = ig_process_memory();
+	char *p = mmap(NULL, n, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANON, -1, 0);
+
+	assert_true(before > 0 && p != MAP_FAILED);
+	assert_true(ig_process_memory() < before + n / 2);
+	memset(p, 1, n);
+	assert_true(ig_process_memory() >= before + n / 2);
+	munmap(p, n);
+	assert_true(ig_process_memory() < before + n / 2);
+}
+
+static void test_default_budget(void **state)
+{
+	const uint64_t mib = 1 << 20, gib = 1 << 30;
+	const struct {
+		uint64_t machine, device;
+		bool unified;
+		uint64_t budget;
+	} cases[] = {
+		{ 16 * gib, 0, false, 12 * gib },
+		{ 1 * gib, 0, false, 768 * mib },
+		{ 16 * gib, 80 * gib, false, 80 * gib }, /* memory of its own */
+		/* Macs: what Metal recommends less 1/16, at least 256 MiB, at most 2 GiB */
+		{ 16 * gib, 10 * gib, true, 10 * gib - 640 * mib },
+		{ 8 * gib, 2 * gib, true, 2 * gib - 256 * mib },
+		{ 128 * gib, 96 * gib, true, 94 * gib },
+		{ 8 * gib, 300 * mib, true, 150 * mib }, /* but no more than half */
+		/* and 2 GiB of the machine, where iogpu.wired_limit_mb leaves less */
+		{ 16 * gib, 16 * gib, true, 14 * gib },
+		{ 3 * gib, 3 * gib, true, 3 * gib / 2 },
+		{ 0, 10 * gib, true, 10 * gib - 640 * mib },
+		{ 0, 0, false, 0 },
+	};
+
+	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+		uint64_t n = ig_default_budget(cases[i].machine, cases[i].device, cases[i].unified);
+		if (n != cases[i].budget)
+			fail_msg("case %zu: %llu", i, (unsigned long long)n);
+	}
+#ifdef __linux__
+	assert_true(ig_gpu_wired_limit_mb() < 0);
+#endif
+}
+
 static void test_affinity(void **state)
 {
 	unsigned n = ig_machine_cpus();
@@ -145,10 +194,9 @@ static void test_affinity(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_quota),
-		cmocka_unit_test(test_what_is_no_quota),
-		cmocka_unit_test(test_memory),
-		cmocka_unit_test(test_affinity),
+		cmocka_unit_test(test_quota),	       cmocka_unit_test(test_what_is_no_quota),
+		cmocka_unit_test(test_memory),	       cmocka_unit_test(test_own_memory),
+		cmocka_unit_test(test_default_budget), cmocka_unit_test(test_affinity),
 	};
 
 	return cmocka_run_group_tests(tests, setup, teardown);

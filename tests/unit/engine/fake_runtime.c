@@ -565,6 +565,22 @@ uint32_t ig_program_split_rows(const struct ig_program *p) { return fake.split_r
 
 uint64_t ig_driver_memory(const struct ig_driver *d) { return (uint64_t)fake.driver_memory; }
 
+void ig_driver_watch_memory(struct ig_driver *d, void (*fn)(void *ctx, uint64_t n_bytes), void *ctx)
+{
+	fake.on_memory = fn;
+	fake.memory_ctx = ctx;
+}
+
+uint64_t ig_driver_release(struct ig_driver *d, uint64_t n_bytes)
+{
+	uint64_t n = fake.reserve < n_bytes ? fake.reserve : n_bytes;
+
+	fake.reserve -= n;
+	return n;
+}
+
+bool ig_driver_is_unified(const struct ig_driver *d) { return fake.is_unified; }
+
 const struct ig_error *ig_program_error(const struct ig_program *p) { return &p->error; }
 
 void ig_driver_copy(void *driver, void *dst, const void *src, uint64_t n_bytes)

@@ -51,8 +51,13 @@ struct fake {
 	int delay_us, row_us;		  /* of a step, and of each of its rows */
 	int unmap_us;			  /* that giving a slab back takes */
 	uint64_t driver_memory;		  /* that the driver says it has; 0: nothing */
-	uint32_t split_rows;		  /* that the driver says; 0: it does not know */
-	bool no_compute;		  /* the next token is 0; for timing the scheduler */
+	bool is_unified;		  /* that memory is the host's */
+	_Atomic uint64_t reserve;	  /* bytes of slabs that the driver keeps */
+	/* The engine is told, as by ig_driver_watch_memory. */
+	void (*on_memory)(void *ctx, uint64_t n_bytes);
+	void *memory_ctx;
+	uint32_t split_rows; /* that the driver says; 0: it does not know */
+	bool no_compute;     /* the next token is 0; for timing the scheduler */
 
 	atomic_int n_errors; /* breaches of the contract */
 	char error[200];     /* the first */

@@ -194,6 +194,41 @@ static void test_memory_contract(void **state)
 	harness_close(e);
 }
 
+static int64_t budget_of(struct ig_engine *e)
+{
+	struct ig_strbuf b = { 0 };
+	struct ig_json_writer jw = { .out = &b };
+	json_t *j;
+	int64_t n;
+
+	ig_json_open_object(&jw, NULL);
+	ig_engine_describe(e, &jw);
+	ig_json_close_object(&jw);
+	assert_true(ig_strbuf_ok(&b));
+	j = json_loadb(b.data, b.len, 0, NULL);
+	n = json_integer_value(json_object_get(json_object_get(j, "memory"), "budget_bytes"));
+	json_decref(j);
+	ig_strbuf_finish(&b);
+	return n;
+}
+
+/* A device's own memory is the budget; of memory that it shares with the host, something is left
+ * for the system.  A configured budget is what it is. */
+static void test_default_budget(void **state)
+{
+	struct ig_engine *e;
+
+	USE("good");
+	fake.driver_memory = 512 << 20;
+	for (int i = 0; i < 3; i++) {
+		config.memory.budget = i < 2 ? 0 : 500 << 20;
+		fake.is_unified = i > 0;
+		e = harness_engine(&config);
+		assert_int_equal(budget_of(e), (i == 0 ? 512 : i == 1 ? 256 : 500) << 20);
+		harness_close(e);
+	}
+}
+
 /* Take and release it at once: it stays, as nothing unloads it. */
 static int take(struct ig_engine *e, const char *name, const struct ig_engine_model **m,
 		struct ig_error *err)
@@ -449,6 +484,7 @@ int main(void)
 		T(test_models_that_do_not_load),
 		T(test_settings_that_are_wrong),
 		T(test_memory_contract),
+		T(test_default_budget),
 		T(test_no_models),
 		T(test_find_model),
 		T(test_many_names),

@@ -377,6 +377,90 @@ static void test_least_recently_used_goes(void **state)
 	harness_close(e);
 }
 
+/* A prompt of 20 blocks of the cache, 5 slabs. */
+static void fill_cache(struct ig_engine *e, const char *model)
+{
+	struct client c;
+
+	client_ask(&c, e, &(struct ask){ .model = model, .n_prompt = 320, .max_tokens = 1 });
+	client_finish(&c);
+}
+
+/* The system is short of memory: what the driver keeps goes first, then idle blocks of the cache,
+ * then idle models that are not pinned, the least recently used first. */
+static void test_memory_pressure(void **state)
+{
+	struct ig_engine *e;
+
+	use_tight();
+	e = harness_engine(&config);
+	touch(e, "w10");
+	touch(e, "w11");
+	touch(e, "w10");
+	fill_cache(e, "good");
+	wait_for(gauge(IG_GAUGE_KV_USED_BYTES) < 1); /* all is idle */
+	int committed = (int)gauge(IG_GAUGE_KV_COMMITTED_BYTES);
+	assert_true(committed >= 5 * SLAB_BYTES);
+
+	fake.reserve = 1 << 20;
+	fake.on_memory(fake.memory_ctx, 1 << 19);
+	wait_for(counter(IG_COUNTER_RECLAIMED_BYTES) == 1 << 19);
+	fake.reserve = 0;
+	fake.on_memory(fake.memory_ctx, SLAB_BYTES);
+	wait_for(counter(IG_COUNTER_RECLAIMED_BYTES) >= (1 << 19) + SLAB_BYTES);
+	wait_for((int)gauge(IG_GAUGE_KV_COMMITTED_BYTES) <= committed - SLAB_BYTES);
+	assert_int_equal(counter(IG_COUNTER_MODELS_UNLOADED), 0);
+	assert_true(gauge(IG_GAUGE_KV_CACHED_BYTES) > SLAB_BYTES);
+
+	fake.on_memory(fake.memory_ctx, 2 << 20);
+	wait_for(counter(IG_COUNTER_MODELS_UNLOADED) == 1);
+	assert_int_equal(state_of(e, "w11"), IG_MODEL_UNLOADED);
+	assert_int_equal(state_of(e, "w10"), IG_MODEL_READY);
+	wait_for(gauge(IG_GAUGE_KV_CACHED_BYTES) < 1);
+	fake.on_memory(fake.memory_ctx, (uint64_t)1 << 40);
+	wait_for(counter(IG_COUNTER_MODELS_UNLOADED) == 2);
+	assert_int_equal(state_of(e, "w10"), IG_MODEL_UNLOADED);
+	assert_int_equal(state_of(e, "good"), IG_MODEL_READY); /* pinned */
+	assert_int_equal(counter(IG_COUNTER_MEMORY_PRESSURE), 4);
+	assert_answers(e, "w11", NULL); /* it is loaded again when it is wanted */
+	harness_close(e);
+}
+
+/* A request that runs keeps its model and its blocks; what has passed frees nothing. */
+static void test_pressure_spares_what_runs(void **state)
+{
+	static const struct ask ask = { .model = "w10", .n_prompt = 200, .max_tokens = 60 };
+	struct client c;
+	struct ig_engine *e;
+
+	use_tight();
+	e = harness_engine(&config);
+	touch(e, "w10");
+	touch(e, "w11");
+	fake_close_gate();
+	client_ask(&c, e, &ask);
+	fake_wait_at_gate();
+	fake.on_memory(fake.memory_ctx, (uint64_t)1 << 40);
+	fake.on_memory(fake.memory_ctx, 0);
+	fake_allow(2);
+	fake_wait_at_gate();
+	assert_int_equal(counter(IG_COUNTER_MEMORY_PRESSURE), 0);
+	fake.on_memory(fake.memory_ctx, (uint64_t)1 << 40);
+	fake_allow(2);
+	fake_wait_at_gate();
+	wait_for(state_of(e, "w11") != IG_MODEL_READY);
+	fake.on_memory(fake.memory_ctx, 0);
+	fake_allow(2);
+	fake_wait_at_gate();
+	fake_open_gate();
+	client_finish(&c);
+	assert_answer(&c, &ask);
+	wait_for(state_of(e, "w11") == IG_MODEL_UNLOADED);
+	assert_int_equal(state_of(e, "w10"), IG_MODEL_READY);
+	assert_int_equal(counter(IG_COUNTER_MEMORY_PRESSURE), 1);
+	harness_close(e);
+}
+
 static void test_pinned_stay(void **state)
 {
 	struct ig_error err;
@@ -1248,6 +1332,8 @@ int main(int argc, char **argv)
 		T(test_no_memory_for_logits),
 		T(test_a_full_cache_goes),
 		T(test_least_recently_used_goes),
+		T(test_memory_pressure),
+		T(test_pressure_spares_what_runs),
 		T(test_pinned_stay),
 		T(test_contract_at_start),
 		T(test_keep_alive),

@@ -736,6 +736,10 @@ static void test_slabs(void **state)
 	fake_gpu.pressure = 1;
 	assert_runs(&s);
 	assert_int_equal(fake_gpu.n_frees, frees + 1);
+	/* Asked to, the driver gives back what it keeps and no step needs. */
+	assert_int_equal(ig_driver_release(s.driver, UINT64_MAX), 65536);
+	assert_int_equal(fake_gpu.n_frees, frees + 2);
+	assert_int_equal(ig_driver_release(s.driver, UINT64_MAX), 0);
 	/* A block is copied from a slab that then goes: the copy goes ahead, and the slab is not
 	 * freed before it is done. */
 	a = ig_driver_map_slab(s.driver, 65536);

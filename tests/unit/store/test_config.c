@@ -56,6 +56,7 @@ static void check_defaults(const struct ig_config *c)
 	assert_string_equal(c->runtime.activations, "auto");
 	assert_string_equal(c->runtime.experts, "packed");
 	assert_false(c->runtime.strict);
+	assert_int_equal(c->runtime.keep_wired_ms, 180000);
 	assert_int_equal(c->memory.budget, 0);
 	assert_string_equal(c->kvcache.service, "paged");
 	assert_int_equal(c->kvcache.arena, 0);
@@ -219,6 +220,7 @@ static const struct {
 	{ "runtime.experts", "mapped", "mapped" },
 	{ "runtime.run_ahead", "on", "on" },
 	{ "runtime.strict", "true", "true" },
+	{ "runtime.keep_wired", "0", "0s" },
 	{ "memory.budget", "2GB", "2GB" },
 	{ "kvcache.service", "other", "other" },
 	{ "kvcache.arena", "64MiB", "64MiB" },
@@ -349,7 +351,7 @@ static void test_fields(void **state)
 		&b,
 		"kvcache: {service: s, arena: 1GiB, slab: 32KiB, dtype: f32}\n"
 		"memory: {budget: 3GiB}\nruntime: {driver: cpu, isa: generic, threads: 5, "
-		"activations: f32, experts: mapped, strict: true}\n"
+		"activations: f32, experts: mapped, strict: true, keep_wired: 90s}\n"
 		"server: {host: h, port: 1, also_listen: 23, "
 		"max_connections: 2, max_body: 3KiB, "
 		"max_header: 4KiB, client_buffer: 5KiB, slow_client_timeout: 6s, "
@@ -420,6 +422,7 @@ static void test_fields(void **state)
 	assert_string_equal(c->runtime.activations, "f32");
 	assert_string_equal(c->runtime.experts, "mapped");
 	assert_true(c->runtime.strict);
+	assert_int_equal(c->runtime.keep_wired_ms, 90000);
 	assert_int_equal(c->n_models, 2);
 	assert_string_equal(c->models[0].name, "a");
 	assert_string_equal(c->models[0].path, "/etc/x/a.gguf");

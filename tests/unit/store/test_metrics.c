@@ -353,6 +353,8 @@ static void test_gauges_and_counters(void **state)
 		[IG_COUNTER_LEDGER_DROPPED] = "ingot_ledger_rows_dropped_total",
 		[IG_COUNTER_CONNECTIONS] = "ingot_connections_total",
 		[IG_COUNTER_MODELS_UNLOADED] = "ingot_model_unloads_total",
+		[IG_COUNTER_MEMORY_PRESSURE] = "ingot_memory_pressure_total",
+		[IG_COUNTER_RECLAIMED_BYTES] = "ingot_memory_reclaimed_bytes_total",
 		[IG_COUNTER_MODEL_LOAD_FAILURES] = "ingot_model_load_failures_total",
 	};
 	struct ig_metrics *m = ig_metrics_create();
