@@ -189,7 +189,7 @@ const struct config_option config_options[] = {
 	  .max = 65536, .value = "512", .unit = "tokens", .reloadable = true,
 	  .help = "Most tokens of one prompt that a step prefills." },
 	{ "scheduler.prompt_share", CONFIG_INT, FIELD(scheduler.prompt_share), .min = 5, .max = 95,
-	  .value = "33", .unit = "percent", .reloadable = true,
+	  .value = "36", .unit = "percent", .reloadable = true,
 	  .help = "Part of the time in which a long prompt is read while other requests' tokens are "
 		  "generated; each step is limited, so that these keep coming." },
 	{ "scheduler.max_seqs", CONFIG_INT, FIELD(scheduler.max_seqs), .min = 1, .max = 4096,

@@ -327,15 +327,17 @@ static const char *column(sqlite3_stmt *st, int i)
 	return text ? (const char *)text : "";
 }
 
-/* A list of objects. */
-static json_t *read_list(sqlite3_stmt *st, int i)
+/* A list of objects; NULL: it is none, or *rc becomes -ENOMEM. */
+static json_t *read_list(sqlite3_stmt *st, int i, int *rc)
 {
 	const struct ig_json_limits limits = { .allow_nul = true };
 	const char *text = column(st, i);
 	json_t *list = NULL, *v;
 	size_t k;
 
-	ig_json_read(text, (size_t)sqlite3_column_bytes(st, i), &limits, &list, NULL);
+	if (ig_json_read(text, (size_t)sqlite3_column_bytes(st, i), &limits, &list, NULL) ==
+	    -ENOMEM)
+		*rc = -ENOMEM;
 	bool good = json_is_array(list);
 	json_array_foreach(list, k, v) good &= json_is_object(v);
 	if (good)
@@ -344,32 +346,39 @@ static json_t *read_list(sqlite3_stmt *st, int i)
 	return NULL;
 }
 
-static bool read_row(sqlite3_stmt *st, bool (*each)(void *ctx, const struct ig_response_record *r),
-		     void *ctx)
+/* As each, and -EBADMSG for what can't be read. */
+static int read_row(sqlite3_stmt *st, int (*each)(void *ctx, const struct ig_response_record *r),
+		    void *ctx)
 {
+	int rc = 0;
 	struct ig_response_record r = {
 		.id = column(st, 1),
 		.parent = sqlite3_column_type(st, 2) == SQLITE_NULL ? NULL : column(st, 2),
 		.owner = (uint64_t)sqlite3_column_int64(st, 3),
 		.listed = sqlite3_column_int(st, 4) != 0,
-		.messages = read_list(st, 5),
-		.input = read_list(st, 6),
-		.output = read_list(st, 7),
+		.messages = read_list(st, 5, &rc),
+		.input = read_list(st, 6, &rc),
+		.output = read_list(st, 7, &rc),
 		.text = column(st, 8),
 	};
-	bool good = r.messages && r.input && r.output && r.id[0];
 
-	if (!good)
+	/* a text that SQLite had no memory for reads as an empty one */
+	if (sqlite3_errcode(sqlite3_db_handle(st)) == SQLITE_NOMEM)
+		rc = -ENOMEM;
+	if (!rc && !(r.messages && r.input && r.output && r.id[0])) {
 		ig_log_warn("%s: '%.64s' cannot be read and is removed", kind.name, r.id);
-	bool wanted = good && each(ctx, &r);
+		rc = -EBADMSG;
+	}
+	if (!rc)
+		rc = each(ctx, &r);
 	json_decref(r.messages);
 	json_decref(r.input);
 	json_decref(r.output);
-	return wanted;
+	return rc;
 }
 
 int ig_response_file_read(struct ig_response_file *f,
-			  bool (*each)(void *ctx, const struct ig_response_record *r), void *ctx,
+			  int (*each)(void *ctx, const struct ig_response_record *r), void *ctx,
 			  struct ig_error *err)
 {
 	char failure[sizeof f->failure];
@@ -392,10 +401,16 @@ int ig_response_file_read(struct ig_response_file *f,
 	if (code == SQLITE_OK)
 		code = sqlite3_bind_int64(st, 1, f->last_row);
 	while (code == SQLITE_OK && (code = sqlite3_step(st)) == SQLITE_ROW) {
+		rc = read_row(st, each, ctx);
+		if (rc == -ENOMEM) {
+			code = SQLITE_NOMEM;
+			break;
+		}
 		f->last_row = sqlite3_column_int64(st, 0);
-		if (!read_row(st, each, ctx))
+		if (rc)
 			ig_response_file_remove(f, column(st, 1));
 		code = SQLITE_OK;
+		rc = 0;
 	}
 	sqlite3_finalize(st);
 	if (code != SQLITE_DONE)

@@ -35,9 +35,10 @@ struct ig_response_file_options {
 int ig_response_file_open(const struct ig_response_file_options *o, struct ig_response_file **out,
 			  struct ig_error *err);
 /* Call each for what was written since the last call, parents first; at first for all.  What it
- * does not want (false), and what can't be read, is removed.  An error has text. */
+ * does not want (not 0), and what can't be read, is removed; but -ENOMEM, its or ours, ends the
+ * reading, and nothing is removed.  An error has text. */
 int ig_response_file_read(struct ig_response_file *f,
-			  bool (*each)(void *ctx, const struct ig_response_record *r), void *ctx,
+			  int (*each)(void *ctx, const struct ig_response_record *r), void *ctx,
 			  struct ig_error *err);
 /* Whether a daemon that hands over to this one may have written since the last read. */
 bool ig_response_file_has_news(struct ig_response_file *f);

@@ -18,6 +18,11 @@
  * as one that is twice as large. */
 #define WEIGHT 0.25
 #define OUTLIER 2.0
+/* What a step counts after the next one; and of rows' counts the least spread that shows a line. */
+#define KEPT 0.92
+#define LEAST_SPREAD 0.005
+#define LEAST_ROW 0.02 /* of a row's whole cost: what a row adds at least */
+#define SMALLER 0.67
 /* The account is kept between so many limits: what was long ago is forgotten. */
 #define MOST_DEBT 4.0
 
@@ -56,6 +61,50 @@ static double share_of(const struct ig_pace_plan *plan)
 	return equal > plan->share ? equal : plan->share;
 }
 
+/* A step with n rows of long prompts costs *step + n * *row.  False: not known. */
+static bool costs(const struct ig_pace_line *l, double *step, double *row)
+{
+	double spread = l->n * l->rows2 - l->rows * l->rows;
+	double all = l->rows > 0 ? l->ns / l->rows : 0;
+
+	if (all <= 0)
+		return false;
+	*row = spread > LEAST_SPREAD * l->rows * l->rows ?
+		       (l->n * l->rows_ns - l->rows * l->ns) / spread :
+		       all;
+	if (*row > all)
+		*row = all;
+	if (*row < LEAST_ROW * all)
+		*row = LEAST_ROW * all;
+	*step = (l->ns - *row * l->rows) / l->n;
+	return true;
+}
+
+static void add_cost(struct ig_pace_line *l, double rows, double ns)
+{
+	double step, row;
+
+	if (costs(l, &step, &row) && ns > OUTLIER * (step + row * rows))
+		ns = OUTLIER * (step + row * rows);
+	l->n = KEPT * l->n + 1;
+	l->rows = KEPT * l->rows + rows;
+	l->ns = KEPT * l->ns + ns;
+	l->rows2 = KEPT * l->rows2 + rows * rows;
+	l->rows_ns = KEPT * l->rows_ns + rows * ns;
+}
+
+/* As many rows as cost limit_ns.  But a step has its own cost, too, which may be more than that: then
+ * few large steps are better than many small ones, and half of what they cost should be their rows'. */
+static double affordable(const struct ig_pace_line *l, double limit_ns)
+{
+	double step, row;
+
+	if (!costs(l, &step, &row))
+		return FIRST_ROWS;
+	double rows = (limit_ns - step) / row, least = step / row;
+	return rows > least ? rows : least;
+}
+
 int32_t ig_pace_rows(struct ig_pace_account *a, const struct ig_pace *p,
 		     const struct ig_pace_plan *plan)
 {
@@ -79,10 +128,11 @@ int32_t ig_pace_rows(struct ig_pace_account *a, const struct ig_pace *p,
 		a->n_mixed = 0;
 		return 0;
 	}
-	if (p->row_ns <= 0)
-		return FIRST_ROWS;
-	double rows = a->limit_ns / p->row_ns;
-	return rows < MIN_ROWS ? MIN_ROWS : rows > UINT16_MAX ? UINT16_MAX : (int32_t)rows;
+	double rows = affordable(&p->line, a->limit_ns);
+	rows = rows < plan->chunk ? rows : plan->chunk;
+	/* every other step has a third less, or a step's own cost would never show */
+	rows *= ++a->n_planned % 2 ? SMALLER : 1;
+	return rows < MIN_ROWS ? MIN_ROWS : (int32_t)rows;
 }
 
 void ig_pace_learn(struct ig_pace_account *a, struct ig_pace *p, const struct ig_pace_step *step)
@@ -94,7 +144,7 @@ void ig_pace_learn(struct ig_pace_account *a, struct ig_pace *p, const struct ig
 	quiet = ig_pace_quiet_ns(p, step->n_decode);
 	if (step->n_long && step->ns > quiet) {
 		cost = (step->ns - quiet) * step->n_long / step->n_prefill;
-		measure(&p->row_ns, cost / step->n_long);
+		add_cost(&p->line, step->n_long, cost);
 	}
 	if (!step->limited)
 		return;

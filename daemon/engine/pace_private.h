@@ -1,6 +1,6 @@
 /*
  * pace_private.h: what long prompts get of a step's time while streams decode.  What a step of the
- * streams alone takes is measured, and so is what a row of a prompt adds to it.  Rows of long
+ * streams alone takes is measured, and so is what rows of prompts add to it.  Rows of long
  * prompts are added to so many steps that they have their share of the time, and to each step only
  * so many that no gap between two tokens of a stream becomes long.  Short prompts are not held
  * back.  Rows never depend on the steps that they are in, so only times change.
@@ -15,11 +15,16 @@
 #define IG_PACE_SIZES 14
 #define IG_PACE_NO_LIMIT INT32_MAX
 
+/* What rows of long prompts add to a step: a line through the steps of late, by their sums. */
+struct ig_pace_line {
+	double n, rows, ns, rows2, rows_ns;
+};
+
 /* What was measured of a model; zeros: nothing yet. */
 struct ig_pace {
-	double quiet_ns
-		[IG_PACE_SIZES]; /* [i]: of a step of 2^i streams (less than twice as many), no prompts; 0: unknown */
-	double row_ns; /* that one row of a long prompt adds to a step; 0: unknown */
+	/* [i]: a step of 2^i streams (less than twice as many) and no prompts; 0: unknown */
+	double quiet_ns[IG_PACE_SIZES];
+	struct ig_pace_line line;
 };
 
 /* Of all models together. */
@@ -28,6 +33,7 @@ struct ig_pace_account {
 	double share;	    /* of long prompts, at the time of the last step that was planned */
 	double limit_ns;    /* of their part in one step */
 	uint32_t n_mixed;   /* steps with rows of long prompts since one without */
+	uint32_t n_planned; /* plans with rows of long prompts */
 	uint32_t n_unknown; /* plans in a row that waited for a measurement */
 };
 
@@ -38,6 +44,7 @@ struct ig_pace_plan {
 	double share;		/* scheduler.prompt_share */
 	uint32_t n_all_streams; /* of all models; 0: nothing is limited */
 	uint32_t n_prompts;	/* long ones, of all models */
+	int32_t chunk;		/* rows at most */
 };
 
 /* What a step was. */

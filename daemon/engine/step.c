@@ -175,7 +175,8 @@ static bool is_stream(const struct ig_seq *s)
 /* How many rows of long prompts a new round of m may have. */
 static int32_t pace(struct ig_sched *sch, struct ig_model *m)
 {
-	struct ig_pace_plan plan = { .share = sch->now.prompt_share };
+	struct ig_pace_plan plan = { .share = sch->now.prompt_share,
+				     .chunk = (int32_t)sch->now.prefill_chunk };
 	const struct ig_seq *s;
 	struct ig_model *other;
 	bool known = true;

@@ -370,25 +370,30 @@ static bool note_unlisted(struct reading *rd, struct ig_stored_response *k)
 	return true;
 }
 
-static bool read_one(void *ctx, const struct ig_response_record *r)
+/* 0, -ENOENT: it is not wanted, -ENOMEM */
+static int read_one(void *ctx, const struct ig_response_record *r)
 {
 	struct reading *rd = ctx;
 	struct ig_response_store *s = rd->store;
 	struct ig_stored_response *parent = r->parent ? find_any(s, r->parent) : NULL, *k;
 
 	if (find_any(s, r->id))
-		return true;
+		return 0;
 	if (r->parent && !parent)
-		return false;
+		return -ENOENT;
 	k = node_new(r, NULL, NULL);
-	if (!k || k->bytes > s->max_bytes || (!r->listed && !note_unlisted(rd, k))) {
-		if (k)
-			node_free(k);
-		return false;
+	if (!k)
+		return -ENOMEM;
+	int rc = k->bytes > s->max_bytes	     ? -ENOENT :
+		 !r->listed && !note_unlisted(rd, k) ? -ENOMEM :
+						       0;
+	if (rc) {
+		node_free(k);
+		return rc;
 	}
 	k->in_file = true;
 	index_add(s, k, parent);
-	return true;
+	return 0;
 }
 
 int ig_response_store_read(struct ig_response_store *s, struct ig_error *err)

@@ -22,6 +22,7 @@ def fill_ledger(path, n, span_s):
     now = time.time_ns()
     db = sqlite3.connect(path)
     names = [c[1] for c in db.execute("PRAGMA table_info(requests)") if c[1] != "row"]
+    kinds = {c[1]: c[2] for c in db.execute("PRAGMA table_info(requests)")}
     base = {"id": "x", "model": "book", "endpoint": "POST /v1/messages", "client": "127.0.0.1", "status": 200, "finish": "stop",
             "prompt_tokens": 100, "cached_tokens": 40, "output_tokens": 20, "queue_ms": 1, "prefill_ms": 20, "decode_ms": 95,
             "total_ms": 120, "itl_7": 19}
@@ -30,7 +31,7 @@ def fill_ledger(path, n, span_s):
         row = dict(base, received_ns=now - int(span_s * 1e9 * (n - i) / (n + 1)), ttft_ms=20 + i % 50)
         if i % 20 == 0:
             row.update(finish="refused", status=503, output_tokens=0, ttft_ms=None, error="The queue is full.")
-        rows.append([row.get(c, 0 if c.startswith("itl_") else "") for c in names])
+        rows.append([row.get(c, "" if kinds[c] == "TEXT" else 0) for c in names])
     db.executemany("INSERT INTO requests (%s) VALUES (%s)" % (", ".join(names), ", ".join("?" * len(names))), rows)
     db.commit()
     db.close()

@@ -32,9 +32,11 @@ static void step(struct engine *e)
 				     .quiet_ns = ig_pace_quiet_ns(&e->pace, e->n_streams),
 				     .share = e->share,
 				     .n_all_streams = e->n_streams,
-				     .n_prompts = e->n_prompts };
+				     .n_prompts = e->n_prompts,
+				     .chunk = CHUNK };
 	int32_t rows = e->n_prompts ? ig_pace_rows(&e->account, &e->pace, &plan) : 0;
 
+	assert_true(!e->n_streams || rows <= CHUNK);
 	rows = rows < CHUNK ? rows : CHUNK;
 	double ms = e->quiet + e->hiccup + e->row * rows + (rows ? e->step : 0);
 	e->hiccup = 0;
@@ -131,16 +133,26 @@ static void test_many_prompts_have_more(void **state)
 	assert_true(read(&crowd) > 0.3);
 }
 
-/* A step costs much and a row little: fewer steps have some, and the time is the same. */
+/* A step costs much and a row little: fewer and larger steps, which take what a small one would. */
 static void test_a_costly_step(void **state)
 {
-	struct engine e = {
-		.quiet = 10, .row = 0.5, .step = 40, .n_streams = 1, .n_prompts = 1, .share = 0.33
-	};
+	static const double rows[] = { 0.5, 0.05 };
 
-	run(&e, 2000);
-	assert_true(kept(&e) > 0.64);
-	assert_true(e.n_rows > 0);
+	for (int i = 0; i < 2; i++) {
+		struct engine e = { .quiet = 10,
+				    .row = rows[i],
+				    .step = 40,
+				    .n_streams = 1,
+				    .n_prompts = 1,
+				    .share = 0.33 };
+		run(&e, 4000);
+		assert_true(kept(&e) > 0.64 && kept(&e) < 0.70);
+		/* at least 40 % of their time is the rows', or all that a chunk can have */
+		double most = CHUNK * e.row / (CHUNK * e.row + e.step);
+		double part = e.n_rows * e.row / (e.time - e.n_steps * e.quiet);
+		assert_true(part > 0.4 || part > 0.8 * most);
+		assert_true(e.n_mixed < e.n_steps / 4);
+	}
 }
 
 static void test_nobody_waits(void **state)

@@ -58,7 +58,7 @@ struct seen {
 	const char *refuse;
 };
 
-static bool see(void *ctx, const struct ig_response_record *r)
+static int see(void *ctx, const struct ig_response_record *r)
 {
 	struct seen *s = ctx;
 
@@ -69,7 +69,7 @@ static bool see(void *ctx, const struct ig_response_record *r)
 	assert_true(r->owner == UINT64_MAX - 5);
 	snprintf(s->ids + strlen(s->ids), sizeof s->ids - strlen(s->ids), "%s%s<%s%s ", r->id,
 		 r->listed ? "" : "-", r->parent ? r->parent : "", r->text);
-	return !s->refuse || strcmp(s->refuse, r->id);
+	return s->refuse && !strcmp(s->refuse, r->id) ? -ENOENT : 0;
 }
 
 static void expect(struct ig_response_file *f, const char *refuse, const char *want)

@@ -75,14 +75,14 @@ static bool run(bool *told)
 	return true;
 }
 
-static bool see(void *ctx, const struct ig_response_record *r)
+static int see(void *ctx, const struct ig_response_record *r)
 {
 	char *ids = ctx;
 
 	assert_string_equal(r->text, "one");
 	assert_true(json_equal(r->input, list));
 	strcat(ids, r->id);
-	return true;
+	return 0;
 }
 
 static void check_whole(bool all)
@@ -134,10 +134,38 @@ static void test_failing(void **state)
 	json_decref(list);
 }
 
+/* Without memory to read them, they stay. */
+static void test_reading(void **state)
+{
+	bool told, reached = true;
+	int n_failed = 0;
+
+	in_dir(path, "read.db");
+	list = json_pack("[{s:s}]", "k", "v");
+	assert_true(run(&told));
+	for (int k = 0; reached; k++) {
+		struct ig_response_file *f = NULL;
+		struct ig_error err = { 0 };
+		char ids[16] = "";
+		assert_int_equal(open_file(&f, &err), 0);
+		no_memory_at(k);
+		int rc = ig_response_file_read(f, see, ids, &err);
+		reached = no_memory_failed();
+		if (rc)
+			assert_true(reached && err.text[0]);
+		n_failed += rc != 0;
+		ig_response_file_close(f);
+		check_whole(true);
+	}
+	assert_true(n_failed > 10);
+	json_decref(list);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_failing),
+		cmocka_unit_test(test_reading),
 	};
 	sqlite3_mem_methods mine;
 
