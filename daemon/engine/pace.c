@@ -10,6 +10,7 @@
  * than its rows are worth. */
 #define FIRST_ROWS 16
 #define MIN_ROWS 4
+#define GROWTH 2 /* of the rows from one such step to the next, at most */
 /* So many steps with rows of prompts, then one without, which measures what streams take. */
 #define MIXED_STEPS 32
 /* Plans that wait for a measurement; streams beside prompts that are never held back give none. */
@@ -23,7 +24,8 @@
 #define LEAST_SPREAD 0.005
 #define LEAST_ROW 0.02 /* of a row's whole cost: what a row adds at least */
 #define SMALLER 0.67
-/* The account is kept between so many limits: what was long ago is forgotten. */
+/* The account is kept between a limit and a debt of so many, or of so many steps as they usually are: what
+ * was long ago, or took long for another reason, is forgotten. */
 #define MOST_DEBT 4.0
 
 static size_t size_of(uint32_t n)
@@ -129,7 +131,11 @@ int32_t ig_pace_rows(struct ig_pace_account *a, const struct ig_pace *p,
 		return 0;
 	}
 	double rows = affordable(&p->line, a->limit_ns);
+	/* a line through few steps may be far off where none of them was */
+	double most = a->last_rows > FIRST_ROWS / GROWTH ? GROWTH * a->last_rows : FIRST_ROWS;
+	rows = rows < most ? rows : most;
 	rows = rows < plan->chunk ? rows : plan->chunk;
+	a->last_rows = rows;
 	/* every other step has a third less, or a step's own cost would never show */
 	rows *= ++a->n_planned % 2 ? SMALLER : 1;
 	return rows < MIN_ROWS ? MIN_ROWS : (int32_t)rows;
@@ -137,13 +143,15 @@ int32_t ig_pace_rows(struct ig_pace_account *a, const struct ig_pace *p,
 
 void ig_pace_learn(struct ig_pace_account *a, struct ig_pace *p, const struct ig_pace_step *step)
 {
-	double quiet, cost = 0;
+	double quiet, cost = 0, usual = 0, own, row;
 
 	if (step->n_decode && !step->n_prefill)
 		measure(&p->quiet_ns[size_of(step->n_decode)], step->ns);
 	quiet = ig_pace_quiet_ns(p, step->n_decode);
 	if (step->n_long && step->ns > quiet) {
 		cost = (step->ns - quiet) * step->n_long / step->n_prefill;
+		if (costs(&p->line, &own, &row))
+			usual = own + row * step->n_long;
 		add_cost(&p->line, step->n_long, cost);
 	}
 	if (!step->limited)
@@ -152,6 +160,7 @@ void ig_pace_learn(struct ig_pace_account *a, struct ig_pace *p, const struct ig
 	a->credit_ns += a->share * step->ns - cost;
 	if (a->credit_ns > a->limit_ns)
 		a->credit_ns = a->limit_ns;
-	if (a->credit_ns < -MOST_DEBT * a->limit_ns)
-		a->credit_ns = -MOST_DEBT * a->limit_ns;
+	double most = -MOST_DEBT * (usual > a->limit_ns ? usual : a->limit_ns);
+	if (step->n_long && a->credit_ns < most)
+		a->credit_ns = most;
 }

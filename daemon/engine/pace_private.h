@@ -33,6 +33,7 @@ struct ig_pace_account {
 	double share;	    /* of long prompts, at the time of the last step that was planned */
 	double limit_ns;    /* of their part in one step */
 	uint32_t n_mixed;   /* steps with rows of long prompts since one without */
+	double last_rows;   /* that the last of these plans had */
 	uint32_t n_planned; /* plans with rows of long prompts */
 	uint32_t n_unknown; /* plans in a row that waited for a measurement */
 };

@@ -155,6 +155,36 @@ static void test_a_costly_step(void **state)
 	}
 }
 
+/* As on a GPU: a chunk costs twenty steps of the streams, which have their share all the same. */
+static void test_large_steps(void **state)
+{
+	struct engine e = {
+		.quiet = 8, .row = 0.1, .step = 150, .n_streams = 1, .n_prompts = 1, .share = 0.36
+	};
+
+	run(&e, 4000);
+	assert_true(kept(&e) > 0.62 && kept(&e) < 0.67);
+	assert_true(e.n_rows > e.n_mixed * CHUNK / 2);
+}
+
+/* What large steps without streams have shown says little of small ones: rows grow step by step. */
+static void test_rows_grow(void **state)
+{
+	struct engine e = { .quiet = 10, .row = 0.7, .n_streams = 1, .share = 0.36 };
+
+	for (uint32_t rows = 511; rows < 515; rows++)
+		ig_pace_learn(
+			&e.account, &e.pace,
+			&(struct ig_pace_step){ .n_prefill = rows, .n_long = rows, .ns = 4e8 });
+	for (int i = 0; i < 8; i++)
+		step(&e);
+	e.n_prompts = 1;
+	e.longest = 0;
+	for (int i = 0; i < 200; i++)
+		step(&e);
+	assert_true(e.longest < 3.3 * e.quiet);
+}
+
 static void test_nobody_waits(void **state)
 {
 	struct engine e = {
@@ -221,6 +251,8 @@ int main(void)
 		cmocka_unit_test(test_gaps),
 		cmocka_unit_test(test_many_prompts_have_more),
 		cmocka_unit_test(test_a_costly_step),
+		cmocka_unit_test(test_large_steps),
+		cmocka_unit_test(test_rows_grow),
 		cmocka_unit_test(test_nobody_waits),
 		cmocka_unit_test(test_a_hiccup),
 		cmocka_unit_test(test_the_unknown),
