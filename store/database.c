@@ -311,7 +311,8 @@ int ig_database_open_to_read(const struct ig_database_kind *kind, const char *pa
 		return ig_fail(err, -errno, "%s %s: cannot be read: %s", kind->name, path,
 			       strerror(errno));
 	code = sqlite3_open_v2(path, db, SQLITE_OPEN_READONLY, NULL);
-	sqlite3_busy_timeout(*db, 2000);
+	if (*db) /* there was memory for it */
+		sqlite3_busy_timeout(*db, 2000);
 	return code == SQLITE_OK ? ig_database_check(kind, *db, path, version, err) :
 				   ig_database_fail(kind, *db, code, path, "cannot be read", err);
 }

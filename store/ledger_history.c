@@ -32,7 +32,8 @@ static int open_reader(struct reader *r, const char *path, struct ig_error *err)
 	if (access(path, F_OK))
 		return 0;
 	code = sqlite3_open_v2(path, &r->db, SQLITE_OPEN_READONLY, NULL);
-	sqlite3_busy_timeout(r->db, 2000);
+	if (r->db) /* there was memory for it */
+		sqlite3_busy_timeout(r->db, 2000);
 	rc = code == SQLITE_OK ? ig_database_check(&ledger_kind, r->db, path, &r->version, err) :
 				 fail(r, code);
 	if (!rc && r->version)
