@@ -94,7 +94,7 @@ struct ig_config {
 	struct {			   /* scheduler: */
 		uint32_t max_batch_tokens; /* 512: rows of one step */
 		uint32_t prefill_chunk;	   /* 512: rows of one sequence's prefill in a step */
-		uint32_t prompt_share; /* 40: percent of the time for long prompts beside streams */
+		uint32_t prompt_share; /* 36: percent of the time for long prompts beside streams */
 		uint32_t max_seqs;     /* 64: sequences that run at once; no more than rows */
 		uint32_t max_queue;    /* 256: requests that wait; more get 503 */
 		uint32_t retry_after_s;	    /* 2 */

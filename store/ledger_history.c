@@ -26,16 +26,12 @@ static int fail(struct reader *r, int code)
 
 static int open_reader(struct reader *r, const char *path, struct ig_error *err)
 {
-	int code, rc;
+	int rc;
 
 	*r = (struct reader){ .path = path, .err = err };
 	if (access(path, F_OK))
 		return 0;
-	code = sqlite3_open_v2(path, &r->db, SQLITE_OPEN_READONLY, NULL);
-	if (r->db) /* there was memory for it */
-		sqlite3_busy_timeout(r->db, 2000);
-	rc = code == SQLITE_OK ? ig_database_check(&ledger_kind, r->db, path, &r->version, err) :
-				 fail(r, code);
+	rc = ig_database_open_to_read(&ledger_kind, path, &r->db, &r->version, err);
 	if (!rc && r->version)
 		return 0;
 	sqlite3_close(r->db);

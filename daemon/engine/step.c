@@ -4,12 +4,12 @@
  *
  * Rows are planned in rounds: one row for each sequence that decodes, then rows of prompts, up to
  * prefill_chunk each and max_batch_tokens in all, the shortest prompt first; but the oldest gets at
- * least half of these rows, so that short prompts don't starve a long one.  Beside streams long prompts
- * have only so many rows as pace.c says.  The prompts of one step
- * have their first tokens when all its rows are computed.  Therefore a round is not one step: as
- * soon as a step has enough rows to be efficient (split_rows; half of them when all prompts are
- * short), the rest of the round goes to the next one.  No sequence has a second row for decoding in a round, so the work is the same and
- * nobody waits longer for it.
+ * least half of these rows, so that short prompts don't starve a long one.  Beside streams long
+ * prompts have only so many rows as pace.c says.  The prompts of one step have their first tokens
+ * when all its rows are computed.  Therefore a round is not one step: as soon as a step has enough
+ * rows to be efficient (split_rows; half of them when all prompts are short), the rest of the round
+ * goes to the next one.  No sequence has a second row for decoding in a round, so the work is the
+ * same and nobody waits longer for it.
  *
  * Where a device computes asynchronously (max_flights is 2), step n+2 is submitted before n+1 is
  * complete: its first rows are tokens that n+1 still has to sample; those of a sequence that ends

@@ -8,21 +8,11 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "store/ledger_private.h"
-#include "tests/unit/no_memory.h"
+#include "tests/unit/store/sqlite_no_memory.h"
 
 #include <stdatomic.h>
 
 #ifdef WRAP_MALLOC
-
-/* SQLite's allocations fail too: wrappers of its default functions. */
-static sqlite3_mem_methods sqlite;
-
-static void *sqlite_malloc(int n) { return no_memory_fails() ? NULL : sqlite.xMalloc(n); }
-
-static void *sqlite_realloc(void *p, int n)
-{
-	return no_memory_fails() ? NULL : sqlite.xRealloc(p, n);
-}
 
 static void put_rows(struct ig_ledger *l, int n)
 {
@@ -106,13 +96,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_failing),
 	};
-	sqlite3_mem_methods mine;
 
-	sqlite3_config(SQLITE_CONFIG_GETMALLOC, &sqlite);
-	mine = sqlite;
-	mine.xMalloc = sqlite_malloc;
-	mine.xRealloc = sqlite_realloc;
-	sqlite3_config(SQLITE_CONFIG_MALLOC, &mine);
+	sqlite_without_memory();
 	return cmocka_run_group_tests_name("ledger without memory", tests, make_test_dir,
 					   remove_test_dir);
 }

@@ -8,21 +8,11 @@
 #include "base/log.h"
 #include "store/database.h"
 #include "store/response_file.h"
-#include "tests/unit/no_memory.h"
+#include "tests/unit/store/sqlite_no_memory.h"
 
-#include <sqlite3.h>
 #include <stdatomic.h>
 
 #ifdef WRAP_MALLOC
-
-static sqlite3_mem_methods sqlite;
-
-static void *sqlite_malloc(int n) { return no_memory_fails() ? NULL : sqlite.xMalloc(n); }
-
-static void *sqlite_realloc(void *p, int n)
-{
-	return no_memory_fails() ? NULL : sqlite.xRealloc(p, n);
-}
 
 static char path[256];
 static json_t *list;
@@ -167,13 +157,8 @@ int main(void)
 		cmocka_unit_test(test_failing),
 		cmocka_unit_test(test_reading),
 	};
-	sqlite3_mem_methods mine;
 
-	sqlite3_config(SQLITE_CONFIG_GETMALLOC, &sqlite);
-	mine = sqlite;
-	mine.xMalloc = sqlite_malloc;
-	mine.xRealloc = sqlite_realloc;
-	sqlite3_config(SQLITE_CONFIG_MALLOC, &mine);
+	sqlite_without_memory();
 	return cmocka_run_group_tests_name("stored responses without memory", tests, make_test_dir,
 					   remove_test_dir);
 }
