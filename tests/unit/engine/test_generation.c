@@ -148,6 +148,7 @@ static void test_probabilities_in_a_batch(void **state)
 	struct ig_engine *e;
 
 	fake.delay_us = 200;
+	fake.gated = true; /* all begin together */
 	e = harness_engine(&config);
 	for (int i = 0; i < 16; i++) {
 		a[i] = (struct ask){ .n_prompt = 1 + i * 37 % 200,
@@ -157,6 +158,7 @@ static void test_probabilities_in_a_batch(void **state)
 				     .n_probs = i % 3 ? i : 0 };
 		client_ask(&c[i], e, &a[i]);
 	}
+	fake_open_gate();
 	for (int i = 0; i < 16; i++) {
 		client_finish(&c[i]);
 		assert_answer(&c[i], &a[i]);

@@ -57,8 +57,11 @@ static void same_tokens(const char *const *models, uint32_t chunk, uint32_t batc
 	use_models(models, 1);
 	if (n_beside)
 		fake.delay_us = 200; /* so that they meet */
+	fake.gated = n_beside;
 	config.scheduler.prefill_chunk = chunk;
 	config.scheduler.max_batch_tokens = batch;
+	if (fake.split_rows == 1) /* or the first answers end before the last prompts are read */
+		config.scheduler.prompt_share = 95;
 	e = harness_engine(&config);
 	for (int i = 0; i <= n_beside; i++) {
 		a[i] = (struct ask){ .model = models[0],
@@ -67,8 +70,10 @@ static void same_tokens(const char *const *models, uint32_t chunk, uint32_t batc
 				     .max_tokens = 40 + i,
 				     .seed = 1000u + (unsigned)i };
 		client_ask(&c[i], e, &a[i]);
-		if (i % 3 == 0)
-			usleep(300); /* so that some join while others run */
+		if (i == n_beside / 2)
+			fake_open_gate(); /* half of them begin together, the others join */
+		else if (i % 3 == 0)
+			usleep(300);
 	}
 	for (int i = 0; i <= n_beside; i++) {
 		client_finish(&c[i]);
