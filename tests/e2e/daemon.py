@@ -49,14 +49,13 @@ def rss_bytes(d):
     return int(subprocess.check_output(["ps", "-o", "rss=", "-p", str(d.process.pid)])) * 1024
 
 
-def in_pieces(ask, n_tries=30):
+def in_pieces(ask):
     """What ask() gives, (pieces, …), once there are several pieces: the tokens of a short answer
     may reach a busy machine's client together, but those of every answer never do."""
-    for _ in range(n_tries):
+    def several():
         got = ask()
-        if len(got[0]) > 1:
-            return got
-    raise AssertionError("%d answers came in one piece each: they are not streamed" % n_tries)
+        return got if len(got[0]) > 1 else None
+    return until(several, "an answer in more than one piece")
 
 
 def yaml_text(value, indent=0):
