@@ -16,6 +16,7 @@
 #include "ops/float.h"
 #include "runtime/cpu/isa.h"
 #include "runtime/modules/modules.h"
+#include "tests/emulated.h"
 #include "tests/ops/cases.h"
 
 #include <errno.h>
@@ -396,7 +397,7 @@ static int check_dtype(const char *op, const struct shape *s, uint32_t dtype)
 			print_error("%s: off by %g of the result's size\n", name_of(&t, k), worst);
 			n_failed++;
 		}
-		for (enum cut cut = CUT_UNITS; cut <= CUT_ROWS; cut++)
+		for (enum cut cut = CUT_UNITS; cut <= CUT_ROWS && cuts_are_tested(k); cut++)
 			if (!run_kernel(&t, k, cut, &again) || !rows_same(&got, &again)) {
 				print_error("%s: other bits when cut by %s\n", name_of(&t, k),
 					    cut == CUT_UNITS ? "units" : "rows");

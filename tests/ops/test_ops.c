@@ -11,6 +11,7 @@
 
 #include "ops/float.h"
 #include "ops/ops.h"
+#include "tests/emulated.h"
 #include "tests/ops/cases.h"
 
 #include <stdlib.h>
@@ -51,7 +52,7 @@ static int check_kernel(const struct ig_case *c, struct ig_case_data *d,
 		print_error("%s: off by %g of the result's size\n", ig_case_name(c, k), worst);
 		failed = 1;
 	}
-	for (enum ig_case_cut cut = IG_CUT_UNITS; cut <= IG_CUT_ROWS; cut++) {
+	for (enum ig_case_cut cut = IG_CUT_UNITS; cut <= IG_CUT_ROWS && cuts_are_tested(k); cut++) {
 		if (!ig_case_kernel(d, k, cut, again) || memcmp(got, again, bytes)) {
 			print_error("%s: other bits when cut by %s\n", ig_case_name(c, k),
 				    cut == IG_CUT_UNITS ? "units" : "rows");

@@ -242,7 +242,7 @@ class Tests:
         home.mkdir(parents=True)
         return dict(os.environ, HOME=str(home), INGOT_TEST_MODEL=model(), INGOT_BUILD=str(build))
 
-    def meson(self, build, patience, folders=(), but=(), processes=1):
+    def meson(self, build, patience, folders=(), but=(), processes=1, **more):
         """The tests whose program is in one of these folders of tests/ (none: in all), except those
         in the folders or of the programs `but`."""
         def run(job):
@@ -255,7 +255,7 @@ class Tests:
             log.unlink(missing_ok=True)
             rc = job.code([*FIXED_LAYOUT, "meson", "test", "-C", folder, "--no-rebuild", "--timeout-multiplier",
                            patience, "--num-processes", processes, "--logbase", name, *tests],
-                          env=self.env(job, folder))
+                          env=dict(self.env(job, folder), **more))
             return count.count(job.stage.build, "meson", log, rc)
         return run
 
@@ -426,7 +426,7 @@ def other_systems(tests):
         Stage("arm64-tools", arm64_tools, cost=0),
         Stage("build-arm64", cross_builder("build-arm64", CROSS / "arm64/aarch64-linux.ini", "2", ARM64_FOLDERS),
               needs=["arm64-tools"], after=["build-release", "build-asan"], behind=True),
-        Stage("arm64-unit", tests.meson("cross/build-arm64", 8, ARM64_FOLDERS, NOT_UNDER_QEMU), build="arm64",
+        Stage("arm64-unit", tests.meson("cross/build-arm64", 8, ARM64_FOLDERS, NOT_UNDER_QEMU, INGOT_TEST_EMULATED="1"), build="arm64",
               needs=["build-arm64"]),
     ]
 

@@ -1,0 +1,19 @@
+/*
+ * emulated.h: what is left to other machines where an emulator runs the tests.
+ */
+#pragma once
+
+#include <ingot/op.h>
+
+#include <stdbool.h>
+#include <stdlib.h>
+
+/* Whether the kernel is also tried in pieces here: unit by unit, row by row.  The portable kernels'
+ * pieces, which are the same C on each machine, are left to those that need no emulator for it
+ * (./check sets INGOT_TEST_EMULATED). */
+static inline bool cuts_are_tested(const struct ig_cpu_kernel *k)
+{
+	const char *emulated = getenv("INGOT_TEST_EMULATED");
+
+	return k->isa != IG_ISA_GENERIC || !emulated || !*emulated;
+}
