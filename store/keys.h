@@ -38,6 +38,8 @@ struct ig_principal {
 	uint64_t identity;
 	enum ig_role role;
 	struct ig_key_limits limits;
+	uint32_t weight;  /* of its share beside other clients'; 0: 1 */
+	int32_t priority; /* the least that its requests have (struct ig_gen_spec) */
 };
 
 struct ig_key {

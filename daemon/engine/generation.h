@@ -22,6 +22,8 @@ struct ig_gen_spec {
 			  the stream must have a ring for them */
 	int32_t shown[IG_MAX_SHOWN]; /* control tokens whose text is output */
 	uint32_t n_shown;
+	int32_t priority;	  /* those with a smaller number come first; 0: the usual one */
+	int64_t deadline_ns;	  /* by ig_now_ns: it ends with -ETIME then; 0: none */
 	bool prefill_only;	  /* prefill the prompt into the cache, sample nothing */
 	bool wants_report;	  /* its result's report has texts */
 	char compare_with[64];	  /* the id of the request to compare it with; "": any */
