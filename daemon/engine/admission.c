@@ -1,8 +1,9 @@
 /*
  * admission.c: which sequences run: the lists that a sequence is in, pausing, its end, and its
- * blocks.  A sequence is admitted with blocks for all its tokens so far.  When it needs another
- * block and none is free, the youngest sequence with blocks is preempted: it loses them all and is
- * prefilled again later.  Since only older sequences preempt, the oldest always makes progress.
+ * blocks.  A sequence is admitted with blocks for all its tokens so far; clients_private.h says who
+ * comes first.  When it needs another block and none is free, the youngest sequence of the client
+ * that has the most is preempted: it loses them all and is prefilled again later.  Among clients
+ * with as many only older sequences preempt, so the oldest of each always makes progress.
  */
 #include "daemon/engine/admission_private.h"
 
@@ -21,17 +22,25 @@
 
 /* ---- lists ------------------------------------------------------------------------------- */
 
+static void count_running(struct ig_sched *sch, struct ig_seq *s, int n)
+{
+	sch->n_running += (uint32_t)n;
+	s->client->n_running += (uint32_t)n;
+}
+
 void ig_sched_remove(struct ig_sched *sch, struct ig_seq *s)
 {
 	if (!s->list)
 		return;
 	TAILQ_REMOVE(s->list, s, link);
-	if (s->list == &sch->waiting)
+	if (s->list == &sch->waiting) {
 		sch->n_waiting--;
+		ig_client_remove_waiting(s);
+	}
 	if (s->list == &sch->running)
 		sch->n_adjusts -= s->max_adjusts;
 	if (s->list == &sch->running && !ig_seq_is_paused(s))
-		sch->n_running--;
+		count_running(sch, s, -1);
 	s->list = NULL;
 }
 
@@ -48,12 +57,14 @@ void ig_sched_insert(struct ig_sched *sch, struct ig_seq *s, struct ig_seq_list 
 	else
 		TAILQ_INSERT_HEAD(list, s, link);
 	s->list = list;
-	if (list == &sch->waiting)
+	if (list == &sch->waiting) {
 		sch->n_waiting++;
+		ig_client_add_waiting(s);
+	}
 	if (list == &sch->running)
 		sch->n_adjusts += s->max_adjusts;
 	if (list == &sch->running && !ig_seq_is_paused(s))
-		sch->n_running++;
+		count_running(sch, s, 1);
 }
 
 void ig_sched_show_later(struct ig_sched *sch, struct ig_seq *s)
@@ -88,7 +99,7 @@ void ig_sched_set_paused(struct ig_sched *sch, struct ig_seq *s, bool paused)
 	atomic_store_explicit(&s->paused, paused, memory_order_relaxed);
 	sch->n_paused += (uint32_t)delta;
 	if (s->list == &sch->running)
-		sch->n_running -= (uint32_t)delta;
+		count_running(sch, s, -delta);
 	if (paused)
 		s->paused_ns = ig_now_ns();
 	/* Paused: the reader may have taken text just before it could see the flag, so the ring must
@@ -130,8 +141,11 @@ void ig_sched_fail(struct ig_sched *sch, struct ig_seq *s, int code, const char 
 		va_start(ap, fmt);
 		vsnprintf(s->result.error.text, sizeof s->result.error.text, fmt, ap);
 		va_end(ap);
-		ig_log_error("request %s (x-request-id %s): %s", s->id, s->origin->request_id,
-			     s->result.error.text);
+		if (code == -ETIME) /* its client wanted that */
+			ig_log_info("request %s: %s", s->id, s->result.error.text);
+		else
+			ig_log_error("request %s (x-request-id %s): %s", s->id,
+				     s->origin->request_id, s->result.error.text);
 	}
 	ig_sched_end(sch, s, IG_FINISH_ERROR);
 }
@@ -155,22 +169,12 @@ static void preempt(struct ig_sched *sch, struct ig_seq *s)
 	ig_metrics_add(sch->b->metrics, IG_COUNTER_PREEMPTIONS, 1);
 }
 
-/* The youngest running sequence that is younger than s: of its own model if there is one, since
- * only those blocks are certain to fit it. */
-static struct ig_seq *find_victim(struct ig_sched *sch, const struct ig_seq *s)
+/* Of its own model if there is one, since only those blocks are certain to fit it. */
+static struct ig_seq *find_victim(const struct ig_sched *sch, const struct ig_seq *s)
 {
-	struct ig_seq *v, *other = NULL;
+	struct ig_seq *v = ig_client_find_victim(&sch->running, s, s->model);
 
-	TAILQ_FOREACH_REVERSE(v, &sch->running, ig_seq_list, link)
-	{
-		if (v->number <= s->number)
-			break;
-		if (v->model == s->model)
-			return v;
-		if (!other)
-			other = v;
-	}
-	return other;
+	return v ? v : ig_client_find_victim(&sch->running, s, NULL);
 }
 
 static void fail_alone(struct ig_sched *sch, struct ig_seq *s)
@@ -352,22 +356,64 @@ static bool admit_seq(struct ig_sched *sch, struct ig_seq *s)
 	return true;
 }
 
+/* Whether its turn can be now.  *room: there is a place for it, or somebody gives one. */
+static bool may_begin(const struct ig_sched *sch, const struct ig_seq *s, bool *room)
+{
+	*room = sch->n_running < sch->b->max_seqs || find_victim(sch, s);
+	return *room && !ig_seq_is_paused(s) && !waits_for_prefix(sch, s);
+}
+
+/* The one that is admitted next, of those that were not passed over; NULL: none. */
+static struct ig_seq *next_waiting(struct ig_sched *sch)
+{
+	struct ig_seq *best = NULL;
+	struct ig_client *c;
+
+	TAILQ_FOREACH(c, &sch->clients, link) {
+		bool room = true;
+		while (c->next && !may_begin(sch, c->next, &room))
+			c->next = room ? TAILQ_NEXT(c->next, turn) : NULL;
+		if (c->next && (!best || ig_client_comes_before(c->next, best)))
+			best = c->next;
+	}
+	return best;
+}
+
+/* Somebody else gives its place and its blocks to s.  False: nobody does, or not before the steps in
+ * flight are complete. */
+static bool take_place(struct ig_sched *sch, const struct ig_seq *s)
+{
+	struct ig_seq *v = find_victim(sch, s);
+
+	if (v && v->n_flights) {
+		sch->must_preempt = sch->kv_freed = true; /* it is tried again then */
+		return false;
+	}
+	if (v)
+		preempt(sch, v);
+	return v;
+}
+
 void ig_sched_admit(struct ig_sched *sch)
 {
-	struct ig_seq *s, *next;
+	struct ig_client *c;
+	struct ig_seq *s;
 
 	if (sch->kv_blocked && !sch->kv_freed)
 		return;
-	sch->kv_blocked = false;
-	for (s = TAILQ_FIRST(&sch->waiting); s && sch->n_running < sch->b->max_seqs; s = next) {
-		next = TAILQ_NEXT(s, link);
-		if (ig_seq_is_paused(s) || waits_for_prefix(sch, s))
+	sch->kv_blocked = sch->kv_freed = false;
+	TAILQ_FOREACH(c, &sch->clients, link)
+		c->next = TAILQ_FIRST(&c->waiting);
+	while ((s = next_waiting(sch))) {
+		if (sch->n_running >= sch->b->max_seqs && !take_place(sch, s))
+			break;
+		bool fits = s->max_adjusts <= IG_MAX_STEP_ADJUSTS - sch->n_adjusts;
+		if (fits && admit_seq(sch, s))
 			continue;
-		if (s->max_adjusts > IG_MAX_STEP_ADJUSTS - sch->n_adjusts || !admit_seq(sch, s)) {
-			/* younger ones wait too, or a long prompt would starve */
+		if (!take_place(sch, s)) {
+			/* those after it wait too, or a long prompt would starve */
 			sch->kv_blocked = true;
 			break;
 		}
 	}
-	sch->kv_freed = false;
 }

@@ -87,8 +87,9 @@ struct ig_model {
 	uint64_t round; /* the number of its round (step.c) */
 	bool limited;	/* that was planned beside streams */
 	struct ig_pace pace;
-	uint32_t n_streams; /* while a round is planned */
-	uint32_t n_limited; /* rounds beside streams that had rows of long prompts */
+	uint32_t n_streams;	   /* while a round is planned */
+	uint32_t n_limited;	   /* rounds beside streams that had rows of long prompts */
+	uint32_t n_holding_rounds; /* that had not all streams (clients.c) */
 };
 TAILQ_HEAD(ig_model_queue, ig_model);
 

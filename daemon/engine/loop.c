@@ -59,6 +59,7 @@ static void complete(struct ig_sched *sch, struct ig_seq *s)
 	pthread_mutex_lock(&sch->lock);
 	TAILQ_REMOVE(&sch->all, s, all);
 	sch->figures.n_all--;
+	sch->n_deadlines -= s->deadline_ns > 0;
 	sch->n_free = n_free(sch); /* a reader that sees the end may submit the next at once */
 	pthread_mutex_unlock(&sch->lock);
 	ig_stream_finish(s->stream, &s->result);
@@ -135,18 +136,40 @@ static void visit_paused(struct ig_sched *sch, struct ig_seq_list *list, int64_t
 	}
 }
 
-/* When the first paused sequence reaches its timeout; INT64_MAX: none is paused. */
-static int64_t paused_deadline(const struct ig_sched *sch)
+static bool is_late(const struct ig_seq *s, int64_t now)
+{
+	return s->deadline_ns && now >= s->deadline_ns && s->result.finish == IG_FINISH_NONE;
+}
+
+/* End the sequences whose deadline is over. */
+static void end_late(struct ig_sched *sch, struct ig_seq_list *list, int64_t now)
+{
+	struct ig_seq *s, *next;
+
+	for (s = TAILQ_FIRST(list); s; s = next) {
+		next = TAILQ_NEXT(s, link);
+		if (is_late(s, now))
+			ig_sched_fail(sch, s, -ETIME,
+				      "the request's deadline passed after %d of at most %d tokens",
+				      s->n_tokens - s->n_prompt, s->max_output);
+	}
+}
+
+/* When the first paused sequence reaches its timeout, or any its deadline; INT64_MAX: none will. */
+static int64_t next_timeout(const struct ig_sched *sch)
 {
 	const struct ig_seq_list *lists[] = { &sch->waiting, &sch->running, &sch->ended };
 	int64_t first = INT64_MAX;
 	struct ig_seq *s;
 
-	for (size_t i = 0; sch->n_paused && i < 3; i++) {
+	for (size_t i = 0; (sch->n_paused || sch->n_deadlines) && i < 3; i++) {
 		TAILQ_FOREACH(s, lists[i], link) {
 			int64_t end = stalled_since(s) + sch->now.slow_client_timeout_ns;
 			if (ig_seq_is_paused(s) && end < first)
 				first = end;
+			if (s->deadline_ns && s->deadline_ns < first &&
+			    s->result.finish == IG_FINISH_NONE)
+				first = s->deadline_ns;
 		}
 	}
 	return first;
@@ -369,7 +392,11 @@ static bool boundary(struct ig_sched *sch)
 		reclaim(sch);
 	while ((s = TAILQ_FIRST(&arrived))) {
 		TAILQ_REMOVE(&arrived, s, link);
+		ig_client_enter(&sch->clients, s);
 		ig_sched_insert(sch, s, &sch->waiting);
+		sch->n_deadlines += s->deadline_ns > 0;
+		if (TAILQ_FIRST(&s->client->waiting) == s)
+			sch->kv_freed = true; /* others may have to give it blocks */
 		n_arrived++;
 	}
 	while ((s = cancelled)) {
@@ -382,6 +409,11 @@ static bool boundary(struct ig_sched *sch)
 		visit_paused(sch, &sch->ended, now);
 		visit_paused(sch, &sch->waiting, now);
 	}
+	if (sch->n_deadlines) {
+		int64_t now = ig_now_ns();
+		end_late(sch, &sch->waiting, now);
+		end_late(sch, &sch->running, now);
+	}
 	ig_sched_admit(sch);
 	publish(sch, n_arrived);
 	return !stopping;
@@ -391,7 +423,7 @@ static bool boundary(struct ig_sched *sch)
 
 static void sleep_until_event(struct ig_sched *sch)
 {
-	int64_t deadline = paused_deadline(sch);
+	int64_t deadline = next_timeout(sch);
 
 	pthread_mutex_lock(&sch->lock);
 	while (!sch->events && (deadline == INT64_MAX || deadline > ig_now_ns()))
@@ -453,6 +485,7 @@ int ig_sched_create(const struct ig_backend *b, const struct ig_config *config,
 	TAILQ_INIT(&sch->ended);
 	TAILQ_INIT(&sch->show);
 	TAILQ_INIT(&sch->rotation);
+	TAILQ_INIT(&sch->clients);
 	ig_prompts_init(&sch->prompts, IG_PROMPTS_BYTES);
 	sch->b = b;
 	sch->device_lost = device_lost;

@@ -6,6 +6,7 @@
 #include "store/ledger.h"
 
 #include <stdatomic.h>
+#include <string.h>
 
 /* Reference-counted; immutable once the engine may have it. */
 struct ig_origin {
@@ -24,5 +25,12 @@ struct ig_origin *ig_origin_create(const char *request_id, const char *endpoint,
 				   const struct ig_principal *who);
 struct ig_origin *ig_origin_ref(struct ig_origin *o);
 void ig_origin_unref(struct ig_origin *o); /* NULL is fine */
+/* Whether two requests are of one client: with the same key, or both without one from the same
+ * address. */
+static inline bool ig_same_client(uint64_t identity, const char *address, uint64_t other_identity,
+				  const char *other_address)
+{
+	return identity == other_identity && (identity || !strcmp(address, other_address));
+}
 /* The row of a request that has not run: of its times only the total is known. */
 void ig_origin_row(const struct ig_origin *o, int64_t now_ns, struct ig_ledger_row *row);

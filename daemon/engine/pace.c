@@ -53,6 +53,18 @@ double ig_pace_quiet_ns(const struct ig_pace *p, uint32_t n)
 	return n ? p->quiet_ns[size_of(n)] : 0;
 }
 
+uint32_t ig_pace_most_streams(const struct ig_pace *p, uint32_t n, uint32_t n_all, double times)
+{
+	double limit = times * ig_pace_quiet_ns(p, n);
+
+	for (size_t i = size_of(n_all); i > size_of(n); i--) {
+		uint32_t most = (2u << i) - 1;
+		if (p->quiet_ns[i] > 0 && p->quiet_ns[i] <= limit)
+			return most < n_all ? most : n_all;
+	}
+	return n;
+}
+
 /* The larger of two: the option, and what all but one of the long prompts would have if each of them
  * and each stream had the same.  One prompt never takes more than the option says. */
 static double share_of(const struct ig_pace_plan *plan)

@@ -58,6 +58,9 @@ struct ig_pace_step {
 
 /* What a step of n streams takes; 0: not known. */
 double ig_pace_quiet_ns(const struct ig_pace *p, uint32_t n);
+/* Of n_all streams, of which n are in the step anyway, the most with which a step takes at most
+ * `times` as long, as far as that is known; at least n. */
+uint32_t ig_pace_most_streams(const struct ig_pace *p, uint32_t n, uint32_t n_all, double times);
 /* Most rows of long prompts in the next round of steps; 0: none; IG_PACE_NO_LIMIT. */
 int32_t ig_pace_rows(struct ig_pace_account *a, const struct ig_pace *p,
 		     const struct ig_pace_plan *plan);

@@ -37,7 +37,7 @@ static enum relation relation_of(const struct ig_sched *sch, const struct ig_pro
 /* Whether a client may know what is in both: without a key it must have the same address. */
 static bool is_own(const struct ig_prompt_known *a, const struct ig_prompt_known *b)
 {
-	return a->identity == b->identity && (a->identity || !strcmp(a->client, b->client));
+	return ig_same_client(a->identity, a->client, b->identity, b->client);
 }
 
 /* The most similar request of each relation, the latest of those; sets n_same of all. */

@@ -7,6 +7,7 @@
  */
 #pragma once
 
+#include "daemon/engine/clients_private.h"
 #include "daemon/engine/pace_private.h"
 #include "daemon/engine/prompts_private.h"
 #include "daemon/engine/scheduler_private.h"
@@ -69,8 +70,10 @@ struct ig_sched {
 	struct ig_seq_list waiting, running; /* by link, oldest first */
 	struct ig_seq_list ended; /* by link: the rest of their text waits for space in the ring */
 	struct ig_seq_list show;  /* by show_link: has text to pass on */
+	struct ig_client_list clients; /* of all sequences that it has */
 	uint32_t n_waiting, n_running; /* n_running: paused ones are not counted */
 	uint32_t n_paused, n_holding;  /* that hold blocks */
+	uint32_t n_deadlines;	       /* that have one */
 	uint32_t n_adjusts;	       /* sum of max_adjusts of the running sequences */
 	bool kv_freed;		       /* since admission last ran out of blocks */
 	bool kv_blocked;	       /* admission ran out of blocks */

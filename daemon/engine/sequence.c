@@ -9,6 +9,7 @@
 
 #include "base/clock.h"
 #include "base/utf8.h"
+#include "daemon/engine/clients_private.h"
 #include "daemon/engine/logprobs.h"
 
 #include <errno.h>
@@ -314,6 +315,8 @@ int ig_seq_create(const struct ig_gen_spec *spec, uint32_t max_output, struct ig
 	s->max_output = max_output_of(spec, max_output);
 	s->prefill_only = spec->prefill_only;
 	s->wants_report = spec->wants_report;
+	s->priority = spec->priority;
+	s->deadline_ns = spec->deadline_ns;
 	snprintf(s->compare_with, sizeof s->compare_with, "%s", spec->compare_with);
 	s->ignore_end = spec->sampling.ignore_end;
 	s->n_top = spec->n_top;
@@ -332,7 +335,8 @@ int ig_seq_create(const struct ig_gen_spec *spec, uint32_t max_output, struct ig
 	s->tokens = malloc(((size_t)s->n_prompt + (size_t)s->max_output) * sizeof *s->tokens);
 	s->text_cap = text_capacity(s);
 	s->text = malloc(s->text_cap);
-	if (!s->tokens || !s->text || make_logprobs(s) < 0)
+	s->client = ig_client_create(s->origin);
+	if (!s->tokens || !s->text || !s->client || make_logprobs(s) < 0)
 		goto no_memory;
 	if (spec->grammar && !s->prefill_only) {
 		s->matcher = ig_grammar_matcher_create(spec->grammar);
@@ -374,6 +378,7 @@ void ig_seq_destroy(struct ig_seq *s)
 	free(s->text);
 	free(s->logprobs);
 	free(s->logprob_tops);
+	ig_client_drop(s->client);
 	ig_grammar_matcher_destroy(s->matcher);
 	ig_grammar_unref(s->grammar);
 	ig_stream_unref(s->stream);

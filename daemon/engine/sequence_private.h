@@ -42,6 +42,8 @@ struct ig_seq {
 	struct ig_sample_params sample; /* but for the position and first_adjust */
 	bool penalties;			/* sampling depends on the tokens so far */
 	bool prefill_only, ignore_end, wants_report;
+	int32_t priority;
+	int64_t deadline_ns;	       /* 0: none */
 	char compare_with[64];	       /* see struct ig_gen_spec */
 	int32_t n_top;		       /* -1: no logprobs */
 	struct ig_grammar *grammar;    /* NULL: any token is allowed */
@@ -65,6 +67,8 @@ struct ig_seq {
 	/* ---- the engine's thread ---- */
 	TAILQ_ENTRY(ig_seq) link; /* inbox (under the lock), waiting, running or ended */
 	TAILQ_ENTRY(ig_seq) show_link;
+	TAILQ_ENTRY(ig_seq) turn; /* in its client's list while it waits */
+	struct ig_client *client; /* before it is in a list: its own (clients_private.h) */
 	struct ig_seq *next_cancelled;
 	struct ig_seq_list *list; /* the one that link is in; NULL: none */
 	bool on_show, completed;
@@ -78,6 +82,7 @@ struct ig_seq {
 	int32_t n_tokens, n_done, n_shown;
 	uint64_t round;	   /* its model's round that it was planned for */
 	int32_t n_planned; /* rows of that round that no step has had */
+	bool held;	   /* it takes no part in the round: others have less than its client */
 	bool is_long;	   /* its prompt is read at the pace that streams leave (pace_private.h) */
 	int32_t n_rows, logit_index;   /* in the newest step that includes it; -1: no logits */
 	struct ig_gen_result result;   /* finish is set as soon as it is known */

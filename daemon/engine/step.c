@@ -4,7 +4,8 @@
  *
  * Rows are planned in rounds: one row for each sequence that decodes, then rows of prompts, up to
  * prefill_chunk each and max_batch_tokens in all, the shortest prompt first; but the oldest gets at
- * least half of these rows, so that short prompts don't starve a long one.  Beside streams long
+ * least half of these rows, so that short prompts don't starve a long one.  Which sequences of a
+ * client with many take part, and whose prompts come first, says clients.c.  Beside streams long
  * prompts have only so many rows as pace.c says.  The prompts of one step have their first tokens
  * when all its rows are computed.  Therefore a round is not one step: as soon as a step has enough
  * rows to be efficient (split_rows; half of them when all prompts are short), the rest of the round
@@ -30,7 +31,7 @@
 /* Whether s can be in the next step of m, beside the steps in flight. */
 static bool can_join(const struct ig_model *m, const struct ig_seq *s)
 {
-	if (s->model != m || ig_seq_is_paused(s) || ig_seq_n_left(s) < 1)
+	if (s->model != m || s->held || ig_seq_is_paused(s) || ig_seq_n_left(s) < 1)
 		return false;
 	if (!s->n_flights || s->logit_index < 0)
 		return true;
@@ -103,6 +104,8 @@ static void add_rows(struct ig_sched *sch, struct ig_flight *f, struct ig_seq *s
 		f->n_decode++;
 	else
 		f->n_prefill += (uint32_t)n;
+	if (!decodes)
+		ig_client_serve(s, n);
 	if (!decodes && s->is_long)
 		f->n_long += (uint32_t)n;
 	f->seqs[f->n_seqs++] = (struct ig_flight_seq){ s, n, s->logit_index };
@@ -136,14 +139,21 @@ static bool is_unplanned(const struct ig_sched *sch, const struct ig_model *m,
 	return s->round != m->round && (!s->is_long || sch->long_rows > 0) && can_join(m, s);
 }
 
-/* The prompt with the fewest rows left, of several the oldest; NULL: all are planned. */
-static struct ig_seq *shortest_prompt(const struct ig_sched *sch, const struct ig_model *m)
+/* Of the clients whose turn it is the prompt with the fewest rows left, of several the oldest, or just
+ * the oldest; NULL: all are planned. */
+static struct ig_seq *due_prompt(const struct ig_sched *sch, const struct ig_model *m,
+				 bool shortest)
 {
 	struct ig_seq *s, *best = NULL;
 
-	TAILQ_FOREACH(s, &sch->running, link)
-		if (is_unplanned(sch, m, s) && (!best || ig_seq_n_left(s) < ig_seq_n_left(best)))
+	TAILQ_FOREACH(s, &sch->running, link) {
+		if (!is_unplanned(sch, m, s))
+			continue;
+		if (!best || ig_client_turn(s) < ig_client_turn(best) ||
+		    (shortest && ig_client_turn(s) == ig_client_turn(best) &&
+		     ig_seq_n_left(s) < ig_seq_n_left(best)))
 			best = s;
+	}
 	return best;
 }
 
@@ -159,6 +169,7 @@ static int32_t oldest_share(const struct ig_sched *sch, const struct ig_model *m
 		if (share <= least)
 			break;
 		if (s != oldest && is_unplanned(sch, m, s) &&
+		    ig_client_turn(s) <= ig_client_turn(oldest) &&
 		    ig_seq_n_left(s) < ig_seq_n_left(oldest))
 			share -= wanted_rows(sch, s);
 	}
@@ -168,8 +179,8 @@ static int32_t oldest_share(const struct ig_sched *sch, const struct ig_model *m
 /* Whether it decodes, or will after the round that is being planned. */
 static bool is_stream(const struct ig_seq *s)
 {
-	return (ig_seq_n_left(s) < 2 || !s->is_long) && s->max_output > 1 && !s->prefill_only &&
-	       (s->n_flights || can_join(s->model, s));
+	return !s->held && (ig_seq_n_left(s) < 2 || !s->is_long) && s->max_output > 1 &&
+	       !s->prefill_only && (s->n_flights || can_join(s->model, s));
 }
 
 /* How many rows of long prompts a new round of m may have. */
@@ -186,7 +197,7 @@ static int32_t pace(struct ig_sched *sch, struct ig_model *m)
 	TAILQ_FOREACH(s, &sch->running, link) {
 		plan.n_all_streams += is_stream(s);
 		s->model->n_streams += is_stream(s);
-		plan.n_prompts += s->is_long && !is_stream(s);
+		plan.n_prompts += s->is_long && !s->held && !is_stream(s);
 	}
 	TAILQ_FOREACH(other, &sch->rotation, rotation) {
 		double ns = ig_pace_quiet_ns(&other->pace, other->n_streams);
@@ -206,12 +217,9 @@ static void plan_prompts(struct ig_sched *sch, struct ig_model *m, int32_t left,
 	struct ig_seq *s;
 
 	sch->long_rows = pace(sch, m);
-	TAILQ_FOREACH(s, &sch->running, link)
-		if (is_unplanned(sch, m, s))
-			break;
 	/* The few rows beside streams are not divided: of two such rounds one is the oldest's. */
-	if (m->limited && sch->long_rows > 0 && ++m->n_limited % 2)
-		s = shortest_prompt(sch, m);
+	bool shortest = m->limited && sch->long_rows > 0 && ++m->n_limited % 2;
+	s = due_prompt(sch, m, shortest);
 	for (bool first = !m->limited; s && left > 0 && n_seqs < sch->b->max_seqs; first = false) {
 		int32_t n = first ? oldest_share(sch, m, s, left) : wanted_rows(sch, s);
 		if (!plan_seq(sch, m, s, min(n, left)))
@@ -220,7 +228,7 @@ static void plan_prompts(struct ig_sched *sch, struct ig_model *m, int32_t left,
 		left -= s->n_planned;
 		if (s->is_long)
 			sch->long_rows -= s->n_planned;
-		s = shortest_prompt(sch, m);
+		s = due_prompt(sch, m, true);
 	}
 }
 
@@ -233,6 +241,7 @@ static bool plan_round(struct ig_sched *sch, struct ig_model *m)
 	struct ig_seq *s, *next;
 
 	m->round++;
+	ig_clients_choose(&sch->clients, &sch->running, m);
 	for (s = TAILQ_FIRST(&sch->running); s && n_seqs < sch->b->max_seqs; s = next) {
 		if (!can_join(m, s) || ig_seq_n_left(s) != 1) {
 			next = TAILQ_NEXT(s, link);

@@ -146,6 +146,8 @@ int client_try(struct client *c, struct ig_engine *e, const struct ask *a, struc
 	};
 	spec.n_top = a->n_probs - 1;
 	spec.prefill_only = a->prefill_only;
+	spec.priority = a->priority;
+	spec.deadline_ns = a->deadline_ns;
 	if (a->shows_control)
 		spec.shown[spec.n_shown++] = FAKE_CONTROL;
 	if (a->grammar)
@@ -159,8 +161,9 @@ int client_try(struct client *c, struct ig_engine *e, const struct ask *a, struc
 	spec.wants_report = a->wants_report;
 	snprintf(spec.compare_with, sizeof spec.compare_with, "%s",
 		 a->compare_with ? a->compare_with : "");
-	spec.origin = ig_origin_create("req_1", "test", a->client ? a->client : "127.0.0.1",
-				       &(struct ig_principal){ .identity = a->salt });
+	spec.origin = ig_origin_create(
+		"req_1", "test", a->client ? a->client : "127.0.0.1",
+		&(struct ig_principal){ .identity = a->salt, .weight = a->weight });
 	c->stream = spec.stream;
 	rc = ig_engine_submit(e, &spec, &c->gen, err);
 	ig_engine_release_model(spec.model);

@@ -53,6 +53,9 @@ struct ask {
 	const struct fake_grammar *grammar; /* NULL: none */
 	int32_t n_probs; /* 0: no log probabilities; else so many alternatives plus one */
 	bool prefill_only, ignore_end, shows_control;
+	uint32_t weight;
+	int32_t priority;
+	int64_t deadline_ns;
 };
 
 /* runtime.run_ahead of the configurations that are filled in from now on. */

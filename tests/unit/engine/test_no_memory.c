@@ -98,9 +98,9 @@ static void test_submit(void **state)
 		assert_int_equal(atomic_load(&spec.origin->n_refs), 1);
 		assert_int_equal(ig_engine_n_active(e), 1);
 	}
-	/* sequence, adjusts and their table, stops and one table each, tokens, text, logprobs and
-	 * alternatives, matcher */
-	assert_int_equal(n_failed, 11);
+	/* sequence, adjusts and their table, stops and one table each, tokens, text, client,
+	 * logprobs and alternatives, matcher */
+	assert_int_equal(n_failed, 12);
 	fake_open_gate();
 	ig_grammar_unref(spec.grammar);
 	client_finish(&c);
