@@ -314,6 +314,8 @@ int ig_seq_create(const struct ig_gen_spec *spec, uint32_t max_output, struct ig
 	s->max_output = max_output_of(spec, max_output);
 	s->prefill_only = spec->prefill_only;
 	s->wants_report = spec->wants_report;
+	s->priority = spec->priority;
+	s->deadline_ns = spec->deadline_ns;
 	snprintf(s->compare_with, sizeof s->compare_with, "%s", spec->compare_with);
 	s->ignore_end = spec->sampling.ignore_end;
 	s->n_top = spec->n_top;
@@ -620,6 +622,9 @@ void ig_seq_row(const struct ig_seq *s, int64_t now_ns, struct ig_ledger_row *ro
 		snprintf(row->error, sizeof row->error, "%.*s", (int)sizeof row->error - 1,
 			 s->result.error.text);
 	row->status = status[s->result.finish];
+	if (s->result.finish == IG_FINISH_ERROR && s->result.error.code == -ETIME)
+		row->status = 504;
+	row->priority = s->priority;
 	row->n_prompt = s->n_prompt;
 	row->n_cached = s->result.n_cached;
 	row->n_output = s->result.n_output;
