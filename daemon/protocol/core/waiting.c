@@ -1,8 +1,8 @@
 /*
  * waiting.c: see waiting.h.  Replies come back from the parse thread and from prep.  Where a
  * request's model is not loaded, prep starts the load and returns the reply.  The loop parks it,
- * with timers for its keep-alives, server.model_wait and its deadline, and sends it to prep again when the load
- * has ended.
+ * with timers for its keep-alives, server.model_wait and its deadline, and sends it to prep again
+ * when the load has ended.
  */
 #include "daemon/protocol/core/waiting.h"
 
