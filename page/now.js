@@ -117,7 +117,7 @@ export class NowView {
         this.body.append(row);
       }
       const prefill = r.state === "prefill" ? ` ${percent(r.prefilled_tokens / Math.max(1, r.prompt_tokens))}` : "";
-      const values = [r.id, r.model, r.state + prefill, count(r.output_tokens), short(this.before.get(r.id)?.speed),
+      const values = [r.id, r.model, r.state + prefill + (r.priority ? ", priority " + r.priority : ""), count(r.output_tokens), short(this.before.get(r.id)?.speed),
         count(r.prompt_tokens), r.cached_tokens === null ? "–" : percent(r.cached_tokens / Math.max(1, r.prompt_tokens)),
         duration(r.age_s * 1000), r.client];
       values.forEach((v, i) => { if (row && row.children[i].textContent !== v) row.children[i].textContent = v; });

@@ -67,7 +67,7 @@ export class Requests {
 
   /** @param {Row} r */
   row(r) {
-    const why = [r.cancel_reason, r.error, r.ignored && "left out: " + r.ignored].filter(Boolean).join("; ");
+    const why = [r.cancel_reason, r.error, r.ignored && "left out: " + r.ignored, r.priority && "priority " + r.priority].filter(Boolean).join("; ");
     const values = [time(r.received_ns / 1e9), r.model, r.endpoint, String(r.status), r.finish, count(r.prompt_tokens),
       count(r.cached_tokens), count(r.output_tokens), duration(r.ttft_ms), duration(r.total_ms), r.key, r.client];
     return h("tr", {}, ...values.map((v, i) =>

@@ -13,7 +13,7 @@
  * @typedef {{
  *   id: string, model: string, endpoint: string, client: string, key: string, state: string,
  *   prompt_tokens: number, prefilled_tokens: number, cached_tokens: number | null,
- *   output_tokens: number, age_s: number
+ *   output_tokens: number, priority: number, age_s: number
  * }} Running
  *
  * @typedef {{
@@ -37,12 +37,13 @@
  *   endpoint: string, client: string, key: string, status: number, finish: string,
  *   cancel_reason: string, error: string, ignored: string, prompt_tokens: number,
  *   cached_tokens: number, output_tokens: number, queue_ms: number | null,
- *   ttft_ms: number | null, total_ms: number | null, decode_ms: number | null
+ *   ttft_ms: number | null, total_ms: number | null, decode_ms: number | null, priority: number | null
  * }} Row
  *
  * @typedef {{
  *   id: string, role: string, created: string, note: string, key?: string,
- *   max_concurrent: number | null, requests_per_minute: number | null, tokens_per_minute: number | null
+ *   max_concurrent: number | null, requests_per_minute: number | null, tokens_per_minute: number | null,
+ *   weight: number, priority: number
  * }} Key
  *
  * What a chat is asked with; "" and null: not sent.

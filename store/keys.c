@@ -2,7 +2,7 @@
  * keys.c: see keys.h.  One key a line:
  *
  *   ID ROLE SHA256 CREATED [max_concurrent=N] [requests_per_minute=N]
- *   [tokens_per_minute=N] [note=TEXT to the end of the line]
+ *   [tokens_per_minute=N] [weight=N] [priority=N] [note=TEXT to the end of the line]
  *
  * A plain SHA-256 is enough: a key is 32 random bytes, which cannot be guessed.  A slow hash or a
  * salt protects passwords that people choose, and would add nothing here.  A client's key is
@@ -36,20 +36,22 @@ struct ig_keys {
 	size_t n;
 };
 
-static const struct {
+/* The words of a line that are name=N; 0 is what a key has without the word. */
+static const struct setting {
 	const char *name;
-	size_t offset;
-} limit_names[] = {
-	{ "max_concurrent", offsetof(struct ig_key_limits, max_concurrent) },
-	{ "requests_per_minute", offsetof(struct ig_key_limits, requests_per_minute) },
-	{ "tokens_per_minute", offsetof(struct ig_key_limits, tokens_per_minute) },
+	size_t offset; /* in struct ig_key, of 32 bits */
+	int64_t min, max;
+	bool is_limit; /* a limit of 0 in the file is IG_LIMIT_NONE */
+} settings[] = {
+	{ "max_concurrent", offsetof(struct ig_key, limits.max_concurrent), 0, IG_LIMIT_MAX, true },
+	{ "requests_per_minute", offsetof(struct ig_key, limits.requests_per_minute), 0,
+	  IG_LIMIT_MAX, true },
+	{ "tokens_per_minute", offsetof(struct ig_key, limits.tokens_per_minute), 0, IG_LIMIT_MAX,
+	  true },
+	{ "weight", offsetof(struct ig_key, weight), 1, IG_WEIGHT_MAX, false },
+	{ "priority", offsetof(struct ig_key, priority), -IG_PRIORITY_MAX, IG_PRIORITY_MAX, false },
 };
-#define N_LIMITS (sizeof limit_names / sizeof limit_names[0])
-
-static uint32_t *limit_of(struct ig_key_limits *l, size_t i)
-{
-	return (uint32_t *)(void *)((char *)l + limit_names[i].offset);
-}
+#define N_SETTINGS (sizeof settings / sizeof settings[0])
 
 static const char *const role_names[] = { "user", "administrator", "monitor" };
 #define N_ROLES (sizeof role_names / sizeof role_names[0])
@@ -114,23 +116,51 @@ static bool created_ok(const char *s)
 	return true;
 }
 
-/* name=N; 0 in the file means no limit, which is IG_LIMIT_NONE. */
-static bool read_limit(const char *word, struct ig_key_limits *l, bool *twice)
+static const struct setting *find_setting(const char *word)
 {
-	for (size_t i = 0; i < N_LIMITS; i++) {
-		size_t n = strlen(limit_names[i].name);
-		if (strncmp(word, limit_names[i].name, n) || word[n] != '=')
-			continue;
-		const char *v = word + n + 1;
-		size_t digits = strspn(v, "0123456789");
-		if (!digits || digits > 10 || v[digits] || strtoull(v, NULL, 10) > IG_LIMIT_MAX)
-			return false;
-		uint32_t *at = limit_of(l, i), value = (uint32_t)strtoull(v, NULL, 10);
-		*twice = *at != 0;
-		*at = value ? value : IG_LIMIT_NONE;
-		return true;
+	for (size_t i = 0; i < N_SETTINGS; i++) {
+		size_t n = strlen(settings[i].name);
+		if (!strncmp(word, settings[i].name, n) && word[n] == '=')
+			return &settings[i];
 	}
-	return false;
+	return NULL;
+}
+
+static bool read_setting(const struct setting *s, const char *word, struct ig_key *k)
+{
+	const char *v = word + strlen(s->name) + 1;
+	bool negative = *v == '-' && s->min < 0;
+	size_t digits = strspn(v += negative, "0123456789");
+	int64_t n = digits && digits <= 10 && !v[digits] ? strtoll(v, NULL, 10) : INT64_MAX;
+	uint32_t stored;
+
+	n = negative ? -n : n;
+	if (n < s->min || n > s->max)
+		return false;
+	stored = s->is_limit && !n ? IG_LIMIT_NONE : (uint32_t)(int32_t)n;
+	memcpy((char *)k + s->offset, &stored, sizeof stored);
+	return true;
+}
+
+/* One name=N; *seen: a bit for each that the line has had. */
+static int read_word(const char *word, struct ig_key *k, uint32_t *seen, const char *where,
+		     struct ig_error *err)
+{
+	const struct setting *s = find_setting(word);
+	uint32_t bit = s ? 1u << (s - settings) : 0;
+
+	if (!s || !read_setting(s, word, k))
+		return ig_fail(
+			err, -EINVAL,
+			"%s: after the time only max_concurrent=, requests_per_minute= and "
+			"tokens_per_minute= with a number up to %u, weight= with 1 to %u and "
+			"priority= with -%d to %d may follow, then note=",
+			where, IG_LIMIT_MAX, IG_WEIGHT_MAX, IG_PRIORITY_MAX, IG_PRIORITY_MAX);
+	if (*seen & bit)
+		return ig_fail(err, -EINVAL, "%s: a duplicate %s", where,
+			       s->is_limit ? "limit" : s->name);
+	*seen |= bit;
+	return 0;
 }
 
 /* The next word, cut out of *p; NULL at the end. */
@@ -155,7 +185,8 @@ static int read_line(const struct ig_keys *keys, char *line, struct ig_key *k, c
 {
 	char *id = next_word(&line), *role = next_word(&line), *digest = next_word(&line),
 	     *created = next_word(&line), *word;
-	bool twice = false;
+	uint32_t seen = 0;
+	int rc;
 
 	*k = (struct ig_key){ 0 };
 	if (!created)
@@ -199,14 +230,8 @@ static int read_line(const struct ig_keys *keys, char *line, struct ig_key *k, c
 		word = next_word(&line);
 		if (!word)
 			return 0;
-		if (!read_limit(word, &k->limits, &twice))
-			return ig_fail(
-				err, -EINVAL,
-				"%s: after the time only max_concurrent=, requests_per_minute= and "
-				"tokens_per_minute= with a number up to %u may follow, then note=",
-				where, IG_LIMIT_MAX);
-		if (twice)
-			return ig_fail(err, -EINVAL, "%s: a duplicate limit", where);
+		if ((rc = read_word(word, k, &seen, where, err)) < 0)
+			return rc;
 	}
 }
 
@@ -358,7 +383,10 @@ const struct ig_key *ig_keys_find(const struct ig_keys *keys, const char *token,
 
 void ig_key_principal(const struct ig_key *key, struct ig_principal *out)
 {
-	*out = (struct ig_principal){ .role = key->role, .limits = key->limits };
+	*out = (struct ig_principal){ .role = key->role,
+				      .limits = key->limits,
+				      .weight = key->weight ? key->weight : 1,
+				      .priority = key->priority };
 	memcpy(out->key, key->id, sizeof out->key);
 	/* the key is random, and so is each part of its hash */
 	memcpy(&out->identity, key->hash, sizeof out->identity);
@@ -409,16 +437,17 @@ int ig_key_generate(const struct ig_keys *keys, struct ig_key *key, char token[I
 
 static void put_key(struct ig_strbuf *b, const struct ig_key *k)
 {
-	struct ig_key_limits limits = k->limits;
 	char hex[2 * HASH_BYTES + 1];
 
 	put_hex(hex, k->hash, HASH_BYTES);
 	ig_strbuf_printf(b, "%s %s %s %s", k->id, ig_role_name(k->role), hex, k->created);
-	for (size_t i = 0; i < N_LIMITS; i++) {
-		uint32_t v = *limit_of(&limits, i);
+	for (size_t i = 0; i < N_SETTINGS; i++) {
+		uint32_t v;
+		memcpy(&v, (const char *)k + settings[i].offset, sizeof v);
 		if (v)
-			ig_strbuf_printf(b, " %s=%u", limit_names[i].name,
-					 v == IG_LIMIT_NONE ? 0 : v);
+			ig_strbuf_printf(b, " %s=%d", settings[i].name,
+					 v == IG_LIMIT_NONE && settings[i].is_limit ? 0 :
+										      (int32_t)v);
 	}
 	if (k->note[0])
 		ig_strbuf_printf(b, " note=%s", k->note);
@@ -462,7 +491,7 @@ int ig_keys_write(const char *path, const struct ig_keys *keys, const char *with
 	ig_strbuf_puts(
 		&b, "# API keys of ingotd: the SHA-256 of each; written by `ingot keys`. A line:\n"
 		    "# ID ROLE SHA256 CREATED [max_concurrent=N] [requests_per_minute=N]\n"
-		    "# [tokens_per_minute=N] [note=TEXT]\n");
+		    "# [tokens_per_minute=N] [weight=N] [priority=N] [note=TEXT]\n");
 	for (size_t i = 0; i < ig_keys_count(keys); i++)
 		if (!without || strcmp(keys->keys[i].id, without))
 			put_key(&b, &keys->keys[i]);

@@ -31,6 +31,10 @@ struct ig_key_limits {
 	uint32_t tokens_per_minute; /* of prompts and responses together */
 };
 
+/* A key's part of the engine beside other clients, and the priorities of its requests. */
+#define IG_WEIGHT_MAX 100u
+#define IG_PRIORITY_MAX 100 /* and at least its negative */
+
 /* The owner of a request; copied, so that threads share nothing. */
 struct ig_principal {
 	char key[IG_KEY_ID_CAP]; /* the key's id, for the ledger; "": anonymous */
@@ -40,6 +44,7 @@ struct ig_principal {
 	struct ig_key_limits limits;
 	uint32_t weight;  /* of its share beside other clients'; 0: 1 */
 	int32_t priority; /* the least that its requests have (struct ig_gen_spec) */
+	bool is_free;	  /* there are no keys: its requests have the priority that they ask for */
 };
 
 struct ig_key {
@@ -48,6 +53,8 @@ struct ig_key {
 	unsigned char hash[32]; /* SHA-256 of the key */
 	char created[24];	/* 2026-01-31T12:00:00Z */
 	struct ig_key_limits limits;
+	uint32_t weight; /* 0: 1 */
+	int32_t priority;
 	char note[IG_KEY_NOTE_CAP]; /* one line of text */
 };
 

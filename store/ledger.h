@@ -28,6 +28,7 @@ struct ig_ledger_row {
 	char ignored[IG_IGNORED_CAP]; /* names of what was left out of the request, or "" */
 	int32_t status;		      /* the HTTP status, or its equivalent */
 	int64_t received_ns;	      /* wall clock */
+	int32_t priority;	      /* see struct ig_gen_spec */
 	int32_t n_prompt, n_cached, n_output; /* tokens */
 	char cache_reason[16];	 /* why no more was cached: prefix_report.h has the names; or "" */
 	char cache_compared[64]; /* the id of the earlier request that says so, or "" */

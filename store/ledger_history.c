@@ -282,6 +282,7 @@ static const struct column {
 	{ "cache_reason", TEXT, 6 },
 	{ "cache_compared", TEXT, 6 },
 	{ "cache_same_tokens", INTEGER, 6 },
+	{ "priority", INTEGER, 7 },
 };
 #define N_COLUMNS (int)(sizeof columns / sizeof columns[0])
 

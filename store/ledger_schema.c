@@ -96,12 +96,15 @@ static void put_migration(struct ig_strbuf *b, int64_t version)
 		put_views_5(b);
 	if (version < 6)
 		put_cache_6(b);
+	if (version < 7) /* smaller ones come first */
+		ig_strbuf_puts(b, "ALTER TABLE requests ADD COLUMN priority INTEGER NOT NULL "
+				  "DEFAULT 0;");
 }
 
 const struct ig_database_kind ledger_kind = {
 	.name = "ledger",
 	.option = "ledger.path",
 	.application_id = 0x494e474c, /* "INGL" */
-	.version = 6,
+	.version = 7,
 	.put_migration = put_migration,
 };

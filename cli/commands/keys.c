@@ -19,6 +19,8 @@ struct options {
 	bool admin, monitor;
 	bool given[3];	   /* the limits */
 	int64_t limits[3]; /* max_concurrent, requests and tokens per minute */
+	bool weighs, ranks;
+	int64_t weight, priority;
 };
 
 /* The file's path, from --file or the configuration. */
@@ -51,7 +53,9 @@ static int add(const struct options *a, const char *path, const char *id, struct
 {
 	struct ig_key key = { .role = a->admin	 ? IG_ROLE_ADMINISTRATOR :
 				      a->monitor ? IG_ROLE_MONITOR :
-						   IG_ROLE_USER };
+						   IG_ROLE_USER,
+			      .weight = (uint32_t)a->weight,
+			      .priority = (int32_t)a->priority };
 	uint32_t *limits[3] = { &key.limits.max_concurrent, &key.limits.requests_per_minute,
 				&key.limits.tokens_per_minute };
 	char token[IG_KEY_TOKEN_CAP];
@@ -113,7 +117,7 @@ static int list(const char *path, struct ig_error *err)
 {
 	static const char *const headers[] = { "ID",	   "ROLE",	    "CREATED",
 					       ">AT ONCE", ">REQUESTS/MIN", ">TOKENS/MIN",
-					       "NOTE" };
+					       ">WEIGHT",  ">PRIORITY",	    "NOTE" };
 	struct ig_keys *keys;
 	struct ig_table t;
 	int rc = ig_keys_load(path, &keys, err);
@@ -136,6 +140,8 @@ static int list(const char *path, struct ig_error *err)
 		add_limit(&t, k->limits.max_concurrent);
 		add_limit(&t, k->limits.requests_per_minute);
 		add_limit(&t, k->limits.tokens_per_minute);
+		ig_table_addf(&t, "%u", k->weight ? k->weight : 1);
+		ig_table_addf(&t, "%d", k->priority);
 		ig_table_add(&t, k->note);
 	}
 	rc = ig_table_print(&t);
@@ -205,6 +211,12 @@ int ig_keys_main(int argc, char **argv)
 		  "add: the most requests in a minute", 0, IG_LIMIT_MAX },
 		{ "tokens-per-minute", 0, IG_OPT_INT, &a.limits[2], &a.given[2], "N",
 		  "add: the most tokens in a minute, of prompts and responses", 0, IG_LIMIT_MAX },
+		{ "weight", 0, IG_OPT_INT, &a.weight, &a.weighs, "N",
+		  "add: its share of the engine beside other clients (default: 1)", 1,
+		  IG_WEIGHT_MAX },
+		{ "priority", 0, IG_OPT_INT, &a.priority, &a.ranks, "N",
+		  "add: the least priority of its requests; smaller ones come first (default: 0)",
+		  -IG_PRIORITY_MAX, IG_PRIORITY_MAX },
 		IG_TEXT("file", 0, &a.file, "FILE", "the file of keys"),
 		IG_TEXT("config", 'c', &a.config, "FILE",
 			"the ingot.yaml that names it (server.keys_file)"),
@@ -230,9 +242,11 @@ int ig_keys_main(int argc, char **argv)
 		return ig_wrong_usage("keys", lists   ? "list takes no argument" :
 					      removes ? "remove takes one id" :
 							"add takes at most one id");
-	if (!adds && (a.admin || a.monitor || a.note || a.given[0] || a.given[1] || a.given[2]))
+	bool limited = a.given[0] || a.given[1] || a.given[2];
+	if (!adds && (a.admin || a.monitor || a.note || limited || a.weighs || a.ranks))
 		return ig_wrong_usage("keys",
-				      "--admin, --monitor, --note and the limits belong to add");
+				      "--admin, --monitor, --note, --weight, --priority and "
+				      "the limits belong to add");
 	if (a.admin && a.monitor)
 		return ig_wrong_usage("keys", "--admin and --monitor exclude each other");
 	rc = find_file(&a, &path, &err);

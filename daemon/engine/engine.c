@@ -181,6 +181,7 @@ static void record_refusal(struct ig_engine *e, const struct ig_gen_spec *spec, 
 	snprintf(row.error, sizeof row.error, "%.199s", err->text);
 	row.status = rc == -EAGAIN || rc == -ESHUTDOWN ? 503 : rc == -ENOMEM ? 500 : 400;
 	row.n_prompt = spec->n_prompt;
+	row.priority = spec->priority;
 	ig_engine_record_refused(e, &row);
 }
 

@@ -33,7 +33,7 @@ struct ig_gen_spec {
 struct ig_gen_info {
 	char id[64], model[129], endpoint[32], client[64], key[IG_KEY_ID_CAP],
 		state[16]; /* waiting prefill decode paused */
-	int32_t n_prompt, n_prefilled, n_output;
+	int32_t n_prompt, n_prefilled, n_output, priority;
 	int32_t n_cached;		/* -1: not known yet */
 	struct ig_prefix_report report; /* once n_cached is known */
 	double age_s;

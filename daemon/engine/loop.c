@@ -717,6 +717,7 @@ size_t ig_sched_list(struct ig_sched *sch, struct ig_gen_info *out, size_t cap)
 			.n_prompt = s->n_prompt,
 			.n_prefilled = atomic_load_explicit(&s->n_prefilled, memory_order_relaxed),
 			.n_output = atomic_load_explicit(&s->n_output, memory_order_relaxed),
+			.priority = s->priority,
 			.n_cached = ig_stream_n_cached(s->stream),
 			.report = ig_stream_report(s->stream),
 			.age_s = (double)(now - s->origin->received_ns) * 1e-9,

@@ -625,6 +625,9 @@ void ig_seq_row(const struct ig_seq *s, int64_t now_ns, struct ig_ledger_row *ro
 		snprintf(row->error, sizeof row->error, "%.*s", (int)sizeof row->error - 1,
 			 s->result.error.text);
 	row->status = status[s->result.finish];
+	if (s->result.finish == IG_FINISH_ERROR && s->result.error.code == -ETIME)
+		row->status = 504;
+	row->priority = s->priority;
 	row->n_prompt = s->n_prompt;
 	row->n_cached = s->result.n_cached;
 	row->n_output = s->result.n_output;

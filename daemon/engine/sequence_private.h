@@ -42,8 +42,8 @@ struct ig_seq {
 	struct ig_sample_params sample; /* but for the position and first_adjust */
 	bool penalties;			/* sampling depends on the tokens so far */
 	bool prefill_only, ignore_end, wants_report;
-	int32_t priority;
-	int64_t deadline_ns;	       /* 0: none */
+	int32_t priority;	       /* see struct ig_gen_spec */
+	int64_t deadline_ns;	       /* the same */
 	char compare_with[64];	       /* see struct ig_gen_spec */
 	int32_t n_top;		       /* -1: no logprobs */
 	struct ig_grammar *grammar;    /* NULL: any token is allowed */

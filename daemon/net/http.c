@@ -92,6 +92,8 @@ static void write_head(struct conn *c, const struct ig_http_head *h)
 		ig_strbuf_printf(&c->out, "allow: %s\r\n", h->allow);
 	if (h->retry_after_s)
 		ig_strbuf_printf(&c->out, "retry-after: %u\r\n", h->retry_after_s);
+	if (h->status == 504) /* a client's deadline; packages ask again after other 5xx */
+		ig_strbuf_puts(&c->out, "x-should-retry: false\r\n");
 	if (h->ignored[0])
 		ig_strbuf_printf(&c->out, "x-ingot-ignored: %s\r\n", h->ignored);
 	if (h->tool_format)

@@ -81,7 +81,7 @@ static bool is_forwarded(const struct ig_head *h)
 
 static void set_anonymous(struct conn *c)
 {
-	c->who = (struct ig_principal){ 0 };
+	c->who = (struct ig_principal){ .is_free = !c->net->keys_required };
 	/* With keys, an administrator needs one. */
 	if (!c->net->keys_required && (c->local || ig_check_loopback(c->client)) &&
 	    !is_forwarded(&c->head))

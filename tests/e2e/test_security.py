@@ -463,7 +463,7 @@ def test_the_command(tmp_path):
     assert line.endswith("max_concurrent=3 requests_per_minute=0 note=of the house")
     r = ingot(tmp_path, "keys", "list", "--file", path)
     (boss,) = [l.split() for l in r.stdout.splitlines() if l.startswith("boss ")]
-    assert boss[1] == "administrator" and boss[3:] == ["3", "none", "-", "of", "the", "house"]
+    assert boss[1] == "administrator" and boss[3:] == ["3", "none", "-", "1", "0", "of", "the", "house"]
     assert len(r.stdout.splitlines()) == 3
     for args, words in ((["add", "boss"], "a key boss exists"),
                         (["add", "Boss"], "is not a key's id"),

@@ -19,6 +19,8 @@ static void check(const struct ig_keys *keys)
 		if (!ig_key_id_ok(k->id) || !ig_key_note_ok(k->note) || strlen(k->created) != 20 ||
 		    ig_keys_by_id(keys, k->id) != k)
 			abort();
+		if (k->weight > IG_WEIGHT_MAX || abs(k->priority) > IG_PRIORITY_MAX)
+			abort();
 		for (size_t j = 0; j < 3; j++)
 			if (limits[j] > IG_LIMIT_MAX && limits[j] != IG_LIMIT_NONE)
 				abort();

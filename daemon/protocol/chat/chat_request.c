@@ -250,6 +250,7 @@ static const struct ig_param table[] = {
 	{ "functions", IG_PARAM_ONLY, .values = "[]" },
 	{ "function_call", IG_PARAM_ONLY, .values = "\"auto\" or \"none\"" },
 	{ .more = ig_sampling_params },
+	{ .more = ig_order_params },
 	{ NULL },
 };
 

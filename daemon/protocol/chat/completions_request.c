@@ -83,6 +83,7 @@ static const struct ig_param table[] = {
 	{ "user", IG_PARAM_TEXT },
 	{ .more = ig_cache_params },
 	{ .more = ig_sampling_params },
+	{ .more = ig_order_params },
 	{ NULL },
 };
 

@@ -67,6 +67,7 @@ static int submit_failed(const struct ig_reply *r, int rc, const struct ig_error
 				   "This model's maximum context length is exceeded: %s.",
 				   err->text);
 	case -ENOMEM: return ig_fail_memory(e);
+	case -ETIME: return ig_fail_deadline(e, err->text);
 	default:
 		return ig_api_fail(e, 500, "server_error", NULL, "%s",
 				   err->text[0] ? err->text : "The request could not be started.");
@@ -88,6 +89,8 @@ int ig_choice_submit(struct ig_choice *c, struct ig_api_error *e)
 		.grammar = r->prepared.grammar,
 		.n_top = q->logprobs ? q->n_top : -1,
 		.n_shown = r->prepared.n_shown,
+		.priority = ig_reply_priority(r),
+		.deadline_ns = ig_reply_deadline_ns(r),
 		.prefill_only = q->warm_up,
 		.wants_report = ig_wants_cache_report(q),
 		.stream = ig_stream_create(r->api->deps.options.client_buffer, ig_wake_signal,

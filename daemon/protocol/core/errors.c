@@ -128,6 +128,13 @@ int ig_fail_model(struct ig_api_error *e, int rc, const struct ig_error *err)
 	}
 }
 
+int ig_fail_deadline(struct ig_api_error *e, const char *why)
+{
+	return ig_api_fail(e, 504, "deadline_exceeded", "deadline", "%s",
+			   why[0] ? why :
+				    "The request's deadline has passed before it was complete.");
+}
+
 uint32_t ig_error_retry_after(const struct ig_api_error *e, uint32_t by_default)
 {
 	bool refused = e->status == 429 || e->status == 503;
@@ -145,7 +152,9 @@ int ig_fail_cancelled(struct ig_api_error *e, const char *reason)
 void ig_result_error(const struct ig_gen_result *r, struct ig_api_error *e)
 {
 	*e = (struct ig_api_error){ 0 };
-	if (r->finish == IG_FINISH_ERROR)
+	if (r->finish == IG_FINISH_ERROR && r->error.code == -ETIME)
+		ig_fail_deadline(e, r->error.text);
+	else if (r->finish == IG_FINISH_ERROR)
 		ig_api_fail(e, 500, "server_error", NULL, "%s",
 			    r->error.text[0] ? r->error.text : "The model failed.");
 	else if (r->finish == IG_FINISH_CANCELLED && !strcmp(r->cancel_reason, "shutdown"))

@@ -41,6 +41,9 @@ int ig_fail_unread(struct ig_api_error *e, int rc, uint32_t retry_after_s);
 /* By the engine's error when it did not return the model. */
 int ig_fail_model(struct ig_api_error *e, int rc, const struct ig_error *err);
 
+/* 504; why: "" or the engine's text. */
+int ig_fail_deadline(struct ig_api_error *e, const char *why);
+
 /* Its seconds, or by default those of every 429 and 503; 0: none. */
 uint32_t ig_error_retry_after(const struct ig_api_error *e, uint32_t by_default);
 /* For the ledger only: the request never ran. */

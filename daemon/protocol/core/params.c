@@ -378,6 +378,18 @@ const struct ig_param ig_sampling_params[] = {
 	{ NULL },
 };
 
+static int param_priority(struct ig_request *r, const char *name, json_t *v, struct ig_api_error *e)
+{
+	r->has_priority = true;
+	return ig_read_int(&r->priority, -IG_PRIORITY_MAX, IG_PRIORITY_MAX, name, v, e);
+}
+
+const struct ig_param ig_order_params[] = {
+	{ "priority", .read = param_priority },
+	{ "deadline", IG_PARAM_ABOVE, IG_AT(deadline_s), 0, 86400 },
+	{ NULL },
+};
+
 /* OpenAI's limits: 16 pairs, keys of 64 characters, values of 512. */
 int ig_param_metadata(struct ig_request *r, const char *name, json_t *v, struct ig_api_error *e)
 {

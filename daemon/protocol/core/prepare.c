@@ -1,6 +1,7 @@
 /* prepare.c: see prepare.h. */
 #include "daemon/protocol/core/prepare.h"
 
+#include "base/clock.h"
 #include "daemon/protocol/core/params.h"
 #include "daemon/protocol/core/reply.h"
 #include "daemon/protocol/core/turns.h"
@@ -436,7 +437,9 @@ int ig_prepare_model(struct ig_reply *r)
 
 void ig_prepare(struct ig_reply *r)
 {
-	if (r->protocol->act)
+	if (ig_reply_check_deadline(r, ig_now_ns(), &r->error) < 0)
+		r->waits = false;
+	else if (r->protocol->act)
 		r->protocol->act(r);
 	else
 		ig_prepare_prompt(r);

@@ -35,12 +35,13 @@ void ig_reply_ledger_name(const struct ig_reply *r, char out[IG_MAX_MODEL_NAME +
 }
 
 static void record(struct ig_api *api, const struct ig_origin *origin, const char *id,
-		   const char *model, const struct ig_api_error *e)
+		   const char *model, int32_t priority, const struct ig_api_error *e)
 {
 	struct ig_ledger_row row;
 
 	ig_origin_row(origin, ig_now_ns(), &row);
 	row.status = e->status;
+	row.priority = priority;
 	snprintf(row.id, sizeof row.id, "%s", id);
 	ig_utf8_copy(row.model, sizeof row.model, model);
 	snprintf(row.finish, sizeof row.finish, "refused");
@@ -53,13 +54,13 @@ void ig_reply_refuse(const struct ig_reply *r, const struct ig_api_error *e)
 	char model[IG_MAX_MODEL_NAME + 1];
 
 	ig_reply_ledger_name(r, model);
-	record(r->api, r->origin, ig_reply_known_id(r), model, e);
+	record(r->api, r->origin, ig_reply_known_id(r), model, ig_reply_priority(r), e);
 }
 
 void ig_reply_record_refused(struct ig_api *api, const struct ig_origin *origin,
 			     const struct ig_api_error *e)
 {
-	record(api, origin, "", "", e);
+	record(api, origin, "", "", origin->who.priority, e);
 }
 
 void ig_reply_abandoned(const struct ig_reply *r)
@@ -71,6 +72,32 @@ void ig_reply_abandoned(const struct ig_reply *r)
 	if (!e.status)
 		ig_fail_cancelled(&e, "client_gone");
 	ig_reply_refuse(r, &e);
+}
+
+/* ---- beside other requests --------------------------------------------------------------- */
+
+int32_t ig_reply_priority(const struct ig_reply *r)
+{
+	const struct ig_request *q = &r->request;
+	const struct ig_principal *who = &r->origin->who;
+
+	if (!q->has_priority || (!who->is_free && q->priority < who->priority))
+		return who->priority;
+	return q->priority;
+}
+
+int64_t ig_reply_deadline_ns(const struct ig_reply *r)
+{
+	double s = r->request.deadline_s;
+
+	return s > 0 ? r->origin->received_ns + (int64_t)(s * 1e9) : 0;
+}
+
+int ig_reply_check_deadline(const struct ig_reply *r, int64_t now_ns, struct ig_api_error *e)
+{
+	int64_t deadline_ns = ig_reply_deadline_ns(r);
+
+	return deadline_ns && now_ns >= deadline_ns ? ig_fail_deadline(e, "") : 0;
 }
 
 /* ---- life ------------------------------------------------------------------------------- */
@@ -218,6 +245,15 @@ static void give_up(struct ig_reply *r, const struct ig_api_error *e)
 	release_limits(r);
 }
 
+static int check_deadline(struct ig_reply *r, struct ig_api_error *e)
+{
+	if (ig_reply_check_deadline(r, ig_now_ns(), e) < 0) {
+		ig_reply_refuse(r, e);
+		return -1;
+	}
+	return 0;
+}
+
 /* By the tokens of its prompts; output tokens are charged when it ends. */
 static int admit(struct ig_reply *r, struct ig_api_error *e)
 {
@@ -237,7 +273,7 @@ int ig_reply_submit(struct ig_reply *r, struct ig_api_error *e)
 {
 	r->submitted = true;
 	r->last_output_ns = ig_now_ns();
-	if (r->n_choices && admit(r, e) < 0) {
+	if (r->n_choices && (check_deadline(r, e) < 0 || admit(r, e) < 0)) {
 		give_up(r, e);
 		return -1;
 	}

@@ -130,6 +130,8 @@ const char *ig_reply_known_id(const struct ig_reply *r);
 const char *ig_reply_model_name(const struct ig_reply *r);
 /* The name in the ledger: the model's own; a request's name where there is no such model. */
 void ig_reply_ledger_name(const struct ig_reply *r, char out[IG_MAX_MODEL_NAME + 1]);
+/* Its deadline has passed: -1 with *e, which its owner or ig_reply_submit reports.  Any thread. */
+int ig_reply_check_deadline(const struct ig_reply *r, int64_t now_ns, struct ig_api_error *e);
 static inline long long ig_reply_created_s(const struct ig_reply *r)
 {
 	return r->origin->received_wall_ns / 1000000000;
@@ -139,5 +141,10 @@ struct ig_usage {
 	long long prompt, cached, output;
 };
 void ig_reply_usage(const struct ig_reply *r, struct ig_usage *u);
+/* The engine's priority: the request's, but no smaller number than its key's; without one of its own
+ * the key's. */
+int32_t ig_reply_priority(const struct ig_reply *r);
+/* By ig_now_ns; 0: it has no deadline. */
+int64_t ig_reply_deadline_ns(const struct ig_reply *r);
 /* Output was written: restart the keep-alive interval. */
 void ig_reply_wrote(struct ig_reply *r);

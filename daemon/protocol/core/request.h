@@ -74,6 +74,11 @@ struct ig_request {
 	bool logprobs;
 	int32_t n_top; /* alternatives of each token, with logprobs */
 
+	/* ---- beside other requests ---- */
+	bool has_priority;
+	int32_t priority;  /* as asked for; see ig_reply_priority */
+	double deadline_s; /* from its arrival; 0: none */
+
 	bool cache_report; /* the response says why the prompt was not cached */
 	char *compare_id;  /* and compares it with this one; NULL: with the most similar */
 

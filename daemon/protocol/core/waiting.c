@@ -1,8 +1,8 @@
 /*
  * waiting.c: see waiting.h.  Replies come back from the parse thread and from prep.  Where a
  * request's model is not loaded, prep starts the load and returns the reply.  The loop parks it,
- * with timers for its keep-alives and server.model_wait, and sends it to prep again when the load
- * has ended.
+ * with timers for its keep-alives, server.model_wait and its deadline, and sends it to prep again
+ * when the load has ended.
  */
 #include "daemon/protocol/core/waiting.h"
 
@@ -161,7 +161,7 @@ void ig_waiting_drain(struct ig_api *api)
 
 /* ---- timers ------------------------------------------------------------------------------ */
 
-/* The first that has reached its timeout; *next: nanoseconds until another will. */
+/* The first that has reached its timeout or its deadline; *next: nanoseconds until another will. */
 static struct ig_reply *first_overdue(struct ig_api *api, int64_t now_ns, int64_t *next)
 {
 	int64_t limit = (int64_t)api->deps.options.model_wait_ms * 1000000;
@@ -169,7 +169,9 @@ static struct ig_reply *first_overdue(struct ig_api *api, int64_t now_ns, int64_
 	*next = -1;
 	for (struct link *l = api->parked.next; l != &api->parked; l = l->next) {
 		struct ig_reply *r = link_entry(l, struct ig_reply, of_parked);
-		int64_t left = r->parked_ns + limit - now_ns;
+		int64_t left = r->parked_ns + limit - now_ns, end = ig_reply_deadline_ns(r);
+		if (end && end - now_ns < left)
+			left = end - now_ns;
 		if (left <= 0)
 			return r;
 		if (*next < 0 || left < *next)
@@ -191,7 +193,8 @@ int64_t ig_waiting_tick(struct ig_api *api, int64_t now_ns)
 	struct ig_reply *r;
 
 	while ((r = first_overdue(api, now_ns, &next))) {
-		fail_loading(r);
+		if (!ig_reply_check_deadline(r, now_ns, &r->error))
+			fail_loading(r);
 		deliver(r);
 	}
 	for (struct link *l = api->replies.next; interval && l != &api->replies; l = l->next) {

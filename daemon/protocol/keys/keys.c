@@ -48,6 +48,7 @@ static void put_key(struct ig_json_writer *w, const struct ig_key *k)
 	put_limit(w, "max_concurrent", k->limits.max_concurrent);
 	put_limit(w, "requests_per_minute", k->limits.requests_per_minute);
 	put_limit(w, "tokens_per_minute", k->limits.tokens_per_minute);
+	ig_json_putf(w, "'weight': %u, 'priority': %d", k->weight ? k->weight : 1, k->priority);
 }
 
 /* The reader thread. */
@@ -167,7 +168,7 @@ bool ig_keys_below(struct ig_exchange *x, const struct ig_http_request *r, const
 struct body {
 	bool begins; /* a member at 0 is none to ig_params_read */
 	char *id, *role, *note;
-	int32_t limits[3];
+	int32_t limits[3], weight, priority;
 };
 #define AT(member) offsetof(struct body, member)
 
@@ -178,6 +179,8 @@ static const struct ig_param params[] = {
 	{ "max_concurrent", IG_PARAM_INT, AT(limits[0]), 0, IG_LIMIT_MAX },
 	{ "requests_per_minute", IG_PARAM_INT, AT(limits[1]), 0, IG_LIMIT_MAX },
 	{ "tokens_per_minute", IG_PARAM_INT, AT(limits[2]), 0, IG_LIMIT_MAX },
+	{ "weight", IG_PARAM_INT, AT(weight), 1, IG_WEIGHT_MAX },
+	{ "priority", IG_PARAM_INT, AT(priority), -IG_PRIORITY_MAX, IG_PRIORITY_MAX },
 	{ NULL },
 };
 
@@ -210,6 +213,8 @@ static int make_key(const struct body *b, struct ig_key *key, struct ig_api_erro
 	for (int i = 0; i < 3; i++)
 		if (b->limits[i] >= 0)
 			*limits[i] = b->limits[i] ? (uint32_t)b->limits[i] : IG_LIMIT_NONE;
+	key->weight = (uint32_t)b->weight;
+	key->priority = b->priority;
 	snprintf(key->id, sizeof key->id, "%s", b->id ? b->id : "");
 	snprintf(key->note, sizeof key->note, "%s", b->note ? b->note : "");
 	return read_role(b->role, &key->role, e);

@@ -519,6 +519,7 @@ static const struct ig_param table[] = {
 	{ "top_k", IG_PARAM_INT, IG_AT(sampling.top_k), 0, INT32_MAX },
 	{ "metadata", .read = param_metadata },
 	{ "service_tier", IG_PARAM_NOTED, .values = "\"auto\" or \"standard_only\"" },
+	{ .more = ig_order_params },
 	{ .more = count_table },
 	{ NULL },
 };

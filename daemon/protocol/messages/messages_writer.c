@@ -22,6 +22,7 @@ static const char *error_type(int status)
 	case 413: return "request_too_large";
 	case 429: return "rate_limit_error";
 	case 503: return "overloaded_error";
+	case 504: return "timeout_error";
 	default: return status >= 500 ? "api_error" : "invalid_request_error";
 	}
 }

@@ -40,6 +40,7 @@ static const struct ig_param option_params[] = {
 	{ "frequency_penalty", IG_PARAM_NUMBER, IG_AT(sampling.frequency_penalty), -2, 2 },
 	{ "seed", .read = seed },
 	{ "stop", .read = ig_param_stop },
+	{ .more = ig_order_params },
 	/* Without effect here, but at the values that mean nothing: the context, the device and
 	 * the threads are the configuration's, and no request loads its model anew. */
 	{ "num_ctx", IG_PARAM_NOTED, .values = "0" },

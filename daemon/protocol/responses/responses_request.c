@@ -301,6 +301,7 @@ static const struct ig_param prompt_params[] = {
 static const struct ig_param create_params[] = {
 	{ .more = prompt_params },
 	{ .more = ig_sampling_params },
+	{ .more = ig_order_params },
 	{ "max_output_tokens", .read = ig_param_max_tokens },
 	/* a limit to calls of built-in tools, of which there are none */
 	{ "max_tool_calls", IG_PARAM_INT, .min = 1, .max = INT32_MAX, .repeated = true },

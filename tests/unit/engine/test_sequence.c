@@ -697,6 +697,33 @@ static void test_refusals(void **state)
 	drop_spec(&spec);
 }
 
+/* ---- the ledger ------------------------------------------------------------------------ */
+
+static void test_priority_and_deadline(void **state)
+{
+	struct ig_gen_spec spec = spec_of(NULL, 64);
+	struct ig_ledger_row row;
+	struct ig_seq *s;
+
+	spec.priority = -5;
+	spec.deadline_ns = 77;
+	assert_int_equal(ig_seq_create(&spec, 0, &s, NULL), 0);
+	ig_seq_adopt(s, &spec);
+	assert_int_equal(s->priority, -5);
+	assert_int_equal(s->deadline_ns, 77);
+	s->result.finish = IG_FINISH_ERROR;
+	for (int i = 0; i < 2; i++) {
+		ig_fail(&s->result.error, i ? -ETIME : -EIO, "it ended");
+		ig_seq_row(s, 0, &row);
+		assert_int_equal(row.priority, -5);
+		assert_int_equal(row.status, i ? 504 : 500);
+		assert_string_equal(row.finish, "error");
+		assert_string_equal(row.error, "it ended");
+	}
+	ig_seq_destroy(s);
+	ig_stream_unref(spec.stream);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -711,6 +738,7 @@ int main(void)
 		cmocka_unit_test(test_capacity_for_logprobs),
 		cmocka_unit_test(test_shown_and_end_tokens),
 		cmocka_unit_test(test_refusals),
+		cmocka_unit_test(test_priority_and_deadline),
 	};
 	return cmocka_run_group_tests_name("sequence", tests, setup, teardown);
 }

@@ -26,7 +26,7 @@ struct gen {
 	uint64_t id;
 	struct fake_script script;
 	struct ig_stream *stream;
-	int32_t n_prompt, n_output;
+	int32_t n_prompt, n_output, priority;
 	uint64_t n_bytes;
 	int at, round;
 	char name[64], cancel_reason[24];
@@ -77,7 +77,7 @@ static void finish(struct ig_engine *e, struct gen *g, enum ig_finish how, const
 				   .report = g->script.report };
 
 	if (error)
-		ig_fail(&r.error, -EIO, "%s", error);
+		ig_fail(&r.error, g->script.error_code ? g->script.error_code : -EIO, "%s", error);
 	snprintf(r.cancel_reason, sizeof r.cancel_reason, "%s", g->cancel_reason);
 	e->seen.n_finished++;
 	g->used = false;
@@ -401,7 +401,8 @@ int ig_engine_submit(struct ig_engine *e, const struct ig_gen_spec *spec, uint64
 			   .id = e->next_id++,
 			   .script = e->script,
 			   .stream = spec->stream,
-			   .n_prompt = spec->n_prompt };
+			   .n_prompt = spec->n_prompt,
+			   .priority = spec->priority };
 	snprintf(g->name, sizeof g->name, "%s", spec->id);
 	*gen = g->id;
 	struct fake_seen *s = &e->seen;
@@ -410,6 +411,8 @@ int ig_engine_submit(struct ig_engine *e, const struct ig_gen_spec *spec, uint64
 	s->n_prompt = spec->n_prompt;
 	s->max_tokens = spec->sampling.max_tokens;
 	s->top_k = spec->sampling.top_k;
+	s->priority = spec->priority;
+	s->deadline_ns = spec->deadline_ns;
 	s->min_p = (float)spec->sampling.min_p;
 	s->frequency_penalty = (float)spec->sampling.frequency_penalty;
 	s->presence_penalty = (float)spec->sampling.presence_penalty;
@@ -486,7 +489,8 @@ size_t ig_engine_list(struct ig_engine *e, struct ig_gen_info *out, size_t cap)
 			if (n < cap) {
 				out[n] = (struct ig_gen_info){ .model = "fake",
 							       .state = "decode",
-							       .n_prompt = e->gens[i].n_prompt };
+							       .n_prompt = e->gens[i].n_prompt,
+							       .priority = e->gens[i].priority };
 				snprintf(out[n].id, sizeof out[n].id, "%s", e->gens[i].name);
 			}
 			n++;

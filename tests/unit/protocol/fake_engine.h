@@ -12,6 +12,7 @@ struct fake_script {
 	int repeat;		   /* the pieces so many times; 0: once */
 	enum ig_finish finish;
 	const char *error; /* of IG_FINISH_ERROR */
+	int error_code;	   /* of that; 0: -EIO */
 	bool hold;	   /* write nothing until fake_release or a cancel */
 	int submit_rc;	   /* not 0: what submit returns */
 	int stop_index;	   /* of the stop string that ends it, plus one; 0: none does */
@@ -53,7 +54,8 @@ struct fake_seen {
 	int n_unloaded;
 	char model[32];
 	int n_running_max;
-	int32_t n_prompt, max_tokens, top_k;
+	int32_t n_prompt, max_tokens, top_k, priority;
+	int64_t deadline_ns;
 	float min_p, frequency_penalty, presence_penalty, repetition_penalty;
 	uint32_t n_biases;
 	struct ig_bias bias; /* the first */

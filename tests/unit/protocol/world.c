@@ -195,8 +195,8 @@ void expect(struct world *w, const char *want)
 
 /* ---- exchanges ------------------------------------------------------------------- */
 
-static struct ig_exchange *begin_as(struct world *w, const char *path, const char *body,
-				    struct ig_principal who)
+struct ig_exchange *begin_as(struct world *w, const char *path, const char *body,
+			     struct ig_principal who)
 {
 	struct ig_http_request r = { .method = "POST",
 				     .path = path,

@@ -42,6 +42,8 @@ void expect(struct world *w, const char *want);
 
 /* POST, with key k2. */
 struct ig_exchange *begin(struct world *w, const char *path, const char *body);
+struct ig_exchange *begin_as(struct world *w, const char *path, const char *body,
+			     struct ig_principal who);
 /* Wait for the head. */
 void head_of(struct world *w, struct ig_exchange *x, struct ig_http_head *head);
 /* What a stream is given now, all of it. */

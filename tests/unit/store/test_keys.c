@@ -46,7 +46,8 @@ static void test_lines(void **state)
 		parse("# a comment\n\n   \n"
 		      "abc user " ABC TIME "\n"
 		      "  x_1-2   administrator " EMPTY TIME "  max_concurrent=4 "
-		      "tokens_per_minute=0 requests_per_minute=1000000000 note=the big "
+		      "tokens_per_minute=0 priority=-100 requests_per_minute=1000000000 "
+		      "weight=100 note=the big "
 		      "one, max_concurrent=9\n"
 		      "m monitor " OTHER TIME);
 
@@ -56,22 +57,30 @@ static void test_lines(void **state)
 	assert_int_equal(k->role, IG_ROLE_USER);
 	assert_string_equal(k->created, "2026-01-31T12:00:00Z");
 	assert_int_equal(k->limits.max_concurrent, 0);
+	assert_int_equal(k->weight, 0);
+	assert_int_equal(k->priority, 0);
 	assert_string_equal(k->note, "");
+	struct ig_principal who;
+	ig_key_principal(k, &who);
+	assert_true(who.weight == 1 && who.priority == 0 && !who.is_free);
 	k = ig_keys_by_id(keys, "x_1-2");
 	assert_ptr_equal(k, ig_keys_at(keys, 1));
 	assert_int_equal(k->role, IG_ROLE_ADMINISTRATOR);
 	assert_int_equal(k->limits.max_concurrent, 4);
 	assert_int_equal(k->limits.requests_per_minute, 1000000000);
 	assert_int_equal(k->limits.tokens_per_minute, IG_LIMIT_NONE);
+	assert_int_equal(k->weight, 100);
+	assert_int_equal(k->priority, -100);
 	assert_string_equal(k->note, "the big one, max_concurrent=9");
 	assert_null(ig_keys_by_id(keys, "x_1-"));
 
-	struct ig_principal who;
 	memset(&who, 0xff, sizeof who);
 	ig_key_principal(k, &who);
 	assert_string_equal(who.key, "x_1-2");
 	assert_int_equal(who.role, IG_ROLE_ADMINISTRATOR);
 	assert_int_equal(who.limits.max_concurrent, 4);
+	assert_int_equal(who.weight, 100);
+	assert_int_equal(who.priority, -100);
 	assert_memory_equal(&who.identity, k->hash, sizeof who.identity);
 	assert_int_equal(ig_keys_by_id(keys, "m")->role, IG_ROLE_MONITOR);
 	ig_keys_destroy(keys);
@@ -115,6 +124,19 @@ static void test_bad_lines(void **state)
 		  "f:1: a duplicate limit" },
 		{ "abc user " ABC TIME " max_concurrent=0 max_concurrent=2",
 		  "f:1: a duplicate limit" },
+		{ "abc user " ABC TIME " weight=0", "f:1: after the time" },
+		{ "abc user " ABC TIME " weight=101", "f:1: after the time" },
+		{ "abc user " ABC TIME " weight=-1", "f:1: after the time" },
+		{ "#\nabc user " ABC TIME " weight=", "f:2: after the time" },
+		{ "abc user " ABC TIME " weight=1.5", "f:1: after the time" },
+		{ "abc user " ABC TIME " weight=4294967297", "f:1: after the time" },
+		{ "abc user " ABC TIME " weight=2 weight=2", "f:1: a duplicate weight" },
+		{ "abc user " ABC TIME " priority=101", "f:1: after the time" },
+		{ "abc user " ABC TIME " priority=-101", "f:1: after the time" },
+		{ "abc user " ABC TIME " priority=-", "f:1: after the time" },
+		{ "abc user " ABC TIME " priority=--1", "f:1: after the time" },
+		{ "abc user " ABC TIME " priority=+1", "f:1: after the time" },
+		{ "abc user " ABC TIME " priority=0 priority=1", "f:1: a duplicate priority" },
 		{ "abc user " ABC TIME " the laptop", "f:1: after the time" },
 		{ "abc user " ABC TIME " note= x", "f:1: the note" },
 		{ "abc user " ABC TIME "\nabc user " EMPTY TIME, "f:2: the id abc is a duplicate" },
@@ -279,6 +301,8 @@ static void test_writing(void **state)
 	struct ig_error err = { 0 };
 	struct ig_key k = { .role = IG_ROLE_ADMINISTRATOR,
 			    .limits = { 3, IG_LIMIT_NONE, 0 },
+			    .weight = 7,
+			    .priority = -9,
 			    .note = "of mine" };
 	char path[256], other[256], token[IG_KEY_TOKEN_CAP];
 	struct stat st;
@@ -321,6 +345,8 @@ static void test_writing(void **state)
 	assert_int_equal(got->limits.max_concurrent, 3);
 	assert_int_equal(got->limits.requests_per_minute, IG_LIMIT_NONE);
 	assert_int_equal(got->limits.tokens_per_minute, 0);
+	assert_int_equal(got->weight, 7);
+	assert_int_equal(got->priority, -9);
 
 	/* Add another key with an id of its own; remove the first. */
 	struct ig_key second = { .id = "b" };
