@@ -105,6 +105,8 @@ ig_param_fn ig_param_effort;
  * reasoning_effort; templates that can leave out reasoning call that enable_thinking.  What
  * chat_template_kwargs says counts. */
 int ig_request_set_effort(struct ig_request *r, json_t *effort, struct ig_api_error *e);
+/* prompt_cache_normalize: of a conversation. */
+extern const struct ig_param ig_normalize_params[];
 /* prompt_cache_diagnostics and prompt_cache_options. */
 extern const struct ig_param ig_cache_params[];
 /* stream_options is only for streams. */

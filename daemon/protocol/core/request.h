@@ -74,6 +74,7 @@ struct ig_request {
 	bool logprobs;
 	int32_t n_top; /* alternatives of each token, with logprobs */
 
+	bool verbatim;	   /* no rule changes its prompt */
 	bool cache_report; /* the response says why the prompt was not cached */
 	char *compare_id;  /* and compares it with this one; NULL: with the most similar */
 
