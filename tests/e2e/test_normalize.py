@@ -7,8 +7,10 @@ import openai
 import pytest
 
 from conftest import Starter, configuration
-from daemon import merged, until
+from daemon import merged, until, yaml_text
 from test_claude_code import NAMES, system, tool
+from test_cli import ingot
+from test_start import check_config
 
 RULES = "You are a careful assistant. " * 12
 ONCE = {"prompt_cache_normalize": False}
@@ -144,8 +146,8 @@ def test_told(agent):
         return [metrics.sum("ingot_prompts_normalized_total", rule=rule) for rule in ("claude-code-header", "dates")]
     before = counts()
     body = {"model": "coder", "max_tokens": 1, "system": text, "messages": says("")[1:]}
-    for path in ("/v1/messages", "/v1/messages/count_tokens"):
-        r = agent.http("POST", path, body)
+    for path, more in (("/v1/messages", {}), ("/v1/messages", {"stream": True}), ("/v1/messages/count_tokens", {})):
+        r = agent.http("POST", path, {**body, **more})
         assert (r.status, r.headers["x-ingot-normalized"]) == (200, "claude-code-header, dates")
     assert agent.http("POST", "/v1/messages", {**body, **ONCE}).headers["x-ingot-normalized"] is None
     r = agent.http("POST", "/api/chat", {"model": "coder", "stream": False, "messages": says(text),
@@ -158,7 +160,7 @@ def test_told(agent):
     created = c.until_type("response.created")[-1]
     assert created["headers"]["x-ingot-normalized"] == "claude-code-header, dates"
     c.close()
-    assert counts() == [n + 4 for n in before]
+    assert counts() == [n + 5 for n in before]
 
 
 WRONG = [
@@ -174,9 +176,26 @@ WRONG = [
 def test_refused(start, models, rule, why, tmp_path):
     config = configuration(tmp_path, models.script(), {"kvcache": {"normalize": [{"name": "fine", "pattern": "x"}, rule]}})
     said = start.refused(config=config)
+    checked, path = check_config(tmp_path, yaml_text(config) + "\n")
+    assert checked.returncode and path in checked.stderr and "kvcache.normalize[1], " + why in checked.stderr
     assert "kvcache.normalize[1], " + why in said, said
     assert any(line.split(":")[1].isdigit() and line.split(":")[2].isdigit()
                for line in said.split("ingot.yaml")[1:]), said
+
+
+def test_keys(start, models, tmp_path):
+    """A client is its key."""
+    path = str(tmp_path / "keys")
+    d = start(models.script(), {"server": {"keys_file": path}, "kvcache": {"normalize": [
+        {"name": "mine", "pattern": "id [0-9]+", "replacement": "id", "clients": ["c*"]}]}})
+    keys = {i: ingot(d, "keys", "add", i, *more, "--file", path)[1].strip()
+            for i, more in (("ci", ["--admin"]), ("me", []))}
+    d.process.send_signal(signal.SIGHUP)
+    until(lambda: d.http("GET", "/v1/models").status == 401, "the keys are read")
+    for who, told in (("ci", "mine"), ("me", None)):
+        r = d.http("POST", "/v1/tokenize", {"model": "tiny", "messages": says("id 17")},
+                   {"authorization": "Bearer " + keys[who]})
+        assert (r.status, r.headers["x-ingot-normalized"]) == (200, told)
 
 
 def test_reload(start, models):
