@@ -14,8 +14,9 @@ from test_start import check_config
 
 RULES = "You are a careful assistant. " * 12
 ONCE = {"prompt_cache_normalize": False}
-MODELS = {"coder": {"kind": "tools", "n_context": 32768}, "strict": {"kind": "script", "template": "strict",
-                                                                     "n_context": 4096}}
+MODELS = {"coder": {"kind": "tools", "n_context": 32768},
+          "strict": {"kind": "script", "template": "strict", "n_context": 4096},
+          "hoists": {"kind": "script", "template": "hoists", "n_context": 4096}}
 HASH = "x-anthropic-billing-header: cc_version=2.1.%d; cc_entrypoint=cli; cch=%05x;"
 
 
@@ -95,7 +96,7 @@ def test_dates(agent, date):
 @pytest.mark.parametrize("budget", ["Token usage: %d/200000; the rest is left.", "You have %d tokens left."])
 def test_tokens_left(agent, model, budget):
     """Turns of the system that count down stay in their place, also where the template takes a system
-    message at the start only."""
+    message at the start only, or moves it there."""
     messages, head = [], [{"type": "text", "text": RULES + budget % 0}]
     for i in range(6):
         messages += [{"role": "user", "content": "Step %d of the work: look at file %d. " % (i, i)},
