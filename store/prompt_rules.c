@@ -44,7 +44,8 @@ static const struct {
 	const char *name, *pattern, *replacement, *help;
 } builtin[] = {
 	{ "claude-code-header",
-	  "^x-anthropic-billing-header:(?:[ \\t]*[\\w.-]+=[^;\\s]*(?:;|(?=\\n|\\z)))+[ \\t]*\\n?",
+	  "^x-anthropic-billing-header:"
+	  "(?:[ \\t]*[\\w.-]+=(?:[^;\\n]*;|[^;\\s]*(?=\\n|\\z)))+[ \\t]*\\n?",
 	  "",
 	  "the line x-anthropic-billing-header, with the hash cch=, which Claude Code puts first: it is "
 	  "left out" },
@@ -158,6 +159,8 @@ static int change_builtin(struct ig_prompt_rules *rules, struct ig_prompt_rule *
 			own = &rules->rules[i].text;
 	if (!own)
 		return ig_fail(err, -EINVAL, "pattern is missing");
+	if (r->replacement && r->replacement[0])
+		return ig_fail(err, -EINVAL, "this rule is built in: its replacement is fixed");
 	own->enabled = r->enabled;
 	swap_list(&own->models, &r->models);
 	swap_list(&own->except_models, &r->except_models);

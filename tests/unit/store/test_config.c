@@ -807,6 +807,9 @@ static const struct {
 	  "1:38: kvcache.normalize[1]: there is a rule \"dates\" already" },
 	{ RULES "{name: dates, pattern: a}]}\n",
 	  "1:46: kvcache.normalize[0], rule \"dates\": this rule is built in: give yours another name" },
+	{ RULES "{name: dates, replacement: a}]}\n",
+	  "1:23: kvcache.normalize[0], rule \"dates\": this rule is built in: its replacement is "
+	  "fixed" },
 	{ "kvcache:\n  normalize:\n    - name: a\n      pattern: \"x(\"\n",
 	  "4:16: kvcache.normalize[0], rule \"a\": the pattern does not compile: missing closing "
 	  "parenthesis, at byte 2" },

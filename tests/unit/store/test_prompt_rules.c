@@ -72,6 +72,8 @@ static void test_builtin(void **state)
 		{ HEADER "You are a=b; c", "You are a=b; c" },
 		{ "a\n" HEADER "\n" HEADER "\nb", "a\nb" },
 		{ "x-anthropic-billing-header: cc_version=2; cc_entrypoint=cli\nb", "b" },
+		{ "x-anthropic-billing-header: cc_version=2 (native build); cch=1;\nb", "b" },
+		{ "x-anthropic-billing-header: a=b; c=d; and so on", "and so on" },
 		{ "The x-anthropic-billing-header: cch=12345;", NULL },
 		{ "x-anthropic-billing-header: tells who pays", NULL },
 		/* the day stays; the line must say that it is about now */
