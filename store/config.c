@@ -38,6 +38,7 @@ void ig_config_destroy(struct ig_config *pub)
 		free(c->pub.aliases[i].model);
 	}
 	config_clear_modules(c);
+	ig_prompt_rules_unref(c->pub.kvcache.normalize);
 	free(c->pub.aliases);
 	free(c->alias_places);
 	free(c->pub.models);
@@ -83,7 +84,8 @@ static int create(const char *label, struct config **out, struct ig_error *err)
 		c->label = NULL;
 	c->pub.file = strdup(label);
 	c->dir = folder_of(label);
-	if (!c->label || !c->pub.file || !c->dir) {
+	c->pub.kvcache.normalize = ig_prompt_rules_create();
+	if (!c->label || !c->pub.file || !c->dir || !c->pub.kvcache.normalize) {
 		ig_config_destroy(&c->pub);
 		return ig_fail(err, -ENOMEM, "out of memory");
 	}
@@ -432,6 +434,11 @@ static bool models_equal(const struct ig_config *a, const struct ig_config *b)
 	return true;
 }
 
+static const char *text_of(const struct ig_strbuf *b)
+{
+	return ig_strbuf_ok(b) && b->data ? b->data : "(out of memory)";
+}
+
 static void format_models(const struct ig_config *c, struct ig_strbuf *out)
 {
 	ig_strbuf_puts(out, "[");
@@ -459,9 +466,35 @@ static void format_aliases(const struct ig_config *c, struct ig_strbuf *out)
 	ig_strbuf_puts(out, "}");
 }
 
-static const char *text_of(const struct ig_strbuf *b)
+/* Of an option that has its default nothing is said. */
+static void format_rule(const struct ig_prompt_rule *r, struct ig_strbuf *out)
 {
-	return ig_strbuf_ok(b) && b->data ? b->data : "(out of memory)";
+	bool builtin = ig_prompt_rule_is_builtin(r->name);
+	struct ig_strbuf value = { 0 };
+
+	for (size_t j = 0; j < config_n_rule_options; j++) {
+		const struct config_option *o = &config_rule_options[j];
+		if (builtin && (!strcmp(o->key, "pattern") || !strcmp(o->key, "replacement")))
+			continue;
+		ig_strbuf_clear(&value);
+		config_format(o, r, &value);
+		if (!o->value || strcmp(text_of(&value), config_is_list(o) ? "[]" : o->value))
+			ig_strbuf_printf(out, "%s%s: %s", j ? ", " : "", o->key, text_of(&value));
+	}
+	ig_strbuf_finish(&value);
+}
+
+static void format_rules(const struct ig_config *c, struct ig_strbuf *out)
+{
+	const struct ig_prompt_rules *rules = c->kvcache.normalize;
+
+	ig_strbuf_puts(out, "[");
+	for (size_t i = 0; i < ig_prompt_rules_n(rules); i++) {
+		ig_strbuf_puts(out, i ? ", {" : "{");
+		format_rule(ig_prompt_rules_get(rules, i), out);
+		ig_strbuf_puts(out, "}");
+	}
+	ig_strbuf_puts(out, "]");
 }
 
 void ig_config_diff(const struct ig_config *old, const struct ig_config *new_,
@@ -495,6 +528,12 @@ void ig_config_diff(const struct ig_config *old, const struct ig_config *new_,
 	format_aliases(new_, &is);
 	if (strcmp(text_of(&was), text_of(&is)))
 		each(ctx, "aliases", text_of(&was), text_of(&is), true);
+	ig_strbuf_clear(&was);
+	ig_strbuf_clear(&is);
+	format_rules(old, &was);
+	format_rules(new_, &is);
+	if (strcmp(text_of(&was), text_of(&is)))
+		each(ctx, "kvcache.normalize", text_of(&was), text_of(&is), true);
 	ig_strbuf_finish(&was);
 	ig_strbuf_finish(&is);
 }

@@ -6,6 +6,7 @@
 #pragma once
 
 #include "base/setting.h"
+#include "store/prompt_rules.h"
 
 #include <ingot/module.h>
 #include <stdbool.h>
@@ -90,6 +91,7 @@ struct ig_config {
 		char *dtype;	   /* f16, f32 */
 		bool prefix_cache; /* prompts with a common prefix share its blocks */
 		char *share;	   /* key, all: whose prompts share */
+		struct ig_prompt_rules *normalize; /* the built-in rules, then the file's */
 	} kvcache;
 	struct {			   /* scheduler: */
 		uint32_t max_batch_tokens; /* 512: rows of one step */

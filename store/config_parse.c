@@ -13,6 +13,8 @@
 struct reader {
 	struct config *c;
 	struct ig_yaml y;
+	uint32_t rules_line; /* of kvcache.normalize; 0: it was not there yet */
+	uint64_t rule_seen;  /* built-in rules that an entry has changed, by their number */
 };
 
 static uint32_t line_of(const struct reader *r) { return (uint32_t)r->y.event.start_mark.line + 1; }
@@ -80,22 +82,22 @@ static int take_scalar(struct reader *r, void *base, const struct config_option 
 
 /* The entries of a list into items, whose n strings the caller frees; each is checked alone, so
  * that an error has its place. */
-static int read_items(struct reader *r, void *base, const struct config_option *o, char **items,
-		      size_t *n)
+static int read_items(struct reader *r, void *base, const struct config_option *o, const char *name,
+		      char **items, size_t *n)
 {
 	char who[400];
 	int rc;
 
 	while ((rc = ig_yaml_next_entry(&r->y)) > 0) {
 		if (!is_value(r))
-			return ig_yaml_fail(&r->y, "%s: an entry must be one value, got %s", o->key,
+			return ig_yaml_fail(&r->y, "%s: an entry must be one value, got %s", name,
 					    ig_yaml_kind(&r->y));
 		if (*n == CONFIG_MAX_ITEMS)
-			return ig_yaml_fail(&r->y, "%s: more than %d entries", o->key,
+			return ig_yaml_fail(&r->y, "%s: more than %d entries", name,
 					    CONFIG_MAX_ITEMS);
 		if (ig_yaml_has_nul(&r->y))
-			return ig_yaml_fail(&r->y, "%s: an entry has a NUL in it", o->key);
-		describe(r, o->key, who, sizeof who);
+			return ig_yaml_fail(&r->y, "%s: an entry has a NUL in it", name);
+		describe(r, name, who, sizeof who);
 		items[*n] = strdup(ig_yaml_text(&r->y));
 		if (!items[*n])
 			return ig_fail(r->y.err, -ENOMEM, "%s: out of memory", r->c->label);
@@ -105,17 +107,17 @@ static int read_items(struct reader *r, void *base, const struct config_option *
 	return rc;
 }
 
-static int take_list(struct reader *r, void *base, const struct config_option *o)
+static int take_list(struct reader *r, void *base, const struct config_option *o, const char *name)
 {
 	char *items[CONFIG_MAX_ITEMS] = { NULL }, who[400];
 	size_t n = 0;
 	int rc = 0;
 
-	describe(r, o->key, who, sizeof who);
+	describe(r, name, who, sizeof who);
 	if (!ig_yaml_is_null(&r->y)) {
 		if (r->y.event.type != YAML_SEQUENCE_START_EVENT)
-			return fail_kind(r, o->key, "a list, such as [a, b]");
-		rc = read_items(r, base, o, items, &n);
+			return fail_kind(r, name, "a list, such as [a, b]");
+		rc = read_items(r, base, o, name, items, &n);
 	}
 	if (!rc)
 		rc = config_store_list(r->c->dir, base, o, who, items, n, r->y.err);
@@ -150,7 +152,7 @@ static int take_option(struct reader *r, const struct config_option *o)
 	if ((rc = ig_yaml_next(&r->y)))
 		return rc;
 	*place = (struct config_place){ FROM_FILE, line_of(r), column_of(r) };
-	return config_is_list(o) ? take_list(r, &r->c->pub, o) :
+	return config_is_list(o) ? take_list(r, &r->c->pub, o, o->key) :
 				   take_scalar(r, &r->c->pub, o, o->key);
 }
 
@@ -203,6 +205,121 @@ static int take_module(struct reader *r, char *module)
 	return rc;
 }
 
+/* ---- rules for prompts ---- */
+
+static const struct config_option *find_rule_option(const char *key)
+{
+	for (size_t i = 0; i < config_n_rule_options; i++)
+		if (!strcmp(config_rule_options[i].key, key))
+			return &config_rule_options[i];
+	return NULL;
+}
+
+/* The keys of an entry into rule; seen: by option the line of its key. */
+static int take_rule_keys(struct reader *r, size_t i, struct ig_prompt_rule *rule, uint32_t *seen,
+			  yaml_mark_t *at_pattern)
+{
+	char key[MAX_KEY], name[200], shown[80];
+	int rc;
+
+	while ((rc = next_key(r, key)) > 0) {
+		const struct config_option *o = find_rule_option(key);
+		snprintf(name, sizeof name, "kvcache.normalize[%zu].%s", i, key);
+		if (!o)
+			return ig_yaml_fail(
+				&r->y,
+				"unknown key %s; a rule has name, pattern, replacement, "
+				"enabled, models, except_models and clients",
+				config_quote(name, strlen(name), shown));
+		if (seen[o - config_rule_options])
+			return fail_duplicate(r, name, seen[o - config_rule_options]);
+		seen[o - config_rule_options] = line_of(r);
+		if ((rc = ig_yaml_next(&r->y)))
+			return rc;
+		if (!strcmp(key, "pattern"))
+			*at_pattern = r->y.event.start_mark;
+		if (!config_is_list(o) && is_value(r) && ig_yaml_has_nul(&r->y))
+			return ig_yaml_fail(&r->y, "%s: the value has a NUL in it", name);
+		rc = config_is_list(o) ? take_list(r, rule, o, name) :
+					 take_scalar(r, rule, o, name);
+		if (rc)
+			return rc;
+	}
+	return rc;
+}
+
+/* A name is that of one entry; built-in rules are in the set from the start. */
+static int check_rule(struct reader *r, yaml_mark_t at, size_t i, const struct ig_prompt_rule *rule)
+{
+	const struct ig_prompt_rules *rules = r->c->pub.kvcache.normalize;
+
+	if (!rule->name)
+		return ig_yaml_fail_at(&r->y, at, "kvcache.normalize[%zu]: name is missing", i);
+	for (size_t j = 0; j < ig_prompt_rules_n(rules); j++) {
+		const char *name = ig_prompt_rules_get(rules, j)->name;
+		if (!strcmp(name, rule->name) &&
+		    (!ig_prompt_rule_is_builtin(name) || r->rule_seen >> j & 1))
+			return ig_yaml_fail_at(
+				&r->y, at, "kvcache.normalize[%zu]: there is a rule \"%s\" already",
+				i, name);
+		if (!strcmp(name, rule->name))
+			r->rule_seen |= (uint64_t)1 << j;
+	}
+	return 0;
+}
+
+/* The event begins entry i of kvcache.normalize. */
+static int take_rule(struct reader *r, size_t i)
+{
+	yaml_mark_t at = r->y.event.start_mark;
+	struct ig_prompt_rule rule = { 0 };
+	uint32_t seen[CONFIG_MAX_RULE_OPTIONS] = { 0 };
+	struct ig_error why = { 0 };
+	char name[80];
+	int rc = 0;
+
+	snprintf(name, sizeof name, "kvcache.normalize[%zu]", i);
+	if (r->y.event.type != YAML_MAPPING_START_EVENT)
+		return fail_kind(r, name, "name, pattern …");
+	for (size_t j = 0; j < config_n_rule_options && !rc; j++) {
+		const struct config_option *o = &config_rule_options[j];
+		if (o->value)
+			rc = config_store(r->c->dir, &rule, o, o->key, o->value, strlen(o->value),
+					  r->y.err);
+	}
+	if (!rc)
+		rc = take_rule_keys(r, i, &rule, seen, &at);
+	if (!rc)
+		rc = check_rule(r, at, i, &rule);
+	if (!rc) {
+		snprintf(name, sizeof name, "%s", rule.name);
+		rc = ig_prompt_rules_add(r->c->pub.kvcache.normalize, &rule, &why);
+		if (rc)
+			ig_yaml_fail_at(&r->y, at, "kvcache.normalize[%zu], rule \"%s\": %s", i,
+					name, why.text);
+	}
+	ig_prompt_rule_finish(&rule);
+	return rc;
+}
+
+/* The event is the key "normalize" in kvcache:. */
+static int take_rules(struct reader *r)
+{
+	size_t n = 0;
+	int rc;
+
+	if (r->rules_line)
+		return fail_duplicate(r, "kvcache.normalize", r->rules_line);
+	r->rules_line = line_of(r);
+	if ((rc = ig_yaml_next(&r->y)) || ig_yaml_is_null(&r->y))
+		return rc;
+	if (r->y.event.type != YAML_SEQUENCE_START_EVENT)
+		return fail_kind(r, "kvcache.normalize", "a list of rules");
+	while ((rc = ig_yaml_next_entry(&r->y)) > 0 && !(rc = take_rule(r, n)))
+		n++;
+	return rc;
+}
+
 /* The event is the value of "section:". */
 static int take_section(struct reader *r, const char *section)
 {
@@ -217,6 +334,8 @@ static int take_section(struct reader *r, const char *section)
 		snprintf(full, sizeof full, "%s.%s", section, key);
 		const struct config_option *o = config_find(full);
 		rc = o ? take_option(r, o) :
+		     !strcmp(full, "kvcache.normalize") ?
+			 take_rules(r) :
 		     !strcmp(section, "modules") ?
 			 take_module(r, key) :
 			 fail_unknown(r, r->y.event.start_mark, section, key);
@@ -436,7 +555,8 @@ static int take_root(struct reader *r)
 
 int config_parse_yaml(struct config *c, const char *text, size_t len, struct ig_error *err)
 {
-	struct reader r = { c, { .label = c->label, .text = text, .len = len, .err = err } };
+	struct reader r = { .c = c,
+			    .y = { .label = c->label, .text = text, .len = len, .err = err } };
 	int rc = ig_yaml_start(&r.y);
 
 	if (!rc)

@@ -16,6 +16,7 @@
 #define CONFIG_MAX_ITEMS 256 /* of one list */
 #define CONFIG_MAX_OPTIONS 64
 #define CONFIG_MAX_MODEL_OPTIONS 8
+#define CONFIG_MAX_RULE_OPTIONS 8
 
 enum config_type {
 	CONFIG_BOOL,
@@ -30,6 +31,7 @@ enum config_type {
 	CONFIG_HOSTS, /* lists from here on */
 	CONFIG_ORIGINS,
 	CONFIG_PATHS,
+	CONFIG_PATTERNS, /* names in which * stands for any characters */
 };
 
 struct config_option {
@@ -51,6 +53,9 @@ extern const size_t config_n_options;
 /* The keys of one entry of models: name, path, context … */
 extern const struct config_option config_model_options[];
 extern const size_t config_n_model_options;
+/* The keys of one entry of kvcache.normalize, whose fields are in struct ig_prompt_rule. */
+extern const struct config_option config_rule_options[];
+extern const size_t config_n_rule_options;
 
 struct config_place {
 	enum { FROM_DEFAULT, FROM_FILE, FROM_ENVIRONMENT } from;

@@ -5,6 +5,9 @@
 #include <errno.h>
 #include <string.h>
 
+/* kvcache.normalize is not in the table: it stands after this option. */
+#define RULES_AFTER "kvcache.share"
+
 /* Write text as a comment, wrapped at 88 columns. */
 static void put_comment(struct ig_strbuf *b, const char *indent, const char *text)
 {
@@ -47,6 +50,7 @@ static const char *shown_unit(const struct config_option *o)
 	case CONFIG_HOSTS: return "a list of host names";
 	case CONFIG_ORIGINS: return "a list of origins such as https://chat.example";
 	case CONFIG_PATHS: return "a list of folders";
+	case CONFIG_PATTERNS: return "a list of names, with * for any characters";
 	case CONFIG_CHOICE: return "one of";
 	default: return o->unit ? o->unit : "a whole number";
 	}
@@ -143,6 +147,34 @@ static void put_aliases(struct ig_strbuf *b)
 		"#  claude-*: smollm2-135m\n");
 }
 
+/* kvcache.normalize, whose entries have keys of their own. */
+static void put_rules(struct ig_strbuf *b)
+{
+	struct ig_strbuf text = { 0 };
+
+	ig_strbuf_puts(&text,
+		       "Rules for text of system messages that changes with every request and "
+		       "would spoil the prefix cache: what a rule matches is replaced before "
+		       "the prompt is rendered. Built in are");
+	for (size_t i = 0; ig_prompt_rule_help(i); i++)
+		ig_strbuf_printf(&text, "%s %s (%s)", i ? " and" : "", ig_prompt_rule_name(i),
+				 ig_prompt_rule_help(i));
+	ig_strbuf_puts(&text, ". The keys of a rule:");
+	put_comment(b, "  ", ig_strbuf_text(&text));
+	for (size_t i = 0; i < config_n_rule_options; i++) {
+		const struct config_option *o = &config_rule_options[i];
+		ig_strbuf_clear(&text);
+		ig_strbuf_printf(&text, "%s: %s", o->key, o->help);
+		if (o->value)
+			ig_strbuf_printf(&text, " By default %s.", shown_default(o));
+		put_comment(b, "  ", ig_strbuf_text(&text));
+	}
+	put_comment(b, "  ", "Default []; a list of rules; no environment variable; reloadable.");
+	ig_strbuf_puts(b, "  #normalize: []\n");
+	b->failed |= text.failed;
+	ig_strbuf_finish(&text);
+}
+
 static void put_modules(struct ig_strbuf *b, const struct ig_module *const *modules, size_t n)
 {
 	for (size_t i = 0; i < n; i++) {
@@ -187,6 +219,10 @@ int ig_config_write_reference(FILE *f, const struct ig_module *const *modules, s
 		put_option(&b, top ? "" : "  ", o, config_env_name(o, env));
 		if (!strcmp(o->key, "modules.path"))
 			put_modules(&b, modules, n_modules);
+		if (!strcmp(o->key, RULES_AFTER)) {
+			ig_strbuf_puts(&b, "\n");
+			put_rules(&b);
+		}
 	}
 	put_models(&b);
 	put_aliases(&b);
@@ -239,6 +275,10 @@ int config_write_table(FILE *f, const struct ig_module *const *modules, size_t n
 		put_row(&b, &config_options[i], config_env_name(&config_options[i], env));
 		if (!strcmp(config_options[i].key, "modules.path"))
 			put_module_rows(&b, modules, n);
+		if (!strcmp(config_options[i].key, RULES_AFTER))
+			ig_strbuf_puts(&b,
+				       "| `kvcache.normalize` | `[]` | a list of rules | yes |  "
+				       "|\n");
 	}
 	return put_out(f, &b);
 }

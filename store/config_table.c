@@ -19,6 +19,9 @@
 #define MODEL_FIELD(f)                                                                             \
 	.offset = offsetof(struct ig_config_model, f),                                             \
 	.size = sizeof(((struct ig_config_model *)0)->f)
+#define RULE_FIELD(f)                                                                              \
+	.offset = offsetof(struct ig_prompt_rule, f),                                              \
+	.size = sizeof(((struct ig_prompt_rule *)0)->f)
 #define CHOICES(...)                                                                               \
 	(const char *const[]) { __VA_ARGS__, NULL }
 
@@ -264,6 +267,31 @@ const size_t config_n_model_options = sizeof config_model_options / sizeof confi
 _Static_assert(sizeof config_model_options / sizeof config_model_options[0] <=
 		       CONFIG_MAX_MODEL_OPTIONS,
 	       "the parser has a line for each option of a model");
+
+const struct config_option config_rule_options[] = {
+	{ "name", CONFIG_NAME, RULE_FIELD(name), .min = 1, .max = 64,
+	  .unit = "a name: 1 to 64 of A-Z a-z 0-9 . _ : / -",
+	  .help = "The rule's name, in errors, the metrics and x-ingot-normalized; that of a built-in "
+		  "rule changes where this one holds." },
+	{ "pattern", CONFIG_TEXT, RULE_FIELD(pattern), .min = 1, .max = 1024,
+	  .help = "A regular expression (PCRE2); ^ and $ match at each line. Required but for built-in "
+		  "rules, whose pattern is fixed." },
+	{ "replacement", CONFIG_TEXT, RULE_FIELD(replacement), .max = 1024, .value = "",
+	  .help = "What stands for a match; $0 to $9 are the match and its groups, $$ is a $." },
+	{ "enabled", CONFIG_BOOL, RULE_FIELD(enabled), .value = "true",
+	  .help = "false switches the rule off." },
+	{ "models", CONFIG_PATTERNS, RULE_FIELD(models), .min = 1, .max = 128, .value = "",
+	  .help = "Models whose prompts it changes; [] means all." },
+	{ "except_models", CONFIG_PATTERNS, RULE_FIELD(except_models), .min = 1, .max = 128,
+	  .value = "", .help = "But not of these." },
+	{ "clients", CONFIG_PATTERNS, RULE_FIELD(clients), .min = 1, .max = 128, .value = "",
+	  .help = "Clients whose prompts it changes, by the id of their key, or by their address if "
+		  "they have none; [] means all." },
+};
+const size_t config_n_rule_options = sizeof config_rule_options / sizeof config_rule_options[0];
+_Static_assert(sizeof config_rule_options / sizeof config_rule_options[0] <=
+		       CONFIG_MAX_RULE_OPTIONS,
+	       "the parser has a line for each option of a rule");
 
 /* ---- names ---------------------------------------------------------------------------- */
 

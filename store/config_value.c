@@ -146,7 +146,7 @@ void config_format(const struct config_option *o, const void *base, struct ig_st
 	if (config_is_list(o)) {
 		struct ig_json_writer w = { .out = out, .spaced = true };
 		ig_json_open_array(&w, NULL);
-		for (char **item = *(char ***)field(o, base); *item; item++)
+		for (char **item = *(char ***)field(o, base); item && *item; item++)
 			ig_json_put_text(&w, NULL, *item);
 		ig_json_close_array(&w);
 		return;
@@ -214,7 +214,9 @@ void config_expected(const struct config_option *o, struct ig_strbuf *out)
 				 (unsigned long long)o->min, (unsigned long long)o->max);
 		break;
 	case CONFIG_NAME:
-		ig_strbuf_puts(out, "a model's name: 1 to 128 of A-Z a-z 0-9 . _ : / -");
+		ig_strbuf_puts(out, o->unit && o->min ?
+					    o->unit :
+					    "a model's name: 1 to 128 of A-Z a-z 0-9 . _ : / -");
 		break;
 	case CONFIG_PATH: ig_strbuf_puts(out, "a path"); break;
 	case CONFIG_CHOICE:
@@ -228,6 +230,10 @@ void config_expected(const struct config_option *o, struct ig_strbuf *out)
 		ig_strbuf_puts(out, "origins such as https://chat.example, without a path");
 		break;
 	case CONFIG_PATHS: ig_strbuf_puts(out, "paths of folders"); break;
+	case CONFIG_PATTERNS:
+		ig_strbuf_puts(out, "names: 1 to 128 of A-Z a-z 0-9 . _ : / - = and * for any "
+				    "characters");
+		break;
 	}
 }
 
@@ -452,6 +458,8 @@ static char *make_string(const char *dir, const struct config_option *o, const c
 		ok = is_one_of(text, len, o->choices);
 	else if (ok && o->type == CONFIG_NAME)
 		ok = config_is_name(text, len, "");
+	else if (ok && o->type == CONFIG_PATTERNS)
+		ok = config_is_name(text, len, "*=");
 	else if (ok && o->type == CONFIG_HOSTS)
 		ok = !memchr(text, '/', len) && !memchr(text, ' ', len);
 	else if (ok && o->type == CONFIG_ORIGINS) {

@@ -206,7 +206,7 @@ struct model_series {
 	struct histogram latencies[N_LATENCIES];
 };
 
-struct ignored_series {
+struct name_series {
 	struct named head;
 	_Atomic uint64_t count;
 };
@@ -215,8 +215,10 @@ struct ig_metrics {
 	/* Filled from the front by compare-and-exchange; entries are never removed. */
 	struct named *_Atomic models[IG_METRICS_MODELS];   /* struct model_series */
 	struct model_series nameless;			   /* requests without a known model */
-	struct named *_Atomic ignored[IG_METRICS_IGNORED]; /* struct ignored_series */
-	struct ignored_series other_ignored;
+	struct named *_Atomic ignored[IG_METRICS_IGNORED]; /* struct name_series */
+	struct name_series other_ignored;
+	struct named *_Atomic normalized[IG_PROMPT_MAX_RULES]; /* struct name_series */
+	struct name_series other_normalized;
 	struct histogram inter_token, step, model_load;
 	_Atomic uint64_t n_steps, n_prefill_rows, n_decode_rows;
 	_Atomic uint64_t counters[IG_N_COUNTERS];
@@ -233,6 +235,8 @@ void ig_metrics_destroy(struct ig_metrics *m)
 		free(atomic_load(&m->models[i]));
 	for (size_t i = 0; i < IG_METRICS_IGNORED; i++)
 		free(atomic_load(&m->ignored[i]));
+	for (size_t i = 0; i < IG_PROMPT_MAX_RULES; i++)
+		free(atomic_load(&m->normalized[i]));
 	free(m);
 }
 
@@ -322,12 +326,22 @@ void ig_metrics_step(struct ig_metrics *m, uint32_t n_prefill, uint32_t n_decode
 	observe(&m->step, token_bounds, seconds);
 }
 
+static void count_name(struct named *_Atomic *list, size_t n, const char *name,
+		       struct name_series *other)
+{
+	struct named *s = find_named(list, n, name, sizeof(struct name_series), true);
+
+	count_add(s ? &((struct name_series *)s)->count : &other->count, 1);
+}
+
 void ig_metrics_ignored(struct ig_metrics *m, const char *name)
 {
-	struct named *s = find_named(m->ignored, IG_METRICS_IGNORED, name,
-				     sizeof(struct ignored_series), true);
+	count_name(m->ignored, IG_METRICS_IGNORED, name, &m->other_ignored);
+}
 
-	count_add(s ? &((struct ignored_series *)s)->count : &m->other_ignored.count, 1);
+void ig_metrics_normalized(struct ig_metrics *m, const char *rule)
+{
+	count_name(m->normalized, IG_PROMPT_MAX_RULES, rule, &m->other_normalized);
 }
 
 void ig_metrics_model_load(struct ig_metrics *m, double seconds)
@@ -465,19 +479,17 @@ static size_t list_series(const struct ig_metrics *m, const struct model_series 
 	return n;
 }
 
-static void put_ignored(const struct ig_metrics *m, struct ig_strbuf *b)
+static void put_names(struct ig_strbuf *b, const char *name, const char *help, const char *label,
+		      struct named *const _Atomic *list, size_t n, const struct name_series *other)
 {
-	static const char name[] = "ignored_parameters_total";
-
-	put_head(b, name, "counter", "What requests had that is not known here, by name.");
-	for (size_t i = 0; i < IG_METRICS_IGNORED; i++) {
-		const struct ignored_series *s =
-			(const struct ignored_series *)named_at(m->ignored, i);
+	put_head(b, name, "counter", help);
+	for (size_t i = 0; i < n; i++) {
+		const struct name_series *s = (const struct name_series *)named_at(list, i);
 		if (!s)
 			break;
-		put_count(b, name, NULL, "parameter", s->head.name, &s->count);
+		put_count(b, name, NULL, label, s->head.name, &s->count);
 	}
-	put_count(b, name, NULL, "parameter", "", &m->other_ignored.count);
+	put_count(b, name, NULL, label, "", &other->count);
 }
 
 /* One counter by finish reason, of finishes[from … to-1]. */
@@ -547,7 +559,12 @@ void ig_metrics_write(const struct ig_metrics *m, struct ig_strbuf *b)
 	put_histogram(b, "inter_token_latency_seconds", NULL, &m->inter_token, token_bounds);
 	put_head(b, "model_load_seconds", "histogram", "Time to load a model.");
 	put_histogram(b, "model_load_seconds", NULL, &m->model_load, request_bounds);
-	put_ignored(m, b);
+	put_names(b, "ignored_parameters_total",
+		  "What requests had that is not known here, by name.", "parameter", m->ignored,
+		  IG_METRICS_IGNORED, &m->other_ignored);
+	put_names(b, "prompts_normalized_total",
+		  "Prompts that a rule of kvcache.normalize has changed.", "rule", m->normalized,
+		  IG_PROMPT_MAX_RULES, &m->other_normalized);
 	put_models(m, b);
 	/* Prometheus's own name, without the prefix */
 	ig_strbuf_puts(b, "# HELP process_resident_memory_bytes Resident memory size in bytes.\n"

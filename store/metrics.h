@@ -6,6 +6,7 @@
 
 #include "base/strbuf.h"
 #include "store/ledger.h"
+#include "store/prompt_rules.h"
 
 struct ig_metrics;
 
@@ -28,6 +29,10 @@ void ig_metrics_step(struct ig_metrics *m, uint32_t n_prefill, uint32_t n_decode
  * have series of their own, further ones share that of the empty name. */
 #define IG_METRICS_IGNORED 64
 void ig_metrics_ignored(struct ig_metrics *m, const char *name);
+
+/* A prompt that this rule of kvcache.normalize has changed.  Rules without a series of their own share
+ * that of the empty name. */
+void ig_metrics_normalized(struct ig_metrics *m, const char *rule);
 
 /* The time of one model load. */
 void ig_metrics_model_load(struct ig_metrics *m, double seconds);

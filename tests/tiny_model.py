@@ -69,6 +69,11 @@ STRICT = ("{% for m in messages %}{% if m.role == 'system' and not loop.first %}
           "{{ raise_exception('Conversation roles must alternate.') }}{% endif %}"
           "{{'<|im_start|>' + m.role + '\n' + m.content + '<|im_end|>\n'}}{% endfor %}"
           "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}")
+# One that moves all messages of the system to the front.
+HOISTS = ("{% for m in messages %}{% if m.role == 'system' %}{{ '<|im_start|>system\n' + m.content + '<|im_end|>\n' }}"
+          "{% endif %}{% endfor %}{% for m in messages %}{% if m.role != 'system' %}"
+          "{{'<|im_start|>' + m.role + '\n' + m.content + '<|im_end|>\n'}}{% endif %}{% endfor %}"
+          "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}")
 # What three families' templates do with the reasoning of earlier turns.  Qwen 3 and GLM 4.5 keep
 # that of turns after the last user's: a loop of tool calls.
 LAST_USER = ("{%- set ns = namespace(user=-1) %}{%- for m in messages %}{%- if m.role == 'user' %}"
@@ -120,7 +125,8 @@ GPT_OSS = ("{{- '<|start|>system<|message|>Reasoning: ' + (reasoning_effort or '
            "{%- else %}{{- '<|start|>' + m.role + '<|message|>' + m.content + '<|end|>' }}"
            "{%- endif %}{%- endfor %}{%- if add_generation_prompt %}{{- '<|start|>assistant' }}"
            "{%- endif %}")
-TEMPLATES = {"chatml": CHATML, "tools": TOOLS, "strict": STRICT, "qwen3": QWEN3, "glm": GLM, "gpt-oss": GPT_OSS}
+TEMPLATES = {"chatml": CHATML, "tools": TOOLS, "strict": STRICT, "hoists": HOISTS,
+             "qwen3": QWEN3, "glm": GLM, "gpt-oss": GPT_OSS}
 
 # Of a long message only its end: agents send some 40 kB before the user's first word.
 BOOK = ("{% set ns = namespace(ask='') %}{% for m in messages %}{% if m.role == 'user' %}{% set ns.ask = m.content %}"

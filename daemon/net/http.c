@@ -63,7 +63,8 @@ static void common_headers(struct conn *c, int status)
 		ig_strbuf_printf(&c->out,
 				 "access-control-allow-origin: %s\r\nvary: origin\r\n"
 				 "access-control-expose-headers: x-request-id, "
-				 "retry-after, x-ingot-ignored, x-ingot-tool-format\r\n",
+				 "retry-after, x-ingot-ignored, x-ingot-normalized, "
+				 "x-ingot-tool-format\r\n",
 				 c->origin);
 	if (status == 426)
 		ig_strbuf_puts(&c->out, "upgrade: websocket\r\nsec-websocket-version: 13\r\n"
@@ -98,6 +99,8 @@ static void write_head(struct conn *c, const struct ig_http_head *h)
 		ig_strbuf_printf(&c->out, "x-ingot-ignored: %s\r\n", h->ignored);
 	if (h->tool_format)
 		ig_strbuf_printf(&c->out, "x-ingot-tool-format: %s\r\n", h->tool_format);
+	if (h->normalized && h->normalized[0])
+		ig_strbuf_printf(&c->out, "x-ingot-normalized: %s\r\n", h->normalized);
 	if (h->status == 401)
 		ig_strbuf_puts(&c->out, "www-authenticate: Bearer realm=\"ingot\"\r\n");
 	ig_strbuf_puts(&c->out, "\r\n");

@@ -130,6 +130,7 @@ static struct net_options read_options(const struct ig_net *net, const struct ig
 			.refuse_tools = !strcmp(config->tools.fallback, "refuse"),
 			.max_stored_per_lane = config->responses.max_stored_per_lane,
 			.refuse_unknown = !strcmp(config->server.unknown_parameters, "refuse"),
+			.rules = config->kvcache.normalize,
 		},
 	};
 

@@ -72,6 +72,7 @@ struct ig_api *ig_api_create(const struct ig_api_deps *deps)
 		return NULL;
 	}
 	api->deps = *deps;
+	ig_prompt_rules_ref(deps->options.rules);
 	api->routes = routes;
 	link_init(&api->replies);
 	link_init(&api->parked);
@@ -107,11 +108,14 @@ void ig_api_destroy(struct ig_api *api)
 	ig_events_finish(&api->events);
 	ig_limits_destroy(api->limits);
 	ig_responses_destroy(api->responses);
+	ig_prompt_rules_unref(api->deps.options.rules);
 	free(api);
 }
 
 void ig_api_set_options(struct ig_api *api, const struct ig_api_options *o)
 {
+	ig_prompt_rules_ref(o->rules);
+	ig_prompt_rules_unref(api->deps.options.rules);
 	api->deps.options = *o;
 	ig_limits_set_defaults(api->limits, &o->limits);
 	ig_responses_limit(api->responses, o);

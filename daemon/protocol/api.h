@@ -13,6 +13,7 @@
 #include "base/strbuf.h"
 #include "daemon/engine/engine.h"
 #include "store/keys.h"
+#include "store/prompt_rules.h"
 #include "store/response_file.h"
 
 struct ig_api; /* shared by all exchanges and sessions */
@@ -30,9 +31,10 @@ struct ig_api_options {		/* may change with a reload */
 	uint64_t max_stored_bytes;
 	bool refuse_tools;   /* of a model whose template knows none; false: a fallback is used */
 	bool refuse_unknown; /* what a request has that is not known here; false: it is noted */
-	char model_id_prefix[65];     /* "": models are listed once */
-	char models_folder[1024];     /* that downloads go to; "": not known */
-	uint32_t max_stored_per_lane; /* of a WebSocket, with store: false */
+	char model_id_prefix[65];      /* "": models are listed once */
+	char models_folder[1024];      /* that downloads go to; "": not known */
+	uint32_t max_stored_per_lane;  /* of a WebSocket, with store: false */
+	struct ig_prompt_rules *rules; /* for prompts; the api takes a reference of its own */
 };
 
 struct ig_api_deps {
@@ -93,6 +95,7 @@ struct ig_http_head {
 	uint32_t retry_after_s;	 /* 0: no such header */
 	const char *ignored;	 /* x-ingot-ignored; "": no such header */
 	const char *tool_format; /* x-ingot-tool-format; NULL: no such header */
+	const char *normalized;	 /* x-ingot-normalized; "" or NULL: no such header */
 	bool upgrade;		 /* 426: send Upgrade: websocket */
 	int64_t length;		 /* of the body; -1: a stream that ends with the connection */
 };

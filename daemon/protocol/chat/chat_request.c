@@ -244,6 +244,7 @@ static const struct ig_param table[] = {
 	{ "safety_identifier", IG_PARAM_TEXT },
 	{ "prompt_cache_key", IG_PARAM_TEXT },
 	{ .more = ig_cache_params },
+	{ .more = ig_normalize_params },
 	{ "service_tier", IG_PARAM_NOTED, .values = "\"auto\" or \"default\"" },
 	{ "modalities", IG_PARAM_ONLY, .values = "[\"text\"]" },
 	/* before there were tools */

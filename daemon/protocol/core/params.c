@@ -485,6 +485,11 @@ static int param_cache_options(struct ig_request *r, const char *name, json_t *v
 	return ig_params_read(r, r, params, name, v, e);
 }
 
+const struct ig_param ig_normalize_params[] = {
+	{ "prompt_cache_normalize", IG_PARAM_NOT, IG_AT(verbatim) },
+	{ NULL },
+};
+
 const struct ig_param ig_cache_params[] = {
 	{ "prompt_cache_diagnostics", IG_PARAM_BOOL, IG_AT(cache_report) },
 	{ "prompt_cache_options", .read = param_cache_options },

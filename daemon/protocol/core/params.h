@@ -107,6 +107,8 @@ ig_param_fn ig_param_effort;
 int ig_request_set_effort(struct ig_request *r, json_t *effort, struct ig_api_error *e);
 /* priority and deadline. */
 extern const struct ig_param ig_order_params[];
+/* prompt_cache_normalize: of a conversation. */
+extern const struct ig_param ig_normalize_params[];
 /* prompt_cache_diagnostics and prompt_cache_options. */
 extern const struct ig_param ig_cache_params[];
 /* stream_options is only for streams. */

@@ -2,6 +2,7 @@
 #include "daemon/protocol/core/prepare.h"
 
 #include "base/clock.h"
+#include "daemon/protocol/core/normalize.h"
 #include "daemon/protocol/core/params.h"
 #include "daemon/protocol/core/reply.h"
 #include "daemon/protocol/core/turns.h"
@@ -53,6 +54,12 @@ static int fail_prompt(struct ig_reply *r, int rc, const struct ig_error *err)
 		return ig_fail_memory(&r->error);
 	return ig_api_fail(&r->error, 400, "invalid_value", r->protocol->prompt_param, "%s",
 			   err->text[0] ? err->text : "The prompt can't be rendered.");
+}
+
+static int fail_empty(struct ig_reply *r)
+{
+	return ig_api_fail(&r->error, 400, "invalid_value", r->protocol->prompt_param,
+			   "The prompt has nothing that this server reads.");
 }
 
 /* For templates that read the reasoning of earlier turns as thinking: gpt-oss's takes either it or a
@@ -161,7 +168,15 @@ static int render(struct ig_reply *r, struct ig_ids *out)
 		return fail_prompt(r, -E2BIG, &err);
 	json_t *messages = whole_conversation(q, r->prepared.style.takes_thinking);
 	const json_t *tools = q->tool_choice == IG_TOOLS_NONE ? NULL : q->tools;
-	if (!messages || describe_tools(r, &messages, &tools) < 0) {
+	if (!messages || ig_normalize(r, messages) < 0) {
+		json_decref(messages);
+		return fail_prompt(r, -ENOMEM, &err);
+	}
+	if (r->applied && !json_array_size(messages)) {
+		json_decref(messages);
+		return q->warm_up ? 0 : fail_empty(r);
+	}
+	if (describe_tools(r, &messages, &tools) < 0) {
 		json_decref(messages);
 		return fail_prompt(r, -ENOMEM, &err);
 	}
@@ -253,8 +268,7 @@ static int make_prompts(struct ig_reply *r)
 
 	/* all that its messages had was left out */
 	if (!q->messages && !q->n_prompts && !q->warm_up)
-		return ig_api_fail(&r->error, 400, "invalid_value", r->protocol->prompt_param,
-				   "The prompt has nothing that this server reads.");
+		return fail_empty(r);
 	p->prompts = calloc(q->messages ? 1 : q->n_prompts, sizeof *p->prompts);
 	if (!p->prompts)
 		return ig_fail_memory(&r->error);

@@ -133,6 +133,8 @@ int ig_reply_read(struct ig_reply *r, const struct ig_request_format *format, ch
 	/* an administrator's slip must not pass for what was asked */
 	r->refuse_unknown = r->api->deps.options.refuse_unknown || r->protocol->administrative;
 	r->refuse_tools = r->api->deps.options.refuse_tools;
+	if (!r->rules)
+		r->rules = ig_prompt_rules_ref(r->api->deps.options.rules);
 	int rc = ig_handoff_send(r);
 	if (rc < 0) {
 		free(r->text);
@@ -220,6 +222,7 @@ void ig_reply_destroy(struct ig_reply *r)
 	free(r->text);
 	ig_request_finish(&r->request);
 	ig_prepared_finish(&r->prepared);
+	ig_prompt_rules_unref(r->rules);
 	ig_origin_unref(r->origin);
 	free(r);
 }

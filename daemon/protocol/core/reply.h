@@ -51,6 +51,7 @@ struct ig_reply {
 	int64_t parked_ns;   /* since when it waits; 0: it never waited */
 	int64_t waited_ns;   /* how long it waited for its model */
 	int64_t last_output_ns;
+	char normalized[256];  /* the rules that changed its prompt: "dates, mine"; "": none */
 	const char *cancelled; /* the reason, if before its lane was free; NULL: it is not */
 	char model_name[IG_MAX_MODEL_NAME + 1]; /* of the default model, where it is not prepared */
 
@@ -59,9 +60,12 @@ struct ig_reply {
 	const struct ig_request_format *format; /* NULL: it is parsed */
 	char *text;
 	size_t len;
-	bool refuse_tools, refuse_unknown; /* as the options were when it arrived */
+	/* as the options were when it arrived */
+	bool refuse_tools, refuse_unknown;
+	struct ig_prompt_rules *rules;
 	struct ig_request request; /* prep changes only what the loop does not read meanwhile */
 	struct ig_prepared prepared;
+	uint64_t applied;	   /* bit i: rule i has changed the prompt */
 	struct ig_api_error error; /* status 0: none */
 	bool waits;		   /* its model is being loaded; ticket is set */
 	struct ig_model_ticket ticket;

@@ -79,6 +79,7 @@ struct ig_request {
 	int32_t priority;  /* as asked for; see ig_reply_priority */
 	double deadline_s; /* from its arrival; 0: none */
 
+	bool verbatim;	   /* no rule changes its prompt */
 	bool cache_report; /* the response says why the prompt was not cached */
 	char *compare_id;  /* and compares it with this one; NULL: with the most similar */
 

@@ -7,6 +7,7 @@
 #include "daemon/protocol/core/waiting.h"
 
 #include "base/clock.h"
+#include "daemon/protocol/core/normalize.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -138,6 +139,7 @@ void ig_waiting_poll(struct ig_api *api)
 	for (struct ig_reply *r = ig_handoff_take(api), *next; r; r = next) {
 		next = r->next_done;
 		ig_ignored_take(r);
+		ig_normalize_take(r);
 		if (r->prepared.style.fallback)
 			r->origin->tool_format = "hermes-fallback";
 		if (r->state == IG_REPLY_AT_PARSE)

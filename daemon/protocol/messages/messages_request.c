@@ -123,23 +123,10 @@ static const struct ig_param tool_result_params[] = {
 	{ NULL },
 };
 
-/* Claude Code begins its system blocks with one about itself, which changes between requests and
- * would spoil the cache of all that follows. */
-static bool is_billing(const struct turn *t, const char *text)
-{
-	static const char begin[] = "x-anthropic-billing-header:";
-
-	return t->role == SYSTEM && !strncmp(text, begin, sizeof begin - 1);
-}
-
 static int add_text(struct ig_request *r, struct turn *t, const struct block *b,
 		    struct ig_api_error *e)
 {
-	const char *text = json_string_value(b->text);
-
-	if (is_billing(t, text))
-		return 0;
-	join(&t->text, text, json_string_length(b->text));
+	join(&t->text, json_string_value(b->text), json_string_length(b->text));
 	t->has_text = true;
 	return 0;
 }
@@ -507,6 +494,7 @@ static const struct ig_param count_table[] = {
 	{ "diagnostics", IG_PARAM_NOTED, .values = "{}" },
 	{ "mcp_servers", IG_PARAM_NOTED, .values = "[]" },
 	{ "speed", IG_PARAM_NOTED, .values = "\"standard\"" },
+	{ .more = ig_normalize_params },
 	{ NULL },
 };
 

@@ -23,6 +23,7 @@ static const struct ig_param common_params[] = {
 	{ "keep_alive", .read = ig_ollama_keep_alive },
 	{ "logprobs", IG_PARAM_BOOL, IG_AT(logprobs) },
 	{ "top_logprobs", IG_PARAM_INT, IG_AT(n_top), 0, IG_MAX_TOP },
+	{ .more = ig_normalize_params },
 	/* a prompt longer than the context is refused, and nothing drops out of it */
 	{ "truncate", IG_PARAM_NOTED, .values = "false" },
 	{ "shift", IG_PARAM_NOTED, .values = "false" },

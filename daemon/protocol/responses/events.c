@@ -51,15 +51,19 @@ static void end(struct ig_reply *r, struct ig_json_writer *w)
 /* ---- events ------------------------------------------------------------------------ */
 
 /* What a reply over HTTP has as headers. */
-static void put_headers(struct ig_json_writer *w, const struct ig_origin *o)
+static void put_headers(struct ig_json_writer *w, const struct ig_reply *r)
 {
-	if (!o->ignored[0] && !o->tool_format)
+	const struct ig_origin *o = r->origin;
+
+	if (!o->ignored[0] && !o->tool_format && !r->normalized[0])
 		return;
 	ig_json_open_object(w, "headers");
 	if (o->ignored[0])
 		ig_json_put_text(w, "x-ingot-ignored", o->ignored);
 	if (o->tool_format)
 		ig_json_put_text(w, "x-ingot-tool-format", o->tool_format);
+	if (r->normalized[0])
+		ig_json_put_text(w, "x-ingot-normalized", r->normalized);
 	ig_json_close_object(w);
 }
 
@@ -69,7 +73,7 @@ static void response_event(struct ig_reply *r, struct ig_strbuf *out, const char
 
 	begin(r, &w, type);
 	if (!r->framed && r->stage == STAGE_CREATED)
-		put_headers(&w, r->origin);
+		put_headers(&w, r);
 	ig_json_putf(&w, "'response':");
 	if (r->stage >= STAGE_FINAL)
 		ig_response_final(r, out);

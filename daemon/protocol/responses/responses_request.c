@@ -295,6 +295,7 @@ static const struct ig_param prompt_params[] = {
 	{ "text", .read = param_text, .repeated = true },
 	{ "reasoning", .read = param_reasoning, .repeated = true },
 	{ "truncation", IG_PARAM_NOTED, .values = "\"disabled\"" },
+	{ .more = ig_normalize_params },
 	{ NULL },
 };
 

@@ -34,6 +34,7 @@ static const struct ig_param tokenize_table[] = {
 	/* a BOS before a text; of a conversation: the start of the assistant's turn */
 	{ "add_special_tokens", IG_PARAM_NOT, IG_AT(plain) },
 	{ "return_token_strs", IG_PARAM_BOOL, IG_AT(token_texts) },
+	{ .more = ig_normalize_params },
 	{ NULL },
 };
 

@@ -726,3 +726,5 @@ void ig_metrics_set(struct ig_metrics *m, enum ig_gauge g, double v) {}
 void ig_metrics_add(struct ig_metrics *m, enum ig_counter c, uint64_t n) {}
 
 void ig_metrics_ignored(struct ig_metrics *m, const char *name) {}
+
+void ig_metrics_normalized(struct ig_metrics *m, const char *rule) {}

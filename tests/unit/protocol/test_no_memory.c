@@ -31,7 +31,7 @@ static const struct {
 	const struct ig_request_format *format;
 } requests[] = {
 	{ "/v1/chat/completions",
-	  "{\"model\":\"fake\",\"messages\":[{\"role\":\"system\",\"content\":[{\"type\":\"text\",\"text\":\"s\"}]},"
+	  "{\"model\":\"fake\",\"messages\":[{\"role\":\"system\",\"content\":[{\"type\":\"text\",\"text\":\"x-anthropic-billing-header: a=b;\"}]},"
 	  "{\"role\":\"user\",\"content\":\"q\",\"name\":\"n\"},{\"role\":\"assistant\",\"content\":null,"
 	  "\"reasoning_content\":\"r\",\"tool_calls\":[{\"id\":\"c\",\"type\":\"function\",\"function\":{"
 	  "\"name\":\"f\",\"arguments\":\"{\\\"x\\\":1}\"}}]},{\"role\":\"tool\",\"tool_call_id\":\"c\","
@@ -49,7 +49,7 @@ static const struct {
 	  "\"regex\":\"a+\"}}",
 	  &ig_completion_request },
 	{ "/v1/messages",
-	  "{\"max_tokens\":9,\"system\":\"s\",\"messages\":[{\"role\":\"user\",\"content\":\"a\"},{\"role\":\"user\","
+	  "{\"max_tokens\":9,\"system\":\"x-anthropic-billing-header: cch=1;\\nnow 2026-11-23 17:11\",\"messages\":[{\"role\":\"user\",\"content\":\"a\"},{\"role\":\"user\","
 	  "\"content\":\"b\"},{\"role\":\"assistant\",\"content\":[{\"type\":\"thinking\",\"thinking\":\"t\"},"
 	  "{\"type\":\"text\",\"text\":\"u\"},{\"type\":\"tool_use\",\"id\":\"t\",\"name\":\"f\",\"input\":{}}]},"
 	  "{\"role\":\"user\",\"content\":[{\"type\":\"tool_result\",\"tool_use_id\":\"t\",\"content\":\"r\","

@@ -44,10 +44,12 @@ int world_setup(void **state)
 			     .max_waiting = 8,
 			     .max_stored = 64,
 			     .max_stored_bytes = 1 << 20,
-			     .max_stored_per_lane = 1 },
+			     .max_stored_per_lane = 1,
+			     .rules = ig_prompt_rules_create() },
 	};
 	w->options = deps.options;
 	w->api = ig_api_create(&deps);
+	w->rules = deps.options.rules;
 	w->session = ig_session_open(w->api, "req_1", "127.0.0.1",
 				     &(struct ig_principal){ .key = "k1", .identity = 1 }, w);
 	*state = w;
@@ -73,6 +75,7 @@ int world_teardown(void **state)
 	ig_api_stop(w->api);
 	ig_engine_destroy(w->engine);
 	ig_api_destroy(w->api);
+	ig_prompt_rules_unref(w->rules);
 	assert_int_equal(fake_model_holds(), 0);
 	pthread_cond_destroy(&w->cond);
 	pthread_mutex_destroy(&w->lock);

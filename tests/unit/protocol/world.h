@@ -15,6 +15,7 @@ struct world {
 	struct ig_api *api;
 	struct ig_api_options options;
 	struct ig_session *session;
+	struct ig_prompt_rules *rules; /* the built-in ones */
 	pthread_mutex_t lock;
 	pthread_cond_t cond;
 	bool woken;

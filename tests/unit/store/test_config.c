@@ -784,6 +784,52 @@ static const struct {
 	{ "aliases: {a: [b]}\n", "1:14: aliases.a: expected a model's name, got a list" },
 	{ "aliases: {a: }\n", "1:14: aliases.a: expected a model's name, got nothing" },
 	{ "alias: {}\n", "1:1: unknown key \"alias\"; did you mean \"aliases\"?" },
+/* rules for prompts */
+#define RULES "kvcache: {normalize: ["
+	{ "kvcache: {normalize: all}\n",
+	  "1:22: kvcache.normalize: expected a list of rules, got one value" },
+	{ "kvcache:\n  normalize: []\n  normalize: []\n",
+	  "3:3: duplicate key \"kvcache.normalize\"; first given in line 2" },
+	{ RULES "a]}\n", "1:23: kvcache.normalize[0]: expected name, pattern …, got one value" },
+	{ RULES "{pattern: a}]}\n", "1:33: kvcache.normalize[0]: name is missing" },
+	{ RULES "{name: a}]}\n", "1:23: kvcache.normalize[0], rule \"a\": pattern is missing" },
+	{ RULES "{nam: a}]}\n",
+	  "1:24: unknown key \"kvcache.normalize[0].nam\"; a rule has name, pattern, replacement, "
+	  "enabled, models, except_models and clients" },
+	{ RULES "{name: a, name: b}]}\n",
+	  "1:33: duplicate key \"kvcache.normalize[0].name\"; first given in line 1" },
+	{ RULES "{name: a b, pattern: a}]}\n",
+	  "1:30: kvcache.normalize[0].name: expected a name: 1 to 64 of A-Z a-z 0-9 . _ : / -, got "
+	  "\"a b\"" },
+	{ RULES "{name: a, pattern: a}, {name: a, pattern: b}]}\n",
+	  "1:65: kvcache.normalize[1]: there is a rule \"a\" already" },
+	{ RULES "{name: dates}, {name: dates}]}\n",
+	  "1:38: kvcache.normalize[1]: there is a rule \"dates\" already" },
+	{ RULES "{name: dates, pattern: a}]}\n",
+	  "1:46: kvcache.normalize[0], rule \"dates\": this rule is built in: give yours another name" },
+	{ RULES "{name: dates, replacement: a}]}\n",
+	  "1:23: kvcache.normalize[0], rule \"dates\": this rule is built in: its replacement is "
+	  "fixed" },
+	{ "kvcache:\n  normalize:\n    - name: a\n      pattern: \"x(\"\n",
+	  "4:16: kvcache.normalize[0], rule \"a\": the pattern does not compile: missing closing "
+	  "parenthesis, at byte 2" },
+	{ RULES "{name: a, pattern: x*}]}\n",
+	  "1:42: kvcache.normalize[0], rule \"a\": the pattern matches the empty text" },
+	{ RULES "{name: a, pattern: (x), replacement: $2}]}\n",
+	  "1:42: kvcache.normalize[0], rule \"a\": the replacement has $2; the pattern has groups up "
+	  "to $1" },
+	{ RULES "{name: a, pattern: x, replacement: 5$}]}\n",
+	  "1:42: kvcache.normalize[0], rule \"a\": in the replacement a group ($0 to $9) or $ must "
+	  "follow $" },
+	{ RULES "{name: a, pattern: x, enabled: yes}]}\n",
+	  "1:54: kvcache.normalize[0].enabled: expected true or false, got \"yes\"; write true" },
+	{ RULES "{name: a, pattern: x, models: m}]}\n",
+	  "1:53: kvcache.normalize[0].models: expected a list, such as [a, b], got one value" },
+	{ RULES "{name: a, pattern: x, models: [\"a?\"]}]}\n",
+	  "1:54: kvcache.normalize[0].models: expected names: 1 to 128 of A-Z a-z 0-9 . _ : / - = "
+	  "and * for any characters, got \"a?\"" },
+	{ RULES "{name: a, pattern: \"x\\0\"}]}\n",
+	  "1:42: kvcache.normalize[0].pattern: the value has a NUL in it" },
 	/* the form */
 	{ "server: &a {}\n", "1:9: anchors (&) are not allowed" },
 	{ "a: &x 1\nb: *x\n", "1:4: anchors (&) are not allowed" },
@@ -855,6 +901,48 @@ static void test_aliases(void **state)
 	ig_config_destroy(c);
 	ig_config_destroy(none);
 	ig_config_destroy(parse("aliases:\n"));
+}
+
+static void test_rules(void **state)
+{
+	struct seen seen = { 0 };
+	struct ig_config *none = parse("kvcache: {normalize: }");
+	struct ig_config *c =
+		parse("kvcache:\n  normalize:\n"
+		      "    - {name: dates, enabled: false}\n"
+		      "    - {name: mine, pattern: 'a(b)', replacement: $1, models: [m-*], "
+		      "except_models: [m-2], clients: [k]}\n");
+	const struct ig_prompt_rules *rules = c->kvcache.normalize;
+	size_t n = ig_prompt_rules_n(none->kvcache.normalize);
+
+	assert_int_equal(ig_prompt_rules_n(rules), n + 1);
+	for (size_t i = 0; i < n; i++) {
+		const struct ig_prompt_rule *r = ig_prompt_rules_get(rules, i);
+		assert_string_equal(r->name, ig_prompt_rule_name(i));
+		assert_true(ig_prompt_rule_is_builtin(r->name));
+		assert_int_equal(r->enabled, strcmp(r->name, "dates") != 0);
+		assert_true(ig_prompt_rules_get(none->kvcache.normalize, i)->enabled);
+	}
+	assert_null(ig_prompt_rule_name(n));
+	const struct ig_prompt_rule *mine = ig_prompt_rules_get(rules, n);
+	assert_string_equal(mine->name, "mine");
+	assert_string_equal(mine->pattern, "a(b)");
+	assert_string_equal(mine->replacement, "$1");
+	assert_string_equal(mine->models[0], "m-*");
+	assert_string_equal(mine->except_models[0], "m-2");
+	assert_string_equal(mine->clients[0], "k");
+	ig_config_diff(none, c, note, &seen);
+	assert_int_equal(seen.n, 1);
+	assert_string_equal(seen.key, "kvcache.normalize");
+	assert_true(seen.reloadable);
+	assert_string_equal(seen.was, "[{name: claude-code-header}, {name: dates}]");
+	assert_string_equal(seen.is, "[{name: claude-code-header}, {name: dates, enabled: false}, "
+				     "{name: mine, pattern: a(b), replacement: $1, models: "
+				     "[\"m-*\"], except_models: [\"m-2\"], clients: [\"k\"]}]");
+	ig_config_diff(c, c, note, &seen);
+	assert_int_equal(seen.n, 1);
+	ig_config_destroy(c);
+	ig_config_destroy(none);
 }
 
 static void test_depth(void **state)
@@ -1181,6 +1269,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_units),
 		cmocka_unit_test(test_errors),
 		cmocka_unit_test(test_aliases),
+		cmocka_unit_test(test_rules),
 		cmocka_unit_test(test_depth),
 		cmocka_unit_test(test_size),
 		cmocka_unit_test(test_long_texts),
