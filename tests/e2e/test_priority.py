@@ -1,5 +1,6 @@
 """A request's priority and deadline, a key's weight and priority: which values are taken, what of them is in the file
-of keys, the lists and the ledger, and a deadline that has passed before the engine has the request."""
+of keys, the lists and the ledger, deadlines, and who has a place."""
+import json
 import re
 import time
 
@@ -88,6 +89,58 @@ def test_over_in_its_lane(scripted):
     assert (e["status"], e["error"]["code"], e["stream_id"]) == (504, "deadline_exceeded", "a")
     assert ws.until_type("response.completed", "error")[-1]["type"] == "response.completed"
     ws.close()
+
+
+def test_over_while_it_runs(scripted):
+    """A reply that is being generated ends with its deadline."""
+    asked = {path: (dict(body, model="slow"), at) for path, (body, at) in ASKED.items()}
+    for body, at in asked.values():
+        for name in ("max_tokens", "max_output_tokens"):
+            if name in body:
+                body[name] = 100000 if name == "max_output_tokens" else 10000
+        body.update({at: {"deadline": 0.2, "num_predict": -1}} if at else {"deadline": 0.2})
+    for path, (body, _) in asked.items():
+        begin = time.monotonic()
+        r = scripted.http("POST", path, body)
+        assert r.status == 504 and r.headers["x-should-retry"] == "false", (path, r)
+        assert "deadline" in r.body.decode() and time.monotonic() - begin >= 0.2
+    body, _ = asked["/v1/chat/completions"]
+    events = scripted.http("POST", "/v1/chat/completions", dict(body, stream=True)).events()
+    pieces = [json.loads(e) for e in events if e != "[DONE]"]
+    assert len(pieces) > 3 and pieces[1]["choices"][0]["delta"]["content"]
+    assert pieces[-1]["error"]["code"] == "deadline_exceeded"
+    ws = scripted.ws()
+    ws.create(model="slow", deadline=0.2)
+    failed = ws.until_type("response.failed", "error")[-1]
+    assert failed["response"]["error"]["code"] == "deadline_exceeded" and failed["response"]["output"]
+    ws.close()
+    ended = until(lambda: (lambda r: r if len(r) >= len(asked) + 2 else None)(
+        [r for r in rows(scripted) if (r["status"], r["finish"]) == (504, "error")]), "their rows")
+    assert all(r["output_tokens"] > 0 and "deadline" in r["error"] for r in ended)
+
+
+def test_a_place_for_everybody(start, models, tmp_path):
+    """One key's requests have all places, and more of them wait: another key's is answered meanwhile, and so is
+    one of the same key with a smaller number."""
+    path = tmp_path / "keys"
+    greedy, other = (bearer(add_key(path, name)) for name in ("greedy", "other"))
+    boss = bearer(add_key(path, "boss", "--admin"))
+    d = start(extra={"models": [{"name": "tiny", "path": models.script()}, {"name": "slow", "path": models.slow()}],
+                     "server": {"keys_file": str(path)}, "scheduler": {"max_seqs": 3}})
+    sockets = [d.ws(additional_headers=greedy) for _ in range(9)]
+    for ws in sockets:
+        ws.create(model="slow", priority=1)
+
+    def state():
+        listed = d.http("GET", "/v1/ingot/requests", headers=boss).json["data"]
+        return sorted(r["state"] for r in listed if r["key"] == "greedy")
+    until(lambda: state() == ["decode"] * 3 + ["waiting"] * 6, "all places are taken")
+    assert post(d, "/v1/chat/completions", other, priority=1).status == 200
+    assert post(d, "/v1/chat/completions", greedy, priority=0).status == 200
+    assert "waiting" in state()
+    for ws in sockets:
+        ws.abort()
+    until(lambda: not state(), "they are gone")
 
 
 # ---- keys ---------------------------------------------------------------------------------------------------
