@@ -9,7 +9,7 @@
  * are read one after the other, which is sooner for most than all of them together. */
 #define TURN_ROWS 4096
 /* A step may be so many times as long with streams that are more than a client's share. */
-#define SLACK 1.1
+#define SLACK 1.05
 /* Of so many rounds that hold streams back one does not, so that it shows what they cost now. */
 #define PROBE_ROUNDS 256
 
@@ -200,6 +200,7 @@ static void let_streams_join(struct ig_seq_list *running, struct ig_model *m, ui
 		if (!could_join(s, m) || !s->held || ig_seq_n_left(s) > 1)
 			continue;
 		s->held = false;
+		s->is_extra = true;
 		n_streams++;
 	}
 }
@@ -224,6 +225,7 @@ void ig_clients_choose(struct ig_client_list *list, struct ig_seq_list *running,
 		if (!could_join(s, m))
 			continue;
 		c = s->client;
+		s->is_extra = false;
 		s->held = s->priority != first || (c->n_chosen && c->n_chosen >= level * c->weight);
 		c->n_chosen += !s->held;
 		any_held = any_held || s->held;

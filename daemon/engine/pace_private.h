@@ -43,7 +43,7 @@ struct ig_pace_plan {
 	uint32_t n_streams;	/* that decode, of this model */
 	double quiet_ns;	/* of one step of each model with streams; 0: not known yet */
 	double share;		/* scheduler.prompt_share */
-	uint32_t n_all_streams; /* of all models; 0: nothing is limited */
+	uint32_t n_all_streams; /* of all models, without extra ones; 0: nothing is limited */
 	uint32_t n_prompts;	/* long ones, of all models */
 	int32_t chunk;		/* rows at most */
 };

@@ -83,6 +83,7 @@ struct ig_seq {
 	uint64_t round;	   /* its model's round that it was planned for */
 	int32_t n_planned; /* rows of that round that no step has had */
 	bool held;	   /* it takes no part in the round: others have less than its client */
+	bool is_extra;	   /* it takes part although others have less, since it costs hardly more */
 	bool is_long;	   /* its prompt is read at the pace that streams leave (pace_private.h) */
 	int32_t n_rows, logit_index;   /* in the newest step that includes it; -1: no logits */
 	struct ig_gen_result result;   /* finish is set as soon as it is known */

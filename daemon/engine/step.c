@@ -195,7 +195,7 @@ static int32_t pace(struct ig_sched *sch, struct ig_model *m)
 	TAILQ_FOREACH(other, &sch->rotation, rotation)
 		other->n_streams = 0;
 	TAILQ_FOREACH(s, &sch->running, link) {
-		plan.n_all_streams += is_stream(s);
+		plan.n_all_streams += is_stream(s) && !s->is_extra;
 		s->model->n_streams += is_stream(s);
 		plan.n_prompts += s->is_long && !s->held && !is_stream(s);
 	}
