@@ -251,7 +251,7 @@ static bool waits_for_prefix(const struct ig_sched *sch, const struct ig_seq *s)
 	TAILQ_FOREACH(v, &sch->running, link) {
 		int32_t left = v->n_tokens - v->n_done, chunk = (int32_t)sch->now.prefill_chunk;
 		int32_t n, n_computed;
-		if (left < 2 || ig_seq_is_paused(v) || !may_share(sch, s, v))
+		if (left < 2 || ig_seq_is_paused(v) || v->held || !may_share(sch, s, v))
 			continue;
 		n = common_prefix(s, v, &n_computed) - v->n_done;
 		n_computed -= v->n_done;

@@ -224,6 +224,34 @@ static void test_blocks(void **state)
 	harness_close(e);
 }
 
+/* A prompt does not wait for a common prefix that another client's request would compute, but does not
+ * now: that client has its share. */
+static void test_nobody_waits_for_what_is_held(void **state)
+{
+	struct ig_engine *e;
+
+	fake.gated = true;
+	e = harness_engine(&config);
+	send(e, 0, 'g', (struct ask){ .n_prompt = 5, .max_tokens = 300 });
+	send(e, 1, 'o', (struct ask){ .n_prompt = 5, .max_tokens = 300 });
+	for (fake_wait_at_gate(); n_output(e, 'g', 1, 300) < 3 || n_output(e, 'o', 1, 300) < 3;)
+		step();
+	static int32_t prompt[200];
+	make_prompt(prompt, 200, 99);
+	send(e, 2, 'g', (struct ask){ .prompt = prompt, .n_prompt = 200, .max_tokens = 5 });
+	for (int i = 0; i < 3; i++)
+		step();
+	assert_int_equal(n_running(e, 'g'), 2);
+	send(e, 3, 'a', (struct ask){ .prompt = prompt, .n_prompt = 200, .max_tokens = 5 });
+	for (int i = 0; i < 3; i++)
+		step();
+	assert_int_equal(n_running(e, 'a'), 1);
+	fake_open_gate();
+	for (int i = 3; i >= 0; i--)
+		client_finish(&c[i]);
+	harness_close(e);
+}
+
 /* ---- priorities -------------------------------------------------------------------------------- */
 
 static void test_priorities(void **state)
@@ -420,6 +448,7 @@ int main(int argc, char **argv)
 		T(test_places),
 		T(test_places_by_weight),
 		T(test_blocks),
+		T(test_nobody_waits_for_what_is_held),
 		T(test_priorities),
 		T(test_a_smaller_number_is_alone),
 		T(test_deadlines_order_a_client_s_requests),
