@@ -13,6 +13,10 @@
 #define STEP_BLOCK_BITS 12
 #define STEP_RANGE 256 /* positions that one partial of attention covers */
 #define STEP_NONE 0xffffffffu
+/* Whether the attention of a sequence's rows is split over its ranges: few rows always, more where
+ * it is long, or a few threadgroups would go through all of it one token after another. */
+#define STEP_SPLIT_ROWS 64
+#define STEP_SPLITS(rows, ranges) ((rows) <= 16 || ((rows) <= STEP_SPLIT_ROWS && (ranges) >= 4))
 
 /* One cache group: block tables and the layout of a block, in bytes. */
 struct step_kv {

@@ -77,13 +77,13 @@ struct ig_gpu_launch {
 	uint32_t kv_dtype; /* of the cache: IG_F16 or IG_F32 */
 	uint32_t f32;	   /* 1: products must be computed in float32 */
 	/* The most (row, range) pairs whose partial results attention may store in one step.  A
-	 * sequence beyond it, or with more than IG_GPU_FEW_ROWS rows, loops over its ranges. */
+	 * sequence beyond it, or with more rows than the step splits (shaders/step.h), loops over its
+	 * ranges. */
 	uint32_t max_partials;
 	uint32_t reserved;
 };
 
-/* The largest number of rows for which products use their few-row kernels, and for which a
- * sequence's attention is split over ranges. */
+/* The largest number of rows for which products use their few-row kernels. */
 #define IG_GPU_FEW_ROWS 16
 
 /* ---- dispatches ------------------------------------------------------------------ */

@@ -5,6 +5,7 @@
  */
 #include "model/formats/checkpoint.h"
 #include "runtime/gpu/gpu_private.h"
+#include "shaders/step.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -14,6 +15,7 @@
  * pairs: 16 sequences of 64,000 tokens, or one of a million.  One sequence of the longest context
  * is always split. */
 #define PARTIAL_BYTES ((uint64_t)64 << 20)
+#define PARTIAL_SHARE 512 /* or this part of the device's memory, if it is more */
 
 enum { WANT_F16, WANT_BF16, N_WANTS };
 
@@ -37,11 +39,14 @@ static int no_memory(struct lowering *l)
 /* ---- splitting attention ---------------------------------------------------------- */
 
 static uint32_t choose_max_partials(const struct ig_plan *plan,
-				    const struct ig_program_limits *limits)
+				    const struct ig_program_limits *limits,
+				    const struct ig_gpu_facts *facts)
 {
+	uint64_t most_bytes = facts->working_set_bytes / PARTIAL_SHARE;
+
 	uint64_t ranges =
 		((uint64_t)limits->max_context + IG_ATTENTION_RANGE - 1) / IG_ATTENTION_RANGE;
-	uint64_t rows = (uint64_t)limits->max_seqs * IG_GPU_FEW_ROWS, bytes = 1;
+	uint64_t rows = (uint64_t)limits->max_seqs * STEP_SPLIT_ROWS, bytes = 1;
 
 	rows = rows < limits->max_rows ? rows : limits->max_rows;
 	/* A partial result: a sum of values, a maximum and a sum of weights, per head. */
@@ -52,7 +57,8 @@ static uint32_t choose_max_partials(const struct ig_plan *plan,
 		uint64_t n = (uint64_t)a->n_heads * ((uint64_t)a->head_dim + 2) * 4;
 		bytes = n > bytes ? n : bytes;
 	}
-	uint64_t most = ranges * rows, n = PARTIAL_BYTES / bytes;
+	uint64_t most = ranges * rows;
+	uint64_t n = (most_bytes > PARTIAL_BYTES ? most_bytes : PARTIAL_BYTES) / bytes;
 	n = n > ranges ? n : ranges;
 	n = n < most ? n : most;
 	return n < UINT32_MAX ? (uint32_t)n : UINT32_MAX;
@@ -248,7 +254,7 @@ int ig_gpu_lower_plan(struct ig_gpu_lowered *p, const struct ig_plan *plan, stru
 	size_t n = (size_t)plan->n_values + 1;
 	int rc;
 
-	l.max_partials = choose_max_partials(plan, &p->base.limits);
+	l.max_partials = choose_max_partials(plan, &p->base.limits, l.facts);
 	if ((rc = ig_gpu_step_init(&p->shape, &plan->info, &p->base.limits, l.max_partials, err)) ||
 	    (rc = ig_gpu_weights_init(&p->weights, plan, err)))
 		return rc;

@@ -155,8 +155,8 @@ static int pack_rows(struct packing *k)
 	return 0;
 }
 
-/* First rows, and how each sequence's attention runs: split over ranges if it has few rows and
- * their partial results fit, else looping over its ranges. */
+/* First rows, and how each sequence's attention runs: split over ranges if they are few
+ * (STEP_SPLITS) and their partial results fit, else looping over its ranges. */
 static void pack_sequences(struct packing *k)
 {
 	const struct ig_step *s = k->step;
@@ -174,7 +174,7 @@ static void pack_sequences(struct packing *k)
 			need += ranges;
 		}
 		uint32_t n = (uint32_t)(row - first[q]);
-		if (n > IG_GPU_FEW_ROWS || need > k->shape->max_partials - used) {
+		if (!STEP_SPLITS(n, ranges) || need > k->shape->max_partials - used) {
 			for (int32_t r = first[q]; r < row; r++)
 				partials[r] = STEP_NONE;
 			if (live[IG_LIVE_LOOP_ROWS] < n)

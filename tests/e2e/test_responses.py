@@ -460,8 +460,11 @@ def test_four_killed_of_eight(scripted):
         return now if now.sum("ingot_num_requests_running") == 4 else None
     after = until(four_left, "four are left").sum("ingot_kv_cache_blocks_used")
     # Freed with the same step that drops them: nobody may see four sequences and the
-    # blocks of more.
-    assert after <= before * 0.75, "%d blocks with eight, %d with four" % (before, after)
+    # blocks of more.  Those that are left have grown since, on a busy machine by much.
+    left = scripted.http("GET", "/v1/ingot/requests").json["data"]
+    assert len(left) == 4
+    most = sum((r["prompt_tokens"] + r["output_tokens"]) // 16 + 2 for r in left)
+    assert after <= most, "%d blocks with eight; with four %d, which need %d" % (before, after, most)
     for c in connections[4:]:
         c.close()
     scripted.until_idle()

@@ -341,7 +341,7 @@ static int put_sequences(struct run *r, struct step_head *head, struct ig_error 
 			row++;
 		}
 		n = (uint32_t)(row - first[q]);
-		if (n > IG_GPU_FEW_ROWS || need > r->c->max_partials - n_partials) {
+		if (!STEP_SPLITS(n, ranges) || need > r->c->max_partials - n_partials) {
 			for (int32_t i = first[q]; i < row; i++)
 				partials[i] = STEP_NONE;
 			r->live[IG_LIVE_LOOP_ROWS] =

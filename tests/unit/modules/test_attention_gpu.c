@@ -60,6 +60,8 @@ static const struct attention_case cases[] = {
 	{ 3, 1, 64, IG_F32, 0, 0, { 40 }, { { 0, 0, 40 } } },
 	{ 9, 3, 64, IG_F16, 0, 0, { 700, 40 }, { { 0, 250, 262 }, { 1, 0, 40 } } },
 	{ 2, 2, 64, IG_F16, 0, 0, { 320 }, { { 0, 240, 304 } } },
+	/* more rows than 16: split, since the sequence is long */
+	{ 6, 2, 64, IG_F16, 0, 0, { 1100, 20 }, { { 0, 1060, 1100 }, { 1, 19, 20 } } },
 	/* prefill and decode of several sequences in one step */
 	{ 6,
 	  2,
@@ -216,7 +218,7 @@ static void run_rows(struct setup *s, enum way way, uint32_t out_dtype, struct g
 		.op = world_op("attention"),
 		.launch = &launch,
 		.out_dtype = out_dtype,
-		.max_partials = way == SPLIT ? 100 : 0,
+		.max_partials = way == SPLIT ? 250 : 0,
 		.n_slabs = s->w.n_slabs,
 		.slab_bytes = s->w.slab_bytes,
 	};

@@ -11,10 +11,11 @@
 
 struct fake_gpu {
 	/* set by tests */
-	bool no_device;		   /* open says -ENOTSUP */
-	uint64_t max_buffer_bytes; /* 0: 1 GiB */
-	uint64_t max_bytes;	   /* of all memory; 0: no limit */
-	uint64_t pressure;	   /* bytes to give back, once */
+	bool no_device;		    /* open says -ENOTSUP */
+	uint64_t max_buffer_bytes;  /* 0: 1 GiB */
+	uint64_t working_set_bytes; /* 0: 12345678 */
+	uint64_t max_bytes;	    /* of all memory; 0: no limit */
+	uint64_t pressure;	    /* bytes to give back, once */
 	int fail_at;		/* this call from now on fails with -ENOMEM, 1 the next; 0: none */
 	int wait_error;		/* what the next waits return */
 	uint32_t n_wait_errors; /* so many of them */

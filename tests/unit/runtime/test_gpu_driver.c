@@ -329,7 +329,7 @@ static void test_partials(void **state)
 		uint32_t rows, seqs, context;
 		uint64_t expected; /* 0: 64 MiB of them */
 	} cases[] = {
-		{ 1, 1, 100, 1 },	{ 8, 64, 1000, 8 * 4 },		{ 512, 2, 1000, 32 * 4 },
+		{ 1, 1, 100, 1 },	{ 8, 64, 1000, 8 * 4 },		{ 512, 2, 1000, 128 * 4 },
 		{ 512, 64, 100000, 0 }, { 512, 4, 1u << 26, 1u << 18 },
 	};
 
@@ -342,6 +342,14 @@ static void test_partials(void **state)
 				 cases[i].expected ? cases[i].expected : (64u << 20) / bytes);
 		ig_program_destroy(p);
 	}
+	/* a 512th of a large device's memory */
+	ig_driver_close(d);
+	fake_gpu.working_set_bytes = (uint64_t)64 << 30;
+	assert_int_equal(ig_driver_open("fake", &o, &d, &err), 0);
+	struct ig_program_limits l = { 512, 64, 1, 1000000, IG_F16, 8 };
+	assert_int_equal(ig_driver_lower(d, m->plan, &l, &p, &memory, &err), 0);
+	assert_int_equal(((struct ig_gpu_lowered *)p)->shape.max_partials, (128u << 20) / bytes);
+	ig_program_destroy(p);
 	ig_driver_close(d);
 	fake_gpu_reset();
 }
