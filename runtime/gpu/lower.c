@@ -16,6 +16,7 @@
  * is always split. */
 #define PARTIAL_BYTES ((uint64_t)64 << 20)
 #define PARTIAL_SHARE 512 /* or this part of the device's memory, if it is more */
+#define PARTIAL_MOST ((uint64_t)256 << 20)
 
 enum { WANT_F16, WANT_BF16, N_WANTS };
 
@@ -42,7 +43,8 @@ static uint32_t choose_max_partials(const struct ig_plan *plan,
 				    const struct ig_program_limits *limits,
 				    const struct ig_gpu_facts *facts)
 {
-	uint64_t most_bytes = facts->working_set_bytes / PARTIAL_SHARE;
+	uint64_t share = facts->working_set_bytes / PARTIAL_SHARE;
+	uint64_t most_bytes = share < PARTIAL_MOST ? share : PARTIAL_MOST;
 
 	uint64_t ranges =
 		((uint64_t)limits->max_context + IG_ATTENTION_RANGE - 1) / IG_ATTENTION_RANGE;

@@ -342,14 +342,17 @@ static void test_partials(void **state)
 				 cases[i].expected ? cases[i].expected : (64u << 20) / bytes);
 		ig_program_destroy(p);
 	}
-	/* a 512th of a large device's memory */
-	ig_driver_close(d);
-	fake_gpu.working_set_bytes = (uint64_t)64 << 30;
-	assert_int_equal(ig_driver_open("fake", &o, &d, &err), 0);
-	struct ig_program_limits l = { 512, 64, 1, 1000000, IG_F16, 8 };
-	assert_int_equal(ig_driver_lower(d, m->plan, &l, &p, &memory, &err), 0);
-	assert_int_equal(((struct ig_gpu_lowered *)p)->shape.max_partials, (128u << 20) / bytes);
-	ig_program_destroy(p);
+	/* a 512th of a large device's memory, up to 256 MiB */
+	for (uint64_t gib = 64; gib <= 1024; gib *= 16) {
+		struct ig_program_limits l = { 512, 64, 1, 2000000, IG_F16, 8 };
+		ig_driver_close(d);
+		fake_gpu.working_set_bytes = gib << 30;
+		assert_int_equal(ig_driver_open("fake", &o, &d, &err), 0);
+		assert_int_equal(ig_driver_lower(d, m->plan, &l, &p, &memory, &err), 0);
+		assert_int_equal(((struct ig_gpu_lowered *)p)->shape.max_partials,
+				 ((gib == 64 ? 128u : 256u) << 20) / bytes);
+		ig_program_destroy(p);
+	}
 	ig_driver_close(d);
 	fake_gpu_reset();
 }
