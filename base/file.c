@@ -132,7 +132,7 @@ int ig_make_folders_above(const char *file, unsigned mode, struct ig_error *err)
 	return rc;
 }
 
-bool ig_program_folder(char *buf, size_t size)
+bool ig_program_path(char *buf, size_t size)
 {
 	char real[PATH_MAX];
 	int n;
@@ -147,6 +147,23 @@ bool ig_program_folder(char *buf, size_t size)
 	if (!realpath("/proc/self/exe", real))
 		return false;
 #endif
-	n = snprintf(buf, size, "%.*s", (int)(strrchr(real, '/') - real), real);
+	n = snprintf(buf, size, "%s", real);
 	return n > 0 && (size_t)n < size;
+}
+
+bool ig_program_folder(char *buf, size_t size)
+{
+	if (!ig_program_path(buf, size))
+		return false;
+	*strrchr(buf, '/') = 0;
+	return true;
+}
+
+int64_t ig_mtime_ns(const struct stat *st)
+{
+#ifdef __APPLE__
+	return (int64_t)st->st_mtimespec.tv_sec * 1000000000 + st->st_mtimespec.tv_nsec;
+#else
+	return (int64_t)st->st_mtim.tv_sec * 1000000000 + st->st_mtim.tv_nsec;
+#endif
 }

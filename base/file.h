@@ -23,5 +23,11 @@ int ig_sync_folder_of(const char *path);
 /* Make the folders above a file, each with this mode; those that exist stay as they are. */
 int ig_make_folders_above(const char *file, unsigned mode, struct ig_error *err);
 
+struct stat;
+/* When a file was last written, of ig_wall_ns. */
+int64_t ig_mtime_ns(const struct stat *st);
+
+/* The file of the running program, without links. */
+bool ig_program_path(char *buf, size_t size);
 /* The folder of the running program, without links and without a slash at its end. */
 bool ig_program_folder(char *buf, size_t size);

@@ -2,6 +2,8 @@
 #include "runtime/driver_private.h"
 #include "base/log.h"
 
+#include <ingot/kvcache.h>
+
 #include <errno.h>
 #include <stdbool.h>
 #include <string.h>
@@ -81,9 +83,7 @@ static int check_tables(const struct ig_program *p, const struct ig_step *s, int
 		const struct ig_step_kv *kv = &s->kv[g];
 		const uint32_t *words = kv->block_tables + seq * kv->max_blocks;
 		uint32_t window = g < IG_MAX_CACHE_GROUPS ? p->windows[g] : 0;
-		int32_t i = window && (uint32_t)first >= window ?
-				    (int32_t)((uint32_t)first + 1 - window) / IG_BLOCK_TOKENS :
-				    0;
+		int32_t i = (int32_t)ig_kv_first_read(window, (uint32_t)first);
 
 		if (end >= kv->max_blocks)
 			return ig_fail(err, -EINVAL,
@@ -237,4 +237,16 @@ void ig_driver_copy(void *driver, void *dst, const void *src, uint64_t n_bytes)
 {
 	struct ig_driver *d = driver;
 	d->class->copy(d, dst, src, n_bytes);
+}
+
+int ig_driver_read_slab(struct ig_driver *d, void *dst, const void *src, uint64_t n_bytes,
+			struct ig_error *err)
+{
+	return d->class->read_slab(d, dst, src, n_bytes, err);
+}
+
+int ig_driver_write_slab(struct ig_driver *d, void *dst, const void *src, uint64_t n_bytes,
+			 struct ig_error *err)
+{
+	return d->class->write_slab(d, dst, src, n_bytes, err);
 }

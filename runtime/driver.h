@@ -95,3 +95,10 @@ const struct ig_error *ig_program_error(const struct ig_program *p);
 void *ig_driver_map_slab(void *driver, uint64_t slab_bytes);
 void ig_driver_unmap_slab(void *driver, void *base, uint64_t slab_bytes);
 void ig_driver_copy(void *driver, void *dst, const void *src, uint64_t n_bytes);
+/* Copy bytes of a mapped slab to the host, blocking: of blocks that steps have written which were waited
+ * for.  Copy bytes to one: to blocks that no step in flight uses; copies by ig_driver_copy before it come
+ * first, also those that wait for the next step.  0, or -errno with text. */
+int ig_driver_read_slab(struct ig_driver *d, void *dst, const void *src, uint64_t n_bytes,
+			struct ig_error *err);
+int ig_driver_write_slab(struct ig_driver *d, void *dst, const void *src, uint64_t n_bytes,
+			 struct ig_error *err);

@@ -23,6 +23,10 @@ struct ig_driver_class {
 	void *(*map_slab)(struct ig_driver *d, uint64_t slab_bytes);
 	void (*unmap_slab)(struct ig_driver *d, void *base, uint64_t slab_bytes);
 	void (*copy)(struct ig_driver *d, void *dst, const void *src, uint64_t n_bytes);
+	int (*read_slab)(struct ig_driver *d, void *dst, const void *src, uint64_t n_bytes,
+			 struct ig_error *err);
+	int (*write_slab)(struct ig_driver *d, void *dst, const void *src, uint64_t n_bytes,
+			  struct ig_error *err);
 	uint64_t (*memory)(const struct ig_driver *d); /* NULL: 0 */
 	bool (*is_unified)(const struct ig_driver *d); /* NULL: no */
 	/* NULL: the driver is never told, or keeps nothing. */

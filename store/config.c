@@ -497,6 +497,15 @@ static void format_rules(const struct ig_config *c, struct ig_strbuf *out)
 	ig_strbuf_puts(out, "]");
 }
 
+/* What is not in the table of options, by key. */
+static const struct {
+	const char *key;
+	void (*format)(const struct ig_config *c, struct ig_strbuf *out);
+} formatted[] = {
+	{ "aliases", format_aliases },
+	{ "kvcache.normalize", format_rules },
+};
+
 void ig_config_diff(const struct ig_config *old, const struct ig_config *new_,
 		    void (*each)(void *ctx, const char *key, const char *was, const char *is,
 				 bool reloadable),
@@ -522,18 +531,14 @@ void ig_config_diff(const struct ig_config *old, const struct ig_config *new_,
 		format_models(new_, &is);
 		each(ctx, "models", text_of(&was), text_of(&is), true);
 	}
-	ig_strbuf_clear(&was);
-	ig_strbuf_clear(&is);
-	format_aliases(old, &was);
-	format_aliases(new_, &is);
-	if (strcmp(text_of(&was), text_of(&is)))
-		each(ctx, "aliases", text_of(&was), text_of(&is), true);
-	ig_strbuf_clear(&was);
-	ig_strbuf_clear(&is);
-	format_rules(old, &was);
-	format_rules(new_, &is);
-	if (strcmp(text_of(&was), text_of(&is)))
-		each(ctx, "kvcache.normalize", text_of(&was), text_of(&is), true);
+	for (size_t i = 0; i < sizeof formatted / sizeof formatted[0]; i++) {
+		ig_strbuf_clear(&was);
+		ig_strbuf_clear(&is);
+		formatted[i].format(old, &was);
+		formatted[i].format(new_, &is);
+		if (strcmp(text_of(&was), text_of(&is)))
+			each(ctx, formatted[i].key, text_of(&was), text_of(&is), true);
+	}
 	ig_strbuf_finish(&was);
 	ig_strbuf_finish(&is);
 }

@@ -54,6 +54,7 @@ struct ig_config {
 		char *tls_cert, *tls_key;  /* PEM files; empty: plain HTTP */
 		char *keys_file; /* of API keys; default: ~/.local/state/ingot/keys (as ledger.path) */
 		char *unknown_parameters; /* note, refuse: what a request has that is not known */
+		uint32_t prep_threads;	  /* 3: prompts that are rendered and tokenized at once */
 		bool allow_anonymous; /* false: without a key only where no keys are, on loopback */
 	} server;
 	struct {		/* tools: */
@@ -91,6 +92,9 @@ struct ig_config {
 		char *dtype;	   /* f16, f32 */
 		bool prefix_cache; /* prompts with a common prefix share its blocks */
 		char *share;	   /* key, all: whose prompts share */
+		char *disk; /* a folder for computed blocks, default: kv beside the ledger; empty: none */
+		bool disk_by_default;		   /* nobody has named it */
+		uint64_t disk_size;		   /* 0: a tenth of what is free, 20 GiB at most */
 		struct ig_prompt_rules *normalize; /* the built-in rules, then the file's */
 	} kvcache;
 	struct {			   /* scheduler: */
@@ -101,6 +105,7 @@ struct ig_config {
 		uint32_t max_queue;    /* 256: requests that wait; more get 503 */
 		uint32_t retry_after_s;	    /* 2 */
 		uint32_t max_output_tokens; /* default of requests; 0: up to the context */
+		char *speculation;	    /* off, lookup: whether steps verify guessed tokens */
 	} scheduler;
 	struct {	     /* modules: */
 		char **path; /* folders to load *.so from, at least one; default: those of the

@@ -79,6 +79,20 @@ static int set_beside(char **path, const char *other, const char *tail)
 	return replace(path, &b);
 }
 
+/* "/x/kv" for a ledger at /x/ledger.db. */
+static int set_disk_folder(struct config *c)
+{
+	const char *ledger = c->pub.ledger.path, *slash = strrchr(ledger, '/');
+	struct ig_strbuf b = { 0 };
+
+	if (!slash)
+		return 0;
+	ig_strbuf_add(&b, ledger, (size_t)(slash - ledger));
+	ig_strbuf_puts(&b, "/kv");
+	c->pub.kvcache.disk_by_default = true;
+	return replace(&c->pub.kvcache.disk, &b);
+}
+
 static int by_name(const void *a, const void *b)
 {
 	return strcmp(*(char *const *)a, *(char *const *)b);
@@ -154,6 +168,10 @@ int config_fill_in(struct config *c, struct ig_error *err)
 	/* Without a folder of state there are no keys, and keys_file stays empty. */
 	if (rc != -ENOMEM && !c->pub.server.keys_file[0])
 		rc = set_state_file(&c->pub.server.keys_file, "keys");
+	if (!strcmp(c->pub.kvcache.disk, "none"))
+		c->pub.kvcache.disk[0] = 0;
+	else if (rc != -ENOMEM && !c->pub.kvcache.disk[0])
+		rc = set_disk_folder(c);
 	if (!strcmp(c->pub.models_folder, "none"))
 		c->pub.models_folder[0] = 0;
 	else if (rc != -ENOMEM && !c->pub.models_folder[0])

@@ -91,6 +91,10 @@ const struct config_option config_options[] = {
 	  .help = "What happens to fields, content parts and tools of a request that Ingot does not "
 		  "know: they are left out and named in the reply's header x-ingot-ignored, the log, "
 		  "the ledger and the metrics, or the request is refused." },
+	{ "server.prep_threads", CONFIG_INT, FIELD(server.prep_threads), .min = 1, .max = 16,
+	  .value = "3", .unit = "threads",
+	  .help = "Threads that render and tokenize prompts.  Prompts of 64 KiB and more never have "
+		  "the last one of several, so that small ones do not wait for them." },
 	{ "server.allow_anonymous", CONFIG_BOOL, FIELD(server.allow_anonymous), .value = "false",
 	  .help = "Serve requests without a key even when there are keys or the client is not local; "
 		  "with the role user, never administrator." },
@@ -185,6 +189,16 @@ const struct config_option config_options[] = {
 	  .help = "Whose prompts share cached prefixes: those of one API key, or all. With all, "
 		  "cached_tokens and the time to the first token reveal other clients' prompts." },
 
+	{ "kvcache.disk", CONFIG_PATH, FIELD(kvcache.disk), .max = 4096, .value = "",
+	  .choices = CHOICES("none"), .unit = "a path, or none",
+	  .help = "A folder where the keys and values of prompts are kept, for the time after a restart or "
+		  "a change of models. It has the prompts' tokens, too: only the daemon's user may read it. \"\" "
+		  "means kv beside ledger.path; none means that nothing is kept (./none is a folder of that name)." },
+	{ "kvcache.disk_size", CONFIG_BYTES, FIELD(kvcache.disk_size), .max = GIB << 20,
+	  .value = "0", .unit = "bytes",
+	  .help = "Most bytes of that folder; 0 means a tenth of what is free on its disk at the start, at "
+		  "most 20GiB." },
+
 	{ "scheduler.max_batch_tokens", CONFIG_INT, FIELD(scheduler.max_batch_tokens), .min = 1,
 	  .max = 65536, .value = "512", .unit = "tokens",
 	  .help = "Most tokens of one step, of all sequences together." },
@@ -207,6 +221,10 @@ const struct config_option config_options[] = {
 	{ "scheduler.max_output_tokens", CONFIG_INT, FIELD(scheduler.max_output_tokens),
 	  .max = 1u << 24, .value = "0", .unit = "tokens", .reloadable = true,
 	  .help = "Most output tokens of requests that set no limit; 0 means up to the context." },
+	{ "scheduler.speculation", CONFIG_CHOICE, FIELD(scheduler.speculation), .min = 1, .max = 32,
+	  .choices = CHOICES("off", "lookup"), .value = "lookup", .reloadable = true,
+	  .help = "lookup: a request's next tokens are guessed from what followed the same tokens earlier "
+		  "in its text, and a step verifies several at once where that is faster; no token changes." },
 
 	{ "modules.path", CONFIG_PATHS, FIELD(modules.path), .min = 1, .max = 4096, .value = "",
 	  .help = "Folders from which modules (*.so) are loaded; [] means those of the program's build "

@@ -385,7 +385,7 @@ void ig_key_principal(const struct ig_key *key, struct ig_principal *out)
 {
 	*out = (struct ig_principal){ .role = key->role,
 				      .limits = key->limits,
-				      .weight = key->weight ? key->weight : 1,
+				      .weight = ig_key_weight(key->weight),
 				      .priority = key->priority };
 	memcpy(out->key, key->id, sizeof out->key);
 	/* the key is random, and so is each part of its hash */

@@ -77,6 +77,9 @@ const struct ig_key *ig_keys_find(const struct ig_keys *keys, const char *token,
 const struct ig_key *ig_keys_by_id(const struct ig_keys *keys, const char *id);
 /* Whether one is an administrator's, other than the key with this id (NULL: any). */
 bool ig_keys_have_administrator(const struct ig_keys *keys, const char *without);
+/* A weight of 0 is that of a key for which nothing was said, or of no key. */
+static inline uint32_t ig_key_weight(uint32_t weight) { return weight ? weight : 1; }
+
 /* The owner of a request with this key. */
 void ig_key_principal(const struct ig_key *key, struct ig_principal *out);
 

@@ -30,6 +30,7 @@ struct ig_ledger_row {
 	int64_t received_ns;	      /* wall clock */
 	int32_t priority;	      /* see struct ig_gen_spec */
 	int32_t n_prompt, n_cached, n_output; /* tokens */
+	int32_t n_drafted, n_accepted;	      /* tokens of drafts, and those that were right */
 	char cache_reason[16];	 /* why no more was cached: prefix_report.h has the names; or "" */
 	char cache_compared[64]; /* the id of the earlier request that says so, or "" */
 	int32_t n_same;		 /* tokens with which both prompts begin; negative: there is none */

@@ -283,6 +283,8 @@ static const struct column {
 	{ "cache_compared", TEXT, 6 },
 	{ "cache_same_tokens", INTEGER, 6 },
 	{ "priority", INTEGER, 7 },
+	{ "draft_tokens", INTEGER, 8 },
+	{ "accepted_tokens", INTEGER, 8 },
 };
 #define N_COLUMNS (int)(sizeof columns / sizeof columns[0])
 

@@ -99,12 +99,18 @@ static void put_migration(struct ig_strbuf *b, int64_t version)
 	if (version < 7) /* smaller ones come first */
 		ig_strbuf_puts(b, "ALTER TABLE requests ADD COLUMN priority INTEGER NOT NULL "
 				  "DEFAULT 0;");
+	if (version < 8) /* tokens that steps verified ahead, and those that were right */
+		ig_strbuf_puts(b,
+			       "ALTER TABLE requests ADD COLUMN draft_tokens INTEGER NOT NULL "
+			       "DEFAULT 0;"
+			       "ALTER TABLE requests ADD COLUMN accepted_tokens INTEGER NOT NULL "
+			       "DEFAULT 0;");
 }
 
 const struct ig_database_kind ledger_kind = {
 	.name = "ledger",
 	.option = "ledger.path",
 	.application_id = 0x494e474c, /* "INGL" */
-	.version = 7,
+	.version = 8,
 	.put_migration = put_migration,
 };

@@ -47,6 +47,7 @@ enum ig_gauge {
 	IG_GAUGE_KV_USED_BYTES,
 	IG_GAUGE_KV_BLOCKS_USED,
 	IG_GAUGE_KV_CACHED_BYTES, /* unused, kept for prompts with the same prefix */
+	IG_GAUGE_KV_DISK_BYTES,
 	IG_GAUGE_WEIGHT_BYTES,
 	IG_GAUGE_SCRATCH_BYTES,
 	IG_GAUGE_CONNECTIONS,
@@ -66,6 +67,11 @@ enum ig_counter {
 	IG_COUNTER_MODEL_LOAD_FAILURES,
 	IG_COUNTER_MEMORY_PRESSURE, /* the system said that it is short of memory */
 	IG_COUNTER_RECLAIMED_BYTES, /* freed because of that */
+	IG_COUNTER_DRAFTS,	    /* spec_decode_num_drafts_total */
+	IG_COUNTER_DRAFT_TOKENS,    /* spec_decode_num_draft_tokens_total */
+	IG_COUNTER_ACCEPTED_TOKENS, /* spec_decode_num_accepted_tokens_total */
+	IG_COUNTER_KV_SAVED_TOKENS, /* whose blocks were given to kvcache.disk */
+	IG_COUNTER_KV_RESTORED_TOKENS,
 	IG_N_COUNTERS,
 };
 void ig_metrics_add(struct ig_metrics *m, enum ig_counter c, uint64_t n);

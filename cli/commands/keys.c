@@ -140,7 +140,7 @@ static int list(const char *path, struct ig_error *err)
 		add_limit(&t, k->limits.max_concurrent);
 		add_limit(&t, k->limits.requests_per_minute);
 		add_limit(&t, k->limits.tokens_per_minute);
-		ig_table_addf(&t, "%u", k->weight ? k->weight : 1);
+		ig_table_addf(&t, "%u", ig_key_weight(k->weight));
 		ig_table_addf(&t, "%d", k->priority);
 		ig_table_add(&t, k->note);
 	}

@@ -25,7 +25,7 @@
 static void count_running(struct ig_sched *sch, struct ig_seq *s, int n)
 {
 	sch->n_running += (uint32_t)n;
-	s->client->n_running += (uint32_t)n;
+	ig_client_count_running(s->client, n);
 }
 
 void ig_sched_remove(struct ig_sched *sch, struct ig_seq *s)
@@ -88,6 +88,8 @@ void ig_sched_publish_state(struct ig_sched *sch, struct ig_seq *s)
 	atomic_store_explicit(&s->n_prefilled, s->n_done < s->n_prompt ? s->n_done : s->n_prompt,
 			      memory_order_relaxed);
 	atomic_store_explicit(&s->n_output, s->n_tokens - s->n_prompt, memory_order_relaxed);
+	atomic_store_explicit(&s->n_drafted, s->result.n_drafted, memory_order_relaxed);
+	atomic_store_explicit(&s->n_accepted, s->result.n_accepted, memory_order_relaxed);
 }
 
 void ig_sched_set_paused(struct ig_sched *sch, struct ig_seq *s, bool paused)
@@ -98,6 +100,10 @@ void ig_sched_set_paused(struct ig_sched *sch, struct ig_seq *s, bool paused)
 		return;
 	atomic_store_explicit(&s->paused, paused, memory_order_relaxed);
 	sch->n_paused += (uint32_t)delta;
+	if (paused)
+		TAILQ_INSERT_TAIL(&sch->paused, s, paused_link);
+	else
+		TAILQ_REMOVE(&sch->paused, s, paused_link);
 	if (s->list == &sch->running)
 		count_running(sch, s, -delta);
 	if (paused)
@@ -115,6 +121,7 @@ void ig_sched_drop_kv(struct ig_sched *sch, struct ig_seq *s)
 {
 	if (!s->kv)
 		return;
+	ig_kv_disk_save(sch, s);
 	sch->b->kv->seq_destroy(s->kv);
 	s->kv = NULL;
 	sch->n_holding--;
@@ -141,7 +148,7 @@ void ig_sched_fail(struct ig_sched *sch, struct ig_seq *s, int code, const char 
 		va_start(ap, fmt);
 		vsnprintf(s->result.error.text, sizeof s->result.error.text, fmt, ap);
 		va_end(ap);
-		if (code == -ETIME) /* its client wanted that */
+		if (code == -ETIME || code == -EAGAIN) /* its client, or others, wanted that */
 			ig_log_info("request %s: %s", s->id, s->result.error.text);
 		else
 			ig_log_error("request %s (x-request-id %s): %s", s->id,
@@ -162,7 +169,8 @@ static void preempt(struct ig_sched *sch, struct ig_seq *s)
 {
 	ig_log_debug("request %s: preempted with %d tokens", s->id, s->n_tokens);
 	ig_sched_drop_kv(sch, s);
-	s->n_done = s->n_planned = 0;
+	s->n_done = s->n_planned = s->n_draft = 0;
+	s->restore_over = false;
 	ig_sched_insert(sch, s, &sch->waiting);
 	ig_sched_publish_state(sch, s);
 	sch->moved = true;
@@ -192,7 +200,10 @@ bool ig_sched_ensure_capacity(struct ig_sched *sch, struct ig_seq *s, int32_t *n
 {
 	while (sch->b->kv->seq_reserve(s->kv, (uint32_t)ig_seq_tokens_then(s),
 				       (uint32_t)(ig_seq_done_then(s) + *n)) < 0) {
-		struct ig_seq *v = find_victim(sch, s);
+		struct ig_seq *v;
+		if (ig_kv_disk_give_back(sch))
+			continue;
+		v = find_victim(sch, s);
 		if (sch->n_flights) {
 			sch->must_preempt = true;
 			return false;
@@ -225,16 +236,24 @@ static bool may_share(const struct ig_sched *sch, const struct ig_seq *a, const 
 
 /* The tokens with which both begin and which s will find when v has computed them: at least a
  * block; of s not the last, which is always computed, and of v only those in blocks that it fills.
- * *n_computed: v's tokens up to the end of the last of these blocks. */
-static int32_t common_prefix(const struct ig_seq *s, const struct ig_seq *v, int32_t *n_computed)
+ * *n_computed: v's tokens up to the end of the last of these blocks.  Many may wait for v, and ask
+ * at each boundary, so s remembers it. */
+static int32_t common_prefix(struct ig_seq *s, const struct ig_seq *v, int32_t *n_computed)
 {
 	int32_t n = 0, most = s->n_tokens - 1 < v->n_tokens ? s->n_tokens - 1 : v->n_tokens;
 
+	*n_computed = s->prefix.n_computed;
+	if (s->prefix.number == v->number && s->prefix.of_tokens == v->n_tokens)
+		return s->prefix.n;
 	while (n < most && s->tokens[n] == v->tokens[n])
 		n++;
 	*n_computed = (n + IG_BLOCK_TOKENS - 1) / IG_BLOCK_TOKENS * IG_BLOCK_TOKENS;
 	if (*n_computed > v->n_tokens || n < IG_BLOCK_TOKENS)
 		n = *n_computed = n - n % IG_BLOCK_TOKENS;
+	s->prefix.number = v->number;
+	s->prefix.of_tokens = v->n_tokens;
+	s->prefix.n = n;
+	s->prefix.n_computed = *n_computed;
 	return n;
 }
 
@@ -242,16 +261,17 @@ static int32_t common_prefix(const struct ig_seq *s, const struct ig_seq *v, int
  * once more: at least half a block, or smaller steps would cost more than it saves.  Only if it
  * does not wait longer for that: the other one comes before it anyway, or half of what it waits for
  * is computed for both. */
-static bool waits_for_prefix(const struct ig_sched *sch, const struct ig_seq *s)
+static bool waits_for_prefix(const struct ig_sched *sch, struct ig_seq *s)
 {
 	const struct ig_seq *v;
 
 	if (!sch->b->prefix_cache)
 		return false;
-	TAILQ_FOREACH(v, &sch->running, link) {
+	for (v = sch->prompts_first; v; v = v->next_prompt) {
 		int32_t left = v->n_tokens - v->n_done, chunk = (int32_t)sch->now.prefill_chunk;
 		int32_t n, n_computed;
-		if (left < 2 || ig_seq_is_paused(v) || v->held || !may_share(sch, s, v))
+		if (v->list != &sch->running || left < 2 || ig_seq_is_paused(v) || v->held ||
+		    !may_share(sch, s, v))
 			continue;
 		n = common_prefix(s, v, &n_computed) - v->n_done;
 		n_computed -= v->n_done;
@@ -266,6 +286,12 @@ static bool waits_for_prefix(const struct ig_sched *sch, const struct ig_seq *s)
 			return true;
 	}
 	return false;
+}
+
+static void add_prompt(struct ig_sched *sch, struct ig_seq *s)
+{
+	s->next_prompt = sch->prompts_first;
+	sch->prompts_first = s;
 }
 
 /* ---- admission ----------------------------------------------------------------------------- */
@@ -326,7 +352,9 @@ static bool admit_seq(struct ig_sched *sch, struct ig_seq *s)
 	/* In groups with a window, as many as it will have at once: from then on it frees as many as
 	 * it takes. */
 	soon = (uint64_t)s->n_done + s->model->window + sch->now.prefill_chunk;
-	rc = sch->b->kv->seq_reserve(s->kv, want, soon < want ? (uint32_t)soon : want);
+	do
+		rc = sch->b->kv->seq_reserve(s->kv, want, soon < want ? (uint32_t)soon : want);
+	while (rc < 0 && ig_kv_disk_give_back(sch));
 	if (rc < 0 && sch->n_holding == 1) {
 		/* it is alone: there is nothing to wait for */
 		rc = sch->b->kv->seq_reserve(s->kv, (uint32_t)s->n_tokens, (uint32_t)s->n_done);
@@ -347,6 +375,7 @@ static bool admit_seq(struct ig_sched *sch, struct ig_seq *s)
 	s->is_long = is_long(s);
 	end_round(sch, s->model);
 	ig_sched_insert(sch, s, &sch->running);
+	add_prompt(sch, s);
 	if (!s->admitted_ns) {
 		s->admitted_ns = ig_now_ns();
 		ig_prefix_report(sch, s, n_known);
@@ -357,22 +386,32 @@ static bool admit_seq(struct ig_sched *sch, struct ig_seq *s)
 }
 
 /* Whether its turn can be now.  *room: there is a place for it, or somebody gives one. */
-static bool may_begin(const struct ig_sched *sch, const struct ig_seq *s, bool *room)
+static bool may_begin(struct ig_sched *sch, struct ig_seq *s, bool *room)
 {
-	*room = sch->n_running < sch->b->max_seqs || find_victim(sch, s);
-	return *room && !ig_seq_is_paused(s) && !waits_for_prefix(sch, s);
+	*room = sch->n_running < sch->b->max_seqs || ig_client_find_victim(&sch->running, s, NULL);
+	return *room && !ig_seq_is_paused(s) && !waits_for_prefix(sch, s) &&
+	       !ig_kv_disk_waits(sch, s);
 }
 
-/* The one that is admitted next, of those that were not passed over; NULL: none. */
+/* The one that is admitted next, of those that were not passed over; NULL: none.  Where there is no
+ * room for a client's first one, there is none for those behind it in the heap: they have no smaller
+ * priority number and no smaller share (clients.c, yields). */
 static struct ig_seq *next_waiting(struct ig_sched *sch)
 {
-	struct ig_seq *best = NULL;
+	struct ig_seq *best = NULL, *first;
 	struct ig_client *c;
+	bool descend;
 
-	TAILQ_FOREACH(c, &sch->clients, link) {
+	for (c = sch->clients.first; c; c = ig_client_after(c, descend)) {
 		bool room = true;
-		while (c->next && !may_begin(sch, c->next, &room))
+		first = TAILQ_FIRST(&c->waiting);
+		descend = !best || ig_client_comes_before(first, best);
+		if (!descend)
+			continue;
+		while (ig_client_next(c) && !may_begin(sch, c->next, &room)) {
+			descend = room || c->next != first;
 			c->next = room ? TAILQ_NEXT(c->next, turn) : NULL;
+		}
 		if (c->next && (!best || ig_client_comes_before(c->next, best)))
 			best = c->next;
 	}
@@ -396,14 +435,18 @@ static bool take_place(struct ig_sched *sch, const struct ig_seq *s)
 
 void ig_sched_admit(struct ig_sched *sch)
 {
-	struct ig_client *c;
 	struct ig_seq *s;
 
 	if (sch->kv_blocked && !sch->kv_freed)
 		return;
 	sch->kv_blocked = sch->kv_freed = false;
-	TAILQ_FOREACH(c, &sch->clients, link)
-		c->next = TAILQ_FIRST(&c->waiting);
+	if (!sch->n_waiting)
+		return;
+	ig_client_begin_admission(&sch->clients);
+	sch->prompts_first = NULL;
+	TAILQ_FOREACH(s, &sch->running, link)
+		if (s->n_tokens - s->n_done >= 2)
+			add_prompt(sch, s);
 	while ((s = next_waiting(sch))) {
 		if (sch->n_running >= sch->b->max_seqs && !take_place(sch, s))
 			break;

@@ -2,12 +2,16 @@
 #include "daemon/engine/backend_private.h"
 
 #include "base/log.h"
+#include "daemon/engine/kv_disk_private.h"
 
 #include <errno.h>
 #include <string.h>
 
 /* Compiled grammars that are cached for later requests. */
 #define GRAMMAR_CACHE_BYTES (256u << 20)
+
+/* Rows of a step that may have logits, if only few sequences may run at once. */
+#define LOGIT_ROWS 16
 
 static uint32_t clamp(uint32_t v, uint32_t low, uint32_t high)
 {
@@ -75,6 +79,24 @@ static int read_cache_options(struct ig_backend *b, const struct ig_config *conf
 	return 0;
 }
 
+/* Without the folder that nobody has named the daemon goes on; one that is named must be usable. */
+static int open_disk(struct ig_backend *b, const struct ig_config *config, struct ig_error *err)
+{
+	struct ig_error why = { 0 };
+	int rc;
+
+	if (!config->kvcache.disk || !config->kvcache.disk[0] || !b->prefix_cache)
+		return 0;
+	rc = ig_kv_name_programs(b, config, &b->programs, &why);
+	if (!rc)
+		rc = ig_kv_files_open(config->kvcache.disk, config->kvcache.disk_size, &b->disk,
+				      &why);
+	if (!rc || !config->kvcache.disk_by_default)
+		return rc ? ig_fail(err, rc, "%s", why.text) : 0;
+	ig_log_warn("computed blocks are not kept on disk: %s", why.text);
+	return 0;
+}
+
 int ig_backend_make_cache(struct ig_backend *b, uint64_t arena_bytes, uint64_t slab_bytes,
 			  struct ig_kvcache **out, struct ig_error *err)
 {
@@ -99,6 +121,7 @@ int ig_backend_open(struct ig_backend *b, const struct ig_config *config, struct
 	 * starve. */
 	b->max_rows = config->scheduler.max_batch_tokens ? config->scheduler.max_batch_tokens : 1;
 	b->max_seqs = clamp(config->scheduler.max_seqs, 1, b->max_rows);
+	b->max_logit_rows = clamp(LOGIT_ROWS, b->max_seqs, b->max_rows);
 	if (b->max_seqs < config->scheduler.max_seqs)
 		ig_log_warn(
 			"scheduler.max_seqs is %u, but only scheduler.max_batch_tokens, %u, can run at "
@@ -107,7 +130,7 @@ int ig_backend_open(struct ig_backend *b, const struct ig_config *config, struct
 	if (ig_grammar_cache_create(GRAMMAR_CACHE_BYTES, &b->grammars) < 0)
 		return ig_fail(err, -ENOMEM, "out of memory for the cache of grammars");
 	if ((rc = find_service(b, config, err)) || (rc = open_driver(b, config, err)) ||
-	    (rc = read_cache_options(b, config, err)))
+	    (rc = read_cache_options(b, config, err)) || (rc = open_disk(b, config, err)))
 		return rc;
 	return ig_backend_make_cache(b, config->kvcache.slab, config->kvcache.slab, &b->ruler, err);
 }
@@ -118,6 +141,7 @@ void ig_backend_close(struct ig_backend *b)
 		b->kv->destroy(b->ruler);
 	if (b->cache)
 		b->kv->destroy(b->cache);
+	ig_kv_files_close(b->disk);
 	ig_grammar_cache_destroy(b->grammars);
 	if (b->driver)
 		ig_driver_close(b->driver);

@@ -9,6 +9,7 @@
 #include "runtime/driver.h"
 #include "runtime/modules/modules.h"
 #include "store/config.h"
+#include "store/kv_files.h"
 #include "store/ledger.h"
 #include "store/metrics.h"
 
@@ -27,7 +28,10 @@ struct ig_backend {
 	uint32_t kv_dtype, max_slabs; /* of the cache */
 	bool prefix_cache, share_all; /* share_all: prefixes are not salted by key */
 	uint32_t max_seqs, max_rows;  /* of a step */
+	uint32_t max_logit_rows;      /* the same; some more than few sequences need, for drafts */
 	uint32_t max_flights; /* 2: a step starts before the results of the previous one are read */
+	struct ig_kv_files *disk;   /* computed blocks; NULL: none are kept */
+	struct ig_kv_name programs; /* that compute them (kv_names.c) */
 	struct ig_grammar_cache *grammars;
 	struct ig_ledger *ledger; /* may be NULL */
 	struct ig_metrics *metrics;

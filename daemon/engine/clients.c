@@ -13,6 +13,12 @@
 /* Of so many rounds that hold streams back one does not, so that it shows what they cost now. */
 #define PROBE_ROUNDS 256
 
+void ig_client_list_init(struct ig_client_list *list, pthread_mutex_t *lock)
+{
+	*list = (struct ig_client_list){ .lock = lock };
+	TAILQ_INIT(&list->all);
+}
+
 struct ig_client *ig_client_create(const struct ig_origin *o)
 {
 	struct ig_client *c = calloc(1, sizeof *c);
@@ -22,19 +28,76 @@ struct ig_client *ig_client_create(const struct ig_origin *o)
 	c->n_refs = 1;
 	c->identity = o->who.identity;
 	memcpy(c->address, o->client, sizeof c->address);
-	c->weight = o->who.weight ? o->who.weight : 1;
+	c->weight = c->queue_weight = ig_key_weight(o->who.weight);
 	TAILQ_INIT(&c->waiting);
 	return c;
 }
 
 void ig_client_drop(struct ig_client *c)
 {
-	if (!c || --c->n_refs)
+	pthread_mutex_t *lock = c && c->list ? c->list->lock : NULL;
+	bool unused;
+
+	if (!c)
 		return;
-	if (c->list)
-		TAILQ_REMOVE(c->list, c, link);
-	free(c);
+	if (lock)
+		pthread_mutex_lock(lock);
+	unused = !--c->n_refs;
+	if (unused && lock)
+		TAILQ_REMOVE(&c->list->all, c, link);
+	if (lock)
+		pthread_mutex_unlock(lock);
+	if (unused)
+		free(c);
 }
+
+void ig_client_join(struct ig_client_list *list, struct ig_seq *s)
+{
+	struct ig_client *own = s->client, *c;
+
+	TAILQ_FOREACH(c, &list->all, link)
+		if (ig_same_client(c->identity, c->address, own->identity, own->address))
+			break;
+	if (c) {
+		c->n_refs++;
+		c->queue_weight = own->queue_weight; /* a reload may have changed it */
+		free(own);
+		s->client = c;
+	} else {
+		TAILQ_INSERT_TAIL(&list->all, own, link);
+		own->list = list;
+	}
+}
+
+/* ---- the queue ----------------------------------------------------------------------------- */
+
+void ig_client_count_queued(struct ig_seq *s, bool queued)
+{
+	if (queued && !s->queued)
+		s->client->n_queued++;
+	if (!queued && s->queued)
+		s->client->n_queued--;
+	s->queued = queued;
+}
+
+static double queue_share(const struct ig_client *c, double n)
+{
+	return ((double)c->n_queued + n) / c->queue_weight;
+}
+
+struct ig_client *ig_client_gives_queue(const struct ig_client_list *list, const struct ig_seq *s)
+{
+	struct ig_client *c, *most = NULL;
+
+	TAILQ_FOREACH(c, &list->all, link)
+		if (!most || queue_share(c, 0) > queue_share(most, 0))
+			most = c;
+	return most && most != s->client && queue_share(most, -1) >= queue_share(s->client, 1) ?
+		       most :
+		       NULL;
+}
+
+/* ---- arrivals ------------------------------------------------------------------------------ */
 
 static bool has_work(const struct ig_client *c)
 {
@@ -47,33 +110,12 @@ static double least_served(const struct ig_client_list *list)
 	const struct ig_client *c;
 	double least = INFINITY;
 
-	TAILQ_FOREACH(c, list, link)
+	pthread_mutex_lock(list->lock);
+	TAILQ_FOREACH(c, &list->all, link)
 		if (has_work(c) && c->served < least)
 			least = c->served;
+	pthread_mutex_unlock(list->lock);
 	return least < INFINITY ? least : 0;
-}
-
-void ig_client_enter(struct ig_client_list *list, struct ig_seq *s)
-{
-	struct ig_client *own = s->client, *c;
-	double least = least_served(list);
-
-	if (own->list)
-		return;
-	TAILQ_FOREACH(c, list, link)
-		if (ig_same_client(c->identity, c->address, own->identity, own->address))
-			break;
-	if (c) {
-		c->n_refs++;
-		c->weight = own->weight; /* a reload may have changed it */
-		ig_client_drop(own);
-		s->client = c;
-	} else {
-		TAILQ_INSERT_TAIL(list, own, link);
-		own->list = list;
-	}
-	if (!has_work(s->client) && s->client->served < least)
-		s->client->served = least;
 }
 
 /* ---- who waits, and who gives way ---------------------------------------------------------- */
@@ -88,24 +130,144 @@ static bool precedes(const struct ig_seq *a, const struct ig_seq *b)
 	return a->number < b->number;
 }
 
+/* Whether a is before b in the heap. */
+static bool is_before(const struct ig_client *a, const struct ig_client *b)
+{
+	return ig_client_comes_before(TAILQ_FIRST(&a->waiting), TAILQ_FIRST(&b->waiting));
+}
+
+/* One heap of two; either may be NULL. */
+static struct ig_client *merge(struct ig_client *a, struct ig_client *b)
+{
+	struct ig_client *root = NULL, *up = NULL, **at = &root, *other;
+
+	while (a && b) {
+		if (is_before(b, a)) {
+			other = a;
+			a = b;
+			b = other;
+		}
+		*at = a;
+		a->up = up;
+		up = a;
+		at = &a->left;
+		other = a->right;
+		a->right = a->left;
+		a = other;
+	}
+	*at = a ? a : b;
+	if (*at)
+		(*at)->up = up;
+	return root;
+}
+
+static void leave_heap(struct ig_client *c)
+{
+	struct ig_client *below = merge(c->left, c->right), *up = c->up;
+
+	if (below)
+		below->up = up;
+	if (!up)
+		c->list->first = below;
+	else if (up->left == c)
+		up->left = below;
+	else
+		up->right = below;
+	c->up = c->left = c->right = NULL;
+	c->in_heap = false;
+}
+
+/* Its first waiting sequence, or its share, is another one. */
+static void update_heap(struct ig_client *c)
+{
+	if (c->in_heap)
+		leave_heap(c);
+	if (!c->list || TAILQ_EMPTY(&c->waiting))
+		return;
+	c->list->first = merge(c->list->first, c);
+	c->in_heap = true;
+}
+
+struct ig_client *ig_client_after(const struct ig_client *c, bool descend)
+{
+	if (descend && c->left)
+		return c->left;
+	if (descend && c->right)
+		return c->right;
+	for (; c->up; c = c->up)
+		if (c->up->left == c && c->up->right)
+			return c->up->right;
+	return NULL;
+}
+
+void ig_client_arrive(struct ig_seq *s)
+{
+	struct ig_client *c = s->client;
+	double weight = ig_key_weight(s->origin->who.weight), least;
+
+	if (weight != c->weight) { /* a reload has changed it */
+		c->weight = weight;
+		update_heap(c);
+	}
+	if (has_work(c))
+		return;
+	least = least_served(c->list);
+	if (c->served < least)
+		c->served = least;
+}
+
+void ig_client_begin_admission(struct ig_client_list *list) { list->n_admissions++; }
+
+struct ig_seq *ig_client_next(struct ig_client *c)
+{
+	if (c->admission != c->list->n_admissions)
+		c->next = TAILQ_FIRST(&c->waiting);
+	c->admission = c->list->n_admissions;
+	return c->next;
+}
+
+static void count_queued(struct ig_seq *s, bool queued)
+{
+	pthread_mutex_lock(s->client->list->lock);
+	ig_client_count_queued(s, queued);
+	pthread_mutex_unlock(s->client->list->lock);
+}
+
 void ig_client_add_waiting(struct ig_seq *s)
 {
 	struct ig_seq_list *list = &s->client->waiting;
 	struct ig_seq *at = TAILQ_LAST(list, ig_seq_list);
 
+	count_queued(s, true);
+	s->prefix.number = 0;
+	ig_client_next(s->client); /* what is preempted in an admission waits for the next one */
 	while (at && precedes(s, at))
 		at = TAILQ_PREV(at, ig_seq_list, turn);
 	if (at)
 		TAILQ_INSERT_AFTER(list, at, s, turn);
 	else
 		TAILQ_INSERT_HEAD(list, s, turn);
+	if (!at)
+		update_heap(s->client);
 }
 
 void ig_client_remove_waiting(struct ig_seq *s)
 {
-	if (s->client->next == s)
-		s->client->next = TAILQ_NEXT(s, turn);
-	TAILQ_REMOVE(&s->client->waiting, s, turn);
+	struct ig_client *c = s->client;
+	bool first = TAILQ_FIRST(&c->waiting) == s;
+
+	count_queued(s, false);
+	if (c->next == s)
+		c->next = TAILQ_NEXT(s, turn);
+	TAILQ_REMOVE(&c->waiting, s, turn);
+	if (first)
+		update_heap(c);
+}
+
+void ig_client_count_running(struct ig_client *c, int n)
+{
+	c->n_running += (uint32_t)n;
+	update_heap(c);
 }
 
 /* Running sequences by weight, with n more of them. */
@@ -169,16 +331,20 @@ static bool could_join(const struct ig_seq *s, const struct ig_model *m)
 
 /* Sequences of a client, by weight, that take part: as many as the client with the second most has.
  * INFINITY: there is only one client. */
-static double level_of(const struct ig_client_list *list)
+static double level_of(const struct ig_seq_list *running)
 {
+	const struct ig_client *first = NULL;
 	double most = 0, second = 0;
-	const struct ig_client *c;
+	const struct ig_seq *s;
 
-	TAILQ_FOREACH(c, list, link) {
-		double n = c->n_here / c->weight;
+	TAILQ_FOREACH(s, running, link) {
+		double n = s->client->n_here / s->client->weight;
+		if (s->client == first)
+			continue;
 		if (n > most) {
 			second = most;
 			most = n;
+			first = s->client;
 		} else if (n > second) {
 			second = n;
 		}
@@ -205,7 +371,7 @@ static void let_streams_join(struct ig_seq_list *running, struct ig_model *m, ui
 	}
 }
 
-void ig_clients_choose(struct ig_client_list *list, struct ig_seq_list *running, struct ig_model *m)
+void ig_clients_choose(struct ig_seq_list *running, struct ig_model *m)
 {
 	uint32_t n_streams = 0, n_all = 0;
 	int32_t first = INT32_MAX;
@@ -213,14 +379,14 @@ void ig_clients_choose(struct ig_client_list *list, struct ig_seq_list *running,
 	struct ig_client *c;
 	struct ig_seq *s;
 
-	TAILQ_FOREACH(c, list, link)
-		c->n_here = c->n_chosen = 0;
-	TAILQ_FOREACH(s, running, link)
+	TAILQ_FOREACH(s, running, link) {
+		s->client->n_here = s->client->n_chosen = 0;
 		if (could_join(s, m) && s->priority < first)
 			first = s->priority;
+	}
 	TAILQ_FOREACH(s, running, link)
 		s->client->n_here += could_join(s, m) && s->priority == first;
-	double level = level_of(list);
+	double level = level_of(running);
 	TAILQ_FOREACH(s, running, link) {
 		if (!could_join(s, m))
 			continue;

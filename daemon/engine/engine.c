@@ -6,7 +6,7 @@
 #include "daemon/engine/loader_private.h"
 #include "daemon/engine/scheduler_private.h"
 #include "daemon/engine/models_private.h"
-#include "daemon/engine/job_thread_private.h"
+#include "daemon/engine/job_threads_private.h"
 
 #include "base/log.h"
 
@@ -17,7 +17,7 @@ struct ig_engine {
 	struct ig_backend backend;
 	struct ig_sched *sched;
 	struct ig_models *models;
-	struct ig_job_thread *parse, *prep, *reader;
+	struct ig_job_threads *parse, *prep, *reader;
 };
 
 /* ---- life ------------------------------------------------------------------------------ */
@@ -27,6 +27,9 @@ static int start_threads(struct ig_engine *e, struct ig_error *err)
 	int rc;
 
 	ig_sched_on_short(e->sched, ig_models_reclaim, e->models);
+	if (e->backend.disk &&
+	    (rc = ig_kv_files_start(e->backend.disk, ig_sched_wake, e->sched, err)))
+		return rc;
 	rc = ig_sched_start(e->sched, err);
 	return rc ? rc : ig_models_start(e->models, err);
 }
@@ -50,9 +53,9 @@ int ig_engine_create(const struct ig_engine_deps *deps, struct ig_engine **out,
 				  err)) ||
 	    (rc = ig_models_create(&e->backend, config, ig_sched_change, e->sched, &e->models,
 				   err)) ||
-	    (rc = ig_job_thread_create("parse", &e->parse, err)) ||
-	    (rc = ig_job_thread_create("prep", &e->prep, err)) ||
-	    (rc = ig_job_thread_create("reader", &e->reader, err)) ||
+	    (rc = ig_job_threads_create("parse", 1, &e->parse, err)) ||
+	    (rc = ig_job_threads_create("prep", config->server.prep_threads, &e->prep, err)) ||
+	    (rc = ig_job_threads_create("reader", 1, &e->reader, err)) ||
 	    (rc = start_threads(e, err))) {
 		ig_engine_destroy(e);
 		return rc;
@@ -88,9 +91,9 @@ void ig_engine_destroy(struct ig_engine *e)
 		ig_sched_drain(e->sched);
 	if (e->models)
 		ig_models_drain(e->models);
-	ig_job_thread_destroy(e->reader);
-	ig_job_thread_destroy(e->parse);
-	ig_job_thread_destroy(e->prep); /* runs its last jobs, which see the engine draining */
+	ig_job_threads_destroy(e->reader);
+	ig_job_threads_destroy(e->parse);
+	ig_job_threads_destroy(e->prep); /* run their last jobs, which see the engine draining */
 	/* the loader's thread may still need a change by the engine's */
 	if (e->models)
 		ig_models_stop(e->models);
@@ -98,6 +101,8 @@ void ig_engine_destroy(struct ig_engine *e)
 		ig_sched_stop(e->sched);
 	if (e->models)
 		ig_models_destroy(e->models);
+	ig_kv_files_close(e->backend.disk); /* its thread wakes the scheduler */
+	e->backend.disk = NULL;
 	if (e->sched)
 		ig_sched_destroy(e->sched);
 	ig_backend_close(&e->backend);
@@ -106,17 +111,17 @@ void ig_engine_destroy(struct ig_engine *e)
 
 int ig_engine_parse(struct ig_engine *e, void (*fn)(void *ctx), void *ctx)
 {
-	return ig_job_thread_run(e->parse, fn, ctx);
+	return ig_job_threads_run(e->parse, &(struct ig_job){ .fn = fn, .ctx = ctx });
 }
 
-int ig_engine_prep(struct ig_engine *e, void (*fn)(void *ctx), void *ctx)
+int ig_engine_prep(struct ig_engine *e, const struct ig_job *job)
 {
-	return ig_job_thread_run(e->prep, fn, ctx);
+	return ig_job_threads_run(e->prep, job);
 }
 
 int ig_engine_read(struct ig_engine *e, void (*fn)(void *ctx), void *ctx)
 {
-	return ig_job_thread_run(e->reader, fn, ctx);
+	return ig_job_threads_run(e->reader, &(struct ig_job){ .fn = fn, .ctx = ctx });
 }
 
 struct ig_grammar_cache *ig_engine_grammars(struct ig_engine *e) { return e->backend.grammars; }
@@ -245,6 +250,29 @@ static void describe_ledger(struct ig_engine *e, struct ig_json_writer *w)
 		     failing ? why : NULL);
 }
 
+/* The folder of computed blocks; null without one. */
+static void describe_disk(struct ig_engine *e, struct ig_json_writer *w)
+{
+	struct ig_kv_files_stats s;
+
+	if (!e->backend.disk) {
+		ig_json_put_text(w, "disk", NULL);
+		return;
+	}
+	ig_kv_files_stats(e->backend.disk, &s);
+	ig_json_putf(w, "'disk': {'ready': %-s, 'error': %s", ig_json_bool(s.ready),
+		     s.failure[0] ? s.failure : NULL);
+	ig_json_put_uint(w, "bytes", s.n_bytes);
+	ig_json_put_uint(w, "max_bytes", s.max_bytes);
+	ig_json_put_uint(w, "blocks", s.n_files);
+	ig_json_put_uint(w, "written", s.n_written);
+	ig_json_put_uint(w, "read", s.n_read);
+	ig_json_put_uint(w, "evicted", s.n_evicted);
+	ig_json_put_uint(w, "damaged", s.n_damaged);
+	ig_json_put_uint(w, "failed", s.n_failed);
+	ig_json_putf(w, "}");
+}
+
 void ig_engine_describe(struct ig_engine *e, struct ig_json_writer *w)
 {
 	struct ig_sched_figures f = ig_sched_figures(e->sched);
@@ -269,6 +297,7 @@ void ig_engine_describe(struct ig_engine *e, struct ig_json_writer *w)
 	ig_json_put_uint(w, "cached_bytes", f.kv.cached_bytes);
 	ig_json_put_uint(w, "free_bytes", f.kv.free_bytes);
 	ig_json_put_uint(w, "blocks_used", f.kv.n_blocks_used);
+	describe_disk(e, w);
 	ig_json_putf(w, "}");
 	describe_ledger(e, w);
 	ig_json_putf(w,

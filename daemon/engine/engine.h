@@ -102,12 +102,20 @@ size_t ig_engine_list(struct ig_engine *e, struct ig_gen_info *out, size_t cap);
 
 /* ---- threads for work that must block neither the loop nor the engine ---- */
 
+struct ig_job {
+	void (*fn)(void *ctx);
+	void *ctx;
+	uint64_t client; /* whose it is: ig_origin_client */
+	size_t n_bytes;	 /* of its prompt */
+};
+
 /* Run fn(ctx) on the parse thread, in order: what must not wait for a long prompt at prep.  -EAGAIN
  * when its queue is full. */
 int ig_engine_parse(struct ig_engine *e, void (*fn)(void *ctx), void *ctx);
-/* The same on the prep thread. */
-int ig_engine_prep(struct ig_engine *e, void (*fn)(void *ctx), void *ctx);
-/* The same on the reader thread: what waits for the disk. */
+/* The same on a prep thread.  Jobs of one client may overtake each other: a lane or a connection has
+ * one at a time. */
+int ig_engine_prep(struct ig_engine *e, const struct ig_job *job);
+/* As ig_engine_parse, on the reader thread: what waits for the disk. */
 int ig_engine_read(struct ig_engine *e, void (*fn)(void *ctx), void *ctx);
 
 /* The JSON of /v1/ingot/status. */

@@ -16,6 +16,8 @@ struct ig_gen_spec {
 	const struct ig_engine_model *model;
 	const int32_t *prompt; /* [n_prompt] */
 	int32_t n_prompt;
+	const int32_t *predicted; /* [n_predicted]: what the output may be; it changes no token */
+	int32_t n_predicted;
 	struct ig_sampling sampling;
 	struct ig_grammar *grammar; /* what the text must match; NULL: anything */
 	int32_t n_top; /* -1: no logprobs; else with so many alternatives (at most IG_MAX_TOP);
@@ -34,6 +36,7 @@ struct ig_gen_info {
 	char id[64], model[129], endpoint[32], client[64], key[IG_KEY_ID_CAP],
 		state[16]; /* waiting prefill decode paused */
 	int32_t n_prompt, n_prefilled, n_output, priority;
+	int32_t n_drafted, n_accepted;	/* see struct ig_gen_result */
 	int32_t n_cached;		/* -1: not known yet */
 	struct ig_prefix_report report; /* once n_cached is known */
 	double age_s;

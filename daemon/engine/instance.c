@@ -5,7 +5,9 @@
  */
 #include "daemon/engine/instance_private.h"
 
+#include "base/file.h"
 #include "base/log.h"
+#include "daemon/engine/kv_disk_private.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -24,15 +26,6 @@ static uint64_t mix(uint64_t h, const void *data, size_t n)
 	return h;
 }
 
-static int64_t mtime_ns(const struct stat *st)
-{
-#ifdef __APPLE__
-	return (int64_t)st->st_mtimespec.tv_sec * 1000000000 + st->st_mtimespec.tv_nsec;
-#else
-	return (int64_t)st->st_mtim.tv_sec * 1000000000 + st->st_mtim.tv_nsec;
-#endif
-}
-
 /* A hash of the files of a folder that does not depend on their order. */
 static uint64_t folder_of(const char *path)
 {
@@ -46,7 +39,7 @@ static uint64_t folder_of(const char *path)
 		uint64_t h;
 		if (entry->d_name[0] == '.' || fstatat(dirfd(d), entry->d_name, &st, 0) < 0)
 			continue;
-		when = mtime_ns(&st);
+		when = ig_mtime_ns(&st);
 		h = mix(0xcbf29ce484222325ull, entry->d_name, strlen(entry->d_name));
 		h = mix(h, &st.st_size, sizeof st.st_size);
 		h = mix(h, &st.st_ino, sizeof st.st_ino);
@@ -67,7 +60,7 @@ void ig_file_id_of(const char *path, struct ig_file_id *out)
 	out->dev = (uint64_t)st.st_dev;
 	out->ino = (uint64_t)st.st_ino;
 	out->size = (uint64_t)st.st_size;
-	out->mtime_ns = mtime_ns(&st);
+	out->mtime_ns = ig_mtime_ns(&st);
 	if (S_ISDIR(st.st_mode))
 		out->files = folder_of(path);
 }
@@ -120,7 +113,7 @@ static int lower(struct ig_model *m, uint32_t context, struct ig_error *err)
 
 	m->limits = (struct ig_program_limits){ .max_rows = b->max_rows,
 						.max_seqs = b->max_seqs,
-						.max_logit_rows = b->max_seqs,
+						.max_logit_rows = b->max_logit_rows,
 						.max_context = context,
 						.kv_dtype = b->kv_dtype,
 						.max_slabs = b->max_slabs };
@@ -132,7 +125,10 @@ static int lower(struct ig_model *m, uint32_t context, struct ig_error *err)
 	m->split_rows = ig_program_split_rows(m->program);
 	if (!m->split_rows || m->split_rows > b->max_rows)
 		m->split_rows = b->max_rows;
-	return fill_layouts(m, err);
+	rc = fill_layouts(m, err);
+	if (!rc && b->disk && !ig_kv_name_model(m, &m->kv_name))
+		rc = ig_fail(err, -ENOMEM, "out of memory");
+	return rc;
 }
 
 static int read_model(struct ig_model *m, uint32_t wanted_context, struct ig_error *err)

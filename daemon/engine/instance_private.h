@@ -60,14 +60,15 @@ struct ig_model {
 	struct ig_need need;
 	uint32_t n_groups;
 	struct ig_kv_layout layouts[IG_MAX_CACHE_GROUPS];
-	uint32_t window;	/* the widest of its groups' windows; 0: no group has one */
-	uint32_t chunk;		/* maximum rows of one sequence in a step, when it was opened */
-	uint32_t max_kv_tokens; /* of one sequence that is alone in the arena */
-	uint32_t n_logits;	/* of one row: the vocabulary and the file's padding */
-	uint32_t mask_words;	/* of one row */
-	uint32_t split_rows;	/* a step with as many ends, although its round goes on */
-	bool gives_logits;	/* there is memory for copies of them */
-	atomic_uint n_active;	/* requests that run or wait */
+	uint32_t window;	   /* the widest of its groups' windows; 0: no group has one */
+	uint32_t chunk;		   /* maximum rows of one sequence in a step, when it was opened */
+	uint32_t max_kv_tokens;	   /* of one sequence that is alone in the arena */
+	uint32_t n_logits;	   /* of one row: the vocabulary and the file's padding */
+	uint32_t mask_words;	   /* of one row */
+	uint32_t split_rows;	   /* a step with as many ends, although its round goes on */
+	struct ig_kv_name kv_name; /* of what its blocks' bytes depend on */
+	bool gives_logits;	   /* there is memory for copies of them */
+	atomic_uint n_active;	   /* requests that run or wait */
 
 	/* ---- under ig_models.lock (registry_private.h) ---- */
 	TAILQ_ENTRY(ig_model) all;
@@ -87,9 +88,12 @@ struct ig_model {
 	uint64_t round; /* the number of its round (step.c) */
 	bool limited;	/* that was planned beside streams */
 	struct ig_pace pace;
+	struct ig_kv_rate rate;	   /* zeros: not known yet (kv_disk.c) */
+	uint32_t n_not_restored;   /* prompts, because files were slower */
 	uint32_t n_streams;	   /* while a round is planned */
 	uint32_t n_limited;	   /* rounds beside streams that had rows of long prompts */
 	uint32_t n_holding_rounds; /* that had not all streams (clients.c) */
+	uint32_t n_draft_rounds;   /* that could have drafts (speculate.c) */
 };
 TAILQ_HEAD(ig_model_queue, ig_model);
 

@@ -5,7 +5,8 @@
  *            -> process its token ids (append, ends, limits) -> boundary …
  * so that the device does not wait for detokenizing, stop strings and streams.  Sequences are
  * admitted, cancelled and preempted only at a boundary.  A stop string is found one step
- * late; the token that this step sampled for the sequence is discarded.
+ * late; the token that this step sampled for the sequence is discarded.  How requests come in and
+ * are found by their numbers: queue.c.
  */
 #include "daemon/engine/scheduler_private.h"
 
@@ -14,6 +15,7 @@
 #include "base/log.h"
 #include "daemon/engine/admission_private.h"
 #include "daemon/engine/prefix_report_private.h"
+#include "daemon/engine/queue_private.h"
 #include "daemon/engine/step_private.h"
 
 #include <errno.h>
@@ -42,6 +44,7 @@ static void complete(struct ig_sched *sch, struct ig_seq *s)
 
 	s->result.n_output = ig_seq_n_output(s);
 	ig_prefix_report_end(sch, s);
+	ig_kv_disk_forget(sch, s);
 	ig_sched_set_paused(sch, s, false);
 	ig_sched_remove(sch, s);
 	if (s->on_show) {
@@ -57,9 +60,7 @@ static void complete(struct ig_sched *sch, struct ig_seq *s)
 	ig_seq_row(s, ig_now_ns(), &row);
 	ig_backend_record(sch->b, &row);
 	pthread_mutex_lock(&sch->lock);
-	TAILQ_REMOVE(&sch->all, s, all);
-	sch->figures.n_all--;
-	sch->n_deadlines -= s->deadline_ns > 0;
+	ig_sched_forget(sch, s);
 	sch->n_free = n_free(sch); /* a reader that sees the end may submit the next at once */
 	pthread_mutex_unlock(&sch->lock);
 	ig_stream_finish(s->stream, &s->result);
@@ -117,17 +118,16 @@ static int64_t stalled_since(const struct ig_seq *s)
 
 /* Sequences whose ring was full: resume those whose ring has space, cancel those whose client
  * was slow for too long. */
-static void visit_paused(struct ig_sched *sch, struct ig_seq_list *list, int64_t now)
+static void visit_paused(struct ig_sched *sch)
 {
+	int64_t now = sch->n_paused ? ig_now_ns() : 0;
 	struct ig_seq *s, *next;
 
-	for (s = TAILQ_FIRST(list); s && sch->n_paused; s = next) {
-		next = TAILQ_NEXT(s, link);
-		if (!ig_seq_is_paused(s))
-			continue;
+	for (s = TAILQ_FIRST(&sch->paused); s; s = next) {
+		next = TAILQ_NEXT(s, paused_link);
 		if (ig_seq_has_capacity(s)) {
 			/* It runs again only below the limit of running sequences. */
-			if (list != &sch->running || sch->n_running < sch->b->max_seqs)
+			if (s->list != &sch->running || sch->n_running < sch->b->max_seqs)
 				show_seq(sch, s);
 			continue;
 		}
@@ -141,8 +141,14 @@ static bool is_late(const struct ig_seq *s, int64_t now)
 	return s->deadline_ns && now >= s->deadline_ns && s->result.finish == IG_FINISH_NONE;
 }
 
+static void note_deadline(struct ig_sched *sch, const struct ig_seq *s)
+{
+	if (s->deadline_ns && s->deadline_ns < sch->first_deadline_ns)
+		sch->first_deadline_ns = s->deadline_ns;
+}
+
 /* End the sequences whose deadline is over. */
-static void end_late(struct ig_sched *sch, struct ig_seq_list *list, int64_t now)
+static void end_late_of(struct ig_sched *sch, struct ig_seq_list *list, int64_t now)
 {
 	struct ig_seq *s, *next;
 
@@ -152,25 +158,33 @@ static void end_late(struct ig_sched *sch, struct ig_seq_list *list, int64_t now
 			ig_sched_fail(sch, s, -ETIME,
 				      "the request's deadline passed after %d of at most %d tokens",
 				      s->n_tokens - s->n_prompt, s->max_output);
+		else
+			note_deadline(sch, s);
 	}
+}
+
+/* All are visited only when the first deadline is over. */
+static void end_late(struct ig_sched *sch)
+{
+	int64_t now = sch->first_deadline_ns < INT64_MAX ? ig_now_ns() : 0;
+
+	if (now < sch->first_deadline_ns)
+		return;
+	sch->first_deadline_ns = INT64_MAX;
+	end_late_of(sch, &sch->waiting, now);
+	end_late_of(sch, &sch->running, now);
 }
 
 /* When the first paused sequence reaches its timeout, or any its deadline; INT64_MAX: none will. */
 static int64_t next_timeout(const struct ig_sched *sch)
 {
-	const struct ig_seq_list *lists[] = { &sch->waiting, &sch->running, &sch->ended };
-	int64_t first = INT64_MAX;
-	struct ig_seq *s;
+	int64_t first = sch->first_deadline_ns;
+	const struct ig_seq *s;
 
-	for (size_t i = 0; (sch->n_paused || sch->n_deadlines) && i < 3; i++) {
-		TAILQ_FOREACH(s, lists[i], link) {
-			int64_t end = stalled_since(s) + sch->now.slow_client_timeout_ns;
-			if (ig_seq_is_paused(s) && end < first)
-				first = end;
-			if (s->deadline_ns && s->deadline_ns < first &&
-			    s->result.finish == IG_FINISH_NONE)
-				first = s->deadline_ns;
-		}
+	TAILQ_FOREACH(s, &sch->paused, paused_link) {
+		int64_t end = stalled_since(s) + sch->now.slow_client_timeout_ns;
+		if (end < first)
+			first = end;
 	}
 	return first;
 }
@@ -237,7 +251,8 @@ static bool trim(struct ig_sched *sch, const struct ig_model *m)
  * starts before. */
 static void make_change(struct ig_sched *sch, struct ig_change *c)
 {
-	if (c->remove && c->remove->in_rotation && !trim(sch, c->remove)) {
+	if (c->remove && c->remove->in_rotation &&
+	    (!ig_kv_disk_leave(sch, c->remove) || !trim(sch, c->remove))) {
 		sch->kv_freed = true;
 		sch->moved = true; /* continue at the next boundary */
 		return;
@@ -327,7 +342,7 @@ static void start_to_reclaim(struct ig_sched *sch, uint64_t n_bytes)
 
 /* ---- a step's boundary ------------------------------------------------------------------- */
 
-static void publish(struct ig_sched *sch, uint32_t n_arrived)
+static void publish(struct ig_sched *sch, uint32_t n_arrived, uint32_t n_displaced)
 {
 	struct ig_sched_figures f = { .n_waiting = sch->n_waiting,
 				      .n_running = sch->n_running,
@@ -339,6 +354,7 @@ static void publish(struct ig_sched *sch, uint32_t n_arrived)
 	f.n_all = sch->figures.n_all;
 	sch->figures = f;
 	sch->n_inbox -= n_arrived;
+	sch->n_displaced -= n_displaced;
 	sch->n_free = n_free(sch);
 	pthread_mutex_unlock(&sch->lock);
 	ig_metrics_set(metrics, IG_GAUGE_REQUESTS_RUNNING, f.n_running);
@@ -348,15 +364,61 @@ static void publish(struct ig_sched *sch, uint32_t n_arrived)
 	ig_metrics_set(metrics, IG_GAUGE_KV_USED_BYTES, (double)f.kv.used_bytes);
 	ig_metrics_set(metrics, IG_GAUGE_KV_BLOCKS_USED, (double)f.kv.n_blocks_used);
 	ig_metrics_set(metrics, IG_GAUGE_KV_CACHED_BYTES, (double)f.kv.cached_bytes);
+	if (sch->b->disk) {
+		struct ig_kv_files_stats disk;
+		ig_kv_files_stats(sch->b->disk, &disk);
+		ig_metrics_set(metrics, IG_GAUGE_KV_DISK_BYTES, (double)disk.n_bytes);
+	}
+}
+
+/* Under the lock. */
+static void cancel_all(struct ig_sched *sch)
+{
+	struct ig_seq *s;
+
+	TAILQ_FOREACH(s, &sch->all, all) {
+		if (!s->cancel_wanted)
+			snprintf(s->cancel_reason, sizeof s->cancel_reason, "shutdown");
+		s->cancel_wanted = true;
+		ig_sched_end_soon(sch, s);
+	}
+}
+
+/* Under the lock: the sequences that other threads end. */
+static struct ig_seq *take_ending(struct ig_sched *sch)
+{
+	struct ig_seq *s, *ending = NULL;
+
+	while ((s = TAILQ_FIRST(&sch->to_end))) {
+		TAILQ_REMOVE(&sch->to_end, s, to_end);
+		s->on_end = false;
+		s->is_cancelled = s->cancel_wanted;
+		s->next_ending = ending;
+		ending = s;
+	}
+	return ending;
+}
+
+/* Another client has its place in the queue, unless it has left it meanwhile. */
+static void displace(struct ig_sched *sch, struct ig_seq *s)
+{
+	if (s->list != &sch->waiting || s->n_tokens > s->n_prompt)
+		return;
+	ig_metrics_add(sch->b->metrics, IG_COUNTER_REFUSED, 1);
+	ig_sched_fail(sch, s, -EAGAIN,
+		      "the queue is full: %u requests wait, and this client has more of them than "
+		      "others",
+		      sch->n_waiting);
 }
 
 /* False: the engine must stop, and all sequences are cancelled. */
 static bool boundary(struct ig_sched *sch)
 {
 	struct ig_change *change;
-	struct ig_seq *s, *cancelled = NULL;
+	struct ig_seq *s;
 	struct ig_seq_list arrived = TAILQ_HEAD_INITIALIZER(arrived);
-	uint32_t n_arrived = 0;
+	struct ig_seq *ending;
+	uint32_t n_arrived = 0, n_displaced;
 	bool stopping, pressed;
 	uint64_t n_pressed;
 
@@ -370,17 +432,10 @@ static bool boundary(struct ig_sched *sch)
 	sch->pressed = false;
 	sch->now = sch->options;
 	TAILQ_CONCAT(&arrived, &sch->inbox, link);
-	if (sch->cancels || stopping) {
-		TAILQ_FOREACH(s, &sch->all, all) {
-			if (!s->cancel_wanted && !stopping)
-				continue;
-			if (!s->cancel_wanted)
-				snprintf(s->cancel_reason, sizeof s->cancel_reason, "shutdown");
-			s->next_cancelled = cancelled;
-			cancelled = s;
-		}
-		sch->cancels = false;
-	}
+	if (stopping)
+		cancel_all(sch);
+	ending = take_ending(sch);
+	n_displaced = sch->n_displaced;
 	pthread_mutex_unlock(&sch->lock);
 
 	sch->moved = false;
@@ -392,30 +447,25 @@ static bool boundary(struct ig_sched *sch)
 		reclaim(sch);
 	while ((s = TAILQ_FIRST(&arrived))) {
 		TAILQ_REMOVE(&arrived, s, link);
-		ig_client_enter(&sch->clients, s);
+		ig_client_arrive(s);
 		ig_sched_insert(sch, s, &sch->waiting);
-		sch->n_deadlines += s->deadline_ns > 0;
+		note_deadline(sch, s);
 		if (TAILQ_FIRST(&s->client->waiting) == s)
 			sch->kv_freed = true; /* others may have to give it blocks */
 		n_arrived++;
 	}
-	while ((s = cancelled)) {
-		cancelled = s->next_cancelled;
-		cancel_seq(sch, s, s->cancel_reason);
+	while ((s = ending)) {
+		ending = s->next_ending;
+		if (s->is_cancelled)
+			cancel_seq(sch, s, s->cancel_reason);
+		else
+			displace(sch, s);
 	}
-	if (sch->n_paused) {
-		int64_t now = ig_now_ns();
-		visit_paused(sch, &sch->running, now);
-		visit_paused(sch, &sch->ended, now);
-		visit_paused(sch, &sch->waiting, now);
-	}
-	if (sch->n_deadlines) {
-		int64_t now = ig_now_ns();
-		end_late(sch, &sch->waiting, now);
-		end_late(sch, &sch->running, now);
-	}
+	visit_paused(sch);
+	end_late(sch);
+	ig_kv_disk_work(sch);
 	ig_sched_admit(sch);
-	publish(sch, n_arrived);
+	publish(sch, n_arrived, n_displaced);
 	return !stopping;
 }
 
@@ -447,6 +497,7 @@ static void *loop_main(void *arg)
 	}
 	while (sch->n_flights)
 		ig_sched_wait_step(sch);
+	ig_kv_disk_finish(sch);
 	return NULL;
 }
 
@@ -459,6 +510,7 @@ static void read_options(struct ig_sched *sch, const struct ig_config *c)
 		.prompt_share = c->scheduler.prompt_share * 0.01,
 		.max_queue = c->scheduler.max_queue,
 		.max_output_tokens = c->scheduler.max_output_tokens,
+		.speculates = strcmp(c->scheduler.speculation, "off") != 0,
 		.slow_client_timeout_ns = (int64_t)c->server.slow_client_timeout_ms * 1000000,
 	};
 }
@@ -485,13 +537,25 @@ int ig_sched_create(const struct ig_backend *b, const struct ig_config *config,
 	TAILQ_INIT(&sch->ended);
 	TAILQ_INIT(&sch->show);
 	TAILQ_INIT(&sch->rotation);
-	TAILQ_INIT(&sch->clients);
+	TAILQ_INIT(&sch->paused);
+	TAILQ_INIT(&sch->to_end);
+	ig_client_list_init(&sch->clients, &sch->lock);
+	sch->first_deadline_ns = INT64_MAX;
 	ig_prompts_init(&sch->prompts, IG_PROMPTS_BYTES);
 	sch->b = b;
 	sch->device_lost = device_lost;
 	sch->device_lost_ctx = ctx;
 	read_options(sch, config);
 	sch->n_free = b->max_seqs;
+	sch->ahead = ig_grammar_matcher_create(NULL);
+	if (!sch->ahead) {
+		ig_sched_destroy(sch);
+		return ig_fail(err, -ENOMEM, "out of memory for the scheduler");
+	}
+	if (ig_kv_disk_init(&sch->disk, b) < 0) {
+		ig_sched_destroy(sch);
+		return ig_fail(err, -ENOMEM, "out of memory for kvcache.disk");
+	}
 	for (uint32_t i = 0; i < IG_STEPS_IN_FLIGHT; i++) {
 		sch->flights[i].seqs = calloc(b->max_seqs, sizeof *sch->flights[i].seqs);
 		if (!sch->flights[i].seqs) {
@@ -517,11 +581,19 @@ int ig_sched_start(struct ig_sched *sch, struct ig_error *err)
 	return 0;
 }
 
-/* Under the lock. */
-static void wake(struct ig_sched *sch)
+void ig_sched_wake_locked(struct ig_sched *sch)
 {
 	sch->events = true;
 	pthread_cond_signal(&sch->wake);
+}
+
+void ig_sched_wake(void *sched)
+{
+	struct ig_sched *sch = sched;
+
+	pthread_mutex_lock(&sch->lock);
+	ig_sched_wake_locked(sch);
+	pthread_mutex_unlock(&sch->lock);
 }
 
 void ig_sched_drain(struct ig_sched *sch)
@@ -537,7 +609,7 @@ void ig_sched_stop(struct ig_sched *sch)
 		return;
 	pthread_mutex_lock(&sch->lock);
 	sch->stopping = true;
-	wake(sch);
+	ig_sched_wake_locked(sch);
 	pthread_mutex_unlock(&sch->lock);
 	pthread_join(sch->thread, NULL);
 	sch->has_thread = false;
@@ -550,6 +622,8 @@ void ig_sched_destroy(struct ig_sched *sch)
 		free(sch->flights[i].seqs);
 	}
 	ig_prompts_finish(&sch->prompts);
+	ig_grammar_matcher_destroy(sch->ahead);
+	ig_kv_namer_destroy(sch->disk.namer);
 	pthread_cond_destroy(&sch->changed);
 	pthread_cond_destroy(&sch->wake);
 	pthread_mutex_destroy(&sch->lock);
@@ -562,7 +636,7 @@ void ig_sched_reload(struct ig_sched *sch, const struct ig_config *config)
 {
 	pthread_mutex_lock(&sch->lock);
 	read_options(sch, config);
-	wake(sch);
+	ig_sched_wake_locked(sch);
 	pthread_mutex_unlock(&sch->lock);
 }
 
@@ -575,7 +649,7 @@ bool ig_sched_is_alive(struct ig_sched *sch)
 	pulse = sch->n_boundaries + ig_driver_pulse(sch->b->driver);
 	alive = pulse != sch->seen_pulse;
 	sch->seen_pulse = pulse;
-	wake(sch);
+	ig_sched_wake_locked(sch);
 	pthread_mutex_unlock(&sch->lock);
 	return alive;
 }
@@ -590,7 +664,7 @@ void ig_sched_change(void *sched, struct ig_change *c)
 	}
 	pthread_mutex_lock(&sch->lock);
 	sch->change = c;
-	wake(sch);
+	ig_sched_wake_locked(sch);
 	while (!c->done)
 		pthread_cond_wait(&sch->changed, &sch->lock);
 	pthread_mutex_unlock(&sch->lock);
@@ -609,7 +683,7 @@ void ig_sched_reclaim(void *sched, uint64_t n_bytes)
 	pthread_mutex_lock(&sch->lock);
 	sch->pressed = true;
 	sch->n_pressed = n_bytes;
-	wake(sch);
+	ig_sched_wake_locked(sch);
 	pthread_mutex_unlock(&sch->lock);
 }
 
@@ -622,114 +696,4 @@ struct ig_sched_figures ig_sched_figures(struct ig_sched *sch)
 	f.draining = sch->draining;
 	pthread_mutex_unlock(&sch->lock);
 	return f;
-}
-
-int ig_sched_submit(struct ig_sched *sch, const struct ig_gen_spec *spec, uint64_t *gen,
-		    struct ig_error *err)
-{
-	struct ig_sched_options options;
-	struct ig_seq *s = NULL;
-	int rc;
-
-	pthread_mutex_lock(&sch->lock);
-	options = sch->options;
-	pthread_mutex_unlock(&sch->lock);
-	rc = ig_seq_create(spec, options.max_output_tokens, &s, err);
-	if (rc < 0)
-		return rc;
-
-	pthread_mutex_lock(&sch->lock);
-	if (sch->draining) {
-		rc = ig_fail(err, -ESHUTDOWN, "the server is shutting down");
-	} else {
-		/* Requests that the engine has not seen yet may run at once. */
-		uint32_t n_waiting = sch->figures.n_waiting + sch->n_inbox;
-		if (n_waiting >= options.max_queue && n_waiting - options.max_queue >= sch->n_free)
-			rc = ig_fail(err, -EAGAIN, "the queue is full: %u requests wait",
-				     n_waiting);
-	}
-	if (rc == 0) {
-		ig_seq_adopt(s, spec);
-		s->number = *gen = ++sch->last_number;
-		TAILQ_INSERT_TAIL(&sch->all, s, all);
-		TAILQ_INSERT_TAIL(&sch->inbox, s, link);
-		sch->figures.n_all++;
-		sch->n_inbox++;
-		wake(sch);
-	}
-	pthread_mutex_unlock(&sch->lock);
-	if (rc < 0)
-		ig_seq_destroy(s);
-	return rc;
-}
-
-/* Under the lock. */
-static struct ig_seq *find_seq(struct ig_sched *sch, uint64_t gen)
-{
-	struct ig_seq *s;
-
-	TAILQ_FOREACH(s, &sch->all, all)
-		if (s->number == gen)
-			return s;
-	return NULL;
-}
-
-void ig_sched_cancel(struct ig_sched *sch, uint64_t gen, const char *reason)
-{
-	struct ig_seq *s;
-
-	pthread_mutex_lock(&sch->lock);
-	s = find_seq(sch, gen);
-	if (s && !s->cancel_wanted) {
-		s->cancel_wanted = true;
-		snprintf(s->cancel_reason, sizeof s->cancel_reason, "%s", reason);
-		sch->cancels = true;
-		wake(sch);
-	}
-	pthread_mutex_unlock(&sch->lock);
-}
-
-void ig_sched_resume(struct ig_sched *sch, uint64_t gen)
-{
-	struct ig_seq *s;
-
-	pthread_mutex_lock(&sch->lock);
-	s = find_seq(sch, gen);
-	if (s && ig_seq_is_paused(s))
-		wake(sch);
-	pthread_mutex_unlock(&sch->lock);
-}
-
-size_t ig_sched_list(struct ig_sched *sch, struct ig_gen_info *out, size_t cap)
-{
-	static const char *const states[] = { "waiting", "prefill", "decode", "paused" };
-	int64_t now = ig_now_ns();
-	struct ig_seq *s;
-	size_t n = 0;
-
-	pthread_mutex_lock(&sch->lock);
-	TAILQ_FOREACH(s, &sch->all, all) {
-		struct ig_gen_info *i;
-		if (n++ >= cap)
-			continue;
-		i = &out[n - 1];
-		*i = (struct ig_gen_info){
-			.n_prompt = s->n_prompt,
-			.n_prefilled = atomic_load_explicit(&s->n_prefilled, memory_order_relaxed),
-			.n_output = atomic_load_explicit(&s->n_output, memory_order_relaxed),
-			.priority = s->priority,
-			.n_cached = ig_stream_n_cached(s->stream),
-			.report = ig_stream_report(s->stream),
-			.age_s = (double)(now - s->origin->received_ns) * 1e-9,
-		};
-		memcpy(i->id, s->id, sizeof i->id);
-		memcpy(i->endpoint, s->origin->endpoint, sizeof i->endpoint);
-		memcpy(i->client, s->origin->client, sizeof i->client);
-		memcpy(i->key, s->origin->who.key, sizeof i->key);
-		snprintf(i->model, sizeof i->model, "%s", s->model->name);
-		snprintf(i->state, sizeof i->state, "%s",
-			 states[atomic_load_explicit(&s->state, memory_order_relaxed)]);
-	}
-	pthread_mutex_unlock(&sch->lock);
-	return n;
 }

@@ -35,6 +35,16 @@ void ig_origin_unref(struct ig_origin *o)
 		free(o);
 }
 
+/* FNV-1a */
+uint64_t ig_origin_client(const struct ig_origin *o)
+{
+	uint64_t h = 14695981039346656037ull;
+
+	for (const char *p = o->client; *p; p++)
+		h = (h ^ (unsigned char)*p) * 0x100000001b3ull;
+	return o->who.identity ? o->who.identity : h;
+}
+
 void ig_origin_row(const struct ig_origin *o, int64_t now_ns, struct ig_ledger_row *row)
 {
 	*row = (struct ig_ledger_row){

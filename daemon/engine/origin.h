@@ -32,5 +32,7 @@ static inline bool ig_same_client(uint64_t identity, const char *address, uint64
 {
 	return identity == other_identity && (identity || !strcmp(address, other_address));
 }
+/* A number for its client: of others it is most likely another one. */
+uint64_t ig_origin_client(const struct ig_origin *o);
 /* The row of a request that has not run: of its times only the total is known. */
 void ig_origin_row(const struct ig_origin *o, int64_t now_ns, struct ig_ledger_row *row);

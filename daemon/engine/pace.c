@@ -24,6 +24,10 @@
 #define LEAST_SPREAD 0.005
 #define LEAST_ROW 0.02 /* of a row's whole cost: what a row adds at least */
 #define SMALLER 0.67
+/* What a draft's row adds until it is known, in parts of a step of one stream; and how fast that is forgotten. */
+#define FIRST_DRAFT 0.25
+#define DRAFTS_KEPT 0.998
+#define FIRST_DRAFT_ROWS 4
 /* The account is kept between a limit and a debt of so many, or of so many steps as they usually are: what
  * was long ago, or took long for another reason, is forgotten. */
 #define MOST_DEBT 4.0
@@ -107,6 +111,45 @@ static void add_cost(struct ig_pace_line *l, double rows, double ns)
 	l->rows_ns = KEPT * l->rows_ns + rows * ns;
 }
 
+bool ig_pace_draft_cost(const struct ig_pace *p, uint32_t n, double *step, double *row)
+{
+	double quiet = ig_pace_quiet_ns(p, n);
+
+	if (quiet <= 0)
+		return false;
+	if (costs(&p->drafts, step, row))
+		return true;
+	/* a step of n streams is about one of one stream and n - 1 rows more */
+	*step = 0;
+	*row = quiet * FIRST_DRAFT / (1 + FIRST_DRAFT * (n - 1));
+	return true;
+}
+
+int32_t ig_pace_draft_rows(const struct ig_pace *p)
+{
+	const struct ig_pace_line *l = &p->drafts;
+	double usual = l->n > 0 ? l->rows / l->n : 0;
+
+	return (int32_t)(FIRST_DRAFT_ROWS + GROWTH * usual);
+}
+
+void ig_pace_forget_drafts(struct ig_pace *p)
+{
+	p->drafts.ns *= DRAFTS_KEPT;
+	p->drafts.rows_ns *= DRAFTS_KEPT;
+}
+
+/* A step with drafts took so much more than its streams alone; returns what they usually take. */
+static double learn_drafts(struct ig_pace *p, const struct ig_pace_step *step, double quiet)
+{
+	double own, row, least = 1e-3 * quiet;
+
+	if (!step->n_prefill && quiet > 0)
+		add_cost(&p->drafts, step->n_drafts,
+			 step->ns - quiet > least ? step->ns - quiet : least);
+	return ig_pace_draft_cost(p, step->n_decode, &own, &row) ? own + row * step->n_drafts : 0;
+}
+
 /* As many rows as cost limit_ns.  But a step has its own cost, too, which may be more than that: then
  * few large steps are better than many small ones, and half of what they cost should be their rows'. */
 static double affordable(const struct ig_pace_line *l, double limit_ns)
@@ -157,9 +200,11 @@ void ig_pace_learn(struct ig_pace_account *a, struct ig_pace *p, const struct ig
 {
 	double quiet, cost = 0, usual = 0, own, row;
 
-	if (step->n_decode && !step->n_prefill)
+	if (step->n_decode && !step->n_prefill && !step->n_drafts)
 		measure(&p->quiet_ns[size_of(step->n_decode)], step->ns);
 	quiet = ig_pace_quiet_ns(p, step->n_decode);
+	if (step->n_drafts)
+		quiet += learn_drafts(p, step, quiet);
 	if (step->n_long && step->ns > quiet) {
 		cost = (step->ns - quiet) * step->n_long / step->n_prefill;
 		if (costs(&p->line, &own, &row))

@@ -25,6 +25,7 @@ struct ig_pace {
 	/* [i]: a step of 2^i streams (less than twice as many) and no prompts; 0: unknown */
 	double quiet_ns[IG_PACE_SIZES];
 	struct ig_pace_line line;
+	struct ig_pace_line drafts; /* what their rows add to a step of streams alone */
 };
 
 /* Of all models together. */
@@ -51,8 +52,9 @@ struct ig_pace_plan {
 /* What a step was. */
 struct ig_pace_step {
 	uint32_t n_decode, n_prefill,
-		n_long; /* rows; n_long: of long prompts, a part of n_prefill */
-	bool limited;	/* streams were there when it was planned */
+		n_long;	   /* rows; n_long: of long prompts, a part of n_prefill */
+	uint32_t n_drafts; /* rows of drafts (speculate.c), not counted above */
+	bool limited;	   /* streams were there when it was planned */
 	double ns;
 };
 
@@ -61,6 +63,14 @@ double ig_pace_quiet_ns(const struct ig_pace *p, uint32_t n);
 /* Of n_all streams, of which n are in the step anyway, the most with which a step takes at most
  * `times` as long, as far as that is known; at least n. */
 uint32_t ig_pace_most_streams(const struct ig_pace *p, uint32_t n, uint32_t n_all, double times);
+/* What rows of drafts add to a step of n streams: *step once, and *row for each.  False: it is not
+ * known what the streams alone take. */
+bool ig_pace_draft_cost(const struct ig_pace *p, uint32_t n, double *step, double *row);
+/* Rows of drafts in one step at most: a line through steps with few tells little about many. */
+int32_t ig_pace_draft_rows(const struct ig_pace *p);
+/* No draft seemed worth its cost: what was measured of that is forgotten slowly, in case it was
+ * measured while the machine did something else. */
+void ig_pace_forget_drafts(struct ig_pace *p);
 /* Most rows of long prompts in the next round of steps; 0: none; IG_PACE_NO_LIMIT. */
 int32_t ig_pace_rows(struct ig_pace_account *a, const struct ig_pace *p,
 		     const struct ig_pace_plan *plan);

@@ -41,6 +41,8 @@ bool ig_sched_is_alive(struct ig_sched *sch);
 /* Have c made at a step's boundary, by the engine's thread while there is one; returns when
  * it is done.  One caller at a time.  sched is a struct ig_sched. */
 void ig_sched_change(void *sched, struct ig_change *c);
+/* Something that a boundary looks at has changed.  sched is a struct ig_sched. */
+void ig_sched_wake(void *sched);
 /* The system is short of memory: free n_bytes of idle cache between the next steps; 0: it no
  * longer is.  sched is a struct ig_sched. */
 void ig_sched_reclaim(void *sched, uint64_t n_bytes);

@@ -8,6 +8,7 @@
 #pragma once
 
 #include "daemon/engine/clients_private.h"
+#include "daemon/engine/kv_disk_private.h"
 #include "daemon/engine/pace_private.h"
 #include "daemon/engine/prompts_private.h"
 #include "daemon/engine/scheduler_private.h"
@@ -15,11 +16,15 @@
 
 #include <pthread.h>
 
+/* Lists of the table of sequences by their numbers, a power of two. */
+#define IG_SEQ_TABLE 1024
+
 /* The options that a reload may change. */
 struct ig_sched_options {
 	uint32_t prefill_chunk, max_queue, max_output_tokens;
 	double prompt_share; /* a part of 1 */
 	int64_t slow_client_timeout_ns;
+	bool speculates;
 };
 
 /* A step in flight and its sequences. */
@@ -28,12 +33,14 @@ struct ig_flight {
 	struct ig_step_buffer *buffer;
 	struct ig_flight_seq {
 		struct ig_seq *seq;
-		int32_t n_rows, logit_index; /* -1: no logits */
-	} *seqs;			     /* [max_seqs], by row_seq */
+		int32_t n_rows, n_draft; /* n_draft: the last of them */
+		int32_t logit_index;	 /* of the first of 1 + n_draft; -1: no logits */
+	} *seqs;			 /* [max_seqs], by row_seq */
 	uint32_t n_seqs;
 	uint32_t n_prefill, n_decode,
-		n_long; /* rows; n_long: of long prompts, a part of n_prefill */
-	bool limited;	/* planned beside streams (pace_private.h) */
+		n_long;	   /* rows; n_long: of long prompts, a part of n_prefill */
+	uint32_t n_drafts; /* rows of drafts, not counted above */
+	bool limited;	   /* planned beside streams (pace_private.h) */
 	int64_t submit_ns;
 };
 
@@ -53,13 +60,16 @@ struct ig_sched {
 	/* ---- under the lock ---- */
 	struct ig_change *change; /* to be made; NULL: none */
 	bool events;		  /* something below changed: do not sleep */
-	bool draining, stopping, cancels;
-	bool pressed; /* the system is short of n_pressed bytes, or no longer is: 0 */
+	bool draining, stopping;
+	struct ig_seq_list to_end; /* by ig_seq.to_end: cancelled or displaced */
+	bool pressed;		   /* the system is short of n_pressed bytes, or no longer is: 0 */
 	uint64_t n_pressed;
 	uint64_t last_number;
-	struct ig_seq_list inbox; /* by ig_seq.link */
-	struct ig_seq_list all;	  /* by ig_seq.all; figures.n_all of them */
-	uint32_t n_inbox;	  /* in the inbox, or taken from it since the last boundary */
+	struct ig_seq_list inbox;	       /* by ig_seq.link */
+	struct ig_seq_list all;		       /* by ig_seq.all; figures.n_all of them */
+	struct ig_seq *numbered[IG_SEQ_TABLE]; /* the same, by their numbers */
+	uint32_t n_inbox;     /* in the inbox, or taken from it since the last boundary */
+	uint32_t n_displaced; /* of those that wait, also since then */
 	struct ig_sched_options options;
 	struct ig_sched_figures figures;
 	uint32_t n_free;		   /* sequences that could be admitted at once */
@@ -68,12 +78,14 @@ struct ig_sched {
 	/* ---- the engine's thread ---- */
 	struct ig_sched_options now;	     /* a copy of options */
 	struct ig_seq_list waiting, running; /* by link, oldest first */
-	struct ig_seq_list ended; /* by link: the rest of their text waits for space in the ring */
-	struct ig_seq_list show;  /* by show_link: has text to pass on */
-	struct ig_client_list clients; /* of all sequences that it has */
+	struct ig_seq_list ended;  /* by link: the rest of their text waits for space in the ring */
+	struct ig_seq_list show;   /* by show_link: has text to pass on */
+	struct ig_seq_list paused; /* by paused_link, the first that was paused first */
+	struct ig_seq *prompts_first;  /* that run, by next_prompt; during an admission */
+	struct ig_client_list clients; /* of all sequences */
 	uint32_t n_waiting, n_running; /* n_running: paused ones are not counted */
 	uint32_t n_paused, n_holding;  /* that hold blocks */
-	uint32_t n_deadlines;	       /* that have one */
+	int64_t first_deadline_ns;     /* none is earlier; INT64_MAX: there is none */
 	uint32_t n_adjusts;	       /* sum of max_adjusts of the running sequences */
 	bool kv_freed;		       /* since admission last ran out of blocks */
 	bool kv_blocked;	       /* admission ran out of blocks */
@@ -90,6 +102,8 @@ struct ig_sched {
 	struct ig_model_queue rotation; /* models in round-robin order, the next one first */
 	bool holds_back;		/* no step starts before a change is made */
 	struct ig_prompts prompts;	/* what recent requests said */
+	struct ig_grammar_matcher *ahead; /* reads drafts; a copy of one sequence's */
+	struct ig_kv_disk disk;
 	/* Bytes to be freed for the system; of them unmapped, but perhaps kept by the driver. */
 	uint64_t to_free, unmapped;
 };

@@ -11,147 +11,20 @@
 #include "base/utf8.h"
 #include "daemon/engine/clients_private.h"
 #include "daemon/engine/logprobs.h"
+#include "daemon/engine/generation_private.h"
 
 #include <errno.h>
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define FLUSH_BYTES 16 /* at most what a flush of the detokenizer adds */
-/* Tokens that may wait for their text without a stop string that holds it back: of the steps
- * in flight when the ring became full, and those that the detokenizer holds. */
+#define FLUSH_BYTES 16	  /* at most what a flush of the detokenizer adds */
+#define PREDICTED_MATCH 8 /* a predicted output's beginning is expected as after so long a match */
+/* Tokens that may wait for their text without a stop string that holds it back: of the step that
+ * filled the ring, of the steps in flight then, and those that the detokenizer holds. */
 #define MAX_UNSHOWN 16
+#define MAX_UNSHOWN_DRAFTS (MAX_UNSHOWN + 2 * IG_MAX_DRAFT)
 
 /* ---- from a spec ----------------------------------------------------------------- */
-
-static int check_prompt(const struct ig_gen_spec *spec, struct ig_error *err)
-{
-	const struct ig_engine_model *m = spec->model;
-	const struct ig_model *model = (const struct ig_model *)m;
-	int32_t n_vocab = ig_tokenizer_n_vocab(m->tokenizer);
-
-	if (spec->n_prompt <= 0 || !spec->prompt)
-		return ig_fail(err, -EINVAL, "the prompt has no tokens");
-	if ((uint32_t)spec->n_prompt > m->n_context)
-		return ig_fail(err, -E2BIG, "the prompt has %d tokens, the context of %s is %u",
-			       spec->n_prompt, m->name, m->n_context);
-	if ((uint32_t)spec->n_prompt == m->n_context)
-		return ig_fail(err, -E2BIG,
-			       "the prompt has %d tokens, which fills the context of %s, %u",
-			       spec->n_prompt, m->name, m->n_context);
-	if ((uint32_t)spec->n_prompt > model->max_kv_tokens)
-		return ig_fail(err, -E2BIG,
-			       "the prompt has %d tokens, the cache holds %u of %s; "
-			       "kvcache.arena sets its size",
-			       spec->n_prompt, model->max_kv_tokens, m->name);
-	for (int32_t i = 0; i < spec->n_prompt; i++)
-		if (spec->prompt[i] < 0 || spec->prompt[i] >= n_vocab)
-			return ig_fail(err, -EINVAL,
-				       "token %d of the prompt is %d; %s has %d tokens", i,
-				       spec->prompt[i], m->name, n_vocab);
-	return 0;
-}
-
-static int check_biases(const struct ig_sampling *p, const struct ig_engine_model *m,
-			struct ig_error *err)
-{
-	int32_t n_vocab = ig_tokenizer_n_vocab(m->tokenizer);
-
-	if (p->n_biases > IG_MAX_BIASES)
-		return ig_fail(err, -EINVAL, "logit_bias has %u tokens; %d are allowed",
-			       p->n_biases, IG_MAX_BIASES);
-	for (uint32_t i = 0; i < p->n_biases; i++)
-		if (p->biases[i].id < 0 || p->biases[i].id >= n_vocab ||
-		    !(fabsf(p->biases[i].bias) <= 100))
-			return ig_fail(err, -EINVAL,
-				       "logit_bias gives token %d %g; %s has tokens 0 to %d, "
-				       "a bias is from -100 to 100",
-				       p->biases[i].id, (double)p->biases[i].bias, m->name,
-				       n_vocab - 1);
-	return 0;
-}
-
-static int check_stops(char *const *stops, struct ig_error *err)
-{
-	for (size_t i = 0; stops && stops[i]; i++) {
-		size_t n = strlen(stops[i]);
-		if (i == IG_MAX_STOPS)
-			return ig_fail(err, -EINVAL, "more than %d stop strings", IG_MAX_STOPS);
-		if (!n || n > IG_MAX_STOP_BYTES)
-			return ig_fail(err, -EINVAL,
-				       "stop string %zu has %zu bytes; 1 to %d are allowed", i + 1,
-				       n, IG_MAX_STOP_BYTES);
-	}
-	return 0;
-}
-
-static int check_sampling(const struct ig_sampling *p, struct ig_error *err)
-{
-	const struct {
-		const char *name;
-		double value, min, max;
-		bool above;
-	} ranges[] = {
-		{ "temperature", p->temperature, 0, 2 },
-		{ "top_p", p->top_p, 0, 1, true },
-		{ "min_p", p->min_p, 0, 1 },
-		{ "repetition_penalty", p->repetition_penalty, 0, 10 },
-		{ "frequency_penalty", p->frequency_penalty, -2, 2 },
-		{ "presence_penalty", p->presence_penalty, -2, 2 },
-	};
-
-	if (p->max_tokens < 0)
-		return ig_fail(err, -EINVAL, "max_tokens is %d; it must not be negative",
-			       p->max_tokens);
-	if (p->top_k < 0)
-		return ig_fail(err, -EINVAL, "top_k is %d; it must not be negative", p->top_k);
-	for (size_t i = 0; i < sizeof ranges / sizeof ranges[0]; i++) {
-		double v = ranges[i].value, min = ranges[i].min, max = ranges[i].max;
-		if (v >= min && v <= max && !(ranges[i].above && v == min))
-			continue;
-		return ig_fail(err, -EINVAL, "%s is %g; it must be from %g to %g%s", ranges[i].name,
-			       v, min, max, ranges[i].above ? ", but not 0" : "");
-	}
-	return check_stops(p->stops, err);
-}
-
-static int check_spec(const struct ig_gen_spec *spec, struct ig_error *err)
-{
-	const struct ig_engine_model *m = spec->model;
-	const struct ig_model *model = (const struct ig_model *)m;
-	int32_t n_vocab = ig_tokenizer_n_vocab(m->tokenizer);
-	int rc = check_prompt(spec, err);
-
-	if (rc || (rc = check_sampling(&spec->sampling, err)) ||
-	    (rc = check_biases(&spec->sampling, m, err)))
-		return rc;
-	if (!spec->stream)
-		return ig_fail(err, -EINVAL, "the request has no stream");
-	if (spec->n_top < -1 || spec->n_top > IG_MAX_TOP)
-		return ig_fail(err, -EINVAL, "n_top is %d; it must be from -1 to %d", spec->n_top,
-			       IG_MAX_TOP);
-	if (spec->n_top >= 0 && !ig_stream_has_logprobs(spec->stream))
-		return ig_fail(err, -EINVAL,
-			       "log probabilities are requested, but the stream has no ring for "
-			       "them");
-	if (spec->n_top >= 0 && !model->gives_logits)
-		return ig_fail(err, -EINVAL,
-			       "log probabilities of %s are not available: memory.budget "
-			       "has no space for them",
-			       m->name);
-	if (spec->n_shown > IG_MAX_SHOWN)
-		return ig_fail(err, -EINVAL, "%u control tokens are to be shown; %d are possible",
-			       spec->n_shown, IG_MAX_SHOWN);
-	for (uint32_t i = 0; i < spec->n_shown; i++)
-		if (spec->shown[i] < 0 || spec->shown[i] >= n_vocab)
-			return ig_fail(err, -EINVAL,
-				       "control token %d is to be shown; %s has tokens 0 to %d",
-				       spec->shown[i], m->name, n_vocab - 1);
-	if (spec->grammar && spec->sampling.ignore_end)
-		return ig_fail(err, -EINVAL,
-			       "ignore_end with a grammar, which defines where the output ends");
-	return 0;
-}
 
 /* fail[i]: the length of the longest proper prefix of text[0 … i] that is also its suffix. */
 static int stop_init(struct ig_stop *stop, const char *text)
@@ -175,19 +48,27 @@ static int stop_init(struct ig_stop *stop, const char *text)
 
 /* ---- penalties and biases -------------------------------------------------------- */
 
-/* The entry of a token, added if there is none; adjusts has space for all. */
-static struct ig_logit_adjust *adjust_of(struct ig_seq *s, int32_t id)
+/* Where the table has a token's entry, or 0 if there is none. */
+static uint32_t *find_adjust(const struct ig_seq *s, int32_t id)
 {
 	uint32_t mask = s->n_adjust_table - 1, at = (uint32_t)id * 2654435761u;
 
-	for (at ^= at >> 15; s->adjust_table[at & mask]; at++) {
-		struct ig_logit_adjust *e = &s->adjusts[s->adjust_table[at & mask] - 1];
-		if (e->id == id)
-			return e;
+	for (at ^= at >> 15; s->adjust_table[at & mask]; at++)
+		if (s->adjusts[s->adjust_table[at & mask] - 1].id == id)
+			break;
+	return &s->adjust_table[at & mask];
+}
+
+/* The entry of a token, added if there is none; adjusts has space for all. */
+static struct ig_logit_adjust *adjust_of(struct ig_seq *s, int32_t id)
+{
+	uint32_t *at = find_adjust(s, id);
+
+	if (!*at) {
+		s->adjusts[s->sample.n_adjusts] = (struct ig_logit_adjust){ .id = id };
+		*at = ++s->sample.n_adjusts;
 	}
-	s->adjusts[s->sample.n_adjusts] = (struct ig_logit_adjust){ .id = id };
-	s->adjust_table[at & mask] = ++s->sample.n_adjusts;
-	return &s->adjusts[s->sample.n_adjusts - 1];
+	return &s->adjusts[*at - 1];
 }
 
 static int make_adjusts(struct ig_seq *s, const struct ig_gen_spec *spec)
@@ -228,15 +109,38 @@ void ig_seq_count(struct ig_seq *s, int32_t id)
 	e->seen = 1;
 }
 
+uint32_t ig_seq_adjusts_then(const struct ig_seq *s, int32_t n, struct ig_logit_adjust *out)
+{
+	uint32_t n_adjusts = s->sample.n_adjusts;
+
+	if (n_adjusts)
+		memcpy(out, s->adjusts, n_adjusts * sizeof *out);
+	for (int32_t i = 0; s->penalties && i < n; i++) {
+		int32_t id = s->tokens[s->n_tokens + i];
+		uint32_t at = *find_adjust(s, id);
+		/* those that are not in the table are behind the others */
+		for (at = at ? at - 1 : s->sample.n_adjusts; at < n_adjusts; at++)
+			if (out[at].id == id)
+				break;
+		if (at == n_adjusts)
+			out[n_adjusts++] = (struct ig_logit_adjust){ .id = id };
+		out[at].n_sampled++;
+		out[at].seen = 1;
+	}
+	return n_adjusts;
+}
+
 /* Allocate for all logprobs that can wait at once: a stop string holds back few bytes, but with
  * control tokens that have no text any number of tokens. */
 static int make_logprobs(struct ig_seq *s)
 {
+	int32_t most = s->lookup.newest ? MAX_UNSHOWN_DRAFTS : MAX_UNSHOWN;
+
 	s->logprob_base = s->n_given = s->n_prompt;
 	s->logprob_end = INT32_MAX;
 	if (s->n_top < 0 || !s->max_output)
 		return 0;
-	s->logprob_cap = s->n_stops || s->max_output < MAX_UNSHOWN ? s->max_output : MAX_UNSHOWN;
+	s->logprob_cap = s->n_stops || s->max_output < most ? s->max_output : most;
 	s->logprobs = malloc((size_t)s->logprob_cap * sizeof *s->logprobs);
 	if (s->n_top)
 		s->logprob_tops =
@@ -296,12 +200,40 @@ static int32_t max_output_of(const struct ig_gen_spec *spec, uint32_t by_default
 	return limit && limit < (uint32_t)max ? (int32_t)limit : max;
 }
 
-int ig_seq_create(const struct ig_gen_spec *spec, uint32_t max_output, struct ig_seq **out,
-		  struct ig_error *err)
+/* The text in which tokens are looked up, and what the next one may be. */
+static int make_lookup(struct ig_seq *s)
+{
+	uint32_t n = (uint32_t)s->n_predicted + (uint32_t)s->n_prompt;
+
+	if (ig_lookup_init(&s->lookup, n + (uint32_t)s->max_output) < 0)
+		return -ENOMEM;
+	ig_lookup_read(&s->lookup, s->history, n);
+	if (s->n_predicted)
+		ig_lookup_expect(&s->lookup, 0, PREDICTED_MATCH);
+	return 0;
+}
+
+static int make_tokens(struct ig_seq *s, const struct ig_gen_spec *spec, bool drafts)
+{
+	s->n_predicted = drafts ? spec->n_predicted : 0;
+	s->history = malloc(((size_t)s->n_predicted + (size_t)s->n_prompt + (size_t)s->max_output) *
+			    sizeof *s->history);
+	if (!s->history)
+		return -ENOMEM;
+	s->tokens = s->history + s->n_predicted;
+	if (s->n_predicted)
+		memcpy(s->history, spec->predicted, (size_t)s->n_predicted * sizeof *s->history);
+	memcpy(s->tokens, spec->prompt, (size_t)s->n_prompt * sizeof *s->tokens);
+	s->n_tokens = s->n_shown = s->n_prompt;
+	return drafts && s->max_output > 1 ? make_lookup(s) : 0;
+}
+
+int ig_seq_create(const struct ig_gen_spec *spec, uint32_t max_output, bool drafts,
+		  struct ig_seq **out, struct ig_error *err)
 {
 	const struct ig_engine_model *m = spec->model;
 	struct ig_seq *s;
-	int rc = check_spec(spec, err);
+	int rc = ig_spec_check(spec, err);
 
 	if (rc < 0)
 		return rc;
@@ -332,19 +264,16 @@ int ig_seq_create(const struct ig_gen_spec *spec, uint32_t max_output, struct ig
 	s->result.n_prompt = spec->n_prompt;
 	s->result.stop_index = -1;
 	s->result.report.n_same = -1;
-	s->tokens = malloc(((size_t)s->n_prompt + (size_t)s->max_output) * sizeof *s->tokens);
 	s->text_cap = text_capacity(s);
 	s->text = malloc(s->text_cap);
 	s->client = ig_client_create(s->origin);
-	if (!s->tokens || !s->text || !s->client || make_logprobs(s) < 0)
+	if (make_tokens(s, spec, drafts) < 0 || !s->text || !s->client || make_logprobs(s) < 0)
 		goto no_memory;
 	if (spec->grammar && !s->prefill_only) {
 		s->matcher = ig_grammar_matcher_create(spec->grammar);
 		if (!s->matcher)
 			goto no_memory;
 	}
-	memcpy(s->tokens, spec->prompt, (size_t)s->n_prompt * sizeof *s->tokens);
-	s->n_tokens = s->n_shown = s->n_prompt;
 	ig_detokenizer_init(&s->detokenizer, m->tokenizer);
 	memcpy(s->control, spec->shown, spec->n_shown * sizeof *s->control);
 	ig_detokenizer_show(&s->detokenizer, s->control, spec->n_shown);
@@ -374,7 +303,8 @@ void ig_seq_destroy(struct ig_seq *s)
 	free(s->stops);
 	free(s->adjusts);
 	free(s->adjust_table);
-	free(s->tokens);
+	ig_lookup_finish(&s->lookup);
+	free(s->history);
 	free(s->text);
 	free(s->logprobs);
 	free(s->logprob_tops);
@@ -627,10 +557,16 @@ void ig_seq_row(const struct ig_seq *s, int64_t now_ns, struct ig_ledger_row *ro
 	row->status = status[s->result.finish];
 	if (s->result.finish == IG_FINISH_ERROR && s->result.error.code == -ETIME)
 		row->status = 504;
+	if (s->result.finish == IG_FINISH_ERROR && s->result.error.code == -EAGAIN) {
+		row->status = 503; /* its place in the queue is another client's */
+		snprintf(row->finish, sizeof row->finish, "refused");
+	}
 	row->priority = s->priority;
 	row->n_prompt = s->n_prompt;
 	row->n_cached = s->result.n_cached;
 	row->n_output = s->result.n_output;
+	row->n_drafted = s->result.n_drafted;
+	row->n_accepted = s->result.n_accepted;
 	snprintf(row->cache_reason, sizeof row->cache_reason, "%s",
 		 ig_prefix_reason_name(ig_prefix_full_reason(report)));
 	snprintf(row->cache_compared, sizeof row->cache_compared, "%s", report->compared);

@@ -9,7 +9,10 @@
 
 #include "daemon/engine/generation.h"
 #include "daemon/engine/instance_private.h"
+#include "daemon/engine/lookup_private.h"
 #include "model/tokenizer/detokenizer.h"
+
+#define IG_MAX_DRAFT 31 /* tokens of a sequence that one step verifies */
 
 /* A stop string and how far the text so far has matched it (Knuth, Morris, Pratt). */
 struct ig_stop {
@@ -31,6 +34,7 @@ TAILQ_HEAD(ig_seq_list, ig_seq);
 enum ig_seq_state { IG_SEQ_WAITING, IG_SEQ_PREFILL, IG_SEQ_DECODE, IG_SEQ_PAUSED };
 
 struct ig_prompt_known; /* prompts_private.h */
+struct ig_kv_job;	/* kv_disk.c */
 
 struct ig_seq {
 	/* ---- fixed at submit ---- */
@@ -56,25 +60,42 @@ struct ig_seq {
 
 	/* ---- under the scheduler's lock ---- */
 	TAILQ_ENTRY(ig_seq) all;
-	bool cancel_wanted;
+	struct ig_seq *next_numbered; /* in the table by numbers */
+	TAILQ_ENTRY(ig_seq) to_end;   /* if on_end */
+	bool on_end, cancel_wanted;
 	char cancel_reason[24];
+	bool queued; /* its client counts it as waiting */
 
 	/* ---- written by the engine's thread, read by any ---- */
 	atomic_int state;		  /* enum ig_seq_state */
 	atomic_int n_prefilled, n_output; /* n_output: tokens so far */
+	atomic_int n_drafted, n_accepted; /* copies of the result's */
 	atomic_bool paused;		  /* its ring is full */
 
 	/* ---- the engine's thread ---- */
 	TAILQ_ENTRY(ig_seq) link; /* inbox (under the lock), waiting, running or ended */
 	TAILQ_ENTRY(ig_seq) show_link;
 	TAILQ_ENTRY(ig_seq) turn; /* in its client's list while it waits */
+	TAILQ_ENTRY(ig_seq) paused_link;
 	struct ig_client *client; /* before it is in a list: its own (clients_private.h) */
-	struct ig_seq *next_cancelled;
-	struct ig_seq_list *list; /* the one that link is in; NULL: none */
+	/* While it waits: how many tokens it has in common with that one, which computes a prompt. */
+	struct {
+		uint64_t number; /* 0: with none */
+		int32_t of_tokens, n, n_computed;
+	} prefix;
+	struct ig_seq *next_prompt; /* of the prompts that run, in one admission */
+	struct ig_seq *next_ending; /* of those that a boundary ends */
+	bool is_cancelled;	    /* it does so because it was cancelled, not displaced */
+	struct ig_seq_list *list;   /* the one that link is in; NULL: none */
 	bool on_show, completed;
-	uint32_t n_flights;		 /* steps in flight that include it */
-	struct ig_kv_seq *kv;		 /* NULL: no blocks */
-	int32_t *tokens;		 /* [n_prompt + max_output] */
+	uint32_t n_flights;	   /* steps in flight that include it */
+	struct ig_kv_seq *kv;	   /* NULL: no blocks */
+	struct ig_kv_job *restore; /* it waits for that (kv_disk.c); NULL: for none */
+	bool restores_first;	   /* that job is its own */
+	bool restore_over;	   /* nothing is to be restored for it, or no more */
+	int32_t *history;	   /* [n_predicted]: what the output may be, then tokens */
+	int32_t *tokens;	   /* [n_prompt + max_output], in history */
+	int32_t n_predicted;
 	struct ig_logit_adjust *adjusts; /* [max_adjusts]; sample.n_adjusts of them */
 	uint32_t *
 		adjust_table; /* [n_adjust_table], a power of two: index in adjusts plus one, by id */
@@ -85,7 +106,12 @@ struct ig_seq {
 	bool held;	   /* it takes no part in the round: others have less than its client */
 	bool is_extra;	   /* it takes part although others have less, since it costs hardly more */
 	bool is_long;	   /* its prompt is read at the pace that streams leave (pace_private.h) */
-	int32_t n_rows, logit_index;   /* in the newest step that includes it; -1: no logits */
+	int32_t n_rows, logit_index; /* in the newest step that includes it; -1: no logits */
+	struct ig_lookup lookup;     /* what its next tokens may be; zeros: none are guessed */
+	int32_t n_draft;	     /* guesses behind its tokens, for the step that is planned */
+	/* While that is planned: the chance that one more is right, and the tokens that it will have. */
+	double draft_chance, draft_tokens;
+	bool awaits_draft;	       /* it is in no step before its last token is known */
 	struct ig_gen_result result;   /* finish is set as soon as it is known */
 	struct ig_prompt_known *known; /* NULL: not remembered */
 
@@ -110,9 +136,9 @@ struct ig_seq {
 };
 
 /* Any thread.  Checks the spec (-EINVAL, -E2BIG with text) and takes no reference yet.
- * max_output: where the spec has none; 0: up to the context. */
-int ig_seq_create(const struct ig_gen_spec *spec, uint32_t max_output, struct ig_seq **out,
-		  struct ig_error *err);
+ * max_output: where the spec has none; 0: up to the context.  drafts: its next tokens are guessed. */
+int ig_seq_create(const struct ig_gen_spec *spec, uint32_t max_output, bool drafts,
+		  struct ig_seq **out, struct ig_error *err);
 /* Take references of the spec's model, grammar and origin, and its stream. */
 void ig_seq_adopt(struct ig_seq *s, const struct ig_gen_spec *spec);
 /* Frees what it owns; it must be in no list and hold no blocks. */
@@ -141,6 +167,9 @@ static inline int32_t ig_seq_n_left(const struct ig_seq *s)
 
 /* Count an output token for penalties. */
 void ig_seq_count(struct ig_seq *s, int32_t id);
+/* Write the penalties and biases as they are once the n tokens behind its own are sampled; out has
+ * space for max_adjusts.  Returns their number. */
+uint32_t ig_seq_adjusts_then(const struct ig_seq *s, int32_t n, struct ig_logit_adjust *out);
 /* Before token n_tokens is appended: store its logprob, from its row of logits.
  * -ENOSPC when the ring is full, which can't be. */
 int ig_seq_add_logprob(struct ig_seq *s, int32_t id, const float *logits);

@@ -18,15 +18,23 @@
  * not run ahead where it would have to preempt, past a sequence's last token, or for rows whose
  * sampling depends on the tokens so far (penalties, a grammar's mask).  Logits are copied only for
  * rows with logprobs, once per step in flight.
+ *
+ * A sequence that decodes may have further rows for a draft (speculate.c), whose tokens are not
+ * counted in n_tokens before they are sampled.
  */
 #include "daemon/engine/step_private.h"
 
 #include "base/clock.h"
 #include "base/log.h"
 #include "daemon/engine/admission_private.h"
+#include "daemon/engine/speculate_private.h"
 
 #include <errno.h>
 #include <string.h>
+
+/* A prompt of which so many rows were computed is saved when it is read, and every one whose blocks leave a
+ * window; others when they end. */
+#define SAVED_ROWS 2048
 
 /* Whether s can be in the next step of m, beside the steps in flight. */
 static bool can_join(const struct ig_model *m, const struct ig_seq *s)
@@ -36,12 +44,13 @@ static bool can_join(const struct ig_model *m, const struct ig_seq *s)
 	if (!s->n_flights || s->logit_index < 0)
 		return true;
 	/* Its next token is being sampled: is there another, independent of its id? */
-	return s->n_tokens + 1 - s->n_prompt < s->max_output && !s->penalties && !s->matcher;
+	return s->n_tokens + 1 - s->n_prompt < s->max_output && !s->penalties && !s->matcher &&
+	       !s->awaits_draft;
 }
 
-/* The sampling parameters of the token at position, from row i of the logits. */
+/* The sampling parameters of the token at position, after n of its draft, from row i of the logits. */
 static void add_sampling(struct ig_sched *sch, struct ig_flight *f, struct ig_seq *s, int32_t i,
-			 int32_t position)
+			 int32_t position, int32_t n)
 {
 	struct ig_step_buffer *b = f->buffer;
 	struct ig_step *step = &b->step;
@@ -50,14 +59,16 @@ static void add_sampling(struct ig_sched *sch, struct ig_flight *f, struct ig_se
 	*p = s->sample;
 	p->position = position;
 	p->first_adjust = step->n_adjusts;
-	if (p->n_adjusts)
-		memcpy(b->adjusts + step->n_adjusts, s->adjusts, p->n_adjusts * sizeof *s->adjusts);
+	p->n_adjusts = ig_seq_adjusts_then(s, n, b->adjusts + step->n_adjusts);
 	step->n_adjusts += p->n_adjusts;
 	if (s->matcher) {
 		/* words beyond the tokenizer's tokens, if there are any, stay zero */
+		uint32_t *mask = b->masks + (size_t)step->n_masks * f->model->mask_words;
 		p->mask = (int32_t)step->n_masks++;
-		ig_grammar_matcher_mask(s->matcher,
-					b->masks + (size_t)p->mask * f->model->mask_words);
+		if (n)
+			ig_sched_draft_mask(sch, s, n, mask);
+		else
+			ig_grammar_matcher_mask(s->matcher, mask);
 	}
 	if (s->n_top >= 0)
 		step->logits = sch->logits[sch->n_submitted % sch->b->max_flights];
@@ -70,8 +81,9 @@ static void add_rows(struct ig_sched *sch, struct ig_flight *f, struct ig_seq *s
 	struct ig_step *step = &b->step;
 	int32_t seq = step->n_seqs++;
 	int32_t first = step->n_rows, done = ig_seq_done_then(s), n_tokens = ig_seq_tokens_then(s);
+	int32_t n_draft = s->n_draft;
 	uint32_t n_blocks = ((uint32_t)(done + n) + IG_BLOCK_TOKENS - 1) / IG_BLOCK_TOKENS;
-	bool decodes = n == 1 && done + 1 == n_tokens && done >= s->n_prompt;
+	bool decodes = n == 1 + n_draft && done + 1 == n_tokens && done >= s->n_prompt;
 
 	for (uint32_t g = 0; g < m->n_groups; g++) {
 		uint32_t n_have;
@@ -80,7 +92,7 @@ static void add_rows(struct ig_sched *sch, struct ig_flight *f, struct ig_seq *s
 		       n_blocks * sizeof *blocks);
 	}
 	for (int32_t i = 0; i < n; i++) {
-		bool known = done + i < s->n_tokens;
+		bool known = done + i < s->n_tokens + n_draft;
 		b->token_ids[first + i] = known ? s->tokens[done + i] : 0;
 		b->token_from[first + i] = known ? -1 : s->logit_index;
 		if (!known) {
@@ -94,12 +106,15 @@ static void add_rows(struct ig_sched *sch, struct ig_flight *f, struct ig_seq *s
 	step->n_rows += n;
 	s->n_rows = n;
 	s->logit_index = -1;
-	if (done + n == n_tokens && !s->prefill_only) {
-		int32_t i = step->n_logit_rows++;
-		b->logit_rows[i] = first + n - 1;
-		add_sampling(sch, f, s, i, n_tokens);
-		s->logit_index = i;
+	if (done + n == n_tokens + n_draft && !s->prefill_only) {
+		s->logit_index = step->n_logit_rows;
+		for (int32_t k = 0; k <= n_draft; k++) {
+			int32_t i = step->n_logit_rows++;
+			b->logit_rows[i] = first + n - 1 - n_draft + k;
+			add_sampling(sch, f, s, i, n_tokens + k, k);
+		}
 	}
+	f->n_drafts += (uint32_t)n_draft;
 	if (decodes)
 		f->n_decode++;
 	else
@@ -108,8 +123,9 @@ static void add_rows(struct ig_sched *sch, struct ig_flight *f, struct ig_seq *s
 		ig_client_serve(s, n);
 	if (!decodes && s->is_long)
 		f->n_long += (uint32_t)n;
-	f->seqs[f->n_seqs++] = (struct ig_flight_seq){ s, n, s->logit_index };
+	f->seqs[f->n_seqs++] = (struct ig_flight_seq){ s, n, n_draft, s->logit_index };
 	s->n_planned -= n;
+	s->n_draft = 0;
 }
 
 /* Plan n rows of s in the new round.  False: it has no blocks for them. */
@@ -119,6 +135,7 @@ static bool plan_seq(struct ig_sched *sch, struct ig_model *m, struct ig_seq *s,
 		return false;
 	s->round = m->round;
 	s->n_planned = n;
+	s->n_draft = 0;
 	return true;
 }
 
@@ -241,7 +258,7 @@ static bool plan_round(struct ig_sched *sch, struct ig_model *m)
 	struct ig_seq *s, *next;
 
 	m->round++;
-	ig_clients_choose(&sch->clients, &sch->running, m);
+	ig_clients_choose(&sch->running, m);
 	for (s = TAILQ_FIRST(&sch->running); s && n_seqs < sch->b->max_seqs; s = next) {
 		if (!can_join(m, s) || ig_seq_n_left(s) != 1) {
 			next = TAILQ_NEXT(s, link);
@@ -256,8 +273,10 @@ static bool plan_round(struct ig_sched *sch, struct ig_model *m)
 		next = TAILQ_NEXT(s, link);
 	}
 	/* A victim may have been planned: it is no longer in the list. */
-	if (!sch->must_preempt)
+	if (!sch->must_preempt) {
+		left -= ig_sched_draft(sch, m, left / 2); /* prompts have the rest */
 		plan_prompts(sch, m, left, n_seqs);
+	}
 	if (sch->must_preempt)
 		m->round++; /* what was planned is planned again then */
 	return !sch->must_preempt;
@@ -311,7 +330,7 @@ static void take_rows(struct ig_sched *sch, struct ig_model *m, struct ig_flight
 	/* those that decode first */
 	TAILQ_FOREACH(s, &sch->running, link)
 		if (is_due(m, s) && ig_seq_n_left(s) == 1)
-			add_rows(sch, f, s, 1);
+			add_rows(sch, f, s, 1 + s->n_draft);
 	while (step->n_rows < enough && (s = next_prompt(sch, m))) {
 		int32_t n = s->n_planned;
 		/* Short ones do not wait for a long one, which fills up their step. */
@@ -329,7 +348,7 @@ static bool build_step(struct ig_sched *sch, struct ig_model *m, struct ig_fligh
 
 	f->model = m;
 	f->buffer = &m->steps[m->next_step];
-	f->n_seqs = f->n_prefill = f->n_decode = f->n_long = 0;
+	f->n_seqs = f->n_prefill = f->n_decode = f->n_long = f->n_drafts = 0;
 	step->n_rows = step->n_seqs = step->n_logit_rows = 0;
 	step->n_adjusts = step->n_masks = 0;
 	step->logits = NULL;
@@ -480,9 +499,25 @@ static void take_token(struct ig_sched *sch, struct ig_seq *s, int32_t id, const
 	}
 	s->tokens[s->n_tokens++] = id;
 	ig_seq_count(s, id);
+	if (s->lookup.newest)
+		ig_lookup_take(&s->lookup, s->history);
 	whole = s->matcher && ig_grammar_matcher_is_done(s->matcher);
 	if (whole || s->n_tokens - s->n_prompt >= s->max_output)
 		ig_sched_end(sch, s, whole ? IG_FINISH_STOP : IG_FINISH_LENGTH);
+}
+
+/* The tokens that a step has sampled for s: one, and those of its draft that were right. */
+static void take_tokens(struct ig_sched *sch, struct ig_seq *s, const struct ig_flight *f,
+			const struct ig_flight_seq *row, int32_t n, int64_t now)
+{
+	const struct ig_step *step = &f->buffer->step;
+	size_t n_logits = f->model->n_logits;
+
+	for (int32_t i = row->logit_index;
+	     i < row->logit_index + n && s->result.finish == IG_FINISH_NONE; i++)
+		take_token(sch, s, step->sampled_ids[i],
+			   step->logits ? step->logits + (size_t)i * n_logits : NULL, now);
+	s->awaits_draft = sch->b->max_flights > 1 && ig_sched_would_draft(sch, s);
 }
 
 void ig_sched_wait_step(struct ig_sched *sch)
@@ -513,29 +548,36 @@ void ig_sched_wait_step(struct ig_sched *sch)
 		      &(struct ig_pace_step){ .n_decode = f->n_decode,
 					      .n_prefill = f->n_prefill,
 					      .n_long = f->n_long,
+					      .n_drafts = f->n_drafts,
 					      .limited = f->limited,
 					      .ns = (double)(now - since) });
+	if (!f->n_decode)
+		ig_kv_disk_learn(sch, m, f->n_prefill, (double)(now - since));
 	for (uint32_t i = 0; i < f->n_seqs; i++) {
 		struct ig_flight_seq *row = &f->seqs[i];
 		struct ig_seq *s = row->seq;
+		int32_t n_right = 0;
 		if (s->result.finish != IG_FINISH_NONE) {
 			land(sch, s);
 			continue;
 		}
 		s->n_flights--;
-		s->n_done += row->n_rows;
+		if (row->n_draft)
+			n_right = ig_sched_verify_draft(
+				sch, s, step->sampled_ids + row->logit_index, row->n_draft);
+		/* the tokens of the draft that were right are behind its own already */
+		s->n_done += row->n_rows - row->n_draft + n_right;
 		if (sch->b->prefix_cache)
 			sch->b->kv->seq_commit(s->kv, s->tokens, (uint32_t)s->n_done);
 		if (m->window)
 			sch->b->kv->seq_advance(s->kv, (uint32_t)s->n_done);
-		if (s->n_done >= s->n_prompt && !s->read_ns)
+		if (s->n_done >= s->n_prompt && !s->read_ns) {
 			s->read_ns = now;
+			if (s->n_prompt - s->result.n_cached >= SAVED_ROWS || m->window)
+				ig_kv_disk_save(sch, s);
+		}
 		if (row->logit_index >= 0)
-			take_token(sch, s, step->sampled_ids[row->logit_index],
-				   step->logits ?
-					   step->logits + (size_t)row->logit_index * m->n_logits :
-					   NULL,
-				   now);
+			take_tokens(sch, s, f, row, 1 + n_right, now);
 		else if (s->prefill_only && s->n_done == s->n_prompt)
 			ig_sched_end(sch, s, IG_FINISH_STOP);
 		ig_sched_publish_state(sch, s);

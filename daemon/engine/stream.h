@@ -21,6 +21,8 @@ const char *ig_finish_name(enum ig_finish f); /* "stop", "length", … */
 struct ig_gen_result {
 	enum ig_finish finish;
 	int32_t n_prompt, n_cached, n_output;
+	int32_t n_drafted,
+		n_accepted; /* tokens that were proposed to steps, and those that were right */
 	int64_t prefill_ns, decode_ns; /* 0: never reached */
 	struct ig_error error;	       /* of IG_FINISH_ERROR */
 	char cancel_reason[24];

@@ -38,6 +38,13 @@ struct ig_kv_stats {
 	uint64_t cached_bytes; /* blocks that only the prefix cache holds */
 };
 
+/* The first block that the token at this position, or a later one, reads in a group with this window;
+ * 0: all of them. */
+static inline uint32_t ig_kv_first_read(uint32_t window, uint32_t position)
+{
+	return window && position >= window ? (position + 1 - window) / IG_BLOCK_TOKENS : 0;
+}
+
 #define IG_KVCACHE_VERSION 1u
 
 struct ig_kvcache_service {
@@ -106,6 +113,15 @@ struct ig_kvcache_service {
 	/* How many of tokens[n_tokens] are in whole blocks that seq_commit was told of and that are
 	 * not evicted.  In groups with a window the blocks that seq_match needs there may be. */
 	uint32_t (*seq_known)(const struct ig_kv_seq *s, const int32_t *tokens, uint32_t n_tokens);
+
+	/* Start a sequence without blocks with those that another one of the same groups and salt
+	 * has committed.  Returns for how many tokens. */
+	uint32_t (*seq_share)(struct ig_kv_seq *s, const struct ig_kv_seq *from);
+	/* Add a block after those that the sequence has committed (a copied one after them is dropped),
+	 * whose K and V the caller has: of the i-th group if bit i of groups is set, which a group
+	 * without a window must have.  address [n_groups]: where the caller writes them before seq_commit
+	 * makes them known.  0, -EINVAL, or -ENOSPC: nothing has changed. */
+	int (*seq_append)(struct ig_kv_seq *s, uint32_t groups, void **address);
 };
 
 #endif

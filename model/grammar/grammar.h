@@ -1,6 +1,6 @@
 /*
  * grammar.h: which tokens may come next, so that a completion follows a JSON schema, a regular
- * expression, or a model's format of tool calls.  A grammar is compiled once (prep's thread, within
+ * expression, or a model's format of tool calls.  A grammar is compiled once (a prep thread, within
  * limits) from a source and cached; requests share it.  A matcher is one request's position in it;
  * the engine's thread gets a mask from it before each token is sampled.  A keyword of a schema that
  * is not supported is an error with its name, never ignored.
@@ -98,9 +98,12 @@ void ig_grammar_cache_drop(struct ig_grammar_cache *c, const struct ig_tokenizer
 
 /* ---- matching (the engine's thread; no allocation after create) --------------------- */
 
-/* Takes its own reference of g; NULL without memory. */
+/* Takes its own reference of g; NULL without memory.  g NULL: a matcher that only copies are made to. */
 struct ig_grammar_matcher *ig_grammar_matcher_create(struct ig_grammar *g);
 void ig_grammar_matcher_destroy(struct ig_grammar_matcher *m); /* NULL is fine */
+/* Make `to`, which was created without a grammar, a matcher at from's position.  It must not be used
+ * once from's grammar may be gone. */
+void ig_grammar_matcher_copy(struct ig_grammar_matcher *to, const struct ig_grammar_matcher *from);
 /* Set the bits of the tokens that may come next, clear all others; end tokens where the text may
  * end.  mask: (n_vocab + 31) / 32 words.  At least one bit is set. */
 void ig_grammar_matcher_mask(struct ig_grammar_matcher *m, uint32_t *mask);

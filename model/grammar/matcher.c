@@ -12,6 +12,7 @@
 
 struct ig_grammar_matcher {
 	struct ig_grammar *g;
+	bool borrows; /* g is another's */
 	struct ig_walk w;
 	struct ig_conf confs[2 * IG_MAX_CONFS];
 	uint32_t n_confs;
@@ -29,6 +30,9 @@ struct ig_grammar_matcher *ig_grammar_matcher_create(struct ig_grammar *g)
 		free(m);
 		return NULL;
 	}
+	m->borrows = !g;
+	if (!g)
+		return m;
 	m->g = ig_grammar_ref(g);
 	m->confs[0] = (struct ig_conf){ g->starts[0], IG_STACK_EMPTY };
 	m->n_confs = 1;
@@ -40,8 +44,21 @@ void ig_grammar_matcher_destroy(struct ig_grammar_matcher *m)
 	if (!m)
 		return;
 	ig_walk_finish(&m->w);
-	ig_grammar_unref(m->g);
+	if (!m->borrows)
+		ig_grammar_unref(m->g);
 	free(m);
+}
+
+void ig_grammar_matcher_copy(struct ig_grammar_matcher *to, const struct ig_grammar_matcher *from)
+{
+	to->g = from->g;
+	to->n_confs = from->n_confs;
+	to->ended = from->ended;
+	to->w.n_nodes = from->w.n_nodes;
+	memcpy(to->confs, from->confs, from->n_confs * sizeof *to->confs);
+	memcpy(to->w.nodes, from->w.nodes, from->w.n_nodes * sizeof *to->w.nodes);
+	/* what it knows of states may be another grammar's */
+	memset(to->w.row_of, 0xff, sizeof to->w.row_of);
 }
 
 static bool is_closing(const struct ig_grammar_matcher *m, struct ig_conf c)

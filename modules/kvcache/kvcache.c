@@ -35,12 +35,6 @@ static uint32_t blocks_for(uint32_t n_tokens)
 	return n_tokens / IG_BLOCK_TOKENS + (n_tokens % IG_BLOCK_TOKENS != 0);
 }
 
-/* The first block that the token at this position, or a later one, reads. */
-static uint32_t first_read(uint32_t window, uint32_t position)
-{
-	return window && position >= window ? (position + 1 - window) / IG_BLOCK_TOKENS : 0;
-}
-
 /* ---- the arena --------------------------------------------------------------- */
 
 static void kv_destroy(struct ig_kvcache *c)
@@ -349,7 +343,7 @@ static void kv_seq_advance(struct ig_kv_seq *s, uint32_t n_tokens)
 	n_tokens -= n_tokens % IG_BLOCK_TOKENS;
 	for (uint32_t i = 0; i < s->n_groups; i++)
 		if (window_of(s, i))
-			drop_before(s, i, first_read(window_of(s, i), n_tokens));
+			drop_before(s, i, ig_kv_first_read(window_of(s, i), n_tokens));
 	keep_within(s->cache);
 }
 
@@ -389,7 +383,7 @@ static void start_with(struct ig_kv_seq *s, uint32_t node, uint32_t n_blocks)
 	s->n_indexed = n_blocks;
 	s->n_tokens = s->n_window = n_blocks * IG_BLOCK_TOKENS;
 	for (uint32_t i = 0; i < s->n_groups; i++) {
-		s->first[i] = first_read(window_of(s, i), n_blocks * IG_BLOCK_TOKENS);
+		s->first[i] = ig_kv_first_read(window_of(s, i), n_blocks * IG_BLOCK_TOKENS);
 		s->n_blocks[i] = n_blocks;
 		for (uint32_t b = 0; b < s->first[i]; b++)
 			table(s, i)[b] = IG_BLOCK_NONE;
@@ -467,7 +461,7 @@ static void kv_seq_match(struct ig_kv_seq *s, const int32_t *tokens, uint32_t n_
 			table(s, i)[n - 1] = blocks[i];
 			if (blocks[i] == IG_BLOCK_NONE)
 				unbroken[i] = n;
-			if (unbroken[i] > first_read(window_of(s, i), n * IG_BLOCK_TOKENS))
+			if (unbroken[i] > ig_kv_first_read(window_of(s, i), n * IG_BLOCK_TOKENS))
 				whole = false;
 		}
 		if (whole) {
@@ -479,6 +473,65 @@ static void kv_seq_match(struct ig_kv_seq *s, const int32_t *tokens, uint32_t n_
 		start_with(s, best_node, best);
 	best *= IG_BLOCK_TOKENS;
 	*n_cached = best + copy_part(s, tokens + best, n_tokens - best);
+}
+
+static uint32_t kv_seq_share(struct ig_kv_seq *s, const struct ig_kv_seq *from)
+{
+	if (s->node != PREFIX_NONE || s->n_tokens || from->node == PREFIX_NONE ||
+	    s->salt != from->salt || s->n_groups != from->n_groups ||
+	    s->max_blocks < from->n_indexed ||
+	    memcmp(s->group, from->group, s->n_groups * sizeof *s->group))
+		return 0;
+	move_to_node(s, from->node);
+	s->n_indexed = from->n_indexed;
+	s->n_tokens = s->n_window = s->n_indexed * IG_BLOCK_TOKENS;
+	for (uint32_t i = 0; i < s->n_groups; i++) {
+		const uint32_t *words = from->tables + (size_t)i * from->max_blocks;
+		s->first[i] = from->first[i] < s->n_indexed ? from->first[i] : s->n_indexed;
+		s->n_blocks[i] = s->n_indexed;
+		memcpy(table(s, i), words, s->n_indexed * sizeof *words);
+		for (uint32_t b = s->first[i]; b < s->n_indexed; b++)
+			blocks_hold(s->cache, words[b]);
+	}
+	return s->n_tokens;
+}
+
+static int kv_seq_append(struct ig_kv_seq *s, uint32_t groups, void **address)
+{
+	uint32_t n = s->n_indexed, before[MAX_GROUPS_PER_SEQ];
+	int rc = 0;
+
+	if (n == s->max_blocks)
+		return -EINVAL;
+	for (uint32_t i = 0; i < s->n_groups; i++) {
+		if (!(groups >> i & 1) && !window_of(s, i))
+			return -EINVAL;
+		if (s->first[i] > n) /* a gap that was not committed */
+			s->first[i] = s->n_blocks[i] = n;
+		shrink(s, i, n);
+		before[i] = s->n_blocks[i];
+	}
+	for (uint32_t i = 0; i < s->n_groups && !rc; i++)
+		if (groups >> i & 1)
+			rc = take_block(s, i);
+	for (uint32_t i = 0; i < s->n_groups && rc; i++)
+		shrink(s, i, before[i]);
+	if (rc)
+		return rc;
+	for (uint32_t i = 0; i < s->n_groups; i++) {
+		address[i] = NULL;
+		if (groups >> i & 1) {
+			address[i] = blocks_base(s->cache, &s->cache->groups[s->group[i]],
+						 table(s, i)[n]);
+			continue;
+		}
+		/* a gap: what is before it can't be used any more */
+		drop_before(s, i, n);
+		table(s, i)[n] = IG_BLOCK_NONE;
+		s->first[i] = s->n_blocks[i] = n + 1;
+	}
+	s->n_tokens = s->n_window = (n + 1) * IG_BLOCK_TOKENS;
+	return 0;
 }
 
 static uint32_t kv_seq_known(const struct ig_kv_seq *s, const int32_t *tokens, uint32_t n_tokens)
@@ -584,6 +637,8 @@ static const struct ig_kvcache_service paged = {
 	.compact = blocks_compact,
 	.trim = kv_trim,
 	.seq_known = kv_seq_known,
+	.seq_share = kv_seq_share,
+	.seq_append = kv_seq_append,
 };
 
 static const struct ig_module_option options[] = {

@@ -103,6 +103,13 @@ static void copy(struct ig_driver *d, void *dst, const void *src, uint64_t n_byt
 	memcpy(dst, src, n_bytes);
 }
 
+static int copy_slab(struct ig_driver *d, void *dst, const void *src, uint64_t n_bytes,
+		     struct ig_error *err)
+{
+	memcpy(dst, src, n_bytes);
+	return 0;
+}
+
 /* ---- a step ------------------------------------------------------------------------ */
 
 static int32_t rows_of(const struct ig_step *s, uint32_t row_class)
@@ -231,5 +238,7 @@ const struct ig_driver_class ig_driver_cpu = {
 	.map_slab = map_slab,
 	.unmap_slab = unmap_slab,
 	.copy = copy,
+	.read_slab = copy_slab,
+	.write_slab = copy_slab,
 	.steps_in_flight = 1,
 };

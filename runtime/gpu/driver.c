@@ -539,3 +539,42 @@ void ig_gpu_unmap_slab(struct ig_driver *base, void *slab, uint64_t slab_bytes)
 	}
 	ig_gpu_slabs_unmap(&d->slabs, at, d->submitted);
 }
+
+/* The buffer of a slab and where these bytes are in it. */
+static int find_bytes(const struct ig_gpu_driver *d, const void *at, uint64_t n_bytes,
+		      struct ig_gpu_place *out, struct ig_error *err)
+{
+	const struct ig_gpu_slab *s =
+		ig_gpu_slabs_find(&d->slabs, (uint64_t)(uintptr_t)at, n_bytes);
+
+	if (!s)
+		return ig_fail(err, -EINVAL, "%s: %" PRIu64 " bytes at %p are not in a slab",
+			       d->base.class->name, n_bytes, at);
+	*out = (struct ig_gpu_place){ s->buffer, (uint64_t)(uintptr_t)at - s->address };
+	return 0;
+}
+
+int ig_gpu_read_slab(struct ig_driver *base, void *dst, const void *src, uint64_t n_bytes,
+		     struct ig_error *err)
+{
+	struct ig_gpu_driver *d = (struct ig_gpu_driver *)base;
+	struct ig_gpu_place place = { 0 };
+	int rc = find_bytes(d, src, n_bytes, &place, err);
+
+	return rc ? rc :
+		    d->device->class->read(d->device, place.buffer, place.offset, dst, n_bytes,
+					   err);
+}
+
+int ig_gpu_write_slab(struct ig_driver *base, void *dst, const void *src, uint64_t n_bytes,
+		      struct ig_error *err)
+{
+	struct ig_gpu_driver *d = (struct ig_gpu_driver *)base;
+	struct ig_gpu_place place = { 0 };
+	int rc = find_bytes(d, dst, n_bytes, &place, err);
+
+	/* The block may be the source of a copy that was queued when it had another owner. */
+	if (rc || (rc = flush_copies(d, err)) || (rc = finish_copies(d, UINT64_MAX, err)))
+		return rc;
+	return d->device->class->write(d->device, place.buffer, place.offset, src, n_bytes, err);
+}

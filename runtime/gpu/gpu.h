@@ -24,6 +24,8 @@
 		.map_slab = ig_gpu_map_slab,                                                       \
 		.unmap_slab = ig_gpu_unmap_slab,                                                   \
 		.copy = ig_gpu_copy,                                                               \
+		.read_slab = ig_gpu_read_slab,                                                     \
+		.write_slab = ig_gpu_write_slab,                                                   \
 		.memory = ig_gpu_memory,                                                           \
 		.is_unified = ig_gpu_is_unified,                                                   \
 		.watch_memory = ig_gpu_watch_memory,                                               \

@@ -169,6 +169,10 @@ int ig_gpu_program_wait(struct ig_program *p);
 void *ig_gpu_map_slab(struct ig_driver *d, uint64_t slab_bytes);
 void ig_gpu_unmap_slab(struct ig_driver *d, void *base, uint64_t slab_bytes);
 void ig_gpu_copy(struct ig_driver *d, void *dst, const void *src, uint64_t n_bytes);
+int ig_gpu_read_slab(struct ig_driver *d, void *dst, const void *src, uint64_t n_bytes,
+		     struct ig_error *err);
+int ig_gpu_write_slab(struct ig_driver *d, void *dst, const void *src, uint64_t n_bytes,
+		      struct ig_error *err);
 uint64_t ig_gpu_memory(const struct ig_driver *d);
 bool ig_gpu_is_unified(const struct ig_driver *d);
 void ig_gpu_watch_memory(struct ig_driver *d, void (*fn)(void *ctx, uint64_t n_bytes), void *ctx);

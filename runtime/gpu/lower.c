@@ -11,11 +11,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Scratch memory for partial results of attention.  For 32 heads of 128 it has 4,039 (row, range)
- * pairs: 16 sequences of 64,000 tokens, or one of a million.  One sequence of the longest context
+/* Scratch memory for partial results of attention.  For 32 heads of 128 the least has 4,039 (row,
+ * range) pairs: 16 sequences of 64,000 tokens, or one of a million.  One sequence of the longest context
  * is always split. */
-#define PARTIAL_BYTES ((uint64_t)64 << 20)
-#define PARTIAL_SHARE 512 /* or this part of the device's memory, if it is more */
+#define PARTIAL_SHARE 512 /* this part of the device's memory, between the two: */
+#define PARTIAL_LEAST ((uint64_t)64 << 20)
 #define PARTIAL_MOST ((uint64_t)256 << 20)
 
 enum { WANT_F16, WANT_BF16, N_WANTS };
@@ -43,9 +43,7 @@ static uint32_t choose_max_partials(const struct ig_plan *plan,
 				    const struct ig_program_limits *limits,
 				    const struct ig_gpu_facts *facts)
 {
-	uint64_t share = facts->working_set_bytes / PARTIAL_SHARE;
-	uint64_t most_bytes = share < PARTIAL_MOST ? share : PARTIAL_MOST;
-
+	uint64_t room = facts->working_set_bytes / PARTIAL_SHARE;
 	uint64_t ranges =
 		((uint64_t)limits->max_context + IG_ATTENTION_RANGE - 1) / IG_ATTENTION_RANGE;
 	uint64_t rows = (uint64_t)limits->max_seqs * STEP_SPLIT_ROWS, bytes = 1;
@@ -59,8 +57,8 @@ static uint32_t choose_max_partials(const struct ig_plan *plan,
 		uint64_t n = (uint64_t)a->n_heads * ((uint64_t)a->head_dim + 2) * 4;
 		bytes = n > bytes ? n : bytes;
 	}
-	uint64_t most = ranges * rows;
-	uint64_t n = (most_bytes > PARTIAL_BYTES ? most_bytes : PARTIAL_BYTES) / bytes;
+	room = room < PARTIAL_LEAST ? PARTIAL_LEAST : room > PARTIAL_MOST ? PARTIAL_MOST : room;
+	uint64_t most = ranges * rows, n = room / bytes;
 	n = n > ranges ? n : ranges;
 	n = n < most ? n : most;
 	return n < UINT32_MAX ? (uint32_t)n : UINT32_MAX;

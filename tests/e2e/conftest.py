@@ -102,7 +102,9 @@ def configuration(folder, path=None, extra=None):
     base = {
         "server": {"host": "127.0.0.1", "port": 0},
         "runtime": {"threads": 2, "strict": True},
-        "kvcache": {"arena": 64 << 20},
+        "kvcache": {"arena": 64 << 20, "disk": "none"},
+        # Steps are counted, and models that repeat themselves are caught under way; test_speculation.py has it on.
+        "scheduler": {"speculation": "off"},
         "memory": {"budget": 1 << 30},
         "modules": {"path": ingot.module_folders()},
         "ledger": {"path": str(folder / "ledger.db")},

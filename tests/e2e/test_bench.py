@@ -1,4 +1,4 @@
-"""bench/predecessor and what it makes its models with: real shapes, fewer layers."""
+"""bench/predecessor and what it makes its models with: real shapes, fewer layers; bench/agents."""
 import json
 import os
 import pathlib
@@ -58,3 +58,28 @@ def test_predecessor_refuses(tmp_path):
     run = subprocess.run([ROOT / "bench/predecessor", "--shapes", "gpt2,gpt5", "--build",
                           ingot.BUILD, "--work", tmp_path], capture_output=True, text=True)
     assert run.returncode and "there is no shape gpt5; known: tinyllama" in run.stderr
+
+
+def agents(model, path, *args):
+    run = subprocess.run([ROOT / "bench/agents", "--model", model, "--build", ingot.BUILD, "--tokens", "4000", "--json", path,
+                          *args], capture_output=True, text=True, env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"})
+    assert run.returncode in (0, 1), run.stderr
+    return run, json.loads(path.read_text())
+
+
+def test_agents(models, tmp_path):
+    """Codex on a socket and over HTTP and Claude Code: from the second turn on nearly all is in the cache; without
+    the rules of kvcache.normalize Claude Code's is not."""
+    model = models(kind="tools", n_context=16384)
+    run, got = agents(model, tmp_path / "a.json", "--agents", "3", "--turns", "3")
+    assert run.returncode == 0, run.stdout
+    assert [a["agent"] for a in got] == ["CodexSocket", "ClaudeCode", "Codex"]
+    for a in got:
+        assert a["error"] is None and len(a["turns"]) == 3
+        sizes = [t["prompt_tokens"] for t in a["turns"]]
+        assert 4000 < sizes[0] < sizes[1] < sizes[2]
+        assert all(t["cached_tokens"] >= 0.95 * t["prompt_tokens"] for t in a["turns"][1:])
+        assert "%.1f %% of %d" % (100 * a["turns"][2]["cached_tokens"] / sizes[2], sizes[2]) in run.stdout
+    run, got = agents(model, tmp_path / "b.json", "--agents", "2", "--turns", "2", "--without-rules")
+    assert run.returncode == 1 and "NOT" in run.stdout
+    assert [a["turns"][1]["cached_tokens"] > 0.95 * a["turns"][1]["prompt_tokens"] for a in got] == [True, False]

@@ -1,5 +1,6 @@
 """Prompts that take long before a token of them is computed: what streams are given that wait behind
 them, and that an error is a status as long as nothing was sent."""
+import json
 import select
 
 import pytest
@@ -12,14 +13,16 @@ BOOK = (("'take your time' in ask %}{% for i in range(900) %}{% for j in range(1
          "{% endfor %}{% endfor %}<|page_0|>{% elif false", "Slowly."),
         ("'wrong' in ask and raise_exception('This is wrong.')", "Never."), ("true", "Quickly."))
 
+LARGE = 66000  # bytes of a prompt: those of 64 KiB and more
+
 
 def messages(text, **options):
     return {"model": "tiny", "messages": [{"role": "user", "content": text}], "max_tokens": 20, **options}
 
 
-def slow_prompts(d):
+def slow_prompts(d, more=""):
     """Requests whose prompts are at prep, all but the first."""
-    raws = [Raw(d, "/v1/tokenize", messages("take your time")) for _ in range(4 + 28 // PATIENCE)]
+    raws = [Raw(d, "/v1/tokenize", messages("take your time" + more)) for _ in range(4 + 28 // PATIENCE)]
     assert answered(raws, DEADLINE_S)  # the first: the loop has had time to read the others
     return raws
 
@@ -40,7 +43,7 @@ STREAMS = [
 
 @pytest.mark.tsan
 def test_streams_begin_behind_slow_prompts(start, models):
-    d = start(models(kind="book", book=BOOK), {"server": {"keepalive_interval": "100ms"}})
+    d = start(models(kind="book", book=BOOK), {"server": {"keepalive_interval": "100ms", "prep_threads": 1}})
     for path, body, _, _ in STREAMS:  # nobody is before them: nothing was sent when the error is found
         assert d.http("POST", path, body("wrong")).status == 400, path
     slow = slow_prompts(d)
@@ -69,9 +72,22 @@ def test_streams_begin_behind_slow_prompts(start, models):
 
 def test_a_bad_request_is_answered_before_slow_prompts(start, models):
     """What is wrong with its text is found without waiting for them."""
-    d = start(models(kind="book", book=BOOK))
+    d = start(models(kind="book", book=BOOK), {"server": {"prep_threads": 1}})
     slow = slow_prompts(d)
     assert d.http("POST", CHAT, {"model": "tiny", "messages": 7}).status == 400
     assert len(answered(slow)) < len(slow)
     for raw in slow:
         assert raw.until(b'"count"').startswith(b"HTTP/1.1 200 OK\r\n")
+
+
+@pytest.mark.tsan
+def test_small_prompts_pass_large_ones(start, models):
+    """Large prompts never have the last of several threads; with one thread all are in order."""
+    for n_threads in (1, 2, 3):
+        d = start(models(kind="book", book=BOOK, n_context=16384), {"server": {"prep_threads": n_threads}})
+        slow = slow_prompts(d, " word" * (LARGE // 5))
+        assert d.http("POST", "/v1/tokenize", messages("hi")).status == 200
+        assert (len(answered(slow)) == len(slow)) == (n_threads == 1), n_threads
+        counts = {json.loads(raw.until(b"}").partition(b"\r\n\r\n")[2])["count"] for raw in slow}
+        assert len(counts) == 1, counts
+        d.stop()

@@ -3,6 +3,7 @@ of keys, the lists and the ledger, deadlines, and who has a place."""
 import json
 import re
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import anthropic
 import ollama
@@ -79,9 +80,11 @@ def test_over_in_its_lane(scripted):
     ws = scripted.ws()
     ws.create(model="slow", stream_id="a")
     first = ws.until_type("response.created")[0]["response"]["id"]
-    end = time.monotonic() + 0.1
     ws.create(stream_id="a", deadline=0.1)
     ws.create(stream_id="a", deadline=3600)
+    ws.create(stream_id="b")  # what came before it on this connection has been read, too
+    ws.until_type("response.completed")
+    end = time.monotonic() + 0.1
     until(lambda: time.monotonic() > end, "its deadline")
     ws.send({"type": "response.cancel", "response_id": first})
     ws.until_type("response.incomplete")
@@ -141,6 +144,44 @@ def test_a_place_for_everybody(start, models, tmp_path):
     for ws in sockets:
         ws.abort()
     until(lambda: not state(), "they are gone")
+
+
+def test_the_queue_for_everybody(start, models, tmp_path):
+    """One key's requests fill the queue: another key's is answered all the same, and the newest one of the first key
+    gets the 503 that the other would have got, also if it is a stream."""
+    path = tmp_path / "keys"
+    greedy, other = (bearer(add_key(path, name)) for name in ("greedy", "other"))
+    boss = bearer(add_key(path, "boss", "--admin"))
+    d = start(extra={"models": [{"name": "tiny", "path": models.script()}, {"name": "slow", "path": models.slow()}],
+                     "server": {"keys_file": str(path)},
+                     "scheduler": {"max_seqs": 2, "max_queue": 3, "retry_after": "7s"}})
+
+    def state(key="greedy"):
+        listed = d.http("GET", "/v1/ingot/requests", headers=boss).json["data"]
+        return sorted(r["state"] for r in listed if r["key"] == key)
+    sockets = [d.ws(additional_headers=greedy) for _ in range(2)]
+    for ws in sockets:
+        ws.create(model="slow")
+    until(lambda: state() == ["decode"] * 2, "both places are taken")
+    with ThreadPoolExecutor(4) as pool:
+        asked = []
+        for what in ({}, {}, {"stream": True}):
+            asked.append(pool.submit(post, d, "/v1/chat/completions", greedy, **what))
+            until(lambda: state() == ["decode"] * 2 + ["waiting"] * len(asked), "it waits")
+        refused = post(d, "/v1/chat/completions", greedy)
+        assert (refused.status, refused.headers["Retry-After"]) == (503, "7")
+        assert post(d, "/v1/chat/completions", other).status == 200
+        displaced = asked.pop().result()
+        assert (displaced.status, displaced.headers["Retry-After"]) == (503, "7")
+        assert displaced.error["code"] == refused.error["code"] == "server_busy"
+        assert "the queue is full" in displaced.error["message"]
+        assert not any(a.done() for a in asked)
+        got = [r for r in until_rows(d, 3) if r["status"] == 503]
+        assert [(r["key"], r["finish"], r["output_tokens"]) for r in got] == [("greedy", "refused", 0)] * 2
+        assert b"ingot_requests_refused_total 2\n" in d.http("GET", "/metrics", headers=boss).body
+        for ws in sockets:
+            ws.abort()
+        assert [a.result().status for a in asked] == [200, 200]
 
 
 # ---- keys ---------------------------------------------------------------------------------------------------

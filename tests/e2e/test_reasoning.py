@@ -149,7 +149,7 @@ def test_bad_values_are_named(families, options, param):
 
 
 def test_what_has_no_effect_is_noted(families):
-    options = {"verbosity": "high", "prediction": {"type": "content", "content": "x"}, "store": True,
+    options = {"verbosity": "high", "store": True,
                "service_tier": "flex", "web_search_options": {}, "reasoning": {"exclude": True}}
     r = families.http("POST", CHAT, {"model": "glm", "messages": [user("hi")], "max_tokens": 1, **options})
     assert r.status == 200

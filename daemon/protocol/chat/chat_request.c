@@ -221,6 +221,22 @@ static int set_effort(struct ig_request *r, json_t *root, struct ig_api_error *e
 	return rc;
 }
 
+/* What the output may be: {"type": "content", "content": a text, as a message has it}. */
+static int param_prediction(struct ig_request *r, const char *name, json_t *v,
+			    struct ig_api_error *e)
+{
+	static const struct ig_param params[] = {
+		{ "type", IG_PARAM_ONLY, .values = "\"content\"", .required = true },
+		{ "content", IG_PARAM_SKIP, .required = true },
+		{ NULL },
+	};
+
+	if (ig_params_read(r, r, params, name, v, e) < 0)
+		return -1;
+	return ig_read_content(r, &r->prediction, "prediction.content",
+			       json_object_get(v, "content"), ig_text_types, e);
+}
+
 static const struct ig_param table[] = {
 	{ "messages", .read = ig_param_messages, .required = true },
 	{ "max_tokens", .read = ig_param_max_tokens },
@@ -236,6 +252,7 @@ static const struct ig_param table[] = {
 	{ "reasoning_effort", .read = ig_param_effort },
 	{ "reasoning", .read = param_reasoning },
 	{ "verbosity", IG_PARAM_NOTED, .values = "\"medium\"" },
+	{ "prediction", .read = param_prediction },
 	{ "stream", IG_PARAM_BOOL, IG_AT(stream) },
 	{ "stream_options", .read = ig_param_stream_options },
 	{ "metadata", .read = ig_param_metadata },

@@ -38,8 +38,14 @@ void ig_chat_usage(struct ig_json_writer *w, const struct ig_reply *r)
 	ig_json_putf(w,
 		     "'usage': {'prompt_tokens': %lld, 'completion_tokens': %lld, "
 		     "'total_tokens': %lld, 'prompt_tokens_details': {'cached_tokens': %lld}, "
-		     "'completion_tokens_details': {'reasoning_tokens': 0}}",
+		     "'completion_tokens_details': {'reasoning_tokens': 0",
 		     u.prompt, u.output, u.prompt + u.output, u.cached);
+	if (r->request.prediction)
+		ig_json_putf(w,
+			     "'accepted_prediction_tokens': %lld, "
+			     "'rejected_prediction_tokens': %lld",
+			     u.accepted, u.drafted - u.accepted);
+	ig_json_putf(w, "}}");
 }
 
 static bool has_part(const struct ig_choice *c, enum ig_part_kind kind)

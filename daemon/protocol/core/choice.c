@@ -98,6 +98,10 @@ int ig_choice_submit(struct ig_choice *c, struct ig_api_error *e)
 	};
 	int rc = -ENOMEM;
 
+	if (r->prepared.prediction) {
+		spec.predicted = r->prepared.prediction->ids;
+		spec.n_predicted = (int32_t)r->prepared.prediction->n;
+	}
 	if (q->compare_id)
 		snprintf(spec.compare_with, sizeof spec.compare_with, "%s", q->compare_id);
 	if (!q->has_seed)

@@ -154,6 +154,8 @@ void ig_result_error(const struct ig_gen_result *r, struct ig_api_error *e)
 	*e = (struct ig_api_error){ 0 };
 	if (r->finish == IG_FINISH_ERROR && r->error.code == -ETIME)
 		ig_fail_deadline(e, r->error.text);
+	else if (r->finish == IG_FINISH_ERROR && r->error.code == -EAGAIN)
+		ig_fail_overloaded(e, 0, r->error.text);
 	else if (r->finish == IG_FINISH_ERROR)
 		ig_api_fail(e, 500, "server_error", NULL, "%s",
 			    r->error.text[0] ? r->error.text : "The model failed.");

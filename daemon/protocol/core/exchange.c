@@ -78,6 +78,24 @@ static void begin_stream(struct ig_exchange *x)
 	x->api->deps.want_write(x->conn);
 }
 
+/* A stream that only waits may still be refused with a status: its headers are sent when it runs, or
+ * with its first keep-alive. */
+static void may_begin_stream(struct ig_exchange *x)
+{
+	struct ig_reply *r = x->reply;
+
+	if (!r->keepalive && !ig_reply_runs(r)) {
+		ig_reply_take(r, 0);
+		if (!r->finished)
+			return;
+		if (r->error.status && !ig_reply_streams(r, &r->error)) {
+			ig_exchange_fail(x, &r->error);
+			return;
+		}
+	}
+	begin_stream(x);
+}
+
 /* After the response headers were sent, the error ends the stream; some errors are a stream. */
 static void fail(struct ig_exchange *x, const struct ig_api_error *e)
 {
@@ -122,8 +140,10 @@ static void ready(void *ctx, struct ig_reply *r)
 	}
 	if (ig_reply_submit(r, &e) < 0 && !x->stream && !ig_reply_streams(r, &e))
 		ig_exchange_fail(x, &e);
-	else if (r->request.stream)
+	else if (x->stream)
 		begin_stream(x);
+	else if (r->request.stream)
+		may_begin_stream(x);
 	else
 		gather(x); /* it may be complete already */
 }
@@ -136,6 +156,8 @@ static void news(void *ctx, struct ig_reply *r)
 		begin_stream(x);
 	else if (ig_reply_prepares(r) || x->stream)
 		x->api->deps.want_write(x->conn);
+	else if (r->request.stream && !x->head.status)
+		may_begin_stream(x);
 	else
 		gather(x);
 }

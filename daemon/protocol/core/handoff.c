@@ -1,4 +1,4 @@
-/* handoff.c: see handoff.h.  Each reply goes to the parse thread once, and, as a request, to the
+/* handoff.c: see handoff.h.  Each reply goes to the parse thread once, and, as a request, to a
  * prep thread.  So the loop knows soon what was asked for, however long prep takes for other
  * prompts. */
 #include "daemon/protocol/core/handoff.h"
@@ -40,7 +40,7 @@ static void parse(void *ctx)
 	give_back(r);
 }
 
-/* The prep thread. */
+/* A prep thread. */
 static void prepare(void *ctx)
 {
 	struct ig_reply *r = ctx;
@@ -57,7 +57,10 @@ int ig_handoff_send(struct ig_reply *r)
 
 	r->waits = false;
 	r->state = parsed ? IG_REPLY_AT_PREP : IG_REPLY_AT_PARSE;
-	int rc = parsed ? ig_engine_prep(engine, prepare, r) : ig_engine_parse(engine, parse, r);
+	struct ig_job job = { .fn = prepare, .ctx = r, .client = ig_origin_client(r->origin) };
+	if (parsed)
+		job.n_bytes = ig_prompt_bytes(&r->request);
+	int rc = parsed ? ig_engine_prep(engine, &job) : ig_engine_parse(engine, parse, r);
 	if (rc < 0)
 		r->state = was;
 	return rc;

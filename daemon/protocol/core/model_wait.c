@@ -31,7 +31,7 @@ static void load_ended(void *ctx)
 	ig_wake_loop(w->of->wakes);
 }
 
-/* Only configured names get here, so that the list is bounded. */
+/* Under the lock.  Only configured names get here, so that the list is bounded. */
 static struct ig_model_wait *wait_for(struct ig_model_waits *ws, const char *name)
 {
 	for (struct ig_model_wait *w = ws->first; w; w = w->next)
@@ -57,18 +57,19 @@ int ig_model_take(struct ig_model_waits *ws, const char *name, const struct ig_e
 
 	if (rc != -EINPROGRESS)
 		return rc;
+	pthread_mutex_lock(&ws->lock);
 	struct ig_model_wait *w = wait_for(ws, name);
+	bool first = w && !w->registered;
+	if (first)
+		w->registered = true;
+	pthread_mutex_unlock(&ws->lock);
 	if (!w)
 		return ig_fail(err, -ENOMEM, "the server is out of memory");
 	/* Any callback from here on makes the ticket due, also one before the request is parked. */
 	*ticket = (struct ig_model_ticket){ w, atomic_load(&w->n_ended) };
-	pthread_mutex_lock(&ws->lock);
-	bool first = !w->registered;
-	w->registered = true;
-	pthread_mutex_unlock(&ws->lock);
 	rc = ig_engine_take_model(ws->engine, name, first ? load_ended : NULL, w, out, err);
 	if (rc != -EINPROGRESS && first)
-		set_registered(w, false);
+		load_ended(w); /* another prep thread may rely on the callback */
 	return rc;
 }
 

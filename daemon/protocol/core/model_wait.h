@@ -16,7 +16,7 @@ struct ig_model_waits {
 	struct ig_engine *engine;
 	struct ig_wakes *wakes;
 	pthread_mutex_t lock;
-	struct ig_model_wait *first; /* prep's; never freed before the end */
+	struct ig_model_wait *first; /* under the lock; never freed before the end */
 };
 
 /* A load that a request waits for. */
@@ -29,7 +29,7 @@ void ig_model_waits_init(struct ig_model_waits *ws, struct ig_engine *engine,
 			 struct ig_wakes *wakes);
 void ig_model_waits_finish(struct ig_model_waits *ws);
 
-/* The prep thread: as ig_engine_take_model; with -EINPROGRESS *ticket is set, and the loop is
+/* Any prep thread: as ig_engine_take_model; with -EINPROGRESS *ticket is set, and the loop is
  * woken when the load has ended. */
 int ig_model_take(struct ig_model_waits *ws, const char *name, const struct ig_engine_model **out,
 		  struct ig_model_ticket *ticket, struct ig_error *err);

@@ -504,6 +504,7 @@ void ig_request_finish(struct ig_request *r)
 	json_decref(r->messages);
 	json_decref(r->tools);
 	json_decref(r->formats);
+	json_decref(r->prediction);
 	json_decref(r->template_vars);
 	for (size_t i = 0; i < r->n_prompts; i++) {
 		free(r->prompts[i].text);

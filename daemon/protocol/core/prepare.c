@@ -16,6 +16,9 @@ void ig_prepared_finish(struct ig_prepared *p)
 	for (size_t i = 0; i < p->n_prompts; i++)
 		ig_ids_finish(&p->prompts[i]);
 	free(p->prompts);
+	if (p->prediction)
+		ig_ids_finish(p->prediction);
+	free(p->prediction);
 	ig_grammar_unref(p->grammar);
 	ig_engine_release_model(p->model);
 	*p = (struct ig_prepared){ 0 };
@@ -120,6 +123,15 @@ static size_t contents_length(const json_t *messages)
 
 	json_array_foreach((json_t *)messages, i, m) n +=
 		json_string_length(json_object_get(m, "content"));
+	return n;
+}
+
+size_t ig_prompt_bytes(const struct ig_request *q)
+{
+	size_t n = contents_length(q->history) + contents_length(q->messages);
+
+	for (size_t i = 0; i < q->n_prompts; i++)
+		n += q->prompts[i].text ? q->prompts[i].len : 0;
 	return n;
 }
 
@@ -287,6 +299,29 @@ static int make_prompts(struct ig_reply *r)
 			return -1;
 	}
 	return 0;
+}
+
+static int make_prediction(struct ig_reply *r)
+{
+	const struct ig_engine_model *m = r->prepared.model;
+	const json_t *text = r->request.prediction;
+	int rc = -E2BIG;
+
+	if (!text)
+		return 0;
+	r->prepared.prediction = calloc(1, sizeof *r->prepared.prediction);
+	if (!r->prepared.prediction)
+		return ig_fail_memory(&r->error);
+	if (!too_long(m, json_string_length(text)))
+		rc = ig_tokenizer_encode(m->tokenizer, json_string_value(text),
+					 json_string_length(text), false, m->n_context,
+					 r->prepared.prediction);
+	if (rc == -E2BIG)
+		return ig_api_fail(&r->error, 400, "invalid_value", "prediction",
+				   "prediction has more tokens than the context of the model '%s', "
+				   "%u.",
+				   m->name, m->n_context);
+	return rc < 0 ? ig_fail_memory(&r->error) : 0;
 }
 
 static int fail_grammar(struct ig_reply *r, int rc, const char *param, const struct ig_error *err)
@@ -468,7 +503,8 @@ void ig_prepare_prompt(struct ig_reply *r)
 		return;
 	if (protocol->complete && protocol->complete(&r->request, &r->error) < 0)
 		return;
-	if (check_biases(r) < 0 || make_prompts(r) < 0 || protocol->immediate || !p->n_prompts)
+	if (check_biases(r) < 0 || make_prompts(r) < 0 || protocol->immediate || !p->n_prompts ||
+	    make_prediction(r) < 0)
 		return;
 	if (r->request.messages)
 		ig_completion_style_prompted(&p->style, p->model->tokenizer, p->prompts[0].ids,

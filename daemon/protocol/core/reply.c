@@ -338,6 +338,16 @@ void ig_reply_take(struct ig_reply *r, size_t cap)
 	release_limits(r);
 }
 
+bool ig_reply_runs(const struct ig_reply *r)
+{
+	bool waits = r->n_choices > 0;
+
+	for (uint32_t i = 0; i < r->n_choices; i++)
+		waits = waits &&
+			(!r->choices[i].stream || ig_stream_n_cached(r->choices[i].stream) < 0);
+	return !waits;
+}
+
 void ig_reply_fail(struct ig_reply *r, const struct ig_api_error *e)
 {
 	r->error = *e;
@@ -368,6 +378,8 @@ void ig_reply_usage(const struct ig_reply *r, struct ig_usage *u)
 	for (uint32_t i = 0; i < r->n_choices; i++) {
 		const struct ig_gen_result *g = &r->choices[i].result;
 		u->output += g->n_output;
+		u->drafted += g->n_drafted;
+		u->accepted += g->n_accepted;
 		/* A prompt counts once, however many choices it has. */
 		if (i % (uint32_t)r->request.n)
 			continue;

@@ -115,6 +115,8 @@ bool ig_reply_streams(const struct ig_reply *r, const struct ig_api_error *e);
 void ig_reply_take(struct ig_reply *r, size_t cap);
 /* Finish it with this error, which its writer writes. */
 void ig_reply_fail(struct ig_reply *r, const struct ig_api_error *e);
+/* The engine has admitted a choice of it: it no longer only waits. */
+bool ig_reply_runs(const struct ig_reply *r);
 /* Cancel it: at the next step, or at once if it is not submitted. */
 void ig_reply_cancel(struct ig_reply *r, const char *reason);
 /* Cancels (client_gone) what still runs. */
@@ -143,6 +145,7 @@ static inline long long ig_reply_created_s(const struct ig_reply *r)
 /* Sums over the choices. */
 struct ig_usage {
 	long long prompt, cached, output;
+	long long drafted, accepted; /* see struct ig_gen_result */
 };
 void ig_reply_usage(const struct ig_reply *r, struct ig_usage *u);
 /* The engine's priority: the request's, but no smaller number than its key's; without one of its own

@@ -67,6 +67,8 @@ struct ig_request {
 	struct ig_prompt *prompts; /* [n_prompts] */
 	size_t n_prompts;
 
+	json_t *prediction; /* a string: what the output may be; NULL: none */
+
 	/* ---- sampling ---- */
 	struct ig_sampling sampling;
 	bool has_seed;

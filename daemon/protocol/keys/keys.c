@@ -48,7 +48,7 @@ static void put_key(struct ig_json_writer *w, const struct ig_key *k)
 	put_limit(w, "max_concurrent", k->limits.max_concurrent);
 	put_limit(w, "requests_per_minute", k->limits.requests_per_minute);
 	put_limit(w, "tokens_per_minute", k->limits.tokens_per_minute);
-	ig_json_putf(w, "'weight': %u, 'priority': %d", k->weight ? k->weight : 1, k->priority);
+	ig_json_putf(w, "'weight': %u, 'priority': %d", ig_key_weight(k->weight), k->priority);
 }
 
 /* The reader thread. */

@@ -1,4 +1,4 @@
-/* ollama_prepare.c: what of a chat or generate depends on the model, on prep's thread: whether it can
+/* ollama_prepare.c: what of a chat or generate depends on the model, on a prep thread: whether it can
  * think, whether it has a template for a prompt, how long it stays loaded. */
 #include "daemon/protocol/ollama/ollama_private.h"
 

@@ -48,11 +48,13 @@ void ig_status_write_requests(struct ig_api *api, struct ig_strbuf *out)
 			&w,
 			"{'id': %s, 'model': %s, 'endpoint': %s, 'client': %s, 'key': %s, 'state': %s, "
 			"'prompt_tokens': %d, 'prefilled_tokens': %d, 'cached_tokens': %.0f, "
-			"'output_tokens': %d, 'priority': %d, 'age_s': %.3f, 'cache_reason': %s, "
+			"'output_tokens': %d, 'draft_tokens': %d, 'accepted_tokens': %d, "
+			"'priority': %d, 'age_s': %.3f, 'cache_reason': %s, "
 			"'cache_same_tokens': %.0f, 'cache_compared': %s}",
 			g->id, g->model, g->endpoint, g->client, g->key, g->state, g->n_prompt,
 			g->n_prefilled, g->n_cached < 0 ? NAN : (double)g->n_cached, g->n_output,
-			g->priority, g->age_s, reason ? ig_prefix_reason_name(reason) : NULL,
+			g->n_drafted, g->n_accepted, g->priority, g->age_s,
+			reason ? ig_prefix_reason_name(reason) : NULL,
 			n_same < 0 || !reason ? NAN : (double)n_same,
 			g->report.compared[0] ? g->report.compared : NULL);
 	}

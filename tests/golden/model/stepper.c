@@ -466,8 +466,9 @@ static void begin_step(struct ig_stepper *s)
 	s->ran = false;
 }
 
-int ig_stepper_put(struct ig_stepper *s, int number, const int32_t *ids, int32_t n,
-		   const struct ig_sample_params *draw)
+/* The last n_draws of n tokens have a sample. */
+static int put(struct ig_stepper *s, int number, const int32_t *ids, int32_t n, int32_t n_draws,
+	       const struct ig_sample_params *draw)
 {
 	struct ig_step *step = &s->step;
 	struct seq *seq;
@@ -479,7 +480,8 @@ int ig_stepper_put(struct ig_stepper *s, int number, const int32_t *ids, int32_t
 	seq = &s->seqs[number];
 	if (seq->in_step || n > seq->max_tokens - seq->n_tokens)
 		return -EINVAL;
-	if ((uint32_t)n > s->o.max_rows - (uint32_t)step->n_rows ||
+	if (n_draws > n || (uint32_t)(step->n_logit_rows + n_draws) > s->o.max_seqs ||
+	    (uint32_t)n > s->o.max_rows - (uint32_t)step->n_rows ||
 	    (uint32_t)step->n_seqs == s->o.max_seqs)
 		return -ENOSPC;
 	for (uint32_t g = 0; g < s->n_groups; g++)
@@ -499,12 +501,25 @@ int ig_stepper_put(struct ig_stepper *s, int number, const int32_t *ids, int32_t
 		memcpy(s->tables[g] + (size_t)step->n_seqs * s->max_blocks, seq->blocks[g],
 		       s->max_blocks * sizeof *s->tables[g]);
 	step->n_seqs++;
-	if (!draw)
-		return 0;
-	s->logit_rows[step->n_logit_rows] = step->n_rows - 1;
-	s->sample[step->n_logit_rows] = *draw;
-	s->sample[step->n_logit_rows].position = seq->n_tokens;
-	return step->n_logit_rows++;
+	for (int32_t i = n_draws - 1; i >= 0; i--) {
+		s->logit_rows[step->n_logit_rows] = step->n_rows - 1 - i;
+		s->sample[step->n_logit_rows] = *draw;
+		s->sample[step->n_logit_rows].position = seq->n_tokens - i;
+		step->n_logit_rows++;
+	}
+	return n_draws ? step->n_logit_rows - n_draws : 0;
+}
+
+int ig_stepper_put(struct ig_stepper *s, int number, const int32_t *ids, int32_t n,
+		   const struct ig_sample_params *draw)
+{
+	return put(s, number, ids, n, draw ? 1 : 0, draw);
+}
+
+int ig_stepper_put_draft(struct ig_stepper *s, int number, const int32_t *ids, int32_t n,
+			 const struct ig_sample_params *draw)
+{
+	return put(s, number, ids, n, n, draw);
 }
 
 int ig_stepper_run(struct ig_stepper *s, bool want_logits)

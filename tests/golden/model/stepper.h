@@ -70,6 +70,10 @@ int32_t ig_stepper_length(const struct ig_stepper *s, int seq);
  * Returns the index of that sample, 0 without one, or -ENOSPC, -EINVAL past a limit. */
 int ig_stepper_put(struct ig_stepper *s, int seq, const int32_t *ids, int32_t n,
 		   const struct ig_sample_params *draw);
+/* The same with a sample for each of the n tokens; returns the index of the first.  A step has at
+ * most max_seqs samples. */
+int ig_stepper_put_draft(struct ig_stepper *s, int seq, const int32_t *ids, int32_t n,
+			 const struct ig_sample_params *draw);
 /* Run the step.  The draws are readable until the next put. */
 int ig_stepper_run(struct ig_stepper *s, bool want_logits);
 int32_t ig_stepper_sampled(const struct ig_stepper *s, int draw);

@@ -189,6 +189,43 @@ static void same_bits(const struct answer *a, const struct answer *b, uint32_t n
 	}
 }
 
+/* The tokens of an answer, verified as drafts of which the first ones are right: the others leave no trace. */
+static void ask_by_drafts(struct ig_stepper *s, const struct setting *how,
+			  const struct ig_sample_params *sample, const struct answer *alone,
+			  struct answer *a)
+{
+	uint32_t n_vocab = ig_stepper_n_vocab(s), got = 0;
+	int32_t draft[8];
+	struct client c;
+
+	ig_stepper_reset(s);
+	add_client(s, &c, how->prompt, how->max_ids, 512, a->n_steps + 8, sample);
+	put(s, &c);
+	for (int32_t n = 1, n_right = 0; got < a->n_steps;) {
+		int32_t length = ig_stepper_length(s, c.seq) - n;
+		assert_int_equal(ig_stepper_run(s, true), 0);
+		for (int32_t i = 0; i <= n_right && got < a->n_steps; i++, got++) {
+			a->ids[got] = ig_stepper_sampled(s, c.draw + i);
+			memcpy(a->logits + (size_t)got * n_vocab, ig_stepper_logits(s, c.draw + i),
+			       n_vocab * sizeof *a->logits);
+		}
+		if (got == a->n_steps)
+			break;
+		ig_stepper_rewind(s, c.seq, length + 1 + n_right);
+		n_right = (int32_t)(got % 4);
+		if (n_right > (int32_t)(a->n_steps - got))
+			n_right = (int32_t)(a->n_steps - got);
+		n = 1 + n_right + (int32_t)(got % 3);
+		for (int32_t i = 0; i < n; i++) {
+			draft[i] = alone->ids[got - 1 + (uint32_t)(i < n_right ? i : n_right)];
+			if (i > n_right)
+				draft[i] = (draft[i] + i) % (int32_t)n_vocab;
+		}
+		c.draw = ig_stepper_put_draft(s, c.seq, draft, n, sample);
+		assert_in_range(c.draw, 0, N_OTHERS);
+	}
+}
+
 static int open_stepper(const struct ig_stepper_model *m, const struct setting *c,
 			uint32_t n_threads, struct ig_stepper **s)
 {
@@ -232,6 +269,8 @@ static int check_setting(const struct ig_stepper_model *m, const struct setting 
 		ask(s, c, c->alone[i], false, draws[i % 2], &other);
 		same_bits(&alone[i % 2], &other, n_vocab, "alone", c->alone[i]);
 	}
+	ask_by_drafts(s, c, draws[1], &alone[1], &other);
+	same_bits(&alone[1], &other, n_vocab, "by drafts", 512);
 	for (int i = 0; c->among[i]; i++) {
 		ask(s, c, c->among[i], true, draws[i % 2], &other);
 		same_bits(&alone[i % 2], &other, n_vocab, "among 15 others", c->among[i]);

@@ -13,6 +13,7 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 struct fake fake;
@@ -361,7 +362,7 @@ struct ig_grammar {
 struct ig_grammar_matcher {
 	struct ig_grammar *grammar;
 	int n_accepted;
-	bool ended;
+	bool ended, borrows;
 };
 
 struct ig_grammar *fake_grammar(const struct fake_grammar *rules)
@@ -394,15 +395,27 @@ struct ig_grammar_matcher *ig_grammar_matcher_create(struct ig_grammar *g)
 
 	if (!m)
 		return NULL;
-	m->grammar = ig_grammar_ref(g);
+	m->borrows = !g;
+	if (g)
+		m->grammar = ig_grammar_ref(g);
 	return m;
+}
+
+void ig_grammar_matcher_copy(struct ig_grammar_matcher *to, const struct ig_grammar_matcher *from)
+{
+	if (!to->borrows || from->borrows)
+		breach("a matcher is copied that is not one to be copied");
+	to->grammar = from->grammar;
+	to->n_accepted = from->n_accepted;
+	to->ended = from->ended;
 }
 
 void ig_grammar_matcher_destroy(struct ig_grammar_matcher *m)
 {
 	if (!m)
 		return;
-	ig_grammar_unref(m->grammar);
+	if (!m->borrows)
+		ig_grammar_unref(m->grammar);
 	free(m);
 }
 
@@ -415,7 +428,9 @@ bool fake_grammar_allows(const struct fake_grammar *r, int i, int32_t id)
 
 void ig_grammar_matcher_mask(struct ig_grammar_matcher *m, uint32_t *mask)
 {
-	memset(mask, 0, (FAKE_VOCAB + 31) / 32 * sizeof *mask);
+	memset(mask, fake.no_compute ? 0xff : 0, (FAKE_VOCAB + 31) / 32 * sizeof *mask);
+	if (fake.no_compute)
+		return;
 	for (int32_t id = 0; id < FAKE_VOCAB && !m->grammar->rules.allows_none; id++)
 		if (fake_grammar_allows(&m->grammar->rules, m->n_accepted, id))
 			mask[id / 32] |= 1u << id % 32;
@@ -450,8 +465,8 @@ void ig_modules_each(const struct ig_modules *m,
 				  const char *path),
 		     void *ctx)
 {
-	each(ctx, "kvcache", "1.2.3", "/modules/kvcache.so");
-	each(ctx, "attention", "1.2.3", "/modules/\"attention\".so");
+	each(ctx, "kvcache", "1.2.3", "/dev/null");
+	each(ctx, "\"attention\"", "1.2.3", "/dev/null");
 }
 
 static const struct ig_arch fake_arch = { .struct_size = sizeof fake_arch, .name = "fake" };
@@ -470,7 +485,7 @@ int ig_plan_record(const struct ig_modules *m, const struct ig_checkpoint *file,
 	p->file = file;
 	p->info.struct_size = sizeof p->info;
 	p->info.n_vocab = strcmp(file->path, "wide") ? FAKE_LOGITS : FAKE_WIDE_LOGITS;
-	p->info.n_context = FAKE_CONTEXT;
+	p->info.n_context = fake.n_context ? fake.n_context : FAKE_CONTEXT;
 	p->info.n_groups = strcmp(file->path, "groups") && strcmp(file->path, "window") ? 1 : 2;
 	p->info.groups[0] = (struct ig_cache_group){ sizeof p->info.groups[0], 2, 1, 8, 0 };
 	p->info.groups[1] = (struct ig_cache_group){ sizeof p->info.groups[1], 1, 2, 24, 0 };
@@ -588,6 +603,23 @@ void ig_driver_copy(void *driver, void *dst, const void *src, uint64_t n_bytes)
 	memcpy(dst, src, n_bytes);
 }
 
+int ig_driver_read_slab(struct ig_driver *d, void *dst, const void *src, uint64_t n_bytes,
+			struct ig_error *err)
+{
+	memcpy(dst, src, n_bytes);
+	return 0;
+}
+
+int ig_driver_write_slab(struct ig_driver *d, void *dst, const void *src, uint64_t n_bytes,
+			 struct ig_error *err)
+{
+	if (atomic_load(&fake.fail_write_at) && atomic_fetch_sub(&fake.fail_write_at, 1) == 1)
+		return ig_fail(err, -EIO, "the device does not write");
+	atomic_fetch_add(&fake.n_restored, 1);
+	memcpy(dst, src, n_bytes);
+	return 0;
+}
+
 void *ig_driver_map_slab(void *driver, uint64_t slab_bytes)
 {
 	void *p = malloc(slab_bytes);
@@ -640,8 +672,24 @@ static uint64_t checksum(const struct ig_program *p, const struct ig_step *s)
 	return h;
 }
 
+static int32_t next_of_few(const char *model, const int32_t *tokens, int32_t n, uint64_t seed)
+{
+	int32_t first = n > fake.memory ? n - fake.memory : 0;
+	uint64_t h = mix(14695981039346656037ull, tokens + first, (size_t)(n - first) * 4);
+
+	h = mix(h, &seed, sizeof seed);
+	h = mix(h, model, strlen(model));
+	if (n % 29 == 0) /* an exception */
+		h = mix(h, &n, sizeof n);
+	if (n % 37 == 0 && (h >> 40) % 8 == 0)
+		return FAKE_END;
+	return (int32_t)((h >> 20) % 12);
+}
+
 int32_t fake_next(const char *model, const int32_t *tokens, int32_t n, uint64_t seed)
 {
+	if (fake.memory)
+		return next_of_few(model, tokens, n, seed);
 	uint64_t h = mix(14695981039346656037ull, tokens, (size_t)n * 4);
 
 	if (fake.script)
@@ -680,6 +728,40 @@ static int32_t allowed(const struct ig_program *p, const struct ig_step *s, int3
 	return 0;
 }
 
+/* ---- the engine's own time, by its thread ------------------------------------------------- */
+
+static _Thread_local int64_t left_cpu_ns, left_ns; /* when it left the driver; 0: not yet */
+
+static int64_t cpu_now_ns(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+	return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
+static int64_t enter_driver(void)
+{
+	int64_t now = ig_now_ns();
+
+	if (fake.no_compute && left_ns) {
+		atomic_fetch_add(&fake.engine_cpu_ns, cpu_now_ns() - left_cpu_ns);
+		atomic_fetch_add(&fake.engine_wall_ns, now - left_ns);
+	}
+	return now;
+}
+
+static void leave_driver(int64_t entered_ns)
+{
+	int64_t now = ig_now_ns();
+
+	atomic_fetch_add(&fake.driver_ns, now - entered_ns);
+	if (!fake.no_compute)
+		return;
+	left_ns = now;
+	left_cpu_ns = cpu_now_ns();
+}
+
 static void raise_to(atomic_int *max, int v)
 {
 	if (v > atomic_load(max))
@@ -688,7 +770,7 @@ static void raise_to(atomic_int *max, int v)
 
 int ig_program_submit(struct ig_program *p, const struct ig_step *s)
 {
-	int64_t start = ig_now_ns();
+	int64_t start = enter_driver();
 	int number = atomic_fetch_add(&fake.n_steps, 1) + 1;
 
 	guarded = false;
@@ -733,7 +815,7 @@ int ig_program_submit(struct ig_program *p, const struct ig_step *s)
 		p->sums[p->n_steps] = checksum(p, s);
 	p->steps[p->n_steps++] = s;
 	raise_to(&fake.max_in_flight, (int)p->n_steps);
-	atomic_fetch_add(&fake.driver_ns, ig_now_ns() - start);
+	leave_driver(start);
 	guarded = true;
 	return 0;
 }
@@ -831,6 +913,22 @@ static void draw_logits(const int32_t *tokens, int32_t n, float *out, uint32_t n
 		out[i] = -1e9f;
 }
 
+/* Of the tokens from id on the first that was not sampled three times before and has no negative
+ * bias. */
+static int32_t penalized(const struct ig_step *s, int32_t i, int32_t id)
+{
+	const struct ig_sample_params *p = &s->sample[i];
+
+	for (uint32_t k = 0; k < p->n_adjusts; k++) {
+		const struct ig_logit_adjust *e = &s->adjusts[p->first_adjust + k];
+		if (e->id != id || (e->n_sampled < 3 && e->bias >= 0))
+			continue;
+		id = (id + 1) % FAKE_N_TEXT;
+		k = UINT32_MAX; /* from the first again */
+	}
+	return id;
+}
+
 static void draw(const struct ig_program *p, const struct ig_step *s)
 {
 	for (int32_t i = 0; i < s->n_logit_rows; i++) {
@@ -871,6 +969,8 @@ static void draw(const struct ig_program *p, const struct ig_step *s)
 		atomic_store(&fake.n_seen, n_seen);
 		fake.bias = bias;
 		s->sampled_ids[i] = fake_next(p->plan->file->path, tokens, n, s->sample[i].seed);
+		if (fake.penalizes)
+			s->sampled_ids[i] = penalized(s, i, s->sampled_ids[i]);
 		if (s->sample[i].mask >= 0) {
 			s->sampled_ids[i] = allowed(p, s, i, s->sampled_ids[i]);
 			atomic_fetch_add(&fake.n_masked, 1);
@@ -884,7 +984,7 @@ static void draw(const struct ig_program *p, const struct ig_step *s)
 int ig_program_wait(struct ig_program *p)
 {
 	const struct ig_step *s = p->n_steps ? p->steps[0] : NULL;
-	int64_t start = ig_now_ns();
+	int64_t start = enter_driver();
 	int rc = 0;
 
 	guarded = false;
@@ -905,6 +1005,9 @@ int ig_program_wait(struct ig_program *p)
 		usleep((useconds_t)(fake.delay_us + fake.row_us * s->n_rows));
 	if (fake.no_compute) {
 		memset(s->sampled_ids, 0, (size_t)s->n_logit_rows * sizeof *s->sampled_ids);
+		for (size_t i = 0; s->logits && i < (size_t)s->n_logit_rows * p->plan->info.n_vocab;
+		     i++)
+			s->logits[i] = (float)(i * 7919 % 1000) * -0.02f;
 	} else {
 		if (checksum(p, s) != p->sums[0])
 			breach("the step was changed between submit and wait");
@@ -919,7 +1022,7 @@ int ig_program_wait(struct ig_program *p)
 		rc = fake.fail_code ? fake.fail_code : -EIO;
 		p->n_steps = 0;
 	}
-	atomic_fetch_add(&fake.driver_ns, ig_now_ns() - start);
+	leave_driver(start);
 	guarded = true;
 	return rc;
 }
@@ -957,6 +1060,11 @@ void ig_metrics_step(struct ig_metrics *m, uint32_t n_prefill, uint32_t n_decode
 {
 	atomic_fetch_add(&fake.n_step_metrics, 1);
 	atomic_fetch_add(&fake.n_prefill_rows, (int)n_prefill);
+	if (n_prefill) {
+		int none = -1;
+		atomic_compare_exchange_strong(&fake.n_decode_before, &none, fake.n_decode_rows);
+		fake.n_decode_until = fake.n_decode_rows;
+	}
 	atomic_fetch_add(&fake.n_decode_rows, (int)n_decode);
 }
 

@@ -45,6 +45,10 @@ struct fake {
 
 	/* set before the engine starts */
 	int32_t (*script)(const int32_t *tokens, int32_t n); /* NULL: a hash */
+	/* The hash is of so many tokens before, of a few different ones, so that they soon repeat, with
+	 * exceptions and now and then an end; 0: of all. */
+	int32_t memory;
+	bool penalizes;			  /* penalties and negative biases change what is sampled */
 	int fail_submit_at, fail_wait_at; /* the number of the step from 1; 0: never */
 	int fail_code;			  /* what they fail with; 0: -EIO */
 	bool no_logits;			  /* the device has no memory for copies of them */
@@ -58,19 +62,27 @@ struct fake {
 	void *memory_ctx;
 	uint32_t split_rows; /* that the driver says; 0: it does not know */
 	bool no_compute;     /* the next token is 0; for timing the scheduler */
+	uint32_t n_context;  /* as trained, with no_compute; 0: FAKE_CONTEXT */
 
 	atomic_int n_errors; /* breaches of the contract */
 	char error[200];     /* the first */
 	atomic_int n_steps, n_mapped, n_lost;
 	atomic_int max_rows_seen, max_seqs_seen, max_in_flight;
 	atomic_int n_requests, n_itl, n_step_metrics, n_prefill_rows, n_decode_rows;
+	/* n_decode_rows before the first step with rows of prompts since it was set to -1, and before
+	 * the last such step */
+	atomic_int n_decode_before, n_decode_until;
 	_Atomic double gauges[IG_N_GAUGES];
 	atomic_int counters[IG_N_COUNTERS];
 	atomic_int n_sampled, n_seen; /* of the penalties of the row sampled last */
 	_Atomic float bias;
 	_Atomic uint64_t pulse;	   /* that the driver gives */
+	atomic_int n_restored;	   /* blocks that were written from the host */
+	atomic_int fail_write_at;  /* the number of that write from 1; 0: never */
 	_Atomic int64_t driver_ns; /* time spent in submit and wait */
-	atomic_int n_allocations;  /* by the engine's thread, between a wait and a submit */
+	/* Time of the engine's thread outside of them since the first: of the processor, by the clock. */
+	_Atomic int64_t engine_cpu_ns, engine_wall_ns;
+	atomic_int n_allocations; /* by the engine's thread, between a wait and a submit */
 	/* So many allocations from now on, one fails: of the engine's thread between a wait and
 	 * a submit, of any thread.  0: none, or that was it. */
 	atomic_long fail_engine_at, fail_any_at;

@@ -2,6 +2,7 @@
 #include "harness.h"
 
 const char *harness_run_ahead = "off";
+const char *harness_speculation = "off";
 static struct ig_engine *open_engine; /* NULL: none */
 /* Not in the client: the last wake may come after the client saw the end. */
 static atomic_int n_wakes;
@@ -11,6 +12,7 @@ void harness_config(struct ig_config *c, const char *const *models, size_t n)
 {
 	memset(c, 0, sizeof *c);
 	c->server.slow_client_timeout_ms = 10000;
+	c->server.prep_threads = 1;
 	c->runtime.driver = strdup("auto");
 	c->runtime.isa = strdup("auto");
 	c->runtime.activations = strdup("auto");
@@ -30,6 +32,7 @@ void harness_config(struct ig_config *c, const char *const *models, size_t n)
 	c->scheduler.max_seqs = 16;
 	c->scheduler.max_queue = 64;
 	c->scheduler.prompt_share = 33;
+	c->scheduler.speculation = strdup(harness_speculation);
 	c->models = calloc(n ? n : 1, sizeof *c->models);
 	c->n_models = n;
 	for (size_t i = 0; i < n; i++) {
@@ -47,9 +50,11 @@ void harness_config_finish(struct ig_config *c)
 	free(c->runtime.activations);
 	free(c->runtime.experts);
 	free(c->runtime.run_ahead);
+	free(c->scheduler.speculation);
 	free(c->kvcache.service);
 	free(c->kvcache.dtype);
 	free(c->kvcache.share);
+	free(c->kvcache.disk);
 	for (size_t i = 0; i < c->n_models; i++) {
 		free(c->models[i].name);
 		free(c->models[i].path);
@@ -132,6 +137,8 @@ int client_try(struct client *c, struct ig_engine *e, const struct ask *a, struc
 	if (!a->prompt)
 		make_prompt(prompt, a->n_prompt, a->prompt_seed);
 	spec.prompt = a->prompt ? a->prompt : prompt;
+	spec.predicted = a->predicted;
+	spec.n_predicted = a->n_predicted;
 	spec.sampling = (struct ig_sampling){
 		.temperature = 1,
 		.top_p = 1,

@@ -39,6 +39,8 @@ struct ask {
 	int32_t n_prompt;
 	unsigned prompt_seed;  /* of the prompt's tokens */
 	const int32_t *prompt; /* instead of the seed */
+	const int32_t *predicted;
+	int32_t n_predicted;
 	int32_t max_tokens;
 	uint64_t seed, salt;
 	float repetition_penalty, frequency_penalty;
@@ -60,6 +62,8 @@ struct ask {
 
 /* runtime.run_ahead of the configurations that are filled in from now on. */
 extern const char *harness_run_ahead;
+/* The same of scheduler.speculation. */
+extern const char *harness_speculation;
 /* Fill in a configuration with small figures and these models (paths are names). */
 void harness_config(struct ig_config *c, const char *const *models, size_t n);
 void harness_config_finish(struct ig_config *c);

@@ -252,6 +252,131 @@ static void test_nobody_waits_for_what_is_held(void **state)
 	harness_close(e);
 }
 
+/* ---- the queue ------------------------------------------------------------------------------- */
+
+/* Its place in the queue went to another client. */
+static void assert_displaced(int i)
+{
+	client_finish(&c[i]);
+	assert_int_equal(c[i].result.finish, IG_FINISH_ERROR);
+	assert_int_equal(c[i].result.error.code, -EAGAIN);
+	assert_non_null(strstr(c[i].result.error.text, "the queue is full"));
+	struct ig_ledger_row row = ledger_find(asks[i].id);
+	assert_int_equal(row.status, 503);
+	assert_string_equal(row.finish, "refused");
+}
+
+static void assert_refused(struct ig_engine *e, const char *client, uint64_t salt, uint32_t weight,
+			   int32_t priority)
+{
+	struct ask a = { .n_prompt = 5,
+			 .max_tokens = 5,
+			 .id = "refused",
+			 .client = client,
+			 .salt = salt,
+			 .weight = weight,
+			 .priority = priority };
+	struct ig_error err;
+	struct client got;
+
+	assert_int_equal(client_try(&got, e, &a, &err), -EAGAIN);
+	assert_non_null(strstr(err.text, "the queue is full"));
+}
+
+/* One client fills the queue; another has its share of it all the same, and the newest of the first
+ * are refused for that. */
+static void share_queue(uint32_t weight, int of_other)
+{
+	enum { QUEUE = 6 };
+	struct ig_engine *e;
+	int last = 2 + QUEUE - 1;
+
+	fake.gated = true;
+	config.scheduler.max_seqs = 2;
+	config.scheduler.max_queue = QUEUE;
+	e = harness_engine(&config);
+	for (int i = 0; i <= last; i++)
+		send(e, i, 'g',
+		     (struct ask){ .n_prompt = 5,
+				   .max_tokens = 100,
+				   .salt = 1,
+				   .priority = i >= 2 /* the first two keep their places */ });
+	for (fake_wait_at_gate(); n_waiting(e, 'g') > QUEUE;)
+		step();
+	assert_refused(e, "g", 1, 1, 1);
+	for (int i = 0; i < of_other; i++) {
+		send(e, 20 + i, 'o',
+		     (struct ask){ .n_prompt = 5,
+				   .max_tokens = 5,
+				   .salt = 2,
+				   .weight = weight,
+				   .priority = 1 });
+		if (i % 2)
+			step();
+	}
+	assert_refused(e, "o", 2, weight, 1);
+	assert_refused(e, "g", 1, 1, 1);
+	step();
+	assert_int_equal(n_waiting(e, 'g'), QUEUE - of_other);
+	assert_int_equal(n_waiting(e, 'o'), of_other);
+	for (int i = last; i > last - of_other; i--)
+		assert_displaced(i);
+	assert_int_equal(counter(IG_COUNTER_REFUSED), of_other + 3);
+	fake_open_gate();
+	for (int i = 0; i <= last - of_other; i++) {
+		client_finish(&c[i]);
+		assert_answer(&c[i], &asks[i]);
+	}
+	for (int i = 20; i < 20 + of_other; i++) {
+		client_finish(&c[i]);
+		assert_answer(&c[i], &asks[i]);
+	}
+	harness_close(e);
+}
+
+static void test_queue(void **state) { share_queue(1, 3); }
+
+static void test_queue_by_weight(void **state) { share_queue(2, 4); }
+
+/* What a client has begun to read stays, and so does what is more urgent than the new one. */
+static void test_what_keeps_its_place_in_the_queue(void **state)
+{
+	struct ig_engine *e;
+
+	fake.gated = true;
+	config.scheduler.max_seqs = 4;
+	config.scheduler.max_queue = 2;
+	e = harness_engine(&config);
+	for (int i = 0; i < 4; i++)
+		send(e, i, 'g', (struct ask){ .n_prompt = 5, .max_tokens = 100, .salt = 1 });
+	for (fake_wait_at_gate(); n_output(e, 'g', 4, 100) < 12;)
+		step();
+	send(e, 4, 'g', (struct ask){ .n_prompt = 5, .max_tokens = 100, .salt = 1, .priority = 5 });
+	send(e, 5, 'g', (struct ask){ .n_prompt = 5, .max_tokens = 100, .salt = 1, .priority = 3 });
+	step();
+	assert_refused(e, "o", 2, 1, 7);
+	send(e, 6, 'o', (struct ask){ .n_prompt = 5, .max_tokens = 90, .salt = 2 });
+	step();
+	step();
+	assert_displaced(4); /* the least urgent, although it is not the newest */
+	assert_int_equal(n_running(e, 'o'), 1);
+	send(e, 7, 'o', (struct ask){ .n_prompt = 5, .max_tokens = 90, .salt = 2 });
+	step();
+	step();
+	assert_displaced(5);
+	assert_int_equal(n_running(e, 'o'), 2);
+	assert_int_equal(n_waiting(e, 'g'), 2); /* both have had tokens */
+	assert_refused(e, "p", 3, 1, 0);
+	fake_open_gate();
+	for (int i = 0; i < 8; i++) {
+		if (i == 4 || i == 5)
+			continue;
+		client_finish(&c[i]);
+		assert_answer(&c[i], &asks[i]);
+	}
+	harness_close(e);
+}
+
 /* ---- priorities -------------------------------------------------------------------------------- */
 
 static void test_priorities(void **state)
@@ -398,17 +523,19 @@ static struct ig_seq *new_seq(struct ig_client_list *list, const char *client, u
 	assert_non_null(o);
 	assert_non_null(s);
 	s->client = ig_client_create(o);
-	ig_origin_unref(o);
+	s->origin = o;
 	assert_non_null(s->client);
-	ig_client_enter(list, s);
-	s->client->n_running++;
+	ig_client_join(list, s);
+	ig_client_arrive(s);
+	ig_client_count_running(s->client, 1);
 	return s;
 }
 
 static void drop_seq(struct ig_seq *s)
 {
-	s->client->n_running--;
+	ig_client_count_running(s->client, -1);
 	ig_client_drop(s->client);
+	ig_origin_unref(s->origin);
 	free(s);
 }
 
@@ -416,9 +543,14 @@ static void drop_seq(struct ig_seq *s)
  * claim to what others had before. */
 static void test_turns(void **state)
 {
-	struct ig_client_list list = TAILQ_HEAD_INITIALIZER(list);
-	struct ig_seq *a = new_seq(&list, "a", 1), *b = new_seq(&list, "b", 3);
-	struct ig_seq *again = new_seq(&list, "a", 1), *late;
+	pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+	struct ig_client_list list;
+	struct ig_seq *a, *b, *again, *late;
+
+	ig_client_list_init(&list, &lock);
+	a = new_seq(&list, "a", 1);
+	b = new_seq(&list, "b", 3);
+	again = new_seq(&list, "a", 1);
 
 	assert_ptr_equal(again->client, a->client);
 	ig_client_serve(a, 4000);
@@ -436,7 +568,7 @@ static void test_turns(void **state)
 	drop_seq(again);
 	drop_seq(b);
 	drop_seq(late);
-	assert_true(TAILQ_EMPTY(&list));
+	assert_true(TAILQ_EMPTY(&list.all));
 }
 
 int main(int argc, char **argv)
@@ -449,6 +581,9 @@ int main(int argc, char **argv)
 		T(test_places_by_weight),
 		T(test_blocks),
 		T(test_nobody_waits_for_what_is_held),
+		T(test_queue),
+		T(test_queue_by_weight),
+		T(test_what_keeps_its_place_in_the_queue),
 		T(test_priorities),
 		T(test_a_smaller_number_is_alone),
 		T(test_deadlines_order_a_client_s_requests),

@@ -385,7 +385,8 @@ static void test_describe(void **state)
 	assert_int_equal(json_array_size(m), 2);
 	assert_string_equal(STR(json_array_get(m, 0), "name"), "kvcache");
 	assert_string_equal(STR(json_array_get(m, 1), "version"), "1.2.3");
-	assert_string_equal(STR(json_array_get(m, 1), "path"), "/modules/\"attention\".so");
+	assert_string_equal(STR(json_array_get(m, 1), "name"), "\"attention\"");
+	assert_string_equal(STR(json_array_get(m, 1), "path"), "/dev/null");
 	m = json_object_get(j, "models");
 	assert_int_equal(json_array_size(m), 2);
 	assert_string_equal(STR(json_array_get(m, 0), "name"), "good");
@@ -444,6 +445,12 @@ static void job(void *ctx)
 	atomic_fetch_add(&n_run, 1);
 }
 
+static int prep(struct ig_engine *e, int number, uint64_t client, size_t n_bytes)
+{
+	return ig_engine_prep(e,
+			      &(struct ig_job){ job, (void *)(intptr_t)number, client, n_bytes });
+}
+
 static void mark(void *ctx) { atomic_store((atomic_bool *)ctx, true); }
 
 static void test_prep(void **state)
@@ -454,13 +461,13 @@ static void test_prep(void **state)
 
 	atomic_store(&n_run, 0);
 	atomic_store(&hold, true);
-	while (ig_engine_prep(e, job, (void *)(intptr_t)n) == 0) {
+	while (prep(e, n, 0, 0) == 0) {
 		if (n == 0)
 			usleep(20000); /* the first is taken from the queue */
 		n++;
 	}
 	assert_int_equal(n, 257);
-	assert_int_equal(ig_engine_prep(e, job, NULL), -EAGAIN);
+	assert_int_equal(prep(e, 0, 0, 0), -EAGAIN);
 	/* what is to be parsed does not wait for them */
 	assert_int_equal(ig_engine_parse(e, mark, &parsed), 0);
 	wait_for(atomic_load(&parsed));
@@ -472,9 +479,62 @@ static void test_prep(void **state)
 	/* queued jobs still run when the engine is destroyed, and free their memory */
 	atomic_store(&n_run, 0);
 	for (int i = 0; i < 100; i++)
-		assert_int_equal(ig_engine_prep(e, job, (void *)(intptr_t)i), 0);
+		assert_int_equal(prep(e, i, 0, 0), 0);
 	harness_close(e);
 	assert_int_equal(n_run, 100);
+}
+
+/* A prompt at prep, which stands there until it is let go. */
+struct gate {
+	atomic_bool begun, open;
+};
+
+static void pass(void *ctx)
+{
+	struct gate *g = ctx;
+
+	atomic_store(&g->begun, true);
+	while (!atomic_load(&g->open))
+		usleep(200);
+}
+
+static void prep_gate(struct ig_engine *e, struct gate *g, uint64_t client, size_t n_bytes)
+{
+	atomic_init(&g->begun, false);
+	atomic_init(&g->open, false);
+	assert_int_equal(ig_engine_prep(e, &(struct ig_job){ pass, g, client, n_bytes }), 0);
+}
+
+/* Large prompts have all threads but one, each client's first come first; small ones wait for none of
+ * them. */
+static void test_large_prompts_leave_a_thread(void **state)
+{
+	enum { LARGE = 500000, A = 1, B = 2, N_SMALL = 20 };
+	struct gate large[4], small[N_SMALL];
+	struct ig_engine *e;
+
+	config.server.prep_threads = 3;
+	e = harness_engine(&config);
+	prep_gate(e, &large[0], A, LARGE);
+	wait_for(large[0].begun);
+	prep_gate(e, &large[1], A, LARGE);
+	wait_for(large[1].begun); /* nobody else wants that thread */
+	prep_gate(e, &large[2], A, LARGE);
+	prep_gate(e, &large[3], B, LARGE);
+	for (int i = 0; i < N_SMALL; i++) {
+		prep_gate(e, &small[i], i % 2 ? A : B, i % 2 ? LARGE / 10 : 0);
+		atomic_store(&small[i].open, true);
+		wait_for(small[i].begun);
+	}
+	assert_false(large[2].begun || large[3].begun);
+	atomic_store(&large[1].open, true);
+	wait_for(large[3].begun); /* the other client's, although it came later */
+	assert_false(large[2].begun);
+	atomic_store(&large[0].open, true);
+	wait_for(large[2].begun);
+	atomic_store(&large[2].open, true);
+	atomic_store(&large[3].open, true);
+	harness_close(e);
 }
 
 int main(void)
@@ -492,6 +552,7 @@ int main(void)
 		T(test_describe),
 		T(test_reload),
 		T(test_prep),
+		T(test_large_prompts_leave_a_thread),
 	};
 	return cmocka_run_group_tests_name("engine", tests, NULL, NULL);
 }

@@ -244,6 +244,45 @@ static void test_the_unknown(void **state)
 	assert_true(ig_pace_quiet_ns(&p, UINT32_MAX) == 9 && ig_pace_quiet_ns(&p, 1u << 13) == 9);
 }
 
+/* What rows of drafts add: a guess, then what was measured, and it is not taken for the streams' own
+ * time nor for that of prompts. */
+static void test_drafts(void **state)
+{
+	struct ig_pace_account a = { 0 };
+	struct ig_pace p = { 0 };
+	double step, row;
+
+	assert_false(ig_pace_draft_cost(&p, 1, &step, &row));
+	ig_pace_learn(&a, &p, &(struct ig_pace_step){ .n_decode = 1, .ns = 10 });
+	assert_true(ig_pace_draft_cost(&p, 1, &step, &row));
+	assert_true(step == 0 && row > 0 && row < 10);
+	for (uint32_t i = 0; i < 100; i++) {
+		uint32_t n = 1 + i % 8;
+		ig_pace_learn(&a, &p,
+			      &(struct ig_pace_step){
+				      .n_decode = 1, .n_drafts = n, .ns = 10.5 + 0.25 * n });
+	}
+	assert_true(ig_pace_quiet_ns(&p, 1) == 10);
+	assert_true(ig_pace_draft_cost(&p, 1, &step, &row));
+	assert_true(step > 0.45 && step < 0.55 && row > 0.24 && row < 0.26);
+	/* a step with rows of a prompt, too */
+	for (uint32_t i = 0; i < 100; i++)
+		ig_pace_learn(&a, &p,
+			      &(struct ig_pace_step){ .n_decode = 1,
+						      .n_drafts = 6,
+						      .n_prefill = 10,
+						      .n_long = 10,
+						      .ns = 10.5 + 0.25 * 6 + 20 });
+	assert_true(p.line.ns / p.line.rows > 1.95 && p.line.ns / p.line.rows < 2.05);
+	for (int i = 0; i < 2000; i++)
+		ig_pace_forget_drafts(&p);
+	assert_true(ig_pace_draft_cost(&p, 1, &step, &row));
+	assert_true(row < 0.025);
+	/* rows that are free, and a step that was faster than the streams alone usually are */
+	ig_pace_learn(&a, &p, &(struct ig_pace_step){ .n_decode = 1, .n_drafts = 6, .ns = 8 });
+	assert_true(ig_pace_draft_cost(&p, 1, &step, &row) && step >= 0 && row > 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -256,6 +295,7 @@ int main(void)
 		cmocka_unit_test(test_nobody_waits),
 		cmocka_unit_test(test_a_hiccup),
 		cmocka_unit_test(test_the_unknown),
+		cmocka_unit_test(test_drafts),
 	};
 
 	return cmocka_run_group_tests_name("pace", tests, NULL, NULL);

@@ -70,7 +70,7 @@ static struct ig_seq *make(const char *const *stops, size_t ring, struct ig_stre
 	struct ig_seq *s;
 
 	*stream = spec.stream;
-	if (ig_seq_create(&spec, 0, &s, &err) < 0)
+	if (ig_seq_create(&spec, 0, false, &s, &err) < 0)
 		fail_msg("%s", err.text);
 	ig_seq_adopt(s, &spec);
 	return s;
@@ -87,7 +87,7 @@ static struct ig_seq *make_noted(const char *const *stops, size_t ring, int32_t 
 	*stream = spec.stream;
 	spec.n_top = n_top;
 	assert_int_equal(ig_stream_enable_logprobs(spec.stream, n_logprobs), 0);
-	if (ig_seq_create(&spec, 0, &s, &err) < 0)
+	if (ig_seq_create(&spec, 0, false, &s, &err) < 0)
 		fail_msg("%s", err.text);
 	ig_seq_adopt(s, &spec);
 	return s;
@@ -570,7 +570,7 @@ static void test_shown_and_end_tokens(void **state)
 	spec.shown[1] = FAKE_END; /* no text all the same, as it is no end */
 	spec.n_shown = 2;
 	spec.sampling.ignore_end = true;
-	assert_int_equal(ig_seq_create(&spec, 0, &s, &err), 0);
+	assert_int_equal(ig_seq_create(&spec, 0, false, &s, &err), 0);
 	ig_seq_adopt(s, &spec);
 	memset(&spec, 0, sizeof spec); /* the ids were copied */
 	draw(s, 0);
@@ -599,7 +599,7 @@ static void assert_refused(struct ig_gen_spec *spec, int code, const char *text)
 	struct ig_error err = { 0 };
 	struct ig_seq *s = NULL;
 
-	assert_int_equal(ig_seq_create(spec, 0, &s, &err), code);
+	assert_int_equal(ig_seq_create(spec, 0, false, &s, &err), code);
 	assert_string_equal(err.text, text);
 	assert_int_equal(err.code, code);
 	assert_null(s);
@@ -707,7 +707,7 @@ static void test_priority_and_deadline(void **state)
 
 	spec.priority = -5;
 	spec.deadline_ns = 77;
-	assert_int_equal(ig_seq_create(&spec, 0, &s, NULL), 0);
+	assert_int_equal(ig_seq_create(&spec, 0, false, &s, NULL), 0);
 	ig_seq_adopt(s, &spec);
 	assert_int_equal(s->priority, -5);
 	assert_int_equal(s->deadline_ns, 77);

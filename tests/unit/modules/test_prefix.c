@@ -170,6 +170,69 @@ static int setup(void **state)
 	return 0;
 }
 
+/* The first blocks of a sequence, shared; more of them, whose contents the caller has. */
+static void test_shared_and_appended(void **state)
+{
+	struct ig_kvcache *c = make(6);
+	struct ig_kv_layout l[2];
+	struct text a, b, d;
+	uint32_t g[2], n;
+	void *address[2];
+
+	add_groups(c, l, g);
+	first(c, l, g, &a, 70, 3);
+	kv->seq_commit(a.seq, a.tokens, 50);
+	fill(&b, 112, 3);
+	assert_int_equal(kv->seq_create(c, g, 2, 96, 0, &b.seq), 0);
+	assert_int_equal(kv->seq_share(b.seq, a.seq), 48);
+	check(c, l, &b, 48);
+	assert_int_equal(kv->seq_share(b.seq, a.seq), 0); /* it has blocks already */
+	assert_int_equal(stats(c).n_blocks_used, 2 * 5);
+	/* both groups are needed */
+	assert_int_equal(kv->seq_append(b.seq, 1, address), -EINVAL);
+	for (n = 48; n < 96; n += IG_BLOCK_TOKENS) {
+		assert_int_equal(kv->seq_append(b.seq, 3, address), 0);
+		/* once more, since nothing was committed */
+		assert_int_equal(kv->seq_append(b.seq, 3, address), 0);
+		for (uint32_t i = 0; i < 2; i++)
+			assert_ptr_equal(address[i], place(c, l, &b, i, n));
+		compute(c, l, &b, n, n + IG_BLOCK_TOKENS);
+		kv->seq_commit(b.seq, b.tokens, n + IG_BLOCK_TOKENS);
+	}
+	assert_int_equal(kv->seq_append(b.seq, 3, address), -EINVAL); /* it has all its tokens */
+	check(c, l, &b, 96);
+	kv->seq_destroy(a.seq);
+	kv->seq_destroy(b.seq);
+	assert_int_equal(begin(c, l, g, &b), 96);
+	/* a sequence with another salt, without blocks, or with too few */
+	d = b;
+	assert_int_equal(kv->seq_create(c, g, 2, MAX_TOKENS, 9, &d.seq), 0);
+	assert_int_equal(kv->seq_share(d.seq, b.seq), 0);
+	kv->seq_destroy(d.seq);
+	assert_int_equal(kv->seq_create(c, g, 2, 80, 0, &d.seq), 0);
+	assert_int_equal(kv->seq_share(d.seq, b.seq), 0);
+	assert_int_equal(kv->seq_share(b.seq, d.seq), 0);
+	kv->seq_destroy(d.seq);
+	kv->seq_destroy(b.seq);
+	/* the arena is full: nothing changes */
+	fill(&d, 130, 500);
+	assert_int_equal(begin(c, l, g, &d), 0);
+	assert_int_equal(reserve(d.seq, 130), 0);
+	fill(&a, 160, 900);
+	assert_int_equal(kv->seq_create(c, g, 2, MAX_TOKENS, 0, &a.seq), 0);
+	for (n = 0; !kv->seq_append(a.seq, 3, address); n += IG_BLOCK_TOKENS) {
+		compute(c, l, &a, n, n + IG_BLOCK_TOKENS);
+		kv->seq_commit(a.seq, a.tokens, n + IG_BLOCK_TOKENS);
+	}
+	assert_true(n >= IG_BLOCK_TOKENS && n < 160);
+	check(c, l, &a, n);
+	kv->seq_destroy(a.seq);
+	kv->seq_destroy(d.seq);
+	for (uint32_t i = 0; i < 2; i++)
+		kv->remove_group(c, g[i]);
+	kv->destroy(c);
+}
+
 static void test_whole_blocks_of_a_beginning(void **state)
 {
 	struct ig_kvcache *c = make(8);
@@ -535,6 +598,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_whole_blocks_of_a_beginning),
+		cmocka_unit_test(test_shared_and_appended),
 		cmocka_unit_test(test_part_of_a_block),
 		cmocka_unit_test(test_no_space_for_a_part),
 		cmocka_unit_test(test_eviction),

@@ -92,10 +92,11 @@ static bool step(struct ig_engine *e, struct gen *g)
 		finish(e, g, IG_FINISH_CANCELLED, NULL);
 		return true;
 	}
-	if (g->script.hold && !e->released)
-		return false;
-	if (ig_stream_n_cached(g->stream) < 0)
+	bool held = g->script.hold && !e->released;
+	if (ig_stream_n_cached(g->stream) < 0 && !(g->script.waits && (held || g->script.error)))
 		ig_stream_begin(g->stream, 3, &g->script.report);
+	if (held)
+		return false;
 	const char *const *pieces = g->script.pieces;
 	if (!pieces || !pieces[0] ||
 	    (!pieces[g->at] && ++g->round >= (g->script.repeat ? g->script.repeat : 1))) {
@@ -520,9 +521,9 @@ int ig_engine_parse(struct ig_engine *e, void (*fn)(void *ctx), void *ctx)
 	return queue_job(&e->parse, e->script.parse_rc, fn, ctx);
 }
 
-int ig_engine_prep(struct ig_engine *e, void (*fn)(void *ctx), void *ctx)
+int ig_engine_prep(struct ig_engine *e, const struct ig_job *job)
 {
-	return queue_job(&e->prep, e->script.prep_rc, fn, ctx);
+	return queue_job(&e->prep, e->script.prep_rc, job->fn, job->ctx);
 }
 
 int ig_engine_read(struct ig_engine *e, void (*fn)(void *ctx), void *ctx)

@@ -14,6 +14,7 @@ struct fake_script {
 	const char *error; /* of IG_FINISH_ERROR */
 	int error_code;	   /* of that; 0: -EIO */
 	bool hold;	   /* write nothing until fake_release or a cancel */
+	bool waits;	   /* it is not admitted until then, or never if it ends with an error */
 	int submit_rc;	   /* not 0: what submit returns */
 	int stop_index;	   /* of the stop string that ends it, plus one; 0: none does */
 	int parse_rc;	   /* not 0: what parse returns */

@@ -451,6 +451,38 @@ static void test_omitted(void **state)
 	fake_engine_style(&(struct ig_completion_style){ 0 });
 }
 
+/* A stream that waits in the engine, and then does what script says. */
+static struct ig_exchange *begin_waiting(struct world *w, struct fake_script *script)
+{
+	int n = fake_engine_seen(w->engine).n_submitted;
+
+	script->hold = script->waits = true;
+	fake_engine_script(w->engine, script);
+	struct ig_exchange *x = begin(w, PATH, "{" HI ",\"stream\":true}");
+	while (fake_engine_seen(w->engine).n_submitted == n)
+		wait_news(w);
+	return x;
+}
+
+/* Another client gets its place in the queue: as long as nothing is sent it is refused. */
+static void test_displaced(void **state)
+{
+	struct world *w = *state;
+	struct ig_http_head h;
+	struct ig_exchange *x =
+		begin_waiting(w, &(struct fake_script){ .finish = IG_FINISH_ERROR,
+							.error = "the queue is full",
+							.error_code = -EAGAIN });
+
+	fake_engine_release(w->engine);
+	head_of(w, x, &h);
+	assert_int_equal(h.status, 503);
+	assert_true(h.retry_after_s > 0);
+	char *body = body_of(w, x);
+	assert_non_null(strstr(body, "the queue is full"));
+	free(body);
+}
+
 /* The first event has the tokens that the cache had, so it waits for them, and pings meanwhile; an
  * answer without text has all events. */
 static void test_start(void **state)
@@ -461,14 +493,14 @@ static void test_start(void **state)
 	struct world *w = *state;
 	struct ig_strbuf b = { 0 };
 	struct ig_http_head h;
+	struct ig_exchange *x =
+		begin_waiting(w, &(struct fake_script){ .pieces = none, .finish = IG_FINISH_STOP });
 
-	fake_engine_script(
-		w->engine,
-		&(struct fake_script){ .pieces = none, .finish = IG_FINISH_STOP, .hold = true });
-	struct ig_exchange *x = post(w, PATH, "{" HI ",\"stream\":true}", &h);
-	assert_int_equal(ig_exchange_fill(x, &b), IG_FILL_WAIT);
-	assert_int_equal(b.len, 0);
+	/* nor are its headers sent */
+	assert_false(ig_exchange_head(x, &h));
 	ig_api_tick(w->api, ig_now_ns() + 6000000000);
+	assert_true(ig_exchange_head(x, &h));
+	assert_int_equal(h.status, 200);
 	assert_int_equal(ig_exchange_fill(x, &b), IG_FILL_DATA);
 	assert_string_equal(b.data, "event: ping\ndata: {\"type\":\"ping\"}\n\n");
 	ig_strbuf_finish(&b);
@@ -665,6 +697,7 @@ int main(void)
 		TEST(test_blocks),
 		TEST(test_omitted),
 		TEST(test_start),
+		TEST(test_displaced),
 		TEST(test_alias),
 		TEST(test_turns),
 		TEST(test_length),

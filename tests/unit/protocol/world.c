@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -83,7 +84,12 @@ int world_teardown(void **state)
 	return 0;
 }
 
-/* Sleep until there is news, 5 s at most. */
+void wait_a_little(struct world *w)
+{
+	usleep(200);
+	ig_api_poll(w->api);
+}
+
 void wait_news(struct world *w)
 {
 	struct timespec end;

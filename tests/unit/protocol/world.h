@@ -29,6 +29,8 @@ int world_teardown(void **state);
 
 /* Sleep until there is news, 5 s at most. */
 void wait_news(struct world *w);
+/* For what comes without news; to be asked for again, with a limit. */
+void wait_a_little(struct world *w);
 
 /* ---- the session ---- */
 

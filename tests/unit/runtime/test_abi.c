@@ -196,11 +196,13 @@ static void test_module(void **state)
 	AT(ig_kv_arena, copy, 48);
 	SIZE(ig_kv_stats, 48);
 	AT(ig_kv_stats, cached_bytes, 40);
-	SIZE(ig_kvcache_service, 152);
+	SIZE(ig_kvcache_service, 168);
 	AT(ig_kvcache_service, version, 4);
 	AT(ig_kvcache_service, compact, 128);
 	AT(ig_kvcache_service, trim, 136);
 	AT(ig_kvcache_service, seq_known, 144);
+	AT(ig_kvcache_service, seq_share, 152);
+	AT(ig_kvcache_service, seq_append, 160);
 	AT(ig_kvcache_service, seq_match, 112);
 	AT(ig_kvcache_service, seq_commit, 120);
 	AT(ig_kvcache_service, name, 8);

@@ -724,6 +724,36 @@ static void test_copies(void **state)
 
 /* ---- slabs ---- */
 
+/* Blocks from and to the host: copies that were queued before come first. */
+static void test_host_copies(void **state)
+{
+	struct ig_error err = { 0 };
+	struct session s;
+	uint8_t x[BLOCK], y[BLOCK];
+
+	must_start(&s, *state, "fake");
+	for (int i = 0; i < 26; i++)
+		memset(block(&s, i), 'a' + i, BLOCK);
+	memset(x, 'x', sizeof x);
+	assert_int_equal(ig_driver_read_slab(s.driver, y, block(&s, C), BLOCK, &err), 0);
+	assert_int_equal(y[0] + y[BLOCK - 1], 2 * 'c');
+	copy(&s, B, A);
+	assert_int_equal(ig_driver_write_slab(s.driver, block(&s, A), x, BLOCK, &err), 0);
+	assert_int_equal(ig_driver_read_slab(s.driver, y, block(&s, A), BLOCK, &err), 0);
+	assert_memory_equal(x, y, BLOCK);
+	assert_blocks(&s, "xacdef");
+	copy(&s, B, A);
+	assert_int_equal(ig_driver_write_slab(s.driver, block(&s, B), x, BLOCK, &err), 0);
+	assert_blocks(&s, "axcdef");
+	/* beyond a slab */
+	assert_int_equal(
+		ig_driver_write_slab(s.driver, block(&s, 0) + SLAB_BYTES - 16, x, 17, &err),
+		-EINVAL);
+	assert_non_null(strstr(err.text, "not in a slab"));
+	assert_int_equal(ig_driver_read_slab(s.driver, y, x, 16, &err), -EINVAL);
+	stop(&s);
+}
+
 static void test_slabs(void **state)
 {
 	struct session s;
@@ -822,7 +852,8 @@ int main(void)
 		cmocka_unit_test(test_weights),	      cmocka_unit_test(test_weights_of_a_folder),
 		cmocka_unit_test(test_two_in_flight), cmocka_unit_test(test_logits),
 		cmocka_unit_test(test_errors),	      cmocka_unit_test(test_copies),
-		cmocka_unit_test(test_slabs),	      cmocka_unit_test(test_each_failure),
+		cmocka_unit_test(test_host_copies),   cmocka_unit_test(test_slabs),
+		cmocka_unit_test(test_each_failure),
 	};
 	return cmocka_run_group_tests_name("the driver for GPUs", tests, setup, teardown);
 }

@@ -40,6 +40,7 @@ static void check_defaults(const struct ig_config *c)
 	assert_int_equal(c->server.port, 6468);
 	assert_int_equal(c->server.also_listen, 0);
 	assert_int_equal(c->server.max_connections, 512);
+	assert_int_equal(c->server.prep_threads, 3);
 	assert_int_equal(c->server.max_body, 32 << 20);
 	assert_int_equal(c->server.max_header, 16 << 10);
 	assert_int_equal(c->server.client_buffer, 256 << 10);
@@ -68,6 +69,7 @@ static void check_defaults(const struct ig_config *c)
 	assert_int_equal(c->scheduler.max_queue, 256);
 	assert_int_equal(c->scheduler.retry_after_s, 2);
 	assert_int_equal(c->scheduler.max_output_tokens, 0);
+	assert_string_equal(c->scheduler.speculation, "lookup");
 	assert_non_null(c->modules.path[0]);
 	assert_non_null(strstr(c->modules.path[0], "/ingot/modules"));
 	assert_null(c->modules.path[1]);
@@ -203,6 +205,7 @@ static const struct {
 	{ "server.tls_key", "k.pem", "/etc/x/k.pem", "tls_cert: c.pem" },
 	{ "server.keys_file", "keys", "/etc/x/keys" },
 	{ "server.unknown_parameters", "refuse", "refuse" },
+	{ "server.prep_threads", "16", "16" },
 	{ "server.allow_anonymous", "true", "true" },
 	{ "tools.fallback", "refuse", "refuse" },
 	{ "limits.max_concurrent", "4", "4" },
@@ -228,6 +231,8 @@ static const struct {
 	{ "kvcache.dtype", "f32", "f32" },
 	{ "kvcache.prefix_cache", "false", "false" },
 	{ "kvcache.share", "all", "all" },
+	{ "kvcache.disk", "kv", "/etc/x/kv" },
+	{ "kvcache.disk_size", "5GiB", "5GiB" },
 	{ "scheduler.max_batch_tokens", "64", "64" },
 	{ "scheduler.prefill_chunk", "7", "7" },
 	{ "scheduler.prompt_share", "90", "90" },
@@ -235,6 +240,7 @@ static const struct {
 	{ "scheduler.max_queue", "8", "8" },
 	{ "scheduler.retry_after", "1m", "1m" },
 	{ "scheduler.max_output_tokens", "100", "100" },
+	{ "scheduler.speculation", "off", "off" },
 	{ "modules.path", "[a, /b]", "[\"/etc/x/a\", \"/b\"]" },
 	{ "ledger.enabled", "false", "false" },
 	{ "ledger.path", "x.db", "/etc/x/x.db" },
@@ -262,6 +268,7 @@ static const char *const reloadable[] = {
 	"scheduler.prefill_chunk",
 	"scheduler.prompt_share",
 	"scheduler.max_output_tokens",
+	"scheduler.speculation",
 	"ledger.retention_days",
 	"default_model",
 	"models.folder",
@@ -326,9 +333,9 @@ static void test_every_option(void **state)
 		char *is = format(o, c);
 		assert_string_equal(is, others[i].formatted);
 		ig_config_diff(base, c, note, &seen);
-		/* that option and no other, but for the default beside it */
+		/* that option and no other, but for the two defaults beside it */
 		assert_int_equal(seen.n,
-				 1 + (others[i].also != NULL) + !strcmp(o->key, "ledger.path"));
+				 1 + (others[i].also != NULL) + 2 * !strcmp(o->key, "ledger.path"));
 		assert_string_equal(seen.key, o->key);
 		assert_string_equal(seen.was, was);
 		assert_string_equal(seen.is, is);
@@ -358,12 +365,12 @@ static void test_fields(void **state)
 		"keepalive_interval: 7s, model_wait: 9m, watch_config: false, "
 		"drain_timeout: 8s, unix_socket: /s, "
 		"unix_socket_mode: 0620, tls_cert: /c, tls_key: /k, keys_file: /keys, "
-		"allow_anonymous: true}\n"
+		"prep_threads: 12, allow_anonymous: true}\n"
 		"limits: {max_concurrent: 18, requests_per_minute: 19, tokens_per_minute: 20}\n"
 		"responses: {max_stored: 21, max_stored_bytes: 22KiB, "
 		"max_stored_per_lane: 23, persist: false, path: /r}\n"
 		"scheduler: {max_batch_tokens: 9, prefill_chunk: 10, max_seqs: 11, prompt_share: 25, "
-		"max_queue: 12, retry_after: 13s, max_output_tokens: 14}\n"
+		"max_queue: 12, retry_after: 13s, max_output_tokens: 14, speculation: off}\n"
 		"ledger: {enabled: false, path: /p, queue: 15, retention_days: 16}\n"
 		"log: {level: warn, file: /f}\n"
 		"models: [{name: a, path: a.gguf, context: 17, load: first_use, "
@@ -389,6 +396,7 @@ static void test_fields(void **state)
 	assert_string_equal(c->server.tls_cert, "/c");
 	assert_string_equal(c->server.tls_key, "/k");
 	assert_string_equal(c->server.keys_file, "/keys");
+	assert_int_equal(c->server.prep_threads, 12);
 	assert_true(c->server.allow_anonymous);
 	assert_int_equal(c->limits.max_concurrent, 18);
 	assert_int_equal(c->limits.requests_per_minute, 19);
@@ -405,6 +413,7 @@ static void test_fields(void **state)
 	assert_int_equal(c->scheduler.max_queue, 12);
 	assert_int_equal(c->scheduler.retry_after_s, 13);
 	assert_int_equal(c->scheduler.max_output_tokens, 14);
+	assert_string_equal(c->scheduler.speculation, "off");
 	assert_int_equal(c->ledger.queue, 15);
 	assert_int_equal(c->ledger.retention_days, 16);
 	assert_false(c->ledger.enabled);
