@@ -1,5 +1,6 @@
 /* driver.c: opening drivers by name, and the contract of submit and wait that all share. */
 #include "runtime/driver_private.h"
+#include "base/clock.h"
 #include "base/log.h"
 
 #include <ingot/kvcache.h>
@@ -52,9 +53,12 @@ int ig_driver_lower(struct ig_driver *d, const struct ig_plan *plan,
 	    !limits->max_context)
 		return ig_fail(err, -EINVAL, "a program's limits must not be zero");
 	int rc = d->class->lower(d, plan, limits, out, memory, err);
-	for (uint32_t g = 0; !rc && g < plan->info.n_groups && g < IG_MAX_CACHE_GROUPS; g++)
+	if (rc)
+		return rc;
+	(*out)->driver = d;
+	for (uint32_t g = 0; g < plan->info.n_groups && g < IG_MAX_CACHE_GROUPS; g++)
 		(*out)->windows[g] = plan->info.groups[g].window;
-	return rc;
+	return 0;
 }
 
 int ig_program_load(struct ig_program *p, struct ig_error *err)
@@ -198,12 +202,24 @@ int ig_program_submit(struct ig_program *p, const struct ig_step *step)
 			return rc;
 	}
 	int rc = check_step(p, step, &p->error);
-	if (!rc)
-		rc = p->class->submit(p, step);
+	if (rc)
+		return rc;
+	p->submit_ns[p->n_in_flight] = ig_now_ns();
+	rc = p->class->submit(p, step);
 	if (!rc)
 		p->in_flight[p->n_in_flight++] = step;
 	return rc;
 }
+
+static void time_step(struct ig_driver *d, int64_t submit_ns)
+{
+	int64_t now = ig_now_ns();
+
+	d->step_ns = now - (submit_ns > d->landed_ns ? submit_ns : d->landed_ns);
+	d->landed_ns = now;
+}
+
+int64_t ig_driver_step_ns(const struct ig_driver *d) { return d->step_ns; }
 
 int ig_program_wait(struct ig_program *p)
 {
@@ -211,9 +227,13 @@ int ig_program_wait(struct ig_program *p)
 	if (!p->n_in_flight)
 		return p->strict ? ig_fail(&p->error, -EINVAL, "no step is in flight") : 0;
 	int rc = p->class->wait(p);
+	if (!rc)
+		time_step(p->driver, p->submit_ns[0]);
 	p->n_in_flight = rc ? 0 : p->n_in_flight - 1;
-	for (uint32_t i = 0; i < p->n_in_flight; i++)
+	for (uint32_t i = 0; i < p->n_in_flight; i++) {
 		p->in_flight[i] = p->in_flight[i + 1];
+		p->submit_ns[i] = p->submit_ns[i + 1];
+	}
 	return rc;
 }
 

@@ -40,16 +40,20 @@ struct ig_driver_class {
 struct ig_driver {
 	const struct ig_driver_class *class;
 	atomic_uint_fast64_t pulse; /* see ig_driver_pulse */
+	int64_t landed_ns,
+		step_ns; /* the end of the last step that was waited for; see ig_driver_step_ns */
 };
 
 struct ig_program {
 	const struct ig_driver_class *class;
+	struct ig_driver *driver; /* that lowered it; of ig_driver_lower */
 	struct ig_program_limits limits;
 	uint32_t windows[IG_MAX_CACHE_GROUPS]; /* of the plan's cache groups; 0: none */
 	uint32_t strict;
 	uint32_t loaded;
 	uint32_t split_rows; /* see ig_program_split_rows; of lower */
 	const struct ig_step *in_flight[IG_STEPS_IN_FLIGHT]; /* oldest first */
+	int64_t submit_ns[IG_STEPS_IN_FLIGHT];
 	uint32_t n_in_flight;
 	struct ig_error error; /* of the last submit or wait */
 };

@@ -41,7 +41,6 @@ struct ig_flight {
 		n_long;	   /* rows; n_long: of long prompts, a part of n_prefill */
 	uint32_t n_drafts; /* rows of drafts, not counted above */
 	bool limited;	   /* planned beside streams (pace_private.h) */
-	int64_t submit_ns;
 };
 
 struct ig_sched {
@@ -98,7 +97,6 @@ struct ig_sched {
 	/* [max_logit_rows, n_logits] of any model that gives them */
 	float *logits[IG_STEPS_IN_FLIGHT];
 	bool must_preempt;		/* a step must preempt, and waits until none is in flight */
-	int64_t landed_ns;		/* when the last step was done */
 	struct ig_model_queue rotation; /* models in round-robin order, the next one first */
 	bool holds_back;		/* no step starts before a change is made */
 	struct ig_prompts prompts;	/* what recent requests said */

@@ -438,7 +438,6 @@ bool ig_sched_submit_step(struct ig_sched *sch)
 			continue;
 		TAILQ_REMOVE(&sch->rotation, m, rotation);
 		TAILQ_INSERT_TAIL(&sch->rotation, m, rotation);
-		f->submit_ns = ig_now_ns();
 		for (uint32_t k = 0; k < f->n_seqs; k++)
 			f->seqs[k].seq->n_flights++;
 		rc = ig_program_submit(m->program, &f->buffer->step);
@@ -526,7 +525,8 @@ void ig_sched_wait_step(struct ig_sched *sch)
 	const struct ig_step *step = &f->buffer->step;
 	struct ig_model *m = f->model;
 	int rc = ig_program_wait(m->program);
-	int64_t now = ig_now_ns(), since = f->submit_ns;
+	int64_t now = ig_now_ns();
+	double ns;
 
 	if (rc < 0) {
 		/* no step of this program that was under way has results */
@@ -540,19 +540,17 @@ void ig_sched_wait_step(struct ig_sched *sch)
 		}
 		return;
 	}
-	if (since < sch->landed_ns)
-		since = sch->landed_ns; /* another step ran until then */
-	sch->landed_ns = now;
-	ig_metrics_step(sch->b->metrics, f->n_prefill, f->n_decode, (double)(now - since) * 1e-9);
+	ns = (double)ig_driver_step_ns(sch->b->driver);
+	ig_metrics_step(sch->b->metrics, f->n_prefill, f->n_decode, ns * 1e-9);
 	ig_pace_learn(&sch->pace, &m->pace,
 		      &(struct ig_pace_step){ .n_decode = f->n_decode,
 					      .n_prefill = f->n_prefill,
 					      .n_long = f->n_long,
 					      .n_drafts = f->n_drafts,
 					      .limited = f->limited,
-					      .ns = (double)(now - since) });
+					      .ns = ns });
 	if (!f->n_decode)
-		ig_kv_disk_learn(sch, m, f->n_prefill, (double)(now - since));
+		ig_kv_disk_learn(sch, m, f->n_prefill, ns);
 	for (uint32_t i = 0; i < f->n_seqs; i++) {
 		struct ig_flight_seq *row = &f->seqs[i];
 		struct ig_seq *s = row->seq;

@@ -16,6 +16,9 @@
 #include <time.h>
 #include <unistd.h>
 
+/* What a step is said to take that takes no time. */
+#define LEAST_STEP_NS 1000
+
 struct fake fake;
 
 extern const struct ig_module ingot_module; /* kvcache, linked in */
@@ -500,10 +503,11 @@ void ig_plan_destroy(struct ig_plan *p) { free(p); }
 /* ---- driver ---------------------------------------------------------------------------------- */
 
 struct ig_driver {
-	int unused;
+	int64_t step_ns;
 };
 
 struct ig_program {
+	struct ig_driver *driver;
 	const struct ig_plan *plan;
 	struct ig_program_limits limits;
 	const struct ig_step *steps[IG_STEPS_IN_FLIGHT]; /* under way, oldest first */
@@ -537,6 +541,7 @@ int ig_driver_lower(struct ig_driver *d, const struct ig_plan *plan,
 
 	if (!p)
 		return no_memory(err);
+	p->driver = d;
 	p->plan = plan;
 	p->limits = *limits;
 	memory->weight_bytes = strcmp(plan->file->path, "heavy") ? 1 << 20 : (uint64_t)1 << 40;
@@ -575,6 +580,8 @@ void ig_program_destroy(struct ig_program *p)
 }
 
 uint32_t ig_driver_steps_in_flight(const struct ig_driver *d) { return 1; }
+
+int64_t ig_driver_step_ns(const struct ig_driver *d) { return d->step_ns; }
 
 uint32_t ig_program_split_rows(const struct ig_program *p) { return fake.split_rows; }
 
@@ -1001,8 +1008,10 @@ int ig_program_wait(struct ig_program *p)
 		fake.n_allowed--;
 	fake.n_waiting--;
 	pthread_mutex_unlock(&fake.lock);
-	if (fake.delay_us || fake.row_us)
-		usleep((useconds_t)(fake.delay_us + fake.row_us * s->n_rows));
+	int step_us = fake.delay_us + fake.row_us * (int)s->n_rows;
+	if (step_us)
+		usleep((useconds_t)step_us);
+	p->driver->step_ns = step_us ? (int64_t)step_us * 1000 : LEAST_STEP_NS;
 	if (fake.no_compute) {
 		memset(s->sampled_ids, 0, (size_t)s->n_logit_rows * sizeof *s->sampled_ids);
 		for (size_t i = 0; s->logits && i < (size_t)s->n_logit_rows * p->plan->info.n_vocab;

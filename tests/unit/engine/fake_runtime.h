@@ -52,11 +52,12 @@ struct fake {
 	int fail_submit_at, fail_wait_at; /* the number of the step from 1; 0: never */
 	int fail_code;			  /* what they fail with; 0: -EIO */
 	bool no_logits;			  /* the device has no memory for copies of them */
-	int delay_us, row_us;		  /* of a step, and of each of its rows */
-	int unmap_us;			  /* that giving a slab back takes */
-	uint64_t driver_memory;		  /* that the driver says it has; 0: nothing */
-	bool is_unified;		  /* that memory is the host's */
-	_Atomic uint64_t reserve;	  /* bytes of slabs that the driver keeps */
+	/* Of a step, and of each of its rows; the driver says exactly that, however busy the machine is. */
+	int delay_us, row_us;
+	int unmap_us;		  /* that giving a slab back takes */
+	uint64_t driver_memory;	  /* that the driver says it has; 0: nothing */
+	bool is_unified;	  /* that memory is the host's */
+	_Atomic uint64_t reserve; /* bytes of slabs that the driver keeps */
 	/* The engine is told, as by ig_driver_watch_memory. */
 	void (*on_memory)(void *ctx, uint64_t n_bytes);
 	void *memory_ctx;
