@@ -24,6 +24,14 @@
 #define LEAST_SPREAD 0.005
 #define LEAST_ROW 0.02 /* of a row's whole cost: what a row adds at least */
 #define SMALLER 0.67
+/* A whole chunk instead of few rows: where these cost so many times what its rows do; it takes at most so
+ * long; and the prompt has so many chunks left.  One such plan of so many has few rows, to measure them. */
+#define FEW_COST 1.25
+#define MOST_CHUNK_NS 1e8
+#define CHUNKS_LEFT 8
+#define FEW_PLANS 16
+#define CHUNK_PART 0.75 /* of a chunk is nearly one */
+#define WHOLE_KEPT 0.9995
 /* What a draft's row adds until it is known, in parts of a step of one stream; and how fast that is forgotten. */
 #define FIRST_DRAFT 0.25
 #define DRAFTS_KEPT 0.998
@@ -162,13 +170,33 @@ static double affordable(const struct ig_pace_line *l, double limit_ns)
 	return rows > least ? rows : least;
 }
 
-int32_t ig_pace_rows(struct ig_pace_account *a, const struct ig_pace *p,
-		     const struct ig_pace_plan *plan)
+/* Whether a whole chunk is better than so few rows. */
+static bool takes_chunk(const struct ig_pace_account *a, struct ig_pace *p,
+			const struct ig_pace_plan *plan, double rows)
+{
+	double step = 0, row = 0, few;
+
+	if (plan->n_left / CHUNKS_LEFT < plan->chunk || 2 * rows > plan->chunk ||
+	    !costs(&p->line, &step, &row))
+		return false;
+	few = step / rows + row;
+	if (p->whole_ns <= 0) /* a chunk should cost less than the line says, so it is tried */
+		return step + row * plan->chunk < 2 * MOST_CHUNK_NS;
+	if (p->whole_ns * FEW_COST < few)
+		return p->whole_ns * plan->chunk < MOST_CHUNK_NS && a->n_planned % FEW_PLANS;
+	p->whole_ns *= WHOLE_KEPT; /* it was long ago, behind less or more of a prefix */
+	return false;
+}
+
+int32_t ig_pace_rows(struct ig_pace_account *a, struct ig_pace *p, const struct ig_pace_plan *plan)
 {
 	double least = LIMIT * plan->share / (1 - plan->share);
 
+	a->chunk = plan->chunk;
 	if (!plan->n_all_streams) {
-		*a = (struct ig_pace_account){ 0 };
+		/* what streams are owed stays owed: a reply is often followed by the next one */
+		*a = (struct ig_pace_account){ .credit_ns = a->credit_ns < 0 ? a->credit_ns : 0,
+					       .chunk = plan->chunk };
 		return IG_PACE_NO_LIMIT;
 	}
 	if (plan->quiet_ns <= 0) {
@@ -191,14 +219,34 @@ int32_t ig_pace_rows(struct ig_pace_account *a, const struct ig_pace *p,
 	rows = rows < most ? rows : most;
 	rows = rows < plan->chunk ? rows : plan->chunk;
 	a->last_rows = rows;
+	if (takes_chunk(a, p, plan, rows)) {
+		a->n_planned++;
+		return plan->chunk;
+	}
 	/* every other step has a third less, or a step's own cost would never show */
 	rows *= ++a->n_planned % 2 ? SMALLER : 1;
 	return rows < MIN_ROWS ? MIN_ROWS : (int32_t)rows;
 }
 
+/* Rows of long prompts added cost_ns to a step; returns what they usually do, 0 if that is not known. */
+static double learn_rows(const struct ig_pace_account *a, struct ig_pace *p, uint32_t n,
+			 double cost_ns)
+{
+	double own, row, usual;
+
+	/* a chunk beside plans of few rows, or alone */
+	if (a->chunk > 0 && n >= CHUNK_PART * a->chunk && 2 * a->last_rows <= n) {
+		measure(&p->whole_ns, cost_ns / n);
+		return p->whole_ns * n;
+	}
+	usual = costs(&p->line, &own, &row) ? own + row * n : 0;
+	add_cost(&p->line, n, cost_ns);
+	return usual;
+}
+
 void ig_pace_learn(struct ig_pace_account *a, struct ig_pace *p, const struct ig_pace_step *step)
 {
-	double quiet, cost = 0, usual = 0, own, row;
+	double quiet, cost = 0, usual = 0;
 
 	if (step->n_decode && !step->n_prefill && !step->n_drafts)
 		measure(&p->quiet_ns[size_of(step->n_decode)], step->ns);
@@ -207,9 +255,7 @@ void ig_pace_learn(struct ig_pace_account *a, struct ig_pace *p, const struct ig
 		quiet += learn_drafts(p, step, quiet);
 	if (step->n_long && step->ns > quiet) {
 		cost = (step->ns - quiet) * step->n_long / step->n_prefill;
-		if (costs(&p->line, &own, &row))
-			usual = own + row * step->n_long;
-		add_cost(&p->line, step->n_long, cost);
+		usual = learn_rows(a, p, step->n_long, cost);
 	}
 	if (!step->limited)
 		return;

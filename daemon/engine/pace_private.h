@@ -2,7 +2,9 @@
  * pace_private.h: what long prompts get of a step's time while streams decode.  What a step of the
  * streams alone takes is measured, and so is what rows of prompts add to it.  Rows of long
  * prompts are added to so many steps that they have their share of the time, and to each step only
- * so many that no gap between two tokens of a stream becomes long.  Short prompts are not held
+ * so many that no gap between two tokens of a stream becomes long.  But where few rows cost much more
+ * each than a whole chunk's, as on a GPU behind a long prefix, a prompt that still has many gets whole
+ * chunks in fewer steps, while one takes less than a tenth of a second.  Short prompts are not held
  * back.  Rows never depend on the steps that they are in, so only times change.
  *
  * The engine's thread.  Times are in nanoseconds, shares parts of 1.
@@ -25,16 +27,18 @@ struct ig_pace {
 	/* [i]: a step of 2^i streams (less than twice as many) and no prompts; 0: unknown */
 	double quiet_ns[IG_PACE_SIZES];
 	struct ig_pace_line line;
+	double whole_ns; /* what a row costs in a chunk, which the line leaves out; 0: unknown */
 	struct ig_pace_line drafts; /* what their rows add to a step of streams alone */
 };
 
 /* Of all models together. */
 struct ig_pace_account {
-	double credit_ns;   /* time that long prompts may take before streams have had theirs */
-	double share;	    /* of long prompts, at the time of the last step that was planned */
-	double limit_ns;    /* of their part in one step */
-	uint32_t n_mixed;   /* steps with rows of long prompts since one without */
-	double last_rows;   /* that the last of these plans had */
+	double credit_ns; /* time that long prompts may take before streams have had theirs */
+	double share;	  /* of long prompts, at the time of the last step that was planned */
+	double limit_ns;  /* of their part in one step */
+	uint32_t n_mixed; /* steps with rows of long prompts since one without */
+	double last_rows; /* that the last of these plans had, or would have had instead of a chunk */
+	int32_t chunk;	  /* of the last plan */
 	uint32_t n_planned; /* plans with rows of long prompts */
 	uint32_t n_unknown; /* plans in a row that waited for a measurement */
 };
@@ -47,6 +51,7 @@ struct ig_pace_plan {
 	uint32_t n_all_streams; /* of all models, without extra ones; 0: nothing is limited */
 	uint32_t n_prompts;	/* long ones, of all models */
 	int32_t chunk;		/* rows at most */
+	int32_t n_left;		/* rows that the longest of this model's prompts still has */
 };
 
 /* What a step was. */
@@ -72,7 +77,6 @@ int32_t ig_pace_draft_rows(const struct ig_pace *p);
  * measured while the machine did something else. */
 void ig_pace_forget_drafts(struct ig_pace *p);
 /* Most rows of long prompts in the next round of steps; 0: none; IG_PACE_NO_LIMIT. */
-int32_t ig_pace_rows(struct ig_pace_account *a, const struct ig_pace *p,
-		     const struct ig_pace_plan *plan);
+int32_t ig_pace_rows(struct ig_pace_account *a, struct ig_pace *p, const struct ig_pace_plan *plan);
 /* A step is done. */
 void ig_pace_learn(struct ig_pace_account *a, struct ig_pace *p, const struct ig_pace_step *step);

@@ -214,7 +214,10 @@ static int32_t pace(struct ig_sched *sch, struct ig_model *m)
 	TAILQ_FOREACH(s, &sch->running, link) {
 		plan.n_all_streams += is_stream(s) && !s->is_extra;
 		s->model->n_streams += is_stream(s);
-		plan.n_prompts += s->is_long && !s->held && !is_stream(s);
+		bool is_prompt = s->is_long && !s->held && !is_stream(s);
+		plan.n_prompts += is_prompt;
+		if (is_prompt && s->model == m && ig_seq_n_left(s) > plan.n_left)
+			plan.n_left = ig_seq_n_left(s);
 	}
 	TAILQ_FOREACH(other, &sch->rotation, rotation) {
 		double ns = ig_pace_quiet_ns(&other->pace, other->n_streams);

@@ -12,6 +12,7 @@
 #include <cmocka.h>
 
 #define CHUNK 512
+#define FEW 64
 
 /* Times in ms. */
 struct engine {
@@ -19,6 +20,8 @@ struct engine {
 	struct ig_pace_account account;
 	double quiet, row, step; /* of the streams, of a prompt's row, of a step that has one */
 	double hiccup;		 /* that the next step takes longer */
+	double few;	/* that each of the first FEW rows of a prompt costs instead; 0: no more */
+	int32_t n_left; /* rows that the longest prompt has */
 	uint32_t n_streams, n_prompts;
 	double share;
 	/* what happened */
@@ -33,12 +36,14 @@ static void step(struct engine *e)
 				     .share = e->share,
 				     .n_all_streams = e->n_streams,
 				     .n_prompts = e->n_prompts,
-				     .chunk = CHUNK };
+				     .chunk = CHUNK,
+				     .n_left = e->n_left };
 	int32_t rows = e->n_prompts ? ig_pace_rows(&e->account, &e->pace, &plan) : 0;
 
 	assert_true(!e->n_streams || rows <= CHUNK);
 	rows = rows < CHUNK ? rows : CHUNK;
-	double ms = e->quiet + e->hiccup + e->row * rows + (rows ? e->step : 0);
+	double row = e->few > 0 && rows <= FEW ? e->few : e->row;
+	double ms = e->quiet + e->hiccup + row * rows + (rows ? e->step : 0);
 	e->hiccup = 0;
 	ig_pace_learn(&e->account, &e->pace,
 		      &(struct ig_pace_step){ .n_decode = e->n_streams,
@@ -167,6 +172,48 @@ static void test_large_steps(void **state)
 	assert_true(e.n_rows > e.n_mixed * CHUNK / 2);
 }
 
+/* As on a GPU behind 31,000 tokens: few rows cost three times as much as a chunk's, which takes 44 ms.  A
+ * prompt with many rows left has chunks, though some plans are of few rows, and no gap is longer. */
+static void test_whole_chunks(void **state)
+{
+	struct engine e = { .quiet = 4,
+			    .row = 0.075,
+			    .few = 0.2,
+			    .step = 6,
+			    .n_streams = 1,
+			    .n_prompts = 1,
+			    .share = 0.36,
+			    .n_left = 29000 };
+
+	run(&e, 4000);
+	assert_true(kept(&e) > 0.62 && kept(&e) < 0.67);
+	assert_true(read(&e) > 0.33);
+	assert_true(e.longest < 50);
+	/* with few rows left the streams have no such gap, and without many a chunk the prompt less */
+	e.n_left = 4000;
+	run(&e, 4000);
+	assert_true(kept(&e) > 0.62 && kept(&e) < 0.67);
+	assert_true(read(&e) < 0.25);
+	assert_true(e.longest < 30);
+	/* nor, as soon as that is known, where a chunk takes too long */
+	e.n_left = 29000;
+	e.row = 0.25;
+	e.few = 0.7;
+	run(&e, 200);
+	run(&e, 400);
+	assert_true(e.longest < 60);
+	/* nor where few rows cost hardly more, but for those that find that out */
+	e.row = e.few = 0.15;
+	e.step = 0;
+	run(&e, 4000);
+	assert_true(kept(&e) > 0.62 && kept(&e) < 0.67);
+	assert_true(e.n_rows < e.n_mixed * 60);
+	/* until they do, much further on in the prompt */
+	e.few = 0.4;
+	run(&e, 4000);
+	assert_true(e.n_rows > e.n_mixed * 200);
+}
+
 /* What large steps without streams have shown says little of small ones: rows grow step by step. */
 static void test_rows_grow(void **state)
 {
@@ -193,8 +240,12 @@ static void test_nobody_waits(void **state)
 	struct ig_pace_plan alone = { .share = 0.33, .n_prompts = 3 };
 
 	run(&e, 10);
+	e.account.credit_ns = -5e6;
 	assert_int_equal(ig_pace_rows(&e.account, &e.pace, &alone), IG_PACE_NO_LIMIT);
-	/* what was owed is forgotten */
+	/* the next streams are owed what these were; a prompt saves no time up */
+	assert_true(e.account.credit_ns == -5e6);
+	e.account.credit_ns = 5e6;
+	assert_int_equal(ig_pace_rows(&e.account, &e.pace, &alone), IG_PACE_NO_LIMIT);
 	assert_true(e.account.credit_ns == 0);
 }
 
@@ -291,6 +342,7 @@ int main(void)
 		cmocka_unit_test(test_many_prompts_have_more),
 		cmocka_unit_test(test_a_costly_step),
 		cmocka_unit_test(test_large_steps),
+		cmocka_unit_test(test_whole_chunks),
 		cmocka_unit_test(test_rows_grow),
 		cmocka_unit_test(test_nobody_waits),
 		cmocka_unit_test(test_a_hiccup),
