@@ -54,6 +54,7 @@ struct fake {
 	bool no_logits;			  /* the device has no memory for copies of them */
 	/* Of a step, and of each of its rows; the driver says exactly that, however busy the machine is. */
 	int delay_us, row_us;
+	int said_row_us;	  /* that each row is said to take, besides */
 	int unmap_us;		  /* that giving a slab back takes */
 	uint64_t driver_memory;	  /* that the driver says it has; 0: nothing */
 	bool is_unified;	  /* that memory is the host's */
