@@ -15,6 +15,7 @@ sys.path.insert(0, str(ROOT / "tools/check"))
 
 import count  # noqa: E402
 import runner  # noqa: E402
+import stages  # noqa: E402
 
 
 def counted(tmp_path, kind, text, rc=0):
@@ -217,6 +218,20 @@ def test_stages_share_the_processors(tmp_path, capsys):
     assert set(o.events[:4]) == {"+a", "+b", "+waits", "+behind"}
     assert o.events.index("+both") > max(o.events.index("-a"), o.events.index("-b"))
     assert o.events.index("+later") > o.events.index("-both")
+
+
+@pytest.mark.parametrize("program, fast", [
+    ("golden/test_model_truth", True), ("golden/test_model_invariance", False), ("ops/test_ops", True),
+    ("ops/test_gpu_ops_plain", False), ("ops/test_gpu_ops_checked", False), ("metal/test_model_truth_metal", False),
+    ("metal/soft/test_soft_bugs", False), ("unit/runtime/test_runtime_cuda", True), ("fuzz/fuzz_json", True)])
+def test_what_fast_leaves_out(program, fast):
+    left_out = stages.LONGEST + stages.SOFTWARE_METAL
+    assert stages.in_folders("/b/tests/" + program, left_out) is not fast
+
+
+def test_fast_has_a_build_of_its_own():
+    names = {fast: {s.name for s in stages.release_stages(stages.Tests(None), fast, False)} for fast in (False, True)}
+    assert names[True] - names[False] == {"build-fast"} and names[False] - names[True] == {"build-release"}
 
 
 def test_a_mistake_in_a_stage_is_a_failure(tmp_path, capsys):

@@ -1,4 +1,5 @@
 """The stages of ./check: what is built, and which tests run in which build."""
+import fnmatch
 import hashlib
 import json
 import os
@@ -122,13 +123,16 @@ def arm64_tools(job):
     (CROSS / "arm64/made-for").write_text(want)
 
 
-def fetch_model(job):
-    if not model():
-        job.do([OUT / "release/cli/ingot", "pull", "smollm2-135m", "--to", OUT / "models"],
-               env=dict(os.environ, INGOT_MODELS=str(ROOT / "etc/models.yaml"),
-                        PATH="%s:%s" % (OUT / "venv/bin", os.environ["PATH"])))
-    if not model():
-        raise Failed("the demo model could not be had")
+def model_fetcher(build):
+    """A stage's run: the demo model comes as it does to a user."""
+    def run(job):
+        if not model():
+            job.do([OUT / build / "cli/ingot", "pull", "smollm2-135m", "--to", OUT / "models"],
+                   env=dict(os.environ, INGOT_MODELS=str(ROOT / "etc/models.yaml"),
+                            PATH="%s:%s" % (OUT / "venv/bin", os.environ["PATH"])))
+        if not model():
+            raise Failed("the demo model could not be had")
+    return run
 
 
 def fetch_templates(job):
@@ -150,16 +154,19 @@ def introspect(what, folder):
 
 
 def in_folders(path, folders):
-    return any("/tests/%s/" % f in path or path.endswith("/" + f) for f in folders)
+    """Whether the program is in one of these folders of tests/, or is one of them by its path's end."""
+    return any("/tests/%s/" % f in path or fnmatch.fnmatch(path, "*/" + f) for f in folders)
 
 
-def targets_with(build, folders):
-    """The targets of a build with the tests in these folders of tests/: all except benches and
-    other tests."""
+def targets_with(build, folders, but=()):
+    """The targets of a build with the tests in these folders of tests/ (none: with all targets), except
+    those `but`.  With folders: no benches."""
     for t in introspect("targets", build):
         for path in t["filename"] if t["build_by_default"] else []:
             name = os.path.relpath(path, build)
-            if name.startswith(tuple("tests/%s/" % f for f in folders)) or not name.startswith(("tests/", "bench/")):
+            wanted = (not folders or name.startswith(tuple("tests/%s/" % f for f in folders)) or
+                      not name.startswith(("tests/", "bench/")))
+            if wanted and not in_folders(path, but):
                 yield name
 
 
@@ -173,12 +180,12 @@ def set_up(job, build, options, note, env=None):
     note_path.write_text(note)
 
 
-def builder(name, compiler, options, folders=()):
-    """A stage's run: with these folders' tests only, or with all."""
+def builder(name, compiler, options, folders=(), but=()):
+    """A stage's run: with these folders' tests only, or with all, except those `but`."""
     def run(job):
         cc = ("ccache " if has("ccache") else "") + compiler
         set_up(job, OUT / name, options, " ".join([cc, *options]) + "\n", dict(os.environ, CC=cc))
-        job.do(["ninja", "-C", OUT / name, *(targets_with(OUT / name, folders) if folders else ())])
+        job.do(["ninja", "-C", OUT / name, *(targets_with(OUT / name, folders, but) if folders or but else ())])
     return run
 
 
@@ -328,6 +335,13 @@ SLOW = e2e("hostile_slow")  # mostly waits for deadlines
 RELEASE_MORE = e2e("pull", "cli", "cli_chat", "rfc6455", "models", "metal", "options")
 ASAN_MORE = SLOW + e2e("pull", "cli", "cli_chat", "rfc6455", "models")
 LONGEST = ["golden/test_model_invariance"]
+# A third of the release build and of its tests' time: all shaders, compiled for the software Metal device, and
+# what runs on it or on the double of Apple's API.
+SOFTWARE_METAL = ["metal", "ops/test_*_plain", "ops/test_*_checked"]
+METAL_E2E = e2e("metal")
+FAST_LEAVES_OUT = ["model-invariance", "the shaders on the software Metal device and the Metal driver on its double",
+                   "PTX", "sanitizers", "other systems", "packages", "references of other libraries",
+                   "agents", "the page in a browser"]
 TSAN_FOLDERS = ["unit/" + folder for folder in ("engine", "store", "net", "protocol", "runtime", "base")]
 ARM64_FOLDERS = ["ops", "unit/base", "unit/runtime", "unit/modules", "fuzz"]
 # Times; what it lacks: a process that is started beside its parent (posix_spawn's errors and order).
@@ -340,20 +354,22 @@ SANITIZED = ["-Dbuildtype=debugoptimized", "-Db_lundef=false", "-Dptx="]
 
 
 def release_stages(tests, fast, long):
-    """All stages of --fast, which leaves out the longest test.  The shaders for NVIDIA are compiled once, in the release build, and
-    except with --long for the newest architecture only: the source is the same."""
-    compiler = "gcc" if LINUX else "clang"
-    options = ["-Dbuildtype=release", "-Dptx=" + ("80,90a" if long else "90a")]
+    """All stages of --fast.  The shaders for NVIDIA are compiled once, in the release build, and except with
+    --long for the newest architecture only: the source is the same.  --fast has a folder of its own, because
+    its build has other options: who runs both in turn compiles neither anew."""
+    compiler, build = "gcc" if LINUX else "clang", "fast" if fast else "release"
+    options = ["-Dbuildtype=release", "-Dptx=" + ("" if fast else "80,90a" if long else "90a")]
+    more = [path for path in RELEASE_MORE if not (fast and path in METAL_E2E)]
     return [
         Stage("python", python, cost=0),
-        Stage("build-release", builder("release", compiler, options), cost=N_CPUS),
-        Stage("model", fetch_model, needs=["build-release"], after=["python"], cost=0),
-        Stage("release-unit", tests.meson("release", 2, but=LONGEST if fast else [], processes=N_CPUS), build="release",
-              needs=["build-release"], after=["model"], cost=max(1, N_CPUS - 1)),
-        Stage("release-e2e", tests.pytest("release", *but(SLOW + RELEASE_MORE)), build="release",
-              needs=["build-release", "python"], after=["model"]),
-        Stage("release-e2e-more", tests.pytest("release", *RELEASE_MORE), build="release",
-              needs=["build-release", "python"], after=["model"], cost=0),
+        Stage("build-" + build, builder(build, compiler, options, but=SOFTWARE_METAL if fast else ()), cost=N_CPUS),
+        Stage("model", model_fetcher(build), needs=["build-" + build], after=["python"], cost=0),
+        Stage("release-unit", tests.meson(build, 2, but=LONGEST + SOFTWARE_METAL if fast else [], processes=N_CPUS),
+              build="release", needs=["build-" + build], after=["model"], cost=max(1, N_CPUS - 1)),
+        Stage("release-e2e", tests.pytest(build, *but(SLOW + RELEASE_MORE)), build="release",
+              needs=["build-" + build, "python"], after=["model"]),
+        Stage("release-e2e-more", tests.pytest(build, *more), build="release",
+              needs=["build-" + build, "python"], after=["model"], cost=0),
         Stage("format", tests.golden([sys.executable, "tools/format", "--check"]), build="source")
         if DEBIAN or has("clang-format-19") else missing("format", "source", "clang-format 19 is not here"),
     ]
