@@ -7,6 +7,7 @@
  * at once.
  */
 #include "tests/golden/model/stepper.h"
+#include "runtime/cpu/isa.h"
 
 #include "model/formats/checkpoint.h"
 
@@ -271,6 +272,32 @@ static int make_buffers(struct ig_stepper *s, struct ig_error *err)
 		ok = ok && s->tables[g];
 	}
 	return ok ? 0 : ig_fail(err, -ENOMEM, "no memory for a step's buffers");
+}
+
+static bool fits(const struct ig_plan *p, const struct ig_plan_node *n,
+		 const struct ig_cpu_kernel *k)
+{
+	if (k->weight_dtype == IG_DTYPE_NONE)
+		return true;
+	for (uint32_t i = 0; i < IG_MAX_WEIGHTS; i++)
+		if (n->weight[i] >= 0 && p->weights[n->weight[i]].shape.dtype == k->weight_dtype)
+			return true;
+	return false;
+}
+
+bool ig_stepper_isa_matters(const struct ig_stepper_model *m, const char *isa)
+{
+	for (uint32_t i = 0; i < m->plan->n_nodes; i++) {
+		const struct ig_plan_node *n = &m->plan->nodes[i];
+
+		for (uint32_t j = 0; j < n->op->n_cpu_kernels; j++) {
+			const struct ig_cpu_kernel *k = &n->op->cpu_kernels[j];
+
+			if (!strcmp(ig_isa_name(k->isa), isa) && fits(m->plan, n, k))
+				return true;
+		}
+	}
+	return false;
 }
 
 int ig_stepper_open(const struct ig_stepper_model *m, const struct ig_stepper_options *o,

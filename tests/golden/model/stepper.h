@@ -28,6 +28,11 @@ int ig_stepper_model_open(struct ig_stepper_model *m, const char *path, const ch
 			  struct ig_error *err);
 void ig_stepper_model_close(struct ig_stepper_model *m); /* zeros are fine */
 
+/* Whether a kernel of this instruction set, not of one that it includes, fits any of the model's ops
+ * and weights.  If none does, "avx512_bf16", say, runs the same kernels as "avx512": bfloat16 has
+ * kernels of its own, other formats have not. */
+bool ig_stepper_isa_matters(const struct ig_stepper_model *m, const char *isa);
+
 struct ig_stepper_options {
 	const char *driver;	     /* NULL: the environment's INGOT_TEST_DRIVER, else cpu */
 	const char *isa;	     /* NULL: auto */
