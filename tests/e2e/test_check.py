@@ -109,11 +109,11 @@ def test_deselected_tests_are_named(tmp_path):
     """By tests/e2e/conftest.py, in a run of its own."""
     xml = tmp_path / "x.xml"
     p = subprocess.run([sys.executable, "-m", "pytest", "-c", "tests/e2e/pytest.ini", "--rootdir", "tests/e2e", "-q",
-                        "--junitxml", xml, "--collect-only", "tests/e2e/test_engine.py"], cwd=ROOT,
+                        "--junitxml", xml, "--collect-only", "tests/e2e/test_soak.py"], cwd=ROOT,
                        stdin=subprocess.DEVNULL, capture_output=True, text=True)
     assert p.returncode == 0, p.stdout + p.stderr
     dropped = [json.loads(line) for line in pathlib.Path(str(xml) + ".deselected").read_text().splitlines()]
-    assert ["test_engine::test_soak", "for --long"] in dropped
+    assert ["test_soak::test_soak", "for --long"] in dropped
 
 
 # ---- the last lines ------------------------------------------------------------------

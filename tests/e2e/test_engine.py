@@ -1,13 +1,12 @@
 """What a request gets does not depend on what runs beside it; queues are bounded; the
 daemon sleeps when there is nothing to do."""
-import json
 import os
 import threading
 import time
 
 import pytest
 
-from daemon import DEADLINE_S, SANITIZER, text_of, until
+from daemon import DEADLINE_S, text_of, until
 from tiny_model import SCRIPT
 
 
@@ -191,45 +190,3 @@ def test_idle_takes_no_time(start, models):
         time.sleep(0.1)
     used = cpu_seconds(d.process.pid) - before
     assert used <= 0.02, "%.2f s of CPU time in 3 s of nothing to do" % used
-
-
-@pytest.mark.long
-def test_soak(start, models):
-    """Ten minutes of everything at once: memory stays, nothing is left."""
-    d = start(extra={"models": [{"name": "tiny", "path": models.script()},
-                                {"name": "random", "path": models.random()},
-                                {"name": "slow", "path": models.slow()}]})
-    wrong = []
-    end = time.monotonic() + float(os.environ.get("INGOT_SOAK_S", "600"))
-
-    def client(i):
-        n = 0
-        while time.monotonic() < end and not wrong:
-            n += 1
-            try:
-                if (i + n) % 4 == 0:
-                    c = d.ws()
-                    c.create("hi", model="slow")
-                    c.until_type("response.output_text.delta")
-                    c.abort()
-                elif d.chat_text("soak %d %d" % (i, n)) != SCRIPT:
-                    wrong.append((i, n))
-            except Exception as e:  # noqa: BLE001
-                wrong.append((i, n, repr(e)))
-
-    def resident():
-        with open("/proc/%d/statm" % d.process.pid) as f:
-            return int(f.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-    for _ in range(50):
-        assert d.chat_text() == SCRIPT
-    before = resident() if os.path.exists("/proc") else 0
-    threads = [threading.Thread(target=client, args=(i,)) for i in range(8)]
-    for t in threads:
-        t.start()
-    for t in threads:
-        t.join()
-    assert wrong == []
-    d.until_idle()
-    if before and not SANITIZER:
-        assert resident() <= before + (64 << 20) + (64 << 20)  # the arena, and some heap
-    print(json.dumps({"resident_before": before, "resident_after": resident() if before else 0}))

@@ -501,6 +501,9 @@ def long_stages(tests):
         *([Stage("debian-chroot", debian_tests(tests, "tests/debian/test_chroot.py"), build="debian",
                  needs=["build-debian"])] if DEBIAN else []),
         Stage("soak", tests.pytest("release", "--long", "-m", "long", "tests/e2e"), build="release"),
+        *(Stage("soak-" + build, tests.pytest(build, "--long", "tests/e2e/test_soak.py::test_soak", sanitizer=sanitizer,
+                                              INGOT_SOAK_S="600"), build=build)
+          for build, sanitizer in (("asan", "address"), ("tsan", "thread"))),
         Stage("mixed-asan", tests.pytest("asan", "--long", mixed, sanitizer="address"), build="asan"),
         Stage("mixed-tsan", tests.pytest("tsan", "--long", mixed, sanitizer="thread"), build="tsan"),
         Stage("llama", tests.golden(["bench/get_llama", llama])),
