@@ -1,4 +1,5 @@
 """Shared by the shader tools: paths, the clang to use and its options."""
+import functools
 import glob
 import os
 import platform
@@ -17,6 +18,7 @@ class Failed(Exception):
     """Its text is shown to the user unchanged."""
 
 
+@functools.lru_cache(None)
 def find_clang():
     """clang 19 or later: older versions lack what the PTX needs."""
     for name in (os.environ.get("MSL_CLANG"), "clang-19", "clang"):
