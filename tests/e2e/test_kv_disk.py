@@ -114,7 +114,13 @@ def test_damaged(start, models, tmp_path):
     assert ask(d, talk) == (first, n_prompt, 0)
     assert disk(d)["damaged"] >= 1 and disk(d)["error"] is None
     assert "is left out: it is damaged" in d.log
-    saved(d, n_prompt)
+
+    # Files that were asked for beside the first bad one may be read, and left out, after their blocks were passed
+    # over as saved: these are written after another request.
+    def written_again():
+        assert ask(d, talk)[0] == first
+        return disk(d)["blocks"] >= n_prompt // 16
+    until(written_again, "%d tokens are saved again" % n_prompt)
 
 
 @pytest.mark.skipif(not hasattr(resource, "prlimit"), reason="only on Linux")
