@@ -20,6 +20,30 @@ static const char *const type_names[] = {
 	[30] = "BF16",	 [34] = "TQ1_0",   [35] = "TQ2_0",  [39] = "MXFP4",
 };
 
+/* The element type of K or V with this name. */
+static bool cache_dtype(const char *name, size_t n, uint32_t *dtype)
+{
+	static const struct {
+		const char *name;
+		uint32_t dtype;
+	} types[] = { { "f16", IG_F16 }, { "f32", IG_F32 }, { "q8_0", IG_Q8_0 } };
+
+	for (size_t i = 0; i < sizeof types / sizeof *types; i++)
+		if (n == strlen(types[i].name) && !memcmp(name, types[i].name, n)) {
+			*dtype = types[i].dtype;
+			return true;
+		}
+	return false;
+}
+
+bool ig_cache_dtypes(const char *text, uint32_t *k, uint32_t *v)
+{
+	const size_t n = strcspn(text, "/");
+	const char *second = text[n] ? text + n + 1 : text;
+
+	return cache_dtype(text, n, k) && cache_dtype(second, strlen(second), v);
+}
+
 const char *ig_dtype_name(uint32_t dtype)
 {
 	static _Thread_local char unknown[24];

@@ -20,6 +20,9 @@ uint64_t ig_dtype_row_bytes(uint32_t dtype, int64_t n);
 /* Dequantise one row of n values; the plain definition of each format. */
 void ig_dtype_to_f32(uint32_t dtype, const void *src, float *dst, int64_t n);
 
+/* The types of the cache's keys and values from "q8_0", which is both, or "q8_0/f16". */
+bool ig_cache_dtypes(const char *text, uint32_t *k, uint32_t *v);
+
 #define IG_MAX_BLOCK 256 /* values in a block of any type */
 
 struct ig_quant_block {

@@ -109,30 +109,32 @@ static void *must(void *p)
 static void setup(struct bench *b, uint32_t dtype, int32_t n_rows, int32_t context, uint32_t heads,
 		  uint32_t kv_heads, uint32_t dim)
 {
-	const uint64_t size = dtype == IG_F16 ? 2 : 4;
+	const uint64_t stride = dtype == IG_Q8_0 ? 0 : dim * (dtype == IG_F16 ? 2 : 4);
+	const uint64_t half = dtype == IG_Q8_0 ? 16 * dim / 32 * 34 : 16 * stride;
 	const uint32_t n_blocks = (uint32_t)(context + 15) / 16;
 	uint32_t *words = must(malloc(n_blocks * sizeof *words));
 	void **slab = must(malloc(sizeof *slab));
 	const int64_t width = (int64_t)heads * dim;
 
 	memset(b, 0, sizeof *b);
-	b->layout =
-		(struct ig_kv_layout){ .dtype = dtype,
-				       .n_layers = N_LAYERS,
-				       .n_kv_heads = kv_heads,
-				       .head_dim = dim,
-				       .token_stride = dim * size,
-				       .head_stride = 16 * dim * size,
-				       .v_offset = kv_heads * 16 * dim * size,
-				       .layer_stride = 2 * kv_heads * 16 * dim * size,
-				       .block_bytes = N_LAYERS * 2 * kv_heads * 16 * dim * size };
+	b->layout = (struct ig_kv_layout){ .k_dtype = dtype,
+					   .v_dtype = dtype,
+					   .n_layers = N_LAYERS,
+					   .n_kv_heads = kv_heads,
+					   .head_dim = dim,
+					   .k_token_stride = stride,
+					   .v_token_stride = stride,
+					   .v_offset = half,
+					   .head_stride = 2 * half,
+					   .layer_stride = kv_heads * 2 * half,
+					   .block_bytes = N_LAYERS * kv_heads * 2 * half };
 	*slab = must(aligned_alloc(4096, (n_blocks * b->layout.block_bytes + 4095) / 4096 * 4096));
-	for (uint64_t i = 0; i < n_blocks * b->layout.block_bytes / size; i++) {
-		if (dtype == IG_F16)
-			((uint16_t *)*slab)[i] =
-				(uint16_t)((i * 2654435761u >> 7 & 0x83ff) | 0x3000);
-		else
+	for (uint64_t i = 0; i < n_blocks * b->layout.block_bytes / 4; i++) {
+		if (dtype == IG_F32) /* and else halves, which are small as scales too */
 			((float *)*slab)[i] = (float)(i % 97) / 97 - 0.5f;
+		else
+			((uint32_t *)*slab)[i] =
+				(uint32_t)((i * 2654435761u >> 7 & 0x83ff83ff) | 0x30003000);
 	}
 	for (uint32_t i = 0; i < n_blocks; i++)
 		words[i] = IG_BLOCK_WORD(0, (i * 7) % n_blocks % 4096);
@@ -201,8 +203,13 @@ int main(int argc, char **argv)
 		uint32_t dtype;
 		int32_t n_rows, context;
 	} runs[] = {
-		{ IG_F16, 512, 512 }, { IG_F32, 512, 512 }, { IG_F16, 64, 512 }, { IG_F16, 1, 512 },
-		{ IG_F32, 1, 512 },   { IG_F16, 1, 64 },    { IG_F16, 1, 4096 },
+		{ IG_F16, 512, 512 }, { IG_F32, 512, 512 },  { IG_F16, 64, 512 },
+		{ IG_F16, 1, 512 },   { IG_F32, 1, 512 },    { IG_F16, 1, 64 },
+		{ IG_F16, 1, 4096 },  { IG_Q8_0, 512, 512 }, { IG_Q8_0, 64, 512 },
+		{ IG_Q8_0, 1, 512 },  { IG_Q8_0, 1, 64 },    { IG_Q8_0, 1, 4096 },
+	};
+	static const char *const names[] = {
+		[IG_F32] = "f32", [IG_F16] = "f16", [IG_Q8_0] = "q8_0"
 	};
 	const uint32_t heads = argc > 4 ? (uint32_t)atoi(argv[2]) : 9;
 	const uint32_t kv_heads = argc > 4 ? (uint32_t)atoi(argv[3]) : 3;
@@ -231,6 +238,8 @@ int main(int argc, char **argv)
 		for (size_t r = 0; r < sizeof runs / sizeof runs[0]; r++) {
 			struct bench b;
 			double pairs = 0, warm, cold;
+			if (runs[r].dtype == IG_Q8_0 && dim % 32)
+				continue;
 			setup(&b, runs[r].dtype, runs[r].n_rows, runs[r].context, heads, kv_heads,
 			      dim);
 			for (int32_t j = 0; j < runs[r].n_rows; j++)
@@ -242,8 +251,7 @@ int main(int argc, char **argv)
 			       k->isa == IG_ISA_AVX2	? "avx2" :
 			       k->isa == IG_ISA_AVX512	? "avx512" :
 							  "neon",
-			       runs[r].dtype == IG_F16 ? "f16" : "f32", runs[r].n_rows,
-			       runs[r].context, warm, cold);
+			       names[runs[r].dtype], runs[r].n_rows, runs[r].context, warm, cold);
 			if (rate > 0)
 				printf("%10.1f\n", pairs * 2 * dim / rate);
 			else

@@ -2,7 +2,7 @@
  * ingot_bench.c: the speed of the runtime with a model, without the daemon.
  *
  *   ingot-bench MODEL.gguf [--prompt N] [--decode M] [--streams S[,S...]] [--rounds R]
- *       [--threads T] [--isa I] [--activations auto|f32] [--kv f16|f32] [--chunk C]
+ *       [--threads T] [--isa I] [--activations auto|f32] [--kv TYPES] [--chunk C]
  *       [--driver D] [--json] [--ops [--read-gbs X --gmacs Y]]
  *
  * A round prefills S streams with N random tokens each, in steps of up to C rows, then decodes M
@@ -13,6 +13,7 @@
  * a step (ops.c), and its bound if the machine's roofline is given (from ingot-limits).
  */
 #include "base/clock.h"
+#include "base/dtype.h"
 #include "base/json.h"
 #include "bench/ops.h"
 #include "tests/golden/model/stepper.h"
@@ -289,7 +290,7 @@ static int usage(const char *what)
 		"ingot-bench: %s\n"
 		"usage: ingot-bench MODEL.gguf [--prompt N] [--decode M] [--streams S[,S...]]\n"
 		"    [--rounds R]\n"
-		"    [--threads T] [--isa I] [--activations auto|f32] [--kv f16|f32] [--chunk C]\n"
+		"    [--threads T] [--isa I] [--activations auto|f32] [--kv TYPES] [--chunk C]\n"
 		"    [--driver D] [--json] [--ops [--read-gbs X --gmacs Y]]\n",
 		what);
 	return 2;
@@ -351,7 +352,7 @@ int main(int argc, char **argv)
 		.n_counts = 1,
 		.n_rounds = 5,
 		.chunk = 512,
-		.o = { .kv_dtype = IG_F16, .shuffle = 1 },
+		.o = { .k_dtype = IG_F16, .v_dtype = IG_F16, .shuffle = 1 },
 	};
 	struct ig_error err = { 0 };
 	bool ok = true;
@@ -368,10 +369,7 @@ int main(int argc, char **argv)
 		case 'i': b.o.isa = optarg; break;
 		case 'a': b.o.activations = optarg; break;
 		case 'd': b.o.driver = optarg; break;
-		case 'k':
-			ok = !strcmp(optarg, "f16") || !strcmp(optarg, "f32");
-			b.o.kv_dtype = optarg[1] == '1' ? IG_F16 : IG_F32;
-			break;
+		case 'k': ok = ig_cache_dtypes(optarg, &b.o.k_dtype, &b.o.v_dtype); break;
 		case 'j': b.json = true; break;
 		case 'o': b.ops = true; break;
 		case 'b': ok = positive(optarg, &b.read_gbs); break;

@@ -32,8 +32,9 @@ struct ig_program_limits {
 	uint32_t max_seqs;
 	uint32_t max_logit_rows;
 	uint32_t max_context; /* tokens of one sequence */
-	uint32_t kv_dtype;    /* of the cache: IG_F16 or IG_F32 (which is 0) */
-	uint32_t max_slabs;   /* of the cache's arena; 0: as many as fit a block word */
+	uint32_t k_dtype;     /* of the cache: IG_F16, IG_F32 (which is 0) or IG_Q8_0 */
+	uint32_t v_dtype;
+	uint32_t max_slabs; /* of the cache's arena; 0: as many as fit a block word */
 };
 
 struct ig_program_memory {

@@ -16,6 +16,7 @@
 #include <sys/sysctl.h>
 #endif
 
+#include "base/dtype.h"
 #include "base/json.h"
 #include "base/log.h"
 #include "base/machine.h"
@@ -232,13 +233,16 @@ static void check_modules(struct doctor *d)
 
 /* ---- models ------------------------------------------------------------------------------ */
 
-static uint64_t kv_bytes_per_token(const struct ig_model_info *info, const char *dtype)
+static uint64_t kv_bytes_per_token(const struct ig_model_info *info, const char *dtypes)
 {
-	uint64_t n = 0, size = !strcmp(dtype, "f32") ? 4 : 2;
+	uint32_t k = IG_F16, v = IG_F16;
+	uint64_t n = 0;
 
+	ig_cache_dtypes(dtypes, &k, &v);
 	for (uint32_t i = 0; i < info->n_groups && i < IG_MAX_CACHE_GROUPS; i++) {
 		const struct ig_cache_group *g = &info->groups[i];
-		n += (uint64_t)g->n_layers * g->n_kv_heads * g->head_dim * 2 * size;
+		n += (uint64_t)g->n_layers * g->n_kv_heads *
+		     (ig_dtype_row_bytes(k, g->head_dim) + ig_dtype_row_bytes(v, g->head_dim));
 	}
 	return n;
 }

@@ -1,6 +1,7 @@
 /* backend.c: see backend_private.h. */
 #include "daemon/engine/backend_private.h"
 
+#include "base/dtype.h"
 #include "base/log.h"
 #include "daemon/engine/kv_disk_private.h"
 
@@ -61,12 +62,10 @@ static int read_cache_options(struct ig_backend *b, const struct ig_config *conf
 {
 	uint64_t slabs;
 
-	if (!strcmp(config->kvcache.dtype, "f16"))
-		b->kv_dtype = IG_F16;
-	else if (!strcmp(config->kvcache.dtype, "f32"))
-		b->kv_dtype = IG_F32;
-	else
-		return ig_fail(err, -ENOTSUP, "kvcache.dtype is \"%s\"; f16 and f32 are known",
+	if (!ig_cache_dtypes(config->kvcache.dtype, &b->k_dtype, &b->v_dtype))
+		return ig_fail(err, -ENOTSUP,
+			       "kvcache.dtype is \"%s\"; f16, f32 and q8_0 are known, also as "
+			       "keys/values",
 			       config->kvcache.dtype);
 	b->prefix_cache = config->kvcache.prefix_cache;
 	b->share_all = !strcmp(config->kvcache.share, "all");

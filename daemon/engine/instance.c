@@ -95,7 +95,8 @@ static int fill_layouts(struct ig_model *m, struct ig_error *err)
 	for (uint32_t g = 0; g < m->n_groups; g++) {
 		const struct ig_cache_group *group = &m->plan->info.groups[g];
 		int rc;
-		m->layouts[g] = (struct ig_kv_layout){ .dtype = b->kv_dtype,
+		m->layouts[g] = (struct ig_kv_layout){ .k_dtype = b->k_dtype,
+						       .v_dtype = b->v_dtype,
 						       .n_layers = group->n_layers,
 						       .n_kv_heads = group->n_kv_heads,
 						       .head_dim = group->head_dim };
@@ -115,7 +116,8 @@ static int lower(struct ig_model *m, uint32_t context, struct ig_error *err)
 						.max_seqs = b->max_seqs,
 						.max_logit_rows = b->max_logit_rows,
 						.max_context = context,
-						.kv_dtype = b->kv_dtype,
+						.k_dtype = b->k_dtype,
+						.v_dtype = b->v_dtype,
 						.max_slabs = b->max_slabs };
 	rc = ig_driver_lower(b->driver, m->plan, &m->limits, &m->program, &m->memory, err);
 	if (rc < 0)

@@ -74,13 +74,12 @@ struct ig_gpu_launch {
 	struct ig_gpu_tensor out[IG_MAX_OUT];
 	const struct ig_gpu_facts *facts;
 	uint32_t max_rows, max_seqs, max_logit_rows, max_context;
-	uint32_t kv_dtype; /* of the cache: IG_F16 or IG_F32 */
-	uint32_t f32;	   /* 1: products must be computed in float32 */
+	uint32_t k_dtype, v_dtype; /* of the cache: IG_F16, IG_F32 or IG_Q8_0 */
+	uint32_t f32;		   /* 1: products must be computed in float32 */
 	/* The most (row, range) pairs whose partial results attention may store in one step.  A
 	 * sequence beyond it, or with more rows than the step splits (shaders/step.h), loops over its
 	 * ranges. */
 	uint32_t max_partials;
-	uint32_t reserved;
 };
 
 /* The largest number of rows for which products use their few-row kernels. */

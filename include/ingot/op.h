@@ -83,19 +83,25 @@ struct ig_op_shape {
 /* Positions per range of attention; ranges start at multiples of it. */
 #define IG_ATTENTION_RANGE 256
 
-/* The layout of a block of one cache group.  Strides and offsets are in bytes.
- * The address of K for (layer, head, token) is
- *   block + layer * layer_stride + head * head_stride + token * token_stride
- * and V is v_offset bytes after it. */
+/* The layout of a block of one cache group.  Strides and offsets are in bytes.  K of (layer, head) is
+ * at
+ *   block + layer * layer_stride + head * head_stride
+ * and V is v_offset bytes after it.  Of F16 and F32 a token's values are token * k_token_stride (or
+ * v_token_stride) bytes further on.  Q8_0 has codes of 8 bits, of K [head_dim][IG_BLOCK_TOKENS], of V
+ * [IG_BLOCK_TOKENS][head_dim], then scales, float16 [head_dim / 32][IG_BLOCK_TOKENS]: a value is its
+ * code times the scale of its token and its 32 dimensions. */
 struct ig_kv_layout {
-	uint32_t dtype; /* IG_F16 or IG_F32 */
+	uint32_t k_dtype, v_dtype; /* IG_F16, IG_F32 or IG_Q8_0 */
 	uint32_t n_layers, n_kv_heads, head_dim;
+	uint32_t reserved;
 	uint64_t block_bytes;
 	uint64_t layer_stride;
 	uint64_t v_offset;
 	uint64_t head_stride;
-	uint64_t token_stride;
+	uint64_t k_token_stride, v_token_stride; /* Q8_0: 0 */
 };
+
+#define IG_KV_GROUP 32 /* dimensions that share a scale of Q8_0 */
 
 struct ig_step_kv {
 	const struct ig_kv_layout *layout;

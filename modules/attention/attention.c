@@ -9,7 +9,7 @@
  *   sum of p, and p v: positions ascending;
  *   ranges are merged in ascending order.
  */
-#include "f16.h"
+#include "cache_row.h"
 #include "kernels_private.h"
 #include "pages.h"
 #include "units.h"
@@ -64,16 +64,12 @@ static int64_t first_seen(const struct ig_attention_params *p, int64_t pos)
 	return p->window && pos >= p->window ? pos + 1 - p->window : 0;
 }
 
-static void load_head(float *y, const char *src, const struct ig_kv_layout *l, uint32_t n)
+/* y[dim]: K or V of a position. */
+static void load_position(float *y, const struct pages *pages, struct cache_side side, int64_t pos,
+			  uint32_t dim)
 {
-	const uint16_t *h = (const uint16_t *)src;
-
-	if (l->dtype != IG_F16) {
-		memcpy(y, src, n * sizeof *y);
-		return;
-	}
-	for (uint32_t i = 0; i < n; i++)
-		y[i] = f16_to_f32(h[i]);
+	load_row(y, pages_block(pages, pos / IG_BLOCK_TOKENS), side,
+		 (uint32_t)(pos % IG_BLOCK_TOKENS), dim);
 }
 
 /* ---- the reference ----------------------------------------------------------------- */
@@ -83,7 +79,7 @@ static double reference_score(const struct ig_attention_params *p, const struct 
 {
 	float k[MAX_HEAD_DIM];
 	double sum = 0;
-	load_head(k, pages_token(pages, t), pages->layout, p->head_dim);
+	load_position(k, pages, k_side(pages->layout), t, p->head_dim);
 	for (uint32_t d = 0; d < p->head_dim; d++)
 		sum += (double)q[d] * (double)k[d];
 	return sum * (double)p->scale;
@@ -110,8 +106,7 @@ static void reference(const struct ig_op_launch *launch)
 				max = fmax(max, reference_score(p, &pages, q, t));
 			for (int64_t t = lo; t <= pos; t++) {
 				double w = exp(reference_score(p, &pages, q, t) - max);
-				load_head(v, pages_token(&pages, t) + pages.layout->v_offset,
-					  pages.layout, p->head_dim);
+				load_position(v, &pages, v_side(pages.layout), t, p->head_dim);
 				sum += w;
 				for (uint32_t d = 0; d < p->head_dim; d++)
 					o[d] += w * (double)v[d];
@@ -175,13 +170,13 @@ static void add_values(float *restrict o, const float *w, float (*v)[MAX_HEAD_DI
 	}
 }
 
-/* K, or V at `offset`, of n positions; positions from n to GROUP are zero. */
-static void load_group(float (*y)[MAX_HEAD_DIM], const struct pages *pages, uint64_t offset,
+/* K or V of n positions; positions from n to GROUP are zero. */
+static void load_group(float (*y)[MAX_HEAD_DIM], const struct pages *pages, struct cache_side side,
 		       int64_t pos, int64_t n, uint32_t dim)
 {
 	for (int64_t j = 0; j < GROUP; j++) {
 		if (j < n)
-			load_head(y[j], pages_token(pages, pos + j) + offset, pages->layout, dim);
+			load_position(y[j], pages, side, pos + j, dim);
 		else
 			memset(y[j], 0, dim * sizeof y[j][0]);
 	}
@@ -251,7 +246,7 @@ static void unit_generic(const struct ig_op_launch *launch, int64_t row, uint32_
 		const int64_t end = base + IG_ATTENTION_RANGE;
 		const int64_t n = (pos + 1 < end ? pos + 1 : end) - from;
 		for (int64_t t = 0; t < n; t += GROUP) {
-			load_group(kv, &pages, 0, from + t, n - t, dim);
+			load_group(kv, &pages, k_side(pages.layout), from + t, n - t, dim);
 			for (uint32_t g = 0; g < per_kv; g++)
 				dots(q + (size_t)g * dim, kv, dim,
 				     s + (size_t)g * IG_ATTENTION_RANGE + (size_t)t);
@@ -260,7 +255,7 @@ static void unit_generic(const struct ig_op_launch *launch, int64_t row, uint32_
 			max[g] = soft_max(s + (size_t)g * IG_ATTENTION_RANGE, n, p->scale, &sum[g]);
 		memset(o, 0, (size_t)per_kv * dim * sizeof *o);
 		for (int64_t t = 0; t < n; t += GROUP) {
-			load_group(kv, &pages, pages.layout->v_offset, from + t, n - t, dim);
+			load_group(kv, &pages, v_side(pages.layout), from + t, n - t, dim);
 			for (uint32_t g = 0; g < per_kv; g++)
 				add_values(o + (size_t)g * dim,
 					   s + (size_t)g * IG_ATTENTION_RANGE + (size_t)t, kv, dim);

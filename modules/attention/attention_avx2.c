@@ -24,6 +24,11 @@ static inline vec vec_load_f16(const uint16_t *p)
 	return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)p));
 }
 
+static inline vec vec_load_i8(const int8_t *p)
+{
+	return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)p)));
+}
+
 static inline vec vec_keep(vec v, int from, int to, vec other)
 {
 	const __m256i lane = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
@@ -92,7 +97,7 @@ INLINE void scores_half(const int nq, const struct unit *u, const char *src, flo
 	UNROLL for (int i = 0; i < nq; i++) acc[i] = vec_zero();
 	for (int32_t d = 0; d < u->dim; d += 8) {
 		__m128i x[8];
-		f16_lanes_8(x, src + d * 2, u->layout->token_stride);
+		f16_lanes_8(x, src + d * 2, u->layout->k_token_stride);
 		UNROLL for (int j = 0; j < 8; j++)
 		{
 			vec k = _mm256_cvtph_ps(x[j]);

@@ -24,6 +24,11 @@ static inline vec vec_load_f16(const uint16_t *p)
 	return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)p));
 }
 
+static inline vec vec_load_i8(const int8_t *p)
+{
+	return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)p)));
+}
+
 static inline vec vec_keep(vec v, int from, int to, vec other)
 {
 	uint32_t below_to = to >= VL ? 0xffffu : (1u << to) - 1;
@@ -145,7 +150,7 @@ INLINE void scores_block(const int nq, const struct unit *u, const char *block, 
 	UNROLL for (int i = 0; i < nq; i++) acc[i] = vec_zero();
 	for (int32_t d = 0; d < u->dim; d += 32) {
 		__m512i x[16];
-		f16_lanes_32(x, block + d * 2, u->layout->token_stride);
+		f16_lanes_32(x, block + d * 2, u->layout->k_token_stride);
 		UNROLL_32 for (int j = 0; j < 32; j++)
 		{
 			vec k = f16_dimension(x, j);

@@ -6,7 +6,7 @@
 
 static int scores_in_place(const struct unit *u, int nq, const char *block, float *s)
 {
-	for (int t = 0; t < IG_BLOCK_TOKENS; t += 8, block += 8 * u->layout->token_stride, s += 8)
+	for (int t = 0; t < IG_BLOCK_TOKENS; t += 8, block += 8 * u->layout->k_token_stride, s += 8)
 		switch (nq) {
 		case 1: scores_half(1, u, block, s); break;
 		case 2: scores_half(2, u, block, s); break;

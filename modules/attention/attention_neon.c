@@ -3,6 +3,7 @@
 
 #include <arm_neon.h>
 #include <stdint.h>
+#include <string.h>
 
 #define VL 4
 #define TILE_Q 6 /* 24 sums, 4 vectors of K or V, 1 broadcast: 29 of 32 registers */
@@ -22,6 +23,15 @@ static inline vec vec_fma(vec a, vec b, vec c) { return vfmaq_f32(c, a, b); }
 static inline vec vec_load_f16(const uint16_t *p)
 {
 	return vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(p)));
+}
+
+static inline vec vec_load_i8(const int8_t *p)
+{
+	int32_t four;
+
+	memcpy(&four, p, sizeof four);
+	return vcvtq_f32_s32(
+		vmovl_s16(vget_low_s16(vmovl_s8(vreinterpret_s8_s32(vdup_n_s32(four))))));
 }
 
 static inline vec vec_keep(vec v, int from, int to, vec other)
@@ -123,7 +133,7 @@ static void transpose_f32(float *dst, const char *src, uint64_t stride, int32_t 
 /* 8 tokens of a block: two vectors of scores per query. */
 INLINE void scores_half(const int nq, const struct unit *u, const char *src, float *s)
 {
-	const uint64_t stride = u->layout->token_stride;
+	const uint64_t stride = u->layout->k_token_stride;
 	vec acc[TILE_Q][2];
 
 	UNROLL for (int i = 0; i < nq; i++) acc[i][0] = acc[i][1] = vec_zero();

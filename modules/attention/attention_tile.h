@@ -6,7 +6,9 @@
  * vectors (rows * heads that share the KV head) are the rows of two small matrix
  * products: scores = Q K^T, with K's blocks transposed into scratch so that a
  * lane is a token, and out = P V, where a lane is a dimension.  So K and V are
- * converted once for all query vectors of a unit, and no sum crosses lanes.
+ * converted once for all query vectors of a unit, and no sum crosses lanes.  Few
+ * query vectors read K and V in place.  Values of Q8_0 are code * scale, which is
+ * exact: the sums are those of a cache of floats with these values.
  *
  * Order of sums for one row and one query head, the same for any other rows, in prefill and
  * in decode:
@@ -21,6 +23,7 @@
  *   TILE_Q, TILE_V     query vectors and vectors of a tile that fit the registers
  *   vec_zero vec_set1 vec_load vec_store vec_add vec_mul vec_max vec_fma
  *   vec_load_f16(p)    VL halves
+ *   vec_load_i8(p)     VL integers of 8 bits
  *   vec_keep(v, from, to, other)   lanes from <= i < to of v, else other
  *   vec_exp(x)         for x <= 0, within 1e-7 of its value; 0 below -87
  *   vec_hmax, vec_hsum
@@ -29,6 +32,7 @@
  */
 #pragma once
 
+#include "cache_row.h"
 #include "kernels_private.h"
 #include "pages.h"
 #include "units.h"
@@ -70,6 +74,7 @@ struct unit {
 	/* Scratch. */
 	float *kt;		      /* [dim, KT_STRIDE] */
 	float *v;		      /* [KT_STRIDE, dim16] */
+	float *v_scale;		      /* [dim / IG_KV_GROUP, RANGE]: of V in Q8_0 */
 	float *s;		      /* [n, S_STRIDE]: scores, then weights of one range */
 	float *o;		      /* [n, dim16]: of one range */
 	float *o_all;		      /* [n, dim16]: merged */
@@ -94,6 +99,7 @@ static uint64_t lay_out(struct unit *u, const struct ig_attention_params *p, uin
 	} while (0)
 	TAKE(kt, p->head_dim * (uint64_t)KT_STRIDE);
 	TAKE(v, KT_STRIDE * dim16);
+	TAKE(v_scale, dim16 / IG_KV_GROUP * (uint64_t)RANGE);
 	TAKE(s, n * S_STRIDE);
 	TAKE(o, n * dim16);
 	TAKE(o_all, n * dim16);
@@ -128,16 +134,51 @@ static int scores_in_place(const struct unit *u, int nq, const char *block, floa
 /* dst[d * KT_STRIDE + t] = src[t][d] for 16 tokens of n floats. */
 static void transpose_f32(float *dst, const char *src, uint64_t stride, int32_t n);
 
+/* Scales of 16 tokens, [dim / IG_KV_GROUP, 16], of the half of a head that begins at p. */
+INLINE const uint16_t *scales_of(const struct unit *u, const char *p)
+{
+	return (const uint16_t *)(const void *)(p + IG_BLOCK_TOKENS * u->dim);
+}
+
+/* dst[d * KT_STRIDE + t] = K of 16 tokens in Q8_0, which the cache has transposed. */
+static void spread_q8(const struct unit *u, float *dst, const char *src)
+{
+	const uint16_t *scale = scales_of(u, src);
+
+	for (int32_t g = 0; g < u->dim; g += IG_KV_GROUP, scale += IG_BLOCK_TOKENS)
+		for (int t = 0; t < IG_BLOCK_TOKENS; t += VL) {
+			const vec by = vec_load_f16(scale + t);
+			for (int32_t d = g; d < g + IG_KV_GROUP; d++)
+				vec_store(dst + d * KT_STRIDE + t,
+					  vec_mul(vec_load_i8((const int8_t *)src +
+							      d * IG_BLOCK_TOKENS + t),
+						  by));
+		}
+}
+
 /* Transpose K of n blocks into u->kt, side by side. */
 static void load_k(struct unit *u, char *const *blocks, int32_t n)
 {
-	const uint64_t stride = u->layout->token_stride;
+	const uint64_t stride = u->layout->k_token_stride;
 
 	for (int32_t i = 0; i < n; i++) {
-		if (u->layout->dtype == IG_F16)
-			transpose_f16(u->kt + i * IG_BLOCK_TOKENS, blocks[i], stride, u->dim);
+		float *to = u->kt + i * IG_BLOCK_TOKENS;
+		if (u->layout->k_dtype == IG_Q8_0)
+			spread_q8(u, to, blocks[i]);
+		else if (u->layout->k_dtype == IG_F16)
+			transpose_f16(to, blocks[i], stride, u->dim);
 		else
-			transpose_f32(u->kt + i * IG_BLOCK_TOKENS, blocks[i], stride, u->dim);
+			transpose_f32(to, blocks[i], stride, u->dim);
+	}
+}
+
+/* A token's V in Q8_0 as floats; scale: its first one. */
+static void load_v_q8(const struct unit *u, float *y, const int8_t *code, const uint16_t *scale)
+{
+	for (int32_t g = 0; g < u->dim; g += IG_KV_GROUP, scale += IG_BLOCK_TOKENS) {
+		const vec by = vec_set1(f16_to_f32(*scale));
+		for (int32_t d = g; d < g + IG_KV_GROUP; d += VL)
+			vec_store(y + d, vec_mul(vec_load_i8(code + d), by));
 	}
 }
 
@@ -145,12 +186,16 @@ static void load_k(struct unit *u, char *const *blocks, int32_t n)
 static void load_v(struct unit *u, char *const *blocks, int32_t from, int32_t to)
 {
 	for (int32_t t = from; t < to; t++) {
-		const char *src = blocks[t / IG_BLOCK_TOKENS] + u->layout->v_offset +
-				  (uint64_t)(t % IG_BLOCK_TOKENS) * u->layout->token_stride;
+		const char *block = blocks[t / IG_BLOCK_TOKENS] + u->layout->v_offset;
+		const int32_t in_block = t % IG_BLOCK_TOKENS;
+		const char *src = block + (uint64_t)in_block * u->layout->v_token_stride;
 		float *y = u->v + t * u->dim16;
 		int32_t d = 0;
 
-		if (u->layout->dtype == IG_F16) {
+		if (u->layout->v_dtype == IG_Q8_0) {
+			load_v_q8(u, y, (const int8_t *)block + in_block * u->dim,
+				  scales_of(u, block) + in_block);
+		} else if (u->layout->v_dtype == IG_F16) {
 			const uint16_t *h = (const uint16_t *)src;
 			for (; d + VL <= u->dim; d += VL)
 				vec_store(y + d, vec_load_f16(h + d));
@@ -164,12 +209,26 @@ static void load_v(struct unit *u, char *const *blocks, int32_t from, int32_t to
 	}
 }
 
-static void prefetch_block(const struct unit *u, const char *block)
+static void prefetch_half(const struct unit *u, const char *p, uint32_t dtype, uint64_t stride)
 {
-	const uint64_t bytes = (uint64_t)u->dim * (u->layout->dtype == IG_F16 ? 2 : 4);
-	for (int t = 0; t < IG_BLOCK_TOKENS; t++)
+	const uint64_t in_row = (uint64_t)u->dim * (dtype == IG_F16 ? 2 : 4);
+	const uint64_t q8 = IG_BLOCK_TOKENS * (uint64_t)u->dim / IG_KV_GROUP * (IG_KV_GROUP + 2);
+	const uint64_t bytes = dtype == IG_Q8_0 ? q8 : in_row;
+
+	for (int t = 0; t < (dtype == IG_Q8_0 ? 1 : IG_BLOCK_TOKENS); t++)
 		for (uint64_t b = 0; b < bytes; b += 64)
-			__builtin_prefetch(block + (uint64_t)t * u->layout->token_stride + b, 0, 2);
+			__builtin_prefetch(p + (uint64_t)t * stride + b, 0, 2);
+}
+
+static void prefetch_k(const struct unit *u, const char *block)
+{
+	prefetch_half(u, block, u->layout->k_dtype, u->layout->k_token_stride);
+}
+
+static void prefetch_v(const struct unit *u, const char *block)
+{
+	prefetch_half(u, block + u->layout->v_offset, u->layout->v_dtype,
+		      u->layout->v_token_stride);
 }
 
 /* ---- scores = Q K^T ----------------------------------------------------------------- */
@@ -202,21 +261,38 @@ INLINE void scores_tile(const int nq, const int nv, const struct unit *u, int32_
 
 /* ---- out += P V ---------------------------------------------------------------------- */
 
-/* The range's V by blocks, from its start on: floats or halves, stride bytes apart. */
+/* The range's V by blocks, from its start on: rows, stride bytes apart, of floats, halves or codes
+ * with u->v_scale. */
 struct values {
 	const char *block[RANGE_BLOCKS];
 	uint64_t stride;
+	uint32_t dtype;
 };
+
+/* VL values at src, which are VL columns of a row; scale: of Q8_0. */
+INLINE vec vec_load_values(const uint32_t dtype, const char *src, const float *scale)
+{
+	if (dtype == IG_Q8_0)
+		return vec_mul(vec_load_i8((const int8_t *)src), vec_set1(*scale));
+	if (dtype == IG_F16)
+		return vec_load_f16((const uint16_t *)(const void *)src);
+	return vec_load((const float *)(const void *)src);
+}
 
 /* nq vectors of weights, nv vectors of dimensions from column on, positions
  * from … to - 1 of the range. */
-INLINE void weigh_tile(const int nq, const int nv, const int f16, const struct unit *u,
+INLINE void weigh_tile(const int nq, const int nv, const uint32_t dtype, const struct unit *u,
 		       const struct values *v, int32_t first, int32_t column, int32_t from,
 		       int32_t to)
 {
+	const int bytes = dtype == IG_Q8_0 ? 1 : dtype == IG_F16 ? 2 : 4;
 	float *o = u->o + first * u->dim16 + column;
 	const float *p = u->s + first * S_STRIDE;
+	const float *scale[TILE_V];
 	vec acc[TILE_Q][TILE_V], x[TILE_V];
+
+	UNROLL for (int j = 0; j < nv; j++) scale[j] =
+		u->v_scale + (column + j * VL) / IG_KV_GROUP * RANGE;
 
 	UNROLL for (int i = 0; i < nq; i++) UNROLL for (int j = 0; j < nv; j++) acc[i][j] =
 		vec_load(o + i * u->dim16 + j * VL);
@@ -225,11 +301,10 @@ INLINE void weigh_tile(const int nq, const int nv, const int f16, const struct u
 			(t | (IG_BLOCK_TOKENS - 1)) + 1 < to ? (t | (IG_BLOCK_TOKENS - 1)) + 1 : to;
 		const char *src = v->block[t / IG_BLOCK_TOKENS] +
 				  (uint64_t)(t % IG_BLOCK_TOKENS) * v->stride +
-				  (uint64_t)column * (f16 ? 2 : 4);
+				  (uint64_t)column * (unsigned)bytes;
 		for (; t < end; t++, src += v->stride) {
 			UNROLL for (int j = 0; j < nv; j++) x[j] =
-				f16 ? vec_load_f16((const uint16_t *)src + j * VL) :
-				      vec_load((const float *)src + j * VL);
+				vec_load_values(dtype, src + j * VL * bytes, scale[j] + t);
 			UNROLL for (int i = 0; i < nq; i++)
 			{
 				vec w = vec_set1(p[i * S_STRIDE + t]);
@@ -273,36 +348,33 @@ static void scores(const struct unit *u, int nq, int nv, int32_t first, int32_t 
 #undef CALL
 }
 
-static void weigh_f16(const struct unit *u, const struct values *v, int nq, int nv, int32_t first,
-		      int32_t column, int32_t from, int32_t to)
-{
-#define CALL(a, b) weigh_tile(a, b, 1, u, v, first, column, from, to)
-	switch (nq * 8 + nv) {
-		EACH_TILE(CALL)
+#define WEIGH(name, dtype)                                                                         \
+	static void name(const struct unit *u, const struct values *v, int nq, int nv,             \
+			 int32_t first, int32_t column, int32_t from, int32_t to)                  \
+	{                                                                                          \
+		switch (nq * 8 + nv) {                                                             \
+			EACH_TILE(CALL_##dtype)                                                    \
+		}                                                                                  \
 	}
-#undef CALL
-}
-
-static void weigh_f32(const struct unit *u, const struct values *v, int nq, int nv, int32_t first,
-		      int32_t column, int32_t from, int32_t to)
-{
-#define CALL(a, b) weigh_tile(a, b, 0, u, v, first, column, from, to)
-	switch (nq * 8 + nv) {
-		EACH_TILE(CALL)
-	}
-#undef CALL
-}
+#define CALL_IG_F32(a, b) weigh_tile(a, b, IG_F32, u, v, first, column, from, to)
+#define CALL_IG_F16(a, b) weigh_tile(a, b, IG_F16, u, v, first, column, from, to)
+#define CALL_IG_Q8_0(a, b) weigh_tile(a, b, IG_Q8_0, u, v, first, column, from, to)
+WEIGH(weigh_f32, IG_F32)
+WEIGH(weigh_f16, IG_F16)
+WEIGH(weigh_q8, IG_Q8_0)
 
 /* All dimensions of nq query vectors. */
-static void weigh(const struct unit *u, const struct values *v, int f16, int nq, int32_t first,
-		  int32_t from, int32_t to)
+static void weigh(const struct unit *u, const struct values *v, int nq, int32_t first, int32_t from,
+		  int32_t to)
 {
 	if (from >= to)
 		return;
 	for (int32_t column = 0; column < u->dim16; column += TILE_V * VL) {
 		int nv = (u->dim16 - column) / VL;
 		nv = nv < TILE_V ? nv : TILE_V;
-		if (f16)
+		if (v->dtype == IG_Q8_0)
+			weigh_q8(u, v, nq, nv, first, column, from, to);
+		else if (v->dtype == IG_F16)
 			weigh_f16(u, v, nq, nv, first, column, from, to);
 		else
 			weigh_f32(u, v, nq, nv, first, column, from, to);
@@ -315,17 +387,83 @@ static int32_t at_least(int32_t a, int32_t b) { return a > b ? a : b; }
 
 static int32_t at_most(int32_t a, int32_t b) { return a < b ? a : b; }
 
+/* Scores of two vectors of tokens, from t and from t2 on, with K in Q8_0. */
+INLINE void scores_q8(const int nq, const struct unit *u, char *const *blocks, int32_t t,
+		      int32_t t2)
+{
+	const int32_t at[2] = { t, t2 };
+	const int8_t *code[2];
+	const uint16_t *scale[2];
+	vec acc[TILE_Q][2], by[2], k[2];
+
+	UNROLL for (int j = 0; j < 2; j++)
+	{
+		const char *block = blocks[at[j] / IG_BLOCK_TOKENS];
+		code[j] = (const int8_t *)block + at[j] % IG_BLOCK_TOKENS;
+		scale[j] = scales_of(u, block) + at[j] % IG_BLOCK_TOKENS;
+	}
+	UNROLL for (int i = 0; i < nq; i++) acc[i][0] = acc[i][1] = vec_zero();
+	for (int32_t d = 0; d < u->dim;) {
+		UNROLL for (int j = 0; j < 2; j++) by[j] =
+			vec_load_f16(scale[j] + d / IG_KV_GROUP * IG_BLOCK_TOKENS);
+		for (const int32_t end = d + IG_KV_GROUP; d < end; d++) {
+			UNROLL for (int j = 0; j < 2; j++) k[j] =
+				vec_mul(vec_load_i8(code[j] + d * IG_BLOCK_TOKENS), by[j]);
+			UNROLL for (int i = 0; i < nq; i++)
+			{
+				vec x = vec_set1(u->q[i][d]);
+
+				UNROLL for (int j = 0; j < 2; j++) acc[i][j] =
+					vec_fma(x, k[j], acc[i][j]);
+			}
+		}
+	}
+	UNROLL for (int i = 0; i < nq; i++) UNROLL for (int j = 0; j < 2; j++)
+		vec_store(u->s + i * S_STRIDE + at[j], acc[i][j]);
+}
+
+static void range_scores_q8(const struct unit *u, char *const *blocks, int32_t first_block,
+			    int32_t end_block)
+{
+	const int32_t ahead = VL < IG_BLOCK_TOKENS ? 1 : 2; /* blocks of two vectors */
+	const int32_t end = end_block * IG_BLOCK_TOKENS;
+
+	for (int32_t t = first_block * IG_BLOCK_TOKENS; t < end; t += 2 * VL) {
+		const int32_t t2 = t + VL < end ? t + VL : t; /* the same once more: equal scores */
+		for (int32_t b = t / IG_BLOCK_TOKENS;
+		     t % IG_BLOCK_TOKENS == 0 &&
+		     b < at_most(t / IG_BLOCK_TOKENS + ahead, end_block);
+		     b++) {
+			prefetch_v(u, blocks[b]);
+			if (b + ahead < end_block)
+				prefetch_k(u, blocks[b + ahead]);
+		}
+		switch (u->n) {
+		case 1: scores_q8(1, u, blocks, t, t2); break;
+		case 2: scores_q8(2, u, blocks, t, t2); break;
+		case 3: scores_q8(3, u, blocks, t, t2); break;
+		case 4: scores_q8(4, u, blocks, t, t2); break;
+		case 5: scores_q8(5, u, blocks, t, t2); break;
+		default: scores_q8(6, u, blocks, t, t2); break;
+		}
+	}
+}
+
 /* Scores of blocks first_block … end_block - 1 of the range without a transposed copy of K;
  * returns 0 if the query vectors are too many or the format is unsupported. */
 static int range_scores_in_place(struct unit *u, char *const *blocks, int32_t first_block,
 				 int32_t end_block)
 {
-	if (u->layout->dtype != IG_F16 || u->n > TILE_Q)
+	if (u->layout->k_dtype == IG_F32 || u->n > TILE_Q)
 		return 0;
+	if (u->layout->k_dtype == IG_Q8_0) {
+		range_scores_q8(u, blocks, first_block, end_block);
+		return 1;
+	}
 	for (int32_t b = first_block; b < end_block; b++) {
-		prefetch_block(u, blocks[b] + u->layout->v_offset);
+		prefetch_v(u, blocks[b]);
 		if (b + 1 < end_block)
-			prefetch_block(u, blocks[b + 1]);
+			prefetch_k(u, blocks[b + 1]);
 		if (!scores_in_place(u, u->n, blocks[b], u->s + b * IG_BLOCK_TOKENS))
 			return 0;
 	}
@@ -344,9 +482,9 @@ static void range_scores(struct unit *u, char *const *blocks, int32_t first_bloc
 
 		/* Prefetch V of these blocks and K of the next ones during the work on this K. */
 		for (int32_t i = 0; i < n; i++)
-			prefetch_block(u, blocks[b + i] + u->layout->v_offset);
+			prefetch_v(u, blocks[b + i]);
 		for (int32_t i = b + n; i < at_most(b + n + SUB_BLOCKS, end_block); i++)
-			prefetch_block(u, blocks[i]);
+			prefetch_k(u, blocks[i]);
 		load_k(u, blocks + b, n);
 		for (int32_t q = 0; q < u->n; q += TILE_Q) {
 			const int nq = at_most(TILE_Q, u->n - q);
@@ -398,8 +536,8 @@ static void soft_max(float *s, int32_t lo, int32_t hi, float scale, float *max, 
 
 /* Add P V of tokens from … to - 1 for query vectors first … first + nq - 1: tokens that all of
  * them attend to in one tile, the few tokens at either end one by one. */
-static void weigh_queries(const struct unit *u, const struct values *v, int f16, int nq,
-			  int32_t first, int32_t from, int32_t to)
+static void weigh_queries(const struct unit *u, const struct values *v, int nq, int32_t first,
+			  int32_t from, int32_t to)
 {
 	int32_t lo = from, hi = to;
 
@@ -410,22 +548,42 @@ static void weigh_queries(const struct unit *u, const struct values *v, int f16,
 	if (lo >= hi)
 		lo = hi = to; /* no common tokens: all one by one */
 	for (int i = 0; i < nq; i++)
-		weigh(u, v, f16, 1, first + i, at_least(from, u->lo[first + i]),
+		weigh(u, v, 1, first + i, at_least(from, u->lo[first + i]),
 		      at_most(lo, u->hi[first + i]));
-	weigh(u, v, f16, nq, first, lo, hi);
+	weigh(u, v, nq, first, lo, hi);
 	if (hi == to)
 		return;
 	for (int i = 0; i < nq; i++)
-		weigh(u, v, f16, 1, first + i, hi, at_most(to, u->hi[first + i]));
+		weigh(u, v, 1, first + i, hi, at_most(to, u->hi[first + i]));
+}
+
+/* Scales of V in blocks first_block … end_block - 1 of the range, as floats. */
+static void load_v_scales(struct unit *u, char *const *blocks, int32_t first_block,
+			  int32_t end_block)
+{
+	for (int32_t b = first_block; b < end_block; b++) {
+		const uint16_t *from = scales_of(u, blocks[b] + u->layout->v_offset);
+		float *to = u->v_scale + b * IG_BLOCK_TOKENS;
+		for (int32_t g = 0; g < u->dim; g += IG_KV_GROUP, to += RANGE)
+			for (int t = 0; t < IG_BLOCK_TOKENS; t += VL, from += VL)
+				vec_store(to + t, vec_load_f16(from));
+	}
 }
 
 /* P V of the range.  Few query vectors read V in place; many share its conversion. */
 static void range_values(struct unit *u, char *const *blocks, int32_t lo, int32_t hi)
 {
-	const int f16 = u->layout->dtype == IG_F16;
-	const int in_place = u->dim == u->dim16 && (!f16 || u->n <= TILE_Q);
-	struct values v = { .stride = in_place ? u->layout->token_stride :
-						 (uint64_t)u->dim16 * sizeof(float) };
+	const uint32_t dtype = u->layout->v_dtype;
+	const int in_place = u->dim == u->dim16 && (dtype == IG_F32 || u->n <= TILE_Q);
+	struct values v = { .stride = (uint64_t)u->dim16 * sizeof(float) };
+
+	if (in_place) {
+		v.dtype = dtype;
+		v.stride = dtype == IG_Q8_0 ? (uint64_t)u->dim : u->layout->v_token_stride;
+	}
+	if (in_place && dtype == IG_Q8_0)
+		load_v_scales(u, blocks, lo / IG_BLOCK_TOKENS,
+			      (hi + IG_BLOCK_TOKENS - 1) / IG_BLOCK_TOKENS);
 
 	memset(u->o, 0, (size_t)u->n * (size_t)u->dim16 * sizeof *u->o);
 	for (int32_t from = lo; from < hi;) {
@@ -443,8 +601,7 @@ static void range_values(struct unit *u, char *const *blocks, int32_t lo, int32_
 					(const char *)(u->v + b * IG_BLOCK_TOKENS * u->dim16);
 		}
 		for (int32_t q = 0; q < u->n; q += TILE_Q)
-			weigh_queries(u, &v, f16 && in_place, at_most(TILE_Q, u->n - q), q, from,
-				      to);
+			weigh_queries(u, &v, at_most(TILE_Q, u->n - q), q, from, to);
 		from = to;
 	}
 }

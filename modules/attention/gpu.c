@@ -44,10 +44,13 @@ static int check_result(const struct ig_gpu_launch *c, const char *op, struct ig
 
 static int check_cache(const struct ig_gpu_launch *c, const char *op, struct ig_error *err)
 {
-	if (c->kv_dtype != IG_F16 && c->kv_dtype != IG_F32)
-		return ig_fail(err, -ENOTSUP, "%s: no kernel for a cache of element type %u", op,
-			       c->kv_dtype);
-	return 0;
+	if (c->k_dtype == c->v_dtype && (c->k_dtype == IG_F16 || c->k_dtype == IG_F32))
+		return 0;
+	return ig_fail(
+		err, -ENOTSUP,
+		"kvcache.dtype: %s has no GPU kernel for a cache of type %u and %u; f16 and f32 "
+		"are known",
+		op, c->k_dtype, c->v_dtype);
 }
 
 /* ---- rope_table ---------------------------------------------------------------- */
@@ -145,7 +148,7 @@ static int lower_rope_kv(const struct ig_gpu_launch *c, const struct ig_gpu_host
 		.struct_size = sizeof d,
 		.n_binds = 7,
 		.shader = &ig_shader_rope_kv,
-		.kernel = c->kv_dtype == IG_F16 ? "rope_kv_f16" : "rope_kv_f32",
+		.kernel = c->k_dtype == IG_F16 ? "rope_kv_f16" : "rope_kv_f32",
 		.args = &args,
 		.n_arg_bytes = sizeof args,
 		.threads = ROPE_THREADS,
@@ -200,7 +203,7 @@ static uint32_t built_dim(uint32_t head_dim)
 /* The type of q is that of the cache. */
 static uint32_t attention_in_dtype(const struct ig_gpu_launch *c, uint32_t i)
 {
-	return c->kv_dtype == IG_F16 ? IG_F16 : IG_F32;
+	return c->k_dtype == IG_F16 ? IG_F16 : IG_F32;
 }
 
 struct attention {
@@ -337,7 +340,7 @@ static int lower_attention(const struct ig_gpu_launch *c, const struct ig_gpu_ho
 			  .y_type = c->out[0].dtype },
 		.q = ig_gpu_bind_value(&c->in[0], IG_GPU_READ),
 		.y = ig_gpu_bind_value(&c->out[0], IG_GPU_WRITE),
-		.element = ig_gpu_element_bytes(c->kv_dtype),
+		.element = ig_gpu_element_bytes(c->k_dtype),
 		.dim = built_dim(p->head_dim),
 		.nv = c->facts->kind == IG_GPU_CUDA,
 	};

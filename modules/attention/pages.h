@@ -29,16 +29,10 @@ static inline struct pages pages_of(const struct ig_step *step, uint32_t group, 
 	return p;
 }
 
-/* K of the 16 positions from 16 * i on: [16, head_dim], token_stride apart.  V is at v_offset. */
+/* K of the 16 positions from 16 * i on; V is v_offset bytes after it. */
 static inline char *pages_block(const struct pages *p, int64_t i)
 {
 	uint32_t word = p->blocks[i];
 	return (char *)p->slab_bases[IG_BLOCK_SLAB(word)] +
 	       IG_BLOCK_INDEX(word) * p->layout->block_bytes + p->offset;
-}
-
-static inline char *pages_token(const struct pages *p, int64_t pos)
-{
-	return pages_block(p, pos / IG_BLOCK_TOKENS) +
-	       (uint64_t)(pos % IG_BLOCK_TOKENS) * p->layout->token_stride;
 }

@@ -4,7 +4,7 @@
  * QK norm and RoPE in one layer and writes k and v to the cache.  The vector kernels of rope_kv are
  * in rope_avx2.c, rope_avx512.c and rope_neon.c.
  */
-#include "f16.h"
+#include "cache_row.h"
 #include "kernels_private.h"
 #include "pages.h"
 
@@ -295,14 +295,10 @@ static void reference_rope_kv(const struct ig_op_launch *launch)
 		inv = w && k_n != dim ? reference_inverse(x, k_n, eps) : 0;
 		for (uint32_t h = 0; h < p->n_kv_heads; h++, x += p->head_dim) {
 			const float *v = x + (size_t)p->n_kv_heads * p->head_dim;
-			struct pages pages =
-				pages_of(step, p->group, p->layer, step->row_seq[row], h);
-			char *slot = pages_token(&pages, step->positions[row]);
 			reference_head(launch, row, x, w, inv, k);
 			if (inv != 0)
 				w += dim;
-			store_cache(slot, k, pages.layout, p->head_dim);
-			store_cache(slot + pages.layout->v_offset, v, pages.layout, p->head_dim);
+			store_cache(launch, row, h, k, v);
 		}
 	}
 }

@@ -12,6 +12,7 @@
  */
 #pragma once
 
+#include "cache_row.h"
 #include "kernels_private.h"
 #include "pages.h"
 
@@ -113,13 +114,33 @@ static inline void head_of(float *restrict y, const float *restrict x, uint32_t 
 		memcpy(y, x, p->head_dim * sizeof *y);
 }
 
-static inline void store_cache(char *dst, const float *src, const struct ig_kv_layout *l,
-			       uint32_t n)
+/* Token t of the head at block. */
+static inline void store_row(char *block, struct cache_side side, uint32_t t, const float *x,
+			     uint32_t n)
 {
-	if (l->dtype == IG_F16)
-		store_f16((uint16_t *)dst, src, n);
+	char *to = block + side.offset + t * side.token_stride;
+
+	if (side.dtype == IG_Q8_0)
+		store_row_q8(block, side, t, x, n);
+	else if (side.dtype == IG_F16)
+		store_f16((uint16_t *)(void *)to, x, n);
 	else
-		memcpy(dst, src, n * sizeof *src);
+		memcpy(to, x, n * sizeof *x);
+}
+
+/* K and V of one row and KV head. */
+static inline void store_cache(const struct ig_op_launch *launch, int64_t row, uint32_t kv_head,
+			       const float *k, const float *v)
+{
+	const struct ig_rope_kv_params *p = launch->params;
+	const struct ig_step *step = launch->step;
+	const struct pages pages = pages_of(step, p->group, p->layer, step->row_seq[row], kv_head);
+	const int64_t pos = step->positions[row];
+	const uint32_t t = (uint32_t)(pos % IG_BLOCK_TOKENS);
+	char *block = pages_block(&pages, pos / IG_BLOCK_TOKENS);
+
+	store_row(block, k_side(pages.layout), t, k, p->head_dim);
+	store_row(block, v_side(pages.layout), t, v, p->head_dim);
 }
 
 static inline void rope_kv_rows(const struct ig_op_launch *launch, int64_t first, int64_t last)
@@ -156,14 +177,9 @@ static inline void rope_kv_rows(const struct ig_op_launch *launch, int64_t first
 				y[i] *= scale;
 		}
 		for (uint32_t h = 0; h < p->n_kv_heads; h++) {
-			struct pages pages =
-				pages_of(step, p->group, p->layer, step->row_seq[row], h);
-			char *slot = pages_token(&pages, step->positions[row]);
 			head_of(k_head, k + (size_t)h * dim, h, &k_norm, p,
 				has_table ? &rot : NULL);
-			store_cache(slot, k_head, pages.layout, dim);
-			store_cache(slot + pages.layout->v_offset, v + (size_t)h * dim,
-				    pages.layout, dim);
+			store_cache(launch, row, h, k_head, v + (size_t)h * dim);
 		}
 	}
 }

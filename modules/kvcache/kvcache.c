@@ -109,37 +109,56 @@ no_memory:
 		       (unsigned long long)n_slabs);
 }
 
+/* K or V of one head: from a token to the next, and all of them. */
+static int half_bytes(const struct ig_kv_layout *l, const char *which, uint32_t dtype,
+		      uint64_t *token_stride, uint64_t *bytes, struct ig_error *err)
+{
+	*token_stride = (uint64_t)l->head_dim * (dtype == IG_F16 ? 2 : 4);
+	*bytes = IG_BLOCK_TOKENS * *token_stride;
+	if (dtype == IG_F16 || dtype == IG_F32)
+		return 0;
+	if (dtype != IG_Q8_0)
+		return ig_fail(err, -EINVAL, "kvcache: %s of type %u; f16, f32 and q8_0 are known",
+			       which, dtype);
+	if (l->head_dim % IG_KV_GROUP)
+		return ig_fail(
+			err, -ENOTSUP,
+			"kvcache.dtype: %s in q8_0 need heads of a multiple of %d values, this "
+			"model's have %u",
+			which, IG_KV_GROUP, l->head_dim);
+	*token_stride = 0;
+	*bytes = IG_BLOCK_TOKENS * (uint64_t)(l->head_dim / IG_KV_GROUP) * (IG_KV_GROUP + 2);
+	return 0;
+}
+
+static uint64_t align(uint64_t n) { return (n + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT; }
+
 static int kv_layout(const struct ig_kvcache *c, struct ig_kv_layout *l, struct ig_error *err)
 {
-	uint64_t element;
+	uint64_t k_bytes, v_bytes;
+	int rc;
 
-	switch (l->dtype) {
-	case IG_F16: element = 2; break;
-	case IG_F32: element = 4; break;
-	default:
-		return ig_fail(err, -EINVAL, "kvcache: element type %u; f16 and f32 are known",
-			       l->dtype);
-	}
 	/* Bounds far beyond any model, so that the products below fit into 64 bits. */
 	if (!l->n_layers || l->n_layers > 65536 || !l->n_kv_heads || l->n_kv_heads > 65536 ||
 	    !l->head_dim || l->head_dim > 65536)
 		return ig_fail(err, -EINVAL,
 			       "kvcache: %u layers of %u heads of %u values is no cache group",
 			       l->n_layers, l->n_kv_heads, l->head_dim);
-	l->token_stride = l->head_dim * element;
-	l->head_stride =
-		(IG_BLOCK_TOKENS * l->token_stride + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+	if ((rc = half_bytes(l, "keys", l->k_dtype, &l->k_token_stride, &k_bytes, err)) ||
+	    (rc = half_bytes(l, "values", l->v_dtype, &l->v_token_stride, &v_bytes, err)))
+		return rc;
+	l->v_offset = align(k_bytes);
+	l->head_stride = l->v_offset + align(v_bytes);
 	if (l->head_stride > c->arena.slab_bytes ||
 	    l->n_kv_heads > c->arena.slab_bytes / l->head_stride)
 		l->block_bytes = UINT64_MAX;
 	else {
-		l->v_offset = l->n_kv_heads * l->head_stride;
-		l->layer_stride = 2 * l->v_offset;
+		l->layer_stride = l->n_kv_heads * l->head_stride;
 		l->block_bytes = l->n_layers * l->layer_stride;
 	}
 	if (l->block_bytes > c->arena.slab_bytes) {
 		/* as a double: the exact product may not fit 64 bits */
-		double bytes = 2.0 * l->n_layers * l->n_kv_heads * (double)l->head_stride;
+		double bytes = 1.0 * l->n_layers * l->n_kv_heads * (double)l->head_stride;
 		return ig_fail(err, -EINVAL,
 			       "kvcache: a block of %u tokens needs %.0f bytes, more than "
 			       "a slab of %llu; make kvcache.slab larger",
@@ -160,7 +179,7 @@ static int kv_add_group(struct ig_kvcache *c, const struct ig_kv_layout *l, uint
 		return rc;
 	if (check.block_bytes != l->block_bytes || check.layer_stride != l->layer_stride ||
 	    check.v_offset != l->v_offset || check.head_stride != l->head_stride ||
-	    check.token_stride != l->token_stride)
+	    check.k_token_stride != l->k_token_stride || check.v_token_stride != l->v_token_stride)
 		return ig_fail(err, -EINVAL,
 			       "kvcache: a group with strides that layout() did not give");
 	for (uint32_t i = 0; !g && i < c->n_groups; i++)

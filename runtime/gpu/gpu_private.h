@@ -46,7 +46,7 @@ struct ig_gpu_copy {
 
 /* What packing needs to know about a program. */
 struct ig_gpu_step_shape {
-	struct ig_program_limits limits; /* kv_dtype and max_slabs filled in */
+	struct ig_program_limits limits; /* max_slabs filled in */
 	struct ig_model_info info;
 	uint32_t max_partials, max_adjusts;
 	uint64_t area_bytes;  /* the largest step */

@@ -103,7 +103,8 @@ static int begin_launch(struct lowering *l, const struct ig_plan_node *n, struct
 		.max_seqs = limits->max_seqs,
 		.max_logit_rows = limits->max_logit_rows,
 		.max_context = limits->max_context,
-		.kv_dtype = limits->kv_dtype,
+		.k_dtype = limits->k_dtype,
+		.v_dtype = limits->v_dtype,
 		.f32 = l->p->driver->f32,
 		.max_partials = l->max_partials,
 	};

@@ -239,31 +239,52 @@ static int pack_samples(struct packing *k)
 
 static bool aligned(uint64_t n) { return n % 16 == 0 && n <= UINT32_MAX; }
 
+static uint64_t element_bytes(uint32_t dtype) { return dtype == IG_F32 ? 4 : 2; }
+
+/* Bytes of K or V of a head: of the last token up to its end. */
+static uint64_t half_bytes(const struct ig_kv_layout *l, uint32_t dtype, uint64_t token_stride)
+{
+	if (dtype == IG_Q8_0)
+		return (uint64_t)IG_BLOCK_TOKENS * (l->head_dim + l->head_dim / IG_KV_GROUP * 2);
+	return (IG_BLOCK_TOKENS - 1) * token_stride + l->head_dim * element_bytes(dtype);
+}
+
+static bool aligned_tokens(const struct ig_kv_layout *l, uint32_t dtype, uint64_t token_stride)
+{
+	if (dtype == IG_Q8_0)
+		return token_stride == 0;
+	return aligned(token_stride) && token_stride >= l->head_dim * element_bytes(dtype);
+}
+
 /* Check that the layout fits the plan's cache group. */
 static int check_layout(struct packing *k, uint32_t g)
 {
 	const struct ig_kv_layout *l = k->step->kv[g].layout;
 	const struct ig_cache_group *c = &k->shape->info.groups[g];
-	uint64_t element = l->dtype == IG_F32 ? 4 : 2;
+	const struct ig_program_limits *want = &k->shape->limits;
 
-	if (l->dtype != k->shape->limits.kv_dtype || l->n_layers != c->n_layers ||
-	    l->n_kv_heads != c->n_kv_heads || l->head_dim != c->head_dim)
+	if (l->k_dtype != want->k_dtype || l->v_dtype != want->v_dtype ||
+	    l->n_layers != c->n_layers || l->n_kv_heads != c->n_kv_heads ||
+	    l->head_dim != c->head_dim)
 		return ig_fail(k->err, -EINVAL,
-			       "cache group %u has %u layers of %u heads of %u, type %u; "
-			       "the program was lowered for %u of %u of %u, type %u",
-			       g, l->n_layers, l->n_kv_heads, l->head_dim, l->dtype, c->n_layers,
-			       c->n_kv_heads, c->head_dim, k->shape->limits.kv_dtype);
+			       "cache group %u has %u layers of %u heads of %u, type %u and %u; "
+			       "the program was lowered for %u of %u of %u, type %u and %u",
+			       g, l->n_layers, l->n_kv_heads, l->head_dim, l->k_dtype, l->v_dtype,
+			       c->n_layers, c->n_kv_heads, c->head_dim, want->k_dtype,
+			       want->v_dtype);
+	/* Kernels have one stride for both: it is that of the ones that need it. */
 	if (!aligned(l->layer_stride) || !aligned(l->v_offset) || !aligned(l->head_stride) ||
-	    !aligned(l->token_stride) || !aligned(l->block_bytes) ||
-	    l->token_stride < l->head_dim * element)
+	    !aligned(l->block_bytes) || !aligned_tokens(l, l->k_dtype, l->k_token_stride) ||
+	    !aligned_tokens(l, l->v_dtype, l->v_token_stride) ||
+	    (l->k_token_stride && l->v_token_stride && l->k_token_stride != l->v_token_stride))
 		return ig_fail(k->err, -EINVAL,
 			       "cache group %u: strides that are not multiples of 16, or too large",
 			       g);
 	/* Counts below 2^16, strides below 2^32: no overflow. */
-	uint64_t end = (uint64_t)(l->n_layers - 1) * l->layer_stride + l->v_offset +
-		       (uint64_t)(l->n_kv_heads - 1) * l->head_stride +
-		       (uint64_t)(IG_BLOCK_TOKENS - 1) * l->token_stride + l->head_dim * element;
-	if (end > l->block_bytes)
+	uint64_t head = (uint64_t)(l->n_layers - 1) * l->layer_stride +
+			(uint64_t)(l->n_kv_heads - 1) * l->head_stride;
+	if (head + half_bytes(l, l->k_dtype, l->k_token_stride) > l->block_bytes ||
+	    head + l->v_offset + half_bytes(l, l->v_dtype, l->v_token_stride) > l->block_bytes)
 		return ig_fail(k->err, -EINVAL,
 			       "cache group %u: a block of %" PRIu64 " bytes is too small", g,
 			       l->block_bytes);
@@ -353,7 +374,8 @@ static int pack_cache(struct packing *k)
 			.layer_stride = (uint32_t)l->layer_stride,
 			.v_offset = (uint32_t)l->v_offset,
 			.head_stride = (uint32_t)l->head_stride,
-			.token_stride = (uint32_t)l->token_stride,
+			.token_stride = (uint32_t)(l->k_token_stride ? l->k_token_stride :
+								       l->v_token_stride),
 		};
 	}
 	/* Last, so that its size depends on the highest slab in use. */

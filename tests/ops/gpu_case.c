@@ -180,7 +180,8 @@ static void begin_launch(const struct ig_gpu_lab *lab, const struct ig_gpu_case 
 		.max_seqs = at_least_one(c->max_seqs, s->n_seqs),
 		.max_logit_rows = at_least_one(c->max_logit_rows, s->n_logit_rows),
 		.max_context = at_least_one(c->max_context, context),
-		.kv_dtype = s->n_groups ? s->kv[0].layout->dtype : IG_F16,
+		.k_dtype = s->n_groups ? s->kv[0].layout->k_dtype : IG_F16,
+		.v_dtype = s->n_groups ? s->kv[0].layout->v_dtype : IG_F16,
 		.f32 = c->f32,
 		.max_partials = c->max_partials,
 	};
@@ -413,7 +414,8 @@ static int put_cache(struct run *r, struct step_head *head, struct ig_error *err
 			.layer_stride = (uint32_t)l->layer_stride,
 			.v_offset = (uint32_t)l->v_offset,
 			.head_stride = (uint32_t)l->head_stride,
-			.token_stride = (uint32_t)l->token_stride,
+			.token_stride = (uint32_t)(l->k_token_stride ? l->k_token_stride :
+								       l->v_token_stride),
 		};
 		rc = put(r, s->kv[g].block_tables,
 			 (uint64_t)s->n_seqs * (uint64_t)s->kv[g].max_blocks * 4,

@@ -1,11 +1,12 @@
 /*
  * dump_logits.c: all logits of a run along a golden's ids, for truth.py --against.
  *
- *   dump_logits MODEL.gguf GOLDEN DUMP [--isa I] [--activations f32|auto] [--kv f16|f32]
+ *   dump_logits MODEL.gguf GOLDEN DUMP [--isa I] [--activations f32|auto] [--kv TYPES]
  *
  * DUMP holds float32 in the host's order, [prompt, step, vocabulary].  Modules are found
  * through INGOT_MODULE_PATH, else in the build's own folders.
  */
+#include "base/dtype.h"
 #include "tests/golden/model/golden.h"
 #include "tests/golden/model/stepper.h"
 
@@ -58,7 +59,7 @@ fail:
 static int usage(void)
 {
 	fprintf(stderr, "usage: dump_logits MODEL.gguf GOLDEN DUMP [--isa I] "
-			"[--activations f32|auto] [--kv f16|f32]\n");
+			"[--activations f32|auto] [--kv TYPES]\n");
 	return 2;
 }
 
@@ -70,7 +71,9 @@ int main(int argc, char **argv)
 		{ "kv", required_argument, NULL, 'k' },
 		{ 0 },
 	};
-	struct ig_stepper_options o = { .kv_dtype = IG_F16, .max_seqs = 1, .shuffle = 1 };
+	struct ig_stepper_options o = {
+		.k_dtype = IG_F16, .v_dtype = IG_F16, .max_seqs = 1, .shuffle = 1
+	};
 	struct ig_stepper_model model = { 0 };
 	struct ig_stepper *s = NULL;
 	struct ig_golden g = { 0 };
@@ -83,9 +86,7 @@ int main(int argc, char **argv)
 			o.isa = optarg;
 		else if (c == 'a')
 			o.activations = optarg;
-		else if (c == 'k' && !strcmp(optarg, "f32"))
-			o.kv_dtype = IG_F32;
-		else if (c != 'k' || strcmp(optarg, "f16"))
+		else if (c != 'k' || !ig_cache_dtypes(optarg, &o.k_dtype, &o.v_dtype))
 			return usage();
 	}
 	if (argc - optind != 3)

@@ -139,16 +139,24 @@ void ig_stepper_model_close(struct ig_stepper_model *m)
 
 /* ---- the cache ---- */
 
-static void fill_layout(struct ig_kv_layout *l, const struct ig_cache_group *g, uint32_t dtype)
+/* Bytes of K or V of a head; Q8_0 has no stride. */
+static uint64_t half_bytes(uint32_t head_dim, uint32_t dtype, uint64_t *token_stride)
 {
-	l->dtype = dtype;
+	*token_stride = dtype == IG_Q8_0 ? 0 : (uint64_t)head_dim * (dtype == IG_F16 ? 2 : 4);
+	return IG_BLOCK_TOKENS * (dtype == IG_Q8_0 ? head_dim / 32 * 34 : *token_stride);
+}
+
+static void fill_layout(struct ig_kv_layout *l, const struct ig_cache_group *g,
+			const struct ig_stepper_options *o)
+{
+	l->k_dtype = o->k_dtype;
+	l->v_dtype = o->v_dtype;
 	l->n_layers = g->n_layers;
 	l->n_kv_heads = g->n_kv_heads;
 	l->head_dim = g->head_dim;
-	l->token_stride = (uint64_t)g->head_dim * (dtype == IG_F16 ? 2 : 4);
-	l->head_stride = l->token_stride * IG_BLOCK_TOKENS;
-	l->v_offset = l->head_stride * g->n_kv_heads;
-	l->layer_stride = 2 * l->v_offset;
+	l->v_offset = half_bytes(g->head_dim, l->k_dtype, &l->k_token_stride);
+	l->head_stride = l->v_offset + half_bytes(g->head_dim, l->v_dtype, &l->v_token_stride);
+	l->layer_stride = l->head_stride * g->n_kv_heads;
 	l->block_bytes = (l->layer_stride * g->n_layers + 63) / 64 * 64;
 }
 
@@ -229,7 +237,7 @@ static int make_cache(struct ig_stepper *s, struct ig_error *err)
 	if (!s->slab_bases || !s->slab_bytes)
 		return ig_fail(err, -ENOMEM, "no memory for the cache");
 	for (uint32_t g = 0; g < s->n_groups; g++) {
-		fill_layout(&s->layout[g], &s->plan->info.groups[g], s->o.kv_dtype);
+		fill_layout(&s->layout[g], &s->plan->info.groups[g], &s->o);
 		s->order[g] = calloc(s->n_group_blocks, sizeof *s->order[g]);
 		if (!s->order[g])
 			return ig_fail(err, -ENOMEM, "no memory for the cache");
@@ -300,6 +308,11 @@ bool ig_stepper_isa_matters(const struct ig_stepper_model *m, const char *isa)
 	return false;
 }
 
+static bool is_cache(uint32_t dtype)
+{
+	return dtype == IG_F16 || dtype == IG_F32 || dtype == IG_Q8_0;
+}
+
 int ig_stepper_open(const struct ig_stepper_model *m, const struct ig_stepper_options *o,
 		    struct ig_stepper **out, struct ig_error *err)
 {
@@ -315,15 +328,16 @@ int ig_stepper_open(const struct ig_stepper_model *m, const struct ig_stepper_op
 		.max_seqs = o->max_seqs,
 		.max_logit_rows = o->max_seqs,
 		.max_context = o->max_context,
-		.kv_dtype = o->kv_dtype,
+		.k_dtype = o->k_dtype,
+		.v_dtype = o->v_dtype,
 	};
 	const char *driver = o->driver ? o->driver : getenv("INGOT_TEST_DRIVER");
 	struct ig_stepper *s;
 	int rc;
 
 	*out = NULL;
-	if (!o->max_rows || !o->max_seqs || !o->max_context ||
-	    (o->kv_dtype != IG_F16 && o->kv_dtype != IG_F32))
+	if (!o->max_rows || !o->max_seqs || !o->max_context || !is_cache(o->k_dtype) ||
+	    !is_cache(o->v_dtype))
 		return ig_fail(err, -EINVAL, "a stepper without limits or type of the cache");
 	s = calloc(1, sizeof *s);
 	if (!s)

@@ -39,7 +39,7 @@ struct ig_stepper_options {
 	const char *activations;     /* NULL: auto */
 	const char *experts;	     /* NULL: packed */
 	uint32_t n_threads;	     /* 0: as many as there are processors */
-	uint32_t kv_dtype;	     /* IG_F16, IG_F32 */
+	uint32_t k_dtype, v_dtype;   /* IG_F16, IG_F32, IG_Q8_0 */
 	uint32_t max_rows, max_seqs; /* of one step */
 	uint32_t max_context;	     /* tokens of one sequence */
 	uint64_t cache_tokens;	     /* of all sequences, each in whole blocks */

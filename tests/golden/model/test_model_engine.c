@@ -79,7 +79,8 @@ static int open_all(void **state)
 	    ig_engine_take_model(engine, "m", NULL, NULL, &served, &err) ||
 	    ig_stepper_model_open(&model, getenv("INGOT_TEST_MODEL"), NULL, &err) ||
 	    ig_stepper_open(&model,
-			    &(struct ig_stepper_options){ .kv_dtype = IG_F16,
+			    &(struct ig_stepper_options){ .k_dtype = IG_F16,
+							  .v_dtype = IG_F16,
 							  .max_rows = 512,
 							  .max_seqs = 1,
 							  .max_context = 512,

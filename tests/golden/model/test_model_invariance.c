@@ -101,7 +101,7 @@ static void add_client(struct ig_stepper *s, struct client *c, uint32_t prompt, 
 /* How one machine is tested: instruction set, arithmetic, and how much. */
 struct setting {
 	const char *isa, *activations;
-	uint32_t kv_dtype;
+	uint32_t k_dtype, v_dtype;
 	uint32_t prompt, max_ids, n_steps; /* the subject's */
 	uint32_t others_ids, others_steps; /* the most that others have */
 	const uint32_t *alone, *among;	   /* chunks of its prompt, ending with 0 */
@@ -233,7 +233,8 @@ static int open_stepper(const struct ig_stepper_model *m, const struct setting *
 		.isa = c->isa,
 		.activations = c->activations,
 		.n_threads = n_threads,
-		.kv_dtype = c->kv_dtype,
+		.k_dtype = c->k_dtype,
+		.v_dtype = c->v_dtype,
 		.max_rows = 512 + N_OTHERS * 64,
 		.max_seqs = 1 + N_OTHERS,
 		.max_context = 512,
@@ -306,7 +307,8 @@ static void check_isa(const char *isa, bool slow)
 		const struct setting fast = {
 			.isa = isa,
 			.activations = "auto",
-			.kv_dtype = IG_F16,
+			.k_dtype = IG_F16,
+			.v_dtype = IG_F16,
 			.prompt = slow ? 16 : 24,
 			.max_ids = 512,
 			.n_steps = slow ? 3 : 10,
@@ -318,7 +320,8 @@ static void check_isa(const char *isa, bool slow)
 		const struct setting f32 = {
 			.isa = isa,
 			.activations = "f32",
-			.kv_dtype = IG_F32,
+			.k_dtype = IG_F32,
+			.v_dtype = IG_F32,
 			.prompt = fast.prompt,
 			.max_ids = slow ? 9 : 270,
 			.n_steps = slow ? 2 : 4,
@@ -365,7 +368,8 @@ static void test_the_comparison_can_fail(void **state)
 {
 	const struct setting one = { .isa = "auto",
 				     .activations = "auto",
-				     .kv_dtype = IG_F16,
+				     .k_dtype = IG_F16,
+				     .v_dtype = IG_F16,
 				     .prompt = 0,
 				     .max_ids = 512 };
 	/* A temperature at which eight samples are hardly the eight largest logits. */

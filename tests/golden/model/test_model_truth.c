@@ -111,7 +111,8 @@ static int run_part(const struct part *p, const struct limits *l)
 	struct ig_stepper_options o = {
 		.isa = p->isa,
 		.activations = p->activations,
-		.kv_dtype = p->kv_dtype,
+		.k_dtype = p->kv_dtype,
+		.v_dtype = p->kv_dtype,
 		.max_seqs = p->n_prompts,
 		.shuffle = 1,
 	};

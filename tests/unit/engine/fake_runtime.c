@@ -845,7 +845,7 @@ static unsigned char *place(const struct ig_step *s, uint32_t g, int32_t seq, in
 		return NULL;
 	}
 	base += IG_BLOCK_INDEX(word) * kv->layout->block_bytes +
-		(size_t)(pos % IG_BLOCK_TOKENS) * kv->layout->token_stride;
+		(size_t)(pos % IG_BLOCK_TOKENS) * kv->layout->k_token_stride;
 	if (last)
 		base += (kv->layout->n_layers - 1) * kv->layout->layer_stride +
 			kv->layout->v_offset +

@@ -97,7 +97,7 @@ static uint16_t half_of(float f)
 	return (uint16_t)((signbit(f) ? 0x8000 : 0) | (((e + 14) << 10) + (int)n - 1024));
 }
 
-static float float_of(uint16_t h)
+float world_half(uint16_t h)
 {
 	int e = (h >> 10) & 31, m = h & 1023;
 	double v = e == 31 ? (m ? NAN : INFINITY) : e ? ldexp(1024 + m, e - 25) : ldexp(m, -24);
@@ -107,23 +107,34 @@ static float float_of(uint16_t h)
 
 /* ---- the world ------------------------------------------------------------------------- */
 
+/* Bytes of K or V of a head; elements have a gap behind each token, Q8_0 has one layout. */
+static uint64_t half_head(uint32_t dtype, uint32_t head_dim, uint64_t *token_stride)
+{
+	*token_stride = 0;
+	if (dtype == IG_Q8_0)
+		return 16 * head_dim + 16 * 2 * (head_dim / 32);
+	*token_stride = head_dim * (dtype == IG_F16 ? 2 : 4) + 16;
+	return 16 * *token_stride;
+}
+
 void world_create(struct world *w, uint32_t dtype, uint32_t n_kv_heads, uint32_t head_dim,
 		  const int32_t *lens, uint32_t n_seqs)
 {
-	const uint64_t size = dtype == IG_F16 ? 2 : 4;
 	uint32_t n_blocks = 0, n_words, max_blocks = 0;
 	uint32_t *words;
 
 	memset(w, 0, sizeof *w);
 	/* gaps at every level, so that no stride can be taken for another */
-	w->layout = (struct ig_kv_layout){ .dtype = dtype,
+	w->layout = (struct ig_kv_layout){ .k_dtype = dtype >> 16 ? (dtype >> 16) - 1 : dtype,
+					   .v_dtype = dtype & 0xffff,
 					   .n_layers = WORLD_LAYERS,
 					   .n_kv_heads = n_kv_heads,
 					   .head_dim = head_dim };
-	w->layout.token_stride = head_dim * size + 16;
-	w->layout.head_stride = IG_BLOCK_TOKENS * w->layout.token_stride + 32;
-	w->layout.v_offset = n_kv_heads * w->layout.head_stride + 64;
-	w->layout.layer_stride = 2 * w->layout.v_offset + 48;
+	w->layout.v_offset = half_head(w->layout.k_dtype, head_dim, &w->layout.k_token_stride) + 32;
+	w->layout.head_stride = w->layout.v_offset +
+				half_head(w->layout.v_dtype, head_dim, &w->layout.v_token_stride) +
+				64;
+	w->layout.layer_stride = n_kv_heads * w->layout.head_stride + 48;
 	w->layout.block_bytes = WORLD_LAYERS * w->layout.layer_stride + 80;
 	for (uint32_t i = 0; i < n_seqs; i++) {
 		uint32_t n = (uint32_t)(lens[i] + IG_BLOCK_TOKENS - 1) / IG_BLOCK_TOKENS;
@@ -173,48 +184,112 @@ void world_destroy(struct world *w)
 	free(w->snapshot);
 }
 
-void *world_slot(const struct world *w, uint32_t seq, int32_t pos, uint32_t layer, uint32_t head,
-		 int v)
+uint32_t world_dtype(const struct world *w, int v)
+{
+	return v ? w->layout.v_dtype : w->layout.k_dtype;
+}
+
+/* K or V of the position's block. */
+static unsigned char *half_of_block(const struct world *w, uint32_t seq, int32_t pos,
+				    uint32_t layer, uint32_t head, int v)
 {
 	uint32_t word = w->block_tables[seq * w->kv.max_blocks + pos / IG_BLOCK_TOKENS];
 
 	return (unsigned char *)w->slabs[IG_BLOCK_SLAB(word)] +
 	       IG_BLOCK_INDEX(word) * w->layout.block_bytes + layer * w->layout.layer_stride +
-	       head * w->layout.head_stride +
-	       (uint32_t)(pos % IG_BLOCK_TOKENS) * w->layout.token_stride +
-	       (v ? w->layout.v_offset : 0);
+	       head * w->layout.head_stride + (v ? w->layout.v_offset : 0);
 }
 
-float world_element(const struct world *w, const void *slot, uint32_t d)
+void *world_slot(const struct world *w, uint32_t seq, int32_t pos, uint32_t layer, uint32_t head,
+		 int v)
 {
+	assert_true(world_dtype(w, v) != IG_Q8_0);
+	return half_of_block(w, seq, pos, layer, head, v) +
+	       (uint32_t)(pos % IG_BLOCK_TOKENS) *
+		       (v ? w->layout.v_token_stride : w->layout.k_token_stride);
+}
+
+int8_t *world_code(const struct world *w, uint32_t seq, int32_t pos, uint32_t layer, uint32_t head,
+		   int v, uint32_t d)
+{
+	const uint32_t t = (uint32_t)(pos % IG_BLOCK_TOKENS);
+
+	return (int8_t *)half_of_block(w, seq, pos, layer, head, v) +
+	       (v ? t * w->layout.head_dim + d : d * 16 + t);
+}
+
+uint16_t *world_scale(const struct world *w, uint32_t seq, int32_t pos, uint32_t layer,
+		      uint32_t head, int v, uint32_t d)
+{
+	return (uint16_t *)(void *)(half_of_block(w, seq, pos, layer, head, v) +
+				    16 * w->layout.head_dim) +
+	       d / 32 * 16 + pos % IG_BLOCK_TOKENS;
+}
+
+float world_element(const struct world *w, uint32_t seq, int32_t pos, uint32_t layer, uint32_t head,
+		    int v, uint32_t d)
+{
+	const char *slot;
 	uint16_t h;
 	float f;
 
-	if (w->layout.dtype == IG_F16) {
-		memcpy(&h, (const char *)slot + d * sizeof h, sizeof h);
-		return float_of(h);
+	if (world_dtype(w, v) == IG_Q8_0)
+		return (float)*world_code(w, seq, pos, layer, head, v, d) *
+		       world_half(*world_scale(w, seq, pos, layer, head, v, d));
+	slot = world_slot(w, seq, pos, layer, head, v);
+	if (world_dtype(w, v) == IG_F16) {
+		memcpy(&h, slot + d * sizeof h, sizeof h);
+		return world_half(h);
 	}
-	memcpy(&f, (const char *)slot + d * sizeof f, sizeof f);
+	memcpy(&f, slot + d * sizeof f, sizeof f);
 	return f;
+}
+
+static void set_element(struct world *w, uint32_t seq, int32_t pos, uint32_t layer, uint32_t head,
+			int v, uint32_t d, float f)
+{
+	char *slot;
+	uint16_t h;
+
+	if (world_dtype(w, v) == IG_Q8_0) { /* a scale of its own for every token and group */
+		if (d % 32 == 0)
+			*world_scale(w, seq, pos, layer, head, v, d) =
+				half_of((0.75f + world_uniform() / 4) / 127);
+		*world_code(w, seq, pos, layer, head, v, d) = (int8_t)lrintf(f * 127);
+		return;
+	}
+	slot = world_slot(w, seq, pos, layer, head, v);
+	h = half_of(f);
+	if (world_dtype(w, v) == IG_F16)
+		memcpy(slot + d * sizeof h, &h, sizeof h);
+	else
+		memcpy(slot + d * sizeof f, &f, sizeof f);
 }
 
 void world_fill(struct world *w, uint32_t layer, const int32_t *lens)
 {
 	for (uint32_t seq = 0; seq < w->n_seqs; seq++)
 		for (int32_t t = 0; t < lens[seq]; t++)
-			for (uint32_t i = 0; i < 2 * w->layout.n_kv_heads; i++) {
-				char *slot = world_slot(w, seq, t, layer, i / 2, i % 2);
+			for (uint32_t i = 0; i < 2 * w->layout.n_kv_heads; i++)
+				for (uint32_t d = 0; d < w->layout.head_dim; d++)
+					set_element(w, seq, t, layer, i / 2, i % 2, d,
+						    world_uniform());
+}
 
-				for (uint32_t d = 0; d < w->layout.head_dim; d++) {
-					float f = world_uniform();
-					uint16_t h = half_of(f);
+void world_wipe(const struct world *w, uint32_t seq, int32_t pos, uint32_t layer, uint32_t head,
+		int v)
+{
+	const uint32_t n = w->layout.head_dim, dtype = world_dtype(w, v);
 
-					if (w->layout.dtype == IG_F16)
-						memcpy(slot + d * sizeof h, &h, sizeof h);
-					else
-						memcpy(slot + d * sizeof f, &f, sizeof f);
-				}
-			}
+	if (dtype != IG_Q8_0) {
+		memset(world_slot(w, seq, pos, layer, head, v), 0xff,
+		       n * (dtype == IG_F16 ? 2 : 4));
+		return;
+	}
+	for (uint32_t d = 0; d < n; d++) {
+		*world_code(w, seq, pos, layer, head, v, d) = -1;
+		*world_scale(w, seq, pos, layer, head, v, d) = 0xffff;
+	}
 }
 
 void world_snapshot(struct world *w)

@@ -18,6 +18,9 @@
 #include <setjmp.h>
 #include <cmocka.h>
 
+/* The types of K and V as one; a type alone means both. */
+#define KEYS_VALUES(k, v) (((k) + 1u) << 16 | (v))
+
 #define WORLD_LAYERS 2
 #define WORLD_MAX_SEQS 8
 
@@ -49,10 +52,22 @@ void world_create(struct world *w, uint32_t dtype, uint32_t n_kv_heads, uint32_t
 void world_destroy(struct world *w);
 /* Random K and V for every token of every sequence in layer. */
 void world_fill(struct world *w, uint32_t layer, const int32_t *lens);
-/* The slot of K (v: of V). */
+/* The slot of K (v: of V), of a token in F16 or F32: its elements one after the other. */
 void *world_slot(const struct world *w, uint32_t seq, int32_t pos, uint32_t layer, uint32_t head,
 		 int v);
-float world_element(const struct world *w, const void *slot, uint32_t d);
+/* An element of it, in any type. */
+float world_element(const struct world *w, uint32_t seq, int32_t pos, uint32_t layer, uint32_t head,
+		    int v, uint32_t d);
+/* Of Q8_0: the code of an element, and its scale as a half. */
+int8_t *world_code(const struct world *w, uint32_t seq, int32_t pos, uint32_t layer, uint32_t head,
+		   int v, uint32_t d);
+uint16_t *world_scale(const struct world *w, uint32_t seq, int32_t pos, uint32_t layer,
+		      uint32_t head, int v, uint32_t d);
+/* 0xff in every byte of the token. */
+void world_wipe(const struct world *w, uint32_t seq, int32_t pos, uint32_t layer, uint32_t head,
+		int v);
+uint32_t world_dtype(const struct world *w, int v);
+float world_half(uint16_t h); /* as a float */
 void world_snapshot(struct world *w);
 /* The bytes of the slabs that differ from the snapshot. */
 uint64_t world_changed(const struct world *w);

@@ -105,6 +105,43 @@ static const struct attention_case cases[] = {
 	{ 4, 4, 64, IG_F32, 256, 0, { 600 }, { { 0, 230, 290 }, { 0, 500, 540 } } },
 	{ 4, 4, 40, IG_F16, 300, 0, { 600 }, { { 0, 550, 600 } } },
 	{ 6, 2, 64, IG_F16, 5000, 0, { 300 }, { { 0, 250, 300 } } },
+	/* Q8_0 as above, and K and V in types of their own */
+	{ 9,
+	  3,
+	  64,
+	  IG_Q8_0,
+	  0,
+	  0,
+	  { 1, 15, 16, 17, 255, 256, 257, 700 },
+	  { { 0, 0, 1 },
+	    { 1, 14, 15 },
+	    { 2, 15, 16 },
+	    { 3, 16, 17 },
+	    { 4, 254, 255 },
+	    { 5, 255, 256 },
+	    { 6, 256, 257 },
+	    { 7, 699, 700 } } },
+	{ 3, 1, 64, IG_Q8_0, 0, 0, { 300 }, { { 0, 0, 300 } } },
+	{ 6,
+	  2,
+	  64,
+	  IG_Q8_0,
+	  0,
+	  0,
+	  { 33, 270, 17, 64 },
+	  { { 0, 32, 33 }, { 1, 200, 270 }, { 2, 16, 17 }, { 3, 0, 64 } } },
+	{ 4, 4, 32, IG_Q8_0, 0, 0, { 270 }, { { 0, 230, 270 } } },
+	{ 6, 2, 96, IG_Q8_0, 0, 0, { 270 }, { { 0, 230, 270 } } },
+	{ 8, 1, 128, IG_Q8_0, 0, 0, { 270 }, { { 0, 230, 270 } } },
+	{ 2, 1, 256, IG_Q8_0, 0, 0, { 270 }, { { 0, 230, 270 } } },
+	{ 71, 1, 64, IG_Q8_0, 0, 0, { 90 }, { { 0, 80, 90 } } },
+	{ 6, 2, 64, IG_Q8_0, 5, 0, { 300 }, { { 0, 0, 40 }, { 0, 250, 300 } } },
+	{ 6, 2, 64, IG_Q8_0, 100, 0, { 400 }, { { 0, 60, 130 }, { 0, 300, 400 } } },
+	{ 9, 3, 64, KEYS_VALUES(IG_Q8_0, IG_F16), 0, 0, { 300 }, { { 0, 230, 290 } } },
+	{ 9, 3, 64, KEYS_VALUES(IG_F16, IG_Q8_0), 0, 0, { 300 }, { { 0, 230, 290 } } },
+	{ 4, 2, 32, KEYS_VALUES(IG_F32, IG_Q8_0), 0, 0, { 300 }, { { 0, 230, 290 } } },
+	{ 4, 2, 96, KEYS_VALUES(IG_Q8_0, IG_F32), 7, 0, { 300 }, { { 0, 230, 290 } } },
+	{ 4, 2, 40, KEYS_VALUES(IG_F32, IG_F16), 0, 0, { 300 }, { { 0, 230, 290 } } },
 	/* scores so far apart that most weights vanish */
 	{ 3, 1, 64, IG_F16, 0, 20, { 600 }, { { 0, 560, 600 } } },
 	/* and so close that the output is nearly a mean */
@@ -288,9 +325,9 @@ static void test_same_bits(void **state)
 
 /* A row never sees what comes after it: NaN in later positions changes nothing, in a
  * prefill that has them in the same tile neither. */
-static void test_causal(void **state)
+static void check_causal(uint32_t dtype)
 {
-	const struct attention_case c = { 6, 2, 64, IG_F16, 0, 0, { 300 }, { { 0, 240, 300 } } };
+	const struct attention_case c = { 6, 2, 64, dtype, 0, 0, { 300 }, { { 0, 240, 300 } } };
 	struct setup s;
 	struct guarded before, after;
 
@@ -307,7 +344,7 @@ static void test_causal(void **state)
 		for (int32_t t = 270; t < 300; t++)
 			for (uint32_t h = 0; h < 2; h++)
 				for (int v = 0; v < 2; v++)
-					memset(world_slot(&s.w, 0, t, 1, h, v), 0xff, 64 * 2);
+					world_wipe(&s.w, 0, t, 1, h, v);
 		run_rows(&s, k, &after, 0, s.n_rows, 0);
 		for (int64_t r = 0; r < 30; r++)
 			assert_memory_equal(guarded_row(&before, r), guarded_row(&after, r),
@@ -318,6 +355,51 @@ static void test_causal(void **state)
 	guarded_destroy(&before);
 	guarded_destroy(&after);
 	setup_destroy(&s);
+}
+
+static void test_causal(void **state)
+{
+	check_causal(IG_F16);
+	check_causal(IG_Q8_0);
+}
+
+/* A cache in Q8_0 is one of floats with the same values: equal bits. */
+static void test_q8_is_floats(void **state)
+{
+	const struct attention_case q8 = { 9, 3, 64, IG_Q8_0, 0, 0, { 300 }, { { 0, 225, 300 } } };
+	struct attention_case f32 = q8;
+	struct setup a, b;
+	struct guarded out_a, out_b;
+
+	world_seed(8);
+	setup_create(&a, &q8);
+	f32.dtype = IG_F32;
+	setup_create(&b, &f32);
+	for (int32_t t = 0; t < 300; t++)
+		for (uint32_t i = 0; i < 6; i++)
+			for (uint32_t d = 0; d < 64; d++)
+				((float *)world_slot(&b.w, 0, t, 1, i / 2, i % 2))[d] =
+					world_element(&a.w, 0, t, 1, i / 2, i % 2, d);
+	guarded_create(&out_a, a.n_rows, a.q.t.n_cols);
+	guarded_create(&out_b, a.n_rows, a.q.t.n_cols);
+	memcpy(b.q.bytes, a.q.bytes, a.q.n_bytes);
+	for (size_t j = 0; j < sizeof isas / sizeof isas[0]; j++) {
+		const struct ig_cpu_kernel *k = world_kernel(world_op("attention"), isas[j]);
+
+		if (!k)
+			continue;
+		for (int32_t n = 1; n <= a.n_rows; n += a.n_rows - 1) { /* decode, prefill */
+			run_rows(&a, k, &out_a, a.n_rows - n, n, 0);
+			run_rows(&b, k, &out_b, a.n_rows - n, n, 0);
+			for (int64_t r = a.n_rows - n; r < a.n_rows; r++)
+				assert_memory_equal(guarded_row(&out_a, r), guarded_row(&out_b, r),
+						    (size_t)a.q.t.n_cols * 4);
+		}
+	}
+	guarded_destroy(&out_a);
+	guarded_destroy(&out_b);
+	setup_destroy(&a);
+	setup_destroy(&b);
 }
 
 /* The exponential by itself: of two positions with scores 0 and -x and values 0 and 1
@@ -418,9 +500,9 @@ static void test_check(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_check),	    cmocka_unit_test(test_reference),
-		cmocka_unit_test(test_same_bits),   cmocka_unit_test(test_causal),
-		cmocka_unit_test(test_exponential),
+		cmocka_unit_test(test_check),	     cmocka_unit_test(test_reference),
+		cmocka_unit_test(test_same_bits),    cmocka_unit_test(test_causal),
+		cmocka_unit_test(test_q8_is_floats), cmocka_unit_test(test_exponential),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

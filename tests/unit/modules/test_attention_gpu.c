@@ -425,7 +425,7 @@ static void test_refused(void **state)
 
 	setup_create(&s, &c);
 	guarded_create(&out, 1, s.q.t.n_cols);
-	s.w.layout.dtype = IG_BF16;
+	s.w.layout.k_dtype = IG_BF16;
 	{
 		const struct ig_step step = { .struct_size = sizeof step,
 					      .n_rows = 1,

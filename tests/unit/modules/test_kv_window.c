@@ -73,9 +73,11 @@ static struct world make(uint32_t n_slabs, uint32_t window_0, uint32_t window_1)
 
 	assert_int_equal(kv->create(&a, &w.cache, &err), 0);
 	for (uint32_t i = 0; i < N_GROUPS; i++) {
-		w.l[i] = (struct ig_kv_layout){
-			.dtype = IG_F16, .n_layers = 1, .n_kv_heads = 1, .head_dim = i ? 8 : 16
-		};
+		w.l[i] = (struct ig_kv_layout){ .k_dtype = IG_F16,
+						.v_dtype = IG_F16,
+						.n_layers = 1,
+						.n_kv_heads = 1,
+						.head_dim = i ? 8 : 16 };
 		assert_int_equal(kv->layout(w.cache, &w.l[i], &err), 0);
 		assert_int_equal(kv->add_group(w.cache, &w.l[i], w.window[i], &w.g[i], &err), 0);
 	}
@@ -134,7 +136,7 @@ static void *place(struct world *w, struct text *t, uint32_t group, uint32_t at)
 	assert_true(IG_BLOCK_SLAB(word) < n_slabs);
 	assert_non_null(bases[IG_BLOCK_SLAB(word)]);
 	return (char *)bases[IG_BLOCK_SLAB(word)] + IG_BLOCK_INDEX(word) * w->l[group].block_bytes +
-	       at % IG_BLOCK_TOKENS * w->l[group].token_stride;
+	       at % IG_BLOCK_TOKENS * w->l[group].k_token_stride;
 }
 
 static int reserve(struct text *t, uint32_t n)

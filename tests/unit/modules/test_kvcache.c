@@ -67,9 +67,11 @@ static uint32_t add_group(struct ig_kvcache *c, uint32_t layers, uint32_t heads,
 {
 	uint32_t g = 99;
 
-	*l = (struct ig_kv_layout){
-		.dtype = dtype, .n_layers = layers, .n_kv_heads = heads, .head_dim = dim
-	};
+	*l = (struct ig_kv_layout){ .k_dtype = dtype,
+				    .v_dtype = dtype,
+				    .n_layers = layers,
+				    .n_kv_heads = heads,
+				    .head_dim = dim };
 	assert_int_equal(kv->layout(c, l, NULL), 0);
 	assert_int_equal(kv->add_group(c, l, 0, &g, NULL), 0);
 	return g;
@@ -106,38 +108,73 @@ static void test_layouts(void **state)
 	struct ig_error err;
 
 	add_group(c, 30, 3, 64, IG_F16, &l); /* SmolLM2-135M: 23,040 bytes a token */
-	assert_int_equal(l.token_stride, 128);
-	assert_int_equal(l.head_stride, 2048);
-	assert_int_equal(l.v_offset, 3 * 2048);
+	assert_int_equal(l.k_token_stride, 128);
+	assert_int_equal(l.v_offset, 2048);
+	assert_int_equal(l.head_stride, 2 * 2048);
 	assert_int_equal(l.layer_stride, 2 * 3 * 2048);
 	assert_int_equal(l.block_bytes, 16 * 23040);
 	add_group(c, 2, 1, 6, IG_F32, &l);
-	assert_int_equal(l.token_stride, 24);
-	assert_int_equal(l.head_stride, 384);
+	assert_int_equal(l.k_token_stride, 24);
+	assert_int_equal(l.head_stride, 2 * 384);
 	assert_int_equal(l.block_bytes, 2 * 2 * 384);
 	add_group(c, 1, 1, 1, IG_F16, &l); /* 32 bytes of values; a head begins on a line */
-	assert_int_equal(l.head_stride, 64);
+	assert_int_equal(l.head_stride, 2 * 64);
+	add_group(c, 30, 3, 64, IG_Q8_0, &l); /* 17 bytes for 16 values of 8 bits */
+	assert_int_equal(l.k_token_stride, 0);
+	assert_int_equal(l.v_offset, 17 * 64);
+	assert_int_equal(l.head_stride, 2 * 17 * 64);
+	assert_int_equal(l.block_bytes, 16 * 23040 * 17 / 32);
+	/* keys and values of their own types; a head of 32 ends inside a line */
+	l = (struct ig_kv_layout){ .k_dtype = IG_Q8_0,
+				   .v_dtype = IG_F16,
+				   .n_layers = 2,
+				   .n_kv_heads = 3,
+				   .head_dim = 32 };
+	assert_int_equal(kv->layout(c, &l, &err), 0);
+	assert_int_equal(l.k_token_stride, 0);
+	assert_int_equal(l.v_token_stride, 64);
+	assert_int_equal(l.v_offset, 576); /* 544 rounded up to lines */
+	assert_int_equal(l.head_stride, 576 + 1024);
+	assert_int_equal(l.layer_stride, 3 * (576 + 1024));
+	l.k_dtype = IG_F32, l.v_dtype = IG_Q8_0;
+	assert_int_equal(kv->layout(c, &l, &err), 0);
+	assert_int_equal(l.k_token_stride, 128);
+	assert_int_equal(l.v_token_stride, 0);
+	assert_int_equal(l.head_stride, 2048 + 576);
 
+	l = (struct ig_kv_layout){ .k_dtype = IG_F16,
+				   .v_dtype = IG_Q4_1,
+				   .n_layers = 1,
+				   .n_kv_heads = 1,
+				   .head_dim = 64 };
+	assert_int_equal(kv->layout(c, &l, &err), -EINVAL);
+	assert_non_null(strstr(err.text, "values of type 3"));
+	l.head_dim = 80;
+	l.v_dtype = IG_Q8_0;
+	assert_int_equal(kv->layout(c, &l, &err), -ENOTSUP);
+	assert_non_null(strstr(err.text,
+			       "kvcache.dtype: values in q8_0 need heads of a multiple of 32 "
+			       "values, this model's have 80"));
 	l = (struct ig_kv_layout){
-		.dtype = IG_Q8_0, .n_layers = 1, .n_kv_heads = 1, .head_dim = 64
+		.k_dtype = IG_F16, .v_dtype = IG_F16, .n_layers = 0, .n_kv_heads = 1, .head_dim = 64
 	};
 	assert_int_equal(kv->layout(c, &l, &err), -EINVAL);
-	assert_non_null(strstr(err.text, "element type 8"));
-	l = (struct ig_kv_layout){
-		.dtype = IG_F16, .n_layers = 0, .n_kv_heads = 1, .head_dim = 64
-	};
-	assert_int_equal(kv->layout(c, &l, &err), -EINVAL);
-	l = (struct ig_kv_layout){
-		.dtype = IG_F16, .n_layers = 80, .n_kv_heads = 8, .head_dim = 128
-	};
+	l = (struct ig_kv_layout){ .k_dtype = IG_F16,
+				   .v_dtype = IG_F16,
+				   .n_layers = 80,
+				   .n_kv_heads = 8,
+				   .head_dim = 128 };
 	assert_int_equal(kv->layout(c, &l, &err), -EINVAL);
 	assert_non_null(strstr(err.text, "5242880 bytes"));
 	assert_non_null(strstr(err.text, "kvcache.slab"));
-	l = (struct ig_kv_layout){
-		.dtype = IG_F32, .n_layers = 65536, .n_kv_heads = 65536, .head_dim = 65536
-	};
+	l = (struct ig_kv_layout){ .k_dtype = IG_F32,
+				   .v_dtype = IG_F32,
+				   .n_layers = 65536,
+				   .n_kv_heads = 65536,
+				   .head_dim = 65536 };
 	assert_int_equal(kv->layout(c, &l, &err), -EINVAL);
-	l = (struct ig_kv_layout){ .dtype = IG_F16,
+	l = (struct ig_kv_layout){ .k_dtype = IG_F16,
+				   .v_dtype = IG_F16,
 				   .n_layers = UINT32_MAX,
 				   .n_kv_heads = UINT32_MAX,
 				   .head_dim = UINT32_MAX };
@@ -145,7 +182,7 @@ static void test_layouts(void **state)
 
 	uint32_t g;
 	l = (struct ig_kv_layout){
-		.dtype = IG_F16, .n_layers = 1, .n_kv_heads = 1, .head_dim = 64
+		.k_dtype = IG_F16, .v_dtype = IG_F16, .n_layers = 1, .n_kv_heads = 1, .head_dim = 64
 	};
 	assert_int_equal(kv->add_group(c, &l, 0, &g, &err),
 			 -EINVAL); /* strides were never asked for */
@@ -303,7 +340,7 @@ static unsigned char *place(const struct ig_kvcache *c, const struct ig_kv_layou
 	assert_true(IG_BLOCK_SLAB(word) < n_slabs);
 	assert_non_null(bases[IG_BLOCK_SLAB(word)]);
 	return (unsigned char *)bases[IG_BLOCK_SLAB(word)] + IG_BLOCK_INDEX(word) * l->block_bytes +
-	       token % IG_BLOCK_TOKENS * l->token_stride;
+	       token % IG_BLOCK_TOKENS * l->k_token_stride;
 }
 
 static void test_seq_refusals(void **state)

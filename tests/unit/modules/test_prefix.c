@@ -59,10 +59,10 @@ static void add_groups(struct ig_kvcache *c, struct ig_kv_layout l[2], uint32_t 
 	struct ig_error err;
 
 	l[0] = (struct ig_kv_layout){
-		.dtype = IG_F16, .n_layers = 1, .n_kv_heads = 1, .head_dim = 16
+		.k_dtype = IG_F16, .v_dtype = IG_F16, .n_layers = 1, .n_kv_heads = 1, .head_dim = 16
 	};
 	l[1] = (struct ig_kv_layout){
-		.dtype = IG_F16, .n_layers = 1, .n_kv_heads = 1, .head_dim = 8
+		.k_dtype = IG_F16, .v_dtype = IG_F16, .n_layers = 1, .n_kv_heads = 1, .head_dim = 8
 	};
 	for (int i = 0; i < 2; i++) {
 		assert_int_equal(kv->layout(c, &l[i], &err), 0);
@@ -110,7 +110,7 @@ static void *place(struct ig_kvcache *c, const struct ig_kv_layout *l, struct te
 	assert_true(at / IG_BLOCK_TOKENS < n);
 	return (char *)bases[IG_BLOCK_SLAB(blocks[at / IG_BLOCK_TOKENS])] +
 	       IG_BLOCK_INDEX(blocks[at / IG_BLOCK_TOKENS]) * l[group].block_bytes +
-	       at % IG_BLOCK_TOKENS * l[group].token_stride;
+	       at % IG_BLOCK_TOKENS * l[group].k_token_stride;
 }
 
 static void compute(struct ig_kvcache *c, const struct ig_kv_layout *l, struct text *t,

@@ -195,6 +195,12 @@ static const struct rope_case cases[] = {
 	{ 4, 4, 32, 16, IG_ROPE_HALVES, IG_F16, 2, 1 },
 	{ 6, 1, 40, 20, IG_ROPE_PAIRS, IG_F32, 2, 1 },
 	{ 3, 3, 24, 0, IG_ROPE_PAIRS, IG_F16, 2, 0 },
+	/* Q8_0, and K and V in types of their own */
+	{ 9, 3, 64, 32, IG_ROPE_PAIRS, IG_Q8_0, 0, 1 },
+	{ 8, 1, 128, 64, IG_ROPE_HALVES, IG_Q8_0, 1, 1 },
+	{ 2, 1, 96, 40, IG_ROPE_HALVES, IG_Q8_0, 2, 1 },
+	{ 4, 2, 32, 16, IG_ROPE_PAIRS, KEYS_VALUES(IG_F16, IG_Q8_0), 0, 1 },
+	{ 4, 2, 256, 0, IG_ROPE_PAIRS, KEYS_VALUES(IG_Q8_0, IG_F32), 0, 0 },
 };
 
 /* Rows of three sequences, some of one in a run, some alone. */
@@ -307,24 +313,109 @@ static void read_pages(const struct rope_setup *s, struct guarded *kv)
 
 	for (int32_t r = 0; r < N_ROWS; r++)
 		for (uint32_t i = 0; i < 2 * s->p.n_kv_heads; i++) {
-			const void *slot = world_slot(&s->w, (uint32_t)rows[r].seq, rows[r].pos, 1,
-						      i / 2, i % 2);
-
 			for (uint32_t d = 0; d < dim; d++)
-				guarded_row(kv, r)[i * dim + d] = world_element(&s->w, slot, d);
+				guarded_row(kv, r)[i * dim + d] =
+					world_element(&s->w, (uint32_t)rows[r].seq, rows[r].pos, 1,
+						      i / 2, i % 2, d);
 		}
 }
 
 /* Fill every slot that the rows own with 0xff again. */
 static void wipe_slots(struct rope_setup *s)
 {
-	const size_t n = s->p.head_dim * (s->w.layout.dtype == IG_F16 ? 2 : 4);
-
 	for (int32_t r = 0; r < N_ROWS; r++)
 		for (uint32_t i = 0; i < 2 * s->p.n_kv_heads; i++)
-			memset(world_slot(&s->w, (uint32_t)rows[r].seq, rows[r].pos, 1, i / 2,
-					  i % 2),
-			       0xff, n);
+			world_wipe(&s->w, (uint32_t)rows[r].seq, rows[r].pos, 1, i / 2, i % 2);
+}
+
+/* A half by its definition: the nearest multiple of the unit in the last place, the
+ * even one of two. */
+static float nearest_half(float f)
+{
+	double a = fabs((double)f), unit;
+	int e;
+
+	if (isnan(f) || isinf(f))
+		return f;
+	frexp(a, &e);
+	unit = ldexp(1, (e < -13 ? -13 : e) - 11);
+	a = rint(a / unit) * unit;
+	if (a >= 65536)
+		a = INFINITY;
+	return (float)(signbit(f) ? -a : a);
+}
+
+/* Q8_0 by its definition: the scale is the nearest half of the largest value / 127, a code the
+ * nearest integer of value / scale.  A group with a NaN or a scale beyond the halves is NaN. */
+static void assert_quantised(const struct rope_setup *s, int32_t r, int v, uint32_t isa)
+{
+	const uint32_t n = s->p.head_dim, heads = s->p.n_heads, kv_heads = s->p.n_kv_heads;
+	const float *x = guarded_row(&s->x, r) + (heads + (v ? kv_heads : 0)) * (size_t)n;
+	const uint32_t seq = (uint32_t)rows[r].seq;
+	const int32_t pos = rows[r].pos;
+
+	for (uint32_t i = 0; i < kv_heads * n; i++) {
+		const uint32_t first = i / 32 * 32, h = i / n, d = i % n;
+		const float scale = world_half(*world_scale(&s->w, seq, pos, 1, h, v, d));
+		const int code = *world_code(&s->w, seq, pos, 1, h, v, d);
+		float top = 0;
+
+		for (uint32_t j = first; j < first + 32; j++)
+			top = isnan(x[j]) || fabsf(x[j]) > top ? fabsf(x[j]) : top;
+		for (uint32_t j = first; j < first + 32; j++)
+			top = isnan(x[j]) ? NAN : top;
+		top = nearest_half(top / 127);
+		if (isnan(top) || isinf(top)) {
+			assert_true(isnan(scale) && code == 0);
+			continue;
+		}
+		if (scale != top || code > 127 || code < -127)
+			fail_msg("%s: scale %a, expected %a; code %d", world_isa_name(isa),
+				 (double)scale, (double)top, code);
+		/* but for scales that are subnormal or 0, 127 of them reach every value */
+		if (!(fabs(code * (double)scale - (double)x[i]) <= 0.50001 * (double)scale) &&
+		    !(abs(code) == 127 && scale < 0x1p-14f) && !(code == 0 && scale == 0))
+			fail_msg("%s: %a became %d times %a", world_isa_name(isa), (double)x[i],
+				 code, (double)scale);
+	}
+}
+
+/* K without norm and rotation, and V, go to the cache as they are; there are values of every size. */
+static void test_quantised(void **state)
+{
+	static const float edges[] = { NAN,  0x1p-149f, -0.0f,	  1e38f,	  -INFINITY,
+				       8e6f, 0x1p-18f,	0x1p-17f, 65504 * 127.0f, 1e-30f };
+	const struct rope_case c = { 1, 2, 64, 0, IG_ROPE_PAIRS, IG_Q8_0, 0, 0 };
+	struct rope_setup s;
+	struct guarded q;
+
+	world_seed(6);
+	rope_create(&s, &c);
+	guarded_create(&q, N_ROWS, 64);
+	for (int round = 0; round < 100; round++) {
+		for (int32_t r = 0; r < N_ROWS; r++)
+			for (uint32_t i = 0; i < 256; i++) {
+				const uint32_t group = i / 32 + 8 * (uint32_t)r;
+				float size =
+					ldexpf(1, (int)(group * 7 + (uint32_t)round) % 44 - 27);
+				guarded_row(&s.x, r)[64 + i] =
+					round == 0 && i % 32 == 5 ?
+						edges[group % (sizeof edges / sizeof *edges)] :
+						world_uniform() * size;
+			}
+		for (size_t j = 0; j < sizeof isas / sizeof isas[0]; j++) {
+			const struct ig_cpu_kernel *k = world_kernel(world_op("rope_kv"), isas[j]);
+
+			if (!k)
+				continue;
+			rope_run(&s, k, &q, 0, N_ROWS, 0);
+			for (int32_t r = 0; r < N_ROWS; r++)
+				for (int v = 0; v < 2; v++)
+					assert_quantised(&s, r, v, isas[j]);
+		}
+	}
+	guarded_destroy(&q);
+	rope_destroy(&s);
 }
 
 static void assert_close(const struct guarded *a, const struct guarded *b, double relative,
@@ -374,8 +465,8 @@ static void test_rope_kv(void **state)
 			guarded_check(&q);
 			read_pages(&s, &kv);
 			assert_close(&q, &q_ref, 1e-6, i, isas[j], "q");
-			/* a half may round to its neighbour */
-			assert_close(&kv, &kv_ref, s.w.layout.dtype == IG_F16 ? 1e-3 : 1e-6, i,
+			/* a half may round to its neighbour, a scale of Q8_0 too */
+			assert_close(&kv, &kv_ref, cases[i].dtype == IG_F32 ? 1e-6 : 1e-3, i,
 				     isas[j], "k and v");
 			wipe_slots(&s);
 			assert_int_equal(world_changed(&s.w), 0);
@@ -398,23 +489,6 @@ static void test_rope_kv(void **state)
 		guarded_destroy(&kv_first);
 		rope_destroy(&s);
 	}
-}
-
-/* A half by its definition: the nearest multiple of the unit in the last place, the
- * even one of two. */
-static float nearest_half(float f)
-{
-	double a = fabs((double)f), unit;
-	int e;
-
-	if (isnan(f) || isinf(f))
-		return f;
-	frexp(a, &e);
-	unit = ldexp(1, (e < -13 ? -13 : e) - 11);
-	a = rint(a / unit) * unit;
-	if (a >= 65536)
-		a = INFINITY;
-	return (float)(signbit(f) ? -a : a);
 }
 
 /* v goes through as it is: every kernel rounds it to the nearest half. */
@@ -478,11 +552,10 @@ static void test_halves(void **state)
 			for (int32_t r = 0; r < N_ROWS; r++)
 				for (uint32_t i = 0; i < 512; i++) {
 					float x = guarded_row(&s.x, r)[768 + i], y, z;
-					const void *slot = world_slot(&s.w, (uint32_t)rows[r].seq,
-								      rows[r].pos, 1, i / 256, 1);
 
 					y = nearest_half(x);
-					z = world_element(&s.w, slot, i % 256);
+					z = world_element(&s.w, (uint32_t)rows[r].seq, rows[r].pos,
+							  1, i / 256, 1, i % 256);
 					if (isnan(y) ? !isnan(z) : memcmp(&y, &z, sizeof y) != 0)
 						fail_msg("%s: %a became %a, expected %a",
 							 world_isa_name(isas[j]), (double)x,
@@ -573,7 +646,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_check_table),   cmocka_unit_test(test_table),
 		cmocka_unit_test(test_check_rope_kv), cmocka_unit_test(test_rope_kv),
-		cmocka_unit_test(test_halves),
+		cmocka_unit_test(test_quantised),     cmocka_unit_test(test_halves),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -280,12 +280,11 @@ static void take_pages(const struct rope_setup *s, const struct world *w, struct
 
 	for (int32_t r = 0; r < N_ROWS; r++)
 		for (uint32_t i = 0; i < 2 * s->p.n_kv_heads; i++) {
-			void *slot =
-				world_slot(w, (uint32_t)rows[r].seq, rows[r].pos, 1, i / 2, i % 2);
-
+			const uint32_t seq = (uint32_t)rows[r].seq;
 			for (uint32_t d = 0; d < dim; d++)
-				guarded_row(kv, r)[i * dim + d] = world_element(w, slot, d);
-			memset(slot, 0xff, dim * (w->layout.dtype == IG_F16 ? 2 : 4));
+				guarded_row(kv, r)[i * dim + d] =
+					world_element(w, seq, rows[r].pos, 1, i / 2, i % 2, d);
+			world_wipe(w, seq, rows[r].pos, 1, i / 2, i % 2);
 		}
 	for (uint32_t i = 0; i < w->n_slabs; i++)
 		for (uint64_t b = 0; b < w->slab_bytes; b++)
@@ -421,9 +420,7 @@ static void test_halves(void **state)
 			float x = guarded_row(&s.x, r)[768 + i];
 			float y = ig_gpu_case_round(IG_F16, x), z;
 
-			z = world_element(&after,
-					  world_slot(&after, (uint32_t)rows[r].seq, rows[r].pos, 1,
-						     i / 256, 1),
+			z = world_element(&after, (uint32_t)rows[r].seq, rows[r].pos, 1, i / 256, 1,
 					  i % 256);
 			if (memcmp(&y, &z, sizeof y) != 0)
 				fail_msg("%a became %a, expected %a", (double)x, (double)z,

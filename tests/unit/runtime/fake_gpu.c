@@ -500,7 +500,7 @@ static uint32_t product_dtype(const struct ig_gpu_launch *c, uint32_t i)
 	return i || c->f32 ? IG_F32 : IG_F16;
 }
 
-static uint32_t attention_dtype(const struct ig_gpu_launch *c, uint32_t i) { return c->kv_dtype; }
+static uint32_t attention_dtype(const struct ig_gpu_launch *c, uint32_t i) { return c->k_dtype; }
 
 static const struct {
 	const char *op;

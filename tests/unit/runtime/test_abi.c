@@ -87,15 +87,17 @@ static void test_op(void **state)
 
 static void test_step(void **state)
 {
-	SIZE(ig_kv_layout, 56);
-	AT(ig_kv_layout, n_layers, 4);
-	AT(ig_kv_layout, n_kv_heads, 8);
-	AT(ig_kv_layout, head_dim, 12);
-	AT(ig_kv_layout, block_bytes, 16);
-	AT(ig_kv_layout, layer_stride, 24);
-	AT(ig_kv_layout, v_offset, 32);
-	AT(ig_kv_layout, head_stride, 40);
-	AT(ig_kv_layout, token_stride, 48);
+	SIZE(ig_kv_layout, 72);
+	AT(ig_kv_layout, v_dtype, 4);
+	AT(ig_kv_layout, n_layers, 8);
+	AT(ig_kv_layout, n_kv_heads, 12);
+	AT(ig_kv_layout, head_dim, 16);
+	AT(ig_kv_layout, block_bytes, 24);
+	AT(ig_kv_layout, layer_stride, 32);
+	AT(ig_kv_layout, v_offset, 40);
+	AT(ig_kv_layout, head_stride, 48);
+	AT(ig_kv_layout, k_token_stride, 56);
+	AT(ig_kv_layout, v_token_stride, 64);
 	SIZE(ig_step_kv, 24);
 	AT(ig_step_kv, block_tables, 8);
 	AT(ig_step_kv, max_blocks, 16);
@@ -356,9 +358,10 @@ static void test_gpu(void **state)
 	AT(ig_gpu_launch, max_seqs, 708);
 	AT(ig_gpu_launch, max_logit_rows, 712);
 	AT(ig_gpu_launch, max_context, 716);
-	AT(ig_gpu_launch, kv_dtype, 720);
-	AT(ig_gpu_launch, f32, 724);
-	AT(ig_gpu_launch, max_partials, 728);
+	AT(ig_gpu_launch, k_dtype, 720);
+	AT(ig_gpu_launch, v_dtype, 724);
+	AT(ig_gpu_launch, f32, 728);
+	AT(ig_gpu_launch, max_partials, 732);
 	SIZE(ig_gpu_extent, 16);
 	AT(ig_gpu_extent, mul, 4);
 	AT(ig_gpu_extent, div, 8);

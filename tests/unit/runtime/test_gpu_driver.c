@@ -24,7 +24,7 @@
 #define SLAB_BYTES (1u << 20)
 #define BLOCKS (TOY_CONTEXT / IG_BLOCK_TOKENS)
 
-static const struct ig_program_limits limits = { ROWS, SEQS, SEQS, TOY_CONTEXT, IG_F16, 8 };
+static const struct ig_program_limits limits = { ROWS, SEQS, SEQS, TOY_CONTEXT, IG_F16, IG_F16, 8 };
 
 static int setup(void **state)
 {
@@ -86,8 +86,17 @@ static int start(struct session *s, const struct toy_model *m, const char *drive
 	const uint64_t token = TOY_HEAD * 2, head = token * IG_BLOCK_TOKENS,
 		       v = head * TOY_KV_HEADS;
 	s->layout = (struct ig_kv_layout){
-		IG_F16, TOY_LAYERS, TOY_KV_HEADS, TOY_HEAD, 2 * v * TOY_LAYERS,
-		2 * v,	v,	    head,	  token
+		.k_dtype = IG_F16,
+		.v_dtype = IG_F16,
+		.n_layers = TOY_LAYERS,
+		.n_kv_heads = TOY_KV_HEADS,
+		.head_dim = TOY_HEAD,
+		.block_bytes = 2 * v * TOY_LAYERS,
+		.layer_stride = 2 * v,
+		.v_offset = v,
+		.head_stride = head,
+		.k_token_stride = token,
+		.v_token_stride = token,
 	};
 	s->kv = (struct ig_step_kv){ &s->layout, &s->tables[0][0], BLOCKS };
 	for (uint32_t q = 0; q < SEQS; q++)
@@ -335,8 +344,8 @@ static void test_partials(void **state)
 
 	assert_int_equal(ig_driver_open("fake", &o, &d, &err), 0);
 	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-		struct ig_program_limits l = { cases[i].rows,	 cases[i].seqs, 1,
-					       cases[i].context, IG_F16,	8 };
+		struct ig_program_limits l = { cases[i].rows, cases[i].seqs, 1, cases[i].context,
+					       IG_F16,	      IG_F16,	     8 };
 		assert_int_equal(ig_driver_lower(d, m->plan, &l, &p, &memory, &err), 0);
 		assert_int_equal(((struct ig_gpu_lowered *)p)->shape.max_partials,
 				 cases[i].expected ? cases[i].expected : (64u << 20) / bytes);
@@ -344,7 +353,7 @@ static void test_partials(void **state)
 	}
 	/* a 512th of a large device's memory, up to 256 MiB */
 	for (uint64_t gib = 64; gib <= 1024; gib *= 16) {
-		struct ig_program_limits l = { 512, 64, 1, 2000000, IG_F16, 8 };
+		struct ig_program_limits l = { 512, 64, 1, 2000000, IG_F16, IG_F16, 8 };
 		ig_driver_close(d);
 		fake_gpu.working_set_bytes = gib << 30;
 		assert_int_equal(ig_driver_open("fake", &o, &d, &err), 0);
@@ -407,7 +416,7 @@ static void test_weights(void **state)
 		memset(&s, 0, sizeof s);
 		assert_int_equal(ig_driver_open(wrap ? "wrapping" : "fake", &o, &s.driver, &err),
 				 0);
-		struct ig_program_limits small = { 1, 1, 1, 16, IG_F16, 1 };
+		struct ig_program_limits small = { 1, 1, 1, 16, IG_F16, IG_F16, 1 };
 		assert_int_equal(
 			ig_driver_lower(s.driver, m->plan, &small, &s.program, &memory, &err), 0);
 		struct ig_gpu_weights *w = &lowered(&s)->weights;
@@ -440,7 +449,7 @@ static void test_weights(void **state)
 static void test_weights_of_a_folder(void **state)
 {
 	static const struct ig_driver_options o = { .strict = 1 };
-	const struct ig_program_limits small = { 1, 1, 1, 16, IG_F16, 1 };
+	const struct ig_program_limits small = { 1, 1, 1, 16, IG_F16, IG_F16, 1 };
 	struct ig_error err = { 0 };
 	struct ig_program_memory memory;
 	struct toy_model m;

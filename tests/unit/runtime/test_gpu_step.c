@@ -56,7 +56,9 @@ static const struct ig_model_info info = {
 	.n_groups = 1,
 	.groups = { { sizeof(struct ig_cache_group), LAYERS, HEADS, HEAD, 0 } },
 };
-static const struct ig_program_limits limits = { ROWS, SEQS, LOGITS, CONTEXT, IG_F16, SLABS };
+static const struct ig_program_limits limits = {
+	ROWS, SEQS, LOGITS, CONTEXT, IG_F16, IG_F16, SLABS
+};
 
 static void begin(struct world *w, const struct ig_model_info *i)
 {
@@ -74,8 +76,17 @@ static void begin(struct world *w, const struct ig_model_info *i)
 	assert_non_null(w->area);
 	memset(w->area + w->shape.area_bytes, 0x5a, GUARD);
 	const uint64_t token = HEAD * 2, head = token * IG_BLOCK_TOKENS, v = head * HEADS;
-	w->layout = (struct ig_kv_layout){ IG_F16, LAYERS, HEADS, HEAD, 2 * v * LAYERS,
-					   2 * v,  v,	   head,  token };
+	w->layout = (struct ig_kv_layout){ .k_dtype = IG_F16,
+					   .v_dtype = IG_F16,
+					   .n_layers = LAYERS,
+					   .n_kv_heads = HEADS,
+					   .head_dim = HEAD,
+					   .block_bytes = 2 * v * LAYERS,
+					   .layer_stride = 2 * v,
+					   .v_offset = v,
+					   .head_stride = head,
+					   .k_token_stride = token,
+					   .v_token_stride = token };
 	w->kv[0] = w->kv[1] = (struct ig_step_kv){ &w->layout, &w->tables[0][0], BLOCKS };
 	for (int q = 0; q < SEQS; q++)
 		for (uint32_t b = 0; b < BLOCKS; b++)
@@ -216,7 +227,7 @@ static void test_packed(void **state)
 	assert_int_equal(h->kv[0].layer_stride, w.layout.layer_stride);
 	assert_int_equal(h->kv[0].v_offset, w.layout.v_offset);
 	assert_int_equal(h->kv[0].head_stride, w.layout.head_stride);
-	assert_int_equal(h->kv[0].token_stride, w.layout.token_stride);
+	assert_int_equal(h->kv[0].token_stride, w.layout.k_token_stride);
 	const uint32_t *tables = at(&w, h->kv[0].tables);
 	static const uint32_t n_blocks[] = { 19, 2, 6 };
 	for (uint32_t q = 0; q < 3; q++)
@@ -320,13 +331,14 @@ static void test_hostile(void **state)
 	BAD("block 16 of slab 2", w.tables[0][6] = IG_BLOCK_WORD(2, SLAB_BYTES / 4096));
 	BAD("is not mapped", w.bases[0] = (uint8_t *)w.bases[0] + 16);
 	BAD("is not mapped", ig_gpu_slabs_unmap(&w.slabs, (uint64_t)(uintptr_t)w.bases[2], 0));
-	BAD("type 0; the program was lowered for 2 of 2 of 16, type 1", w.layout.dtype = IG_F32);
+	BAD("type 0 and 1; the program was lowered for 2 of 2 of 16, type 1 and 1",
+	    w.layout.k_dtype = IG_F32);
 	BAD("3 layers", w.layout.n_layers = 3);
 	BAD("layers of 1 heads", w.layout.n_kv_heads = 1);
 	BAD("heads of 32", w.layout.head_dim = 32);
 	BAD("too small", w.layout.block_bytes -= 16);
 	BAD("too small", w.layout.layer_stride += 16);
-	BAD("strides", w.layout.token_stride = 16);
+	BAD("strides", w.layout.k_token_stride = 16);
 	BAD("strides", w.layout.head_stride += 8);
 	BAD("strides", w.layout.v_offset += (uint64_t)1 << 40);
 	BAD("strides", w.layout.block_bytes = (uint64_t)1 << 60);
@@ -390,11 +402,11 @@ static void test_limits(void **state)
 	assert_int_equal(ig_gpu_step_init(&s, &info, &l, 1, &err), -ENOTSUP);
 	assert_non_null(strstr(err.text, "4294967295 sequences of 4294967295 tokens"));
 	l = limits;
-	l.max_slabs = 0;     /* as many as a block word can name */
-	l.kv_dtype = IG_F32; /* 0, and not "unset" */
+	l.max_slabs = 0;    /* as many as a block word can name */
+	l.k_dtype = IG_F32; /* 0, and not "unset" */
 	assert_int_equal(ig_gpu_step_init(&s, &info, &l, 1, &err), 0);
 	assert_int_equal(s.limits.max_slabs, 1u << 20);
-	assert_int_equal(s.limits.kv_dtype, IG_F32);
+	assert_int_equal(s.limits.k_dtype, IG_F32);
 	ig_gpu_step_finish(&s);
 	struct ig_model_info i = info;
 	i.groups[0].n_layers = 0;

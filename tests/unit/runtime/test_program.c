@@ -159,11 +159,13 @@ struct pages {
 static void make_pages(struct pages *p)
 {
 	p->layout = (struct ig_kv_layout){
-		.dtype = IG_F32,
+		.k_dtype = IG_F32,
+		.v_dtype = IG_F32,
 		.n_layers = LAYERS,
 		.n_kv_heads = KV_HEADS,
 		.head_dim = HEAD,
-		.token_stride = HEAD * 4,
+		.k_token_stride = HEAD * 4,
+		.v_token_stride = HEAD * 4,
 		.head_stride = HEAD * 4 * IG_BLOCK_TOKENS,
 		.v_offset = HEAD * 4 * IG_BLOCK_TOKENS * KV_HEADS,
 		.layer_stride = 2 * HEAD * 4 * IG_BLOCK_TOKENS * KV_HEADS,
