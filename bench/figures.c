@@ -386,7 +386,8 @@ static int lower(const struct ig_plan *plan, uint32_t kind, struct figures *out,
 	struct ig_gpu_driver driver = { .device = &device.base };
 	struct ig_gpu_lowered p = {
 		.driver = &driver,
-		.base.limits = { MAX_ROWS, MAX_SEQS, MAX_SEQS, plan->info.n_context, IG_F16, 4096 },
+		.base.limits = { MAX_ROWS, MAX_SEQS, MAX_SEQS, plan->info.n_context, IG_F16, IG_F16,
+				 4096 },
 	};
 	int rc = ig_gpu_lower_plan(&p, plan, err);
 

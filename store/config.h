@@ -16,6 +16,7 @@ struct ig_config_model {
 	char *path;		/* a GGUF file, or a folder with safetensors; relative to the config
 		       file's folder; ~/ is expanded */
 	uint32_t context;	/* tokens a sequence may have; 0: as the model was trained */
+	char *kv_dtype;		/* in place of kvcache.dtype; auto: that one */
 	char *load;		/* start, first_use */
 	uint32_t keep_alive_ms; /* unloaded after this time without a request; 0: never */
 	bool pin;		/* false; true: never unloaded to free memory for another */

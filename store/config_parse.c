@@ -362,11 +362,10 @@ static int take_model(struct reader *r, size_t i, struct ig_config_model *m)
 			j++;
 		snprintf(name, sizeof name, "models[%zu].%s", i, key);
 		if (j == config_n_model_options)
-			return ig_yaml_fail(
-				&r->y,
-				"unknown key %s; a model has name, path, context, load, "
-				"keep_alive and pin",
-				config_quote(name, strlen(name), shown));
+			return ig_yaml_fail(&r->y,
+					    "unknown key %s; a model has name, path, context, "
+					    "kv_dtype, load, keep_alive and pin",
+					    config_quote(name, strlen(name), shown));
 		if (seen[j])
 			return fail_duplicate(r, name, seen[j]);
 		seen[j] = line_of(r);

@@ -233,12 +233,10 @@ static void check_modules(struct doctor *d)
 
 /* ---- models ------------------------------------------------------------------------------ */
 
-static uint64_t kv_bytes_per_token(const struct ig_model_info *info, const char *dtypes)
+static uint64_t kv_bytes_per_token(const struct ig_model_info *info, uint32_t k, uint32_t v)
 {
-	uint32_t k = IG_F16, v = IG_F16;
 	uint64_t n = 0;
 
-	ig_cache_dtypes(dtypes, &k, &v);
 	for (uint32_t i = 0; i < info->n_groups && i < IG_MAX_CACHE_GROUPS; i++) {
 		const struct ig_cache_group *g = &info->groups[i];
 		n += (uint64_t)g->n_layers * g->n_kv_heads *
@@ -274,6 +272,8 @@ static void check_plan(struct doctor *d, const char *what, const struct ig_confi
 		.max_logit_rows = n_seqs,
 		.max_context = m->context ? m->context : plan->info.n_context,
 	};
+	if (!ig_cache_dtypes(m->kv_dtype, &limits.k_dtype, &limits.v_dtype)) /* auto */
+		ig_cache_dtypes(c->kvcache.dtype, &limits.k_dtype, &limits.v_dtype);
 	if (m->context > plan->info.n_context) {
 		WRONG(d, what, "lower the model's context in the configuration",
 		      "context: %u is more than the %u that the model was trained for", m->context,
@@ -290,7 +290,8 @@ static void check_plan(struct doctor *d, const char *what, const struct ig_confi
 	OK(d, what, "memory: %s for weights, %s for scratch, %s of cache for each token",
 	   ig_text_bytes(weights, sizeof weights, memory.weight_bytes),
 	   ig_text_bytes(scratch, sizeof scratch, memory.scratch_bytes),
-	   ig_text_bytes(kv, sizeof kv, kv_bytes_per_token(&plan->info, c->kvcache.dtype)));
+	   ig_text_bytes(kv, sizeof kv,
+			 kv_bytes_per_token(&plan->info, limits.k_dtype, limits.v_dtype)));
 out:
 	ig_program_destroy(program);
 	ig_plan_destroy(plan);

@@ -95,8 +95,8 @@ static int fill_layouts(struct ig_model *m, struct ig_error *err)
 	for (uint32_t g = 0; g < m->n_groups; g++) {
 		const struct ig_cache_group *group = &m->plan->info.groups[g];
 		int rc;
-		m->layouts[g] = (struct ig_kv_layout){ .k_dtype = b->k_dtype,
-						       .v_dtype = b->v_dtype,
+		m->layouts[g] = (struct ig_kv_layout){ .k_dtype = m->limits.k_dtype,
+						       .v_dtype = m->limits.v_dtype,
 						       .n_layers = group->n_layers,
 						       .n_kv_heads = group->n_kv_heads,
 						       .head_dim = group->head_dim };
@@ -110,14 +110,15 @@ static int fill_layouts(struct ig_model *m, struct ig_error *err)
 static int lower(struct ig_model *m, uint32_t context, struct ig_error *err)
 {
 	const struct ig_backend *b = m->backend;
+	const bool own = m->wants.k_dtype != IG_DTYPE_NONE;
 	int rc;
 
 	m->limits = (struct ig_program_limits){ .max_rows = b->max_rows,
 						.max_seqs = b->max_seqs,
 						.max_logit_rows = b->max_logit_rows,
 						.max_context = context,
-						.k_dtype = b->k_dtype,
-						.v_dtype = b->v_dtype,
+						.k_dtype = own ? m->wants.k_dtype : b->k_dtype,
+						.v_dtype = own ? m->wants.v_dtype : b->v_dtype,
 						.max_slabs = b->max_slabs };
 	rc = ig_driver_lower(b->driver, m->plan, &m->limits, &m->program, &m->memory, err);
 	if (rc < 0)
@@ -133,8 +134,9 @@ static int lower(struct ig_model *m, uint32_t context, struct ig_error *err)
 	return rc;
 }
 
-static int read_model(struct ig_model *m, uint32_t wanted_context, struct ig_error *err)
+static int read_model(struct ig_model *m, struct ig_error *err)
 {
+	const uint32_t wanted_context = m->wants.context;
 	uint32_t context;
 	int rc = ig_checkpoint_open(m->path, ig_modules_archs(m->backend->modules), &m->file, err);
 
@@ -165,8 +167,8 @@ static int read_model(struct ig_model *m, uint32_t wanted_context, struct ig_err
 	return lower(m, context, err);
 }
 
-int ig_model_open(const struct ig_backend *b, const char *name, const char *path, uint32_t context,
-		  struct ig_model **out, struct ig_error *err)
+int ig_model_open(const struct ig_backend *b, const char *name, const char *path,
+		  const struct ig_model_wants *wants, struct ig_model **out, struct ig_error *err)
 {
 	struct ig_model *m = calloc(1, sizeof *m);
 	int rc;
@@ -175,7 +177,7 @@ int ig_model_open(const struct ig_backend *b, const char *name, const char *path
 		return ig_fail(err, -ENOMEM, "out of memory");
 	m->backend = b;
 	m->n_holds = 1;
-	m->wanted_context = context;
+	m->wants = *wants;
 	m->name = strdup(name);
 	m->path = strdup(path);
 	if (!m->name || !m->path) {
@@ -184,7 +186,7 @@ int ig_model_open(const struct ig_backend *b, const char *name, const char *path
 	}
 	/* before it is opened, so that a replacement in the meantime is noticed */
 	ig_file_id_of(path, &m->file_id);
-	rc = read_model(m, context, err);
+	rc = read_model(m, err);
 	if (rc < 0)
 		goto fail;
 	m->shown = (struct ig_engine_model){

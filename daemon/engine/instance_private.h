@@ -41,6 +41,12 @@ struct ig_need {
 	uint64_t least;	 /* the smallest arena that serves it */
 };
 
+/* What an entry of the configuration says of its instances. */
+struct ig_model_wants {
+	uint32_t context;	   /* 0: as the model was trained */
+	uint32_t k_dtype, v_dtype; /* IG_DTYPE_NONE: those of kvcache.dtype */
+};
+
 /* One opened model, an instance.  Immutable once requests can get it, but for its steps. */
 struct ig_model {
 	struct ig_engine_model shown; /* first: the protocol holds a pointer to it */
@@ -48,7 +54,7 @@ struct ig_model {
 	struct ig_models *home; /* which counts its references */
 	char *name, *path, *arch;
 	char *chat_error;
-	uint32_t wanted_context; /* of its entry in the configuration */
+	struct ig_model_wants wants;
 	struct ig_file_id file_id;
 	struct ig_checkpoint *file;
 	struct ig_tokenizer *tokenizer;
@@ -99,8 +105,8 @@ TAILQ_HEAD(ig_model_queue, ig_model);
 
 /* Open a file, record and lower it: all figures are known but `need` and `chunk`, nothing
  * large is allocated.  *out has one reference, is in no list and has no home. */
-int ig_model_open(const struct ig_backend *b, const char *name, const char *path, uint32_t context,
-		  struct ig_model **out, struct ig_error *err);
+int ig_model_open(const struct ig_backend *b, const char *name, const char *path,
+		  const struct ig_model_wants *wants, struct ig_model **out, struct ig_error *err);
 /* Allocate and pack, and make its steps. */
 int ig_model_load(struct ig_model *m, struct ig_error *err);
 /* Free all but the struct that holders point at.  The engine's thread no longer uses it. */

@@ -261,10 +261,11 @@ static bool is_wanted(const struct ig_models *ms, const struct ig_model_entry *s
 	return !ms->stopping && s->version == version;
 }
 
-static int open_model(struct ig_models *ms, const char *name, const char *path, uint32_t context,
-		      struct ig_model **out, struct ig_error *err)
+static int open_model(struct ig_models *ms, const char *name, const char *path,
+		      const struct ig_model_wants *wants, struct ig_model **out,
+		      struct ig_error *err)
 {
-	int rc = ig_model_open(ms->backend, name, path, context, out, err);
+	int rc = ig_model_open(ms->backend, name, path, wants, out, err);
 
 	if (rc < 0)
 		return rc;
@@ -280,12 +281,12 @@ static int open_copy(struct ig_models *ms, struct ig_model_entry *s, struct ig_m
 		     struct ig_error *err)
 {
 	char *name = strdup(s->name), *path = strdup(s->path);
-	uint32_t context = s->context;
+	const struct ig_model_wants wants = s->wants;
 	int rc;
 
 	pthread_mutex_unlock(&ms->lock);
 	if (name && path)
-		rc = open_model(ms, name, path, context, out, err);
+		rc = open_model(ms, name, path, &wants, out, err);
 	else
 		rc = ig_fail(err, -ENOMEM, "out of memory");
 	if (!rc) {
@@ -482,7 +483,7 @@ static int open_all(struct ig_models *ms, struct ig_error *err)
 
 	TAILQ_FOREACH(s, &ms->entries, link) {
 		struct ig_model *m;
-		int rc = open_model(ms, s->name, s->path, s->context, &m, &why);
+		int rc = open_model(ms, s->name, s->path, &s->wants, &m, &why);
 		if (rc < 0 && (s->at_start || rc == -ENOMEM))
 			return ig_fail(err, rc, "model %s: %s", s->name, why.text);
 		if (rc < 0) {

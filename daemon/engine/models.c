@@ -3,6 +3,7 @@
 #include "daemon/engine/models_private.h"
 
 #include "base/clock.h"
+#include "base/dtype.h"
 #include "base/log.h"
 #include "daemon/engine/contract_private.h"
 
@@ -140,7 +141,10 @@ static struct ig_model_entry *entry_create(const struct ig_config_model *c)
 		return NULL;
 	s->name = strdup(c->name);
 	s->path = strdup(c->path);
-	s->context = c->context;
+	s->wants.context = c->context;
+	/* "auto" is no type; anything else the configuration has refused */
+	if (!c->kv_dtype || !ig_cache_dtypes(c->kv_dtype, &s->wants.k_dtype, &s->wants.v_dtype))
+		s->wants.k_dtype = s->wants.v_dtype = IG_DTYPE_NONE;
 	s->keep_alive_ms = c->keep_alive_ms;
 	s->pin = c->pin;
 	s->at_start = strcmp(c->load, "first_use") != 0;
@@ -436,13 +440,18 @@ static void wanted_anew(struct ig_models *ms, struct ig_model_entry *s)
 		s->again = look_only && s->look_only ? IG_AGAIN_LOOK : IG_AGAIN_LOAD;
 }
 
-/* Whether the loaded instance has the path, context and file of the new configuration. */
+static bool same_wants(const struct ig_model_wants *a, const struct ig_model_wants *b)
+{
+	return a->context == b->context && a->k_dtype == b->k_dtype && a->v_dtype == b->v_dtype;
+}
+
+/* Whether the loaded instance has the path, options and file of the new configuration. */
 static bool is_loaded(const struct ig_model_entry *s, const struct ig_model_entry *fresh,
 		      const struct ig_file_id *id)
 {
 	const struct ig_model *m = s->model;
 
-	return m && !strcmp(m->path, fresh->path) && m->wanted_context == fresh->context &&
+	return m && !strcmp(m->path, fresh->path) && same_wants(&m->wants, &fresh->wants) &&
 	       same_file(&m->file_id, id);
 }
 
@@ -451,12 +460,12 @@ static void update_entry(struct ig_models *ms, struct ig_model_entry *s,
 			 struct ig_model_entry *fresh, const struct ig_file_id *id)
 {
 	bool starts = fresh->at_start && !s->at_start;
-	bool other = strcmp(s->path, fresh->path) || s->context != fresh->context;
+	bool other = strcmp(s->path, fresh->path) || !same_wants(&s->wants, &fresh->wants);
 	char *path = s->path;
 
 	s->path = fresh->path;
 	fresh->path = path;
-	s->context = fresh->context;
+	s->wants = fresh->wants;
 	if (s->keep_alive_ms != fresh->keep_alive_ms)
 		s->has_asked = false;
 	s->keep_alive_ms = fresh->keep_alive_ms;

@@ -40,7 +40,8 @@ struct ig_model_entry {
 	TAILQ_ENTRY(ig_model_entry) link;  /* in the configuration's order */
 	TAILQ_ENTRY(ig_model_entry) queue; /* while it is IG_LOAD_QUEUED */
 	char *name, *path;
-	uint32_t context, keep_alive_ms;
+	struct ig_model_wants wants;
+	uint32_t keep_alive_ms;
 	bool pin, at_start;
 	/* A request's keep_alive: in place of keep_alive_ms while the model stays loaded. */
 	bool has_asked;

@@ -48,9 +48,9 @@ static int check_cache(const struct ig_gpu_launch *c, const char *op, struct ig_
 		return 0;
 	return ig_fail(
 		err, -ENOTSUP,
-		"kvcache.dtype: %s has no GPU kernel for a cache of type %u and %u; f16 and f32 "
-		"are known",
-		op, c->k_dtype, c->v_dtype);
+		"%s: the driver %s has no kernels for a cache in q8_0, or with keys and values of "
+		"two types (kvcache.dtype, or the model's kv_dtype); it has them for f16 and f32",
+		op, c->facts->kind == IG_GPU_CUDA ? "cuda" : "metal");
 }
 
 /* ---- rope_table ---------------------------------------------------------------- */

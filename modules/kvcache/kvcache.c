@@ -123,8 +123,8 @@ static int half_bytes(const struct ig_kv_layout *l, const char *which, uint32_t 
 	if (l->head_dim % IG_KV_GROUP)
 		return ig_fail(
 			err, -ENOTSUP,
-			"kvcache.dtype: %s in q8_0 need heads of a multiple of %d values, this "
-			"model's have %u",
+			"%s in q8_0 (kvcache.dtype, or the model's kv_dtype) need heads of a "
+			"multiple of %d values, this model's have %u",
 			which, IG_KV_GROUP, l->head_dim);
 	*token_stride = 0;
 	*bytes = IG_BLOCK_TOKENS * (uint64_t)(l->head_dim / IG_KV_GROUP) * (IG_KV_GROUP + 2);

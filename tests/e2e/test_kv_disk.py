@@ -75,6 +75,28 @@ def test_after_a_restart(start, models, tmp_path, how):
     assert ask(d, talk) == (more, n_more, 0)
 
 
+def test_q8_0(start, models, tmp_path):
+    """A cache in q8_0, of all models or of one, is restored; files of another type are not."""
+    path, talk = models.random(), [said(WORDS)]
+    d = started(start, path, kept(tmp_path / "kv", dtype="q8_0"))
+    first, n_prompt, _ = ask(d, talk, seed=5, temperature=1)
+    saved(d, n_prompt)
+    size = disk(d)["bytes"]
+    d.stop()
+    own = {"models": [{"name": "tiny", "path": path, "kv_dtype": "q8_0"}]}
+    d = started(start, None, {**kept(tmp_path / "kv"), **own})
+    again, _, n_cached = ask(d, talk, seed=5, temperature=1)
+    assert n_prompt - 17 <= n_cached < n_prompt and again == first
+    d.stop()
+    d = started(start, path, kept(tmp_path / "f16"))
+    ask(d, talk)
+    saved(d, n_prompt)
+    assert size < 0.7 * disk(d)["bytes"]  # 0.53, but files have heads and whole pages
+    d.stop()
+    d = started(start, path, kept(tmp_path / "kv"))
+    assert ask(d, talk)[2] == 0
+
+
 def test_another_model_between(start, models, tmp_path):
     two = [{"name": "tiny", "path": models.random()}, {"name": "other", "path": models.random(width=128)}]
     d = started(start, None, {**kept(tmp_path / "kv"), "models": two})

@@ -10,6 +10,7 @@
  * judged by the same limits.
  */
 #include "model/formats/checkpoint.h"
+#include "base/dtype.h"
 #include "tests/golden/model/golden.h"
 #include "tests/golden/model/stepper.h"
 
@@ -35,7 +36,7 @@ static struct ig_stepper_model model;
 /* What part of the golden one run takes, and how it computes. */
 struct part {
 	const char *isa, *activations;
-	uint32_t kv_dtype;
+	const char *kv;		 /* types of the cache, as kvcache.dtype */
 	const uint32_t *prompts; /* [n_prompts] */
 	uint32_t n_prompts, n_steps;
 };
@@ -111,8 +112,6 @@ static int run_part(const struct part *p, const struct limits *l)
 	struct ig_stepper_options o = {
 		.isa = p->isa,
 		.activations = p->activations,
-		.k_dtype = p->kv_dtype,
-		.v_dtype = p->kv_dtype,
 		.max_seqs = p->n_prompts,
 		.shuffle = 1,
 	};
@@ -120,6 +119,8 @@ static int run_part(const struct part *p, const struct limits *l)
 	struct ig_error err = { 0 };
 	char what[160];
 	int rc;
+
+	assert_true(ig_cache_dtypes(p->kv, &o.k_dtype, &o.v_dtype));
 
 	for (uint32_t i = 0; i < p->n_prompts; i++) {
 		uint32_t n = golden.prompts[p->prompts[i]].n_ids;
@@ -153,13 +154,13 @@ static int run_part(const struct part *p, const struct limits *l)
 	return 0;
 }
 
-static void run_whole(const char *activations, uint32_t kv_dtype, const struct limits *l)
+static void run_whole(const char *activations, const char *kv, const struct limits *l)
 {
 	uint32_t prompts[64];
 	struct part p = {
 		.isa = "auto",
 		.activations = activations,
-		.kv_dtype = kv_dtype,
+		.kv = kv,
 		.prompts = prompts,
 		.n_prompts = golden.n_prompts,
 		.n_steps = golden.n_steps,
@@ -171,15 +172,18 @@ static void run_whole(const char *activations, uint32_t kv_dtype, const struct l
 	assert_int_equal(run_part(&p, l), 0);
 }
 
-static void test_float32_is_the_truth(void **state) { run_whole("f32", IG_F32, &f32_limits); }
+static void test_float32_is_the_truth(void **state) { run_whole("f32", "f32", &f32_limits); }
 
 static void test_fast_path_keeps_its_limits(void **state)
 {
-	run_whole("auto", IG_F16, &auto_limits);
+	/* for the figures of accuracy.md */
+	const char *kv = getenv("INGOT_TEST_KV");
+
+	run_whole("auto", kv ? kv : "f16", &auto_limits);
 }
 
 /* A part of the golden on each instruction set; plain C is slow, so it runs less. */
-static void run_every_isa(const char *activations, uint32_t kv_dtype, const struct limits *l)
+static void run_every_isa(const char *activations, const char *kv, const struct limits *l)
 {
 	static const char *const isas[] = { "generic", "avx2",	       "avx512",   "avx512_bf16",
 					    "neon",    "neon_dotprod", "neon_i8mm" };
@@ -190,7 +194,7 @@ static void run_every_isa(const char *activations, uint32_t kv_dtype, const stru
 		const struct part p = {
 			.isa = isas[i],
 			.activations = activations,
-			.kv_dtype = kv_dtype,
+			.kv = kv,
 			.prompts = prompts,
 			.n_prompts = i ? 4 : 1,
 			.n_steps = i ? 32 : 12,
@@ -206,7 +210,7 @@ static void run_every_isa(const char *activations, uint32_t kv_dtype, const stru
 	assert_true(n_ran >= 1);
 }
 
-static void test_float32_on_every_isa(void **state) { run_every_isa("f32", IG_F32, &f32_limits); }
+static void test_float32_on_every_isa(void **state) { run_every_isa("f32", "f32", &f32_limits); }
 
 static void test_fast_path_on_every_isa(void **state)
 {
@@ -216,16 +220,16 @@ static void test_fast_path_on_every_isa(void **state)
 	 * mean of 12 is worth sqrt(64 / 12) times its limit over 64. */
 	l.equal = 0.8;
 	l.nll = l.prompt_nll = 0.14;
-	run_every_isa("auto", IG_F16, &l);
+	run_every_isa("auto", "f16", &l);
 }
 
 /* A part of it: of a folder, and on a device in software, which is slower still. */
-static void run_few(const char *activations, uint32_t kv_dtype, const struct limits *l)
+static void run_few(const char *activations, const char *kv, const struct limits *l)
 {
 	static const uint32_t prompts[] = { 16, 0, 13, 22 };
 	const struct part p = { .isa = "auto",
 				.activations = activations,
-				.kv_dtype = kv_dtype,
+				.kv = kv,
 				.prompts = prompts,
 				.n_prompts = 4,
 				.n_steps = 16 };
@@ -233,7 +237,7 @@ static void run_few(const char *activations, uint32_t kv_dtype, const struct lim
 	assert_int_equal(run_part(&p, l), 0);
 }
 
-static void test_float32(void **state) { run_few("f32", IG_F32, &f32_limits); }
+static void test_float32(void **state) { run_few("f32", "f32", &f32_limits); }
 
 static void test_fast_path(void **state)
 {
@@ -242,7 +246,19 @@ static void test_fast_path(void **state)
 
 	l.equal = 0.8;
 	l.nll = l.prompt_nll = 0.14;
-	run_few("auto", IG_F16, &l);
+	run_few("auto", "f16", &l);
+}
+
+/* A cache of 8 bits alone, with float32 around it. */
+static void test_q8_cache(void **state)
+{
+	struct limits l = auto_limits;
+
+	l.equal = 0.9;
+	l.nmse = 1e-4;
+	l.prompt_nmse = 2e-4;
+	l.nll = l.prompt_nll = 0.02;
+	run_few("f32", "q8_0", &l);
 }
 
 static int open_all(void **state)
@@ -286,6 +302,7 @@ int main(void)
 		cmocka_unit_test(test_fast_path_keeps_its_limits),
 		cmocka_unit_test(test_float32_on_every_isa),
 		cmocka_unit_test(test_fast_path_on_every_isa),
+		cmocka_unit_test(test_q8_cache),
 	};
 	const struct CMUnitTest any[] = {
 		cmocka_unit_test(test_float32_is_the_truth),

@@ -544,6 +544,8 @@ int ig_driver_lower(struct ig_driver *d, const struct ig_plan *plan,
 	p->driver = d;
 	p->plan = plan;
 	p->limits = *limits;
+	fake.k_dtype = limits->k_dtype;
+	fake.v_dtype = limits->v_dtype;
 	memory->weight_bytes = strcmp(plan->file->path, "heavy") ? 1 << 20 : (uint64_t)1 << 40;
 	if (sscanf(plan->file->path, "w%u", &n) == 1)
 		memory->weight_bytes = (uint64_t)n << 20;

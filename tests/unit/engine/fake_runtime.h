@@ -66,8 +66,9 @@ struct fake {
 	bool no_compute;     /* the next token is 0; for timing the scheduler */
 	uint32_t n_context;  /* as trained, with no_compute; 0: FAKE_CONTEXT */
 
-	atomic_int n_errors; /* breaches of the contract */
-	char error[200];     /* the first */
+	atomic_uint k_dtype, v_dtype; /* of the cache of the model that was lowered last */
+	atomic_int n_errors;	      /* breaches of the contract */
+	char error[200];	      /* the first */
 	atomic_int n_steps, n_mapped, n_lost;
 	atomic_int max_rows_seen, max_seqs_seen, max_in_flight;
 	atomic_int n_requests, n_itl, n_step_metrics, n_prefill_rows, n_decode_rows;

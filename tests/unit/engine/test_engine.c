@@ -88,8 +88,9 @@ static void test_settings_that_are_wrong(void **state)
 	set(&config.runtime.driver, "metal");
 	assert_not_made(-ENOTSUP, "there is no driver \"metal\"");
 	set(&config.runtime.driver, "cpu");
-	set(&config.kvcache.dtype, "q8_0");
-	assert_not_made(-ENOTSUP, "kvcache.dtype is \"q8_0\"; f16 and f32 are known");
+	set(&config.kvcache.dtype, "q4_0");
+	assert_not_made(-ENOTSUP, "kvcache.dtype is \"q4_0\"; f16, f32 and q8_0 are known, also as "
+				  "keys/values");
 	set(&config.kvcache.dtype, "f32");
 	set(&config.kvcache.service, "flat");
 	config.modules.path = there;

@@ -755,6 +755,22 @@ static void test_swap(void **state)
 	wait_for(status_of(e, "a").n_loads == 3);
 	assert_int_equal(status_of(e, "a").n_context, 100);
 	assert_int_equal(status_of(e, "b").n_loads, 1);
+	/* another type of its cache; that of all is not reloadable */
+	assert_true(fake.k_dtype == IG_F16 && fake.v_dtype == IG_F16);
+	config.models[0].kv_dtype = (char *)"f32";
+	ig_engine_reload(e, &config);
+	wait_for(status_of(e, "a").n_loads == 4);
+	assert_true(fake.k_dtype == IG_F32 && fake.v_dtype == IG_F32);
+	config.models[0].kv_dtype = (char *)"auto";
+	ig_engine_reload(e, &config);
+	wait_for(status_of(e, "a").n_loads == 5);
+	assert_true(fake.k_dtype == IG_F16 && fake.v_dtype == IG_F16);
+	/* heads of 8 have no groups of 32 */
+	config.models[0].kv_dtype = (char *)"q8_0/f16";
+	ig_engine_reload(e, &config);
+	wait_for(strstr(status_of(e, "a").error, "keys in q8_0 (kvcache.dtype, or the model's"));
+	assert_int_equal(state_of(e, "a"), IG_MODEL_READY);
+	config.models[0].kv_dtype = NULL;
 	harness_close(e);
 	drop_files(paths);
 }

@@ -153,8 +153,8 @@ static void test_layouts(void **state)
 	l.v_dtype = IG_Q8_0;
 	assert_int_equal(kv->layout(c, &l, &err), -ENOTSUP);
 	assert_non_null(strstr(err.text,
-			       "kvcache.dtype: values in q8_0 need heads of a multiple of 32 "
-			       "values, this model's have 80"));
+			       "values in q8_0 (kvcache.dtype, or the model's kv_dtype) need "
+			       "heads of a multiple of 32 values, this model's have 80"));
 	l = (struct ig_kv_layout){
 		.k_dtype = IG_F16, .v_dtype = IG_F16, .n_layers = 0, .n_kv_heads = 1, .head_dim = 64
 	};

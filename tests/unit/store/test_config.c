@@ -228,7 +228,7 @@ static const struct {
 	{ "kvcache.service", "other", "other" },
 	{ "kvcache.arena", "64MiB", "64MiB" },
 	{ "kvcache.slab", "65536", "64KiB" },
-	{ "kvcache.dtype", "f32", "f32" },
+	{ "kvcache.dtype", "q8_0/f16", "q8_0/f16" },
 	{ "kvcache.prefix_cache", "false", "false" },
 	{ "kvcache.share", "all", "all" },
 	{ "kvcache.disk", "kv", "/etc/x/kv" },
@@ -373,7 +373,7 @@ static void test_fields(void **state)
 		"max_queue: 12, retry_after: 13s, max_output_tokens: 14, speculation: off}\n"
 		"ledger: {enabled: false, path: /p, queue: 15, retention_days: 16}\n"
 		"log: {level: warn, file: /f}\n"
-		"models: [{name: a, path: a.gguf, context: 17, load: first_use, "
+		"models: [{name: a, path: a.gguf, context: 17, kv_dtype: f16/q8_0, load: first_use, "
 		"keep_alive: 10m, pin: true}, {path: ~/b, name: b}]\n"
 		"default_model: b\n");
 	setenv("HOME", "/home/somebody", 1);
@@ -436,6 +436,8 @@ static void test_fields(void **state)
 	assert_string_equal(c->models[0].name, "a");
 	assert_string_equal(c->models[0].path, "/etc/x/a.gguf");
 	assert_int_equal(c->models[0].context, 17);
+	assert_string_equal(c->models[0].kv_dtype, "f16/q8_0");
+	assert_string_equal(c->models[1].kv_dtype, "auto");
 	assert_string_equal(c->models[1].name, "b");
 	assert_string_equal(c->models[1].path, "/home/somebody/b");
 	assert_int_equal(c->models[1].context, 0);
@@ -761,8 +763,8 @@ static const struct {
 	{ "models:\n  - name: a\n", "2:5: models[0]: path is missing" },
 	{ "models:\n  - {name: a, path: b}\n  - path: c\n", "3:5: models[1]: name is missing" },
 	{ "models:\n  - name: a\n    path: b\n    contxt: 1\n",
-	  "4:5: unknown key \"models[0].contxt\"; a model has name, path, context, load, "
-	  "keep_alive and pin" },
+	  "4:5: unknown key \"models[0].contxt\"; a model has name, path, context, kv_dtype, "
+	  "load, keep_alive and pin" },
 	{ "models:\n  - name: a\n    path: b\n    name: c\n",
 	  "4:5: duplicate key \"models[0].name\"; first given in line 2" },
 	{ "models:\n  - {name: a, path: b}\n  - name: a\n    path: c\n",
@@ -1232,7 +1234,8 @@ static void test_diff_of_models(void **state)
 	static const char *const texts[] = {
 		"models: [{name: a, path: /y}]",
 		"models: [{name: b, path: /x}]",
-		"models: [{name: a, path: /x, context: 5, load: first_use, keep_alive: 5m, pin: true}]",
+		"models: [{name: a, path: /x, context: 5, kv_dtype: q8_0, load: first_use, keep_alive: 5m, "
+		"pin: true}]",
 		"models: [{name: a, path: /x}, {name: b, path: /x}]",
 		"",
 	};
@@ -1244,11 +1247,13 @@ static void test_diff_of_models(void **state)
 		ig_config_diff(a, b, note, &seen);
 		assert_int_equal(seen.n, 1);
 		assert_string_equal(seen.key, "models");
-		assert_string_equal(seen.was, "[{name: a, path: /x, context: 0, load: start, "
-					      "keep_alive: 0s, pin: false}]");
+		assert_string_equal(seen.was,
+				    "[{name: a, path: /x, context: 0, kv_dtype: auto, load: start, "
+				    "keep_alive: 0s, pin: false}]");
 		if (i == 2)
-			assert_string_equal(seen.is, "[{name: a, path: /x, context: 5, load: "
-						     "first_use, keep_alive: 5m, pin: true}]");
+			assert_string_equal(
+				seen.is, "[{name: a, path: /x, context: 5, kv_dtype: q8_0, load: "
+					 "first_use, keep_alive: 5m, pin: true}]");
 		assert_true(seen.reloadable);
 		ig_config_destroy(b);
 	}
