@@ -52,10 +52,16 @@ int ig_driver_lower(struct ig_driver *d, const struct ig_plan *plan,
 	if (!limits->max_rows || !limits->max_seqs || !limits->max_logit_rows ||
 	    !limits->max_context)
 		return ig_fail(err, -EINVAL, "a program's limits must not be zero");
+	if (plan->n_adapters && !d->class->adapts)
+		return ig_fail(err, -ENOTSUP,
+			       "the %s driver does not support adapters yet; runtime.driver: cpu "
+			       "does",
+			       d->class->name);
 	int rc = d->class->lower(d, plan, limits, out, memory, err);
 	if (rc)
 		return rc;
 	(*out)->driver = d;
+	(*out)->n_adapters = plan->n_adapters;
 	for (uint32_t g = 0; g < plan->info.n_groups && g < IG_MAX_CACHE_GROUPS; g++)
 		(*out)->windows[g] = plan->info.groups[g].window;
 	return 0;
@@ -150,6 +156,10 @@ static int check_step(const struct ig_program *p, const struct ig_step *s, struc
 				 check_tables(p, s, s->row_seq[r], s->positions[r], err);
 		if (rc)
 			return rc;
+		if (s->row_adapter &&
+		    (s->row_adapter[r] < -1 || s->row_adapter[r] >= (int32_t)p->n_adapters))
+			return ig_fail(err, -EINVAL, "row %d has adapter %d of %u", r,
+				       s->row_adapter[r], p->n_adapters);
 	}
 	for (int32_t i = 0; i < s->n_logit_rows; i++) {
 		const struct ig_sample_params *d = &s->sample[i];

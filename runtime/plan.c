@@ -18,6 +18,7 @@ struct ig_graph {
 	struct ig_plan *plan;
 	const struct ig_modules *modules;
 	uint32_t cap_nodes, cap_values, cap_weights;
+	struct ig_adapted adapted;
 	struct ig_error error;
 };
 
@@ -164,9 +165,58 @@ static int add_node(struct ig_graph *g, const struct ig_op *op, void *params, co
 	return 0;
 }
 
+struct ig_plan *ig_graph_plan(struct ig_graph *g) { return g->plan; }
+struct ig_adapted *ig_graph_adapted(struct ig_graph *g) { return &g->adapted; }
+struct ig_error *ig_graph_error(struct ig_graph *g) { return &g->error; }
+
+ig_weight ig_graph_own_weight(struct ig_graph *g, const char *name, int64_t n_rows, int64_t n_cols,
+			      float *data)
+{
+	struct ig_plan *p = g->plan;
+	struct ig_checkpoint_tensor *t = malloc(sizeof *t);
+	uint64_t n_bytes = (uint64_t)(n_rows * n_cols) * sizeof *data;
+	void **mem = t ? realloc(p->adapter_mem, (p->n_adapter_mem + 2) * sizeof *mem) : NULL;
+
+	if (mem)
+		p->adapter_mem = mem;
+	if (!mem || !grow(g, &p->weights, p->n_weights, &g->cap_weights, sizeof *p->weights)) {
+		free(t);
+		free(data);
+		ig_fail(&g->error, -ENOMEM, "no memory for a plan");
+		return IG_NONE;
+	}
+	mem[p->n_adapter_mem++] = t;
+	mem[p->n_adapter_mem++] = data;
+	p->adapter_bytes += n_bytes;
+	*t = (struct ig_checkpoint_tensor){ .dtype = IG_F32,
+					    .n_dims = 2,
+					    .n_rows = n_rows,
+					    .n_cols = n_cols,
+					    .dims = { n_cols, n_rows, 1, 1 },
+					    .data = data,
+					    .n_bytes = n_bytes };
+	struct ig_plan_weight *w = &p->weights[p->n_weights];
+	*w = (struct ig_plan_weight){ .shape = { n_rows, n_cols, IG_F32, 0 },
+				      .tensor = t,
+				      .n_bytes = n_bytes,
+				      .of_adapters = true };
+	snprintf(w->name, sizeof w->name, "%s", name);
+	t->name = ""; /* the plan's weights may move */
+	return (ig_weight)p->n_weights++;
+}
+
 int ig_graph_record(struct ig_graph *g, const char *name, const void *params, const ig_value *in,
 		    uint32_t n_in, const ig_weight *weights, uint32_t n_weights, ig_value *out,
 		    uint32_t n_out)
+{
+	if (!g->error.code && ig_adapted_has(g, weights, n_weights))
+		return ig_adapted_record(g, name, params, in, n_in, weights, n_weights, out, n_out);
+	return ig_graph_record_plain(g, name, params, in, n_in, weights, n_weights, out, n_out);
+}
+
+int ig_graph_record_plain(struct ig_graph *g, const char *name, const void *params,
+			  const ig_value *in, uint32_t n_in, const ig_weight *weights,
+			  uint32_t n_weights, ig_value *out, uint32_t n_out)
 {
 	struct ig_op_shape s = {
 		.struct_size = sizeof s, .n_in = n_in, .n_weights = n_weights, .n_out = n_out
@@ -202,6 +252,13 @@ int ig_graph_status(const struct ig_graph *g) { return g->error.code; }
 int ig_plan_record(const struct ig_modules *m, const struct ig_checkpoint *file,
 		   struct ig_plan **out, struct ig_error *err)
 {
+	return ig_plan_record_adapted(m, file, NULL, 0, out, err);
+}
+
+int ig_plan_record_adapted(const struct ig_modules *m, const struct ig_checkpoint *file,
+			   const struct ig_plan_adapter *adapters, uint32_t n_adapters,
+			   struct ig_plan **out, struct ig_error *err)
+{
 	struct ig_graph g = { .modules = m };
 	struct ig_error e = { 0 };
 	const struct ig_meta *meta = (const struct ig_meta *)file;
@@ -218,10 +275,11 @@ int ig_plan_record(const struct ig_modules *m, const struct ig_checkpoint *file,
 	const struct ig_host *host = ig_modules_host(m, arch);
 	g.plan = calloc(1, sizeof *g.plan);
 	params = calloc(1, arch->params_size ? arch->params_size : 1);
-	if (!g.plan || !params) {
+	if (!g.plan || !params || ig_adapted_init(&g.adapted, adapters, n_adapters) < 0) {
 		rc = ig_fail(err, -ENOMEM, "no memory for a plan");
 		goto fail;
 	}
+	g.plan->n_adapters = n_adapters;
 	g.plan->file = file;
 	g.plan->arch = arch;
 	g.plan->info.struct_size = sizeof g.plan->info;
@@ -248,11 +306,15 @@ int ig_plan_record(const struct ig_modules *m, const struct ig_checkpoint *file,
 			     arch->name);
 		goto fail;
 	}
+	if ((rc = ig_adapted_check(&g.adapted, err)))
+		goto fail;
 	free(params);
+	ig_adapted_finish(&g.adapted);
 	*out = g.plan;
 	return 0;
 fail:
 	free(params);
+	ig_adapted_finish(&g.adapted);
 	ig_plan_destroy(g.plan);
 	return rc;
 }
@@ -263,6 +325,9 @@ void ig_plan_destroy(struct ig_plan *p)
 		return;
 	for (uint32_t i = 0; i < p->n_nodes; i++)
 		free((void *)p->nodes[i].params);
+	for (uint32_t i = 0; i < p->n_adapter_mem; i++)
+		free(p->adapter_mem[i]);
+	free(p->adapter_mem);
 	free(p->nodes);
 	free(p->values);
 	free(p->weights);

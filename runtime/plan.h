@@ -8,6 +8,9 @@
 #include <ingot/arch.h>
 #include <ingot/op.h>
 
+#include <stdbool.h>
+
+struct ig_adapter;
 struct ig_checkpoint;
 struct ig_checkpoint_tensor;
 struct ig_modules;
@@ -22,6 +25,7 @@ struct ig_plan_weight {
 	struct ig_shape shape;
 	const struct ig_checkpoint_tensor *tensor; /* see ig_checkpoint_rows */
 	uint64_t n_bytes;			   /* of all rows in IG_LAYOUT_ROWS */
+	bool of_adapters; /* tensor is the plan's, and in its adapter_mem */
 };
 
 struct ig_plan_node {
@@ -42,6 +46,10 @@ struct ig_plan {
 	uint32_t n_weights;
 	struct ig_model_info info;
 	const struct ig_arch *arch;
+	uint32_t n_adapters;
+	void **adapter_mem; /* [n_adapter_mem] */
+	uint32_t n_adapter_mem;
+	uint64_t adapter_bytes;
 	const struct ig_checkpoint *file; /* not owned; must outlive the programs lowered from it */
 };
 
@@ -50,4 +58,13 @@ struct ig_plan {
  * shape are errors that name it. */
 int ig_plan_record(const struct ig_modules *m, const struct ig_checkpoint *file,
 		   struct ig_plan **out, struct ig_error *err);
+/* The same with these adapters: rows of a step may have one (struct ig_step, row_adapter).  A part that
+ * no product of the model uses is an error that names it.  The plan copies what it needs. */
+struct ig_plan_adapter {
+	const char *name; /* for errors */
+	const struct ig_adapter *adapter;
+};
+int ig_plan_record_adapted(const struct ig_modules *m, const struct ig_checkpoint *file,
+			   const struct ig_plan_adapter *adapters, uint32_t n_adapters,
+			   struct ig_plan **out, struct ig_error *err);
 void ig_plan_destroy(struct ig_plan *p); /* NULL is fine */

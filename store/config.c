@@ -33,6 +33,13 @@ void ig_config_destroy(struct ig_config *pub)
 	for (size_t i = 0; i < c->pub.n_models; i++)
 		for (size_t j = 0; j < config_n_model_options; j++)
 			config_clear(&config_model_options[j], &c->pub.models[i]);
+	for (size_t i = 0; i < c->pub.n_models; i++) {
+		for (size_t j = 0; j < c->pub.models[i].n_adapters; j++) {
+			free(c->pub.models[i].adapters[j].name);
+			free(c->pub.models[i].adapters[j].path);
+		}
+		free(c->pub.models[i].adapters);
+	}
 	for (size_t i = 0; i < c->pub.n_aliases; i++) {
 		free(c->pub.aliases[i].pattern);
 		free(c->pub.aliases[i].model);
@@ -423,10 +430,24 @@ int ig_config_load_again(const struct ig_config *old, struct ig_config **out, st
 
 /* ---- differences ------------------------------------------------------------------------------------ */
 
+static bool adapters_equal(const struct ig_config_model *a, const struct ig_config_model *b)
+{
+	if (a->n_adapters != b->n_adapters)
+		return false;
+	for (size_t i = 0; i < a->n_adapters; i++)
+		if (strcmp(a->adapters[i].name, b->adapters[i].name) ||
+		    strcmp(a->adapters[i].path, b->adapters[i].path))
+			return false;
+	return true;
+}
+
 static bool models_equal(const struct ig_config *a, const struct ig_config *b)
 {
 	if (a->n_models != b->n_models)
 		return false;
+	for (size_t i = 0; i < a->n_models; i++)
+		if (!adapters_equal(&a->models[i], &b->models[i]))
+			return false;
 	for (size_t i = 0; i < a->n_models; i++)
 		for (size_t j = 0; j < config_n_model_options; j++)
 			if (!config_equal(&config_model_options[j], &a->models[i], &b->models[i]))
@@ -452,6 +473,10 @@ static void format_models(const struct ig_config *c, struct ig_strbuf *out)
 					 config_model_options[j].key);
 			config_format(&config_model_options[j], m, out);
 		}
+		for (size_t j = 0; j < m->n_adapters; j++)
+			ig_strbuf_printf(out, "%s{name: %s, path: %s}%s",
+					 j ? ", " : ", adapters: [", m->adapters[j].name,
+					 m->adapters[j].path, j + 1 < m->n_adapters ? "" : "]");
 		ig_strbuf_puts(out, "}");
 	}
 	ig_strbuf_puts(out, "]");

@@ -11,6 +11,12 @@
 #include <ingot/module.h>
 #include <stdbool.h>
 
+/* An adapter of a model (model/formats/adapter.h): requests name it MODEL:NAME. */
+struct ig_config_adapter {
+	char *name; /* as a model's, but without ":" and with the model's at most 127 bytes */
+	char *path; /* a GGUF file, or a folder that PEFT has written */
+};
+
 struct ig_config_model {
 	char *name;		/* what clients ask for; [A-Za-z0-9._:/-]{1,128}, unique */
 	char *path;		/* a GGUF file, or a folder with safetensors; relative to the config
@@ -20,6 +26,8 @@ struct ig_config_model {
 	char *load;		/* start, first_use */
 	uint32_t keep_alive_ms; /* unloaded after this time without a request; 0: never */
 	bool pin;		/* false; true: never unloaded to free memory for another */
+	struct ig_config_adapter *adapters; /* none by default */
+	size_t n_adapters;
 };
 
 /* Requests for a model whose name the pattern matches get this model.  "*" in it stands for any

@@ -345,11 +345,74 @@ static int take_section(struct reader *r, const char *section)
 	return rc;
 }
 
+static int take_adapter_keys(struct reader *r, const char *list, struct ig_config_adapter *a)
+{
+	char key[MAX_KEY], name[200], shown[80];
+	int rc;
+
+	while ((rc = next_key(r, key)) > 0) {
+		const struct config_option *o = NULL;
+		for (size_t j = 0; j < config_n_adapter_options; j++)
+			if (!strcmp(config_adapter_options[j].key, key))
+				o = &config_adapter_options[j];
+		snprintf(name, sizeof name, "%s.%.40s", list, key);
+		if (!o)
+			return ig_yaml_fail(&r->y, "unknown key %s; an adapter has name and path",
+					    config_quote(name, strlen(name), shown));
+		if (!strcmp(key, "name") ? a->name != NULL : a->path != NULL)
+			return ig_yaml_fail(&r->y, "duplicate key \"%s\"", name);
+		if ((rc = ig_yaml_next(&r->y)) || (rc = take_scalar(r, a, o, name)))
+			return rc;
+		if (!strcmp(key, "name") && strchr(a->name, ':'))
+			return ig_yaml_fail(&r->y, "%s: \"%s\" has a \":\" in it", name, a->name);
+	}
+	return rc;
+}
+
+/* The event is the value of "adapters:" of entry i of models. */
+static int take_adapters(struct reader *r, size_t i, struct ig_config_model *m)
+{
+	char list[80];
+	size_t cap = 0;
+	int rc;
+
+	snprintf(list, sizeof list, "models[%zu].adapters", i);
+	if (ig_yaml_is_null(&r->y))
+		return 0;
+	if (r->y.event.type != YAML_SEQUENCE_START_EVENT)
+		return fail_kind(r, list, "a list of adapters");
+	while ((rc = ig_yaml_next_entry(&r->y)) > 0) {
+		yaml_mark_t begin = r->y.event.start_mark;
+		if (m->n_adapters == CONFIG_MAX_ADAPTERS)
+			return ig_yaml_fail(&r->y, "%s: more than %d entries", list,
+					    CONFIG_MAX_ADAPTERS);
+		if (!ig_array_grow(m->adapters, &cap, m->n_adapters))
+			return ig_fail(r->y.err, -ENOMEM, "%s: out of memory", r->c->label);
+		struct ig_config_adapter *a = &m->adapters[m->n_adapters++];
+		*a = (struct ig_config_adapter){ 0 };
+		snprintf(list, sizeof list, "models[%zu].adapters[%zu]", i, m->n_adapters - 1);
+		if (r->y.event.type != YAML_MAPPING_START_EVENT)
+			return fail_kind(r, list, "name and path");
+		if ((rc = take_adapter_keys(r, list, a)))
+			return rc;
+		if (!a->name || !a->path)
+			return ig_yaml_fail_at(&r->y, begin, "%s: %s is missing", list,
+					       a->name ? "path" : "name");
+		for (size_t k = 0; k + 1 < m->n_adapters; k++)
+			if (!strcmp(m->adapters[k].name, a->name))
+				return ig_yaml_fail_at(&r->y, begin,
+						       "%s: there is an adapter \"%s\" already",
+						       list, a->name);
+	}
+	return rc;
+}
+
 /* The event begins entry i of models; m is zeroed, and the caller frees it. */
 static int take_model(struct reader *r, size_t i, struct ig_config_model *m)
 {
 	yaml_mark_t begin = r->y.event.start_mark;
 	uint32_t seen[CONFIG_MAX_MODEL_OPTIONS] = { 0 }; /* by option: the line of its key */
+	uint32_t adapters_line = 0;
 	char key[MAX_KEY], name[160], shown[80];
 	int rc;
 
@@ -361,11 +424,20 @@ static int take_model(struct reader *r, size_t i, struct ig_config_model *m)
 		while (j < config_n_model_options && strcmp(config_model_options[j].key, key))
 			j++;
 		snprintf(name, sizeof name, "models[%zu].%s", i, key);
+		if (!strcmp(key, "adapters")) {
+			if (adapters_line)
+				return fail_duplicate(r, name, adapters_line);
+			adapters_line = line_of(r);
+			if ((rc = ig_yaml_next(&r->y)) || (rc = take_adapters(r, i, m)))
+				return rc;
+			continue;
+		}
 		if (j == config_n_model_options)
-			return ig_yaml_fail(&r->y,
-					    "unknown key %s; a model has name, path, context, "
-					    "kv_dtype, load, keep_alive and pin",
-					    config_quote(name, strlen(name), shown));
+			return ig_yaml_fail(
+				&r->y,
+				"unknown key %s; a model has name, path, context, kv_dtype, "
+				"load, keep_alive, pin and adapters",
+				config_quote(name, strlen(name), shown));
 		if (seen[j])
 			return fail_duplicate(r, name, seen[j]);
 		seen[j] = line_of(r);
@@ -390,6 +462,11 @@ static int take_model(struct reader *r, size_t i, struct ig_config_model *m)
 					  r->y.err) :
 			     ig_yaml_fail_at(&r->y, begin, "models[%zu]: %s is missing", i, o->key);
 	}
+	for (size_t j = 0; j < m->n_adapters && !rc; j++)
+		if (strlen(m->name) + strlen(m->adapters[j].name) > 127)
+			rc = ig_yaml_fail_at(&r->y, begin,
+					     "models[%zu]: \"%s:%s\" is longer than 128 bytes", i,
+					     m->name, m->adapters[j].name);
 	return rc;
 }
 

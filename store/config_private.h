@@ -17,6 +17,7 @@
 #define CONFIG_MAX_OPTIONS 80
 #define CONFIG_MAX_MODEL_OPTIONS 8
 #define CONFIG_MAX_RULE_OPTIONS 8
+#define CONFIG_MAX_ADAPTERS 32 /* of one model; IG_MAX_ADAPTERS of ops/adapt.h */
 
 enum config_type {
 	CONFIG_BOOL,
@@ -53,6 +54,9 @@ extern const size_t config_n_options;
 /* The keys of one entry of models: name, path, context … */
 extern const struct config_option config_model_options[];
 extern const size_t config_n_model_options;
+/* The keys of one entry of a model's adapters: name, path. */
+extern const struct config_option config_adapter_options[];
+extern const size_t config_n_adapter_options;
 /* The keys of one entry of kvcache.normalize, whose fields are in struct ig_prompt_rule. */
 extern const struct config_option config_rule_options[];
 extern const size_t config_n_rule_options;

@@ -127,6 +127,11 @@ static void put_models(struct ig_strbuf *b)
 		b->failed |= line.failed;
 		ig_strbuf_finish(&line);
 	}
+	put_comment(
+		b, "  ",
+		"adapters: Low-rank adapters (LoRA) of the model, each with a name and the path of a "
+		"GGUF file or of a folder that PEFT has written; requests name one MODEL:NAME. Only "
+		"the CPU driver computes with them. Default []; a list of at most 32.");
 	ig_strbuf_puts(b, "  entries:\n"
 			  "#    - name: smollm2-135m\n"
 			  "#      path: ~/models/SmolLM2-135M-Instruct.Q4_1.gguf\n"
@@ -134,7 +139,10 @@ static void put_models(struct ig_strbuf *b)
 			  "#      kv_dtype: auto\n"
 			  "#      load: start\n"
 			  "#      keep_alive: 0\n"
-			  "#      pin: false\n");
+			  "#      pin: false\n"
+			  "#      adapters:\n"
+			  "#        - name: polite\n"
+			  "#          path: ~/models/polite-lora\n");
 }
 
 static void put_aliases(struct ig_strbuf *b)

@@ -22,6 +22,9 @@
 #define RULE_FIELD(f)                                                                              \
 	.offset = offsetof(struct ig_prompt_rule, f),                                              \
 	.size = sizeof(((struct ig_prompt_rule *)0)->f)
+#define ADAPTER_FIELD(f)                                                                           \
+	.offset = offsetof(struct ig_config_adapter, f),                                           \
+	.size = sizeof(((struct ig_config_adapter *)0)->f)
 #define CHOICES(...)                                                                               \
 	(const char *const[]) { __VA_ARGS__, NULL }
 
@@ -290,6 +293,15 @@ const size_t config_n_model_options = sizeof config_model_options / sizeof confi
 _Static_assert(sizeof config_model_options / sizeof config_model_options[0] <=
 		       CONFIG_MAX_MODEL_OPTIONS,
 	       "the parser has a line for each option of a model");
+
+const struct config_option config_adapter_options[] = {
+	{ "name", CONFIG_NAME, ADAPTER_FIELD(name), .min = 1, .max = 126,
+	  .help = "Requests name the adapter MODEL:NAME." },
+	{ "path", CONFIG_PATH, ADAPTER_FIELD(path), .min = 1, .max = 4096,
+	  .help = "The GGUF file, or the folder that PEFT has written." },
+};
+const size_t config_n_adapter_options =
+	sizeof config_adapter_options / sizeof config_adapter_options[0];
 
 const struct config_option config_rule_options[] = {
 	{ "name", CONFIG_NAME, RULE_FIELD(name), .min = 1, .max = 64,

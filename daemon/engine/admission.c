@@ -230,7 +230,7 @@ bool ig_sched_ensure_capacity(struct ig_sched *sch, struct ig_seq *s, int32_t *n
 /* Whether sequences of both may share blocks. */
 static bool may_share(const struct ig_sched *sch, const struct ig_seq *a, const struct ig_seq *b)
 {
-	return a->model == b->model &&
+	return a->shown == b->shown &&
 	       (sch->b->share_all || a->origin->who.identity == b->origin->who.identity);
 }
 
@@ -326,9 +326,9 @@ static bool admit_seq(struct ig_sched *sch, struct ig_seq *s)
 	uint32_t most = max_kv_tokens(s), want = (uint32_t)s->n_tokens + 1 + ADMIT_MARGIN;
 	uint32_t n_known = 0;
 	uint64_t soon;
-	int rc =
-		sch->b->kv->seq_create(sch->b->cache, s->model->kv_groups, s->model->n_groups, most,
-				       sch->b->share_all ? 0 : s->origin->who.identity, &s->kv);
+	int rc = sch->b->kv->seq_create(
+		sch->b->cache, s->model->kv_groups, s->model->n_groups, most,
+		ig_model_salt(s->shown, sch->b->share_all ? 0 : s->origin->who.identity), &s->kv);
 
 	if (rc < 0) {
 		s->kv = NULL;

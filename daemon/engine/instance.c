@@ -9,6 +9,8 @@
 #include "base/log.h"
 #include "daemon/engine/kv_disk_private.h"
 
+#include "model/formats/adapter.h"
+
 #include <dirent.h>
 #include <errno.h>
 #include <stdlib.h>
@@ -63,6 +65,117 @@ void ig_file_id_of(const char *path, struct ig_file_id *out)
 	out->mtime_ns = ig_mtime_ns(&st);
 	if (S_ISDIR(st.st_mode))
 		out->files = folder_of(path);
+}
+
+/* ---- adapters ---- */
+
+void ig_model_adapters_free(struct ig_model_adapter *a, uint32_t n)
+{
+	for (uint32_t i = 0; a && i < n; i++) {
+		free(a[i].name);
+		free(a[i].path);
+	}
+	free(a);
+}
+
+struct ig_model_adapter *ig_model_adapters_copy(const struct ig_model_adapter *a, uint32_t n)
+{
+	struct ig_model_adapter *out = calloc(n + 1, sizeof *out);
+	bool ok = out != NULL;
+
+	for (uint32_t i = 0; ok && i < n; i++) {
+		out[i].name = strdup(a[i].name);
+		out[i].path = strdup(a[i].path);
+		ig_file_id_of(a[i].path, &out[i].file_id);
+		ok = out[i].name && out[i].path;
+	}
+	if (!ok) {
+		ig_model_adapters_free(out, n);
+		return NULL;
+	}
+	return out;
+}
+
+/* Of all its numbers: a cached block depends on them. */
+static bool name_adapter(const struct ig_adapter *a, struct ig_kv_name *out)
+{
+	struct ig_kv_namer *n = ig_kv_namer_create();
+
+	if (!n)
+		return false;
+	ig_kv_name_begin(n, NULL);
+	for (uint32_t i = 0; i < a->n_parts; i++) {
+		const struct ig_adapter_part *p = &a->parts[i];
+		ig_kv_name_add(n, p->weight, strlen(p->weight));
+		ig_kv_name_add(n, &p->scale, sizeof p->scale);
+		ig_kv_name_add(n, p->a, (size_t)(p->rank * p->n_cols) * sizeof *p->a);
+		ig_kv_name_add(n, p->b, (size_t)(p->rank * p->n_rows) * sizeof *p->b);
+	}
+	bool ok = ig_kv_name_end(n, out);
+	ig_kv_namer_destroy(n);
+	return ok;
+}
+
+uint64_t ig_model_salt(const struct ig_engine_model *m, uint64_t identity)
+{
+	uint64_t part;
+
+	if (!m->adapter)
+		return identity;
+	/* of a hash, so two adapters', or one's and a key's, are never the same by chance */
+	memcpy(&part, m->instance->adapter_names[m->adapter - 1].bytes, sizeof part);
+	return mix(part, &identity, sizeof identity);
+}
+
+static int record(struct ig_model *m, struct ig_error *err)
+{
+	struct ig_plan_adapter *list = calloc(m->n_adapters + 1, sizeof *list);
+	struct ig_adapter **open = calloc(m->n_adapters + 1, sizeof *open);
+	struct ig_error why = { 0 };
+	int rc = list && open ? 0 : ig_fail(err, -ENOMEM, "out of memory");
+
+	for (uint32_t i = 0; i < m->n_adapters && !rc; i++) {
+		rc = ig_adapter_open(m->adapters[i].path, m->file,
+				     ig_modules_archs(m->backend->modules), &open[i], &why);
+		if (rc)
+			rc = ig_fail(err, rc, "adapter %s: %s", m->adapters[i].name, why.text);
+		else if (!name_adapter(open[i], &m->adapter_names[i]))
+			rc = ig_fail(err, -ENOMEM, "out of memory");
+		list[i] = (struct ig_plan_adapter){ m->adapters[i].name, open[i] };
+	}
+	if (!rc)
+		rc = ig_plan_record_adapted(m->backend->modules, m->file, list, m->n_adapters,
+					    &m->plan, err);
+	for (uint32_t i = 0; open && i < m->n_adapters; i++)
+		ig_adapter_close(open[i]);
+	free(open);
+	free(list);
+	return rc;
+}
+
+static int take_adapters(struct ig_model *m, const struct ig_model_spec *spec, struct ig_error *err)
+{
+	m->adapters = ig_model_adapters_copy(spec->adapters, spec->n_adapters);
+	m->adapted = calloc(spec->n_adapters + 1, sizeof *m->adapted);
+	m->adapter_names = calloc(spec->n_adapters + 1, sizeof *m->adapter_names);
+	if (!m->adapters || !m->adapted || !m->adapter_names)
+		return ig_fail(err, -ENOMEM, "out of memory");
+	m->n_adapters = spec->n_adapters;
+	return 0;
+}
+
+/* What requests see of the model with each adapter. */
+static int show_adapters(struct ig_model *m, struct ig_error *err)
+{
+	for (uint32_t i = 0; i < m->n_adapters; i++) {
+		char *name;
+		if (asprintf(&name, "%s:%s", m->name, m->adapters[i].name) < 0)
+			return ig_fail(err, -ENOMEM, "out of memory");
+		m->adapted[i] = m->shown;
+		m->adapted[i].name = name;
+		m->adapted[i].adapter = i + 1;
+	}
+	return 0;
 }
 
 /* ---- opening ------------------------------------------------------------------------ */
@@ -140,8 +253,7 @@ static int read_model(struct ig_model *m, struct ig_error *err)
 	uint32_t context;
 	int rc = ig_checkpoint_open(m->path, ig_modules_archs(m->backend->modules), &m->file, err);
 
-	if (rc || (rc = open_tokenizer(m, err)) ||
-	    (rc = ig_plan_record(m->backend->modules, m->file, &m->plan, err)))
+	if (rc || (rc = open_tokenizer(m, err)) || (rc = record(m, err)))
 		return rc;
 	if ((int64_t)m->plan->info.n_vocab < ig_tokenizer_n_vocab(m->tokenizer))
 		return ig_fail(err, -EINVAL, "the tokenizer has %d tokens, the embedding only %u",
@@ -167,8 +279,8 @@ static int read_model(struct ig_model *m, struct ig_error *err)
 	return lower(m, context, err);
 }
 
-int ig_model_open(const struct ig_backend *b, const char *name, const char *path,
-		  const struct ig_model_wants *wants, struct ig_model **out, struct ig_error *err)
+int ig_model_open(const struct ig_backend *b, const struct ig_model_spec *spec,
+		  struct ig_model **out, struct ig_error *err)
 {
 	struct ig_model *m = calloc(1, sizeof *m);
 	int rc;
@@ -177,16 +289,18 @@ int ig_model_open(const struct ig_backend *b, const char *name, const char *path
 		return ig_fail(err, -ENOMEM, "out of memory");
 	m->backend = b;
 	m->n_holds = 1;
-	m->wants = *wants;
-	m->name = strdup(name);
-	m->path = strdup(path);
+	m->wants = spec->wants;
+	m->name = strdup(spec->name);
+	m->path = strdup(spec->path);
 	if (!m->name || !m->path) {
 		rc = ig_fail(err, -ENOMEM, "out of memory");
 		goto fail;
 	}
 	/* before it is opened, so that a replacement in the meantime is noticed */
-	ig_file_id_of(path, &m->file_id);
-	rc = read_model(m, err);
+	ig_file_id_of(spec->path, &m->file_id);
+	rc = take_adapters(m, spec, err);
+	if (!rc)
+		rc = read_model(m, err);
 	if (rc < 0)
 		goto fail;
 	m->shown = (struct ig_engine_model){
@@ -203,11 +317,15 @@ int ig_model_open(const struct ig_backend *b, const char *name, const char *path
 	if (m->chat)
 		ig_completion_style_of(m->chat, &m->shown.style);
 	ig_model_traits_of(m, &m->shown.traits);
+	m->shown.instance = m;
+	rc = show_adapters(m, err);
+	if (rc < 0)
+		goto fail;
 	*out = m;
 	return 0;
 fail:
 	ig_model_close(m);
-	free(m);
+	ig_model_free(m);
 	return rc;
 }
 
@@ -220,6 +338,7 @@ static void free_step(struct ig_step_buffer *b)
 	free(b->token_ids);
 	free(b->token_from);
 	free(b->positions);
+	free(b->row_adapter);
 	free(b->row_seq);
 	free(b->seq_lens);
 	free(b->logit_rows);
@@ -240,6 +359,7 @@ static int make_step(const struct ig_model *m, struct ig_step_buffer *b, struct 
 	b->token_from = calloc(rows, sizeof *b->token_from);
 	b->positions = calloc(rows, sizeof *b->positions);
 	b->row_seq = calloc(rows, sizeof *b->row_seq);
+	b->row_adapter = calloc(rows, sizeof *b->row_adapter);
 	b->seq_lens = calloc(seqs, sizeof *b->seq_lens);
 	b->logit_rows = calloc(logits, sizeof *b->logit_rows);
 	b->sampled_ids = calloc(logits, sizeof *b->sampled_ids);
@@ -247,8 +367,9 @@ static int make_step(const struct ig_model *m, struct ig_step_buffer *b, struct 
 	b->adjusts = malloc(IG_MAX_STEP_ADJUSTS *
 			    sizeof *b->adjusts); /* its pages are allocated when used */
 	b->masks = calloc(logits, m->mask_words * sizeof *b->masks);
-	if (!b->token_ids || !b->token_from || !b->positions || !b->row_seq || !b->seq_lens ||
-	    !b->logit_rows || !b->sampled_ids || !b->sample || !b->adjusts || !b->masks)
+	if (!b->token_ids || !b->token_from || !b->positions || !b->row_seq || !b->row_adapter ||
+	    !b->seq_lens || !b->logit_rows || !b->sampled_ids || !b->sample || !b->adjusts ||
+	    !b->masks)
 		return ig_fail(err, -ENOMEM, "out of memory for the step buffer");
 	for (uint32_t g = 0; g < m->n_groups; g++) {
 		b->block_tables[g] = calloc(seqs, m->max_blocks * sizeof *b->block_tables[g]);
@@ -305,6 +426,22 @@ void ig_model_close(struct ig_model *m)
 	free(m->path);
 	free(m->arch);
 	free(m->chat_error);
+	for (uint32_t i = 0; m->adapted && i < m->n_adapters; i++)
+		free((char *)(uintptr_t)m->adapted[i].name);
+	/* holders may still point at what they got: the structs stay as the instance does */
+	for (uint32_t i = 0; m->adapted && i < m->n_adapters; i++)
+		m->adapted[i] = (struct ig_engine_model){ .instance = m, .adapter = i + 1 };
+	ig_model_adapters_free(m->adapters, m->n_adapters);
+	m->adapters = NULL;
+	free(m->adapter_names);
+	m->adapter_names = NULL;
 	m->name = m->path = m->arch = m->chat_error = NULL;
-	m->shown = (struct ig_engine_model){ 0 };
+	m->shown = (struct ig_engine_model){ .instance = m };
+}
+
+void ig_model_free(struct ig_model *m)
+{
+	if (m)
+		free(m->adapted);
+	free(m);
 }

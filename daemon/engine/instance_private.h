@@ -19,6 +19,7 @@ struct ig_step_buffer {
 	struct ig_step step;
 	struct ig_step_kv kv[IG_MAX_CACHE_GROUPS];
 	int32_t *token_ids, *token_from, *positions, *row_seq; /* [max_rows] */
+	int32_t *row_adapter;				       /* the same */
 	int32_t *seq_lens;				       /* [max_seqs] */
 	int32_t *logit_rows, *sampled_ids;		       /* [max_logit_rows] */
 	struct ig_sample_params *sample;		       /* [max_logit_rows] */
@@ -32,6 +33,12 @@ struct ig_file_id {
 	uint64_t dev, ino, size;
 	int64_t mtime_ns;
 	uint64_t files; /* of a folder: of the files in it */
+};
+
+/* An adapter of an entry, or of an instance. */
+struct ig_model_adapter {
+	char *name, *path;
+	struct ig_file_id file_id; /* of an instance: when it was opened */
 };
 
 /* What a model takes of the memory contract, in bytes. */
@@ -55,6 +62,10 @@ struct ig_model {
 	char *name, *path, *arch;
 	char *chat_error;
 	struct ig_model_wants wants;
+	struct ig_model_adapter *adapters; /* [n_adapters] */
+	uint32_t n_adapters;
+	struct ig_engine_model *adapted;  /* [n_adapters]: what requests for each get */
+	struct ig_kv_name *adapter_names; /* [n_adapters]: of their matrices, for the cache */
 	struct ig_file_id file_id;
 	struct ig_checkpoint *file;
 	struct ig_tokenizer *tokenizer;
@@ -105,12 +116,25 @@ TAILQ_HEAD(ig_model_queue, ig_model);
 
 /* Open a file, record and lower it: all figures are known but `need` and `chunk`, nothing
  * large is allocated.  *out has one reference, is in no list and has no home. */
-int ig_model_open(const struct ig_backend *b, const char *name, const char *path,
-		  const struct ig_model_wants *wants, struct ig_model **out, struct ig_error *err);
+struct ig_model_spec {
+	const char *name, *path;
+	struct ig_model_wants wants;
+	const struct ig_model_adapter *adapters;
+	uint32_t n_adapters;
+};
+int ig_model_open(const struct ig_backend *b, const struct ig_model_spec *spec,
+		  struct ig_model **out, struct ig_error *err);
+/* Copies of adapters' names and paths; NULL: out of memory. */
+struct ig_model_adapter *ig_model_adapters_copy(const struct ig_model_adapter *a, uint32_t n);
+void ig_model_adapters_free(struct ig_model_adapter *a, uint32_t n);
+/* What distinguishes the prefixes that a request may share: whose they are, and of which adapter. */
+uint64_t ig_model_salt(const struct ig_engine_model *m, uint64_t identity);
 /* Allocate and pack, and make its steps. */
 int ig_model_load(struct ig_model *m, struct ig_error *err);
 /* Free all but the struct that holders point at.  The engine's thread no longer uses it. */
 void ig_model_close(struct ig_model *m);
+/* Free the struct, which nobody holds. */
+void ig_model_free(struct ig_model *m);
 /* What the opened file shows (traits.c), with the style that is known already. */
 void ig_model_traits_of(const struct ig_model *m, struct ig_model_traits *out);
 /* The file at path now; zeros: none. */

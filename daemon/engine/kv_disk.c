@@ -35,6 +35,7 @@ struct ig_kv_job {
 	uint64_t salt;
 	struct ig_kv_seq *kv;		  /* holds the blocks; NULL: they were given back */
 	int32_t *tokens;		  /* [n_blocks, IG_BLOCK_TOKENS] */
+	struct ig_kv_name base;		  /* of the model, with its adapter */
 	struct ig_kv_name root, *names;	  /* [n_blocks]; the first n_names are known */
 	uint32_t n_blocks, n_names, next; /* next: to be saved or to be restored */
 	int64_t used_ns, began_ns;
@@ -62,7 +63,7 @@ int ig_kv_disk_init(struct ig_kv_disk *d, const struct ig_backend *b)
 
 static uint64_t salt_of(const struct ig_sched *sch, const struct ig_seq *s)
 {
-	return sch->b->share_all ? 0 : s->origin->who.identity;
+	return ig_model_salt(s->shown, sch->b->share_all ? 0 : s->origin->who.identity);
 }
 
 static void hold_nothing(const struct ig_sched *sch, struct ig_kv_job *j)
@@ -104,14 +105,21 @@ static struct ig_kv_job *create(struct ig_sched *sch, const struct ig_seq *s, ui
 		return NULL;
 	j->model = s->model;
 	j->salt = salt_of(sch, s);
+	j->base = s->model->kv_name;
+	/* the whole hash: a file outlives the instance */
+	if (s->shown->adapter && !ig_kv_name_of(sch->disk.namer, &s->model->kv_name,
+						&s->model->adapter_names[s->shown->adapter - 1],
+						sizeof *s->model->adapter_names, &j->base)) {
+		destroy(sch, j);
+		return NULL;
+	}
 	j->n_blocks = n_blocks;
 	j->used_ns = ig_wall_ns();
 	j->tokens = malloc(n_tokens * sizeof *j->tokens);
 	j->names = malloc(n_blocks * sizeof *j->names);
 	j->groups = malloc(n_blocks * sizeof *j->groups);
 	if (!j->tokens || !j->names || !j->groups ||
-	    !ig_kv_name_of(sch->disk.namer, &s->model->kv_name, &j->salt, sizeof j->salt,
-			   &j->root) ||
+	    !ig_kv_name_of(sch->disk.namer, &j->base, &j->salt, sizeof j->salt, &j->root) ||
 	    !make_seq(sch, j)) {
 		destroy(sch, j);
 		return NULL;

@@ -140,7 +140,7 @@ static void discard(struct ig_models *ms, struct ig_model *m)
 	pthread_mutex_lock(&ms->lock);
 	uncount(ms, m);
 	pthread_mutex_unlock(&ms->lock);
-	free(m);
+	ig_model_free(m);
 	shrink_logits(ms);
 	ig_log_info("model %s: unloaded", name);
 	ig_metrics_add(ms->backend->metrics, IG_COUNTER_MODELS_UNLOADED, 1);
@@ -261,11 +261,10 @@ static bool is_wanted(const struct ig_models *ms, const struct ig_model_entry *s
 	return !ms->stopping && s->version == version;
 }
 
-static int open_model(struct ig_models *ms, const char *name, const char *path,
-		      const struct ig_model_wants *wants, struct ig_model **out,
+static int open_model(struct ig_models *ms, const struct ig_model_spec *spec, struct ig_model **out,
 		      struct ig_error *err)
 {
-	int rc = ig_model_open(ms->backend, name, path, wants, out, err);
+	int rc = ig_model_open(ms->backend, spec, out, err);
 
 	if (rc < 0)
 		return rc;
@@ -281,22 +280,24 @@ static int open_copy(struct ig_models *ms, struct ig_model_entry *s, struct ig_m
 		     struct ig_error *err)
 {
 	char *name = strdup(s->name), *path = strdup(s->path);
-	const struct ig_model_wants wants = s->wants;
+	struct ig_model_adapter *adapters = ig_model_adapters_copy(s->adapters, s->n_adapters);
+	struct ig_model_spec spec = { name, path, s->wants, adapters, s->n_adapters };
 	int rc;
 
 	pthread_mutex_unlock(&ms->lock);
-	if (name && path)
-		rc = open_model(ms, name, path, &wants, out, err);
+	if (name && path && adapters)
+		rc = open_model(ms, &spec, out, err);
 	else
 		rc = ig_fail(err, -ENOMEM, "out of memory");
 	if (!rc) {
 		rc = ig_contract_fit_cache(&ms->contract, *out, err);
 		if (rc < 0) {
 			ig_model_close(*out);
-			free(*out);
+			ig_model_free(*out);
 			*out = NULL;
 		}
 	}
+	ig_model_adapters_free(adapters, spec.n_adapters);
 	free(name);
 	free(path);
 	pthread_mutex_lock(&ms->lock);
@@ -330,7 +331,7 @@ static struct ig_model *load_one(struct ig_models *ms, struct ig_model_entry *s,
 			uncount(ms, m);
 		pthread_mutex_unlock(&ms->lock);
 		ig_model_close(m);
-		free(m);
+		ig_model_free(m);
 		pthread_mutex_lock(&ms->lock);
 	}
 	return NULL;
@@ -483,7 +484,9 @@ static int open_all(struct ig_models *ms, struct ig_error *err)
 
 	TAILQ_FOREACH(s, &ms->entries, link) {
 		struct ig_model *m;
-		int rc = open_model(ms, s->name, s->path, &s->wants, &m, &why);
+		struct ig_model_spec spec = { s->name, s->path, s->wants, s->adapters,
+					      s->n_adapters };
+		int rc = open_model(ms, &spec, &m, &why);
 		if (rc < 0 && (s->at_start || rc == -ENOMEM))
 			return ig_fail(err, rc, "model %s: %s", s->name, why.text);
 		if (rc < 0) {
@@ -497,7 +500,7 @@ static int open_all(struct ig_models *ms, struct ig_error *err)
 			s->model = m;
 		} else {
 			ig_model_close(m);
-			free(m);
+			ig_model_free(m);
 		}
 	}
 	return 0;
@@ -640,7 +643,7 @@ void ig_models_destroy(struct ig_models *ms)
 		if (m->n_holds)
 			continue;
 		TAILQ_REMOVE(&ms->all, m, all);
-		free(m);
+		ig_model_free(m);
 	}
 	while ((s = TAILQ_FIRST(&ms->entries))) {
 		TAILQ_REMOVE(&ms->entries, s, link);

@@ -34,6 +34,8 @@ struct ig_engine_model {
 	uint64_t weight_bytes; /* packed */
 	int64_t created_s;     /* the file's mtime, Unix seconds */
 	struct ig_model_traits traits;
+	struct ig_model *instance; /* the engine's; several of these may have the same */
+	uint32_t adapter;	   /* 0: the model as it is; else the adapter's number plus one */
 };
 
 /* Ollama's clients may add ":latest" to a name that has no tag. */
@@ -108,6 +110,7 @@ struct ig_model_status {
 	double idle_s;	     /* since its last request ended; 0 while one is active */
 	double expires_s;    /* until keep_alive unloads it; -1: never */
 	double keep_alive_s; /* of the model that is loaded; -1: for ever */
+	bool is_adapter;     /* an adapter of the model before it; its figures are that one's */
 	bool on_device;	     /* its weights are in a device's own memory */
 	int64_t created_s;
 	struct ig_model_traits traits;

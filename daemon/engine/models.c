@@ -15,6 +15,11 @@
 /* After a failed load, requests fail for this time before the next load. */
 #define RETRY_NS ((int64_t)5 * 1000000000)
 
+static struct ig_model *instance_of(const struct ig_engine_model *shown)
+{
+	return shown ? shown->instance : NULL;
+}
+
 /* ---- waiters ------------------------------------------------------------------------ */
 
 struct ig_waiter *ig_entry_take_waiters(struct ig_model_entry *s)
@@ -72,8 +77,8 @@ static struct ig_model_entry *named(const struct ig_entry_list *list, const char
 	return NULL;
 }
 
-/* The entry of a request's name: a model's own, one behind server.model_id_prefix, or an alias. */
-static struct ig_model_entry *entry_of(const struct ig_models *ms, const char *name)
+/* The entry of a model's own name, NAME:latest, or one behind server.model_id_prefix. */
+static struct ig_model_entry *own_name(const struct ig_models *ms, const char *name)
 {
 	const struct ig_config *c = ms->config;
 	const char *prefix = c->server.model_id_prefix;
@@ -85,6 +90,29 @@ static struct ig_model_entry *entry_of(const struct ig_models *ms, const char *n
 			s = other;
 	if (!s && n && !strncmp(name, prefix, n))
 		s = named(&ms->entries, name + n);
+	return s;
+}
+
+/* The entry of a request's name: a model's own, MODEL:ADAPTER, whose number plus one is *adapter, or an
+ * alias. */
+static struct ig_model_entry *entry_of(const struct ig_models *ms, const char *name,
+				       uint32_t *adapter)
+{
+	const struct ig_config *c = ms->config;
+	struct ig_model_entry *s = own_name(ms, name);
+	const char *colon = strrchr(name, ':');
+	char model[2 * IG_MAX_MODEL_NAME];
+
+	*adapter = 0;
+	if (!s && colon && (size_t)(colon - name) < sizeof model) {
+		snprintf(model, sizeof model, "%.*s", (int)(colon - name), name);
+		s = own_name(ms, model);
+		for (uint32_t i = 0; s && i < s->n_adapters && !*adapter; i++)
+			if (!strcmp(s->adapters[i].name, colon + 1))
+				*adapter = i + 1;
+		if (!*adapter)
+			s = NULL;
+	}
 	/* replies repeat the name, so it can't be of any length */
 	if (s || strlen(name) > IG_MAX_MODEL_NAME)
 		return s;
@@ -96,11 +124,15 @@ static struct ig_model_entry *entry_of(const struct ig_models *ms, const char *n
 }
 
 static int find_entry(const struct ig_models *ms, const char *name, struct ig_model_entry **out,
-		      struct ig_error *err)
+		      uint32_t *adapter, struct ig_error *err)
 {
 	const struct ig_model_entry *s;
 	char known[300];
 	size_t n = 0;
+	uint32_t none;
+
+	adapter = adapter ? adapter : &none;
+	*adapter = 0;
 
 	if (TAILQ_EMPTY(&ms->entries))
 		return ig_fail(err, -ENOENT,
@@ -109,18 +141,22 @@ static int find_entry(const struct ig_models *ms, const char *name, struct ig_mo
 	*out = ms->default_entry;
 	if (!name || !*name)
 		return 0;
-	*out = entry_of(ms, name);
+	*out = entry_of(ms, name, adapter);
 	if (*out)
 		return 0;
 	known[0] = 0;
-	TAILQ_FOREACH(s, &ms->entries, link) {
-		int w = snprintf(known + n, sizeof known - n, "%s%s", n ? ", " : "", s->name);
-		if (w < 0 || (size_t)w >= sizeof known - n) {
-			memcpy(known + (n < sizeof known - 6 ? n : sizeof known - 6), ", …", 6);
-			break;
+	TAILQ_FOREACH(s, &ms->entries, link)
+		for (uint32_t i = 0; i <= s->n_adapters; i++) {
+			int w = snprintf(known + n, sizeof known - n, "%s%s%s%s", n ? ", " : "",
+					 s->name, i ? ":" : "", i ? s->adapters[i - 1].name : "");
+			if (w < 0 || (size_t)w >= sizeof known - n) {
+				memcpy(known + (n < sizeof known - 6 ? n : sizeof known - 6), ", …",
+				       6);
+				goto full;
+			}
+			n += (size_t)w;
 		}
-		n += (size_t)w;
-	}
+full:
 	return ig_fail(err, -ENOENT, "no model is named \"%.100s\"; known: %s", name, known);
 }
 
@@ -130,6 +166,7 @@ void ig_entry_free(struct ig_model_entry *s)
 		return;
 	free(s->name);
 	free(s->path);
+	ig_model_adapters_free(s->adapters, s->n_adapters);
 	free(s);
 }
 
@@ -148,7 +185,17 @@ static struct ig_model_entry *entry_create(const struct ig_config_model *c)
 	s->keep_alive_ms = c->keep_alive_ms;
 	s->pin = c->pin;
 	s->at_start = strcmp(c->load, "first_use") != 0;
-	if (s->name && s->path)
+	struct ig_model_adapter *list = calloc(c->n_adapters + 1, sizeof *list);
+	for (size_t i = 0; list && i < c->n_adapters; i++)
+		list[i] = (struct ig_model_adapter){ c->adapters[i].name,
+						     c->adapters[i].path,
+						     { 0 } };
+	if (list)
+		s->adapters = ig_model_adapters_copy(list, (uint32_t)c->n_adapters);
+	free(list);
+	if (s->adapters)
+		s->n_adapters = (uint32_t)c->n_adapters;
+	if (s->name && s->path && s->adapters)
 		return s;
 	ig_entry_free(s);
 	return NULL;
@@ -280,23 +327,37 @@ static int want(struct ig_models *ms, struct ig_model_entry *s, void (*ready)(vo
 	return ig_fail(err, -EINPROGRESS, "the model %s is being loaded", s->name);
 }
 
+/* The number plus one of the instance's adapter of this name; 0: none. */
+static uint32_t adapter_of(const struct ig_model *m, const char *name)
+{
+	for (uint32_t i = 0; i < m->n_adapters; i++)
+		if (!strcmp(m->adapters[i].name, name))
+			return i + 1;
+	return 0;
+}
+
 int ig_models_take(struct ig_models *ms, const char *name, void (*ready)(void *ctx), void *ctx,
 		   const struct ig_engine_model **out, struct ig_error *err)
 {
 	struct ig_model_entry *s = NULL;
+	uint32_t adapter = 0;
 	int rc;
 
 	pthread_mutex_lock(&ms->lock);
 	if (ms->draining) {
 		rc = ig_fail(err, -ESHUTDOWN, "the server is shutting down");
 	} else {
-		rc = find_entry(ms, name, &s, err);
+		rc = find_entry(ms, name, &s, &adapter, err);
 		if (!rc && !s->model)
 			rc = want(ms, s, ready, ctx, err);
 	}
+	/* After a reload the instance may be the one before, which does not have it yet. */
+	if (!rc && adapter && !(adapter = adapter_of(s->model, s->adapters[adapter - 1].name)))
+		rc = ig_fail(err, -EIO, "the model %s is loaded without this adapter%s%s", s->name,
+			     s->error.code ? ": " : " yet", s->error.code ? s->error.text : "");
 	if (!rc) {
 		s->model->n_holds++;
-		*out = &s->model->shown;
+		*out = adapter ? &s->model->adapted[adapter - 1] : &s->model->shown;
 	}
 	pthread_mutex_unlock(&ms->lock);
 	return rc;
@@ -305,10 +366,12 @@ int ig_models_take(struct ig_models *ms, const char *name, void (*ready)(void *c
 bool ig_models_name(struct ig_models *ms, const char *name, char out[IG_MAX_MODEL_NAME + 1])
 {
 	struct ig_model_entry *s = NULL;
+	uint32_t adapter = 0;
 
 	pthread_mutex_lock(&ms->lock);
-	bool found = !find_entry(ms, name, &s, NULL) && s;
-	snprintf(out, IG_MAX_MODEL_NAME + 1, "%s", found ? s->name : "");
+	bool found = !find_entry(ms, name, &s, &adapter, NULL) && s;
+	snprintf(out, IG_MAX_MODEL_NAME + 1, "%s%s%s", found ? s->name : "", adapter ? ":" : "",
+		 adapter ? s->adapters[adapter - 1].name : "");
 	pthread_mutex_unlock(&ms->lock);
 	return found;
 }
@@ -322,7 +385,7 @@ void ig_models_free(struct ig_models *ms)
 
 const struct ig_engine_model *ig_engine_keep_model(const struct ig_engine_model *shown)
 {
-	struct ig_model *m = (struct ig_model *)shown;
+	struct ig_model *m = instance_of(shown);
 
 	pthread_mutex_lock(&m->home->lock);
 	m->n_holds++;
@@ -332,7 +395,7 @@ const struct ig_engine_model *ig_engine_keep_model(const struct ig_engine_model 
 
 void ig_engine_release_model(const struct ig_engine_model *shown)
 {
-	struct ig_model *m = (struct ig_model *)shown;
+	struct ig_model *m = instance_of(shown);
 	struct ig_models *ms;
 	bool last = false;
 
@@ -344,7 +407,7 @@ void ig_engine_release_model(const struct ig_engine_model *shown)
 	if (!m->n_holds && !ms->backend) {
 		/* the engine is destroyed, and of the instance only the struct was left */
 		TAILQ_REMOVE(&ms->all, m, all);
-		free(m);
+		ig_model_free(m);
 		last = TAILQ_EMPTY(&ms->all);
 	} else if (!m->n_holds) {
 		pthread_cond_signal(&ms->wake);
@@ -360,7 +423,7 @@ void ig_engine_release_model(const struct ig_engine_model *shown)
 
 void ig_engine_set_keep_alive(const struct ig_engine_model *shown, int64_t ns)
 {
-	struct ig_model *m = (struct ig_model *)shown;
+	struct ig_model *m = instance_of(shown);
 
 	pthread_mutex_lock(&m->home->lock);
 	/* Another instance may have replaced it: that has its own time. */
@@ -390,7 +453,7 @@ int ig_models_unload(struct ig_models *ms, const char *name, struct ig_error *er
 	int rc;
 
 	pthread_mutex_lock(&ms->lock);
-	rc = find_entry(ms, name, &s, err);
+	rc = find_entry(ms, name, &s, NULL, err);
 	if (!rc) {
 		if (s->model)
 			ig_entry_release(ms, s);
@@ -409,7 +472,7 @@ int ig_models_pin(struct ig_models *ms, const char *name, bool pin, struct ig_er
 	struct ig_model_entry *s;
 
 	pthread_mutex_lock(&ms->lock);
-	int rc = find_entry(ms, name, &s, err);
+	int rc = find_entry(ms, name, &s, NULL, err);
 	if (!rc)
 		s->pin = pin;
 	pthread_mutex_unlock(&ms->lock);
@@ -422,6 +485,18 @@ static bool same_file(const struct ig_file_id *a, const struct ig_file_id *b)
 {
 	return a->dev == b->dev && a->ino == b->ino && a->size == b->size &&
 	       a->mtime_ns == b->mtime_ns && a->files == b->files;
+}
+
+static bool same_adapters(const struct ig_model_adapter *a, uint32_t n,
+			  const struct ig_model_adapter *b, uint32_t n_b)
+{
+	if (n != n_b)
+		return false;
+	for (uint32_t i = 0; i < n; i++)
+		if (strcmp(a[i].name, b[i].name) || strcmp(a[i].path, b[i].path) ||
+		    !same_file(&a[i].file_id, &b[i].file_id))
+			return false;
+	return true;
 }
 
 /* The options or the file of s have changed, or its last load failed: load or look again. */
@@ -452,7 +527,8 @@ static bool is_loaded(const struct ig_model_entry *s, const struct ig_model_entr
 	const struct ig_model *m = s->model;
 
 	return m && !strcmp(m->path, fresh->path) && same_wants(&m->wants, &fresh->wants) &&
-	       same_file(&m->file_id, id);
+	       same_file(&m->file_id, id) &&
+	       same_adapters(m->adapters, m->n_adapters, fresh->adapters, fresh->n_adapters);
 }
 
 /* Apply the new configuration to an existing entry. */
@@ -460,8 +536,17 @@ static void update_entry(struct ig_models *ms, struct ig_model_entry *s,
 			 struct ig_model_entry *fresh, const struct ig_file_id *id)
 {
 	bool starts = fresh->at_start && !s->at_start;
-	bool other = strcmp(s->path, fresh->path) || !same_wants(&s->wants, &fresh->wants);
+	bool other = strcmp(s->path, fresh->path) || !same_wants(&s->wants, &fresh->wants) ||
+		     !same_adapters(s->adapters, s->n_adapters, fresh->adapters, fresh->n_adapters);
+	bool loaded = is_loaded(s, fresh, id);
+	struct ig_model_adapter *adapters = s->adapters;
+	uint32_t n_adapters = s->n_adapters;
 	char *path = s->path;
+
+	s->adapters = fresh->adapters;
+	s->n_adapters = fresh->n_adapters;
+	fresh->adapters = adapters;
+	fresh->n_adapters = n_adapters;
 
 	s->path = fresh->path;
 	fresh->path = path;
@@ -471,7 +556,7 @@ static void update_entry(struct ig_models *ms, struct ig_model_entry *s,
 	s->keep_alive_ms = fresh->keep_alive_ms;
 	s->pin = fresh->pin;
 	s->at_start = fresh->at_start;
-	if (is_loaded(s, fresh, id)) {
+	if (loaded) {
 		s->error = (struct ig_error){ 0 };
 		if (other)
 			drop_load(ms, s); /* a change was undone: the instance is right again */
@@ -655,8 +740,18 @@ size_t ig_models_status(struct ig_models *ms, struct ig_model_status *out, size_
 
 	pthread_mutex_lock(&ms->lock);
 	TAILQ_FOREACH(s, &ms->entries, link)
-		if (n++ < cap)
+		for (uint32_t i = 0; i <= s->n_adapters; i++) {
+			if (n++ >= cap)
+				continue;
 			fill_status(ms, s, &out[n - 1]);
+			if (!i)
+				continue;
+			out[n - 1].is_adapter = true;
+			out[n - 1].is_default = false;
+			snprintf(out[n - 1].name, sizeof out->name, "%.*s:%s",
+				 IG_MAX_MODEL_NAME - 1, s->name, s->adapters[i - 1].name);
+			snprintf(out[n - 1].file, sizeof out->file, "%s", s->adapters[i - 1].path);
+		}
 	pthread_mutex_unlock(&ms->lock);
 	return n;
 }

@@ -81,7 +81,7 @@ struct ig_prompt_known *ig_prompts_add(struct ig_prompts *p, const struct ig_seq
 		return NULL;
 	}
 	snprintf(k->id, sizeof k->id, "%s", s->id);
-	snprintf(k->model, sizeof k->model, "%s", s->model->name);
+	snprintf(k->model, sizeof k->model, "%s", s->shown->name);
 	snprintf(k->client, sizeof k->client, "%s", s->origin->client);
 	k->version = s->model->shown.traits.version;
 	k->identity = s->origin->who.identity;

@@ -157,7 +157,7 @@ size_t ig_sched_list(struct ig_sched *sch, struct ig_gen_info *out, size_t cap)
 		memcpy(i->endpoint, s->origin->endpoint, sizeof i->endpoint);
 		memcpy(i->client, s->origin->client, sizeof i->client);
 		memcpy(i->key, s->origin->who.key, sizeof i->key);
-		snprintf(i->model, sizeof i->model, "%s", s->model->name);
+		snprintf(i->model, sizeof i->model, "%s", s->shown->name);
 		snprintf(i->state, sizeof i->state, "%s",
 			 states[atomic_load_explicit(&s->state, memory_order_relaxed)]);
 	}

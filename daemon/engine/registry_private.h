@@ -42,6 +42,8 @@ struct ig_model_entry {
 	char *name, *path;
 	struct ig_model_wants wants;
 	uint32_t keep_alive_ms;
+	struct ig_model_adapter *adapters; /* [n_adapters]; their file_ids: at the last reload */
+	uint32_t n_adapters;
 	bool pin, at_start;
 	/* A request's keep_alive: in place of keep_alive_ms while the model stays loaded. */
 	bool has_asked;

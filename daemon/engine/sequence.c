@@ -240,7 +240,8 @@ int ig_seq_create(const struct ig_gen_spec *spec, uint32_t max_output, bool draf
 	s = calloc(1, sizeof *s);
 	if (!s)
 		goto no_memory;
-	s->model = (struct ig_model *)m;
+	s->shown = m;
+	s->model = m->instance;
 	snprintf(s->id, sizeof s->id, "%s", spec->id);
 	s->origin = spec->origin;
 	s->n_prompt = spec->n_prompt;
@@ -314,7 +315,7 @@ void ig_seq_destroy(struct ig_seq *s)
 	ig_stream_unref(s->stream);
 	if (s->adopted) {
 		atomic_fetch_sub(&s->model->n_active, 1);
-		ig_engine_release_model(&s->model->shown);
+		ig_engine_release_model(s->shown);
 		ig_origin_unref(s->origin);
 	}
 	free(s);
@@ -548,7 +549,7 @@ void ig_seq_row(const struct ig_seq *s, int64_t now_ns, struct ig_ledger_row *ro
 
 	ig_origin_row(s->origin, now_ns, row);
 	snprintf(row->id, sizeof row->id, "%s", s->id);
-	snprintf(row->model, sizeof row->model, "%s", s->model->name);
+	snprintf(row->model, sizeof row->model, "%s", s->shown->name);
 	snprintf(row->finish, sizeof row->finish, "%s", ig_finish_name(s->result.finish));
 	snprintf(row->cancel_reason, sizeof row->cancel_reason, "%s", s->result.cancel_reason);
 	if (s->result.finish == IG_FINISH_ERROR)

@@ -40,6 +40,7 @@ struct ig_seq {
 	/* ---- fixed at submit ---- */
 	uint64_t number; /* the request's handle; smaller is older */
 	struct ig_model *model;
+	const struct ig_engine_model *shown; /* of the model: with its adapter */
 	char id[64];
 	struct ig_origin *origin; /* referenced once adopted */
 	int32_t n_prompt, max_output;

@@ -101,7 +101,10 @@ static void add_rows(struct ig_sched *sch, struct ig_flight *f, struct ig_seq *s
 		}
 		b->positions[first + i] = done + i;
 		b->row_seq[first + i] = seq;
+		b->row_adapter[first + i] = (int32_t)s->shown->adapter - 1;
 	}
+	if (s->shown->adapter)
+		step->row_adapter = b->row_adapter;
 	b->seq_lens[seq] = done + n;
 	step->n_rows += n;
 	s->n_rows = n;
@@ -356,6 +359,7 @@ static bool build_step(struct ig_sched *sch, struct ig_model *m, struct ig_fligh
 	step->n_adjusts = step->n_masks = 0;
 	step->logits = NULL;
 	step->token_from = step->prev_ids = NULL;
+	step->row_adapter = NULL;
 	take_rows(sch, m, f);
 	if (!step->n_rows) { /* the round is over */
 		if (!plan_round(sch, m))

@@ -172,6 +172,8 @@ struct ig_step {
 	 * token_from NULL: all tokens are in token_ids. */
 	const int32_t *token_from; /* NULL, or [n_rows] */
 	const int32_t *prev_ids;
+	/* NULL: no row has an adapter; or [n_rows]: its number, as the plan has them; -1: none. */
+	const int32_t *row_adapter;
 };
 
 /* Row r's token, for kernels that can read prev_ids. */
@@ -284,6 +286,8 @@ enum ig_op_flags {
 	/* The matrices are experts', of which a step reads only some.  Kernels that take them in
 	 * IG_LAYOUT_ROWS may read them from the mapped file. */
 	IG_OP_EXPERTS = 1u << 3,
+	/* out[0] is in[1], changed: they have the same memory.  Nothing reads in[1] later. */
+	IG_OP_IN_PLACE = 1u << 4,
 };
 
 /* ---- what the host provides to ops (struct ig_host, kernels) ------------------- */

@@ -52,6 +52,13 @@ struct ig_hf_made {
 void ig_hf_make_rows(const struct ig_checkpoint *g, uint32_t t, int64_t first, int64_t n,
 		     void *buf);
 
+/* The file's index of row i, or value i of a vector, of GGUF: in a head of n, the two halves are
+ * interleaved; n 0: they are in order. */
+static inline int64_t ig_hf_in_pairs(int64_t i, int64_t n)
+{
+	return n ? i - i % n + i % n % 2 * (n / 2) + i % n / 2 : i;
+}
+
 /* Entry i of a module's table with entries of entry_bytes, cut or zero-filled to size. */
 static inline void ig_hf_entry(void *out, size_t size, const void *table, uint32_t i,
 			       uint32_t entry_bytes)

@@ -81,13 +81,6 @@ static void make_block(const struct ig_checkpoint *g, const struct ig_hf_made *m
 
 /* ---- rows ------------------------------------------------------------------------------- */
 
-/* The file's index of row i, or value i of a vector, of GGUF: in a head of n, the two halves are
- * interleaved. */
-static int64_t in_pairs(int64_t i, int64_t n)
-{
-	return n ? i - i % n + i % n % 2 * (n / 2) + i % n / 2 : i;
-}
-
 /* Convert row `row` of a piece. */
 static void make_row(const struct ig_checkpoint *g, const struct ig_checkpoint_tensor *t,
 		     const struct ig_hf_made *m, const struct ig_hf_part *p, int64_t row,
@@ -123,7 +116,7 @@ static void make_vector(const struct ig_checkpoint_tensor *t, const struct ig_hf
 	const uint8_t *src = m->pieces[0].weight->data;
 
 	for (int64_t i = 0; i < t->n_cols; i++) {
-		ig_dtype_to_f32(m->source, src + (uint64_t)in_pairs(i, m->head_rows) * bytes,
+		ig_dtype_to_f32(m->source, src + (uint64_t)ig_hf_in_pairs(i, m->head_rows) * bytes,
 				&dst[i], 1);
 		dst[i] += m->add;
 	}
@@ -161,6 +154,7 @@ void ig_hf_make_rows(const struct ig_checkpoint *g, uint32_t number, int64_t fir
 	}
 	for (int64_t i = first; i < first + n; i++, dst += row_bytes) {
 		const struct ig_hf_part *p = &m->pieces[i / m->piece_rows];
-		make_row(g, t, m, p, p->first_row + in_pairs(i % m->piece_rows, m->head_rows), dst);
+		make_row(g, t, m, p, p->first_row + ig_hf_in_pairs(i % m->piece_rows, m->head_rows),
+			 dst);
 	}
 }

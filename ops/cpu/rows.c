@@ -1,4 +1,5 @@
 /* rows.c: see rows.h. */
+#include "ops/adapt.h"
 #include "ops/cpu/rows.h"
 #include "ops/float.h"
 
@@ -194,5 +195,105 @@ void KERNEL(ig_pack_bf16)(const struct ig_op_launch *c, int64_t first, int64_t l
 			y[i] = ig_bf16_from_f32(x[i]);
 		if (k % 2)
 			y[k] = 0;
+	}
+}
+
+/* ---- adapters (ops/adapt.h) ------------------------------------------------------------- */
+
+#define UP_COLUMNS 512 /* of a unit, as in ops/adapt.c */
+
+static float dot(const float *a, const float *b, int64_t n)
+{
+	float acc[LANES] = { 0 };
+	int64_t i = 0;
+
+	for (; i + LANES <= n; i += LANES)
+		for (int l = 0; l < LANES; l++)
+			acc[l] += a[i + l] * b[i + l];
+	for (; i < n; i++)
+		acc[i % LANES] += a[i] * b[i];
+	return tree_sum(acc);
+}
+
+static int32_t adapter_of(const struct ig_op_launch *c, int64_t r)
+{
+	const struct ig_adapt_params *p = c->params;
+
+	return c->step->row_adapter[p->gathered ? c->step->logit_rows[r] : r];
+}
+
+/* A unit is one value of h. */
+void KERNEL(ig_adapt_down)(const struct ig_op_launch *c, int64_t first, int64_t last, void *s)
+{
+	const struct ig_adapt_params *p = c->params;
+	int64_t width = c->out[0].n_cols;
+
+	for (int64_t u = first; u < last; u++) {
+		int64_t r = u / width, column = u % width;
+		int32_t a = adapter_of(c, r);
+		uint32_t i = 0;
+		if (a < 0)
+			continue;
+		while (column >= p->column[i + 1])
+			i++;
+		int64_t k = p->first[i][a] + column - p->column[i];
+		if (k < p->first[i][a + 1])
+			row_of(&c->out[0], r)[column] =
+				p->scale[i][a] * dot(row_of(&c->weight[i], k), row_of(&c->in[0], r),
+						     c->in[0].n_cols);
+	}
+}
+
+/* Add to columns at … at + n - 1 of weight i's part of y. */
+static void add_columns(const struct ig_op_launch *c, uint32_t i, int32_t a, const float *h,
+			float *y, int64_t at, int64_t n)
+{
+	const struct ig_adapt_params *p = c->params;
+
+	for (int32_t k = p->first[i][a]; k < p->first[i][a + 1]; k++) {
+		const float *b = row_of(&c->weight[i], k) + at;
+		float x = h[p->column[i] + k - p->first[i][a]];
+		for (int64_t o = 0; o < n; o++)
+			y[o] += x * b[o];
+	}
+}
+
+/* A unit is a part of a row of y. */
+void KERNEL(ig_adapt_up)(const struct ig_op_launch *c, int64_t first, int64_t last, void *s)
+{
+	const struct ig_adapt_params *p = c->params;
+	int64_t width = c->out[0].n_cols, parts = (width + UP_COLUMNS - 1) / UP_COLUMNS;
+
+	for (int64_t u = first; u < last; u++) {
+		int64_t r = u / parts, from = u % parts * UP_COLUMNS, begin = 0;
+		int64_t to = from + UP_COLUMNS < width ? from + UP_COLUMNS : width;
+		int32_t a = adapter_of(c, r);
+		for (uint32_t i = 0; a >= 0 && i < p->n_weights; begin += p->n_rows[i++]) {
+			int64_t lo = from > begin ? from : begin, hi = begin + p->n_rows[i];
+			hi = to < hi ? to : hi;
+			if (lo < hi)
+				add_columns(c, i, a, row_of(&c->in[0], r),
+					    row_of(&c->out[0], r) + lo, lo - begin, hi - lo);
+		}
+	}
+}
+
+void KERNEL(ig_glu_join)(const struct ig_op_launch *c, int64_t first, int64_t last, void *s)
+{
+	const struct ig_glu_join_params *p = c->params;
+	int64_t n = c->out[0].n_cols;
+
+	for (int64_t r = first; r < last; r++) {
+		const float *g = row_of(&c->in[0], r), *u = g + n;
+		float *y = row_of(&c->out[0], r);
+		if (p->act == IG_ACT_SILU)
+			for (int64_t o = 0; o < n; o++)
+				y[o] = ig_siluf(g[o]) * u[o];
+		else if (p->act == IG_ACT_GELU)
+			for (int64_t o = 0; o < n; o++)
+				y[o] = ig_geluf(g[o]) * u[o];
+		else
+			for (int64_t o = 0; o < n; o++)
+				y[o] = g[o] * u[o];
 	}
 }

@@ -21,6 +21,12 @@
 	void ig_norm_##name(const struct ig_op_launch *c, int64_t first, int64_t last, void *s);   \
 	void ig_sample_##name(const struct ig_op_launch *c, int64_t first, int64_t last, void *s); \
 	uint64_t ig_sample_scratch_##name(const struct ig_op_launch *c);                           \
+	void ig_adapt_down_##name(const struct ig_op_launch *c, int64_t first, int64_t last,       \
+				  void *s);                                                        \
+	void ig_adapt_up_##name(const struct ig_op_launch *c, int64_t first, int64_t last,         \
+				void *s);                                                          \
+	void ig_glu_join_##name(const struct ig_op_launch *c, int64_t first, int64_t last,         \
+				void *s);                                                          \
 	void ig_pack_q8_##name(const struct ig_op_launch *c, int64_t first, int64_t last,          \
 			       void *s);                                                           \
 	void ig_pack_bf16_##name(const struct ig_op_launch *c, int64_t first, int64_t last,        \

@@ -192,8 +192,8 @@ static int use_weight(struct lowering *l, struct cpu_launch *c, uint32_t i, ig_w
 	if (cw->used && cw->layout != layout)
 		return ig_fail(l->err, -ENOTSUP, "tensor \"%s\" is needed in two layouts",
 			       pw->name);
-	/* Only kernels of experts take matrices in rows. */
-	cw->mapped = layout == IG_LAYOUT_ROWS && pw->shape.n_rows > 1;
+	/* Only kernels of experts and of adapters take matrices in rows. */
+	cw->mapped = pw->of_adapters || (layout == IG_LAYOUT_ROWS && pw->shape.n_rows > 1);
 	if (cw->mapped && !pw->tensor->data)
 		return ig_fail(l->err, -ENOTSUP,
 			       "tensor \"%s\" is not in the file as it is used: "
@@ -251,6 +251,8 @@ static int operands(struct lowering *l, const struct ig_plan_node *n, struct cpu
 	for (uint32_t i = 0; i < n->n_out; i++) {
 		const struct ig_shape *s = &values[n->out[i]].shape;
 		int32_t b = l->value_buffer[n->out[i]];
+		if (i == 0 && n->op->flags & IG_OP_IN_PLACE)
+			b = l->value_buffer[n->in[1]];
 		if (b < 0)
 			b = add_buffer(l, (uint64_t)s->n_cols * 4, s->row_class);
 		if (b < 0)
@@ -464,7 +466,9 @@ int ig_cpu_lower(struct ig_driver *d, const struct ig_plan *plan,
 	place_workers(p);
 	place_weights(p);
 	p->base.split_rows = split_rows(p);
-	*memory = (struct ig_program_memory){ p->weight_bytes, p->scratch_bytes };
+	/* adapters' matrices stay where the plan has them */
+	*memory = (struct ig_program_memory){ p->weight_bytes + plan->adapter_bytes,
+					      p->scratch_bytes };
 done:
 	free(l.value_buffer);
 	free(l.layout_buffer);

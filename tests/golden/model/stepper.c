@@ -23,7 +23,7 @@ const struct ig_sample_params ig_stepper_greedy = {
 };
 
 struct seq {
-	int32_t n_tokens, max_tokens;
+	int32_t n_tokens, max_tokens, adapter; /* adapter: its number plus one; 0: none */
 	bool in_step;
 	uint32_t *blocks[IG_MAX_CACHE_GROUPS]; /* [max_blocks] block words */
 };
@@ -52,12 +52,12 @@ struct ig_stepper {
 	struct ig_step step;
 	struct ig_step_kv kv[IG_MAX_CACHE_GROUPS];
 	bool ran; /* the step has run; the next put begins another */
-	int32_t *token_ids, *positions, *row_seq; /* [max_rows] */
-	int32_t *seq_lens, *logit_rows, *sampled; /* [max_seqs] */
-	struct ig_sample_params *sample;	  /* [max_seqs] */
-	uint32_t *tables[IG_MAX_CACHE_GROUPS];	  /* [max_seqs, max_blocks] */
-	int *step_seqs;				  /* [max_seqs] */
-	float *logits;				  /* [max_seqs, n_vocab] */
+	int32_t *token_ids, *positions, *row_seq, *row_adapter; /* [max_rows] */
+	int32_t *seq_lens, *logit_rows, *sampled;		/* [max_seqs] */
+	struct ig_sample_params *sample;			/* [max_seqs] */
+	uint32_t *tables[IG_MAX_CACHE_GROUPS];			/* [max_seqs, max_blocks] */
+	int *step_seqs;						/* [max_seqs] */
+	float *logits;						/* [max_seqs, n_vocab] */
 };
 
 static uint64_t next_random(uint64_t *state)
@@ -267,14 +267,15 @@ static int make_buffers(struct ig_stepper *s, struct ig_error *err)
 	s->token_ids = calloc(rows, sizeof *s->token_ids);
 	s->positions = calloc(rows, sizeof *s->positions);
 	s->row_seq = calloc(rows, sizeof *s->row_seq);
+	s->row_adapter = calloc(rows, sizeof *s->row_adapter);
 	s->seq_lens = calloc(seqs, sizeof *s->seq_lens);
 	s->logit_rows = calloc(seqs, sizeof *s->logit_rows);
 	s->sampled = calloc(seqs, sizeof *s->sampled);
 	s->sample = calloc(seqs, sizeof *s->sample);
 	s->step_seqs = calloc(seqs, sizeof *s->step_seqs);
 	s->logits = calloc(seqs * s->n_vocab, sizeof *s->logits);
-	ok = s->token_ids && s->positions && s->row_seq && s->seq_lens && s->logit_rows &&
-	     s->sampled && s->sample && s->step_seqs && s->logits;
+	ok = s->token_ids && s->positions && s->row_seq && s->row_adapter && s->seq_lens &&
+	     s->logit_rows && s->sampled && s->sample && s->step_seqs && s->logits;
 	for (uint32_t g = 0; g < s->n_groups; g++) {
 		s->tables[g] = calloc(seqs * s->max_blocks, sizeof *s->tables[g]);
 		ok = ok && s->tables[g];
@@ -399,6 +400,7 @@ void ig_stepper_close(struct ig_stepper *s)
 	free(s->token_ids);
 	free(s->positions);
 	free(s->row_seq);
+	free(s->row_adapter);
 	free(s->seq_lens);
 	free(s->logit_rows);
 	free(s->sampled);
@@ -478,6 +480,11 @@ void ig_stepper_reset(struct ig_stepper *s)
 	shuffle(s);
 }
 
+void ig_stepper_adapt(struct ig_stepper *s, int seq, int32_t adapter)
+{
+	s->seqs[seq].adapter = adapter + 1;
+}
+
 int32_t ig_stepper_length(const struct ig_stepper *s, int seq) { return s->seqs[seq].n_tokens; }
 
 uint32_t ig_stepper_most_blocks(const struct ig_stepper *s, uint32_t group)
@@ -532,8 +539,11 @@ static int put(struct ig_stepper *s, int number, const int32_t *ids, int32_t n, 
 		s->token_ids[step->n_rows + i] = ids[i];
 		s->positions[step->n_rows + i] = seq->n_tokens + i;
 		s->row_seq[step->n_rows + i] = step->n_seqs;
+		s->row_adapter[step->n_rows + i] = seq->adapter - 1;
 	}
 	step->n_rows += n;
+	if (seq->adapter)
+		step->row_adapter = s->row_adapter;
 	seq->n_tokens += n;
 	seq->in_step = true;
 	s->step_seqs[step->n_seqs] = number;

@@ -67,6 +67,8 @@ void ig_stepper_rewind(struct ig_stepper *s, int seq, int32_t n_tokens);
 void ig_stepper_reset(struct ig_stepper *s);
 /* The most blocks of a cache group that all sequences had at once since then. */
 uint32_t ig_stepper_most_blocks(const struct ig_stepper *s, uint32_t group);
+/* The sequence has this adapter of the plan from now on; -1: none. */
+void ig_stepper_adapt(struct ig_stepper *s, int seq, int32_t adapter);
 /* Tokens that the sequence has been fed. */
 int32_t ig_stepper_length(const struct ig_stepper *s, int seq);
 

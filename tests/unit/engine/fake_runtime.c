@@ -1,4 +1,5 @@
 /* fake_runtime.c: see fake_runtime.h. */
+#include "model/formats/adapter.h"
 #include "fake_runtime.h"
 
 #include "base/clock.h"
@@ -473,6 +474,29 @@ void ig_modules_each(const struct ig_modules *m,
 }
 
 static const struct ig_arch fake_arch = { .struct_size = sizeof fake_arch, .name = "fake" };
+
+int ig_adapter_open(const char *path, const struct ig_checkpoint *base,
+		    const struct ig_arch *const *archs, struct ig_adapter **out,
+		    struct ig_error *err)
+{
+	if (strstr(path, "bad"))
+		return ig_fail(err, -EINVAL, "%s: tensor \"x\" is wrong", path);
+	*out = calloc(1, sizeof **out);
+	return *out ? 0 : no_memory(err);
+}
+
+void ig_adapter_close(struct ig_adapter *a) { free(a); }
+
+int ig_plan_record_adapted(const struct ig_modules *m, const struct ig_checkpoint *file,
+			   const struct ig_plan_adapter *adapters, uint32_t n_adapters,
+			   struct ig_plan **out, struct ig_error *err)
+{
+	int rc = ig_plan_record(m, file, out, err);
+
+	if (!rc)
+		(*out)->n_adapters = n_adapters;
+	return rc;
+}
 
 int ig_plan_record(const struct ig_modules *m, const struct ig_checkpoint *file,
 		   struct ig_plan **out, struct ig_error *err)

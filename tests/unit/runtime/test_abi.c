@@ -118,7 +118,7 @@ static void test_step(void **state)
 	AT(ig_sample_params, n_adjusts, 36);
 	AT(ig_sample_params, position, 40);
 	AT(ig_sample_params, seed, 48);
-	SIZE(ig_step, 144);
+	SIZE(ig_step, 152);
 	AT(ig_step, n_rows, 4);
 	AT(ig_step, n_seqs, 8);
 	AT(ig_step, n_logit_rows, 12);
@@ -139,6 +139,7 @@ static void test_step(void **state)
 	AT(ig_step, n_masks, 120);
 	AT(ig_step, token_from, 128);
 	AT(ig_step, prev_ids, 136);
+	AT(ig_step, row_adapter, 144);
 	assert_int_equal(IG_STEPS_IN_FLIGHT, 2);
 	assert_int_equal(IG_BLOCK_TOKENS, 16);
 	assert_int_equal(IG_BLOCK_WORD(3, 5), 3 << 12 | 5);
