@@ -108,6 +108,8 @@ int ig_contract_fit_cache(const struct ig_contract *c, struct ig_model *m, struc
 	if (m->need.least > c->arena)
 		return fail_arena(c, m->need.least, err);
 	m->max_kv_tokens = m->shown.n_cache = tokens_for(m, c->slab, c->arena / c->slab);
+	for (uint32_t i = 0; i < m->n_adapters; i++)
+		m->adapted[i].n_cache = m->shown.n_cache;
 	if (m->max_kv_tokens < m->limits.max_context)
 		ig_log_warn("model %s: the cache holds %u tokens of one sequence, less than the "
 			    "context of %u",

@@ -22,7 +22,7 @@ static int check_ids(const struct ig_engine_model *m, const char *of, const int3
 static int check_prompt(const struct ig_gen_spec *spec, struct ig_error *err)
 {
 	const struct ig_engine_model *m = spec->model;
-	const struct ig_model *model = (const struct ig_model *)m;
+	const struct ig_model *model = m->instance;
 	int rc;
 
 	if (spec->n_prompt <= 0 || !spec->prompt)
@@ -112,7 +112,7 @@ static int check_sampling(const struct ig_sampling *p, struct ig_error *err)
 int ig_spec_check(const struct ig_gen_spec *spec, struct ig_error *err)
 {
 	const struct ig_engine_model *m = spec->model;
-	const struct ig_model *model = (const struct ig_model *)m;
+	const struct ig_model *model = m->instance;
 	int32_t n_vocab = ig_tokenizer_n_vocab(m->tokenizer);
 	int rc = check_prompt(spec, err);
 
