@@ -297,10 +297,12 @@ static void test_texts(void **state)
 static struct ig_prompt_known *add(struct ig_prompts *p, struct ig_seq *s, const char *id,
 				   const int32_t *tokens, int32_t n)
 {
-	static struct ig_model model = { .name = (char *)"m" };
+	static struct ig_model model = { .name = (char *)"m", .shown = { .name = "m" } };
 	static struct ig_origin origin;
 
-	*s = (struct ig_seq){ .model = &model, .origin = &origin, .n_prompt = n };
+	*s = (struct ig_seq){
+		.model = &model, .shown = &model.shown, .origin = &origin, .n_prompt = n
+	};
 	snprintf(s->id, sizeof s->id, "%s", id);
 	s->tokens = (int32_t *)tokens;
 	return ig_prompts_add(p, s);

@@ -21,9 +21,9 @@ static int setup(void **state)
 	assert_int_equal(ig_tokenizer_open(model.file, &tokenizer, NULL), 0);
 	model.name = strdup("good");
 	model.max_kv_tokens = 300;
-	model.shown = (struct ig_engine_model){ .name = model.name,
-						.tokenizer = tokenizer,
-						.n_context = 400 };
+	model.shown = (struct ig_engine_model){
+		.name = model.name, .instance = &model, .tokenizer = tokenizer, .n_context = 400
+	};
 	model.n_logits = FAKE_LOGITS;
 	assert_int_equal(ig_lock_init(&models.lock, &models.wake), 0);
 	model.home = &models;
