@@ -761,7 +761,7 @@ static const struct {
 	  "1:10: unknown key \"models.folders\"; did you mean \"models.folder\"?" },
 	{ "models: [a]\n", "1:10: models[0]: expected name, path …, got one value" },
 	{ "models:\n  - name: a\n    path: b\n    adapters: [{name: x, path: y}, {name: x, path: z}]\n",
-	  "3:32: models[0].adapters[1]: there is an adapter \"x\" already" },
+	  "4:36: models[0].adapters[1]: there is an adapter \"x\" already" },
 	{ "models:\n  - name: a\n", "2:5: models[0]: path is missing" },
 	{ "models:\n  - {name: a, path: b}\n  - path: c\n", "3:5: models[1]: name is missing" },
 	{ "models:\n  - name: a\n    path: b\n    contxt: 1\n",
