@@ -261,8 +261,14 @@ static int read_gguf(struct reading *r, const struct ig_checkpoint *g)
 
 	snprintf(r->label, sizeof r->label, "%s", ig_checkpoint_label(g));
 	if ((rc = check_arch(r, g)) ||
-	    (rc = ig_checkpoint_f32(g, "adapter.lora.alpha", &alpha, r->err)) ||
-	    (rc = make_pairs(r, ig_checkpoint_n_tensors(g))))
+	    (rc = ig_checkpoint_f32(g, "adapter.lora.alpha", &alpha, r->err)))
+		return rc;
+	if (!(alpha > 0) || alpha > 1e6f)
+		return ig_fail(r->err, -EINVAL,
+			       "%s: key 'adapter.lora.alpha' is %g, expected a number above 0 and "
+			       "up to 1e+06",
+			       r->label, (double)alpha);
+	if ((rc = make_pairs(r, ig_checkpoint_n_tensors(g))))
 		return rc;
 	for (uint64_t i = 0; i < ig_checkpoint_n_tensors(g) && !rc; i++)
 		rc = take_gguf_tensor(r, ig_checkpoint_tensor(g, i), alpha);

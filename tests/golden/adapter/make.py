@@ -2,16 +2,20 @@
 """Two random adapters of the tiny model ../arch/llama3, and what PEFT says of them.
 
     pip install torch transformers peft numpy
-    make.py
+    make.py [CONVERT_LORA_TO_GGUF]
 
 writes the folders `all` and `some` as PEFT saves adapters, and all.golden and some.golden beside
 this script, in the format of ../arch/make.py, by float64 along the greedy continuation.  `all` has
 every matrix of a layer, at one rank; `some` only three kinds, with rsLoRA and ranks and alphas of
-their own.  The prompts are those of the model's golden.
+their own.  The prompts are those of the model's golden.  With the path of llama.cpp's
+convert_lora_to_gguf.py also all.gguf, of the folder `all` in float32.
 """
 
+import os
 import pathlib
 import struct
+import subprocess
+import sys
 
 import numpy as np
 import peft
@@ -76,6 +80,10 @@ def main():
         model.peft_config["default"].base_model_name_or_path = "llama3"
         model.float().save_pretrained(HERE / name)
         (HERE / name / "README.md").unlink(missing_ok=True)
+    for script in map(pathlib.Path, sys.argv[1:]):
+        subprocess.run([sys.executable, script, "--base", BASE, "--outtype", "f32", "--outfile",
+                        HERE / "all.gguf", HERE / "all"], check=True,
+                       env={**os.environ, "PYTHONPATH": str(script.parent / "gguf-py")})
 
 
 if __name__ == "__main__":

@@ -1,10 +1,13 @@
 /*
  * test_adapter_golden.c: two adapters of a tiny model against PEFT's results (make.py), and the bits
  * of rows beside each other: the base's rows have those of a plan without adapters, alone and beside
- * adapters' rows; an adapter's rows have the same in chunks, alone and in a batch.
+ * adapters' rows; an adapter's rows have the same in chunks, alone and in a batch.  The same adapter
+ * in GGUF, of llama.cpp's converter and of our writer, has the same bits as in PEFT's format.
  */
 #include "model/formats/adapter.h"
 #include "model/formats/checkpoint.h"
+#include "model/formats/gguf_write.h"
+#include "ops/float.h"
 #include "tests/golden/model/stepper.h"
 
 #include <setjmp.h>
@@ -18,6 +21,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define N_STEPS 8
 #define MAX_PROMPT 512
@@ -155,22 +159,40 @@ static void run_isa(const struct ig_stepper_model *base, const struct ig_stepper
 	ig_stepper_close(s);
 }
 
+static struct ig_adapter *open_adapter(const struct ig_stepper_model *base, const char *path)
+{
+	struct ig_adapter *a;
+	struct ig_error err = { 0 };
+
+	if (ig_adapter_open(path, base->file, ig_modules_archs(base->modules), &a, &err))
+		fail_msg("%s", err.text);
+	return a;
+}
+
+static void record(const struct ig_stepper_model *base, struct ig_adapter *const *a, uint32_t n,
+		   struct ig_stepper_model *out)
+{
+	struct ig_plan_adapter list[4];
+	struct ig_error err = { 0 };
+
+	assert_in_range(n, 1, 4);
+	*out = *base;
+	for (uint32_t i = 0; i < n; i++)
+		list[i] = (struct ig_plan_adapter){ "a", a[i] };
+	if (ig_plan_record_adapted(base->modules, base->file, list, n, &out->plan, &err))
+		fail_msg("%s", err.text);
+}
+
 static void open_adapted(const struct ig_stepper_model *base, struct ig_stepper_model *out)
 {
-	struct ig_plan_adapter list[N_SEQS - 1];
 	struct ig_adapter *a[N_SEQS - 1];
-	struct ig_error err = { 0 };
 	char path[512];
 
-	*out = *base;
 	for (int i = 0; i < N_SEQS - 1; i++) {
 		snprintf(path, sizeof path, INGOT_TEST_ADAPTERS "/%s", names[i + 1]);
-		if (ig_adapter_open(path, base->file, ig_modules_archs(base->modules), &a[i], &err))
-			fail_msg("%s", err.text);
-		list[i] = (struct ig_plan_adapter){ names[i + 1], a[i] };
+		a[i] = open_adapter(base, path);
 	}
-	if (ig_plan_record_adapted(base->modules, base->file, list, N_SEQS - 1, &out->plan, &err))
-		fail_msg("%s", err.text);
+	record(base, a, N_SEQS - 1, out);
 	for (int i = 0; i < N_SEQS - 1; i++)
 		ig_adapter_close(a[i]);
 }
@@ -194,6 +216,160 @@ static void test_adapters(void **state)
 		run_isa(&base, &adapted, g, isas[i], "f32");
 		run_isa(&base, &adapted, g, isas[i], "auto");
 	}
+	ig_plan_destroy(adapted.plan);
+	ig_stepper_model_close(&base);
+}
+
+/* ---- GGUF ---- */
+
+enum { PEFT, CONVERTED, WRITTEN, HALF, N_FILES };
+
+/* What half precision leaves of v, by truncation. */
+static uint16_t to_half(float v)
+{
+	uint32_t u = ig_bits_from_f32(v), exponent = u >> 23 & 0xff;
+
+	if (exponent < 113) /* below its normal numbers */
+		return (uint16_t)(u >> 16 & 0x8000);
+	assert_in_range(exponent, 113, 142);
+	return (uint16_t)((u >> 16 & 0x8000) | (exponent - 112) << 10 | (u >> 13 & 0x3ff));
+}
+
+static void write_matrix(struct ig_gguf_writer *w, const float *m, int64_t n_rows, int64_t n_cols,
+			 bool transposed, uint32_t dtype)
+{
+	struct ig_error err = { 0 };
+
+	for (int64_t r = 0; r < n_rows; r++)
+		for (int64_t c = 0; c < n_cols; c++) {
+			float v = transposed ? m[c * n_rows + r] : m[r * n_cols + c];
+			uint16_t half = dtype == IG_F16 ? to_half(v) : 0;
+			const void *from = dtype == IG_F16 ? (const void *)&half : &v;
+			if (ig_gguf_write(w, from, dtype == IG_F16 ? 2 : 4, &err))
+				fail_msg("%s", err.text);
+		}
+}
+
+static void put_text(struct ig_gguf_writer *w, const char *key, const char *text)
+{
+	char raw[64];
+	uint64_t n = strlen(text);
+
+	memcpy(raw, &n, 8);
+	memcpy(raw + 8, text, n);
+	ig_gguf_put(w, key, strlen(key), IG_GGUF_STRING, raw, 8 + n);
+}
+
+static void write_gguf(const struct ig_adapter *a, uint32_t dtype, const char *path)
+{
+	struct ig_gguf_writer *w;
+	struct ig_error err = { 0 };
+	char name[128];
+	int rc = ig_gguf_create(path, false, &w, &err);
+	float alpha = a->parts[0].scale * (float)a->parts[0].rank;
+
+	if (rc)
+		fail_msg("%s", err.text);
+	put_text(w, "general.architecture", "llama");
+	put_text(w, "general.type", "adapter");
+	put_text(w, "adapter.type", "lora");
+	ig_gguf_put(w, "adapter.lora.alpha", 18, IG_GGUF_F32, &alpha, sizeof alpha);
+	for (uint32_t i = 0; i < a->n_parts && !rc; i++) {
+		const struct ig_adapter_part *p = &a->parts[i];
+		snprintf(name, sizeof name, "%s.lora_a", p->weight);
+		rc = ig_gguf_add_tensor(w, name, (int64_t[]){ p->n_cols, p->rank }, 2, dtype, &err);
+		snprintf(name, sizeof name, "%s.lora_b", p->weight);
+		rc = rc ? rc :
+			  ig_gguf_add_tensor(w, name, (int64_t[]){ p->rank, p->n_rows }, 2, dtype,
+					     &err);
+	}
+	if (rc || ig_gguf_begin(w, &err))
+		fail_msg("%s", err.text);
+	for (uint32_t i = 0; i < a->n_parts; i++) {
+		const struct ig_adapter_part *p = &a->parts[i];
+		write_matrix(w, p->a, p->rank, p->n_cols, false, dtype);
+		write_matrix(w, p->b, p->n_rows, p->rank, true, dtype);
+	}
+	if (ig_gguf_finish(w, &err))
+		fail_msg("%s", err.text);
+	ig_gguf_close(w);
+}
+
+static void check_matrix(const float *want, const float *got, int64_t n, bool half)
+{
+	for (int64_t i = 0; i < n; i++) {
+		float v = half ? ig_f32_from_f16(to_half(want[i])) : want[i];
+		assert_int_equal(ig_bits_from_f32(v), ig_bits_from_f32(got[i]));
+	}
+}
+
+static void check_parts(const struct ig_adapter *want, const struct ig_adapter *got, bool half)
+{
+	assert_int_equal(got->n_parts, want->n_parts);
+	for (uint32_t i = 0; i < want->n_parts; i++) {
+		const struct ig_adapter_part *a = &want->parts[i], *b = &got->parts[i];
+		assert_string_equal(b->weight, a->weight);
+		assert_int_equal(b->rank, a->rank);
+		assert_true(b->scale == a->scale);
+		check_matrix(a->a, b->a, a->rank * a->n_cols, half);
+		check_matrix(a->b, b->b, a->rank * a->n_rows, half);
+	}
+}
+
+static void run_file(struct ig_stepper *s, const struct golden *g, int32_t adapter,
+		     float (*logits)[N_VOCAB])
+{
+	ig_stepper_reset(s);
+	int seq = ig_stepper_add(s, g->n_ids + N_STEPS), draw;
+
+	ig_stepper_adapt(s, seq, adapter);
+	for (int t = 0; t < N_STEPS; t++) {
+		draw = ig_stepper_put(s, seq, t ? &g->greedy[t - 1] : g->ids,
+				      t ? 1 : (int32_t)g->n_ids, &ig_stepper_greedy);
+		assert_int_equal(ig_stepper_run(s, true), 0);
+		memcpy(logits[t], ig_stepper_logits(s, draw), sizeof logits[t]);
+	}
+}
+
+static void test_gguf(void **state)
+{
+	static float logits[N_FILES][N_STEPS][N_VOCAB];
+	static struct golden g;
+	struct ig_adapter *a[N_FILES];
+	struct ig_stepper_model base, adapted;
+	struct ig_error err = { 0 };
+	char path[512], dir[] = "/tmp/ig-adapter-XXXXXX";
+
+	open_golden(names[1], &g);
+	snprintf(path, sizeof path, INGOT_TEST_ADAPTERS "/arch/llama3%s", (const char *)*state);
+	if (ig_stepper_model_open(&base, path, NULL, &err))
+		fail_msg("%s", err.text);
+	a[PEFT] = open_adapter(&base, INGOT_TEST_ADAPTERS "/adapter/all");
+	a[CONVERTED] = open_adapter(&base, INGOT_TEST_ADAPTERS "/adapter/all.gguf");
+	assert_non_null(mkdtemp(dir));
+	for (int i = WRITTEN; i < N_FILES; i++) {
+		snprintf(path, sizeof path, "%s/a.gguf", dir);
+		write_gguf(a[PEFT], i == HALF ? IG_F16 : IG_F32, path);
+		a[i] = open_adapter(&base, path);
+		assert_int_equal(unlink(path), 0);
+	}
+	assert_int_equal(rmdir(dir), 0);
+	for (int i = CONVERTED; i < N_FILES; i++)
+		check_parts(a[PEFT], a[i], i == HALF);
+	record(&base, a, N_FILES, &adapted);
+	struct ig_stepper *s = open_stepper(&adapted, NULL, "f32");
+	for (int i = 0; i < N_FILES; i++) {
+		run_file(s, &g, i, logits[i]);
+		ig_adapter_close(a[i]);
+	}
+	assert_memory_equal(logits[CONVERTED], logits[PEFT], sizeof logits[PEFT]);
+	assert_memory_equal(logits[WRITTEN], logits[PEFT], sizeof logits[PEFT]);
+	/* Each factor of a product is off by up to 2^-10 of itself, whose square is 1e-6; seven
+	 * matrices of two layers add theirs. */
+	printf("# float16: NMSE %.2e\n", nmse(&g, logits[HALF]));
+	assert_memory_not_equal(logits[HALF], logits[PEFT], sizeof logits[PEFT]);
+	assert_true(nmse(&g, logits[HALF]) <= 7e-5);
+	ig_stepper_close(s);
 	ig_plan_destroy(adapted.plan);
 	ig_stepper_model_close(&base);
 }
@@ -275,13 +451,68 @@ static void test_wrong(void **state)
 	ig_stepper_model_close(&base);
 }
 
+/* The converter's file with something else at one place. */
+static void refuse_gguf(const struct ig_stepper_model *base, const char *file, size_t len,
+			const char *from, const char *to, size_t n, const char *what)
+{
+	char *copy = malloc(len), *at;
+	struct ig_adapter *a = NULL;
+	struct ig_error err = { 0 };
+
+	assert_non_null(copy);
+	memcpy(copy, file, len);
+	at = memmem(copy, len, from, strlen(from));
+	assert_non_null(at);
+	memcpy(at, to, n);
+	struct ig_checkpoint_file files = { "adapter.gguf", copy, len };
+	assert_true(ig_adapter_open_files(&files, 1, base->file, ig_modules_archs(base->modules),
+					  &a, &err) < 0);
+	assert_null(a);
+	if (!strstr(err.text, what))
+		fail_msg("\"%s\" does not have \"%s\"", err.text, what);
+	free(copy);
+}
+
+static void test_wrong_gguf(void **state)
+{
+	static char file[1 << 16];
+	struct ig_stepper_model base;
+	struct ig_error err = { 0 };
+	FILE *f = fopen(INGOT_TEST_ADAPTERS "/adapter/all.gguf", "rb");
+
+	assert_non_null(f);
+	size_t len = fread(file, 1, sizeof file, f);
+	fclose(f);
+	if (ig_stepper_model_open(&base, INGOT_TEST_ADAPTERS "/arch/llama3.gguf", NULL, &err))
+		fail_msg("%s", err.text);
+#define REFUSE(from, to, what) refuse_gguf(&base, file, len, from, to, sizeof(to) - 1, what)
+	REFUSE("general.type", "general.typo", "key 'general.type' is missing");
+	REFUSE("adapter.type", "adapter.typo", "key 'adapter.type' is missing");
+	REFUSE("lora\x0c", "rola", "key 'adapter.type' is \"rola\", expected \"lora\"");
+	REFUSE("llama", "gemma", "key 'general.architecture' is \"gemma\", expected \"llama\"");
+	REFUSE("adapter.lora.alpha", "adapter.lora.alphb", "adapter.lora.alpha");
+	REFUSE("adapter.lora.alpha", "adapter.lora.alpha\6\0\0\0\0\0\0\0",
+	       "key 'adapter.lora.alpha' is 0");
+	REFUSE("adapter.lora.alpha", "adapter.lora.alpha\6\0\0\0\0\0\xc0\x7f",
+	       "key 'adapter.lora.alpha' is not a finite number");
+	REFUSE("blk.0.attn_q.weight.lora_b", "blk.0.attn_q.weight.lora_c",
+	       "\"blk.0.attn_q.weight.lora_c\" is not NAME.lora_a or NAME.lora_b");
+	REFUSE("blk.0.attn_q.weight.lora_b", "blk.9.attn_q.weight.lora_b",
+	       "\"blk.0.attn_q.weight.lora_a\" has no lora_B beside it");
+#undef REFUSE
+	ig_stepper_model_close(&base);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		{ "adapters of a GGUF file", test_adapters, NULL, NULL,
 		  (void *)(uintptr_t)".gguf" },
 		{ "adapters of a folder", test_adapters, NULL, NULL, (void *)(uintptr_t)"" },
+		{ "GGUF, base in GGUF", test_gguf, NULL, NULL, (void *)(uintptr_t)".gguf" },
+		{ "GGUF, base in a folder", test_gguf, NULL, NULL, (void *)(uintptr_t)"" },
 		cmocka_unit_test(test_wrong),
+		cmocka_unit_test(test_wrong_gguf),
 	};
 
 	cmocka_set_message_output(CM_OUTPUT_TAP);
