@@ -372,7 +372,7 @@ static int take_adapter_keys(struct reader *r, const char *list, struct ig_confi
 /* The event is the value of "adapters:" of entry i of models. */
 static int take_adapters(struct reader *r, size_t i, struct ig_config_model *m)
 {
-	char list[80];
+	char list[80], item[96];
 	size_t cap = 0;
 	int rc;
 
@@ -390,19 +390,19 @@ static int take_adapters(struct reader *r, size_t i, struct ig_config_model *m)
 			return ig_fail(r->y.err, -ENOMEM, "%s: out of memory", r->c->label);
 		struct ig_config_adapter *a = &m->adapters[m->n_adapters++];
 		*a = (struct ig_config_adapter){ 0 };
-		snprintf(list, sizeof list, "models[%zu].adapters[%zu]", i, m->n_adapters - 1);
+		snprintf(item, sizeof item, "%s[%zu]", list, m->n_adapters - 1);
 		if (r->y.event.type != YAML_MAPPING_START_EVENT)
-			return fail_kind(r, list, "name and path");
-		if ((rc = take_adapter_keys(r, list, a)))
+			return fail_kind(r, item, "name and path");
+		if ((rc = take_adapter_keys(r, item, a)))
 			return rc;
 		if (!a->name || !a->path)
-			return ig_yaml_fail_at(&r->y, begin, "%s: %s is missing", list,
+			return ig_yaml_fail_at(&r->y, begin, "%s: %s is missing", item,
 					       a->name ? "path" : "name");
 		for (size_t k = 0; k + 1 < m->n_adapters; k++)
 			if (!strcmp(m->adapters[k].name, a->name))
 				return ig_yaml_fail_at(&r->y, begin,
 						       "%s: there is an adapter \"%s\" already",
-						       list, a->name);
+						       item, a->name);
 	}
 	return rc;
 }

@@ -110,8 +110,8 @@ struct ig_model_status {
 	double idle_s;	     /* since its last request ended; 0 while one is active */
 	double expires_s;    /* until keep_alive unloads it; -1: never */
 	double keep_alive_s; /* of the model that is loaded; -1: for ever */
-	bool is_adapter;     /* an adapter of the model before it; its figures are that one's */
-	bool on_device;	     /* its weights are in a device's own memory */
+	bool is_adapter; /* of the model before it, whose row has the bytes and the counts of both */
+	bool on_device;	 /* its weights are in a device's own memory */
 	int64_t created_s;
 	struct ig_model_traits traits;
 };

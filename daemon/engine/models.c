@@ -733,6 +733,18 @@ static void fill_status(const struct ig_models *ms, const struct ig_model_entry 
 		out->expires_s = 0;
 }
 
+/* Memory, files and requests are counted in the model's own row: a sum over rows has them once. */
+static void show_as_adapter(const struct ig_model_entry *s, const struct ig_model_adapter *a,
+			    struct ig_model_status *out)
+{
+	out->is_adapter = true;
+	out->is_default = false;
+	out->weight_bytes = out->scratch_bytes = out->traits.file_bytes = 0;
+	out->n_active = out->n_loads = 0;
+	snprintf(out->name, sizeof out->name, "%.*s:%s", IG_MAX_MODEL_NAME - 1, s->name, a->name);
+	snprintf(out->file, sizeof out->file, "%s", a->path);
+}
+
 size_t ig_models_status(struct ig_models *ms, struct ig_model_status *out, size_t cap)
 {
 	const struct ig_model_entry *s;
@@ -746,11 +758,7 @@ size_t ig_models_status(struct ig_models *ms, struct ig_model_status *out, size_
 			fill_status(ms, s, &out[n - 1]);
 			if (!i)
 				continue;
-			out[n - 1].is_adapter = true;
-			out[n - 1].is_default = false;
-			snprintf(out[n - 1].name, sizeof out->name, "%.*s:%s",
-				 IG_MAX_MODEL_NAME - 1, s->name, s->adapters[i - 1].name);
-			snprintf(out[n - 1].file, sizeof out->file, "%s", s->adapters[i - 1].path);
+			show_as_adapter(s, &s->adapters[i - 1], &out[n - 1]);
 		}
 	pthread_mutex_unlock(&ms->lock);
 	return n;

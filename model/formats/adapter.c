@@ -582,11 +582,24 @@ static int finish(struct reading *r, int rc, struct ig_adapter **out)
 	return rc;
 }
 
+static int open_pair(struct reading *r, const char *folder,
+		     const struct ig_checkpoint_file files[2], struct ig_adapter **out)
+{
+	struct ig_st_file header = { 0 };
+	int rc = finish(r, read_peft(r, folder, &files[0], &files[1], &header), out);
+
+	ig_st_finish(&header);
+	return rc;
+}
+
 static int open_folder(const char *path, const struct ig_checkpoint *base,
 		       const struct ig_arch *const *archs, struct ig_adapter **out,
 		       struct ig_error *err)
 {
 	const char *names[2] = { CONFIG, TENSORS };
+	const size_t len = strlen(path), most = IG_LABEL_BYTES - 1;
+	const char *end = len > most ? path + len - most : path; /* for errors */
+	struct reading r = { .base = base, .archs = archs, .err = err };
 	struct ig_checkpoint_file files[2] = { 0 };
 	const uint8_t *maps[2] = { NULL, NULL };
 	uint64_t sizes[2] = { 0, 0 };
@@ -595,7 +608,7 @@ static int open_folder(const char *path, const struct ig_checkpoint *base,
 	for (int i = 0; i < 2 && !rc; i++) {
 		char full[4096 + 64], label[IG_LABEL_BYTES + 64];
 		snprintf(full, sizeof full, "%s/%s", path, names[i]);
-		snprintf(label, sizeof label, "%.*s/%s", IG_LABEL_BYTES, path, names[i]);
+		snprintf(label, sizeof label, "%s/%s", end, names[i]);
 		rc = ig_map_file(AT_FDCWD, full, label, 1, "a part of an adapter", &maps[i],
 				 &sizes[i], err);
 		if (rc)
@@ -603,7 +616,7 @@ static int open_folder(const char *path, const struct ig_checkpoint *base,
 		files[i] = (struct ig_checkpoint_file){ names[i], maps[i], (size_t)sizes[i] };
 	}
 	if (!rc)
-		rc = ig_adapter_open_files(files, 2, base, archs, out, err);
+		rc = open_pair(&r, end, files, out);
 	for (int i = 0; i < 2; i++)
 		if (maps[i])
 			munmap((void *)(uintptr_t)maps[i], (size_t)sizes[i]);
@@ -634,16 +647,12 @@ int ig_adapter_open_files(const struct ig_checkpoint_file *files, size_t n,
 			  struct ig_adapter **out, struct ig_error *err)
 {
 	struct reading r = { .base = base, .archs = archs, .err = err };
-	struct ig_st_file header = { 0 };
 	struct ig_checkpoint *g;
 	int rc;
 
 	*out = NULL;
-	if (n == 2) {
-		rc = finish(&r, read_peft(&r, "adapter", &files[0], &files[1], &header), out);
-		ig_st_finish(&header);
-		return rc;
-	}
+	if (n == 2)
+		return open_pair(&r, "adapter", files, out);
 	if ((rc = ig_checkpoint_open_memory(files[0].data, files[0].len, files[0].name, &g, err)))
 		return rc;
 	rc = finish(&r, read_gguf(&r, g), out);

@@ -32,6 +32,19 @@ static void details(struct ig_json_writer *w, const struct ig_model_status *m)
 		     there ? m->idle_s : NAN, there && m->expires_s >= 0 ? m->expires_s : NAN);
 }
 
+struct base_name {
+	char text[IG_MAX_MODEL_NAME + 1];
+};
+
+/* Of MODEL:ADAPTER: an adapter's name has no colon. */
+static struct base_name base_of(const struct ig_model_status *m)
+{
+	struct base_name b;
+
+	snprintf(b.text, sizeof b.text, "%.*s", (int)(strrchr(m->name, ':') - m->name), m->name);
+	return b;
+}
+
 /* The members of OpenAI, Anthropic and Ingot in one object.  id: the model's name, or another by
  * which requests may name it. */
 static void object(struct ig_json_writer *w, const struct ig_model_status *m, const char *id,
@@ -52,6 +65,8 @@ static void object(struct ig_json_writer *w, const struct ig_model_status *m, co
 		     ig_json_bool(m->is_default));
 	if (strcmp(id, m->name))
 		ig_json_putf(w, "'alias_of': %s", m->name);
+	if (m->is_adapter)
+		ig_json_putf(w, "'adapter_of': %s", base_of(m).text);
 	if (all)
 		details(w, m);
 	ig_json_close_object(w);
