@@ -481,11 +481,25 @@ int ig_adapter_open(const char *path, const struct ig_checkpoint *base,
 {
 	if (strstr(path, "bad"))
 		return ig_fail(err, -EINVAL, "%s: tensor \"x\" is wrong", path);
-	*out = calloc(1, sizeof **out);
-	return *out ? 0 : no_memory(err);
+	struct ig_adapter *a = calloc(1, sizeof *a);
+	if (a)
+		a->parts = calloc(1, sizeof *a->parts);
+	if (!a || !a->parts) {
+		free(a);
+		return no_memory(err);
+	}
+	a->n_parts = 1; /* whose name tells adapters apart */
+	snprintf(a->parts->weight, sizeof a->parts->weight, "%s", path);
+	*out = a;
+	return 0;
 }
 
-void ig_adapter_close(struct ig_adapter *a) { free(a); }
+void ig_adapter_close(struct ig_adapter *a)
+{
+	if (a)
+		free(a->parts);
+	free(a);
+}
 
 int ig_plan_record_adapted(const struct ig_modules *m, const struct ig_checkpoint *file,
 			   const struct ig_plan_adapter *adapters, uint32_t n_adapters,
@@ -694,6 +708,8 @@ static uint64_t checksum(const struct ig_program *p, const struct ig_step *s)
 		h = mix(h, s->token_from, rows * 4);
 	h = mix(h, s->positions, rows * 4);
 	h = mix(h, s->row_seq, rows * 4);
+	if (s->row_adapter)
+		h = mix(h, s->row_adapter, rows * 4);
 	h = mix(h, s->seq_lens, (size_t)s->n_seqs * 4);
 	h = mix(h, s->logit_rows, (size_t)s->n_logit_rows * 4);
 	h = mix(h, s->sample, (size_t)s->n_logit_rows * sizeof *s->sample);
@@ -887,6 +903,12 @@ static int32_t first_read(const struct ig_program *p, uint32_t g, int32_t pos)
 	return window && pos >= window ? pos + 1 - window : 0;
 }
 
+/* What stands beside the token in a row's place: its position and its adapter, plus one. */
+static int32_t mark_of(const struct ig_step *s, int32_t r, int32_t pos)
+{
+	return pos | (s->row_adapter ? s->row_adapter[r] + 1 : 0) << 16;
+}
+
 /* What a group with a window has that a sequence's first row reads. */
 static void check_window(const struct ig_program *p, const struct ig_step *s, int32_t r)
 {
@@ -897,7 +919,7 @@ static void check_window(const struct ig_program *p, const struct ig_step *s, in
 
 			if (at)
 				memcpy(mark, at, sizeof mark);
-			if (mark[1] != k)
+			if (mark[1] != mark_of(s, r, k))
 				breach("row %d: group %u has position %d at %d", r, g, mark[1], k);
 		}
 	}
@@ -910,7 +932,8 @@ static void write_rows(const struct ig_program *p, const struct ig_step *s)
 	memset(seq_end, 0xff, sizeof seq_end);
 	for (int32_t r = 0; r < s->n_rows; r++) {
 		int32_t seq = s->row_seq[r], pos = s->positions[r];
-		int32_t mark[2] = { ig_step_token(s, r), pos };
+		int32_t mark[2] = { ig_step_token(s, r), mark_of(s, r, pos) };
+		int32_t adapter = s->row_adapter ? s->row_adapter[r] : -1;
 
 		if (seq < 0 || seq >= s->n_seqs || pos < 0 || pos >= s->seq_lens[seq] ||
 		    (uint32_t)s->seq_lens[seq] > p->limits.max_context ||
@@ -919,6 +942,8 @@ static void write_rows(const struct ig_program *p, const struct ig_step *s)
 			breach("row %d: sequence %d, position %d, token %d", r, seq, pos, mark[0]);
 			continue;
 		}
+		if (adapter < -1 || adapter >= (int32_t)p->plan->n_adapters)
+			breach("row %d: adapter %d", r, adapter);
 		if (seq_end[seq] >= 0 && pos != seq_end[seq])
 			breach("row %d: position %d does not follow", r, pos);
 		if (seq_end[seq] < 0)
@@ -962,11 +987,24 @@ static int32_t penalized(const struct ig_step *s, int32_t i, int32_t id)
 	return id;
 }
 
+/* Of the row's tokens: the file's, or FILE:NUMBER, the adapter's plus one. */
+static const char *kind_of(const struct ig_program *p, const struct ig_step *s, int32_t r,
+			   char out[256])
+{
+	int32_t mark = mark_of(s, r, 0);
+
+	if (!mark)
+		return p->plan->file->path;
+	snprintf(out, 256, "%s:%d", p->plan->file->path, mark >> 16);
+	return out;
+}
+
 static void draw(const struct ig_program *p, const struct ig_step *s)
 {
 	for (int32_t i = 0; i < s->n_logit_rows; i++) {
 		int32_t r = s->logit_rows[i], seq = s->row_seq[r], n = s->positions[r] + 1;
 		int32_t tokens[FAKE_CONTEXT + 1];
+		char kind[256];
 
 		if (i && r <= s->logit_rows[i - 1])
 			breach("logit rows do not ascend");
@@ -981,7 +1019,8 @@ static void draw(const struct ig_program *p, const struct ig_step *s)
 
 					if (at)
 						memcpy(mark, at, sizeof mark);
-					if (mark[1] != k || ((g || last) && mark[0] != tokens[k]))
+					if (mark[1] != mark_of(s, r, k) ||
+					    ((g || last) && mark[0] != tokens[k]))
 						breach("sequence %d: the cache at %d holds token %d of "
 						       "position %d",
 						       seq, k, mark[0], mark[1]);
@@ -1001,7 +1040,7 @@ static void draw(const struct ig_program *p, const struct ig_step *s)
 		atomic_store(&fake.n_sampled, n_sampled);
 		atomic_store(&fake.n_seen, n_seen);
 		fake.bias = bias;
-		s->sampled_ids[i] = fake_next(p->plan->file->path, tokens, n, s->sample[i].seed);
+		s->sampled_ids[i] = fake_next(kind_of(p, s, r, kind), tokens, n, s->sample[i].seed);
 		if (fake.penalizes)
 			s->sampled_ids[i] = penalized(s, i, s->sampled_ids[i]);
 		if (s->sample[i].mask >= 0) {

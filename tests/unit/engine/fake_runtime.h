@@ -9,7 +9,8 @@
  * groups), "window" (the second with a window), "nochat", "odd-template",
  * "notokenizer", "noarch", "heavy" (1 TiB of weights), "w7" (7 MiB of weights), "wide"
  * (many logits), "noload".  Of an absolute path the file's first word says so.  Anything
- * else does not exist.
+ * else does not exist.  An adapter is any path without "bad" in it; its rows' tokens are those of
+ * a file "FILE:N", of adapter N - 1, and their places in the cache are marked with it.
  */
 #pragma once
 
