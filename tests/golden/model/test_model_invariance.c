@@ -3,10 +3,15 @@
  * whatever runs beside it, however its prompt is cut, on any number of threads and
  * wherever its blocks lie; for each instruction set by itself.
  *
+ * With adapters the base's rows have the bits that they have without, and an adapter's are the same
+ * alone and among others.
+ *
  * INGOT_TEST_MODEL names the model's file (without it the tests are skipped),
  * INGOT_TEST_MODELS_MORE further files, separated by ':', for other weight formats.
  * The prompts' ids are those of the truth's golden.
  */
+#include "model/formats/adapter.h"
+#include "model/formats/checkpoint.h"
 #include "tests/golden/model/golden.h"
 #include "tests/golden/model/stepper.h"
 
@@ -31,6 +36,7 @@
 static struct ig_golden golden;
 static struct ig_stepper_model models[MAX_MODELS];
 static uint32_t n_models;
+static struct ig_plan *adapted[MAX_MODELS]; /* of the same models, with two adapters */
 
 /* What one request gave: the subject's logits at every step, and its tokens. */
 struct answer {
@@ -100,6 +106,8 @@ static void add_client(struct ig_stepper *s, struct client *c, uint32_t prompt, 
 
 /* How one machine is tested: instruction set, arithmetic, and how much. */
 struct setting {
+	int32_t adapter;    /* the subject's number plus one; 0: none */
+	bool others_differ; /* the others have none, the first or the second, in turn */
 	const char *isa, *activations;
 	uint32_t k_dtype, v_dtype;
 	uint32_t prompt, max_ids, n_steps; /* the subject's */
@@ -118,9 +126,11 @@ static void ask(struct ig_stepper *s, const struct setting *how, uint32_t chunk,
 
 	ig_stepper_reset(s);
 	add_client(s, &c[0], how->prompt, how->max_ids, chunk, a->n_steps, sample);
+	ig_stepper_adapt(s, c[0].seq, how->adapter - 1);
 	for (uint32_t i = 0; among_others && i < N_OTHERS; i++, n++) {
 		add_client(s, &c[n], (how->prompt + 1 + i) % 24, how->others_ids, chunks[i % 5],
 			   1 + i % how->others_steps, i % 2 ? &ig_stepper_greedy : &seeded);
+		ig_stepper_adapt(s, c[n].seq, how->others_differ ? (int32_t)(i % 3) - 1 : -1);
 		c[n].sample.seed += i;
 		c[n].from_step = i % 4;
 	}
@@ -200,6 +210,7 @@ static void ask_by_drafts(struct ig_stepper *s, const struct setting *how,
 
 	ig_stepper_reset(s);
 	add_client(s, &c, how->prompt, how->max_ids, 512, a->n_steps + 8, sample);
+	ig_stepper_adapt(s, c.seq, how->adapter - 1);
 	put(s, &c);
 	for (int32_t n = 1, n_right = 0; got < a->n_steps;) {
 		int32_t length = ig_stepper_length(s, c.seq) - n;
@@ -418,6 +429,136 @@ static void test_the_comparison_can_fail(void **state)
 	free_answer(&b);
 }
 
+/* ---- adapters ---- */
+
+#define N_ADAPTERS 2
+
+static void fill(float *out, int64_t n, float size, uint64_t *seed)
+{
+	for (int64_t i = 0; i < n; i++) {
+		*seed = *seed * 6364136223846793005u + 1442695040888963407u;
+		out[i] = ((float)(*seed >> 40) * 0x1p-23f - 1) * size;
+	}
+}
+
+/* Random matrices for all weights of these kinds. */
+static struct ig_adapter *make_adapter(const struct ig_checkpoint *file, const char *const *kinds,
+				       int64_t rank, uint64_t seed)
+{
+	struct ig_adapter *a = calloc(1, sizeof *a);
+
+	assert_non_null(a);
+	a->parts = calloc((size_t)ig_checkpoint_n_tensors(file), sizeof *a->parts);
+	assert_non_null(a->parts);
+	for (uint64_t i = 0; i < ig_checkpoint_n_tensors(file); i++) {
+		const struct ig_checkpoint_tensor *t = ig_checkpoint_tensor(file, i);
+		const char *const *k = kinds;
+		while (*k && !strstr(t->name, *k))
+			k++;
+		if (!*k || t->n_dims != 2)
+			continue;
+		struct ig_adapter_part *p = &a->parts[a->n_parts++];
+		*p = (struct ig_adapter_part){
+			.n_rows = t->n_rows, .n_cols = t->n_cols, .rank = rank, .scale = 0.5f
+		};
+		snprintf(p->weight, sizeof p->weight, "%s", t->name);
+		p->a = malloc((size_t)(rank * p->n_cols) * sizeof *p->a);
+		p->b = malloc((size_t)(rank * p->n_rows) * sizeof *p->b);
+		assert_non_null(p->a);
+		assert_non_null(p->b);
+		fill(p->a, rank * p->n_cols, 0.05f, &seed);
+		fill(p->b, rank * p->n_rows, 0.05f, &seed);
+	}
+	assert_true(a->n_parts > 0);
+	return a;
+}
+
+static void record_adapted(uint32_t i)
+{
+	static const char *const first[] = { ".attn_q.weight", ".attn_output.weight",
+					     ".ffn_gate.weight", NULL };
+	static const char *const second[] = { ".attn_q.weight", ".attn_v.weight", ".ffn_up.weight",
+					      ".ffn_down.weight", NULL };
+	struct ig_adapter *a[N_ADAPTERS] = { make_adapter(models[i].file, first, 4, 1),
+					     make_adapter(models[i].file, second, 9, 2) };
+	const struct ig_plan_adapter list[N_ADAPTERS] = { { "first", a[0] }, { "second", a[1] } };
+	struct ig_error err = { 0 };
+
+	if (ig_plan_record_adapted(models[i].modules, models[i].file, list, N_ADAPTERS, &adapted[i],
+				   &err))
+		fail_msg("%s", err.text);
+	for (int k = 0; k < N_ADAPTERS; k++)
+		ig_adapter_close(a[k]);
+}
+
+/* The base's answer is that of a plan without adapters; each adapter's is its own. */
+static void check_adapted(uint32_t i, struct setting c)
+{
+	struct ig_stepper_model with = models[i];
+	struct answer alone[1 + N_ADAPTERS], other;
+	struct ig_stepper *s;
+	uint32_t n_vocab;
+
+	assert_int_equal(open_stepper(&models[i], &c, 2, &s), 0);
+	n_vocab = ig_stepper_n_vocab(s);
+	make_answer(&other, c.n_steps, n_vocab);
+	for (int k = 0; k <= N_ADAPTERS; k++)
+		make_answer(&alone[k], c.n_steps, n_vocab);
+	ask(s, &c, 512, false, &seeded, &alone[0]);
+	ig_stepper_close(s);
+	with.plan = adapted[i];
+	assert_int_equal(open_stepper(&with, &c, 2, &s), 0);
+	c.others_differ = true;
+	for (c.adapter = 0; c.adapter <= N_ADAPTERS; c.adapter++) {
+		struct answer *a = &alone[c.adapter];
+		if (c.adapter) {
+			ask(s, &c, 512, false, &seeded, a);
+			assert_memory_not_equal(a->logits, a[-1].logits,
+						n_vocab * sizeof *a->logits);
+		}
+		ask(s, &c, 7, false, &seeded, &other);
+		same_bits(a, &other, n_vocab, "with adapters, alone", 7);
+		ask(s, &c, 64, true, &seeded, &other);
+		same_bits(a, &other, n_vocab, "among 15 others of all adapters", 64);
+		ask_by_drafts(s, &c, &seeded, a, &other);
+		same_bits(a, &other, n_vocab, "with adapters, by drafts", 512);
+	}
+	printf("# %s, two adapters: bit for bit the same\n", ig_stepper_describe(s));
+	ig_stepper_close(s);
+	for (int k = 0; k <= N_ADAPTERS; k++)
+		free_answer(&alone[k]);
+	free_answer(&other);
+}
+
+static void test_adapters(void **state)
+{
+	for (uint32_t i = 0; i < n_models; i++) {
+		const struct setting fast = { .isa = "auto",
+					      .activations = "auto",
+					      .k_dtype = IG_F16,
+					      .v_dtype = IG_F16,
+					      .prompt = 24,
+					      .max_ids = 270,
+					      .n_steps = 6,
+					      .others_ids = 24,
+					      .others_steps = 9 };
+		const struct setting slow = { .isa = "generic",
+					      .activations = "f32",
+					      .k_dtype = IG_F32,
+					      .v_dtype = IG_F32,
+					      .prompt = 16,
+					      .max_ids = 9,
+					      .n_steps = 2,
+					      .others_ids = 2,
+					      .others_steps = 1 };
+		record_adapted(i);
+		check_adapted(i, fast);
+		check_adapted(i, slow);
+		ig_plan_destroy(adapted[i]);
+		adapted[i] = NULL;
+	}
+}
+
 static int open_models(void **state)
 {
 	const char *more = getenv("INGOT_TEST_MODELS_MORE");
@@ -472,6 +613,7 @@ int main(void)
 		cmocka_unit_test(test_neon),
 		cmocka_unit_test(test_neon_dotprod),
 		cmocka_unit_test(test_neon_i8mm),
+		cmocka_unit_test(test_adapters),
 	};
 	const struct CMUnitTest any[] = {
 		cmocka_unit_test(test_the_comparison_can_fail),
