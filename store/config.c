@@ -436,7 +436,8 @@ static bool adapters_equal(const struct ig_config_model *a, const struct ig_conf
 		return false;
 	for (size_t i = 0; i < a->n_adapters; i++)
 		if (strcmp(a->adapters[i].name, b->adapters[i].name) ||
-		    strcmp(a->adapters[i].path, b->adapters[i].path))
+		    strcmp(a->adapters[i].path, b->adapters[i].path) ||
+		    a->adapters[i].scale_percent != b->adapters[i].scale_percent)
 			return false;
 	return true;
 }
@@ -474,9 +475,10 @@ static void format_models(const struct ig_config *c, struct ig_strbuf *out)
 			config_format(&config_model_options[j], m, out);
 		}
 		for (size_t j = 0; j < m->n_adapters; j++)
-			ig_strbuf_printf(out, "%s{name: %s, path: %s}%s",
+			ig_strbuf_printf(out, "%s{name: %s, path: %s, scale_percent: %u}%s",
 					 j ? ", " : ", adapters: [", m->adapters[j].name,
-					 m->adapters[j].path, j + 1 < m->n_adapters ? "" : "]");
+					 m->adapters[j].path, m->adapters[j].scale_percent,
+					 j + 1 < m->n_adapters ? "" : "]");
 		ig_strbuf_puts(out, "}");
 	}
 	ig_strbuf_puts(out, "]");

@@ -15,6 +15,7 @@
 struct ig_config_adapter {
 	char *name; /* as a model's, but without ":" and with the model's at most 127 bytes */
 	char *path; /* a GGUF file, or a folder that PEFT has written */
+	uint32_t scale_percent; /* of the scale in its files; 100: as it is */
 };
 
 struct ig_config_model {

@@ -348,8 +348,10 @@ static int take_section(struct reader *r, const char *section)
 static int take_adapter_keys(struct reader *r, const char *list, struct ig_config_adapter *a)
 {
 	char key[MAX_KEY], name[200], shown[80];
+	uint32_t seen = 0; /* bits, in the table's order */
 	int rc;
 
+	a->scale_percent = 100;
 	while ((rc = next_key(r, key)) > 0) {
 		const struct config_option *o = NULL;
 		for (size_t j = 0; j < config_n_adapter_options; j++)
@@ -357,10 +359,13 @@ static int take_adapter_keys(struct reader *r, const char *list, struct ig_confi
 				o = &config_adapter_options[j];
 		snprintf(name, sizeof name, "%s.%.40s", list, key);
 		if (!o)
-			return ig_yaml_fail(&r->y, "unknown key %s; an adapter has name and path",
-					    config_quote(name, strlen(name), shown));
-		if (!strcmp(key, "name") ? a->name != NULL : a->path != NULL)
+			return ig_yaml_fail(
+				&r->y,
+				"unknown key %s; an adapter has name, path and scale_percent",
+				config_quote(name, strlen(name), shown));
+		if (seen & 1u << (o - config_adapter_options))
 			return ig_yaml_fail(&r->y, "duplicate key \"%s\"", name);
+		seen |= 1u << (o - config_adapter_options);
 		if ((rc = ig_yaml_next(&r->y)) || (rc = take_scalar(r, a, o, name)))
 			return rc;
 		if (!strcmp(key, "name") && strchr(a->name, ':'))

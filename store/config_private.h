@@ -54,7 +54,7 @@ extern const size_t config_n_options;
 /* The keys of one entry of models: name, path, context … */
 extern const struct config_option config_model_options[];
 extern const size_t config_n_model_options;
-/* The keys of one entry of a model's adapters: name, path. */
+/* The keys of one entry of a model's adapters: name, path, scale_percent. */
 extern const struct config_option config_adapter_options[];
 extern const size_t config_n_adapter_options;
 /* The keys of one entry of kvcache.normalize, whose fields are in struct ig_prompt_rule. */

@@ -130,8 +130,9 @@ static void put_models(struct ig_strbuf *b)
 	put_comment(
 		b, "  ",
 		"adapters: Low-rank adapters (LoRA) of the model, each with a name and the path of a "
-		"GGUF file or of a folder that PEFT has written; requests name one MODEL:NAME. Only "
-		"the CPU driver computes with them. Default []; a list of at most 32.");
+		"GGUF file or of a folder that PEFT has written; requests name one MODEL:NAME. "
+		"scale_percent, 1 to 1000, says how much of it is added; 100, the default, is as it "
+		"was trained. Only the CPU driver computes with them. Default []; a list of at most 32.");
 	ig_strbuf_puts(b, "  entries:\n"
 			  "#    - name: smollm2-135m\n"
 			  "#      path: ~/models/SmolLM2-135M-Instruct.Q4_1.gguf\n"
@@ -142,7 +143,8 @@ static void put_models(struct ig_strbuf *b)
 			  "#      pin: false\n"
 			  "#      adapters:\n"
 			  "#        - name: polite\n"
-			  "#          path: ~/models/polite-lora\n");
+			  "#          path: ~/models/polite-lora\n"
+			  "#          scale_percent: 100\n");
 }
 
 static void put_aliases(struct ig_strbuf *b)

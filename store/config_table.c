@@ -299,6 +299,8 @@ const struct config_option config_adapter_options[] = {
 	  .help = "Requests name the adapter MODEL:NAME." },
 	{ "path", CONFIG_PATH, ADAPTER_FIELD(path), .min = 1, .max = 4096,
 	  .help = "The GGUF file, or the folder that PEFT has written." },
+	{ "scale_percent", CONFIG_INT, ADAPTER_FIELD(scale_percent), .min = 1, .max = 1000,
+	  .value = "100", .help = "How much of the adapter is added: 100 is as it was trained." },
 };
 const size_t config_n_adapter_options =
 	sizeof config_adapter_options / sizeof config_adapter_options[0];

@@ -86,6 +86,7 @@ struct ig_model_adapter *ig_model_adapters_copy(const struct ig_model_adapter *a
 	for (uint32_t i = 0; ok && i < n; i++) {
 		out[i].name = strdup(a[i].name);
 		out[i].path = strdup(a[i].path);
+		out[i].scale_percent = a[i].scale_percent;
 		ig_file_id_of(a[i].path, &out[i].file_id);
 		ok = out[i].name && out[i].path;
 	}
@@ -94,6 +95,13 @@ struct ig_model_adapter *ig_model_adapters_copy(const struct ig_model_adapter *a
 		return NULL;
 	}
 	return out;
+}
+
+/* As the configuration says. */
+static void scale_adapter(struct ig_adapter *a, uint32_t percent)
+{
+	for (uint32_t i = 0; percent != 100 && i < a->n_parts; i++)
+		a->parts[i].scale = a->parts[i].scale * (float)percent / 100;
 }
 
 /* Of all its numbers: a cached block depends on them. */
@@ -139,7 +147,9 @@ static int record(struct ig_model *m, struct ig_error *err)
 				     ig_modules_archs(m->backend->modules), &open[i], &why);
 		if (rc)
 			rc = ig_fail(err, rc, "adapter %s: %s", m->adapters[i].name, why.text);
-		else if (!name_adapter(open[i], &m->adapter_names[i]))
+		if (!rc)
+			scale_adapter(open[i], m->adapters[i].scale_percent);
+		if (!rc && !name_adapter(open[i], &m->adapter_names[i]))
 			rc = ig_fail(err, -ENOMEM, "out of memory");
 		list[i] = (struct ig_plan_adapter){ m->adapters[i].name, open[i] };
 	}

@@ -38,6 +38,7 @@ struct ig_file_id {
 /* An adapter of an entry, or of an instance. */
 struct ig_model_adapter {
 	char *name, *path;
+	uint32_t scale_percent;
 	struct ig_file_id file_id; /* of an instance: when it was opened */
 };
 

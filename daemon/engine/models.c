@@ -189,6 +189,7 @@ static struct ig_model_entry *entry_create(const struct ig_config_model *c)
 	for (size_t i = 0; list && i < c->n_adapters; i++)
 		list[i] = (struct ig_model_adapter){ c->adapters[i].name,
 						     c->adapters[i].path,
+						     c->adapters[i].scale_percent,
 						     { 0 } };
 	if (list)
 		s->adapters = ig_model_adapters_copy(list, (uint32_t)c->n_adapters);
@@ -494,6 +495,7 @@ static bool same_adapters(const struct ig_model_adapter *a, uint32_t n,
 		return false;
 	for (uint32_t i = 0; i < n; i++)
 		if (strcmp(a[i].name, b[i].name) || strcmp(a[i].path, b[i].path) ||
+		    a[i].scale_percent != b[i].scale_percent ||
 		    !same_file(&a[i].file_id, &b[i].file_id))
 			return false;
 	return true;

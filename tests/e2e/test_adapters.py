@@ -156,6 +156,17 @@ def test_reload(start, models, tmp_path, two):
     assert answers(d, "tiny") == plain
 
 
+def test_scale(start, models, tmp_path):
+    """Half of it is the adapter with half the alpha, and not the whole."""
+    both = entry(models, ("one", adapter(tmp_path / "one", alpha=8)), ("half", adapter(tmp_path / "half", alpha=4)))
+    d = start(extra={"models": [both]})
+    one, half = answers(d, "tiny:one"), answers(d, "tiny:half")
+    both["adapters"][0]["scale_percent"] = 50
+    reload(d, [both])
+    assert until(lambda: answers(d, "tiny:one") not in (one, None) and answers(d, "tiny:one"), "it is scaled") == half
+    assert half != one
+
+
 def test_blocks_on_disk(start, models, tmp_path, two):
     extra = {"kvcache": {"disk": str(tmp_path / "kv")}, "models": [two]}
 

@@ -489,6 +489,7 @@ int ig_adapter_open(const char *path, const struct ig_checkpoint *base,
 		return no_memory(err);
 	}
 	a->n_parts = 1; /* whose name tells adapters apart */
+	a->parts->scale = 1;
 	snprintf(a->parts->weight, sizeof a->parts->weight, "%s", path);
 	*out = a;
 	return 0;

@@ -30,6 +30,7 @@ static void use(const char *const *paths, size_t n)
 	for (size_t i = 0; i < n; i++) {
 		m->adapters[i].name = strdup(names[i]);
 		m->adapters[i].path = strdup(paths[i]);
+		m->adapters[i].scale_percent = 100;
 	}
 	m->n_adapters = n;
 }
@@ -182,9 +183,14 @@ static void test_reload(void **state)
 	assert_in_range(answer(e, &again), 96, 99);
 	ig_engine_release_model(held);
 
-	USE("/third");
+	config.models[0].adapters[0].scale_percent = 50;
 	ig_engine_reload(e, &config);
 	wait_for(n_loads(e) == 3);
+	assert_int_equal(answer(e, &asks[1]), 0);
+
+	USE("/third");
+	ig_engine_reload(e, &config);
+	wait_for(n_loads(e) == 4);
 	err = (struct ig_error){ 0 };
 	assert_int_equal(ig_engine_take_model(e, "good:two", NULL, NULL, &held, &err), -ENOENT);
 	assert_int_equal(answer(e, &asks[0]), 0);
@@ -194,7 +200,7 @@ static void test_reload(void **state)
 	wait_for(ig_engine_take_model(e, "good:two", NULL, NULL, &held, &err) == -EIO &&
 		 strstr(err.text, "adapter two: /bad: tensor \"x\" is wrong"));
 	assert_in_range(answer(e, &asks[0]), 96, 99);
-	assert_int_equal(n_loads(e), 3);
+	assert_int_equal(n_loads(e), 4);
 	harness_close(e);
 }
 

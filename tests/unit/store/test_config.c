@@ -760,6 +760,13 @@ static const struct {
 	{ "models: {folders: a}\n",
 	  "1:10: unknown key \"models.folders\"; did you mean \"models.folder\"?" },
 	{ "models: [a]\n", "1:10: models[0]: expected name, path …, got one value" },
+	{ "models:\n  - name: a\n    path: b\n    adapters: [{name: x, path: y, scale: 2}]\n",
+	  "4:35: unknown key \"models[0].adapters[0].scale\"; an adapter has name, path and "
+	  "scale_percent" },
+	{ "models:\n  - name: a\n    path: b\n    adapters: [{name: x, path: y, scale_percent: 0}]\n",
+	  "4:50: models[0].adapters[0].scale_percent: expected a whole number from 1 to 1000, got \"0\"" },
+	{ "models:\n  - name: a\n    path: b\n    adapters: [{name: x, path: y, name: z}]\n",
+	  "4:35: duplicate key \"models[0].adapters[0].name\"" },
 	{ "models:\n  - name: a\n    path: b\n    adapters: [{name: x, path: y}, {name: x, path: z}]\n",
 	  "4:36: models[0].adapters[1]: there is an adapter \"x\" already" },
 	{ "models:\n  - name: a\n", "2:5: models[0]: path is missing" },
