@@ -414,7 +414,8 @@ static struct ig_kv_job *same_work(const struct ig_sched *sch, const struct ig_k
 	return NULL;
 }
 
-static void ask_for_blocks(struct ig_sched *sch, struct ig_kv_job *j)
+/* False: the job is over: without memory for the next block, and with none under way. */
+static bool ask_for_blocks(struct ig_sched *sch, struct ig_kv_job *j)
 {
 	uint64_t n_bytes = 0;
 
@@ -431,6 +432,7 @@ static void ask_for_blocks(struct ig_sched *sch, struct ig_kv_job *j)
 		j->reads[j->n_asked++ % MAX_READS] = b;
 		ig_kv_files_read(files_of(sch), b);
 	}
+	return j->next < j->n_blocks;
 }
 
 static void begin_restore(struct ig_sched *sch, struct ig_seq *s)
@@ -448,17 +450,20 @@ static void begin_restore(struct ig_sched *sch, struct ig_seq *s)
 		destroy(sch, j);
 		return;
 	}
-	s->restore_over = false;
+	j->began_ns = ig_now_ns();
 	other = same_work(sch, j);
+	if (!other && !ask_for_blocks(sch, j)) {
+		destroy(sch, j);
+		return;
+	}
+	s->restore_over = false;
 	s->restores_first = !other;
 	s->restore = other ? other : j;
 	if (other) {
 		destroy(sch, j);
 		return;
 	}
-	j->began_ns = ig_now_ns();
 	TAILQ_INSERT_TAIL(&sch->disk.restores, j, link);
-	ask_for_blocks(sch, j);
 }
 
 bool ig_kv_disk_waits(struct ig_sched *sch, struct ig_seq *s)
@@ -516,20 +521,18 @@ static void restore_until(struct ig_sched *sch, int64_t end_ns)
 
 	for (j = TAILQ_FIRST(&sch->disk.restores); j && n < MAX_READING; j = next, n++) {
 		next = TAILQ_NEXT(j, link);
-		ask_for_blocks(sch, j);
-		if (!take_blocks(sch, j, end_ns))
+		if (!ask_for_blocks(sch, j) || !take_blocks(sch, j, end_ns) ||
+		    !ask_for_blocks(sch, j))
 			end_restore(sch, j);
-		else
-			ask_for_blocks(sch, j);
 	}
 }
 
-/* Whether something has been read that was not taken yet. */
+/* Whether something has been read that was not taken yet, by a job whose turn it is. */
 static bool has_blocks(const struct ig_sched *sch)
 {
-	const struct ig_kv_job *j;
+	const struct ig_kv_job *j = TAILQ_FIRST(&sch->disk.restores);
 
-	TAILQ_FOREACH(j, &sch->disk.restores, link)
+	for (int n = 0; j && n < MAX_READING; j = TAILQ_NEXT(j, link), n++)
 		if (j->next < j->n_asked && atomic_load(&j->reads[j->next % MAX_READS]->done))
 			return true;
 	return false;

@@ -20,6 +20,9 @@ def disk(d):
 
 
 def started(start, path, extra):
+    """A daemon that knows the folder's files, but not yet whether reading them is faster than computing: of so small a
+    model, on a busy machine, it need not be."""
+    pathlib.Path(extra["kvcache"]["disk"], "rates").unlink(missing_ok=True)
     d = start(path, extra)
     until(lambda: disk(d)["ready"], "the folder is known")
     return d

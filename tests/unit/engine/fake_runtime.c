@@ -84,10 +84,13 @@ __attribute__((format(printf, 1, 2))) static void breach(const char *fmt, ...)
 
 /* ---- allocations on the engine's thread --------------------------------------------- */
 
-static _Thread_local bool guarded;     /* set by the first submit */
+static _Thread_local bool guarded; /* set by the first submit */
+static _Thread_local bool spared;
 static _Thread_local long n_left = -1; /* allocations of this thread until one fails */
 
 void fake_fail_here(long n) { n_left = n; }
+
+void fake_spare_here(bool spare) { spared = spare; }
 
 bool fake_failed_here(void)
 {
@@ -108,7 +111,7 @@ static bool fails(void)
 		if (atomic_load(&fake.fail_engine_at))
 			return atomic_fetch_sub(&fake.fail_engine_at, 1) == 1;
 	}
-	if (atomic_load(&fake.fail_any_at))
+	if (!spared && atomic_load(&fake.fail_any_at))
 		return atomic_fetch_sub(&fake.fail_any_at, 1) == 1;
 	return false;
 }

@@ -107,6 +107,8 @@ void fake_reset(void);
 void fake_fail_here(long n);
 /* Whether it did; none will. */
 bool fake_failed_here(void);
+/* fail_any_at passes over this thread's allocations. */
+void fake_spare_here(bool spare);
 /* Let n more steps through the gate. */
 void fake_allow(int n);
 /* Wait until a step stands at the gate. */

@@ -66,19 +66,28 @@ void harness_config_finish(struct ig_config *c)
 
 static void count_lost(void *ctx) { atomic_fetch_add(&fake.n_lost, 1); }
 
-struct ig_engine *harness_engine(const struct ig_config *c)
+int harness_try_engine(const struct ig_config *c, struct ig_engine **out, struct ig_error *err)
 {
 	struct ig_engine_deps deps = { .config = c,
 				       .ledger = (struct ig_ledger *)&fake,
 				       .metrics = (struct ig_metrics *)&fake,
 				       .device_lost = count_lost };
-	struct ig_engine *e = NULL;
+	int rc = ig_engine_create(&deps, &open_engine, err);
+
+	if (rc)
+		open_engine = NULL;
+	*out = open_engine;
+	return rc;
+}
+
+struct ig_engine *harness_engine(const struct ig_config *c)
+{
+	struct ig_engine *e;
 	struct ig_error err = { 0 };
-	int rc = ig_engine_create(&deps, &e, &err);
+	int rc = harness_try_engine(c, &e, &err);
 
 	if (rc)
 		fail_msg("the engine can't be made: %d %s", rc, err.text);
-	open_engine = e;
 	return e;
 }
 

@@ -68,6 +68,8 @@ extern const char *harness_speculation;
 void harness_config(struct ig_config *c, const char *const *models, size_t n);
 void harness_config_finish(struct ig_config *c);
 struct ig_engine *harness_engine(const struct ig_config *c);
+/* One that may not be made: then *out is NULL, and it returns what ig_engine_create does. */
+int harness_try_engine(const struct ig_config *c, struct ig_engine **out, struct ig_error *err);
 /* Destroy it and fail the test on any breach of the driver's contract. */
 void harness_close(struct ig_engine *e);
 /* In a teardown: destroy what a test that failed has left. */

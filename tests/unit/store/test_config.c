@@ -1243,8 +1243,8 @@ static void test_diff_of_models(void **state)
 	static const char *const texts[] = {
 		"models: [{name: a, path: /y}]",
 		"models: [{name: b, path: /x}]",
-		"models: [{name: a, path: /x, context: 5, kv_dtype: q8_0, load: first_use, keep_alive: 5m, "
-		"pin: true}]",
+		("models: [{name: a, path: /x, context: 5, kv_dtype: q8_0, load: first_use, "
+		 "keep_alive: 5m, pin: true}]"),
 		"models: [{name: a, path: /x}, {name: b, path: /x}]",
 		"",
 	};
