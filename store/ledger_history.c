@@ -285,6 +285,8 @@ static const struct column {
 	{ "priority", INTEGER, 7 },
 	{ "draft_tokens", INTEGER, 8 },
 	{ "accepted_tokens", INTEGER, 8 },
+	{ "restored_tokens", INTEGER, 9 },
+	{ "normalized", TEXT, 9 },
 };
 #define N_COLUMNS (int)(sizeof columns / sizeof columns[0])
 

@@ -105,12 +105,17 @@ static void put_migration(struct ig_strbuf *b, int64_t version)
 			       "DEFAULT 0;"
 			       "ALTER TABLE requests ADD COLUMN accepted_tokens INTEGER NOT NULL "
 			       "DEFAULT 0;");
+	if (version < 9) /* read from kvcache.disk; rules of kvcache.normalize */
+		ig_strbuf_puts(
+			b, "ALTER TABLE requests ADD COLUMN restored_tokens INTEGER NOT NULL "
+			   "DEFAULT 0;"
+			   "ALTER TABLE requests ADD COLUMN normalized TEXT NOT NULL DEFAULT '';");
 }
 
 const struct ig_database_kind ledger_kind = {
 	.name = "ledger",
 	.option = "ledger.path",
 	.application_id = 0x494e474c, /* "INGL" */
-	.version = 8,
+	.version = 9,
 	.put_migration = put_migration,
 };

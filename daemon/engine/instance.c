@@ -166,11 +166,11 @@ static int record(struct ig_model *m, struct ig_error *err)
 static int take_adapters(struct ig_model *m, const struct ig_model_spec *spec, struct ig_error *err)
 {
 	m->adapters = ig_model_adapters_copy(spec->adapters, spec->n_adapters);
+	m->n_adapters = m->adapters ? spec->n_adapters : 0;
 	m->adapted = calloc(spec->n_adapters + 1, sizeof *m->adapted);
 	m->adapter_names = calloc(spec->n_adapters + 1, sizeof *m->adapter_names);
 	if (!m->adapters || !m->adapted || !m->adapter_names)
 		return ig_fail(err, -ENOMEM, "out of memory");
-	m->n_adapters = spec->n_adapters;
 	return 0;
 }
 

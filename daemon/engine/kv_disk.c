@@ -358,6 +358,8 @@ static void end_restore(struct ig_sched *sch, struct ig_kv_job *j)
 			continue;
 		s->restore = NULL;
 		s->restore_over = s->restores_first;
+		if (s->restores_first)
+			s->result.n_restored += (int32_t)n;
 	}
 	TAILQ_REMOVE(&sch->disk.restores, j, link);
 	ig_log_debug("restored %u tokens of %u from kvcache.disk in %.1f ms", n,

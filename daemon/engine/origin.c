@@ -61,4 +61,5 @@ void ig_origin_row(const struct ig_origin *o, int64_t now_ns, struct ig_ledger_r
 	snprintf(row->client, sizeof row->client, "%s", o->client);
 	snprintf(row->key, sizeof row->key, "%s", o->who.key);
 	snprintf(row->ignored, sizeof row->ignored, "%s", o->ignored);
+	snprintf(row->normalized, sizeof row->normalized, "%s", o->normalized);
 }

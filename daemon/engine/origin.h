@@ -16,8 +16,9 @@ struct ig_origin {
 	char client[64];		    /* address, or unix:uid=… */
 	struct ig_principal who;	    /* whose key it is */
 	int64_t received_ns, received_wall_ns;
-	char ignored[IG_IGNORED_CAP]; /* what of the request is not known here; "": nothing */
-	const char *tool_format;      /* of calls, if it is not the model's own; else NULL */
+	char ignored[IG_IGNORED_CAP];	    /* what of the request is not known here; "": nothing */
+	char normalized[IG_NORMALIZED_CAP]; /* the rules that changed its prompt: "dates, mine" */
+	const char *tool_format;	    /* of calls, if it is not the model's own; else NULL */
 };
 
 /* Received now; texts that are too long are truncated.  NULL without memory. */

@@ -568,6 +568,7 @@ void ig_seq_row(const struct ig_seq *s, int64_t now_ns, struct ig_ledger_row *ro
 	row->n_output = s->result.n_output;
 	row->n_drafted = s->result.n_drafted;
 	row->n_accepted = s->result.n_accepted;
+	row->n_restored = s->result.n_restored;
 	snprintf(row->cache_reason, sizeof row->cache_reason, "%s",
 		 ig_prefix_reason_name(ig_prefix_full_reason(report)));
 	snprintf(row->cache_compared, sizeof row->cache_compared, "%s", report->compared);

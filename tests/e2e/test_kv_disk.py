@@ -7,6 +7,7 @@ import pytest
 
 from daemon import until
 from test_disk_full import Limit, resource
+from test_ledger import rows
 
 WORDS = " ".join("word%d and so on;" % i for i in range(60))
 
@@ -65,6 +66,7 @@ def test_after_a_restart(start, models, tmp_path, how):
     again, _, n_cached = ask(d, talk, seed=5, temperature=1)
     assert n_prompt - 17 <= n_cached < n_prompt and again == first
     assert d.metrics().sum("ingot_kv_cache_disk_restored_tokens_total") == n_cached // 16 * 16
+    until(lambda: {r["restored_tokens"] for r in rows(d)} - {0} == {n_cached // 16 * 16}, "the ledger has them")
     # the conversation goes on, after one more
     saved(d, n_prompt)
     d.stop()

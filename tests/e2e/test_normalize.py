@@ -10,6 +10,7 @@ from conftest import Starter, configuration
 from daemon import merged, until, yaml_text
 from test_claude_code import NAMES, system, tool
 from test_cli import ingot
+from test_ledger import rows
 from test_start import check_config
 
 RULES = "You are a careful assistant. " * 12
@@ -150,7 +151,12 @@ def test_told(agent):
     for path, more in (("/v1/messages", {}), ("/v1/messages", {"stream": True}), ("/v1/messages/count_tokens", {})):
         r = agent.http("POST", path, {**body, **more})
         assert (r.status, r.headers["x-ingot-normalized"]) == (200, "claude-code-header, dates")
-    assert agent.http("POST", "/v1/messages", {**body, **ONCE}).headers["x-ingot-normalized"] is None
+    r = agent.http("POST", "/v1/messages", body)
+    plain = agent.http("POST", "/v1/messages", {**body, **ONCE})
+    assert plain.headers["x-ingot-normalized"] is None
+    told = until(lambda: {x["id"]: x["normalized"] for x in rows(agent) if x["id"] == plain.json["id"]}, "its row")
+    told.update((x["id"], x["normalized"]) for x in rows(agent))
+    assert (told[r.json["id"]], told[plain.json["id"]]) == ("claude-code-header, dates", "")
     r = agent.http("POST", "/api/chat", {"model": "coder", "stream": False, "messages": says(text),
                                          "options": {"num_predict": 1}})
     assert r.headers["x-ingot-normalized"] == "claude-code-header, dates"
@@ -166,7 +172,7 @@ def test_told(agent):
     assert c.until_type("response.completed", "response.failed", "error")[-1]["type"] == "response.completed"
     c.close()
     after = counts()
-    assert (after[0] - before[0], after[1] - before[1]) == (6, 5)
+    assert (after[0] - before[0], after[1] - before[1]) == (7, 6)
 
 
 WRONG = [

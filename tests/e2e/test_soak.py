@@ -91,7 +91,9 @@ class Soak:
         k = rng.randrange(N_REQUESTS)
         r = self.d.http("POST", CHAT, {**request(k), "stream": True, "n": 1})
         assert r.status == 200, r
-        events = [json.loads(e) for e in r.events() if e != "[DONE]"]
+        *events, end = r.events()
+        assert end == "[DONE]", end  # a stream's end is the connection's, which SIGKILL brings, too
+        events = [json.loads(e) for e in events]
         text = "".join(c["delta"].get("content") or "" for e in events for c in e["choices"])
         self.keep(("stream", k), text, events[0]["id"])
 

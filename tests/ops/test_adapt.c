@@ -21,19 +21,20 @@
 
 #define N_WEIGHTS 3
 #define N_ADAPTERS 3
-#define N_ROWS 9	 /* of the step */
-#define K 99		 /* columns of x: not a whole number of sixteen */
-#define N_H (7 + 0 + 19) /* each weight's largest rank */
+#define N_ROWS 9	     /* of the step */
+#define K 99		     /* columns of x: not a whole number of sixteen */
+#define N_H (7 + 0 + 19)     /* each weight's largest rank */
+#define N_RANKS (1 + 19 + 5) /* of all adapters of a weight, at most */
 #define N_Y (40 + 3 + 700)
 #define UNTOUCHED 12345.0f
 
 /* The middle weight has no adapter, and adapter 1 only the last one. */
 static const int32_t ranks[N_WEIGHTS][N_ADAPTERS] = { { 7, 0, 2 }, { 0, 0, 0 }, { 1, 19, 5 } };
 static const int32_t columns[N_WEIGHTS] = { 40, 3, 700 };
-static const int32_t row_adapter[N_ROWS] = { 0, -1, 1, 2, -1, 0, 0, 2, -1 };
-static const int32_t logit_rows[] = { 1, 2, 5, 7 };
+static int32_t row_adapter[N_ROWS] = { 0, -1, 1, 2, -1, 0, 0, 2, -1 };
+static int32_t logit_rows[] = { 1, 2, 5, 7 };
 
-static float a[N_WEIGHTS][24 * K], b[N_WEIGHTS][24 * 700];
+static float a[N_WEIGHTS][N_RANKS * K], b[N_WEIGHTS][N_RANKS * 700];
 static float x[N_ROWS * K], h[N_ROWS * N_H], y[N_ROWS * N_Y];
 static struct ig_adapt_params params;
 
@@ -68,10 +69,9 @@ static int setup(void **state)
 	return 0;
 }
 
-static struct ig_tensor rows_of(const float *data, int64_t n_rows, int64_t n_cols)
+static struct ig_tensor rows_of(float *data, int64_t n_rows, int64_t n_cols)
 {
-	return (struct ig_tensor){ (void *)(uintptr_t)data, n_rows, n_cols, n_cols * 4, IG_F32,
-				   IG_LAYOUT_ROWS };
+	return (struct ig_tensor){ data, n_rows, n_cols, n_cols * 4, IG_F32, IG_LAYOUT_ROWS };
 }
 
 static struct ig_step make_step(bool gathered)
@@ -80,7 +80,7 @@ static struct ig_step make_step(bool gathered)
 	return (struct ig_step){ .struct_size = sizeof(struct ig_step),
 				 .n_rows = N_ROWS,
 				 .n_logit_rows = 4,
-				 .logit_rows = (int32_t *)(uintptr_t)logit_rows,
+				 .logit_rows = logit_rows,
 				 .row_adapter = row_adapter };
 }
 

@@ -311,7 +311,7 @@ bool ig_exchange_head(struct ig_exchange *x, struct ig_http_head *head)
 	*head = x->head;
 	head->ignored = x->origin->ignored;
 	head->tool_format = x->origin->tool_format;
-	head->normalized = x->reply ? x->reply->normalized : NULL;
+	head->normalized = x->origin->normalized;
 	head->length = x->stream ? -1 : (int64_t)x->body.len;
 	return true;
 }

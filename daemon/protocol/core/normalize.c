@@ -65,6 +65,7 @@ int ig_normalize(struct ig_reply *r, json_t *list)
 
 void ig_normalize_take(struct ig_reply *r)
 {
+	struct ig_origin *o = r->origin;
 	size_t n = 0;
 
 	for (size_t i = 0; i < IG_PROMPT_MAX_RULES; i++) {
@@ -72,8 +73,8 @@ void ig_normalize_take(struct ig_reply *r)
 			continue;
 		const char *name = ig_prompt_rules_get(r->rules, i)->name;
 		ig_metrics_normalized(r->api->deps.metrics, name);
-		if (n + strlen(name) + 3 <= sizeof r->normalized)
-			n += (size_t)snprintf(r->normalized + n, sizeof r->normalized - n, "%s%s",
+		if (n + strlen(name) + 3 <= sizeof o->normalized)
+			n += (size_t)snprintf(o->normalized + n, sizeof o->normalized - n, "%s%s",
 					      n ? ", " : "", name);
 	}
 	r->applied = 0;

@@ -9,5 +9,5 @@ struct ig_reply;
  * client, unless it has opted out; a message that has nothing left is removed.  Messages are shared,
  * so changed ones are copies.  r->applied says which rules did.  0, or -1 without memory.  On prep. */
 int ig_normalize(struct ig_reply *r, json_t *list);
-/* On the loop, once it was prepared: r->normalized has the rules' names, and the metrics count them. */
+/* On the loop, once it was prepared: its origin has the rules' names, and the metrics count them. */
 void ig_normalize_take(struct ig_reply *r);

@@ -51,7 +51,6 @@ struct ig_reply {
 	int64_t parked_ns;   /* since when it waits; 0: it never waited */
 	int64_t waited_ns;   /* how long it waited for its model */
 	int64_t last_output_ns;
-	char normalized[256];  /* the rules that changed its prompt: "dates, mine"; "": none */
 	const char *cancelled; /* the reason, if before its lane was free; NULL: it is not */
 	char model_name[IG_MAX_MODEL_NAME + 1]; /* of the default model, where it is not prepared */
 

@@ -55,15 +55,15 @@ static void put_headers(struct ig_json_writer *w, const struct ig_reply *r)
 {
 	const struct ig_origin *o = r->origin;
 
-	if (!o->ignored[0] && !o->tool_format && !r->normalized[0])
+	if (!o->ignored[0] && !o->tool_format && !o->normalized[0])
 		return;
 	ig_json_open_object(w, "headers");
 	if (o->ignored[0])
 		ig_json_put_text(w, "x-ingot-ignored", o->ignored);
 	if (o->tool_format)
 		ig_json_put_text(w, "x-ingot-tool-format", o->tool_format);
-	if (r->normalized[0])
-		ig_json_put_text(w, "x-ingot-normalized", r->normalized);
+	if (o->normalized[0])
+		ig_json_put_text(w, "x-ingot-normalized", o->normalized);
 	ig_json_close_object(w);
 }
 

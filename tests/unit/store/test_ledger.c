@@ -180,14 +180,15 @@ static void test_new_file(void **state)
 	      names, sizeof names);
 	assert_string_equal(names,
 			    "id model endpoint client finish cancel_reason error key request_id "
-			    "ignored cache_reason cache_compared");
+			    "ignored cache_reason cache_compared normalized");
 	words(path,
 	      "SELECT name FROM pragma_table_info('requests') WHERE type IN "
 	      "('INTEGER', 'REAL') AND name NOT LIKE 'itl%' ORDER BY cid",
 	      names, sizeof names);
 	assert_string_equal(names, "row received_ns status prompt_tokens cached_tokens "
 				   "output_tokens queue_ms prefill_ms decode_ms ttft_ms total_ms "
-				   "cache_same_tokens priority draft_tokens accepted_tokens");
+				   "cache_same_tokens priority draft_tokens accepted_tokens "
+				   "restored_tokens");
 	assert_int_equal(number(path,
 				"SELECT count(*) FROM pragma_table_info('requests') WHERE name "
 				"LIKE 'itl%'"),
@@ -232,6 +233,8 @@ static void test_row_arrives_whole(void **state)
 		.priority = -12,
 		.n_drafted = 9,
 		.n_accepted = 8,
+		.n_restored = 4,
+		.normalized = "dates, mine",
 	};
 	char path[256], text[1024];
 
@@ -251,12 +254,12 @@ static void test_row_arrives_whole(void **state)
 	      "error || '|' || prompt_tokens || '|' || cached_tokens || '|' || output_tokens "
 	      "|| '|' || queue_ms || '|' || prefill_ms || '|' || ifnull(decode_ms, 'null') || "
 	      "'|' || ttft_ms || '|' || total_ms || '|' || key || '|' || request_id || '|' || "
-	      "cache_reason || '|' || cache_compared || '|' || cache_same_tokens || '|' || priority || '|' || draft_tokens || '|' || accepted_tokens AS concat FROM requests)",
+	      "cache_reason || '|' || cache_compared || '|' || cache_same_tokens || '|' || priority || '|' || draft_tokens || '|' || accepted_tokens || '|' || restored_tokens || '|' || normalized AS concat FROM requests)",
 	      text, sizeof text);
 	assert_string_equal(text, "resp_1|1700000000123456789|m'; DROP TABLE requests; --|"
 				  "POST /v1/chat/completions|499|cancelled|client_gone|"
 				  "no \"error\"|11|5|7|0.5|1.5|null|2.25|1000000.0|laptop|req_1|"
-				  "diverged|resp_0|6|-12|9|8");
+				  "diverged|resp_0|6|-12|9|8|4|dates, mine");
 	assert_int_equal(number(path, "SELECT length(client) FROM requests"), sizeof r.client);
 	assert_int_equal(number(path, "SELECT itl_0 FROM requests"), 0);
 	assert_int_equal(number(path, "SELECT itl_3 FROM requests"), UINT32_MAX);
@@ -663,12 +666,15 @@ static void test_a_file_of_version_1(void **state)
 	assert_string_equal(text, "resp_old====23 resp_2=laptop=req_2=a, b[1]=0");
 	assert_int_equal(number(path, "SELECT sum(requests) FROM requests_by_key"), 2);
 	/* The same columns in the same order as a new file has. */
-	words(path, "SELECT name FROM pragma_table_info('requests') ORDER BY cid DESC LIMIT 10",
+	words(path, "SELECT name FROM pragma_table_info('requests') ORDER BY cid DESC LIMIT 12",
 	      text, sizeof text);
-	assert_string_equal(text, "accepted_tokens draft_tokens priority cache_same_tokens "
-				  "cache_compared cache_reason ignored request_id key itl_23");
+	assert_string_equal(
+		text,
+		"normalized restored_tokens accepted_tokens draft_tokens priority "
+		"cache_same_tokens cache_compared cache_reason ignored request_id key itl_23");
 	assert_int_equal(number(path, "SELECT count(*) FROM requests WHERE cache_reason = '' "
-				      "AND cache_same_tokens IS NULL AND priority = 0"),
+				      "AND cache_same_tokens IS NULL AND priority = 0 "
+				      "AND restored_tokens = 0 AND normalized = ''"),
 			 1);
 	words(path,
 	      "SELECT id || '=' || cache_same_tokens || '=' || cache_reason || '=' || priority "
