@@ -705,13 +705,13 @@ static void test_other_files_are_refused(void **state)
 	char path[256], text[600];
 
 	ig_ledger_close(open_ledger(in_dir(path, "newer.db"), 16, 0));
-	run_sql(path, "PRAGMA user_version = 9");
+	run_sql(path, "PRAGMA user_version = 10");
 	snprintf(text, sizeof text,
-		 "ledger %s: has schema version 9, and this program knows versions "
-		 "up to 8; run a newer ingot, or name another file in ledger.path",
+		 "ledger %s: has schema version 10, and this program knows versions "
+		 "up to 9; run a newer ingot, or name another file in ledger.path",
 		 path);
 	assert_refusal(path, -EINVAL, text, NULL);
-	assert_int_equal(number(path, "PRAGMA user_version"), 9); /* untouched */
+	assert_int_equal(number(path, "PRAGMA user_version"), 10); /* untouched */
 
 	run_sql(in_dir(path, "alien.db"), "CREATE TABLE requests (x)");
 	snprintf(text, sizeof text,
