@@ -447,16 +447,16 @@ static void begin_restore(struct ig_sched *sch, struct ig_seq *s)
 		return;
 	sch->b->kv->seq_match(j->kv, j->tokens, n * IG_BLOCK_TOKENS, &n_cached);
 	j->first = j->next = j->n_asked = n_cached / IG_BLOCK_TOKENS;
-	j->n_blocks = n - j->first < LEAST_BLOCKS ? j->first : find_end(sch, j);
-	if (j->n_blocks < j->first + LEAST_BLOCKS || !pays(sch, s->model)) {
-		destroy(sch, j);
-		return;
-	}
-	j->began_ns = ig_now_ns();
-	other = same_work(sch, j);
-	if (!other && !ask_for_blocks(sch, j)) {
-		destroy(sch, j);
-		return;
+	/* what is being restored is waited for, however little of it is missing */
+	other = j->first < n && name_blocks(sch, j, j->first + 1) ? same_work(sch, j) : NULL;
+	if (!other) {
+		j->n_blocks = n - j->first < LEAST_BLOCKS ? j->first : find_end(sch, j);
+		if (j->n_blocks < j->first + LEAST_BLOCKS || !pays(sch, s->model) ||
+		    !ask_for_blocks(sch, j)) {
+			destroy(sch, j);
+			return;
+		}
+		j->began_ns = ig_now_ns();
 	}
 	s->restore_over = false;
 	s->restores_first = !other;

@@ -347,6 +347,29 @@ static void test_two_at_once(void **state)
 	harness_close(e);
 }
 
+/* One that comes at whatever point of another's restore: all of it is waited for. */
+static void test_one_after_another(void **state)
+{
+	struct ask a = { .prompt_seed = 1, .n_prompt = 400, .max_tokens = 5 };
+	static struct client c[2];
+	struct ig_engine *e = engine();
+
+	answer(e, &a);
+	harness_close(e);
+	for (int us = 0; us < 3000; us += 50) {
+		e = engine();
+		client_ask(&c[0], e, &a);
+		usleep((useconds_t)us);
+		client_ask(&c[1], e, &a);
+		for (int i = 0; i < 2; i++) {
+			client_finish(&c[i]);
+			assert_in_range(c[i].result.n_cached, 384, 399);
+		}
+		assert_int_equal(fake.n_restored, 24);
+		harness_close(e);
+	}
+}
+
 static void test_cancelled(void **state)
 {
 	struct ask a = { .prompt_seed = 1, .n_prompt = 400, .max_tokens = 20 };
@@ -486,6 +509,7 @@ static void test_slower_than_computing(void **state)
 		a.prompt_seed = 100 + i;
 		e = i ? e : engine();
 		answer(e, &a);
+		wait_for(n_files() == 18 * ((int)i + 2)); /* none is given up for the next one */
 	}
 	harness_close(e);
 	e = engine();
@@ -511,6 +535,7 @@ int main(int argc, char **argv)
 		TEST(test_foreign_files),
 		TEST(test_folder),
 		TEST(test_two_at_once),
+		TEST(test_one_after_another),
 		TEST(test_cancelled),
 		TEST(test_small_arena),
 		TEST(test_preempted),
