@@ -8,9 +8,10 @@
 
 #include "shared_types.h"
 
-/* Types of results that a kernel knows when it runs: as enum ig_dtype. */
+/* Types of results, and of the cache, that a kernel knows when it runs: as enum ig_dtype. */
 #define ELEMENT_F32 0u
 #define ELEMENT_F16 1u
+#define ELEMENT_Q8_0 8u /* of the cache only */
 #define ELEMENT_BF16 30u
 
 /* linear: up to four weights of one format side by side; glu: gate and up. */
@@ -117,8 +118,9 @@ struct rope_kv_args {
 	uint flags;	     /* ROPE_NORM, ROPE_TABLE */
 	uint y_type;	     /* ELEMENT_… */
 	uint q_scale_length; /* positions that share one of q_scales; 0: q is not scaled */
+	uint k_type, v_type; /* ELEMENT_…, of the cache */
 };
-SHARED_SIZE(rope_kv_args, 56);
+SHARED_SIZE(rope_kv_args, 64);
 #define ROPE_NORM 2u
 #define ROPE_TABLE 4u
 #define ROPE_NORM_ALL_Q 8u /* all heads of q together */
@@ -128,11 +130,12 @@ struct attention_args {
 	uint n_heads, n_kv_heads, head_dim;
 	uint group, layer;
 	uint q_stride, y_stride;
-	float scale; /* of scores, times log2(e) */
-	uint window; /* 0: all positions */
-	uint y_type; /* ELEMENT_… */
+	float scale;	     /* of scores, times log2(e) */
+	uint window;	     /* 0: all positions */
+	uint y_type;	     /* ELEMENT_… */
+	uint k_type, v_type; /* of the cache, for kernels that read ELEMENT_Q8_0 */
 };
-SHARED_SIZE(attention_args, 40);
+SHARED_SIZE(attention_args, 48);
 
 /* kv_copy: threads of the grid's first dimension, which share a copy. */
 struct copy_args {

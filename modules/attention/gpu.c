@@ -9,9 +9,10 @@
 #include <stdlib.h>
 
 extern const struct ig_shader ig_shader_rope_table, ig_shader_rope_kv;
-extern const struct ig_shader ig_shader_attention, ig_shader_attention_f32;
+extern const struct ig_shader ig_shader_attention, ig_shader_attention_f32, ig_shader_attention_q8;
 
-static_assert(ELEMENT_F32 == IG_F32 && ELEMENT_F16 == IG_F16 && ELEMENT_BF16 == IG_BF16,
+static_assert(ELEMENT_F32 == IG_F32 && ELEMENT_F16 == IG_F16 && ELEMENT_BF16 == IG_BF16 &&
+		      ELEMENT_Q8_0 == IG_Q8_0,
 	      "element types of kernels are enum ig_dtype");
 static_assert(STEP_RANGE == IG_ATTENTION_RANGE && STEP_BLOCK_TOKENS == IG_BLOCK_TOKENS &&
 		      STEP_BLOCK_BITS == IG_BLOCK_BITS && STEP_MAX_GROUPS == IG_MAX_CACHE_GROUPS,
@@ -42,15 +43,32 @@ static int check_result(const struct ig_gpu_launch *c, const char *op, struct ig
 	return 0;
 }
 
-static int check_cache(const struct ig_gpu_launch *c, const char *op, struct ig_error *err)
+static int has_codes(const struct ig_gpu_launch *c)
 {
-	if (c->k_dtype == c->v_dtype && (c->k_dtype == IG_F16 || c->k_dtype == IG_F32))
-		return 0;
-	return ig_fail(
-		err, -ENOTSUP,
-		"%s: the driver %s has no kernels for a cache in q8_0, or with keys and values of "
-		"two types (kvcache.dtype, or the model's kv_dtype); it has them for f16 and f32",
-		op, c->facts->kind == IG_GPU_CUDA ? "cuda" : "metal");
+	return c->k_dtype == IG_Q8_0 || c->v_dtype == IG_Q8_0;
+}
+
+static int check_cache(const struct ig_gpu_launch *c, uint32_t head_dim, const char *op,
+		       struct ig_error *err)
+{
+	const uint32_t k = c->k_dtype, v = c->v_dtype;
+	const char *driver = c->facts->kind == IG_GPU_CUDA ? "cuda" : "metal";
+
+	if (!(k == IG_F32 && v == IG_F32) &&
+	    ((k != IG_F16 && k != IG_Q8_0) || (v != IG_F16 && v != IG_Q8_0)))
+		return ig_fail(
+			err, -ENOTSUP,
+			"%s: the driver %s has no kernels for keys of type %u beside values of "
+			"type %u (kvcache.dtype, or the model's kv_dtype); it has them for f32, "
+			"and for f16 and q8_0 in any combination",
+			op, driver, k, v);
+	if (has_codes(c) && head_dim % IG_KV_GROUP)
+		return ig_fail(
+			err, -ENOTSUP,
+			"%s: a cache in q8_0 (kvcache.dtype, or the model's kv_dtype) needs heads "
+			"of a multiple of %d values, this model's have %u",
+			op, IG_KV_GROUP, head_dim);
+	return 0;
 }
 
 /* ---- rope_table ---------------------------------------------------------------- */
@@ -143,15 +161,19 @@ static int lower_rope_kv(const struct ig_gpu_launch *c, const struct ig_gpu_host
 			 (q_all ? ROPE_NORM_ALL_Q : 0) | (k_all ? ROPE_NORM_ALL_K : 0),
 		.y_type = c->out[0].dtype,
 		.q_scale_length = p->q_scale_length,
+		.k_type = c->k_dtype,
+		.v_type = c->v_dtype,
 	};
 	struct ig_gpu_dispatch d = {
 		.struct_size = sizeof d,
 		.n_binds = 7,
 		.shader = &ig_shader_rope_kv,
-		.kernel = c->k_dtype == IG_F16 ? "rope_kv_f16" : "rope_kv_f32",
+		.kernel = "rope_kv",
 		.args = &args,
 		.n_arg_bytes = sizeof args,
 		.threads = ROPE_THREADS,
+		.threadgroup_bytes = /* some, as the kernel names it */
+		has_codes(c) ? ROPE_HEADS * p->head_dim * (uint32_t)sizeof(float) : 16,
 		ALWAYS,
 		.grid = { { IG_LIVE_ONE, 1, 1, (n_heads + ROPE_HEADS - 1) / ROPE_HEADS },
 			  { IG_LIVE_ROWS, 1, 1, 1 },
@@ -159,7 +181,7 @@ static int lower_rope_kv(const struct ig_gpu_launch *c, const struct ig_gpu_host
 	};
 	const struct ig_gpu_tensor none = { .ref.buffer = -1 };
 	struct ig_gpu_ref kv;
-	int rc = check_cache(c, "rope_kv", err);
+	int rc = check_cache(c, p->head_dim, "rope_kv", err);
 
 	if (rc || (rc = check_result(c, "rope_kv", err)))
 		return rc;
@@ -187,7 +209,8 @@ const struct ig_gpu_op ig_gpu_rope_kv = {
 
 /* ---- attention ----------------------------------------------------------------- */
 
-/* The head sizes of kernels; other sizes use the next larger one, padded with zeros. */
+/* The head sizes of kernels; other sizes use the next larger one, padded with zeros.  80 is no
+ * multiple of IG_KV_GROUP: kernels of codes do not have it. */
 static const uint32_t head_dims[] = { 32, 64, 80, 96, 128, 256 };
 
 static_assert(MAX_HEAD_DIM == 256, "the largest of the head sizes above");
@@ -200,10 +223,10 @@ static uint32_t built_dim(uint32_t head_dim)
 	return head_dims[i];
 }
 
-/* The type of q is that of the cache. */
+/* The type of q is that in which the cache is multiplied. */
 static uint32_t attention_in_dtype(const struct ig_gpu_launch *c, uint32_t i)
 {
-	return c->k_dtype == IG_F16 ? IG_F16 : IG_F32;
+	return c->k_dtype == IG_F32 ? IG_F32 : IG_F16;
 }
 
 struct attention {
@@ -211,7 +234,8 @@ struct attention {
 	const struct ig_attention_params *p;
 	struct attention_args args;
 	struct ig_gpu_bind q, y, kv;
-	uint32_t element; /* bytes, of the cache */
+	uint32_t element; /* bytes, of q and of K and V in products */
+	uint32_t codes;	  /* 1: K, V or both are Q8_0 */
 	uint32_t dim;	  /* head size of the kernel */
 	uint32_t nv;	  /* 1: NVIDIA, as in sizes.h */
 };
@@ -227,7 +251,8 @@ static int dispatch_tiles(const struct attention *a, const struct ig_gpu_host *h
 			  struct ig_gpu_tape *t, struct ig_gpu_dispatch *d, const char *name,
 			  uint32_t n_tiles, struct ig_error *err)
 {
-	const uint32_t bytes = (uint32_t)ATTENTION_BYTES(a->element, a->dim, n_tiles, a->nv);
+	const uint32_t bytes =
+		(uint32_t)ATTENTION_BYTES(a->element, a->dim, n_tiles, a->nv, a->codes);
 	char kernel[64];
 
 	if (bytes > a->c->facts->max_threadgroup_bytes)
@@ -236,9 +261,14 @@ static int dispatch_tiles(const struct attention *a, const struct ig_gpu_host *h
 			       "memory, the device has %u",
 			       a->p->head_dim, bytes, a->c->facts->max_threadgroup_bytes);
 	snprintf(kernel, sizeof kernel, "attention_%s_%s_d%u", name,
-		 a->element == 2 ? "f16" : "f32", a->dim);
+		 a->codes	 ? "q8" :
+		 a->element == 2 ? "f16" :
+				   "f32",
+		 a->dim);
 	d->struct_size = sizeof *d;
-	d->shader = a->element == 2 ? &ig_shader_attention : &ig_shader_attention_f32;
+	d->shader = a->codes	    ? &ig_shader_attention_q8 :
+		    a->element == 2 ? &ig_shader_attention :
+				      &ig_shader_attention_f32;
 	d->kernel = kernel;
 	d->args = &a->args;
 	d->n_arg_bytes = sizeof a->args;
@@ -337,17 +367,20 @@ static int lower_attention(const struct ig_gpu_launch *c, const struct ig_gpu_ho
 			  .y_stride = ig_gpu_stride(&c->out[0]),
 			  .scale = (float)((double)p->scale * 1.4426950408889634), /* log2(e) */
 			  .window = p->window,
-			  .y_type = c->out[0].dtype },
+			  .y_type = c->out[0].dtype,
+			  .k_type = c->k_dtype,
+			  .v_type = c->v_dtype },
 		.q = ig_gpu_bind_value(&c->in[0], IG_GPU_READ),
 		.y = ig_gpu_bind_value(&c->out[0], IG_GPU_WRITE),
-		.element = ig_gpu_element_bytes(c->k_dtype),
+		.element = ig_gpu_element_bytes(attention_in_dtype(c, 0)),
+		.codes = has_codes(c) ? 1 : 0,
 		.dim = built_dim(p->head_dim),
 		.nv = c->facts->kind == IG_GPU_CUDA,
 	};
 	const uint64_t n_partials = (uint64_t)c->max_partials * p->n_heads;
 	struct ig_gpu_bind outs[2], tops[2];
 	struct ig_gpu_ref kv;
-	int rc = check_cache(c, "attention", err);
+	int rc = check_cache(c, p->head_dim, "attention", err);
 
 	if (rc || (rc = check_result(c, "attention", err)))
 		return rc;

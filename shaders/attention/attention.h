@@ -9,9 +9,12 @@
 //   absolute multiples;
 //   a score: columns ascending, as fragment_mma takes them;
 //   a sub-step: the largest score so far becomes the new reference, earlier sums are scaled;
-//   weights, rounded as V is stored, are summed in eight parts and a tree; p V ascends;
+//   weights, rounded as V's tile is, are summed in eight parts and a tree; p V ascends;
 //   ranges start from zero and are merged in ascending order (merge_share).
 // A sub-step or range that a query does not attend to leaves its sums unchanged.
+//
+// Codes of Q8_0 are multiplied by their scales where tiles are filled, and rounded once, to half:
+// the bits are those of a float16 cache with these values.
 //
 //   attention_split   one range of one tile of queries: partial results to memory
 //   attention_merge   the partial results of a query (attention.metal)
@@ -54,13 +57,13 @@ METAL_FUNC void store_pair(device uchar *row, uint i, float2 v, uint type)
 	}
 }
 
-// A threadgroup of four simdgroups that computes 16 * M queries.  T: the cache's type and
-// that of q; D: columns, head_dim rounded up.
+// A threadgroup of four simdgroups that computes 16 * M queries.  T: the type of q, and of the
+// cache unless Q8: then K, V or both are Q8_0, and T is half; D: columns, head_dim rounded up.
 //
 //   scores    a simdgroup has `blocks` consecutive ones of the M x tokens / 16 fragments
 //   weigh  thread i has part i % parts of the scores of query i / parts
 //   p V       a simdgroup has `columns` neighbouring fragments of columns of each chunk
-template <typename T, int D, int M> struct attention_tile {
+template <typename T, int D, int M, bool Q8> struct attention_tile {
 	static constexpr constant bool async = COPIES_ASYNC;
 	static constexpr constant int tokens = ATTENTION_TOKENS(sizeof(T));
 	static constexpr constant int q_stride = ATTENTION_STRIDE(sizeof(T), D);
@@ -69,7 +72,10 @@ template <typename T, int D, int M> struct attention_tile {
 	static constexpr constant int kv_stride = ATTENTION_STRIDE(sizeof(T), chunk);
 	static constexpr constant int buffer =
 		ATTENTION_BUFFER_ELEMENTS(sizeof(T), D, COPIES_ASYNC);
-	static constexpr constant int buffers = ATTENTION_BUFFERS(COPIES_ASYNC);
+	// of Q8; in elements, as is all of threadgroup memory
+	static constexpr constant int k_stride = ATTENTION_STRIDE(2, tokens);
+	static constexpr constant int codes = ATTENTION_CODE_ELEMENTS(D);
+	static constexpr constant int k_side = ATTENTION_K_SIDE_ELEMENTS(D);
 	static constexpr constant int s_stride = ATTENTION_SCORE_STRIDE(sizeof(T));
 	static constexpr constant int p_stride =
 		s_stride * 4 / sizeof(T); // weights overwrite their scores
@@ -84,7 +90,7 @@ template <typename T, int D, int M> struct attention_tile {
 	static constexpr constant int in_16 = 16 / sizeof(T); // elements in a copy
 
 	threadgroup T *q;	  // [queries][q_stride]
-	threadgroup T *kv;	  // [buffers][tokens][kv_stride]
+	threadgroup T *kv;	  // ATTENTION_KV_ELEMENTS: operand()
 	threadgroup float *s;	  // [queries][s_stride]
 	threadgroup float *notes; // [ATTENTION_NOTES][queries]
 
@@ -92,6 +98,7 @@ template <typename T, int D, int M> struct attention_tile {
 	device const uchar *anywhere;		 // a readable address
 	device const uchar *block[token_blocks]; // of the sub-step that is fetched
 	device const int *positions;
+	uint k_type, v_type;
 	uint first_row, first_query, n_queries, per_kv, kv_head, head_dim;
 	uint lowest, highest; // positions that any query attends to
 	uint tid, sg, lane;
@@ -126,6 +133,8 @@ template <typename T, int D, int M> struct attention_tile {
 		first_query = (from_last ? tiles - 1 - tile : tile) * queries;
 		kv_head = index % args.n_kv_heads;
 		head_dim = args.head_dim;
+		k_type = args.k_type;
+		v_type = args.v_type;
 		scale = args.scale;
 		tid = tid_of;
 		sg = sg_of;
@@ -135,7 +144,8 @@ template <typename T, int D, int M> struct attention_tile {
 		positions = step_array<int>(step, step->positions);
 		q = (threadgroup T *)shared;
 		kv = q + queries * q_stride;
-		s = (threadgroup float *)(kv + buffers * buffer);
+		s = (threadgroup float *)(kv +
+					  ATTENTION_KV_ELEMENTS(sizeof(T), D, COPIES_ASYNC, Q8));
 		notes = s + queries * s_stride;
 
 		const uint last_query = min(first_query + queries, n_queries) - 1;
@@ -177,15 +187,40 @@ template <typename T, int D, int M> struct attention_tile {
 		}
 	}
 
+	// Whether any query attends to the block at t.
+	METAL_FUNC bool seen(uint t) thread { return t <= highest && t + 15 >= lowest; }
+
 	// The blocks of the sub-step at t that any query attends to.
 	METAL_FUNC void find(uint t) thread
 	{
 		UNROLL
 		for (int i = 0; i < token_blocks; i++) {
 			const uint from = t + i * 16;
-			const bool seen = from <= highest && from + 15 >= lowest;
-			block[i] = seen ? pages_block(cache, from / 16) : anywhere;
+			block[i] = seen(from) ? pages_block(cache, from / 16) : anywhere;
 		}
+	}
+
+	METAL_FUNC device const uchar *block_of(uint i) thread
+	{
+		return i == 0 ? block[0] : block[token_blocks - 1];
+	}
+
+	// Whether K, or V, is Q8_0.
+	METAL_FUNC bool coded(bool v) thread { return Q8 && (v ? v_type : k_type) == ELEMENT_Q8_0; }
+
+	// Where asynchronous copies of K or V go, and where products read it: the same, but for
+	// codes.
+	METAL_FUNC threadgroup T *landing(bool v, uint stage) thread
+	{
+		if (!Q8)
+			return kv + (2 * stage + (v ? 1 : 0)) * buffer;
+		return kv + (v ? k_side : 0) + stage * (coded(v) ? codes : buffer);
+	}
+	METAL_FUNC threadgroup T *operand(bool v, uint stage) thread
+	{
+		if (!async)
+			return kv;
+		return coded(v) ? kv + (v ? k_side : 0) + 2 * codes : landing(v, stage);
 	}
 
 	// A chunk of K, or of V at v_offset, of the sub-step at t; zeros for tokens that no query
@@ -203,21 +238,124 @@ template <typename T, int D, int M> struct attention_tile {
 				   column = column0 + at;
 			const bool have =
 				t + token >= lowest && t + token <= highest && column < head_dim;
-			device const uchar *p = token < 16 ? block[0] : block[token_blocks - 1];
-			p = have ? p + token % 16 * cache.token_stride + offset +
-					    column * sizeof(T) :
-				   anywhere;
+			device const uchar *p = have ? block_of(token / 16) +
+								token % 16 * cache.token_stride +
+								offset + column * sizeof(T) :
+						       anywhere;
 			copy_16((threadgroup uchar *)(to + token * kv_stride + at), p, have);
+		}
+	}
+
+	// Codes and scales of the sub-step at t, as they are; of a block that no query attends to
+	// zeros.
+	METAL_FUNC void fetch_codes(threadgroup uchar *to, uint offset, uint t) thread
+	{
+		constexpr int most = PAGES_Q8_BYTES(D) / 16, units = token_blocks * most;
+		const uint pieces = PAGES_Q8_BYTES(head_dim) / 16;
+		_Pragma("clang loop unroll(disable)") for (int n = 0;
+							   n < (units + ATTENTION_THREADS - 1) /
+								       ATTENTION_THREADS;
+							   n++)
+		{
+			const uint i = tid + n * ATTENTION_THREADS;
+			const uint b = i / most, piece = i % most;
+			if (i >= uint(units) || piece >= pieces)
+				continue;
+			const bool have = seen(t + b * 16);
+			copy_16(to + i * 16, have ? block_of(b) + offset + piece * 16 : anywhere,
+				have);
 		}
 	}
 
 	METAL_FUNC void fetch_ahead(uint t, uint stage) thread
 	{
 		find(t);
-		fetch(kv + 2 * stage * buffer, 0, t, 0);
-		copy_commit();
-		fetch(kv + (2 * stage + 1) * buffer, cache.v_offset, t, 0);
-		copy_commit();
+		UNROLL
+		for (int v = 0; v < 2; v++) {
+			const uint offset = v != 0 ? cache.v_offset : 0;
+			if (coded(v != 0))
+				fetch_codes((threadgroup uchar *)landing(v != 0, stage), offset, t);
+			else
+				fetch(landing(v != 0, stage), offset, t, 0);
+			copy_commit();
+		}
+	}
+
+	// The codes of a block of the sub-step, with its scales after them.
+	METAL_FUNC CODE_SPACE const uchar *codes_of(uint b, bool v, uint stage) thread
+	{
+		return code_source_of((threadgroup const uchar *)landing(v, stage) +
+					      b * PAGES_Q8_BYTES(D),
+				      block_of(b) + (v ? cache.v_offset : 0));
+	}
+
+	// A chunk of K of the sub-step at t, [column][token]: 16 tokens at a time.
+	METAL_FUNC void decode_k(threadgroup T *to, uint t, uint stage, uint column0) thread
+	{
+		constexpr int units = token_blocks * chunk;
+		_Pragma("clang loop unroll(disable)") for (int n = 0;
+							   n < (units + ATTENTION_THREADS - 1) /
+								       ATTENTION_THREADS;
+							   n++)
+		{
+			const uint i = tid + n * ATTENTION_THREADS;
+			if (units % ATTENTION_THREADS != 0 && i >= uint(units))
+				continue;
+			const uint b = i / chunk, at = i % chunk, column = column0 + at;
+			threadgroup half *tile = (threadgroup half *)to + at * k_stride + b * 16;
+			uint4 x = uint4(0), low = uint4(0), high = uint4(0);
+			if (seen(t + b * 16) && column < head_dim) {
+				CODE_SPACE const uchar *from = codes_of(b, false, stage);
+				CODE_SPACE const uchar *scales =
+					from + pages_scales(head_dim) + column / PAGES_GROUP * 32;
+				x = *(CODE_SPACE const uint4 *)(from + column * 16);
+				low = *(CODE_SPACE const uint4 *)scales;
+				high = *(CODE_SPACE const uint4 *)(scales + 16);
+			}
+			decode_8(tile, x.xy, as_type<half4>(low.xy), as_type<half4>(low.zw));
+			decode_8(tile + 8, x.zw, as_type<half4>(high.xy), as_type<half4>(high.zw));
+		}
+	}
+
+	// A chunk of V of the sub-step at t, eight columns of a token at a time; zeros for tokens
+	// that no query attends to.
+	METAL_FUNC void decode_v(threadgroup T *to, uint t, uint stage, uint column0) thread
+	{
+		constexpr int per_row = chunk / 8, units = tokens * per_row;
+		_Pragma("clang loop unroll(disable)") for (int n = 0;
+							   n < (units + ATTENTION_THREADS - 1) /
+								       ATTENTION_THREADS;
+							   n++)
+		{
+			const uint i = tid + n * ATTENTION_THREADS;
+			if (units % ATTENTION_THREADS != 0 && i >= uint(units))
+				continue;
+			const uint token = i / per_row, at = i % per_row * 8, column = column0 + at;
+			uint2 x = uint2(0);
+			half scale_of = half(0.0f);
+			if (t + token >= lowest && t + token <= highest && column < head_dim) {
+				CODE_SPACE const uchar *from = codes_of(token / 16, true, stage);
+				CODE_SPACE const uchar *scales =
+					from + pages_scales(head_dim) + column / PAGES_GROUP * 32;
+				x = *(CODE_SPACE const uint2 *)(from + token % 16 * head_dim +
+								column);
+				scale_of = ((CODE_SPACE const half *)scales)[token % 16];
+			}
+			decode_8((threadgroup half *)to + token * kv_stride + at, x,
+				 half4(scale_of), half4(scale_of));
+		}
+	}
+
+	// A chunk of K or V of the sub-step at t for the products: from the cache, or from codes.
+	METAL_FUNC void fill(bool v, uint t, uint stage, uint column0) thread
+	{
+		threadgroup T *to = operand(v, stage);
+		if (!coded(v))
+			fetch(to, v ? cache.v_offset : 0, t, column0);
+		else if (v)
+			decode_v(to, t, stage, column0);
+		else
+			decode_k(to, t, stage, column0);
 	}
 
 	// Scores of chunk c of the columns.
@@ -235,9 +373,13 @@ template <typename T, int D, int M> struct attention_tile {
 				      q_stride, lane);
 			UNROLL
 			for (int n = 0; n < blocks; n++) {
-				fragment_load_columns(
-					b, k + (first + n) % token_blocks * 16 * kv_stride + i * 16,
-					kv_stride, lane);
+				const uint token = (first + n) % token_blocks * 16;
+				if (coded(false))
+					fragment_load_inner(b, k + i * 16 * k_stride + token,
+							    k_stride, lane);
+				else
+					fragment_load_columns(b, k + token * kv_stride + i * 16,
+							      kv_stride, lane);
 				fragment_mma(x[n], a, b, lane);
 			}
 		}
@@ -348,11 +490,20 @@ template <typename T, int D, int M> struct attention_tile {
 		}
 	}
 
+	// V of a sub-step, after which another one's copies are under way if `ahead`.
+	METAL_FUNC void await_v(bool ahead) thread
+	{
+		if (ahead)
+			copy_await<2>();
+		else
+			copy_await<0>();
+	}
+
 	// The sub-step at t.  `ahead`: another one follows.
 	METAL_FUNC void sub_step(uint t, uint stage, bool ahead) thread
 	{
-		threadgroup T *k = async ? kv + 2 * stage * buffer : kv;
-		threadgroup T *v = async ? k + buffer : kv;
+		threadgroup T *k = operand(false, stage);
+		threadgroup T *v = operand(true, stage);
 		fragment_sum x[blocks];
 
 		if (!async) {
@@ -369,28 +520,34 @@ template <typename T, int D, int M> struct attention_tile {
 		UNROLL
 		for (int c = 0; c < chunks; c++) {
 			if (!async)
-				fetch(k, 0, t, c * chunk);
+				fill(false, t, stage, c * chunk);
 			threadgroup_barrier(mem_flags::mem_threadgroup);
+			if (async && coded(false)) {
+				decode_k(k, t, stage, 0);
+				threadgroup_barrier(mem_flags::mem_threadgroup);
+			}
 			dot_k(x, k, c);
 			if (!async)
 				threadgroup_barrier(mem_flags::mem_threadgroup);
 		}
 		put_scores(x);
 		if (!async)
-			fetch(v, cache.v_offset, t, 0);
+			fill(true, t, stage, 0);
+		else if (Q8) // codes must be there before their tile is filled
+			await_v(ahead);
 		threadgroup_barrier(mem_flags::mem_threadgroup);
+		if (async && coded(true))
+			decode_v(v, t, stage, 0);
 		weigh(t);
-		if (async && ahead)
-			copy_await<2>();
-		else if (async)
-			copy_await<0>();
+		if (async && !Q8)
+			await_v(ahead);
 		threadgroup_barrier(mem_flags::mem_threadgroup);
 		shrink_sums();
 		UNROLL
 		for (int c = 0; c < chunks; c++) {
 			if (c > 0) {
 				threadgroup_barrier(mem_flags::mem_threadgroup);
-				fetch(v, cache.v_offset, t, c * chunk);
+				fill(true, t, stage, c * chunk);
 				threadgroup_barrier(mem_flags::mem_threadgroup);
 			}
 			add_v(v, c);
@@ -401,7 +558,7 @@ template <typename T, int D, int M> struct attention_tile {
 // Grid: tile and KV head, range, sequence.
 //   outs   [partial][head][head_dim]: sums of p V
 //   tops   [partial][head]: the score that they are relative to, the sum of p
-template <typename T, int D>
+template <typename T, int D, bool Q8>
 [[max_total_threads_per_threadgroup(ATTENTION_THREADS)]] kernel void attention_split(
 	constant attention_args &args [[buffer(0)]], device const step_head *step [[buffer(1)]],
 	device const T *q [[buffer(2)]], device float *outs [[buffer(3)]],
@@ -409,7 +566,7 @@ template <typename T, int D>
 	uint3 group [[threadgroup_position_in_grid]], uint tid [[thread_index_in_threadgroup]],
 	uint lane [[thread_index_in_simdgroup]], uint sg [[simdgroup_index_in_threadgroup]])
 {
-	typedef attention_tile<T, D, 1> tile_type;
+	typedef attention_tile<T, D, 1, Q8> tile_type;
 	const uint sequence = group.z, start = group.y * STEP_RANGE;
 	if (sequence >= step->n_seqs)
 		return;
@@ -464,7 +621,7 @@ template <typename T, int D>
 }
 
 // Grid: tile and KV head, sequence.
-template <typename T, int D, int M>
+template <typename T, int D, bool Q8, int M>
 [[max_total_threads_per_threadgroup(ATTENTION_THREADS)]] kernel void
 attention_loop(constant attention_args &args [[buffer(0)]],
 	       device const step_head *step [[buffer(1)]], device const T *q [[buffer(2)]],
@@ -473,7 +630,7 @@ attention_loop(constant attention_args &args [[buffer(0)]],
 	       uint tid [[thread_index_in_threadgroup]], uint lane [[thread_index_in_simdgroup]],
 	       uint sg [[simdgroup_index_in_threadgroup]])
 {
-	typedef attention_tile<T, D, M> tile_type;
+	typedef attention_tile<T, D, M, Q8> tile_type;
 	const uint sequence = group.y;
 	if (sequence >= step->n_seqs)
 		return;
@@ -568,7 +725,7 @@ attention_loop(constant attention_args &args [[buffer(0)]],
 	}
 }
 
-#define ATTENTION_INSTANCES(name, T, D)                                                            \
-	instantiate_kernel("attention_split_" name, attention_split, T, D)                         \
-	instantiate_kernel("attention_loop_" name, attention_loop, T, D,                           \
+#define ATTENTION_INSTANCES(name, T, D, Q8)                                                        \
+	instantiate_kernel("attention_split_" name, attention_split, T, D, Q8)                     \
+	instantiate_kernel("attention_loop_" name, attention_loop, T, D, Q8,                       \
 			   ATTENTION_LOOP_TILES(sizeof(T), D, COPIES_ASYNC))

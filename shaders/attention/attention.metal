@@ -56,9 +56,9 @@ attention_merge(constant attention_args &args [[buffer(0)]],
 	}
 }
 
-ATTENTION_INSTANCES("f16_d32", half, 32)
-ATTENTION_INSTANCES("f16_d64", half, 64)
-ATTENTION_INSTANCES("f16_d80", half, 80)
-ATTENTION_INSTANCES("f16_d96", half, 96)
-ATTENTION_INSTANCES("f16_d128", half, 128)
-ATTENTION_INSTANCES("f16_d256", half, 256)
+ATTENTION_INSTANCES("f16_d32", half, 32, false)
+ATTENTION_INSTANCES("f16_d64", half, 64, false)
+ATTENTION_INSTANCES("f16_d80", half, 80, false)
+ATTENTION_INSTANCES("f16_d96", half, 96, false)
+ATTENTION_INSTANCES("f16_d128", half, 128, false)
+ATTENTION_INSTANCES("f16_d256", half, 256, false)

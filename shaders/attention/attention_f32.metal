@@ -6,9 +6,9 @@
 
 using namespace metal;
 
-ATTENTION_INSTANCES("f32_d32", float, 32)
-ATTENTION_INSTANCES("f32_d64", float, 64)
-ATTENTION_INSTANCES("f32_d80", float, 80)
-ATTENTION_INSTANCES("f32_d96", float, 96)
-ATTENTION_INSTANCES("f32_d128", float, 128)
-ATTENTION_INSTANCES("f32_d256", float, 256)
+ATTENTION_INSTANCES("f32_d32", float, 32, false)
+ATTENTION_INSTANCES("f32_d64", float, 64, false)
+ATTENTION_INSTANCES("f32_d80", float, 80, false)
+ATTENTION_INSTANCES("f32_d96", float, 96, false)
+ATTENTION_INSTANCES("f32_d128", float, 128, false)
+ATTENTION_INSTANCES("f32_d256", float, 256, false)

@@ -1,4 +1,5 @@
-// fragments.h: 16x16 fragments of a matrix product, each in one simdgroup.
+// fragments.h: 16x16 fragments of a matrix product, each in one simdgroup, and what fills the
+// threadgroup memory that they are loaded from.
 //
 //   fragment<T>     an operand
 //   fragment_sum    a float accumulator: a lane has four pairs of adjacent elements of a row
@@ -208,3 +209,44 @@ template <int N> METAL_FUNC void copy_await()
 #else
 #define COPIES_ASYNC 0
 #endif
+
+// -- codes of 8 bits ------------------------------------------------------------------
+
+// Where codes are read from: threadgroup memory, to which they were copied while something else
+// was computed, or the cache.
+#ifdef MSL_NV
+#define CODE_SPACE threadgroup
+METAL_FUNC CODE_SPACE const uchar *code_source_of(threadgroup const uchar *copied,
+						  device const uchar *)
+{
+	return copied;
+}
+#else
+#define CODE_SPACE device
+METAL_FUNC CODE_SPACE const uchar *code_source_of(threadgroup const uchar *,
+						  device const uchar *cached)
+{
+	return cached;
+}
+#endif
+
+// Four codes as halves, which is exact.
+METAL_FUNC half4 half_codes(uint four)
+{
+#ifdef MSL_NV
+	// 1152 + code is 1024 + (code ^ 0x80), whose half has that byte below 0x64.
+	const uint biased = four ^ 0x80808080u;
+	const uint2 pairs = uint2(nv_bytes(biased, 0x64646464u, 0x4140u),
+				  nv_bytes(biased, 0x64646464u, 0x4342u));
+	return as_type<half4>(pairs) - half4(half(1152.0f));
+#else
+	return half4(as_type<char4>(four));
+#endif
+}
+
+// Eight codes times their scales, rounded to half.
+METAL_FUNC void decode_8(threadgroup half *to, uint2 codes, half4 low, half4 high)
+{
+	*(threadgroup uint4 *)to = uint4(as_type<uint2>(half_codes(codes.x) * low),
+					 as_type<uint2>(half_codes(codes.y) * high));
+}

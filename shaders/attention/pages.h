@@ -48,8 +48,8 @@ METAL_FUNC device uchar *pages_block(thread const pages &p, uint i)
 	       ulong(word & ((1u << STEP_BLOCK_BITS) - 1)) * p.block_bytes + p.offset;
 }
 
-METAL_FUNC device uchar *pages_token(thread const pages &p, uint position)
-{
-	return pages_block(p, position / STEP_BLOCK_TOKENS) +
-	       ulong(position % STEP_BLOCK_TOKENS) * p.token_stride;
-}
+// Q8_0, as struct ig_kv_layout has it: codes of a block, then scales by group and token.
+#define PAGES_GROUP 32		     /* values that share a scale */
+#define PAGES_Q8_BYTES(n) (17 * (n)) /* of a block of n values a token */
+
+METAL_FUNC uint pages_scales(uint n) { return STEP_BLOCK_TOKENS * n; }

@@ -5,7 +5,8 @@
 // affects tokens that attend to it.
 //
 // Grid: four heads of q | k | v, row.  A simdgroup has one head of one row; a lane has every
-// 32nd rotated pair, then every 32nd of the other columns.
+// 32nd rotated pair, then every 32nd of the other columns.  A head that is stored in Q8_0 is
+// first put together in threadgroup memory; of each group a lane has one value.
 // Order of sums: a lane's squares ascending, then the simdgroup's sum.
 #include <metal_stdlib>
 #include "../portable.h"
@@ -18,15 +19,93 @@ using namespace metal;
 
 #define PAIRS 0u /* IG_ROPE_PAIRS */
 
+// The largest value whose code times scale, 127 * 515.5, is finite as a half.
+#define Q8_MOST 65468.0f
+
 // The destination of a head: a row of q, or a token's slot in the cache.
 struct head_target {
 	device uchar *p;
 	uint type;
+	// of Q8_0 only
+	threadgroup float *row; // [head_dim]
+	device uchar *scales;	// p: codes
+	uint code_stride;
 };
 
-METAL_FUNC void put(head_target to, uint i, float x) { store_element(to.p, i, x, to.type); }
+METAL_FUNC void put(head_target to, uint i, float x)
+{
+	if (to.type == ELEMENT_Q8_0)
+		to.row[i] = x;
+	else
+		store_element(to.p, i, x, to.type);
+}
 
 METAL_FUNC bool is_nan(float x) { return (as_type<uint>(x) & 0x7fffffff) > 0x7f800000; }
+
+// Round a head's n values, a multiple of PAGES_GROUP, as quantize_group does on the host
+// (modules/attention/cache_row.h): bit for bit the same of values up to Q8_MOST.
+METAL_FUNC void put_codes(head_target to, uint n, uint lane)
+{
+	simdgroup_barrier(mem_flags::mem_threadgroup); // the row is complete
+	for (uint i = lane; i < n; i += PAGES_GROUP) {
+		float x = to.row[i];
+		const bool lost = simd_any(is_nan(x));
+		x = lost ? 0.0f : clamp(x, -Q8_MOST, Q8_MOST);
+		const half scale = half(precise::divide(simd_max(fabs(x)), 127.0f));
+		const float by = scale == half(0.0f) ? 0.0f : precise::divide(1.0f, float(scale));
+		const int code = int(rint(clamp(x * by, -127.0f, 127.0f)));
+		to.p[i * to.code_stride] = uchar(code & 0xff);
+		if (lane == 0)
+			((device ushort *)to.scales)[i / PAGES_GROUP * STEP_BLOCK_TOKENS] =
+				lost ? ushort(0x7e00) : as_type<ushort>(scale);
+	}
+}
+
+// Head `nth` of K, or V, of a row of the step.
+METAL_FUNC head_target cache_target(constant rope_kv_args &args, device const step_head *step,
+				    uint row, uint nth, bool is_v, threadgroup float *room)
+{
+	const uint sequence = uint(step_array<int>(step, step->row_seq)[row]);
+	const uint position = uint(step_array<int>(step, step->positions)[row]);
+	const pages cache = pages_of(step, args.group, args.layer, sequence, nth);
+	const uint n = args.head_dim, token = position % STEP_BLOCK_TOKENS;
+	device uchar *block =
+		pages_block(cache, position / STEP_BLOCK_TOKENS) + (is_v ? cache.v_offset : 0);
+	head_target to;
+	to.type = is_v ? args.v_type : args.k_type;
+	to.row = room;
+	to.code_stride = is_v ? 1 : STEP_BLOCK_TOKENS;
+	to.scales = block + pages_scales(n) + token * sizeof(half);
+	if (to.type == ELEMENT_Q8_0)
+		to.p = block + token * (is_v ? n : 1);
+	else
+		to.p = block + ulong(token) * cache.token_stride;
+	return to;
+}
+
+METAL_FUNC void put_v(head_target to, device const float *from, uint n, uint lane)
+{
+	for (uint i = lane; i < n; i += 32)
+		put(to, i, is_nan(from[i]) ? 0.0f : clamp(from[i], -FLT_MAX, FLT_MAX));
+}
+
+// Whether v of the n values has a NaN.
+METAL_FUNC bool is_lost(device const float *v, uint n, uint lane)
+{
+	bool lost = false;
+	for (uint i = lane; i < n; i += 32)
+		lost = lost || is_nan(v[i]);
+	return simd_any(lost);
+}
+
+// 1 / the root of the mean square of a head's values, or of all heads' together.
+METAL_FUNC float inverse_norm(device const float *x, uint n, float eps, uint lane)
+{
+	float squares = 0.0f;
+	for (uint i = lane; i < n; i += 32)
+		squares = fma(x[i], x[i], squares);
+	return 1.0f / precise::sqrt(simd_sum(squares) / float(n) + eps);
+}
 
 //   x        [row][q heads | k heads | v heads][head_dim]
 //   table    [row][cosines | sines][n_pairs], with ROPE_TABLE
@@ -34,14 +113,14 @@ METAL_FUNC bool is_nan(float x) { return (as_type<uint>(x) & 0x7fffffff) > 0x7f8
 //                    are normalised together, which each head's simdgroup then sums up
 //   q        [row][head][head_dim]
 //   q_scales [position / q_scale_length]: what q is multiplied by last
-template <typename T>
+//   room     [simdgroup][head_dim], for ELEMENT_Q8_0
 kernel void
 rope_kv(constant rope_kv_args &args [[buffer(0)]], device const step_head *step [[buffer(1)]],
 	device const float *x [[buffer(2)]], device const float *table [[buffer(3)]],
 	device const float *q_norm [[buffer(4)]], device const float *k_norm [[buffer(5)]],
 	device uchar *q [[buffer(6)]], device const float *q_scales [[buffer(7)]],
-	uint3 group [[threadgroup_position_in_grid]], uint lane [[thread_index_in_simdgroup]],
-	uint sg [[simdgroup_index_in_threadgroup]])
+	threadgroup float *room [[threadgroup(0)]], uint3 group [[threadgroup_position_in_grid]],
+	uint lane [[thread_index_in_simdgroup]], uint sg [[simdgroup_index_in_threadgroup]])
 {
 	const uint row = group.y, head = group.x * 4 + sg;
 	const uint n = args.head_dim, first_v = args.n_heads + args.n_kv_heads;
@@ -54,28 +133,19 @@ rope_kv(constant rope_kv_args &args [[buffer(0)]], device const step_head *step 
 		to.p = q + (ulong(row) * args.y_stride + head * n) * element_bytes(args.y_type);
 		to.type = args.y_type;
 	} else {
-		const uint sequence = uint(step_array<int>(step, step->row_seq)[row]);
-		const pages cache = pages_of(step, args.group, args.layer, sequence,
-					     (head - args.n_heads) % args.n_kv_heads);
-		to.p = pages_token(cache, uint(step_array<int>(step, step->positions)[row])) +
-		       (is_v ? cache.v_offset : 0);
-		to.type = sizeof(T) == 2 ? ELEMENT_F16 : ELEMENT_F32;
+		to = cache_target(args, step, row, (head - args.n_heads) % args.n_kv_heads, is_v,
+				  room + sg * n);
 	}
-	if (is_v) {
-		for (uint i = lane; i < n; i += 32)
-			put(to, i, is_nan(from[i]) ? 0.0f : clamp(from[i], -FLT_MAX, FLT_MAX));
-		return;
-	}
-	if (!is_q) {
-		device const float *v = from + args.n_kv_heads * n;
-		bool lost = false;
-		for (uint i = lane; i < n; i += 32)
-			lost = lost || is_nan(v[i]);
-		if (simd_any(lost)) {
+	const bool lost = !is_q && !is_v && is_lost(from + args.n_kv_heads * n, n, lane);
+	if (is_v || lost) {
+		if (is_v)
+			put_v(to, from, n, lane);
+		else
 			for (uint i = lane; i < n; i += 32)
 				put(to, i, NAN);
-			return;
-		}
+		if (to.type == ELEMENT_Q8_0)
+			put_codes(to, n, lane);
+		return;
 	}
 
 	const bool norm = (args.flags & ROPE_NORM) != 0;
@@ -86,11 +156,8 @@ rope_kv(constant rope_kv_args &args [[buffer(0)]], device const step_head *step 
 			(args.flags & (is_q ? ROPE_NORM_ALL_Q : ROPE_NORM_ALL_K)) != 0;
 		const uint nth = is_q ? head : head - args.n_heads;
 		const uint length = together ? n * (is_q ? args.n_heads : args.n_kv_heads) : n;
-		device const float *summed = together ? from - nth * n : from;
-		float squares = 0.0f;
-		for (uint i = lane; i < length; i += 32)
-			squares = fma(summed[i], summed[i], squares);
-		inverse = 1.0f / precise::sqrt(simd_sum(squares) / float(length) + args.norm_eps);
+		inverse =
+			inverse_norm(together ? from - nth * n : from, length, args.norm_eps, lane);
 		w += together ? nth * n : 0;
 	}
 	float scale = 1.0f;
@@ -116,7 +183,6 @@ rope_kv(constant rope_kv_args &args [[buffer(0)]], device const step_head *step 
 	}
 	for (uint i = rotated + lane; i < n; i += 32)
 		put(to, i, (norm ? from[i] * (inverse * w[i]) : from[i]) * scale);
+	if (to.type == ELEMENT_Q8_0)
+		put_codes(to, n, lane);
 }
-
-instantiate_kernel("rope_kv_f16", rope_kv, half)
-instantiate_kernel("rope_kv_f32", rope_kv, float)

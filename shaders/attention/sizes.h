@@ -7,6 +7,10 @@
  *   m    tiles of 16 queries in a threadgroup
  *   nv   1: NVIDIA, K and V of the next tokens are copied asynchronously;
  *        0: one buffer, refilled for every chunk of K and of V
+ *   q    1: K, V or both are Q8_0 (and e is 2)
+ *
+ * A tile of K from codes is [column][token], as the cache has them.  On NVIDIA codes are copied as
+ * they are: K, and so V, has two buffers for codes and a tile, or else two tiles.
  */
 #pragma once
 
@@ -23,11 +27,27 @@
 /* Values per query that simdgroups exchange. */
 #define ATTENTION_NOTES 3
 
+#define ATTENTION_MAX(a, b) ((a) > (b) ? (a) : (b))
 #define ATTENTION_BUFFER_ELEMENTS(e, d, nv)                                                        \
 	(ATTENTION_TOKENS(e) * ATTENTION_STRIDE(e, ATTENTION_CHUNK(d, nv)))
-#define ATTENTION_BYTES(e, d, m, nv)                                                               \
-	(16 * (m) * ATTENTION_STRIDE(e, d) * (e) +                                                 \
-	 ATTENTION_BUFFERS(nv) * ATTENTION_BUFFER_ELEMENTS(e, d, nv) * (e) +                       \
+/* With q, in halves: the codes and scales of a sub-step; a tile of K from codes; all buffers of K or
+ * of V on NVIDIA, where its tile has `tile`. */
+#define ATTENTION_CODE_ELEMENTS(d) (ATTENTION_TOKENS(2) * (d) / 32 * 17)
+#define ATTENTION_K_TILE_ELEMENTS(d, nv)                                                           \
+	(ATTENTION_CHUNK(d, nv) * ATTENTION_STRIDE(2, ATTENTION_TOKENS(2)))
+#define ATTENTION_SIDE_ELEMENTS(d, tile)                                                           \
+	ATTENTION_MAX(2 * ATTENTION_CODE_ELEMENTS(d) + (tile),                                     \
+		      2 * ATTENTION_BUFFER_ELEMENTS(2, d, 1))
+#define ATTENTION_K_SIDE_ELEMENTS(d) ATTENTION_SIDE_ELEMENTS(d, ATTENTION_K_TILE_ELEMENTS(d, 1))
+#define ATTENTION_V_SIDE_ELEMENTS(d) ATTENTION_SIDE_ELEMENTS(d, ATTENTION_BUFFER_ELEMENTS(2, d, 1))
+/* All buffers of K and V. */
+#define ATTENTION_KV_ELEMENTS(e, d, nv, q)                                                         \
+	(!(q) ? ATTENTION_BUFFERS(nv) * ATTENTION_BUFFER_ELEMENTS(e, d, nv) :                      \
+	 (nv) ? ATTENTION_K_SIDE_ELEMENTS(d) + ATTENTION_V_SIDE_ELEMENTS(d) :                      \
+		ATTENTION_MAX(ATTENTION_BUFFER_ELEMENTS(2, d, 0),                                  \
+			      ATTENTION_K_TILE_ELEMENTS(d, 0)))
+#define ATTENTION_BYTES(e, d, m, nv, q)                                                            \
+	(16 * (m) * ATTENTION_STRIDE(e, d) * (e) + ATTENTION_KV_ELEMENTS(e, d, nv, q) * (e) +      \
 	 16 * (m) * (ATTENTION_SCORE_STRIDE(e) + ATTENTION_NOTES) * 4)
 
 /* Tiles of queries if a sequence loops: as many as fit into threadgroup memory (32 KB on Metal,

@@ -24,7 +24,9 @@ def on_metal(tmp_path_factory, models):
     folder = tmp_path_factory.mktemp("metal")
     s = Starter(folder)
     d = s(config=configuration(folder, extra=ingot.merged(METAL, {"models": [
-        {"name": "tiny", "path": models.script()}, {"name": "random", "path": models.random()}]})),
+        {"name": "tiny", "path": models.script()}, {"name": "random", "path": models.random()},
+        {"name": "q8_0", "path": models.random(), "kv_dtype": "q8_0"},
+        {"name": "q8_0/f16", "path": models.random(), "kv_dtype": "q8_0/f16"}]})),
         program=PROGRAM)
     yield d
     d.until_idle()
@@ -56,19 +58,22 @@ def test_an_answer(on_metal):
     assert on_metal.chat_text("hello", max_tokens=64) == SCRIPT
 
 
-def test_alone_and_in_a_crowd(on_metal):
-    requests = [{"content": "request %d " % i * (1 + 5 * (i % 4)), "model": "random",
+@pytest.mark.parametrize("model", ["random", "q8_0", "q8_0/f16"])
+def test_alone_and_in_a_crowd(on_metal, model):
+    requests = [{"content": "request %d " % i * (1 + 5 * (i % 4)), "model": model,
                  "max_output_tokens": 12, "temperature": i % 2, "seed": i} for i in range(16)]
     alone = [ask_all(on_metal, [r])[0] for r in requests]
     assert len(set(alone)) > 8
     assert ask_all(on_metal, requests) == alone
 
 
-def test_every_barrier_stands(tmp_path, models):
+@pytest.mark.parametrize("dtype", ["f16", "q8_0"])
+def test_every_barrier_stands(tmp_path, models, dtype):
     """Checked shaders: the double sees every byte that a dispatch touches."""
     s = Starter(tmp_path)
     try:
-        d = s(models.random(), extra=METAL, program=CHECKED)
+        d = s(models.random(), extra=ingot.merged(METAL, {"kvcache": {"dtype": dtype}}),
+              program=CHECKED)
         requests = [{"content": "request %d " % i * (1 + 20 * i), "max_output_tokens": 4,
                      "temperature": i % 2, "seed": i} for i in range(4)]
         alone = [ask_all(d, [r])[0] for r in requests]

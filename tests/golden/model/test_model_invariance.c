@@ -308,11 +308,10 @@ static int check_setting(const struct ig_stepper_model *m, const struct setting 
 static const uint32_t many_alone[] = { 64, 7, 1, 0 }, many_among[] = { 512, 7, 0 };
 static const uint32_t few_alone[] = { 7, 0 }, few_among[] = { 64, 0 };
 
-/* Of q8_0's groups a head has only whole ones, and no GPU kernel reads them yet. */
+/* Of q8_0's groups a head has only whole ones. */
 static bool takes_q8(const struct ig_stepper_model *m)
 {
-	const char *driver = getenv("INGOT_TEST_DRIVER");
-	bool whole = !driver || !strcmp(driver, "cpu");
+	bool whole = true;
 
 	for (uint32_t g = 0; g < m->plan->info.n_groups; g++)
 		whole = whole && m->plan->info.groups[g].head_dim % 32 == 0;

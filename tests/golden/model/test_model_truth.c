@@ -306,11 +306,17 @@ int main(void)
 		cmocka_unit_test(test_fast_path_on_every_isa),
 	};
 	const struct CMUnitTest any[] = {
+		cmocka_unit_test(test_q8_cache),
 		cmocka_unit_test(test_float32_is_the_truth),
 		cmocka_unit_test(test_fast_path_keeps_its_limits),
 	};
 
 	const struct CMUnitTest few[] = {
+		cmocka_unit_test(test_float32),
+		cmocka_unit_test(test_fast_path),
+	};
+	const struct CMUnitTest software[] = {
+		cmocka_unit_test(test_q8_cache),
 		cmocka_unit_test(test_float32),
 		cmocka_unit_test(test_fast_path),
 	};
@@ -323,7 +329,7 @@ int main(void)
 		return 0;
 	}
 	if (getenv("INGOT_TEST_SOFTWARE"))
-		return cmocka_run_group_tests_name("model truth, in software", few, open_all,
+		return cmocka_run_group_tests_name("model truth, in software", software, open_all,
 						   close_all);
 	if (!has_isas())
 		return cmocka_run_group_tests_name("model truth", any, open_all, close_all);

@@ -89,7 +89,7 @@ static uint16_t half_of(float f)
 	double unit, n;
 
 	frexp((double)f, &e);
-	e = e < -13 ? -13 : e;
+	e = e < -13 || f == 0 ? -13 : e; /* frexp: 0 of 0 */
 	unit = ldexp(1, e - 11);
 	n = rint(fabs((double)f) / unit); /* 0 … 2048 */
 	if (e == -13 && n < 1024)
@@ -245,8 +245,8 @@ float world_element(const struct world *w, uint32_t seq, int32_t pos, uint32_t l
 	return f;
 }
 
-static void set_element(struct world *w, uint32_t seq, int32_t pos, uint32_t layer, uint32_t head,
-			int v, uint32_t d, float f)
+void world_set(const struct world *w, uint32_t seq, int32_t pos, uint32_t layer, uint32_t head,
+	       int v, uint32_t d, float f)
 {
 	char *slot;
 	uint16_t h;
@@ -272,8 +272,8 @@ void world_fill(struct world *w, uint32_t layer, const int32_t *lens)
 		for (int32_t t = 0; t < lens[seq]; t++)
 			for (uint32_t i = 0; i < 2 * w->layout.n_kv_heads; i++)
 				for (uint32_t d = 0; d < w->layout.head_dim; d++)
-					set_element(w, seq, t, layer, i / 2, i % 2, d,
-						    world_uniform());
+					world_set(w, seq, t, layer, i / 2, i % 2, d,
+						  world_uniform());
 }
 
 void world_wipe(const struct world *w, uint32_t seq, int32_t pos, uint32_t layer, uint32_t head,

@@ -58,6 +58,9 @@ void *world_slot(const struct world *w, uint32_t seq, int32_t pos, uint32_t laye
 /* An element of it, in any type. */
 float world_element(const struct world *w, uint32_t seq, int32_t pos, uint32_t layer, uint32_t head,
 		    int v, uint32_t d);
+/* Set it, rounded.  Q8_0: the scale is that of values in [-1, 1], and random, where d % 32 is 0. */
+void world_set(const struct world *w, uint32_t seq, int32_t pos, uint32_t layer, uint32_t head,
+	       int v, uint32_t d, float f);
 /* Of Q8_0: the code of an element, and its scale as a half. */
 int8_t *world_code(const struct world *w, uint32_t seq, int32_t pos, uint32_t layer, uint32_t head,
 		   int v, uint32_t d);

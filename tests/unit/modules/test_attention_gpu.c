@@ -103,15 +103,53 @@ static const struct attention_case cases[] = {
 	{ 3, 1, 64, IG_F16, 0, 20, { 600 }, { { 0, 590, 600 } } },
 	/* and so close that the output is nearly a mean */
 	{ 3, 1, 64, IG_F16, 0, 1e-3f, { 600 }, { { 0, 590, 600 } } },
+	/* 8 bits: lengths; chunks; more rows than 16 */
+	{ 9,
+	  3,
+	  64,
+	  IG_Q8_0,
+	  0,
+	  0,
+	  { 1, 15, 16, 17, 255, 256, 257, 700 },
+	  { { 0, 0, 1 },
+	    { 1, 14, 15 },
+	    { 2, 15, 16 },
+	    { 3, 16, 17 },
+	    { 4, 254, 255 },
+	    { 5, 255, 256 },
+	    { 6, 256, 257 },
+	    { 7, 699, 700 } } },
+	{ 9, 3, 64, IG_Q8_0, 0, 0, { 700, 40 }, { { 0, 250, 262 }, { 1, 0, 40 } } },
+	{ 6, 2, 64, IG_Q8_0, 0, 0, { 1100, 20 }, { { 0, 1060, 1100 }, { 1, 19, 20 } } },
+	/* head sizes; more queries than a tile takes */
+	{ 4, 4, 32, IG_Q8_0, 0, 0, { 270 }, { { 0, 250, 267 } } },
+	{ 6, 2, 96, IG_Q8_0, 0, 0, { 270 }, { { 0, 250, 267 } } },
+	{ 8, 1, 128, IG_Q8_0, 0, 0, { 270 }, { { 0, 250, 267 } } },
+	{ 2, 1, 256, IG_Q8_0, 0, 0, { 270 }, { { 0, 250, 267 } } },
+	{ 2, 1, 160, IG_Q8_0, 0, 0, { 270 }, { { 0, 250, 267 } } },
+	{ 71, 1, 64, IG_Q8_0, 0, 0, { 40 }, { { 0, 34, 40 } } },
+	/* windows; scores far apart */
+	{ 6, 2, 64, IG_Q8_0, 5, 0, { 300 }, { { 0, 0, 20 }, { 0, 250, 267 } } },
+	{ 6, 2, 128, IG_Q8_0, 100, 0, { 400 }, { { 0, 350, 370 } } },
+	{ 3, 1, 64, IG_Q8_0, 0, 20, { 600 }, { { 0, 590, 600 } } },
+	/* keys or values alone */
+	{ 4, 4, 32, KEYS_VALUES(IG_Q8_0, IG_F16), 0, 0, { 270 }, { { 0, 250, 267 } } },
+	{ 4, 4, 32, KEYS_VALUES(IG_F16, IG_Q8_0), 0, 0, { 270 }, { { 0, 250, 267 } } },
+	{ 9, 3, 64, KEYS_VALUES(IG_Q8_0, IG_F16), 7, 0, { 300 }, { { 0, 250, 267 } } },
+	{ 9, 3, 64, KEYS_VALUES(IG_F16, IG_Q8_0), 7, 0, { 300 }, { { 0, 250, 267 } } },
+	{ 2, 1, 256, KEYS_VALUES(IG_Q8_0, IG_F16), 0, 0, { 270 }, { { 0, 254, 258 } } },
+	{ 2, 1, 256, KEYS_VALUES(IG_F16, IG_Q8_0), 0, 0, { 270 }, { { 0, 254, 258 } } },
 };
 
 /* Weights are rounded as the cache's elements are: by 2^-11 each, of values below 1.
- * In float32 scores are about 3 wide, or more with their scale. */
+ * In float32 scores are about 3 wide, or more with their scale.  Values of Q8_0 are rounded to half
+ * on the way: V by 2^-12 of values below 1, and a score by what that makes of K. */
 static double tolerance(const struct attention_case *c)
 {
 	double wide = (double)c->scale * sqrt(c->head_dim) / 4;
 
-	return c->dtype == IG_F16 ? 4e-4 : 4e-6 * (wide > 1 ? wide : 1);
+	wide = wide > 1 ? wide : 1;
+	return c->dtype == IG_F32 ? 4e-6 * wide : c->dtype == IG_F16 ? 4e-4 : 8e-4 * wide;
 }
 
 struct setup {
@@ -125,6 +163,17 @@ struct setup {
 };
 
 static struct ig_gpu_lab *lab;
+
+/* The first of a sequence's blocks that its rows see. */
+static int32_t first_block(const struct setup *s, int32_t seq)
+{
+	int32_t b = 0;
+
+	while (b < s->w.kv.max_blocks &&
+	       s->w.block_tables[seq * s->w.kv.max_blocks + b] == IG_BLOCK_NONE)
+		b++;
+	return b;
+}
 
 /* With a window the engine gives blocks back that no row sees any more: no kernel may
  * look at their words. */
@@ -301,11 +350,55 @@ static void test_reference_and_bits(void **state)
 	}
 }
 
+/* The setup with a cache of halves: each value of s, rounded to one. */
+static void setup_halves(struct setup *to, const struct setup *s, struct attention_case *c)
+{
+	*c = *s->c;
+	c->dtype = IG_F16;
+	setup_create(to, c);
+	for (int32_t seq = 0; seq < s->n_seqs; seq++)
+		for (int32_t t = 0; t < c->lens[seq]; t++)
+			for (uint32_t i = 0; i < 2 * c->n_kv_heads; i++)
+				for (uint32_t d = 0; d < c->head_dim; d++)
+					if (t / IG_BLOCK_TOKENS >= first_block(s, seq))
+						world_set(&to->w, (uint32_t)seq, t, 1, i / 2, i % 2,
+							  d,
+							  world_element(&s->w, (uint32_t)seq, t, 1,
+									i / 2, i % 2, d));
+	memcpy(to->q.bytes, s->q.bytes, s->q.n_bytes);
+}
+
+/* Codes are products of scales, rounded to half, as soon as they are read: the bits are those of a
+ * cache of halves with these values. */
+static void test_codes_as_halves(void **state)
+{
+	for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+		struct attention_case c;
+		struct setup s, halves;
+		struct guarded out, other;
+
+		if (cases[i].dtype == IG_F16 || cases[i].dtype == IG_F32)
+			continue;
+		world_seed(i + 1);
+		setup_create(&s, &cases[i]);
+		setup_halves(&halves, &s, &c);
+		guarded_create(&out, s.n_rows, s.q.t.n_cols);
+		guarded_create(&other, s.n_rows, s.q.t.n_cols);
+		run_rows(&s, SPLIT, IG_F32, &out, 0, s.n_rows);
+		run_rows(&halves, SPLIT, IG_F32, &other, 0, s.n_rows);
+		assert_same(&out, &other, i, "in 8 bits as in halves");
+		guarded_destroy(&out);
+		guarded_destroy(&other);
+		setup_destroy(&s);
+		setup_destroy(&halves);
+	}
+}
+
 /* A row never sees what comes after it, in the same tile neither: a NaN (which rope_kv
  * leaves in k alone) changes no bit of the rows before it. */
-static void test_causal(void **state)
+static void check_causal(uint32_t dtype)
 {
-	const struct attention_case c = { 6, 2, 64, IG_F16, 0, 0, { 300 }, { { 0, 260, 290 } } };
+	const struct attention_case c = { 6, 2, 64, dtype, 0, 0, { 300 }, { { 0, 260, 290 } } };
 	struct setup s;
 	struct guarded before, after;
 
@@ -315,7 +408,7 @@ static void test_causal(void **state)
 	guarded_create(&after, s.n_rows, s.q.t.n_cols);
 	run_rows(&s, LOOP, IG_F32, &before, 0, s.n_rows);
 	for (uint32_t h = 0; h < 2; h++)
-		memset(world_slot(&s.w, 0, 270, 1, h, 0), 0xff, 64 * 2);
+		world_wipe(&s.w, 0, 270, 1, h, 0);
 	run_rows(&s, LOOP, IG_F32, &after, 0, s.n_rows);
 	for (int64_t r = 0; r < s.n_rows; r++)
 		for (int64_t j = 0; j < s.q.t.n_cols; j++) {
@@ -328,6 +421,12 @@ static void test_causal(void **state)
 	guarded_destroy(&before);
 	guarded_destroy(&after);
 	setup_destroy(&s);
+}
+
+static void test_causal(void **state)
+{
+	check_causal(IG_F16);
+	check_causal(IG_Q8_0);
 }
 
 /* The types that readers may want, by both kernels that write them: the same values,
@@ -415,17 +514,17 @@ static void test_limits(void **state)
 	setup_destroy(&s);
 }
 
-/* A cache whose elements no kernel knows is refused by name. */
-static void test_refused(void **state)
+static void check_refused(uint32_t head_dim, uint32_t k_dtype, uint32_t v_dtype, const char *text)
 {
-	const struct attention_case c = { 2, 1, 64, IG_F16, 0, 0, { 1 }, { { 0, 0, 1 } } };
+	const struct attention_case c = { 2, 1, head_dim, IG_F16, 0, 0, { 1 }, { { 0, 0, 1 } } };
 	struct setup s;
 	struct guarded out;
 	struct ig_error err = { 0 };
 
 	setup_create(&s, &c);
 	guarded_create(&out, 1, s.q.t.n_cols);
-	s.w.layout.k_dtype = IG_Q8_0;
+	s.w.layout.k_dtype = k_dtype;
+	s.w.layout.v_dtype = v_dtype;
 	{
 		const struct ig_step step = { .struct_size = sizeof step,
 					      .n_rows = 1,
@@ -449,12 +548,21 @@ static void test_refused(void **state)
 					       .slab_bytes = s.w.slab_bytes };
 
 		assert_int_equal(ig_gpu_case_run(lab, &g, &err), -ENOTSUP);
-		assert_non_null(
-			strstr(err.text,
-			       "attention: the driver metal has no kernels for a cache in q8_0"));
+		if (!strstr(err.text, text))
+			fail_msg("%s, not %s", err.text, text);
 	}
 	guarded_destroy(&out);
 	setup_destroy(&s);
+}
+
+/* A cache whose elements no kernel knows is refused by name. */
+static void test_refused(void **state)
+{
+	check_refused(64, IG_F32, IG_Q8_0, "keys of type 0 beside values of type 8");
+	check_refused(64, IG_F16, IG_F32, "keys of type 1 beside values of type 0");
+	check_refused(64, IG_Q4_0, IG_Q4_0, "keys of type 2 beside values of type 2");
+	check_refused(80, IG_Q8_0, IG_Q8_0,
+		      "heads of a multiple of 32 values, this model's have 80");
 }
 
 static int open_lab(void **state)
@@ -478,6 +586,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_reference_and_bits),
+		cmocka_unit_test(test_codes_as_halves),
 		cmocka_unit_test(test_causal),
 		cmocka_unit_test(test_result_types),
 		cmocka_unit_test(test_limits),

@@ -3,6 +3,7 @@
  * a GPU, against references.
  */
 #include "attention_world.h"
+#include "modules/attention/cache_row.h"
 #include "shaders/args.h"
 #include "tests/ops/gpu_case.h"
 
@@ -135,6 +136,11 @@ static const struct rope_case cases[] = {
 	{ 7, 7, 96, 48, IG_ROPE_HALVES, IG_F16, 1, 1 },
 	{ 9, 3, 64, 32, IG_ROPE_PAIRS, IG_F32, 2, 1 },
 	{ 16, 16, 128, 64, IG_ROPE_HALVES, IG_F16, 2, 1 },
+	/* 8 bits */
+	{ 9, 3, 64, 32, IG_ROPE_PAIRS, IG_Q8_0, 0, 1 },
+	{ 8, 1, 128, 64, IG_ROPE_HALVES, IG_Q8_0, 1, 1 },
+	{ 4, 2, 32, 16, IG_ROPE_PAIRS, KEYS_VALUES(IG_F16, IG_Q8_0), 0, 1 },
+	{ 2, 1, 96, 40, IG_ROPE_HALVES, KEYS_VALUES(IG_Q8_0, IG_F16), 2, 1 },
 	/* a part of the head rotates */
 	{ 2, 2, 64, 16, IG_ROPE_PAIRS, IG_F16, 0, 1 },
 	{ 2, 2, 64, 9, IG_ROPE_HALVES, IG_F32, 0, 1 },
@@ -333,8 +339,8 @@ static void test_rope_kv(void **state)
 		rope_run(&s, 1, IG_F32, &q_ref, 0, N_ROWS);
 		take_pages(&s, &s.w, &kv_ref);
 		assert_close(&q, &q_ref, 1e-6, i, "q");
-		/* a half may round to its neighbour */
-		assert_close(&kv, &kv_ref, cases[i].dtype == IG_F16 ? 1e-3 : 1e-6, i, "k and v");
+		/* a half may round to its neighbour, a scale of Q8_0 too */
+		assert_close(&kv, &kv_ref, cases[i].dtype == IG_F32 ? 1e-6 : 1e-3, i, "k and v");
 
 		/* row by row, each from the pages that the one before left: the same bits */
 		for (int32_t r = N_ROWS - 1; r >= 0; r--) {
@@ -481,6 +487,105 @@ static void test_not_finite(void **state)
 	}
 }
 
+/* Head h of K or V of row r in `w`: what the definition makes of its values in a cache of float32,
+ * where those beyond 65468 are that, so that no code is infinite as a half. */
+static void assert_rounded(const struct world *plain, const struct world *w, int32_t r, uint32_t h,
+			   int v)
+{
+	const uint32_t seq = (uint32_t)rows[r].seq, n = w->layout.head_dim;
+	const int32_t pos = rows[r].pos;
+	float x[256];
+	int8_t code[IG_KV_GROUP];
+	uint16_t scale = 0;
+
+	for (uint32_t d = 0; d < n; d++)
+		x[d] = world_element(plain, seq, pos, 1, h, v, d);
+	for (uint32_t d = 0; d < n; d++) {
+		if (world_dtype(w, v) != IG_Q8_0) {
+			const float y = ig_gpu_case_round(IG_F16, x[d]);
+			const float z = world_element(w, seq, pos, 1, h, v, d);
+
+			assert_true(isnan(x[d]) ? isnan(z) : z == y);
+			continue;
+		}
+		for (uint32_t i = d; d % IG_KV_GROUP == 0 && i < d + IG_KV_GROUP; i++)
+			x[i] = x[i] > 65468 ? 65468 : x[i] < -65468 ? -65468 : x[i];
+		if (d % IG_KV_GROUP == 0)
+			scale = quantize_group(code, x + d);
+		if (*world_scale(w, seq, pos, 1, h, v, d) != scale ||
+		    *world_code(w, seq, pos, 1, h, v, d) != code[d % IG_KV_GROUP])
+			fail_msg("row %d, %s, head %u, %u: %a became %d times half %#x, "
+				 "expected %d times %#x",
+				 r, v ? "v" : "k", h, d, (double)x[d],
+				 *world_code(w, seq, pos, 1, h, v, d),
+				 *world_scale(w, seq, pos, 1, h, v, d), code[d % IG_KV_GROUP],
+				 scale);
+	}
+}
+
+/* Values of every size, and those at which something happens. */
+static void put_sizes(const struct rope_setup *s)
+{
+	static const float edges[] = { NAN,    0x1p-149f, -0.0f,     1e38f,    -INFINITY,
+				       65468,  0x1p-18f,  0x1p-17f,  65504,    1e-30f,
+				       -65500, 8e6f,	  0x1p-100f, 65467.9f, INFINITY };
+	const int64_t first = (int64_t)s->p.n_heads * s->p.head_dim;
+
+	for (int32_t r = 0; r < N_ROWS; r++)
+		for (int64_t i = first; i < s->x.t.n_cols; i++) {
+			const int64_t group = i / 32 + 11 * r;
+
+			guarded_row(&s->x, r)[i] =
+				i % 32 == 5 && group % 3 == 0 ?
+					edges[group / 3 % (int64_t)(sizeof edges / sizeof *edges)] :
+					ldexpf(world_uniform(), (int)(group % 44) - 27);
+		}
+}
+
+/* Codes and scales of Q8_0 are bit for bit those that the definition in cache_row.h gives for what a
+ * cache of float32 has. */
+static void test_codes(void **state)
+{
+	static const uint32_t types[] = { IG_Q8_0, KEYS_VALUES(IG_Q8_0, IG_F16),
+					  KEYS_VALUES(IG_F16, IG_Q8_0) };
+	static const struct rope_case shapes[] = {
+		{ 9, 3, 64, 32, IG_ROPE_PAIRS, IG_F32, 0, 1 },
+		{ 4, 4, 32, 16, IG_ROPE_HALVES, IG_F32, 1, 1 },
+		{ 6, 2, 96, 40, IG_ROPE_HALVES, IG_F32, 1, 1 },
+		{ 8, 1, 128, 64, IG_ROPE_PAIRS, IG_F32, 2, 1 },
+		{ 2, 1, 256, 0, IG_ROPE_PAIRS, IG_F32, 0, 0 },
+		{ 4, 4, 128, 0, IG_ROPE_PAIRS, IG_F32, 0, 0 },
+	};
+
+	for (size_t i = 0; i < 3 * sizeof shapes / sizeof shapes[0]; i++) {
+		struct rope_case c = shapes[i / 3];
+		struct rope_setup plain, s;
+		struct world floats, codes;
+		struct guarded q;
+
+		world_seed(i + 31);
+		rope_create(&plain, &c);
+		if (!c.table)
+			put_sizes(&plain);
+		c.dtype = types[i % 3];
+		rope_create(&s, &c);
+		memcpy(s.x.bytes, plain.x.bytes, s.x.n_bytes);
+		memcpy(s.table.bytes, plain.table.bytes, s.table.n_bytes);
+		memcpy(s.norm.bytes, plain.norm.bytes, s.norm.n_bytes);
+		guarded_create(&q, N_ROWS, (int64_t)c.n_heads * c.head_dim);
+		rope_run(&plain, 0, IG_F32, &q, 0, N_ROWS);
+		rope_run(&s, 0, IG_F32, &q, 0, N_ROWS);
+		floats = world_after(&plain);
+		codes = world_after(&s);
+		for (int32_t r = 0; r < N_ROWS; r++)
+			for (uint32_t h = 0; h < 2 * c.n_kv_heads; h++)
+				assert_rounded(&floats, &codes, r, h / 2, h % 2);
+		guarded_destroy(&q);
+		rope_destroy(&plain);
+		rope_destroy(&s);
+	}
+}
+
 /* ---- copies ---------------------------------------------------------------------------- */
 
 extern const struct ig_shader ig_shader_copy;
@@ -583,7 +688,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_table),  cmocka_unit_test(test_rope_kv),
 		cmocka_unit_test(test_halves), cmocka_unit_test(test_not_finite),
-		cmocka_unit_test(test_copy),
+		cmocka_unit_test(test_codes),  cmocka_unit_test(test_copy),
 	};
 
 	return cmocka_run_group_tests(tests, open_lab, close_lab);

@@ -242,6 +242,9 @@ METAL_FUNC void nv_cp_async_4(threadgroup void *to, device const void *from)
 METAL_FUNC void nv_cp_async_commit() { __asm__ volatile("cp.async.commit_group;" ::: "memory"); }
 template <int N> METAL_FUNC void nv_cp_async_wait() { __asm__ volatile("cp.async.wait_group %0;" ::"n"(N) : "memory"); }
 
+// Bytes of a (0 to 3) and b (4 to 7) by the selector's four hexadecimal digits.
+METAL_FUNC uint nv_bytes(uint a, uint b, uint selector) { return __nvvm_prmt(a, b, selector); }
+
 // -- tensor cores, for tile.h -----------------------------------------------------------------------
 
 // Four 8x8 matrices of 16-bit elements; lane 8*i + j gives the address of row j of the i-th.

@@ -1,0 +1,13 @@
+// attention_q8.metal: attention over a cache with K, V or both in Q8_0, and the other in float16.
+// Which one is known when a kernel runs: instances of their own would be three times as many.
+#include <metal_stdlib>
+#include "../portable.h"
+#include "attention.h"
+
+using namespace metal;
+
+ATTENTION_INSTANCES("q8_d32", half, 32, true)
+ATTENTION_INSTANCES("q8_d64", half, 64, true)
+ATTENTION_INSTANCES("q8_d96", half, 96, true)
+ATTENTION_INSTANCES("q8_d128", half, 128, true)
+ATTENTION_INSTANCES("q8_d256", half, 256, true)
