@@ -105,8 +105,9 @@ struct rope_table_args {
 	uint y_stride;
 	float freq_scale;
 	uint flags; /* ROPE_FACTORS */
+	float magnitude;
 };
-SHARED_SIZE(rope_table_args, 16);
+SHARED_SIZE(rope_table_args, 20);
 #define ROPE_FACTORS 1u
 
 struct rope_kv_args {
@@ -119,12 +120,16 @@ struct rope_kv_args {
 	uint y_type;	     /* ELEMENT_… */
 	uint q_scale_length; /* positions that share one of q_scales; 0: q is not scaled */
 	uint k_type, v_type; /* ELEMENT_…, of the cache */
+	uint q_stride;	     /* columns from one head of q to the next one */
 };
-SHARED_SIZE(rope_kv_args, 64);
+SHARED_SIZE(rope_kv_args, 68);
 #define ROPE_NORM 2u
 #define ROPE_TABLE 4u
 #define ROPE_NORM_ALL_Q 8u /* all heads of q together */
 #define ROPE_NORM_ALL_K 16u
+#define ROPE_Q_ONLY 32u /* x has neither k nor v */
+#define ROPE_NO_V 64u	/* v is k as it is in x */
+#define ROPE_NORM_V 128u
 
 struct attention_args {
 	uint n_heads, n_kv_heads, head_dim;
@@ -134,8 +139,14 @@ struct attention_args {
 	uint window;	     /* 0: all positions */
 	uint y_type;	     /* ELEMENT_… */
 	uint k_type, v_type; /* of the cache, for kernels that read ELEMENT_Q8_0 */
+	uint flags;	     /* ATTENTION_… */
+	uint gate_row;	     /* stride of the gate's input */
+	uint gate_first, gate_stride, gate_dim;
 };
-SHARED_SIZE(attention_args, 48);
+SHARED_SIZE(attention_args, 68);
+#define ATTENTION_SINKS 1u
+#define ATTENTION_SIGMOID 2u /* the output is multiplied by that of the gate */
+#define ATTENTION_SOFTPLUS 4u
 
 /* kv_copy: threads of the grid's first dimension, which share a copy. */
 struct copy_args {

@@ -307,6 +307,7 @@ struct ig_rope {
 	struct ig_rope_table_params table;
 	uint32_t has_factors; /* 1: the file has rope_freqs.weight [1, n_pairs] */
 	float attention;      /* YaRN's temperature: multiplies q . k besides 1 / sqrt(head_dim) */
+	uint32_t unrounded;   /* 1: YaRN's ramp begins and ends between pairs */
 };
 
 /* The pair, as a real number, that makes n full rotations over n_context positions. */
@@ -320,15 +321,18 @@ static inline double ig_rope_pair_of_rotations(const struct ig_rope *rope, uint3
 /*
  * YaRN (Peng et al. 2023, arXiv:2309.00071).  Pairs with more than beta_fast rotations over the
  * training context keep their frequency; pairs with fewer than beta_slow rotations have it
- * divided by the factor; between them the frequency is interpolated linearly.  q . k is
- * multiplied by ((0.1 ln(factor) + 1) / (0.1 log_multiplier ln(factor) + 1))^2.
+ * divided by the factor; between them the frequency is interpolated linearly, from a whole pair to
+ * a whole pair unless yarn_truncate is 0.  q and k are multiplied by m = (0.1 ln(factor) + 1) /
+ * (0.1 log_multiplier ln(factor) + 1): if all dimensions are rotated q . k is multiplied by m^2, if
+ * not cosines and sines by m.
  */
 static inline int ig_rope_read_yarn(const struct ig_hparam_source *s, const struct ig_hparams *p,
 				    float factor, struct ig_rope *rope)
 {
 	const float zero = 0, one = 1, default_fast = 32, default_slow = 1;
+	const uint32_t rounded = !rope->unrounded;
 	float fast, slow, attn, ext, log_mul;
-	uint32_t n_context;
+	uint32_t n_context, truncate;
 	double first, last, m;
 	int rc;
 
@@ -339,6 +343,7 @@ static inline int ig_rope_read_yarn(const struct ig_hparam_source *s, const stru
 				&fast)) ||
 	    (rc = ig_hparam_f32(s, "rope.scaling.yarn_beta_slow", 1e-3f, 1e6f, &default_slow,
 				&slow)) ||
+	    (rc = ig_hparam_u32(s, "rope.scaling.yarn_truncate", 0, 1, &rounded, &truncate)) ||
 	    (rc = ig_hparam_f32(s, "rope.scaling.yarn_ext_factor", 1, 1, &one, &ext)) ||
 	    (rc = ig_hparam_f32(s, "rope.scaling.yarn_attn_factor", 1e-3f, 1e3f, &one, &attn)) ||
 	    (rc = ig_hparam_f32(s, "rope.scaling.attn_factor", 1e-3f, 1e3f, &attn, &attn)))
@@ -346,14 +351,11 @@ static inline int ig_rope_read_yarn(const struct ig_hparam_source *s, const stru
 	if (!(rope->table.freq_base > 1))
 		return ig_fail(s->err, -EINVAL, "%s.rope.freq_base is %g: YaRN needs more than 1",
 			       s->arch, (double)rope->table.freq_base);
-	if (2 * rope->table.n_pairs != p->head_dim)
-		return ig_fail(s->err, -ENOTSUP,
-			       "%s.rope.scaling.type \"yarn\" with %u of %u "
-			       "dimensions rotated is not supported",
-			       s->arch, 2 * rope->table.n_pairs, p->head_dim);
-	first = fmax(floor(ig_rope_pair_of_rotations(rope, n_context, fast)), 0);
-	last = fmin(ceil(ig_rope_pair_of_rotations(rope, n_context, slow)),
-		    2 * rope->table.n_pairs - 1);
+	first = ig_rope_pair_of_rotations(rope, n_context, fast);
+	last = ig_rope_pair_of_rotations(rope, n_context, slow);
+	rope->unrounded = !truncate;
+	first = fmax(truncate ? floor(first) : first, 0);
+	last = fmin(truncate ? ceil(last) : last, 2 * rope->table.n_pairs - 1);
 	if (last - first < 0.001)
 		last = first + 0.001;
 	rope->table.freq_scale = 1 / factor;
@@ -361,7 +363,10 @@ static inline int ig_rope_read_yarn(const struct ig_hparam_source *s, const stru
 	rope->table.ramp_last = (float)last;
 	m = (double)attn * (0.1 * log((double)factor) + 1) /
 	    (0.1 * (double)log_mul * log((double)factor) + 1);
-	rope->attention = (float)(m * m);
+	if (2 * rope->table.n_pairs == p->head_dim)
+		rope->attention = (float)(m * m);
+	else
+		rope->table.magnitude = (float)m;
 	return 0;
 }
 
@@ -404,16 +409,19 @@ static inline int ig_rope_read_scaling(const struct ig_hparam_source *s, const s
 	return 0;
 }
 
-/* Read RoPE: the number of rotated dimensions of a head, the frequencies and their scaling. */
-static inline int ig_hparams_rope(const struct ig_hparam_source *s, const struct ig_hparams *p,
-				  struct ig_rope *rope)
+/* ig_hparams_rope, below, for a model whose ramp of YaRN is not rounded (1) unless its file says
+ * so. */
+static inline int ig_hparams_rope_unrounded(const struct ig_hparam_source *s,
+					    const struct ig_hparams *p, uint32_t unrounded,
+					    struct ig_rope *rope)
 {
 	const float default_base = 10000;
 	uint32_t n_rot;
 	int rc;
 
 	*rope = (struct ig_rope){ .table = { .struct_size = sizeof rope->table, .freq_scale = 1 },
-				  .attention = 1 };
+				  .attention = 1,
+				  .unrounded = unrounded };
 	rc = ig_hparam_u32(s, "rope.dimension_count", 2, p->head_dim, &p->head_dim, &n_rot);
 	if (rc)
 		return rc;
@@ -426,6 +434,13 @@ static inline int ig_hparams_rope(const struct ig_hparam_source *s, const struct
 		rc = ig_rope_read_scaling(s, p, rope);
 	rope->has_factors = s->host->meta_has_tensor(s->meta, "rope_freqs.weight") != 0;
 	return rc;
+}
+
+/* Read RoPE: the number of rotated dimensions of a head, the frequencies and their scaling. */
+static inline int ig_hparams_rope(const struct ig_hparam_source *s, const struct ig_hparams *p,
+				  struct ig_rope *rope)
+{
+	return ig_hparams_rope_unrounded(s, p, 0, rope);
 }
 
 #endif

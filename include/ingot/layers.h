@@ -66,6 +66,11 @@ enum ig_gqa_flags {
 	IG_GQA_OUT_BIAS = 1 << 2,    /* the output has a bias */
 	IG_GQA_HEAD_NORMS = 1 << 3,  /* QK norm: attn_q_norm, attn_k_norm [1, head_dim] */
 	IG_GQA_WHOLE_NORMS = 1 << 4, /* QK norm over all heads of q, and over all of k */
+	IG_GQA_SINKS = 1 << 5,	     /* attn_sinks [1, n_heads], see struct ig_attention_params */
+	IG_GQA_GATE_IN_Q = 1 << 6,   /* attn_q has of each head its query, then its gate */
+	IG_GQA_V_NORM = 1 << 7,	     /* each head of v is divided by its root mean square */
+	IG_GQA_NO_V = 1 << 8,	     /* no attn_v: v is k before its norm and RoPE */
+	IG_GQA_Q_ONLY = 1 << 9,	     /* the layer reads another one's keys and values */
 };
 
 struct ig_gqa {
@@ -81,36 +86,61 @@ struct ig_gqa {
 	uint32_t group; /* of the cache */
 	/* [n_layers]: the layer's index in its group; NULL: one group has all layers */
 	const uint16_t *group_layers;
+	/* The output's gate: IG_GATE_…, from attn_gate unless IG_GQA_GATE_IN_Q is set, and its values
+	 * per head: 0 for head_dim, or 1. */
+	uint32_t gate, gate_dim;
 };
 
-/* q | k | v of h, side by side: [n_tokens, (n_heads + 2 n_kv_heads) * head_dim]. */
+/* Columns of attn_q, of attn_k or attn_v, and of attn_gate. */
+struct ig_gqa_widths {
+	int64_t q, kv, gate;
+	uint32_t gate_dim; /* values of a head's gate; 0: none */
+};
+
+static inline struct ig_gqa_widths ig_gqa_widths(const struct ig_gqa *a)
+{
+	const uint32_t dim = a->p->head_dim, in_q = a->flags & IG_GQA_GATE_IN_Q ? 2 : 1;
+	struct ig_gqa_widths w = { .q = (int64_t)a->p->n_heads * dim * in_q,
+				   .kv = (int64_t)a->p->n_kv_heads * dim };
+
+	if (a->gate != IG_GATE_NONE)
+		w.gate_dim = a->gate_dim ? a->gate_dim : dim;
+	if (in_q == 1)
+		w.gate = (int64_t)a->p->n_heads * w.gate_dim;
+	return w;
+}
+
+/* q | k | v | gate of h, side by side; what a layer does not have is left out. */
 static inline ig_value ig_gqa_project(struct ig_rec *r, const struct ig_gqa *a, uint32_t layer,
 				      ig_value h)
 {
-	const struct ig_hparams *p = a->p;
-	const int64_t q = (int64_t)p->n_heads * p->head_dim;
-	const int64_t kv = (int64_t)p->n_kv_heads * p->head_dim, all = q + 2 * kv;
+	static const char *const names[4][2] = {
+		{ "blk.%u.attn_q.weight", "blk.%u.attn_q.bias" },
+		{ "blk.%u.attn_k.weight", "blk.%u.attn_k.bias" },
+		{ "blk.%u.attn_v.weight", "blk.%u.attn_v.bias" },
+		{ "blk.%u.attn_qkv.weight", "blk.%u.attn_qkv.bias" },
+	};
+	const struct ig_gqa_widths width = ig_gqa_widths(a);
 	const int bias = (a->flags & IG_GQA_QKV_BIAS) != 0;
-	uint32_t n = 1;
+	const int fused = (a->flags & IG_GQA_FUSED) != 0;
+	const uint32_t n = fused || a->flags & IG_GQA_Q_ONLY ? 1 : a->flags & IG_GQA_NO_V ? 2 : 3;
 	ig_weight w[6];
 
-	if (a->flags & IG_GQA_FUSED) {
-		w[0] = ig_rec_layer_weight(r, all, p->width, "blk.%u.attn_qkv.weight", layer);
-		if (bias)
-			w[1] = ig_rec_layer_weight(r, 1, all, "blk.%u.attn_qkv.bias", layer);
-	} else {
-		n = 3;
-		w[0] = ig_rec_layer_weight(r, q, p->width, "blk.%u.attn_q.weight", layer);
-		w[1] = ig_rec_layer_weight(r, kv, p->width, "blk.%u.attn_k.weight", layer);
-		w[2] = ig_rec_layer_weight(r, kv, p->width, "blk.%u.attn_v.weight", layer);
-		if (bias) {
-			w[3] = ig_rec_layer_weight(r, 1, q, "blk.%u.attn_q.bias", layer);
-			w[4] = ig_rec_layer_weight(r, 1, kv, "blk.%u.attn_k.bias", layer);
-			w[5] = ig_rec_layer_weight(r, 1, kv, "blk.%u.attn_v.bias", layer);
-		}
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wformat-nonliteral"
+	for (uint32_t i = 0; i < (bias ? 2 * n : n); i++) {
+		const uint32_t nth = i % n, is_bias = i >= n;
+		const int64_t rows = fused ? width.q + 2 * width.kv : nth ? width.kv : width.q;
+		w[i] = ig_rec_layer_weight(r, is_bias ? 1 : rows, is_bias ? rows : a->p->width,
+					   names[fused ? 3 : nth][is_bias], layer);
 	}
-	return bias ? ig_rec_linear_bias(r, h, w, n, IG_ACT_NONE, IG_NONE) :
-		      ig_rec_linear(r, h, w, n, IG_NONE);
+#pragma GCC diagnostic pop
+	if (bias)
+		return ig_rec_linear_bias(r, h, w, n, IG_ACT_NONE, IG_NONE);
+	if (width.gate)
+		w[n] = ig_rec_layer_weight(r, width.gate, a->p->width, "blk.%u.attn_gate.weight",
+					   layer);
+	return ig_rec_linear(r, h, w, n + (width.gate != 0), IG_NONE);
 }
 
 /* QK norm and RoPE of q | k | v; writes k and v to the cache.  Returns q. */
@@ -120,6 +150,7 @@ static inline ig_value ig_gqa_rope(struct ig_rec *r, const struct ig_gqa *a, uin
 	const struct ig_hparams *p = a->p;
 	const int whole = (a->flags & IG_GQA_WHOLE_NORMS) != 0;
 	const int normed = whole || a->flags & IG_GQA_HEAD_NORMS;
+	const struct ig_gqa_widths width = ig_gqa_widths(a);
 	const struct ig_rope_kv_params rope = {
 		.struct_size = sizeof rope,
 		.n_heads = p->n_heads,
@@ -129,9 +160,16 @@ static inline ig_value ig_gqa_rope(struct ig_rec *r, const struct ig_gqa *a, uin
 		.n_pairs = a->rope ? a->rope->table.n_pairs : 0,
 		.group = a->group,
 		.layer = a->group_layers ? a->group_layers[layer] : layer,
-		.norm_eps = normed ? p->norm_eps : 0,
+		.norm_eps = normed || a->flags & IG_GQA_V_NORM ? p->norm_eps : 0,
 		.q_scale = a->q_scale,
 		.q_scale_length = a->q_scale_length,
+		.flags = (a->flags & IG_GQA_Q_ONLY ? IG_ROPE_KV_Q_ONLY :
+			  a->flags & IG_GQA_V_NORM ? IG_ROPE_KV_V_NORM :
+						     0u) |
+			 (a->flags & IG_GQA_NO_V && !(a->flags & IG_GQA_Q_ONLY) ? IG_ROPE_KV_NO_V :
+										  0u),
+		.q_stride = a->flags & IG_GQA_GATE_IN_Q ? 2 * p->head_dim : 0,
+		.n_rest = a->flags & IG_GQA_QKV_BIAS ? 0 : (uint32_t)width.gate,
 	};
 	const ig_value table = a->rope ? a->table : IG_NONE;
 	ig_weight norms[2];
@@ -140,17 +178,22 @@ static inline ig_value ig_gqa_rope(struct ig_rec *r, const struct ig_gqa *a, uin
 		return ig_rec_rope_kv(r, &rope, qkv, table);
 	norms[0] = ig_rec_layer_weight(r, 1, (int64_t)p->head_dim * (whole ? p->n_heads : 1),
 				       "blk.%u.attn_q_norm.weight", layer);
-	norms[1] = ig_rec_layer_weight(r, 1, (int64_t)p->head_dim * (whole ? p->n_kv_heads : 1),
-				       "blk.%u.attn_k_norm.weight", layer);
+	if (!(a->flags & IG_GQA_Q_ONLY))
+		norms[1] = ig_rec_layer_weight(r, 1,
+					       (int64_t)p->head_dim * (whole ? p->n_kv_heads : 1),
+					       "blk.%u.attn_k_norm.weight", layer);
 	return ig_rec_rope_kv_norm(r, &rope, qkv, table, norms);
 }
 
-/* Out(Attention(h)) + residual. */
-static inline ig_value ig_layer_gqa(struct ig_rec *r, const struct ig_gqa *a, uint32_t layer,
-				    ig_value h, ig_value residual)
+/* Attention(h), before the output matrix: [n_tokens, n_heads * head_dim]. */
+static inline ig_value ig_gqa_attend(struct ig_rec *r, const struct ig_gqa *a, uint32_t layer,
+				     ig_value h)
 {
 	const struct ig_hparams *p = a->p;
-	const int64_t q_width = (int64_t)p->n_heads * p->head_dim;
+	const struct ig_gqa_widths width = ig_gqa_widths(a);
+	const uint32_t n_kv = a->flags & IG_GQA_Q_ONLY ? 0 : a->flags & IG_GQA_NO_V ? 1 : 2;
+	const int in_q = (a->flags & IG_GQA_GATE_IN_Q) != 0;
+	const int apart = width.gate && a->flags & IG_GQA_QKV_BIAS; /* attn_gate has no bias */
 	const struct ig_attention_params attention = {
 		.struct_size = sizeof attention,
 		.n_heads = p->n_heads,
@@ -162,12 +205,37 @@ static inline ig_value ig_layer_gqa(struct ig_rec *r, const struct ig_gqa *a, ui
 				 a->scale :
 				 (a->rope ? a->rope->attention : 1) / sqrtf((float)p->head_dim),
 		.window = a->window,
+		.gate = a->gate,
+		.gate_first = in_q  ? p->head_dim :
+			      apart ? 0 :
+				      (uint32_t)(width.q + (int64_t)n_kv * width.kv),
+		.gate_stride = in_q ? 2 * p->head_dim : width.gate_dim,
+		.gate_dim = width.gate_dim,
 	};
+	const ig_value qkv = ig_gqa_project(r, a, layer, h);
+	ig_value gate = a->gate != IG_GATE_NONE ? qkv : IG_NONE;
+	ig_weight w = IG_NONE;
+
+	if (apart) {
+		w = ig_rec_layer_weight(r, width.gate, p->width, "blk.%u.attn_gate.weight", layer);
+		gate = ig_rec_linear(r, h, &w, 1, IG_NONE);
+		w = IG_NONE;
+	}
+	if (a->flags & IG_GQA_SINKS)
+		w = ig_rec_layer_weight(r, 1, p->n_heads, "blk.%u.attn_sinks.weight", layer);
+	h = ig_gqa_rope(r, a, layer, qkv);
+	return ig_rec_attention_gated(r, &attention, h, gate, w);
+}
+
+/* Out(Attention(h)) + residual. */
+static inline ig_value ig_layer_gqa(struct ig_rec *r, const struct ig_gqa *a, uint32_t layer,
+				    ig_value h, ig_value residual)
+{
+	const struct ig_hparams *p = a->p;
+	const int64_t q_width = (int64_t)p->n_heads * p->head_dim;
 	ig_weight out[2];
 
-	h = ig_gqa_project(r, a, layer, h);
-	h = ig_gqa_rope(r, a, layer, h);
-	h = ig_rec_attention(r, &attention, h); /* [n_tokens, q_width] */
+	h = ig_gqa_attend(r, a, layer, h);
 	out[0] = ig_rec_layer_weight(r, p->width, q_width, "blk.%u.attn_output.weight", layer);
 	if (!(a->flags & IG_GQA_OUT_BIAS))
 		return ig_rec_linear(r, h, out, 1, residual);

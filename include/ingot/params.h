@@ -56,7 +56,7 @@ struct ig_sample_op_params {
 	uint32_t reserved;
 };
 
-/* rope_table (module attention): out [n, 2 * n_pairs]: cos, then sin, of
+/* rope_table (module attention): out [n, 2 * n_pairs]: magnitude times cos, then sin, of
  * position * freq_base^(-i / n_pairs) / factor[i].  weights: [factors [1, n_pairs]] */
 struct ig_rope_table_params {
 	uint32_t struct_size;
@@ -66,12 +66,18 @@ struct ig_rope_table_params {
 	/* YaRN, if ramp_last > 0: pairs up to ramp_first are not scaled by freq_scale, pairs from
 	 * ramp_last on are, and between them the frequency is interpolated linearly. */
 	float ramp_first, ramp_last;
+	float magnitude; /* cos and sin are multiplied by it; 0: 1 */
 };
 
 /* rope_kv (module attention): QK norm and RoPE of x = q | k | v; writes k and v to the cache.  in:
  * x [, table of rope_table]; without a table there is no RoPE.  weights: none, or q_norm and
  * k_norm: [1, head_dim] normalises each head, [1, n_heads * head_dim] and [1, n_kv_heads *
  * head_dim] all heads together.  out: q [n, n_heads * head_dim] */
+enum ig_rope_kv_flags {
+	IG_ROPE_KV_Q_ONLY = 1 << 0, /* x is q: the layer reads another one's cache; no k_norm */
+	IG_ROPE_KV_NO_V = 1 << 1,   /* x is q | k: v is k before its norm and RoPE */
+	IG_ROPE_KV_V_NORM = 1 << 2, /* each head of v is divided by its root mean square */
+};
 enum { IG_ROPE_PAIRS = 0 /* (2i, 2i+1) */, IG_ROPE_HALVES = 1 /* (i, i + n_pairs) */ };
 struct ig_rope_kv_params {
 	uint32_t struct_size;
@@ -79,22 +85,31 @@ struct ig_rope_kv_params {
 	uint32_t mode;
 	uint32_t n_pairs;      /* dimensions from 2 * n_pairs on are not rotated */
 	uint32_t group, layer; /* of the cache */
-	float norm_eps;	       /* of q_norm and k_norm */
+	float norm_eps;	       /* of all norms */
 	/* If q_scale_length > 0, q is multiplied by
 	 * 1 + q_scale * log(1 + floor(position / q_scale_length)). */
 	float q_scale;
 	uint32_t q_scale_length;
+	uint32_t flags;	   /* enum ig_rope_kv_flags */
+	uint32_t q_stride; /* columns of x from one head of q to the next one; 0: head_dim */
+	uint32_t n_rest;   /* columns of x after q | k | v, which others read */
 };
 
 /* attention (module attention): causal, over the cached blocks of the row's sequence.
- * in: q [n, n_heads * head_dim]; out: the same shape.  window: the last `window` positions; 0:
- * all of them. */
+ * in: q [n, n_heads * head_dim] [, the gate's columns]; weights: [sinks [1, n_heads]]: a score that
+ * joins each head's softmax and has no value (Xiao et al. 2024, arXiv:2309.17453); out: the shape of
+ * q.  window: the last `window` positions; 0: all of them.  Gate: the output of head h is multiplied by
+ * sigmoid or softplus of the gate_dim (1 or head_dim) columns of in1 from gate_first + h * gate_stride
+ * on. */
+enum { IG_GATE_NONE = 0, IG_GATE_SIGMOID = 1, IG_GATE_SOFTPLUS = 2 };
 struct ig_attention_params {
 	uint32_t struct_size;
 	uint32_t n_heads, n_kv_heads, head_dim;
 	uint32_t group, layer;
 	float scale;
 	uint32_t window;
+	uint32_t gate; /* IG_GATE_… */
+	uint32_t gate_first, gate_stride, gate_dim;
 };
 
 /* Limits of rope_kv and attention. */

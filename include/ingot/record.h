@@ -141,18 +141,28 @@ static inline ig_value ig_rec_rope_kv(struct ig_rec *r, const struct ig_rope_kv_
 	return ig_rec_op(r, "rope_kv", p, in, table == IG_NONE ? 1 : 2, NULL, 0);
 }
 
-/* The same after QK norm: norms has q_norm, k_norm. */
+/* The same after QK norm: norms has q_norm, k_norm; with IG_ROPE_KV_Q_ONLY q_norm. */
 static inline ig_value ig_rec_rope_kv_norm(struct ig_rec *r, const struct ig_rope_kv_params *p,
 					   ig_value qkv, ig_value table, const ig_weight *norms)
 {
 	ig_value in[2] = { qkv, table };
-	return ig_rec_op(r, "rope_kv", p, in, table == IG_NONE ? 1 : 2, norms, 2);
+	return ig_rec_op(r, "rope_kv", p, in, table == IG_NONE ? 1 : 2, norms,
+			 p->flags & IG_ROPE_KV_Q_ONLY ? 1 : 2);
 }
 
 static inline ig_value ig_rec_attention(struct ig_rec *r, const struct ig_attention_params *p,
 					ig_value q)
 {
 	return ig_rec_op(r, "attention", p, &q, 1, NULL, 0);
+}
+
+/* The same with the input of its gate, or IG_NONE, and its sinks [1, n_heads], or IG_NONE. */
+static inline ig_value ig_rec_attention_gated(struct ig_rec *r, const struct ig_attention_params *p,
+					      ig_value q, ig_value gate, ig_weight sinks)
+{
+	ig_value in[2] = { q, gate };
+	return ig_rec_op(r, "attention", p, in, gate == IG_NONE ? 1 : 2, &sinks,
+			 sinks == IG_NONE ? 0 : 1);
 }
 
 /* Parameters of the three ops of a layer of experts. */

@@ -85,7 +85,7 @@ static void put_yarn(struct ig_hf_reading *r, const json_t *s, double factor)
 	if (ig_hf_number(r, s, "beta_slow", &beta))
 		ig_hf_put_f32(r, "rope.scaling.yarn_beta_slow", beta);
 	if (!ig_hf_flag(r, s, "truncate", true))
-		ig_hf_fail(r, -ENOTSUP, "rope_scaling.truncate", "is false: not supported");
+		ig_hf_put_u32(r, "rope.scaling.yarn_truncate", 0);
 	put_yarn_attention(r, s, factor);
 }
 

@@ -7,7 +7,7 @@
  *   positions in ranges of IG_ATTENTION_RANGE, at absolute multiples of it;
  *   q . k: 8 partial sums (dimension modulo 8, ascending), one tree;
  *   sum of p, and p v: positions ascending;
- *   ranges are merged in ascending order.
+ *   ranges are merged in ascending order, then the sink.
  */
 #include "cache_row.h"
 #include "kernels_private.h"
@@ -18,15 +18,36 @@
 #include <math.h>
 #include <string.h>
 
+static int check_gate(const struct ig_op_shape *s, struct ig_error *err)
+{
+	const struct ig_attention_params *p = s->params;
+	const int64_t end =
+		(int64_t)p->gate_first + (p->n_heads - 1) * (int64_t)p->gate_stride + p->gate_dim;
+
+	if (p->gate > IG_GATE_SOFTPLUS)
+		return ig_fail(err, -EINVAL, "attention: gate %u is unknown", p->gate);
+	if (p->gate_dim != 1 && p->gate_dim != p->head_dim)
+		return ig_fail(err, -EINVAL,
+			       "attention: the gate has %u values a head, expected 1 or %u",
+			       p->gate_dim, p->head_dim);
+	if (s->in[1].dtype != IG_F32 || s->in[1].row_class != IG_ROWS_TOKENS ||
+	    s->in[1].n_cols < end)
+		return ig_fail(err, -EINVAL,
+			       "attention: the gate's input has %lld columns of type %u, expected "
+			       "%lld of F32 or more, one row a token",
+			       (long long)s->in[1].n_cols, s->in[1].dtype, (long long)end);
+	return 0;
+}
+
 static int check(struct ig_op_shape *s, struct ig_error *err)
 {
 	const struct ig_attention_params *p = s->params;
 	int64_t n_cols;
 
-	if (s->n_in != 1 || s->n_weights != 0 || s->n_out != 1)
+	if (s->n_in != (p->gate ? 2 : 1) || s->n_weights > 1 || s->n_out != 1)
 		return ig_fail(err, -EINVAL,
 			       "attention: %u inputs, %u weights, %u outputs; takes "
-			       "one, none and one",
+			       "one or, with a gate, two, at most one, and one",
 			       s->n_in, s->n_weights, s->n_out);
 	if (p->head_dim < 8 || p->head_dim > MAX_HEAD_DIM || p->head_dim % 8)
 		return ig_fail(err, -EINVAL,
@@ -53,6 +74,16 @@ static int check(struct ig_op_shape *s, struct ig_error *err)
 			       "attention: q has %lld columns of type %u, expected "
 			       "%lld of F32, one row a token",
 			       (long long)s->in[0].n_cols, s->in[0].dtype, (long long)n_cols);
+	if (p->gate && check_gate(s, err))
+		return -EINVAL;
+	if (s->n_weights > 0 && s->weight[0].n_rows != 0 &&
+	    (s->weight[0].n_rows != 1 || s->weight[0].n_cols != p->n_heads ||
+	     s->weight[0].dtype != IG_F32))
+		return ig_fail(err, -EINVAL,
+			       "attention: sinks are [%lld, %lld] of type %u, expected [1, %u] of "
+			       "F32",
+			       (long long)s->weight[0].n_rows, (long long)s->weight[0].n_cols,
+			       s->weight[0].dtype, p->n_heads);
 	s->out[0] =
 		(struct ig_shape){ .n_cols = n_cols, .dtype = IG_F32, .row_class = IG_ROWS_TOKENS };
 	return 0;
@@ -85,12 +116,26 @@ static double reference_score(const struct ig_attention_params *p, const struct 
 	return sum * (double)p->scale;
 }
 
-/* Two passes over the scores, in double: the largest, then the weighted sum. */
+static double reference_gate(const struct ig_op_launch *launch, int64_t row, uint32_t head,
+			     uint32_t d)
+{
+	const struct ig_attention_params *p = launch->params;
+	double x;
+
+	if (!p->gate)
+		return 1;
+	x = (double)gate_of_head(launch, row, head)[p->gate_dim == 1 ? 0 : d];
+	return p->gate == IG_GATE_SIGMOID ? 1 / (1 + exp(-x)) : fmax(x, 0) + log1p(exp(-fabs(x)));
+}
+
+/* Two passes over the scores, in double: the largest, then the weighted sum.  A sink is the score
+ * of a position without a value. */
 static void reference(const struct ig_op_launch *launch)
 {
 	const struct ig_attention_params *p = launch->params;
 	const struct ig_step *step = launch->step;
 	const uint32_t per_kv = p->n_heads / p->n_kv_heads;
+	const float *sinks = sinks_of(launch);
 	float v[MAX_HEAD_DIM];
 
 	for (int64_t row = 0; row < step->n_rows; row++) {
@@ -101,9 +146,12 @@ static void reference(const struct ig_op_launch *launch)
 		for (uint32_t h = 0; h < p->n_heads; h++, q += p->head_dim, y += p->head_dim) {
 			struct pages pages =
 				pages_of(step, p->group, p->layer, step->row_seq[row], h / per_kv);
-			double max = -INFINITY, sum = 0, o[MAX_HEAD_DIM] = { 0 };
+			double max = sinks ? (double)sinks[h] : -INFINITY, sum = 0;
+			double o[MAX_HEAD_DIM] = { 0 };
 			for (int64_t t = lo; t <= pos; t++)
 				max = fmax(max, reference_score(p, &pages, q, t));
+			if (sinks)
+				sum = exp((double)sinks[h] - max);
 			for (int64_t t = lo; t <= pos; t++) {
 				double w = exp(reference_score(p, &pages, q, t) - max);
 				load_position(v, &pages, v_side(pages.layout), t, p->head_dim);
@@ -112,7 +160,7 @@ static void reference(const struct ig_op_launch *launch)
 					o[d] += w * (double)v[d];
 			}
 			for (uint32_t d = 0; d < p->head_dim; d++)
-				y[d] = (float)(o[d] / sum);
+				y[d] = (float)(o[d] / sum * reference_gate(launch, row, h, d));
 		}
 	}
 }
@@ -215,6 +263,32 @@ static void merge(float *max_to, float *sum_to, float *o_to, float max, float su
 		o_to[d] = o_to[d] * a + o[d] * b;
 }
 
+/* The sink is the last range: one score without a value. */
+static void merge_sink(float *max, float *sum, float *o, float sink, uint32_t n)
+{
+	float top = *max > sink ? *max : sink;
+	float a = expf(*max - top);
+	*max = top;
+	*sum = *sum * a + expf(sink - top);
+	for (uint32_t d = 0; d < n; d++)
+		o[d] *= a;
+}
+
+/* Multiply a head's output y[n] by its gate. */
+static void apply_gate(const struct ig_op_launch *launch, int64_t row, uint32_t head, float *y,
+		       uint32_t n)
+{
+	const struct ig_attention_params *p = launch->params;
+	const float *x = gate_of_head(launch, row, head);
+	float g = gate_value(p->gate, *x, expf(-fabsf(*x)));
+
+	for (uint32_t d = 0; d < n; d++) {
+		if (p->gate_dim != 1)
+			g = gate_value(p->gate, x[d], expf(-fabsf(x[d])));
+		y[d] *= g;
+	}
+}
+
 static void unit_generic(const struct ig_op_launch *launch, int64_t row, uint32_t kv_head,
 			 float *scratch)
 {
@@ -222,6 +296,7 @@ static void unit_generic(const struct ig_op_launch *launch, int64_t row, uint32_
 	const struct ig_step *step = launch->step;
 	const uint32_t per_kv = p->n_heads / p->n_kv_heads, dim = p->head_dim;
 	const size_t offset = (size_t)kv_head * per_kv * dim;
+	const float *sinks = sinks_of(launch);
 	const float *q =
 		(const float *)((const char *)launch->in[0].data + row * launch->in[0].row_stride) +
 		offset;
@@ -264,9 +339,14 @@ static void unit_generic(const struct ig_op_launch *launch, int64_t row, uint32_
 			merge(&max_all[g], &sum_all[g], o_all + (size_t)g * dim, max[g], sum[g],
 			      o + (size_t)g * dim, dim);
 	}
+	for (uint32_t g = 0; sinks && g < per_kv; g++)
+		merge_sink(&max_all[g], &sum_all[g], o_all + (size_t)g * dim,
+			   sinks[kv_head * per_kv + g], dim);
 	for (uint32_t g = 0; g < per_kv; g++)
 		for (uint32_t d = 0; d < dim; d++)
 			y[(size_t)g * dim + d] = o_all[(size_t)g * dim + d] / sum_all[g];
+	for (uint32_t g = 0; p->gate && g < per_kv; g++)
+		apply_gate(launch, row, kv_head * per_kv + g, y + (size_t)g * dim, dim);
 }
 
 static void run_generic(const struct ig_op_launch *launch, int64_t first, int64_t last,

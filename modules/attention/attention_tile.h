@@ -16,7 +16,7 @@
  *   q . k: one fused sum, dimensions ascending;
  *   sum of p: lane = position modulo VL, ascending, then one tree;
  *   p v: one fused sum a dimension, positions ascending;
- *   ranges are merged in ascending order.
+ *   ranges are merged in ascending order, then the sink.
  *
  * The includer defines
  *   VL, vec            floats in a vector, its type
@@ -606,9 +606,9 @@ static void range_values(struct unit *u, char *const *blocks, int32_t lo, int32_
 	}
 }
 
-/* Merge the range's partial result: each part is weighted by the distance of its maximum from
- * the larger one.  A query that attends to nothing in the range does not change. */
-static void merge_range(struct unit *u)
+/* The weights of the merged part and of the part at u->max, each by the distance of its maximum
+ * from the larger one. */
+static void set_shares(struct unit *u)
 {
 	for (int32_t q = 0; q < u->n; q += VL) {
 		vec top = vec_max(vec_load(u->max_all + q), vec_load(u->max + q));
@@ -617,6 +617,12 @@ static void merge_range(struct unit *u)
 		vec_store(u->old_share + q, vec_exp(vec_add(vec_load(u->max_all + q), minus)));
 		vec_store(u->new_share + q, vec_exp(vec_add(vec_load(u->max + q), minus)));
 	}
+}
+
+/* Merge the range's partial result.  A query that attends to nothing in the range does not change. */
+static void merge_range(struct unit *u)
+{
+	set_shares(u);
 	for (int32_t q = 0; q < u->n; q++) {
 		const float a = u->old_share[q], b = u->new_share[q];
 		const float *restrict o = u->o + q * u->dim16;
@@ -628,6 +634,39 @@ static void merge_range(struct unit *u)
 		for (int32_t d = 0; d < u->dim16; d++)
 			all[d] = all[d] * a + o[d] * b;
 	}
+}
+
+/* The sinks are the last range: one score of each query without a value. */
+static void merge_sinks(struct unit *u, const float *sinks, int32_t per_kv)
+{
+	for (int32_t q = 0; q < u->n; q++)
+		u->max[q] = sinks[q % per_kv];
+	set_shares(u);
+	for (int32_t q = 0; q < u->n; q++) {
+		float *all = u->o_all + q * u->dim16;
+		u->sum_all[q] = u->sum_all[q] * u->old_share[q] + u->new_share[q];
+		for (int32_t d = 0; d < u->dim16; d++)
+			all[d] *= u->old_share[q];
+	}
+}
+
+/* Multiply a head's output y by its gate.  The unit has finished: kt is free. */
+static void apply_gate(struct unit *u, float *restrict y, const float *restrict x)
+{
+	const uint32_t kind = u->p->gate;
+	const int32_t n = u->p->gate_dim == 1 ? 1 : u->dim;
+	float *restrict e = u->kt;
+
+	for (int32_t d = 0; d < n; d++)
+		e[d] = -fabsf(x[d]);
+	for (int32_t d = n; d < (n + VL - 1) / VL * VL; d++)
+		e[d] = 0;
+	for (int32_t d = 0; d < n; d += VL)
+		vec_store(e + d, vec_exp(vec_load(e + d)));
+	for (int32_t d = 0; d < n; d++)
+		e[d] = gate_value(kind, x[d], e[d]);
+	for (int32_t d = 0; d < u->dim; d++)
+		y[d] *= e[n == 1 ? 0 : d];
 }
 
 /* ---- a unit: rows row … row + n_rows - 1, one KV head ------------------------------------ */
@@ -686,6 +725,8 @@ static void run_unit(struct unit *u, const struct ig_op_launch *launch, int64_t 
 		range_values(u, blocks, lo, hi);
 		merge_range(u);
 	}
+	if (sinks_of(launch))
+		merge_sinks(u, sinks_of(launch) + kv_head * (uint32_t)per_kv, per_kv);
 	for (int32_t i = 0, q = 0; i < n_rows; i++) {
 		float *restrict y = (float *)((char *)launch->out[0].data +
 					      (row + i) * launch->out[0].row_stride) +
@@ -695,6 +736,10 @@ static void run_unit(struct unit *u, const struct ig_op_launch *launch, int64_t 
 			const float share = 1 / u->sum_all[q];
 			for (int32_t d = 0; d < u->dim; d++)
 				y[d] = o[d] * share;
+			if (p->gate)
+				apply_gate(u, y,
+					   gate_of_head(launch, row + i,
+							kv_head * (uint32_t)per_kv + (uint32_t)g));
 		}
 	}
 }

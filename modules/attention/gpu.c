@@ -81,6 +81,7 @@ static int lower_rope_table(const struct ig_gpu_launch *c, const struct ig_gpu_h
 		.n_pairs = p->n_pairs,
 		.y_stride = ig_gpu_stride(&c->out[0]),
 		.freq_scale = ig_rope_position_scale(p),
+		.magnitude = ig_rope_magnitude(p),
 		.flags = has_weight(c, 0) ? ROPE_FACTORS : 0,
 	};
 	struct ig_gpu_dispatch d = {
@@ -141,7 +142,8 @@ static int lower_rope_kv(const struct ig_gpu_launch *c, const struct ig_gpu_host
 {
 	const struct ig_rope_kv_params *p = c->params;
 	const int has_table = c->n_in > 1 && c->in[1].ref.buffer >= 0;
-	const uint32_t n_heads = p->n_heads + 2 * p->n_kv_heads;
+	const int q_only = (p->flags & IG_ROPE_KV_Q_ONLY) != 0;
+	const uint32_t n_heads = p->n_heads + (q_only ? 0 : 2 * p->n_kv_heads);
 	/* QK norm over all heads together */
 	const int q_all = has_weight(c, 0) && c->weight[0].n_cols != p->head_dim;
 	const int k_all = has_weight(c, 1) && c->weight[1].n_cols != p->head_dim;
@@ -158,11 +160,14 @@ static int lower_rope_kv(const struct ig_gpu_launch *c, const struct ig_gpu_host
 		.y_stride = ig_gpu_stride(&c->out[0]),
 		.norm_eps = p->norm_eps,
 		.flags = (has_weight(c, 0) ? ROPE_NORM : 0) | (has_table ? ROPE_TABLE : 0) |
-			 (q_all ? ROPE_NORM_ALL_Q : 0) | (k_all ? ROPE_NORM_ALL_K : 0),
+			 (q_all ? ROPE_NORM_ALL_Q : 0) | (k_all ? ROPE_NORM_ALL_K : 0) |
+			 (q_only ? ROPE_Q_ONLY : 0) | (p->flags & IG_ROPE_KV_NO_V ? ROPE_NO_V : 0) |
+			 (p->flags & IG_ROPE_KV_V_NORM ? ROPE_NORM_V : 0),
 		.y_type = c->out[0].dtype,
 		.q_scale_length = p->q_scale_length,
 		.k_type = c->k_dtype,
 		.v_type = c->v_dtype,
+		.q_stride = ig_rope_q_stride(p),
 	};
 	struct ig_gpu_dispatch d = {
 		.struct_size = sizeof d,
@@ -223,17 +228,17 @@ static uint32_t built_dim(uint32_t head_dim)
 	return head_dims[i];
 }
 
-/* The type of q is that in which the cache is multiplied. */
+/* The type of q is that in which the cache is multiplied; the gate's is float32. */
 static uint32_t attention_in_dtype(const struct ig_gpu_launch *c, uint32_t i)
 {
-	return c->k_dtype == IG_F32 ? IG_F32 : IG_F16;
+	return i > 0 || c->k_dtype == IG_F32 ? IG_F32 : IG_F16;
 }
 
 struct attention {
 	const struct ig_gpu_launch *c;
 	const struct ig_attention_params *p;
 	struct attention_args args;
-	struct ig_gpu_bind q, y, kv;
+	struct ig_gpu_bind q, y, kv, sinks, gates;
 	uint32_t element; /* bytes, of q and of K and V in products */
 	uint32_t codes;	  /* 1: K, V or both are Q8_0 */
 	uint32_t dim;	  /* head size of the kernel */
@@ -300,12 +305,12 @@ static int lower_loop(const struct attention *a, const struct ig_gpu_host *h, st
 {
 	const uint32_t n_tiles = (uint32_t)ATTENTION_LOOP_TILES(a->element, a->dim, a->nv);
 	struct ig_gpu_dispatch d = {
-		.n_binds = 3,
+		.n_binds = 5,
 		.when_live = IG_LIVE_LOOP_ROWS,
 		.grid = { tiles(a, IG_LIVE_LOOP_ROWS, n_tiles),
 			  { IG_LIVE_SEQS, 1, 1, 1 },
 			  IG_GPU_ONE },
-		.bind = { a->q, a->y, a->kv },
+		.bind = { a->q, a->y, a->sinks, a->gates, a->kv },
 	};
 
 	return dispatch_tiles(a, h, t, &d, "loop", n_tiles, err);
@@ -318,7 +323,7 @@ static int lower_merge(const struct attention *a, const struct ig_gpu_host *h,
 	const uint32_t groups = (a->p->n_heads + ATTENTION_SGS - 1) / ATTENTION_SGS;
 	const struct ig_gpu_dispatch d = {
 		.struct_size = sizeof d,
-		.n_binds = 3,
+		.n_binds = 5,
 		.shader = &ig_shader_attention,
 		.kernel = "attention_merge",
 		.args = &a->args,
@@ -330,7 +335,7 @@ static int lower_merge(const struct attention *a, const struct ig_gpu_host *h,
 		.grid = { { IG_LIVE_ONE, 1, 1, groups },
 			  { IG_LIVE_SPLIT_ROWS, 1, 1, 1 },
 			  { IG_LIVE_SEQS, 1, 1, 1 } },
-		.bind = { *outs, *tops, a->y },
+		.bind = { *outs, *tops, a->y, a->sinks, a->gates },
 	};
 
 	return h->dispatch(t, &d);
@@ -355,6 +360,7 @@ static int lower_attention(const struct ig_gpu_launch *c, const struct ig_gpu_ho
 			   struct ig_gpu_tape *t, struct ig_error *err)
 {
 	const struct ig_attention_params *p = c->params;
+	const struct ig_gpu_tensor none = IG_GPU_NONE;
 	struct attention a = {
 		.c = c,
 		.p = p,
@@ -369,7 +375,17 @@ static int lower_attention(const struct ig_gpu_launch *c, const struct ig_gpu_ho
 			  .window = p->window,
 			  .y_type = c->out[0].dtype,
 			  .k_type = c->k_dtype,
-			  .v_type = c->v_dtype },
+			  .v_type = c->v_dtype,
+			  .flags = (has_weight(c, 0) ? ATTENTION_SINKS : 0) |
+				   (p->gate == IG_GATE_SIGMOID	? ATTENTION_SIGMOID :
+				    p->gate == IG_GATE_SOFTPLUS ? ATTENTION_SOFTPLUS :
+								  0),
+			  .gate_row = p->gate ? ig_gpu_stride(&c->in[1]) : 0,
+			  .gate_first = p->gate_first,
+			  .gate_stride = p->gate_stride,
+			  .gate_dim = p->gate_dim },
+		.sinks = bind_weight(c, 0, p->n_heads),
+		.gates = ig_gpu_bind_value(p->gate ? &c->in[1] : &none, IG_GPU_READ),
 		.q = ig_gpu_bind_value(&c->in[0], IG_GPU_READ),
 		.y = ig_gpu_bind_value(&c->out[0], IG_GPU_WRITE),
 		.element = ig_gpu_element_bytes(attention_in_dtype(c, 0)),

@@ -4,6 +4,7 @@
 
 #include <ingot/arch.h>
 #include <ingot/gpu.h>
+#include <math.h>
 
 extern const struct ig_op ig_op_rope_table;
 extern const struct ig_op ig_op_rope_kv;
@@ -17,8 +18,40 @@ extern const struct ig_gpu_op ig_gpu_rope_table, ig_gpu_rope_kv, ig_gpu_attentio
 void ig_rope_inverse_frequencies(const struct ig_rope_table_params *p, float *inv);
 /* The factor of positions that is not in the frequencies. */
 float ig_rope_position_scale(const struct ig_rope_table_params *p);
+/* What cosines and sines are multiplied by. */
+float ig_rope_magnitude(const struct ig_rope_table_params *p);
+/* Columns from one head of q to the next one. */
+static inline uint32_t ig_rope_q_stride(const struct ig_rope_kv_params *p)
+{
+	return p->q_stride ? p->q_stride : p->head_dim;
+}
 /* The scale of q in the i-th range of q_scale_length positions. */
 float ig_rope_q_scale(const struct ig_rope_kv_params *p, int32_t i);
+
+/* The sinks of attention, [n_heads], or NULL. */
+static inline const float *sinks_of(const struct ig_op_launch *launch)
+{
+	return launch->n_weights > 0 ? launch->weight[0].data : NULL;
+}
+
+/* The gate's first column for a row and head. */
+static inline const float *gate_of_head(const struct ig_op_launch *launch, int64_t row,
+					uint32_t head)
+{
+	const struct ig_attention_params *p = launch->params;
+	const struct ig_tensor *t = &launch->in[1];
+
+	return (const float *)((const char *)t->data + row * t->row_stride) + p->gate_first +
+	       (size_t)head * p->gate_stride;
+}
+
+/* What an output is multiplied by; e: exp(-|x|). */
+static inline float gate_value(uint32_t kind, float x, float e)
+{
+	if (kind == IG_GATE_SOFTPLUS)
+		return (x > 0 ? x : 0) + log1pf(e);
+	return (x > 0 ? 1 : e) / (1 + e);
+}
 
 #if defined(__x86_64__)
 void ig_rope_kv_avx2(const struct ig_op_launch *launch, int64_t first, int64_t last, void *scratch);

@@ -44,6 +44,9 @@ static int check_table(struct ig_op_shape *s, struct ig_error *err)
 	    (p->ramp_last > 0 && !(p->ramp_last > p->ramp_first)))
 		return ig_fail(err, -EINVAL, "rope_table: a ramp from pair %g to %g",
 			       (double)p->ramp_first, (double)p->ramp_last);
+	if (!(p->magnitude >= 0 && isfinite(p->magnitude)))
+		return ig_fail(err, -EINVAL, "rope_table: magnitude is %g, not from 0 on",
+			       (double)p->magnitude);
 	if (has_factors && (s->weight[0].n_rows != 1 || s->weight[0].n_cols != p->n_pairs ||
 			    s->weight[0].dtype != IG_F32))
 		return ig_fail(err, -EINVAL,
@@ -78,6 +81,11 @@ float ig_rope_position_scale(const struct ig_rope_table_params *p)
 	return p->ramp_last > 0 ? 1 : p->freq_scale;
 }
 
+float ig_rope_magnitude(const struct ig_rope_table_params *p)
+{
+	return p->magnitude != 0 ? p->magnitude : 1;
+}
+
 float ig_rope_q_scale(const struct ig_rope_kv_params *p, int32_t i)
 {
 	return (float)(1 + (double)p->q_scale * log(1 + (double)i));
@@ -101,6 +109,7 @@ static void table_rows(const struct ig_op_launch *launch, int64_t first, int64_t
 {
 	const struct ig_rope_table_params *p = launch->params;
 	const struct ig_tensor *out = &launch->out[0];
+	const float magnitude = ig_rope_magnitude(p);
 	float inv[MAX_HEAD_DIM / 2];
 
 	(void)scratch;
@@ -111,8 +120,8 @@ static void table_rows(const struct ig_op_launch *launch, int64_t first, int64_t
 		float position = (float)launch->step->positions[row] * ig_rope_position_scale(p);
 		for (uint32_t i = 0; i < p->n_pairs; i++) {
 			float angle = position * inv[i];
-			c[i] = cosf(angle);
-			s[i] = sinf(angle);
+			c[i] = cosf(angle) * magnitude;
+			s[i] = sinf(angle) * magnitude;
 		}
 	}
 }
@@ -122,6 +131,7 @@ static void reference_table(const struct ig_op_launch *launch)
 {
 	const struct ig_rope_table_params *p = launch->params;
 	const struct ig_tensor *out = &launch->out[0];
+	const double by = (double)ig_rope_magnitude(p);
 	float inv[MAX_HEAD_DIM / 2];
 
 	inverse_frequencies(launch, inv);
@@ -131,8 +141,8 @@ static void reference_table(const struct ig_op_launch *launch)
 			float position =
 				(float)launch->step->positions[row] * ig_rope_position_scale(p);
 			float angle = position * inv[i];
-			y[i] = (float)cos((double)angle);
-			y[p->n_pairs + i] = (float)sin((double)angle);
+			y[i] = (float)(cos((double)angle) * by);
+			y[p->n_pairs + i] = (float)(sin((double)angle) * by);
 		}
 	}
 }
@@ -155,18 +165,22 @@ const struct ig_op ig_op_rope_table = {
 
 /* ---- rope_kv ------------------------------------------------------------------- */
 
+#define ALL_FLAGS (IG_ROPE_KV_Q_ONLY | IG_ROPE_KV_NO_V | IG_ROPE_KV_V_NORM)
+
 static int check_rope_kv(struct ig_op_shape *s, struct ig_error *err)
 {
 	const struct ig_rope_kv_params *p = s->params;
 	const int has_table = s->n_in > 1 && s->in[1].n_cols != 0;
 	const int has_norm = s->n_weights > 0 && s->weight[0].n_rows != 0;
+	const uint32_t n_sides = p->flags & IG_ROPE_KV_Q_ONLY ? 1 : 2;
 	int64_t n_cols;
 
-	if (s->n_in < 1 || s->n_in > 2 || (s->n_weights != 0 && s->n_weights != 2) || s->n_out != 1)
+	if (s->n_in < 1 || s->n_in > 2 || (s->n_weights != 0 && s->n_weights != n_sides) ||
+	    s->n_out != 1)
 		return ig_fail(err, -EINVAL,
 			       "rope_kv: %u inputs, %u weights, %u outputs; takes one "
-			       "or two, none or two, and one",
-			       s->n_in, s->n_weights, s->n_out);
+			       "or two, none or %u, and one",
+			       s->n_in, s->n_weights, s->n_out, n_sides);
 	if (p->head_dim < 8 || p->head_dim > MAX_HEAD_DIM || p->head_dim % 8)
 		return ig_fail(err, -EINVAL,
 			       "rope_kv: head_dim is %u, not a multiple of 8 up to %d", p->head_dim,
@@ -180,7 +194,15 @@ static int check_rope_kv(struct ig_op_shape *s, struct ig_error *err)
 	if (p->group >= IG_MAX_CACHE_GROUPS)
 		return ig_fail(err, -EINVAL, "rope_kv: cache group %u, expected less than %d",
 			       p->group, IG_MAX_CACHE_GROUPS);
-	n_cols = ((int64_t)p->n_heads + 2 * (int64_t)p->n_kv_heads) * p->head_dim;
+	if (p->flags & ~(uint32_t)ALL_FLAGS ||
+	    (p->flags & IG_ROPE_KV_Q_ONLY && p->flags != IG_ROPE_KV_Q_ONLY))
+		return ig_fail(err, -EINVAL, "rope_kv: flags %#x are unknown or contradict",
+			       p->flags);
+	if (ig_rope_q_stride(p) < p->head_dim)
+		return ig_fail(err, -EINVAL, "rope_kv: heads of %u columns of q are %u apart",
+			       p->head_dim, p->q_stride);
+	n_cols = (int64_t)p->n_heads * ig_rope_q_stride(p) +
+		 (int64_t)n_kv_parts(p) * p->n_kv_heads * p->head_dim + p->n_rest;
 	if (s->in[0].n_cols != n_cols || s->in[0].dtype != IG_F32 ||
 	    s->in[0].row_class != IG_ROWS_TOKENS)
 		return ig_fail(err, -EINVAL,
@@ -196,8 +218,12 @@ static int check_rope_kv(struct ig_op_shape *s, struct ig_error *err)
 			       "rope_kv: the table has %lld columns of type %u, "
 			       "expected %u of F32, one row a token",
 			       (long long)s->in[1].n_cols, s->in[1].dtype, 2 * p->n_pairs);
-	for (uint32_t i = 0; has_norm && i < 2; i++) {
-		const int64_t whole = (int64_t)(i ? p->n_kv_heads : p->n_heads) * p->head_dim;
+	for (uint32_t i = 0; has_norm && i < n_sides; i++) {
+		/* heads that lie apart are not normalised together */
+		const int64_t whole =
+			i == 0 && ig_rope_q_stride(p) != p->head_dim ?
+				p->head_dim :
+				(int64_t)(i ? p->n_kv_heads : p->n_heads) * p->head_dim;
 		if (s->weight[i].n_rows != 1 || s->weight[i].dtype != IG_F32 ||
 		    (s->weight[i].n_cols != p->head_dim && s->weight[i].n_cols != whole))
 			return ig_fail(err, -EINVAL,
@@ -207,7 +233,8 @@ static int check_rope_kv(struct ig_op_shape *s, struct ig_error *err)
 				       (long long)s->weight[i].n_cols, s->weight[i].dtype,
 				       p->head_dim, (long long)whole);
 	}
-	if (has_norm && !(p->norm_eps >= 0 && isfinite(p->norm_eps)))
+	if ((has_norm || p->flags & IG_ROPE_KV_V_NORM) &&
+	    !(p->norm_eps >= 0 && isfinite(p->norm_eps)))
 		return ig_fail(err, -EINVAL, "rope_kv: norm_eps is %g", (double)p->norm_eps);
 	if (p->q_scale_length && (p->q_scale_length < 16 || p->q_scale_length > INT32_MAX ||
 				  !(p->q_scale >= 0 && isfinite(p->q_scale))))
@@ -269,13 +296,12 @@ static void reference_rope_kv(const struct ig_op_launch *launch)
 {
 	const struct ig_rope_kv_params *p = launch->params;
 	const struct ig_step *step = launch->step;
-	const int has_norm = launch->n_weights > 1 && launch->weight[0].data;
-	const float *q_norm = has_norm ? launch->weight[0].data : NULL;
-	const float *k_norm = has_norm ? launch->weight[1].data : NULL;
+	const float *q_norm = launch->n_weights > 0 ? launch->weight[0].data : NULL;
+	const float *k_norm = launch->n_weights > 1 ? launch->weight[1].data : NULL;
 	const int64_t dim = p->head_dim, q_n = launch->weight[0].n_cols,
 		      k_n = launch->weight[1].n_cols;
 	const double eps = (double)p->norm_eps;
-	float k[MAX_HEAD_DIM];
+	float k[MAX_HEAD_DIM], v[MAX_HEAD_DIM];
 
 	for (int64_t row = 0; row < step->n_rows; row++) {
 		const float *x = (const float *)((const char *)launch->in[0].data +
@@ -283,7 +309,7 @@ static void reference_rope_kv(const struct ig_op_launch *launch)
 		float *y = (float *)((char *)launch->out[0].data + row * launch->out[0].row_stride);
 		const float *w = q_norm;
 		double inv = w && q_n != dim ? reference_inverse(x, q_n, eps) : 0;
-		for (uint32_t h = 0; h < p->n_heads; h++, x += dim, y += dim) {
+		for (uint32_t h = 0; h < p->n_heads; h++, x += ig_rope_q_stride(p), y += dim) {
 			reference_head(launch, row, x, w, inv, y);
 			for (uint32_t i = 0; p->q_scale_length && i < p->head_dim; i++)
 				y[i] *= ig_rope_q_scale(p, step->positions[row] /
@@ -291,11 +317,18 @@ static void reference_rope_kv(const struct ig_op_launch *launch)
 			if (inv != 0)
 				w += dim;
 		}
+		if (p->flags & IG_ROPE_KV_Q_ONLY)
+			continue;
 		w = k_norm;
 		inv = w && k_n != dim ? reference_inverse(x, k_n, eps) : 0;
 		for (uint32_t h = 0; h < p->n_kv_heads; h++, x += p->head_dim) {
-			const float *v = x + (size_t)p->n_kv_heads * p->head_dim;
+			const float *from = x + (n_kv_parts(p) - 1) * p->n_kv_heads * dim;
+			const double v_inv = p->flags & IG_ROPE_KV_V_NORM ?
+						     reference_inverse(from, dim, eps) :
+						     1;
 			reference_head(launch, row, x, w, inv, k);
+			for (int64_t i = 0; i < dim; i++)
+				v[i] = (float)((double)from[i] * v_inv);
 			if (inv != 0)
 				w += dim;
 			store_cache(launch, row, h, k, v);

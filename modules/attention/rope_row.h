@@ -85,7 +85,7 @@ static inline struct head_norm norm_of(const struct ig_op_launch *launch, uint32
 {
 	const struct ig_rope_kv_params *p = launch->params;
 	const struct ig_tensor *w = &launch->weight[i];
-	struct head_norm n = { launch->n_weights > 1 ? w->data : NULL, 0, 0 };
+	struct head_norm n = { launch->n_weights > i ? w->data : NULL, 0, 0 };
 
 	if (n.w && w->n_cols != p->head_dim) {
 		n.step = p->head_dim;
@@ -143,6 +143,35 @@ static inline void store_cache(const struct ig_op_launch *launch, int64_t row, u
 	store_row(block, v_side(pages.layout), t, v, p->head_dim);
 }
 
+/* The parts of x after q: k and v, k alone, or none. */
+static inline uint32_t n_kv_parts(const struct ig_rope_kv_params *p)
+{
+	return p->flags & IG_ROPE_KV_Q_ONLY ? 0 : p->flags & IG_ROPE_KV_NO_V ? 1 : 2;
+}
+
+/* Normalise and rotate k of a row; write k and v. */
+static inline void write_kv(const struct ig_op_launch *launch, int64_t row, const float *k,
+			    const struct rotation *rot)
+{
+	const struct ig_rope_kv_params *p = launch->params;
+	const uint32_t dim = p->head_dim;
+	const struct head_norm norm = norm_of(launch, 1, k);
+	const float *v = k + (size_t)(n_kv_parts(p) - 1) * p->n_kv_heads * dim;
+	float k_head[MAX_HEAD_DIM], v_head[MAX_HEAD_DIM];
+
+	for (uint32_t h = 0; h < p->n_kv_heads; h++, k += dim, v += dim) {
+		const float *from = v;
+		head_of(k_head, k, h, &norm, p, rot);
+		if (p->flags & IG_ROPE_KV_V_NORM) {
+			const float inv = inverse_rms(v, dim, p->norm_eps);
+			for (uint32_t i = 0; i < dim; i++)
+				v_head[i] = v[i] * inv;
+			from = v_head;
+		}
+		store_cache(launch, row, h, k_head, from);
+	}
+}
+
 static inline void rope_kv_rows(const struct ig_op_launch *launch, int64_t first, int64_t last)
 {
 	const struct ig_rope_kv_params *p = launch->params;
@@ -150,25 +179,21 @@ static inline void rope_kv_rows(const struct ig_op_launch *launch, int64_t first
 	const struct ig_tensor *in = &launch->in[0], *table = &launch->in[1],
 			       *out = &launch->out[0];
 	const int has_table = launch->n_in > 1 && table->data;
-	const uint32_t dim = p->head_dim;
+	const uint32_t dim = p->head_dim, stride = ig_rope_q_stride(p);
 	struct rotation rot;
-	float k_head[MAX_HEAD_DIM];
 
 	for (int64_t row = first; row < last; row++) {
 		const char *x_row = (const char *)in->data + row * in->row_stride;
-		const float *q = (const float *)x_row;		  /* [n_heads, head_dim] */
-		const float *k = q + (size_t)p->n_heads * dim;	  /* [n_kv_heads, head_dim] */
-		const float *v = k + (size_t)p->n_kv_heads * dim; /* [n_kv_heads, head_dim] */
+		const float *q = (const float *)x_row; /* n_heads of head_dim, stride apart */
 		float *y = (float *)((char *)out->data + row * out->row_stride);
-		const struct head_norm q_norm = norm_of(launch, 0, q),
-				       k_norm = norm_of(launch, 1, k);
+		const struct head_norm q_norm = norm_of(launch, 0, q);
 
 		if (has_table)
 			spread_rotation(&rot, p,
 					(const float *)((const char *)table->data +
 							row * table->row_stride));
 		for (uint32_t h = 0; h < p->n_heads; h++)
-			head_of(y + (size_t)h * dim, q + (size_t)h * dim, h, &q_norm, p,
+			head_of(y + (size_t)h * dim, q + (size_t)h * stride, h, &q_norm, p,
 				has_table ? &rot : NULL);
 		if (p->q_scale_length && (uint32_t)step->positions[row] >= p->q_scale_length) {
 			const float scale = ig_rope_q_scale(p, step->positions[row] /
@@ -176,10 +201,8 @@ static inline void rope_kv_rows(const struct ig_op_launch *launch, int64_t first
 			for (uint32_t i = 0; i < p->n_heads * dim; i++)
 				y[i] *= scale;
 		}
-		for (uint32_t h = 0; h < p->n_kv_heads; h++) {
-			head_of(k_head, k + (size_t)h * dim, h, &k_norm, p,
-				has_table ? &rot : NULL);
-			store_cache(launch, row, h, k_head, v + (size_t)h * dim);
-		}
+		if (n_kv_parts(p)) /* k and v: [n_kv_heads, head_dim] each */
+			write_kv(launch, row, q + (size_t)p->n_heads * stride,
+				 has_table ? &rot : NULL);
 	}
 }

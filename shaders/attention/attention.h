@@ -10,7 +10,7 @@
 //   a score: columns ascending, as fragment_mma takes them;
 //   a sub-step: the largest score so far becomes the new reference, earlier sums are scaled;
 //   weights, rounded as V's tile is, are summed in eight parts and a tree; p V ascends;
-//   ranges start from zero and are merged in ascending order (merge_share).
+//   ranges start from zero and are merged in ascending order (merge_share), then the sink.
 // A sub-step or range that a query does not attend to leaves its sums unchanged.
 //
 // Codes of Q8_0 are multiplied by their scales where tiles are filled, and rounded once, to half:
@@ -42,6 +42,39 @@ METAL_FUNC uint first_seen(uint position, uint window)
 
 // The factor of sums relative to `from` when they are relative to `to` >= from.
 METAL_FUNC float merge_share(float from, float to) { return from == to ? 1.0f : exp2(from - to); }
+
+// What the output of a row's head, from column `column` on, is multiplied by.
+METAL_FUNC float gate_value(constant attention_args &args, device const float *gates, uint row,
+			    uint head, uint column)
+{
+	if ((args.flags & (ATTENTION_SIGMOID | ATTENTION_SOFTPLUS)) == 0)
+		return 1.0f;
+	const float x = gates[ulong(row) * args.gate_row + args.gate_first +
+			      head * args.gate_stride + (args.gate_dim == 1 ? 0 : column)];
+	const float e = precise::exp(-fabs(x));
+	if ((args.flags & ATTENTION_SOFTPLUS) != 0)
+		return max(x, 0.0f) + precise::log(1.0f + e);
+	return precise::divide(x > 0.0f ? 1.0f : e, 1.0f + e);
+}
+
+METAL_FUNC float2 gate_pair(constant attention_args &args, device const float *gates, uint row,
+			    uint head, uint column)
+{
+	return float2(gate_value(args, gates, row, head, column),
+		      gate_value(args, gates, row, head, column + 1));
+}
+
+// 1 / the sum of a query's weights, once its ranges are merged; a head's sink joins the sum like
+// the score of a position without a value.
+METAL_FUNC float final_share(float top, float sum, device const float *sinks, uint head, uint flags)
+{
+	if ((flags & ATTENTION_SINKS) == 0)
+		return 1.0f / sum;
+	const float sink = sinks[head] * 1.44269504f; // log2(e)
+	const float with = max(top, sink);
+	const float old_share = merge_share(top, with);
+	return old_share / fma(sum, old_share, merge_share(sink, with));
+}
 
 // -0 becomes 0, so that zeros added by masked tokens change no bits.
 METAL_FUNC float one_zero(float x) { return x == 0.0f ? 0.0f : x; }
@@ -622,13 +655,13 @@ template <typename T, int D, bool Q8>
 
 // Grid: tile and KV head, sequence.
 template <typename T, int D, bool Q8, int M>
-[[max_total_threads_per_threadgroup(ATTENTION_THREADS)]] kernel void
-attention_loop(constant attention_args &args [[buffer(0)]],
-	       device const step_head *step [[buffer(1)]], device const T *q [[buffer(2)]],
-	       device uchar *y [[buffer(3)]], threadgroup uchar *shared [[threadgroup(0)]],
-	       uint3 group [[threadgroup_position_in_grid]],
-	       uint tid [[thread_index_in_threadgroup]], uint lane [[thread_index_in_simdgroup]],
-	       uint sg [[simdgroup_index_in_threadgroup]])
+[[max_total_threads_per_threadgroup(ATTENTION_THREADS)]] kernel void attention_loop(
+	constant attention_args &args [[buffer(0)]], device const step_head *step [[buffer(1)]],
+	device const T *q [[buffer(2)]], device uchar *y [[buffer(3)]],
+	device const float *sinks [[buffer(4)]], device const float *gates [[buffer(5)]],
+	threadgroup uchar *shared [[threadgroup(0)]], uint3 group [[threadgroup_position_in_grid]],
+	uint tid [[thread_index_in_threadgroup]], uint lane [[thread_index_in_simdgroup]],
+	uint sg [[simdgroup_index_in_threadgroup]])
 {
 	typedef attention_tile<T, D, M, Q8> tile_type;
 	const uint sequence = group.y;
@@ -699,7 +732,8 @@ attention_loop(constant attention_args &args [[buffer(0)]],
 	}
 
 	if (tid % tile_type::parts == 0)
-		t.notes[mine] = 1.0f / all_sum;
+		t.notes[mine] = final_share(all_top, all_sum, sinks,
+					    t.there(mine) ? t.head_of(mine) : 0, args.flags);
 	threadgroup_barrier(mem_flags::mem_threadgroup);
 	UNROLL
 	for (int m = 0; m < M; m++)
@@ -720,7 +754,10 @@ attention_loop(constant attention_args &args [[buffer(0)]],
 			const uint column = c * tile_type::chunk + in_chunk;
 			const float2 v = fragment_pair(all[c][m][n], i) * share;
 			if (there && in_chunk < uint(tile_type::chunk) && column < args.head_dim)
-				store_pair(to, column, v, args.y_type);
+				store_pair(to, column,
+					   v * gate_pair(args, gates, t.row_of(query),
+							 t.head_of(query), column),
+					   args.y_type);
 		}
 	}
 }

@@ -10,6 +10,7 @@ using namespace metal;
 attention_merge(constant attention_args &args [[buffer(0)]],
 		device const step_head *step [[buffer(1)]], device const float *outs [[buffer(2)]],
 		device const float2 *tops [[buffer(3)]], device uchar *y [[buffer(4)]],
+		device const float *sinks [[buffer(5)]], device const float *gates [[buffer(6)]],
 		uint3 group [[threadgroup_position_in_grid]],
 		uint lane [[thread_index_in_simdgroup]], uint sg [[simdgroup_index_in_threadgroup]])
 {
@@ -45,14 +46,17 @@ attention_merge(constant attention_args &args [[buffer(0)]],
 				all[j] = fma(all[j], a, from[column] * b);
 		}
 	}
-	const float share = 1.0f / sum;
+	const float share = final_share(top, sum, sinks, head, args.flags);
 	device uchar *to = y + (ulong(row) * args.y_stride + head * args.head_dim) *
 				       element_bytes(args.y_type);
 	UNROLL
 	for (int j = 0; j < 8; j++) {
 		const uint column = lane + j * 32;
 		if (column < args.head_dim)
-			store_element(to, column, one_zero(all[j] * share), args.y_type);
+			store_element(to, column,
+				      one_zero(all[j] * share *
+					       gate_value(args, gates, row, head, column)),
+				      args.y_type);
 	}
 }
 

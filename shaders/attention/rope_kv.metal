@@ -83,10 +83,12 @@ METAL_FUNC head_target cache_target(constant rope_kv_args &args, device const st
 	return to;
 }
 
-METAL_FUNC void put_v(head_target to, device const float *from, uint n, uint lane)
+METAL_FUNC void put_v(head_target to, device const float *from, float by, uint n, uint lane)
 {
-	for (uint i = lane; i < n; i += 32)
-		put(to, i, is_nan(from[i]) ? 0.0f : clamp(from[i], -FLT_MAX, FLT_MAX));
+	for (uint i = lane; i < n; i += 32) {
+		const float x = from[i] * by;
+		put(to, i, is_nan(x) ? 0.0f : clamp(x, -FLT_MAX, FLT_MAX));
+	}
 }
 
 // Whether v of the n values has a NaN.
@@ -107,7 +109,7 @@ METAL_FUNC float inverse_norm(device const float *x, uint n, float eps, uint lan
 	return 1.0f / precise::sqrt(simd_sum(squares) / float(n) + eps);
 }
 
-//   x        [row][q heads | k heads | v heads][head_dim]
+//   x        [row][q heads | k heads | v heads][head_dim]; heads of q are q_stride apart
 //   table    [row][cosines | sines][n_pairs], with ROPE_TABLE
 //   q_norm, k_norm   [head_dim], with ROPE_NORM; [heads][head_dim] where all of them
 //                    are normalised together, which each head's simdgroup then sums up
@@ -127,7 +129,15 @@ rope_kv(constant rope_kv_args &args [[buffer(0)]], device const step_head *step 
 	if (row >= step->n_rows || head >= first_v + args.n_kv_heads)
 		return;
 	const bool is_q = head < args.n_heads, is_v = head >= first_v;
-	device const float *from = x + ulong(row) * args.x_stride + head * n;
+	if (!is_q && (args.flags & ROPE_Q_ONLY) != 0)
+		return;
+	const uint v_columns = (args.flags & ROPE_NO_V) != 0 ? 0 : args.n_kv_heads * n;
+	device const float *from = x + ulong(row) * args.x_stride;
+	if (is_q)
+		from += head * args.q_stride;
+	else
+		from += args.n_heads * args.q_stride + (head - args.n_heads) % args.n_kv_heads * n +
+			(is_v ? v_columns : 0);
 	head_target to;
 	if (is_q) {
 		to.p = q + (ulong(row) * args.y_stride + head * n) * element_bytes(args.y_type);
@@ -136,10 +146,14 @@ rope_kv(constant rope_kv_args &args [[buffer(0)]], device const step_head *step 
 		to = cache_target(args, step, row, (head - args.n_heads) % args.n_kv_heads, is_v,
 				  room + sg * n);
 	}
-	const bool lost = !is_q && !is_v && is_lost(from + args.n_kv_heads * n, n, lane);
+	const bool lost = !is_q && !is_v && is_lost(from + v_columns, n, lane);
 	if (is_v || lost) {
 		if (is_v)
-			put_v(to, from, n, lane);
+			put_v(to, from,
+			      (args.flags & ROPE_NORM_V) != 0 ?
+				      inverse_norm(from, n, args.norm_eps, lane) :
+				      1.0f,
+			      n, lane);
 		else
 			for (uint i = lane; i < n; i += 32)
 				put(to, i, NAN);

@@ -50,7 +50,7 @@ kernel void rope_table(constant rope_table_args &args [[buffer(0)]],
 	if ((args.flags & ROPE_FACTORS) != 0)
 		inv = precise::divide(inv, factors[pair]);
 	const float position = float(step_array<int>(step, step->positions)[row]) * args.freq_scale;
-	const float2 v = cos_sin(position * inv);
+	const float2 v = cos_sin(position * inv) * args.magnitude;
 	device float *to = y + ulong(row) * args.y_stride + pair;
 	to[0] = v.x;
 	to[args.n_pairs] = v.y;

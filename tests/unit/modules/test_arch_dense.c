@@ -232,7 +232,7 @@ static void test_yarn_refusals(void **state)
 		  "original_context" },
 		{ { "qwen3.rope.scaling.factor", F32, 0.5 }, -EINVAL, "scaling.factor" },
 		{ { "qwen3.rope.freq_base", F32, 1 }, -EINVAL, "YaRN needs more" },
-		{ { "qwen3.rope.dimension_count", U32, 32 }, -ENOTSUP, "32 of 64" },
+		{ { "qwen3.rope.scaling.yarn_truncate", U32, 2 }, -EINVAL, "yarn_truncate is 2" },
 	};
 	struct ig_model_info info;
 	struct ig_error err = { 0 };

@@ -408,6 +408,20 @@ static void test_yarn(void **state)
 	memcpy(&attention, record(&m, &g)[5].params, sizeof attention);
 	/* 0.125 ((0.1 ln 4 + 1) / (0.05 ln 4 + 1))^2 */
 	assert_true(fabsf(attention.scale - 0.141731f) < 1e-5f);
+	/* a ramp between pairs */
+	meta_set(&m, (struct entry){ "llama.rope.scaling.yarn_truncate", U32, 0 });
+	memcpy(&table, record(&m, &g)[0].params, sizeof table);
+	assert_true(fabsf(table.ramp_first - 8.378f) < 1e-3f &&
+		    fabsf(table.ramp_last - 18.011f) < 1e-3f && table.magnitude == 0);
+	meta_drop(&m, "llama.rope.scaling.yarn_truncate");
+	/* where a part of a head is rotated, only that part is scaled: cosines and sines are */
+	meta_drop(&m, "llama.rope.scaling.yarn_log_multiplier");
+	meta_set(&m, (struct entry){ "llama.rope.dimension_count", U32, 32 });
+	memcpy(&attention, record(&m, &g)[5].params, sizeof attention);
+	memcpy(&table, g.notes[0].params, sizeof table);
+	assert_true(attention.scale == 0.125f && fabsf(table.magnitude - 1.138629f) < 1e-6f);
+	assert_true(table.ramp_first == 4 && table.ramp_last == 10);
+	meta_set(&m, (struct entry){ "llama.rope.dimension_count", U32, 64 });
 	/* queries of far positions are sharpened, each so many positions more */
 	meta_set(&m, (struct entry){ "llama.attention.temperature_scale", F32, 0.1 });
 	struct ig_rope_kv_params rope;

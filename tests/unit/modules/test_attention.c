@@ -22,6 +22,8 @@ struct attention_case {
 	float scale;		      /* 0: 1 / sqrt(head_dim), times 4 for a spread that matters */
 	int32_t lens[WORLD_MAX_SEQS]; /* of the sequences, up to the first 0 */
 	struct span spans[8];	      /* up to the first with to 0 */
+	uint32_t sinks;		      /* 1: there are some */
+	uint32_t gate, gate_dim;      /* IG_GATE_…, values a head */
 };
 
 /* Scores are about 3 wide, so a wrong weight moves the output far more than this;
@@ -30,7 +32,8 @@ static double tolerance(const struct attention_case *c)
 {
 	double wide = (double)c->scale * sqrt(c->head_dim) / 4;
 
-	return 3e-6 * (wide > 1 ? wide : 1);
+	return 3e-6 * (wide > 1 ? wide : 1) *
+	       (c->gate == IG_GATE_SOFTPLUS ? 1.5 : 1); /* of values up to 1 */
 }
 
 static const struct attention_case cases[] = {
@@ -146,6 +149,15 @@ static const struct attention_case cases[] = {
 	{ 3, 1, 64, IG_F16, 0, 20, { 600 }, { { 0, 560, 600 } } },
 	/* and so close that the output is nearly a mean */
 	{ 3, 1, 64, IG_F16, 0, 1e-3f, { 600 }, { { 0, 590, 600 } } },
+	/* sinks, and gates by element and by head */
+	{ 6, 2, 64, IG_F16, 0, 0, { 300, 3 }, { { 0, 250, 262 }, { 1, 0, 3 } }, .sinks = 1 },
+	{ 6, 2, 64, IG_F32, 20, 0, { 600 }, { { 0, 508, 516 } }, .sinks = 1 },
+	{ 3, 1, 64, IG_Q8_0, 0, 20, { 300 }, { { 0, 290, 300 } }, .sinks = 1 },
+	{ 6, 2, 72, IG_F16, 0, 0, { 300 }, { { 0, 250, 267 } }, 0, IG_GATE_SIGMOID, 72 },
+	{ 4, 1, 8, IG_F32, 0, 0, { 300 }, { { 0, 290, 300 } }, 0, IG_GATE_SIGMOID, 8 },
+	{ 6, 2, 64, IG_F32, 0, 0, { 300 }, { { 0, 250, 262 } }, 1, IG_GATE_SOFTPLUS, 64 },
+	{ 6, 2, 64, IG_F16, 0, 0, { 300 }, { { 0, 250, 262 } }, 1, IG_GATE_SOFTPLUS, 1 },
+	{ 6, 2, 64, IG_F16, 9, 0, { 300 }, { { 0, 250, 262 } }, 0, IG_GATE_SIGMOID, 1 },
 };
 
 struct setup {
@@ -155,7 +167,8 @@ struct setup {
 	int32_t *positions, *row_seq;
 	int32_t n_seqs;
 	const int32_t *lens;
-	struct guarded q;
+	struct guarded q, gate, sinks;
+	int has_sinks;
 };
 
 static void setup_create(struct setup *s, const struct attention_case *c)
@@ -190,12 +203,32 @@ static void setup_create(struct setup *s, const struct attention_case *c)
 	for (int32_t r = 0; r < s->n_rows; r++)
 		for (int64_t i = 0; i < s->q.t.n_cols; i++)
 			guarded_row(&s->q, r)[i] = world_uniform() * 2;
+	/* the gate's columns lie among others */
+	s->p.gate = c->gate;
+	s->p.gate_dim = c->gate_dim;
+	s->p.gate_first = c->gate ? 3 : 0;
+	s->p.gate_stride = c->gate ? c->gate_dim + 5 : 0;
+	guarded_create(&s->gate, s->n_rows, c->n_heads * (int64_t)s->p.gate_stride + 9);
+	for (int32_t r = 0; r < s->n_rows; r++)
+		for (int64_t i = 0; i < s->gate.t.n_cols; i++)
+			guarded_row(&s->gate, r)[i] =
+				i % 7 ? world_uniform() :
+					world_uniform() * 60 -
+						(c->gate == IG_GATE_SOFTPLUS ? 60 : 0);
+	s->has_sinks = c->sinks != 0;
+	guarded_create(&s->sinks, 1, c->n_heads);
+	for (uint32_t i = 0; i < c->n_heads; i++)
+		guarded_row(&s->sinks, 0)[i] = world_uniform() * 5 + (i == 2 ? 60 :
+								      i == 3 ? -200 :
+									       0);
 }
 
 static void setup_destroy(struct setup *s)
 {
 	world_destroy(&s->w);
 	guarded_destroy(&s->q);
+	guarded_destroy(&s->gate);
+	guarded_destroy(&s->sinks);
 	free(s->positions);
 	free(s->row_seq);
 }
@@ -216,16 +249,19 @@ static void run_rows(struct setup *s, const struct ig_cpu_kernel *k, struct guar
 		.n_groups = 1,
 	};
 	struct ig_op_launch launch = { .struct_size = sizeof launch,
-				       .n_in = 1,
+				       .n_in = s->p.gate ? 2 : 1,
+				       .n_weights = s->has_sinks ? 1 : 0,
 				       .n_out = 1,
 				       .params = &s->p,
-				       .in = { s->q.t },
+				       .in = { s->q.t, s->gate.t },
+				       .weight = { s->sinks.t },
 				       .out = { out->t },
 				       .step = &step };
 
 	launch.in[0].data = guarded_row(&s->q, first);
+	launch.in[1].data = guarded_row(&s->gate, first);
 	launch.out[0].data = guarded_row(out, first);
-	launch.in[0].n_rows = launch.out[0].n_rows = n;
+	launch.in[0].n_rows = launch.in[1].n_rows = launch.out[0].n_rows = n;
 	if (k)
 		world_run(k, &launch, order);
 	else
@@ -402,6 +438,42 @@ static void test_q8_is_floats(void **state)
 	setup_destroy(&b);
 }
 
+/* A sink is the score of a position without a value: of one whose v is 0, here before a window. */
+static void test_sink_is_position(void **state)
+{
+	const struct attention_case c = { 1, 1, 8, IG_F32, 0, 1, { 9 }, { { 0, 8, 9 } } };
+	struct setup s;
+	struct guarded with, without;
+
+	setup_create(&s, &c);
+	guarded_create(&with, 1, 8);
+	guarded_create(&without, 1, 8);
+	memset(world_slot(&s.w, 0, 0, 1, 0, 1), 0, 32);
+	guarded_row(&s.sinks, 0)[0] = 0;
+	for (uint32_t d = 0; d < 8; d++)
+		guarded_row(&s.sinks, 0)[0] +=
+			guarded_row(&s.q, 0)[d] * world_element(&s.w, 0, 0, 1, 0, 0, d);
+	for (int j = -1; j < (int)(sizeof isas / sizeof isas[0]); j++) {
+		const struct ig_cpu_kernel *k =
+			j < 0 ? NULL : world_kernel(world_op("attention"), isas[j]);
+
+		if (j >= 0 && !k)
+			continue;
+		s.has_sinks = 0;
+		s.p.window = 0;
+		run_rows(&s, k, &without, 0, 1, 0);
+		s.has_sinks = 1;
+		s.p.window = 8;
+		run_rows(&s, k, &with, 0, 1, 0);
+		for (int d = 0; d < 8; d++)
+			assert_true(fabsf(guarded_row(&with, 0)[d] - guarded_row(&without, 0)[d]) <
+				    1e-6f);
+	}
+	guarded_destroy(&with);
+	guarded_destroy(&without);
+	setup_destroy(&s);
+}
+
 /* The exponential by itself: of two positions with scores 0 and -x and values 0 and 1
  * the output is e / (1 + e), e = exp(-x).  Three roundings beside that of e. */
 static void test_exponential(void **state)
@@ -446,6 +518,39 @@ static void test_exponential(void **state)
 	setup_destroy(&s);
 }
 
+/* Of a shape that is good but for its gate. */
+static void check_gates(const struct ig_op *op, struct ig_op_shape *s, struct ig_attention_params p)
+{
+	struct ig_error err;
+
+	p.gate = IG_GATE_SIGMOID;
+	p.gate_dim = 64;
+	p.gate_first = 64;
+	p.gate_stride = 128;
+	s->params = &p;
+	assert_int_equal(op->check(s, &err), -EINVAL);
+	assert_non_null(strstr(err.text, "1 inputs"));
+	s->n_in = 2;
+	s->in[1] = (struct ig_shape){ .n_cols = 1152, .dtype = IG_F32 };
+	assert_int_equal(op->check(s, &err), 0);
+	s->in[1].n_cols = 1151;
+	assert_int_equal(op->check(s, &err), -EINVAL);
+	assert_non_null(strstr(err.text, "expected 1152"));
+	s->in[1].n_cols = 1152;
+	p.gate_stride = 0xffffffff; /* the end does not wrap */
+	assert_int_equal(op->check(s, &err), -EINVAL);
+	p.gate_stride = 128;
+	p.gate_dim = 32;
+	assert_int_equal(op->check(s, &err), -EINVAL);
+	assert_non_null(strstr(err.text, "32 values a head"));
+	p.gate_dim = 1;
+	assert_int_equal(op->check(s, &err), 0);
+	p.gate = 3;
+	assert_int_equal(op->check(s, &err), -EINVAL);
+	assert_non_null(strstr(err.text, "gate 3"));
+	s->n_in = 1;
+}
+
 static void test_check(void **state)
 {
 	const struct ig_attention_params good = { sizeof good, 9, 3, 64, 0, 0, 0.125f, 0 };
@@ -488,6 +593,14 @@ static void test_check(void **state)
 	s.n_in = 2;
 	assert_int_equal(op->check(&s, &err), -EINVAL);
 	s.n_in = 1;
+	s.n_weights = 1;
+	s.weight[0] = (struct ig_shape){ .n_rows = 1, .n_cols = 9, .dtype = IG_F32 };
+	assert_int_equal(op->check(&s, &err), 0);
+	s.weight[0].n_cols = 3;
+	assert_int_equal(op->check(&s, &err), -EINVAL);
+	assert_non_null(strstr(err.text, "sinks are [1, 3]"));
+	s.n_weights = 0;
+	check_gates(op, &s, good);
 	for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
 		s.params = &bad[i].p;
 		s.in[0].n_cols = bad[i].n_cols;
@@ -500,9 +613,13 @@ static void test_check(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_check),	     cmocka_unit_test(test_reference),
-		cmocka_unit_test(test_same_bits),    cmocka_unit_test(test_causal),
-		cmocka_unit_test(test_q8_is_floats), cmocka_unit_test(test_exponential),
+		cmocka_unit_test(test_check),
+		cmocka_unit_test(test_reference),
+		cmocka_unit_test(test_same_bits),
+		cmocka_unit_test(test_causal),
+		cmocka_unit_test(test_q8_is_floats),
+		cmocka_unit_test(test_exponential),
+		cmocka_unit_test(test_sink_is_position),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

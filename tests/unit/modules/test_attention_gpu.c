@@ -20,6 +20,8 @@ struct attention_case {
 	float scale;		      /* 0: 4 / sqrt(head_dim), for a spread that matters */
 	int32_t lens[WORLD_MAX_SEQS]; /* of the sequences, up to the first 0 */
 	struct span spans[8];	      /* up to the first with to 0 */
+	uint32_t sinks;		      /* 1: there are some */
+	uint32_t gate, gate_dim;      /* IG_GATE_…, values a head */
 };
 
 static const struct attention_case cases[] = {
@@ -103,6 +105,15 @@ static const struct attention_case cases[] = {
 	{ 3, 1, 64, IG_F16, 0, 20, { 600 }, { { 0, 590, 600 } } },
 	/* and so close that the output is nearly a mean */
 	{ 3, 1, 64, IG_F16, 0, 1e-3f, { 600 }, { { 0, 590, 600 } } },
+	/* sinks, and gates by element and by head */
+	{ 6, 2, 64, IG_F16, 0, 0, { 300, 3 }, { { 0, 250, 262 }, { 1, 0, 3 } }, .sinks = 1 },
+	{ 6, 2, 64, IG_F32, 20, 0, { 600 }, { { 0, 512, 516 } }, .sinks = 1 },
+	{ 3, 1, 64, IG_Q8_0, 0, 20, { 300 }, { { 0, 294, 300 } }, .sinks = 1 },
+	{ 6, 2, 72, IG_F16, 0, 0, { 300 }, { { 0, 254, 260 } }, 0, IG_GATE_SIGMOID, 72 },
+	{ 4, 1, 8, IG_F32, 0, 0, { 300 }, { { 0, 296, 300 } }, 0, IG_GATE_SIGMOID, 8 },
+	{ 6, 2, 64, IG_F32, 0, 0, { 300 }, { { 0, 254, 258 } }, 1, IG_GATE_SOFTPLUS, 64 },
+	{ 6, 2, 64, IG_F16, 0, 0, { 300 }, { { 0, 254, 258 } }, 1, IG_GATE_SOFTPLUS, 1 },
+	{ 6, 2, 64, IG_F16, 9, 0, { 300 }, { { 0, 250, 262 } }, 0, IG_GATE_SIGMOID, 1 },
 	/* 8 bits: lengths; chunks; more rows than 16 */
 	{ 9,
 	  3,
@@ -149,7 +160,10 @@ static double tolerance(const struct attention_case *c)
 	double wide = (double)c->scale * sqrt(c->head_dim) / 4;
 
 	wide = wide > 1 ? wide : 1;
-	return c->dtype == IG_F32 ? 4e-6 * wide : c->dtype == IG_F16 ? 4e-4 : 8e-4 * wide;
+	wide *= c->gate == IG_GATE_SOFTPLUS ? 1.5 : 1; /* of values up to 1 */
+	return c->dtype == IG_F32 ? 4e-6 * wide :
+	       c->dtype == IG_F16 ? 4e-4 * (c->gate ? wide : 1) :
+				    8e-4 * wide;
 }
 
 struct setup {
@@ -159,7 +173,8 @@ struct setup {
 	int32_t n_rows;
 	int32_t *positions, *row_seq;
 	int32_t n_seqs;
-	struct guarded q;
+	struct guarded q, gate, sinks;
+	int has_sinks;
 };
 
 static struct ig_gpu_lab *lab;
@@ -228,12 +243,32 @@ static void setup_create(struct setup *s, const struct attention_case *c)
 	for (int32_t r = 0; r < s->n_rows; r++)
 		for (int64_t i = 0; i < s->q.t.n_cols; i++)
 			guarded_row(&s->q, r)[i] = world_uniform() * 2;
+	/* the gate's columns lie among others */
+	s->p.gate = c->gate;
+	s->p.gate_dim = c->gate_dim;
+	s->p.gate_first = c->gate ? 3 : 0;
+	s->p.gate_stride = c->gate ? c->gate_dim + 5 : 0;
+	guarded_create(&s->gate, s->n_rows, c->n_heads * (int64_t)s->p.gate_stride + 9);
+	for (int32_t r = 0; r < s->n_rows; r++)
+		for (int64_t i = 0; i < s->gate.t.n_cols; i++)
+			guarded_row(&s->gate, r)[i] =
+				i % 7 ? world_uniform() :
+					world_uniform() * 60 -
+						(c->gate == IG_GATE_SOFTPLUS ? 60 : 0);
+	s->has_sinks = c->sinks != 0;
+	guarded_create(&s->sinks, 1, c->n_heads);
+	for (uint32_t i = 0; i < c->n_heads; i++)
+		guarded_row(&s->sinks, 0)[i] = world_uniform() * 5 + (i == 2 ? 60 :
+								      i == 3 ? -200 :
+									       0);
 }
 
 static void setup_destroy(struct setup *s)
 {
 	world_destroy(&s->w);
 	guarded_destroy(&s->q);
+	guarded_destroy(&s->gate);
+	guarded_destroy(&s->sinks);
 	free(s->positions);
 	free(s->row_seq);
 }
@@ -257,10 +292,12 @@ static void run_rows(struct setup *s, enum way way, uint32_t out_dtype, struct g
 		.n_groups = 1,
 	};
 	struct ig_op_launch launch = { .struct_size = sizeof launch,
-				       .n_in = 1,
+				       .n_in = s->p.gate ? 2 : 1,
+				       .n_weights = s->has_sinks ? 1 : 0,
 				       .n_out = 1,
 				       .params = &s->p,
-				       .in = { s->q.t },
+				       .in = { s->q.t, s->gate.t },
+				       .weight = { s->sinks.t },
 				       .out = { out->t },
 				       .step = &step };
 	const struct ig_gpu_case c = {
@@ -275,8 +312,9 @@ static void run_rows(struct setup *s, enum way way, uint32_t out_dtype, struct g
 	int rc;
 
 	launch.in[0].data = guarded_row(&s->q, first);
+	launch.in[1].data = guarded_row(&s->gate, first);
 	launch.out[0].data = guarded_row(out, first);
-	launch.in[0].n_rows = launch.out[0].n_rows = n;
+	launch.in[0].n_rows = launch.in[1].n_rows = launch.out[0].n_rows = n;
 	rc = way == REFERENCE ? ig_gpu_case_reference(lab, &c, &err) :
 				ig_gpu_case_run(lab, &c, &err);
 	if (rc)

@@ -45,6 +45,7 @@ static void test_table(void **state)
 		float base, scale;
 		int factors;
 		float first, last; /* of a ramp */
+		float magnitude;
 	} tables[] = {
 		{ 32, 10000, 1, 0 },
 		{ 32, 100000, 1, 0 },
@@ -54,14 +55,17 @@ static void test_table(void **state)
 		{ 20, 10000, 1, 0 },
 		{ 32, 10000, 0.25f, 0, 8, 19 },
 		{ 32, 10000, 0.25f, 1, 0, 0.001f },
+		{ 32, 150000, 0.03125f, 0, 8.093f, 17.398f, 1.3466f },
 	};
 	static const int32_t positions[] = { 0, 1, 2, 17, 255, 256, 8191, 131071 };
 	const int32_t n = sizeof positions / sizeof positions[0];
 
 	for (size_t i = 0; i < sizeof tables / sizeof tables[0]; i++) {
-		const struct ig_rope_table_params p = { sizeof p,	 tables[i].n_pairs,
-							tables[i].base,	 tables[i].scale,
-							tables[i].first, tables[i].last };
+		const struct ig_rope_table_params p = { sizeof p,	    tables[i].n_pairs,
+							tables[i].base,	    tables[i].scale,
+							tables[i].first,    tables[i].last,
+							tables[i].magnitude };
+		const double by = p.magnitude != 0 ? (double)p.magnitude : 1;
 		const float scale = p.ramp_last > 0 ? 1 : p.freq_scale;
 		float factors[128];
 		struct guarded out, alone;
@@ -98,11 +102,13 @@ static void test_table(void **state)
 					if (tables[i].factors)
 						inv /= factors[j];
 					angle = (float)positions[r] * scale * inv;
-					assert_true(fabs(cos((double)angle) -
-							 (double)guarded_row(&out, r)[j]) < 1.2e-7);
-					assert_true(fabs(sin((double)angle) -
-							 (double)guarded_row(
-								 &out, r)[p.n_pairs + j]) < 1.2e-7);
+					assert_true(fabs(cos((double)angle) * by -
+							 (double)guarded_row(&out, r)[j]) <
+						    1.2e-7 * by);
+					assert_true(
+						fabs(sin((double)angle) * by -
+						     (double)guarded_row(&out, r)[p.n_pairs + j]) <
+						1.2e-7 * by);
 				}
 		}
 		for (int32_t r = 0; r < n; r++)
@@ -157,6 +163,9 @@ static void test_check_table(void **state)
 	p.freq_scale = 0;
 	expect_text(op, &s, "freq_scale is 0");
 	p.freq_scale = 1;
+	p.magnitude = -1;
+	expect_text(op, &s, "magnitude is -1");
+	p.magnitude = 0;
 	p.ramp_first = -1;
 	expect_text(op, &s, "a ramp from pair -1");
 	p.ramp_first = 3;
@@ -174,9 +183,17 @@ struct rope_case {
 	uint32_t n_heads, n_kv_heads, head_dim, n_pairs, mode, dtype;
 	uint32_t norm; /* 1: of each head, 2: of all heads of q, and of k, together */
 	uint32_t table;
+	uint32_t flags, gap, rest; /* IG_ROPE_KV_…; columns between heads of q, and after v */
 };
 
 static const struct rope_case cases[] = {
+	{ 9, 3, 64, 32, IG_ROPE_PAIRS, IG_F16, 1, 1, 0, 64, 0 },
+	{ 3, 3, 32, 8, IG_ROPE_HALVES, IG_F32, 0, 1, 0, 4, 7 },
+	{ 4, 2, 32, 16, IG_ROPE_HALVES, IG_F16, 1, 1, IG_ROPE_KV_V_NORM, 0, 0 },
+	{ 4, 2, 32, 16, IG_ROPE_HALVES, IG_F32, 1, 1, IG_ROPE_KV_NO_V, 0, 16 },
+	{ 4, 1, 64, 16, IG_ROPE_HALVES, IG_Q8_0, 1, 1, IG_ROPE_KV_NO_V | IG_ROPE_KV_V_NORM, 0, 0 },
+	{ 4, 1, 40, 20, IG_ROPE_HALVES, IG_F16, 1, 1, IG_ROPE_KV_Q_ONLY, 0, 0 },
+	{ 4, 1, 40, 20, IG_ROPE_HALVES, IG_F16, 0, 1, IG_ROPE_KV_Q_ONLY, 8, 3 },
 	{ 9, 3, 64, 32, IG_ROPE_PAIRS, IG_F16, 0, 1 },
 	{ 9, 3, 64, 32, IG_ROPE_PAIRS, IG_F32, 0, 1 },
 	{ 4, 4, 32, 16, IG_ROPE_HALVES, IG_F16, 0, 1 },
@@ -233,6 +250,9 @@ static void rope_create(struct rope_setup *s, const struct rope_case *c)
 					   .group = 0,
 					   .layer = 1,
 					   .norm_eps = 1e-5f,
+					   .flags = c->flags,
+					   .q_stride = c->gap ? c->head_dim + c->gap : 0,
+					   .n_rest = c->rest,
 					   .q_scale = 0.3f,
 					   .q_scale_length = c->norm ? 16 : 0 };
 	s->has_norm = c->norm != 0;
@@ -240,7 +260,13 @@ static void rope_create(struct rope_setup *s, const struct rope_case *c)
 	s->norm_cols[1] = (int64_t)c->head_dim * (c->norm == 2 ? c->n_kv_heads : 1);
 	s->has_table = (int)c->table;
 	world_create(&s->w, c->dtype, c->n_kv_heads, c->head_dim, lens, 3);
-	guarded_create(&s->x, N_ROWS, (c->n_heads + 2 * c->n_kv_heads) * (int64_t)c->head_dim);
+	guarded_create(&s->x, N_ROWS,
+		       c->n_heads * (int64_t)(c->head_dim + c->gap) +
+			       (c->flags & IG_ROPE_KV_Q_ONLY ? 0 :
+				c->flags & IG_ROPE_KV_NO_V   ? 1 :
+							       2) *
+				       (int64_t)(c->n_kv_heads * c->head_dim) +
+			       c->rest);
 	guarded_create(&s->table, N_ROWS, c->table ? 2 * (int64_t)c->n_pairs : 2);
 	guarded_create(&s->norm, 2, s->norm_cols[0]);
 	for (int32_t r = 0; r < N_ROWS; r++) {
@@ -284,7 +310,9 @@ static void rope_run(struct rope_setup *s, const struct ig_cpu_kernel *k, struct
 	};
 	struct ig_op_launch launch = { .struct_size = sizeof launch,
 				       .n_in = 2,
-				       .n_weights = s->has_norm ? 2 : 0,
+				       .n_weights = !s->has_norm		   ? 0 :
+						    s->p.flags & IG_ROPE_KV_Q_ONLY ? 1 :
+										     2,
 				       .n_out = 1,
 				       .params = &s->p,
 				       .in = { s->x.t, s->table.t },
@@ -432,6 +460,14 @@ static void assert_close(const struct guarded *a, const struct guarded *b, doubl
 		}
 }
 
+/* Nothing was written: 0xff is NaN in every type. */
+static void assert_untouched(const struct guarded *kv)
+{
+	for (int64_t r = 0; r < kv->t.n_rows; r++)
+		for (int64_t c = 0; c < kv->t.n_cols; c++)
+			assert_true(isnan(guarded_row(kv, r)[c]));
+}
+
 static void test_rope_kv(void **state)
 {
 	for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
@@ -466,8 +502,11 @@ static void test_rope_kv(void **state)
 			read_pages(&s, &kv);
 			assert_close(&q, &q_ref, 1e-6, i, isas[j], "q");
 			/* a half may round to its neighbour, a scale of Q8_0 too */
-			assert_close(&kv, &kv_ref, cases[i].dtype == IG_F32 ? 1e-6 : 1e-3, i,
-				     isas[j], "k and v");
+			if (s.p.flags & IG_ROPE_KV_Q_ONLY)
+				assert_untouched(&kv);
+			else
+				assert_close(&kv, &kv_ref, cases[i].dtype == IG_F32 ? 1e-6 : 1e-3,
+					     i, isas[j], "k and v");
 			wipe_slots(&s);
 			assert_int_equal(world_changed(&s.w), 0);
 			/* row by row, last first: the same bits */
@@ -610,6 +649,31 @@ static void test_check_rope_kv(void **state)
 	s.n_weights = 1;
 	expect_text(op, &s, "1 weights");
 	s.n_weights = 0;
+	p = good;
+	p.q_stride = 60;
+	expect_text(op, &s, "heads of 64 columns of q are 60 apart");
+	p.q_stride = 128;
+	p.n_rest = 5;
+	s.in[0].n_cols = 960 + 576 + 5;
+	assert_int_equal(op->check(&s, &err), 0);
+	s.n_weights = 2;
+	s.weight[0].n_cols = 576; /* heads that lie apart are not normalised together */
+	expect_text(op, &s, "q_norm is [1, 576]");
+	s.weight[0].n_cols = 64;
+	p.flags = IG_ROPE_KV_NO_V;
+	s.in[0].n_cols -= 192;
+	assert_int_equal(op->check(&s, &err), 0);
+	p.flags = IG_ROPE_KV_Q_ONLY;
+	s.in[0].n_cols -= 192;
+	expect_text(op, &s, "2 weights");
+	s.n_weights = 1;
+	assert_int_equal(op->check(&s, &err), 0);
+	p.flags = IG_ROPE_KV_Q_ONLY | IG_ROPE_KV_V_NORM;
+	expect_text(op, &s, "flags 0x5");
+	p.flags = 1u << 31;
+	s.n_weights = 0;
+	expect_text(op, &s, "flags 0x80000000");
+	s.in[0].n_cols = 960;
 	p = good;
 	s.in[1].n_cols = 62;
 	expect_text(op, &s, "the table has 62 columns");

@@ -20,11 +20,13 @@ struct table_case {
 	uint32_t n_pairs;
 	float freq_base, freq_scale;
 	int factors;
+	float magnitude;
 };
 
 static const struct table_case tables[] = {
-	{ 32, 10000, 1, 0 },	{ 64, 10000, 1, 0 }, { 64, 1e6f, 1, 0 },    { 128, 5e5f, 1, 1 },
-	{ 9, 10000, 0.25f, 0 }, { 1, 10000, 1, 1 },  { 40, 1e6f, 0.5f, 1 }, { 64, 1, 1, 0 },
+	{ 32, 10000, 1, 0 },   { 64, 10000, 1, 0 },    { 64, 1e6f, 1, 0 },
+	{ 128, 5e5f, 1, 1 },   { 9, 10000, 0.25f, 0 }, { 1, 10000, 1, 1 },
+	{ 40, 1e6f, 0.5f, 1 }, { 64, 1, 1, 0 },	       { 32, 10000, 1, 0, 0.75f },
 };
 
 /* The start, edges of powers of two, every large position's neighbourhood. */
@@ -42,7 +44,8 @@ static int32_t table_position(int32_t row)
 static void run_table(const struct table_case *c, const float *factors, int32_t first, int32_t n,
 		      struct guarded *out, struct guarded *truth)
 {
-	const struct ig_rope_table_params p = { sizeof p, c->n_pairs, c->freq_base, c->freq_scale };
+	const struct ig_rope_table_params p = { sizeof p, c->n_pairs, c->freq_base, c->freq_scale,
+						.magnitude = c->magnitude };
 	int32_t positions[TABLE_ROWS], row_seq[TABLE_ROWS] = { 0 };
 	const struct ig_step step = { .struct_size = sizeof step,
 				      .n_rows = n,
@@ -122,9 +125,17 @@ struct rope_case {
 	uint32_t n_heads, n_kv_heads, head_dim, n_pairs, mode, dtype;
 	uint32_t norm; /* 1: of each head, 2: of all heads of q, and of k, together */
 	uint32_t table;
+	uint32_t flags, gap, rest; /* IG_ROPE_KV_…; columns between heads of q, and after v */
 };
 
 static const struct rope_case cases[] = {
+	{ 9, 3, 64, 32, IG_ROPE_PAIRS, IG_F16, 1, 1, 0, 64, 0 },
+	{ 3, 3, 32, 8, IG_ROPE_HALVES, IG_F32, 0, 1, 0, 4, 7 },
+	{ 4, 2, 32, 16, IG_ROPE_HALVES, IG_F16, 1, 1, IG_ROPE_KV_V_NORM, 0, 0 },
+	{ 4, 2, 32, 16, IG_ROPE_HALVES, IG_F32, 1, 1, IG_ROPE_KV_NO_V, 0, 16 },
+	{ 4, 1, 64, 16, IG_ROPE_HALVES, IG_Q8_0, 1, 1, IG_ROPE_KV_NO_V | IG_ROPE_KV_V_NORM, 0, 0 },
+	{ 4, 1, 40, 20, IG_ROPE_HALVES, IG_F16, 1, 1, IG_ROPE_KV_Q_ONLY, 0, 0 },
+	{ 4, 1, 40, 20, IG_ROPE_HALVES, IG_F16, 0, 1, IG_ROPE_KV_Q_ONLY, 8, 3 },
 	{ 9, 3, 64, 32, IG_ROPE_PAIRS, IG_F16, 0, 1 },
 	{ 9, 3, 64, 32, IG_ROPE_HALVES, IG_F32, 0, 1 },
 	{ 9, 3, 64, 32, IG_ROPE_PAIRS, IG_F32, 1, 1 },
@@ -182,6 +193,9 @@ static void rope_create(struct rope_setup *s, const struct rope_case *c)
 					   .group = 0,
 					   .layer = 1,
 					   .norm_eps = 1e-5f,
+					   .flags = c->flags,
+					   .q_stride = c->gap ? c->head_dim + c->gap : 0,
+					   .n_rest = c->rest,
 					   .q_scale = 0.3f,
 					   .q_scale_length = c->norm ? 16 : 0 };
 	world_create(&s->w, c->dtype, c->n_kv_heads, c->head_dim, lens, 3);
@@ -189,7 +203,13 @@ static void rope_create(struct rope_setup *s, const struct rope_case *c)
 		s->after[i] = malloc(s->w.slab_bytes);
 		assert_non_null(s->after[i]);
 	}
-	guarded_create(&s->x, N_ROWS, (c->n_heads + 2 * c->n_kv_heads) * (int64_t)c->head_dim);
+	guarded_create(&s->x, N_ROWS,
+		       c->n_heads * (int64_t)(c->head_dim + c->gap) +
+			       (c->flags & IG_ROPE_KV_Q_ONLY ? 0 :
+				c->flags & IG_ROPE_KV_NO_V   ? 1 :
+							       2) *
+				       (int64_t)(c->n_kv_heads * c->head_dim) +
+			       c->rest);
 	guarded_create(&s->table, N_ROWS, c->table ? 2 * (int64_t)c->n_pairs : 2);
 	const uint32_t n_norm = c->head_dim * (c->norm == 2 ? c->n_heads : 1);
 	guarded_create(&s->norm, 2, n_norm);
@@ -236,7 +256,9 @@ static void rope_run(struct rope_setup *s, int reference, uint32_t out_dtype, st
 	};
 	struct ig_op_launch launch = { .struct_size = sizeof launch,
 				       .n_in = s->c->table ? 2 : 1,
-				       .n_weights = s->c->norm ? 2 : 0,
+				       .n_weights = !s->c->norm			   ? 0 :
+						    s->p.flags & IG_ROPE_KV_Q_ONLY ? 1 :
+										     2,
 				       .n_out = 1,
 				       .params = &s->p,
 				       .in = { s->x.t, s->table.t },
@@ -312,6 +334,14 @@ static void assert_close(const struct guarded *a, const struct guarded *b, doubl
 		}
 }
 
+/* Nothing was written: 0xff is NaN in every type. */
+static void assert_untouched(const struct guarded *kv)
+{
+	for (int64_t r = 0; r < kv->t.n_rows; r++)
+		for (int64_t c = 0; c < kv->t.n_cols; c++)
+			assert_true(isnan(guarded_row(kv, r)[c]));
+}
+
 static void test_rope_kv(void **state)
 {
 	static const uint32_t types[] = { IG_F16, IG_BF16 };
@@ -340,7 +370,11 @@ static void test_rope_kv(void **state)
 		take_pages(&s, &s.w, &kv_ref);
 		assert_close(&q, &q_ref, 1e-6, i, "q");
 		/* a half may round to its neighbour, a scale of Q8_0 too */
-		assert_close(&kv, &kv_ref, cases[i].dtype == IG_F32 ? 1e-6 : 1e-3, i, "k and v");
+		if (s.p.flags & IG_ROPE_KV_Q_ONLY)
+			assert_untouched(&kv);
+		else
+			assert_close(&kv, &kv_ref, cases[i].dtype == IG_F32 ? 1e-6 : 1e-3, i,
+				     "k and v");
 
 		/* row by row, each from the pages that the one before left: the same bits */
 		for (int32_t r = N_ROWS - 1; r >= 0; r--) {

@@ -225,12 +225,13 @@ static void rope_is_scaled(void **state)
 	assert_true(value(&o, t, 0, 0) == 1.0f && value(&o, t, 0, 1) == 8.0f);
 	closed(&o);
 	o = opened(CONFIG_WITH(",\"rope_scaling\":{\"rope_type\":\"yarn\",\"factor\":4,"
-			       "\"attention_factor\":1,\"beta_fast\":16,"
+			       "\"attention_factor\":1,\"beta_fast\":16,\"truncate\":false,"
 			       "\"original_max_position_embeddings\":16}"),
 		   "{}", 0);
 	assert_int_equal(u32_key(o.g, "llama.rope.scaling.original_context_length"), 16);
 	assert_true(f32_key(o.g, "llama.rope.scaling.yarn_beta_fast") == 16.0f);
 	assert_true(f32_key(o.g, "llama.rope.scaling.attn_factor") < 0.88f);
+	assert_int_equal(u32_key(o.g, "llama.rope.scaling.yarn_truncate"), 0);
 	closed(&o);
 }
 
