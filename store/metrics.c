@@ -442,6 +442,16 @@ static void put_gauge(struct ig_strbuf *b, const char *name, const char *help, d
 	ig_strbuf_puts(b, "\n");
 }
 
+/* A gauge again, under vLLM's own name: what the endpoint picker of Kubernetes' inference gateway reads
+ * unless it is configured otherwise. */
+static void put_vllm_gauge(struct ig_strbuf *b, const char *name, double v)
+{
+	ig_strbuf_printf(b, "# HELP vllm:%s ingot_%s.\n# TYPE vllm:%s gauge\nvllm:%s ", name, name,
+			 name, name);
+	put_number(b, v);
+	ig_strbuf_puts(b, "\n");
+}
+
 static void put_histogram(struct ig_strbuf *b, const char *name, const char *model,
 			  const struct histogram *h, const double *bounds)
 {
@@ -554,6 +564,11 @@ void ig_metrics_write(const struct ig_metrics *m, struct ig_strbuf *b)
 		put_gauge(b, gauges[i].name, gauges[i].help, number_get(&m->gauges[i]));
 	put_gauge(b, "kv_cache_usage_perc", "Share of the arena in blocks in use, from 0 to 1.",
 		  arena > 0 ? used / arena : 0);
+	put_vllm_gauge(b, "num_requests_running",
+		       number_get(&m->gauges[IG_GAUGE_REQUESTS_RUNNING]));
+	put_vllm_gauge(b, "num_requests_waiting",
+		       number_get(&m->gauges[IG_GAUGE_REQUESTS_WAITING]));
+	put_vllm_gauge(b, "kv_cache_usage_perc", arena > 0 ? used / arena : 0);
 	for (size_t i = 0; i < IG_N_COUNTERS; i++) {
 		put_head(b, counters[i].name, "counter", counters[i].help);
 		put_count(b, counters[i].name, NULL, NULL, NULL, &m->counters[i]);

@@ -75,7 +75,7 @@ bool ig_check_own_origin(const char *origin, const char *host, const char *confi
 	if (!tls && strncasecmp(origin, "http://", 7))
 		return false;
 	origin += tls ? 8 : 7;
-	if (!strcasecmp(origin, host))
+	if (host[0] && !strcasecmp(origin, host))
 		return true;
 	size_t n = name_length(origin);
 	int its = n && origin[n] ? atoi(origin + n + 1) : tls ? 443 : 80;

@@ -140,12 +140,14 @@ int ig_head_check(struct conn *c, struct refusal *why)
 	int n = header(c, "host", host, sizeof host);
 	if (n_hosts > 1 || strchr(host, ','))
 		return ig_refuse(why, 400, "invalid_host", "There are several Host headers.");
-	if (n < 0 || !host[0])
-		return ig_refuse(why, 400, "invalid_host",
-				 n < 0 ? "The Host header is too long." :
-					 "The Host header is missing.");
+	if (n < 0)
+		return ig_refuse(why, 400, "invalid_host", "The Host header is too long.");
+	/* In HTTP/1.0, which no browser speaks but health checks of proxies do, it may be absent. */
+	if (!host[0] && (n || c->is_1_1))
+		return ig_refuse(why, 400, "invalid_host", "The Host header is missing.");
 	/* Web pages can't reach a unix socket, and its Host header has no meaning. */
-	if (!c->local && !ig_check_host(host, config->server.host, config->server.allowed_hosts))
+	if (n && !c->local &&
+	    !ig_check_host(host, config->server.host, config->server.allowed_hosts))
 		return ig_refuse(
 			why, 403, "host_not_allowed",
 			"The Host header names another host; server.allowed_hosts lists those "

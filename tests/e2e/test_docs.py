@@ -93,7 +93,7 @@ def test_names_of_metrics(start, models):
         shown[name] = kind
     said = {}
     for names, kinds, *_ in table(text_of("docs/metrics.md"), "name | type"):
-        names, kinds = re.findall(r"`(\w+)`", names), kinds.split(", ")
+        names, kinds = re.findall(r"`([\w:]+)`", names), kinds.split(", ")
         for i, name in enumerate(names):
             if name.startswith("_"):  # the same beginning, another end
                 name = names[0].replace("_arena_bytes", name)

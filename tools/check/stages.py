@@ -276,7 +276,8 @@ class Tests:
             rc = job.code([*FIXED_LAYOUT, PYTHON, "-m", "pytest", "-c", "tests/e2e/pytest.ini", "--rootdir", folder,
                            "--junitxml", xml, "--basetemp", self.folder / name, "-q", *args], cwd=ROOT,
                           env=dict(self.env(job, OUT / build), INGOT_SANITIZER=sanitizer, INGOT_CROSS=str(CROSS),
-                                   PATH="%s:%s:%s" % (OUT / "venv/bin", OUT / "prometheus/usr/bin", os.environ["PATH"]),
+                                   PATH=":".join(map(str, (OUT / "venv/bin", OUT / "servers/usr/bin", OUT / "servers/usr/sbin",
+                                                           os.environ["PATH"]))),
                                    **more))
             return count.count(job.stage.build, "pytest", xml, rc)
         return run

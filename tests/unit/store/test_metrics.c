@@ -393,6 +393,10 @@ static void test_gauges_and_counters(void **state)
 	/* To the byte. */
 	assert_true(value(t, gauges[IG_GAUGE_KV_USED_BYTES], "") - 2147483649.0 == 0);
 	assert_value(t, "ingot_kv_cache_usage_perc", "", 2147483649.0 / 8589934592.0);
+	/* once more for the gateway's endpoint picker */
+	assert_value(t, "vllm:kv_cache_usage_perc", "", 2147483649.0 / 8589934592.0);
+	assert_value(t, "vllm:num_requests_running", "", 100 + IG_GAUGE_REQUESTS_RUNNING);
+	assert_value(t, "vllm:num_requests_waiting", "", 100 + IG_GAUGE_REQUESTS_WAITING);
 	for (int c = 0; c < IG_N_COUNTERS; c++)
 		assert_value(t, counters[c], "", 5 + c);
 	assert_value(t, "ingot_model_load_seconds_count", "", 2);
