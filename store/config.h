@@ -24,6 +24,7 @@ struct ig_config_model {
 		       file's folder; ~/ is expanded */
 	uint32_t context;	/* tokens a sequence may have; 0: as the model was trained */
 	char *kv_dtype;		/* in place of kvcache.dtype; auto: that one */
+	char *draft;		/* the file or folder of its draft model, as path; empty: none */
 	char *load;		/* start, first_use */
 	uint32_t keep_alive_ms; /* unloaded after this time without a request; 0: never */
 	bool pin;		/* false; true: never unloaded to free memory for another */
@@ -115,7 +116,7 @@ struct ig_config {
 		uint32_t max_queue;    /* 256: requests that wait; more get 503 */
 		uint32_t retry_after_s;	    /* 2 */
 		uint32_t max_output_tokens; /* default of requests; 0: up to the context */
-		char *speculation;	    /* off, lookup: whether steps verify guessed tokens */
+		char *speculation;	    /* on, lookup, draft, off: which guesses steps verify */
 	} scheduler;
 	struct {	     /* modules: */
 		char **path; /* folders to load *.so from, at least one; default: those of the

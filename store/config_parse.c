@@ -441,7 +441,7 @@ static int take_model(struct reader *r, size_t i, struct ig_config_model *m)
 			return ig_yaml_fail(
 				&r->y,
 				"unknown key %s; a model has name, path, context, kv_dtype, "
-				"load, keep_alive, pin and adapters",
+				"draft, load, keep_alive, pin and adapters",
 				config_quote(name, strlen(name), shown));
 		if (seen[j])
 			return fail_duplicate(r, name, seen[j]);
@@ -467,6 +467,8 @@ static int take_model(struct reader *r, size_t i, struct ig_config_model *m)
 					  r->y.err) :
 			     ig_yaml_fail_at(&r->y, begin, "models[%zu]: %s is missing", i, o->key);
 	}
+	if (!rc && !strcmp(m->draft, m->path))
+		rc = ig_yaml_fail_at(&r->y, begin, "models[%zu].draft: it is the model itself", i);
 	for (size_t j = 0; j < m->n_adapters && !rc; j++)
 		if (strlen(m->name) + strlen(m->adapters[j].name) > 127)
 			rc = ig_yaml_fail_at(&r->y, begin,

@@ -138,6 +138,7 @@ static void put_models(struct ig_strbuf *b)
 			  "#      path: ~/models/SmolLM2-135M-Instruct.Q4_1.gguf\n"
 			  "#      context: 0\n"
 			  "#      kv_dtype: auto\n"
+			  "#      draft: \"\"\n"
 			  "#      load: start\n"
 			  "#      keep_alive: 0\n"
 			  "#      pin: false\n"

@@ -226,9 +226,10 @@ const struct config_option config_options[] = {
 	  .max = 1u << 24, .value = "0", .unit = "tokens", .reloadable = true,
 	  .help = "Most output tokens of requests that set no limit; 0 means up to the context." },
 	{ "scheduler.speculation", CONFIG_CHOICE, FIELD(scheduler.speculation), .min = 1, .max = 32,
-	  .choices = CHOICES("off", "lookup"), .value = "lookup", .reloadable = true,
-	  .help = "lookup: a request's next tokens are guessed from what followed the same tokens earlier "
-		  "in its text, and a step verifies several at once where that is faster; no token changes." },
+	  .choices = CHOICES("on", "lookup", "draft", "off"), .value = "on", .reloadable = true,
+	  .help = "A request's next tokens are guessed, and a step verifies several at once where that is "
+		  "faster; no token changes. lookup: from what followed the same tokens earlier in its text; "
+		  "draft: by the draft model of its model, if that has one; on: by both." },
 
 	{ "modules.path", CONFIG_PATHS, FIELD(modules.path), .min = 1, .max = 4096, .value = "",
 	  .help = "Folders from which modules (*.so) are loaded; [] means those of the program's build "
@@ -280,6 +281,9 @@ const struct config_option config_model_options[] = {
 	  .choices = CHOICES("auto", "f16", "f32", "q8_0", "q8_0/f16", "f16/q8_0"), .value = "auto",
 	  .help = "Element type of the model's keys and values in place of kvcache.dtype; auto means "
 		  "that one." },
+	{ "draft", CONFIG_PATH, MODEL_FIELD(draft), .max = 4096, .value = "",
+	  .help = "A small model with the same vocabulary, a GGUF file or a folder, that guesses the "
+		  "model's next tokens (scheduler.speculation); \"\" means none." },
 	{ "load", CONFIG_CHOICE, MODEL_FIELD(load), .min = 1, .max = 32,
 	  .choices = CHOICES("start", "first_use"), .value = "start",
 	  .help = "When the weights are loaded: at the daemon's start, or for the first request." },

@@ -27,13 +27,15 @@ struct ig_ledger_row {
 	char cancel_reason[24];	      /* "", client_gone, client_cancel, slow_client, shutdown */
 	char error[200];	      /* the error's text, or "" */
 	char ignored[IG_IGNORED_CAP]; /* names of what was left out of the request, or "" */
-	char normalized[IG_NORMALIZED_CAP];   /* the rules that changed its prompt, or "" */
-	int32_t status;			      /* the HTTP status, or its equivalent */
-	int64_t received_ns;		      /* wall clock */
-	int32_t priority;		      /* see struct ig_gen_spec */
-	int32_t n_prompt, n_cached, n_output; /* tokens */
-	int32_t n_drafted, n_accepted;	      /* tokens of drafts, and those that were right */
-	int32_t n_restored;		      /* tokens that were read for it from kvcache.disk */
+	char normalized[IG_NORMALIZED_CAP];	   /* the rules that changed its prompt, or "" */
+	int32_t status;				   /* the HTTP status, or its equivalent */
+	int64_t received_ns;			   /* wall clock */
+	int32_t priority;			   /* see struct ig_gen_spec */
+	int32_t n_prompt, n_cached, n_output;	   /* tokens */
+	int32_t n_drafted, n_accepted;		   /* tokens of drafts, and those that were right */
+	int32_t n_model_drafted, n_model_accepted; /* of them: a draft model's */
+	float draft_gain_ms;			   /* time that drafts saved; negative: cost */
+	int32_t n_restored;	 /* tokens that were read for it from kvcache.disk */
 	char cache_reason[16];	 /* why no more was cached: prefix_report.h has the names; or "" */
 	char cache_compared[64]; /* the id of the earlier request that says so, or "" */
 	int32_t n_same;		 /* tokens with which both prompts begin; negative: there is none */

@@ -287,6 +287,9 @@ static const struct column {
 	{ "accepted_tokens", INTEGER, 8 },
 	{ "restored_tokens", INTEGER, 9 },
 	{ "normalized", TEXT, 9 },
+	{ "model_draft_tokens", INTEGER, 10 },
+	{ "model_accepted_tokens", INTEGER, 10 },
+	{ "draft_gain_ms", REAL, 10 },
 };
 #define N_COLUMNS (int)(sizeof columns / sizeof columns[0])
 

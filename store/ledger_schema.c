@@ -110,12 +110,21 @@ static void put_migration(struct ig_strbuf *b, int64_t version)
 			b, "ALTER TABLE requests ADD COLUMN restored_tokens INTEGER NOT NULL "
 			   "DEFAULT 0;"
 			   "ALTER TABLE requests ADD COLUMN normalized TEXT NOT NULL DEFAULT '';");
+	if (version <
+	    10) /* of draft_tokens and accepted_tokens the draft model's; what all saved */
+		ig_strbuf_puts(
+			b,
+			"ALTER TABLE requests ADD COLUMN model_draft_tokens INTEGER NOT NULL "
+			"DEFAULT 0;"
+			"ALTER TABLE requests ADD COLUMN model_accepted_tokens INTEGER NOT NULL "
+			"DEFAULT 0;"
+			"ALTER TABLE requests ADD COLUMN draft_gain_ms REAL NOT NULL DEFAULT 0;");
 }
 
 const struct ig_database_kind ledger_kind = {
 	.name = "ledger",
 	.option = "ledger.path",
 	.application_id = 0x494e474c, /* "INGL" */
-	.version = 9,
+	.version = 10,
 	.put_migration = put_migration,
 };

@@ -179,6 +179,8 @@ static const struct {
 
 static const struct {
 	const char *name, *help;
+	const char *source; /* the label; NULL: none.  Counters of one name follow each other */
+	bool is_ns;	    /* shown as seconds */
 } counters[IG_N_COUNTERS] = {
 	[IG_COUNTER_PREEMPTIONS] = { "num_preemptions_total",
 				     "Sequences that were preempted to free their blocks." },
@@ -192,11 +194,19 @@ static const struct {
 					 "Times that the system said it is short of memory." },
 	[IG_COUNTER_RECLAIMED_BYTES] = { "memory_reclaimed_bytes_total",
 					 "Bytes of idle cache and idle models freed because of it." },
-	[IG_COUNTER_DRAFTS] = { "spec_decode_num_drafts_total",
-				"Drafts that were verified: guesses at a request's next tokens." },
-	[IG_COUNTER_DRAFT_TOKENS] = { "spec_decode_num_draft_tokens_total", "Tokens of drafts." },
-	[IG_COUNTER_ACCEPTED_TOKENS] = { "spec_decode_num_accepted_tokens_total",
-					 "Tokens of drafts that were right." },
+#define DRAFT_COUNTER(NAME, name, help, is_ns)                                                     \
+	[IG_COUNTER_##NAME] = { "spec_decode_" name, help, "lookup", is_ns },                      \
+	[IG_COUNTER_MODEL_##NAME] = { "spec_decode_" name, help, "model", is_ns }
+	DRAFT_COUNTER(DRAFTS, "num_drafts_total",
+		      "Drafts that were verified: guesses at a request's next tokens.", false),
+	DRAFT_COUNTER(DRAFT_TOKENS, "num_draft_tokens_total", "Tokens of drafts.", false),
+	DRAFT_COUNTER(ACCEPTED_TOKENS, "num_accepted_tokens_total",
+		      "Tokens of drafts that were right.", false),
+	DRAFT_COUNTER(DRAFT_SAVED_NS, "saved_seconds_total",
+		      "What steps for the tokens of drafts that were right would have taken.",
+		      true),
+	DRAFT_COUNTER(DRAFT_SPENT_NS, "spent_seconds_total",
+		      "What drafts took: making them, and their rows in steps.", true),
 	[IG_COUNTER_KV_SAVED_TOKENS] = { "kv_cache_disk_saved_tokens_total",
 					 "Tokens whose blocks were given to kvcache.disk." },
 	[IG_COUNTER_KV_RESTORED_TOKENS] = { "kv_cache_disk_restored_tokens_total",
@@ -434,6 +444,21 @@ static void put_count(struct ig_strbuf *b, const char *name, const char *model, 
 	ig_strbuf_printf(b, " %" PRIu64 "\n", count_get(n));
 }
 
+static void put_counter(struct ig_strbuf *b, size_t i, const _Atomic uint64_t *n)
+{
+	const char *label = counters[i].source ? "source" : NULL;
+
+	if (!counters[i].is_ns) {
+		put_count(b, counters[i].name, NULL, label, counters[i].source, n);
+		return;
+	}
+	ig_strbuf_printf(b, "ingot_%s", counters[i].name);
+	put_labels(b, NULL, label, counters[i].source);
+	ig_strbuf_puts(b, " ");
+	put_number(b, (double)count_get(n) * 1e-9);
+	ig_strbuf_puts(b, "\n");
+}
+
 static void put_gauge(struct ig_strbuf *b, const char *name, const char *help, double v)
 {
 	put_head(b, name, "gauge", help);
@@ -570,8 +595,9 @@ void ig_metrics_write(const struct ig_metrics *m, struct ig_strbuf *b)
 		       number_get(&m->gauges[IG_GAUGE_REQUESTS_WAITING]));
 	put_vllm_gauge(b, "kv_cache_usage_perc", arena > 0 ? used / arena : 0);
 	for (size_t i = 0; i < IG_N_COUNTERS; i++) {
-		put_head(b, counters[i].name, "counter", counters[i].help);
-		put_count(b, counters[i].name, NULL, NULL, NULL, &m->counters[i]);
+		if (!i || strcmp(counters[i].name, counters[i - 1].name))
+			put_head(b, counters[i].name, "counter", counters[i].help);
+		put_counter(b, i, &m->counters[i]);
 	}
 	put_head(b, "engine_steps_total", "counter", "Steps that the engine has computed.");
 	put_count(b, "engine_steps_total", NULL, NULL, NULL, &m->n_steps);

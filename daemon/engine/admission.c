@@ -9,6 +9,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "daemon/engine/draft_model_private.h"
 #include "daemon/engine/prefix_report_private.h"
 
 #include <errno.h>
@@ -119,6 +120,7 @@ void ig_sched_set_paused(struct ig_sched *sch, struct ig_seq *s, bool paused)
 
 void ig_sched_drop_kv(struct ig_sched *sch, struct ig_seq *s)
 {
+	ig_draft_drop(sch, s);
 	if (!s->kv)
 		return;
 	ig_kv_disk_save(sch, s);
@@ -201,7 +203,7 @@ bool ig_sched_ensure_capacity(struct ig_sched *sch, struct ig_seq *s, int32_t *n
 	while (sch->b->kv->seq_reserve(s->kv, (uint32_t)ig_seq_tokens_then(s),
 				       (uint32_t)(ig_seq_done_then(s) + *n)) < 0) {
 		struct ig_seq *v;
-		if (ig_kv_disk_give_back(sch))
+		if (ig_draft_give_back(sch) || ig_kv_disk_give_back(sch))
 			continue;
 		v = find_victim(sch, s);
 		if (sch->n_flights) {
@@ -354,7 +356,7 @@ static bool admit_seq(struct ig_sched *sch, struct ig_seq *s)
 	soon = (uint64_t)s->n_done + s->model->window + sch->now.prefill_chunk;
 	do
 		rc = sch->b->kv->seq_reserve(s->kv, want, soon < want ? (uint32_t)soon : want);
-	while (rc < 0 && ig_kv_disk_give_back(sch));
+	while (rc < 0 && (ig_draft_give_back(sch) || ig_kv_disk_give_back(sch)));
 	if (rc < 0 && sch->n_holding == 1) {
 		/* it is alone: there is nothing to wait for */
 		rc = sch->b->kv->seq_reserve(s->kv, (uint32_t)s->n_tokens, (uint32_t)s->n_done);

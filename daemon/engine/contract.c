@@ -79,17 +79,24 @@ static uint32_t tokens_for(const struct ig_model *m, uint64_t slab_bytes, uint64
 	return low;
 }
 
+/* The masks in the steps' buffers are the engine's own. */
+static uint64_t scratch_of(const struct ig_model *m)
+{
+	return m->memory.scratch_bytes +
+	       (uint64_t)IG_STEPS_IN_FLIGHT * m->limits.max_logit_rows * m->mask_words * 4;
+}
+
 void ig_contract_measure(const struct ig_contract *c, struct ig_model *m)
 {
 	uint32_t n =
 		m->limits.max_context < IG_LEAST_TOKENS ? m->limits.max_context : IG_LEAST_TOKENS;
 
+	const struct ig_model *d = m->draft;
+
 	m->need = (struct ig_need){
-		.weights = m->memory.weight_bytes,
-		/* the masks in the steps' buffers are the engine's own */
-		.scratch = m->memory.scratch_bytes + (uint64_t)IG_STEPS_IN_FLIGHT *
-							     m->limits.max_logit_rows *
-							     m->mask_words * 4,
+		.weights = m->memory.weight_bytes + (d ? d->memory.weight_bytes : 0),
+		.scratch = scratch_of(m) + (d ? scratch_of(d) : 0),
+		.draft = d ? d->memory.weight_bytes : 0,
 		.logits = (uint64_t)m->limits.max_logit_rows * m->n_logits * sizeof(float) *
 			  m->backend->max_flights,
 		.least = slabs_for(m, c->slab, n) * c->slab,
@@ -134,6 +141,15 @@ static const char *unit_of(uint64_t bytes, double *unit)
 	return giga ? "GiB" : "MiB";
 }
 
+/* What the weights have of draft models, in this unit; "": nothing. */
+static const char *draft_part(const struct ig_need *n, double unit, char out[64])
+{
+	out[0] = 0;
+	if (n->draft)
+		snprintf(out, 64, " with %.2f of draft models", (double)n->draft / unit);
+	return out;
+}
+
 /* The three parts and their sum, in the largest unit that the sum fills. */
 static int over_budget(const struct ig_need *n, uint64_t cache, uint64_t budget, const char *hint,
 		       struct ig_error *err)
@@ -141,13 +157,14 @@ static int over_budget(const struct ig_need *n, uint64_t cache, uint64_t budget,
 	uint64_t needed = n->weights + n->scratch + cache;
 	double unit;
 	const char *name = unit_of(needed, &unit);
+	char draft[64];
 
 	return ig_fail(err, -ENOMEM,
-		       "needs %.1f %s (weights %.1f, scratch %.1f, cache %.1f), the budget is "
+		       "needs %.1f %s (weights %.1f%s, scratch %.1f, cache %.1f), the budget is "
 		       "%.1f %s; %s",
 		       (double)needed / unit, name, (double)n->weights / unit,
-		       (double)n->scratch / unit, (double)cache / unit, (double)budget / unit, name,
-		       hint);
+		       draft_part(n, unit, draft), (double)n->scratch / unit, (double)cache / unit,
+		       (double)budget / unit, name, hint);
 }
 
 int ig_contract_refuse(const struct ig_contract *c, const char *name, const struct ig_need *n,
@@ -156,14 +173,15 @@ int ig_contract_refuse(const struct ig_contract *c, const char *name, const stru
 	uint64_t needed = n->weights + n->scratch;
 	double unit;
 	const char *u = unit_of(c->budget, &unit);
+	char draft[64];
 
 	return ig_fail(
 		err, -ENOMEM,
 		"there is no space for the model %s now: it needs %.2f %s (weights "
-		"%.2f, scratch %.2f); of memory.budget, %.2f %s, %.2f are free%s; raise it, or "
+		"%.2f%s, scratch %.2f); of memory.budget, %.2f %s, %.2f are free%s; raise it, or "
 		"unload or unpin another model",
 		name, (double)needed / unit, u, (double)n->weights / unit,
-		(double)n->scratch / unit, (double)c->budget / unit, u,
+		draft_part(n, unit, draft), (double)n->scratch / unit, (double)c->budget / unit, u,
 		(double)(ig_contract_free(c) + evictable) / unit,
 		evictable ? " or can be made free" : "");
 }
@@ -254,6 +272,7 @@ static int check_later(const struct ig_models *ms, struct ig_error *err)
 			if (!p->at_start || !p->pin)
 				continue;
 			sum.weights += p->need.weights;
+			sum.draft += p->need.draft;
 			sum.scratch += p->need.scratch;
 		}
 		if (sum.weights + sum.scratch + c->arena <= c->budget)
@@ -282,6 +301,7 @@ int ig_contract_start(struct ig_models *ms, const struct ig_config *config, stru
 		if (!s->at_start)
 			continue;
 		sum.weights += s->need.weights;
+		sum.draft += s->need.draft;
 		sum.scratch += s->need.scratch;
 		if (s->need.logits > sum.logits)
 			sum.logits = s->need.logits;

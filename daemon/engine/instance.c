@@ -17,6 +17,9 @@
 #include <string.h>
 #include <sys/stat.h>
 
+/* Tokens at the end of a vocabulary that only pad it, at most. */
+#define MAX_PADDING 1024
+
 /* ---- identity of the file ---------------------------------------------------------- */
 
 static uint64_t mix(uint64_t h, const void *data, size_t n)
@@ -190,12 +193,12 @@ static int show_adapters(struct ig_model *m, struct ig_error *err)
 
 /* ---- opening ------------------------------------------------------------------------ */
 
-static int open_tokenizer(struct ig_model *m, struct ig_error *err)
+static int open_tokenizer(struct ig_model *m, bool is_draft, struct ig_error *err)
 {
 	struct ig_error why = { 0 };
 	int rc = ig_tokenizer_open(m->file, &m->tokenizer, err);
 
-	if (rc < 0)
+	if (rc < 0 || is_draft)
 		return rc;
 	rc = ig_chat_template_open(m->file, m->tokenizer, &m->chat, &why);
 	if (rc == -ENOMEM)
@@ -230,7 +233,7 @@ static int fill_layouts(struct ig_model *m, struct ig_error *err)
 	return 0;
 }
 
-static int lower(struct ig_model *m, uint32_t context, struct ig_error *err)
+static int lower(struct ig_model *m, uint32_t context, bool is_draft, struct ig_error *err)
 {
 	const struct ig_backend *b = m->backend;
 	const bool own = m->wants.k_dtype != IG_DTYPE_NONE;
@@ -238,7 +241,9 @@ static int lower(struct ig_model *m, uint32_t context, struct ig_error *err)
 
 	m->limits = (struct ig_program_limits){ .max_rows = b->max_rows,
 						.max_seqs = b->max_seqs,
-						.max_logit_rows = b->max_logit_rows,
+						/* a draft has one row for each sequence */
+						.max_logit_rows =
+							is_draft ? b->max_seqs : b->max_logit_rows,
 						.max_context = context,
 						.k_dtype = own ? m->wants.k_dtype : b->k_dtype,
 						.v_dtype = own ? m->wants.v_dtype : b->v_dtype,
@@ -252,18 +257,18 @@ static int lower(struct ig_model *m, uint32_t context, struct ig_error *err)
 	if (!m->split_rows || m->split_rows > b->max_rows)
 		m->split_rows = b->max_rows;
 	rc = fill_layouts(m, err);
-	if (!rc && b->disk && !ig_kv_name_model(m, &m->kv_name))
+	if (!rc && b->disk && !is_draft && !ig_kv_name_model(m, &m->kv_name))
 		rc = ig_fail(err, -ENOMEM, "out of memory");
 	return rc;
 }
 
-static int read_model(struct ig_model *m, struct ig_error *err)
+static int read_model(struct ig_model *m, const struct ig_model *owner, struct ig_error *err)
 {
 	const uint32_t wanted_context = m->wants.context;
 	uint32_t context;
 	int rc = ig_checkpoint_open(m->path, ig_modules_archs(m->backend->modules), &m->file, err);
 
-	if (rc || (rc = open_tokenizer(m, err)) || (rc = record(m, err)))
+	if (rc || (rc = open_tokenizer(m, owner, err)) || (rc = record(m, err)))
 		return rc;
 	if ((int64_t)m->plan->info.n_vocab < ig_tokenizer_n_vocab(m->tokenizer))
 		return ig_fail(err, -EINVAL, "the tokenizer has %d tokens, the embedding only %u",
@@ -281,12 +286,66 @@ static int read_model(struct ig_model *m, struct ig_error *err)
 			       wanted_context, context);
 	if (wanted_context)
 		context = wanted_context;
+	if (owner && context > owner->limits.max_context)
+		context = owner->limits.max_context;
 	if (context < 2 || context > INT32_MAX / 2)
 		return ig_fail(err, -EINVAL, "a context of %u tokens", context);
 	m->arch = strdup(m->plan->arch && m->plan->arch->name ? m->plan->arch->name : "");
 	if (!m->arch)
 		return ig_fail(err, -ENOMEM, "out of memory");
-	return lower(m, context, err);
+	return lower(m, context, owner, err);
+}
+
+/* ---- the draft model ---------------------------------------------------------------- */
+
+/* Ids mean the same in both, as far as both have them; files of one family differ in what pads their
+ * vocabularies. */
+static int check_vocabulary(const struct ig_model *m, const struct ig_model *d,
+			    struct ig_error *err)
+{
+	int32_t n = ig_tokenizer_n_vocab(m->tokenizer),
+		n_draft = ig_tokenizer_n_vocab(d->tokenizer);
+	int32_t least = n < n_draft ? n : n_draft, most = n < n_draft ? n_draft : n;
+
+	if (most - least > MAX_PADDING)
+		return ig_fail(err, -EINVAL,
+			       "it has another vocabulary: %d tokens, the model has %d", n_draft,
+			       n);
+	for (int32_t i = 0; i < least; i++) {
+		size_t len = 0, len_draft = 0;
+		bool special, special_draft;
+		const char *text = ig_tokenizer_token(m->tokenizer, i, &len, &special);
+		const char *draft = ig_tokenizer_token(d->tokenizer, i, &len_draft, &special_draft);
+		if (!text != !draft || len != len_draft || (text && memcmp(text, draft, len)))
+			return ig_fail(err, -EINVAL,
+				       "it has another vocabulary: token %d is \"%.*s\", the "
+				       "model's is \"%.*s\"",
+				       i, draft ? (int)(len_draft < 40 ? len_draft : 40) : 0,
+				       draft ? draft : "", text ? (int)(len < 40 ? len : 40) : 0,
+				       text ? text : "");
+	}
+	return 0;
+}
+
+static int open_draft(struct ig_model *m, const char *path, struct ig_error *err)
+{
+	struct ig_model_spec spec = {
+		.name = m->name,
+		.path = path,
+		.wants = { .k_dtype = m->wants.k_dtype, .v_dtype = m->wants.v_dtype },
+		.owner = m,
+	};
+	struct ig_error why = { 0 };
+	struct ig_file_id id;
+	int rc;
+
+	ig_file_id_of(path, &id);
+	if (id.ino && id.dev == m->file_id.dev && id.ino == m->file_id.ino)
+		return ig_fail(err, -EINVAL, "draft %s: it is the model itself", path);
+	rc = ig_model_open(m->backend, &spec, &m->draft, &why);
+	if (!rc)
+		rc = check_vocabulary(m, m->draft, &why);
+	return rc ? ig_fail(err, rc, "draft %s: %s", path, why.text) : 0;
 }
 
 int ig_model_open(const struct ig_backend *b, const struct ig_model_spec *spec,
@@ -310,7 +369,9 @@ int ig_model_open(const struct ig_backend *b, const struct ig_model_spec *spec,
 	ig_file_id_of(spec->path, &m->file_id);
 	rc = take_adapters(m, spec, err);
 	if (!rc)
-		rc = read_model(m, err);
+		rc = read_model(m, spec->owner, err);
+	if (!rc && spec->draft)
+		rc = open_draft(m, spec->draft, err);
 	if (rc < 0)
 		goto fail;
 	m->shown = (struct ig_engine_model){
@@ -321,7 +382,8 @@ int ig_model_open(const struct ig_backend *b, const struct ig_model_spec *spec,
 		.n_context = m->limits.max_context,
 		.arch = m->arch,
 		.file = m->path,
-		.weight_bytes = m->memory.weight_bytes,
+		.weight_bytes =
+			m->memory.weight_bytes + (m->draft ? m->draft->memory.weight_bytes : 0),
 		.created_s = m->file_id.mtime_ns / 1000000000,
 	};
 	if (m->chat)
@@ -411,11 +473,21 @@ int ig_model_load(struct ig_model *m, struct ig_error *err)
 	m->max_blocks = (m->limits.max_context + IG_BLOCK_TOKENS - 1) / IG_BLOCK_TOKENS;
 	for (uint32_t i = 0; i < IG_STEPS_IN_FLIGHT && rc == 0; i++)
 		rc = make_step(m, &m->steps[i], err);
+	if (!rc && m->draft) {
+		struct ig_error why = { 0 };
+		rc = ig_model_load(m->draft, &why);
+		if (rc)
+			ig_fail(err, rc, "draft %s: %s", m->draft->path, why.text);
+	}
 	return rc;
 }
 
 void ig_model_close(struct ig_model *m)
 {
+	if (m->draft)
+		ig_model_close(m->draft);
+	ig_model_free(m->draft);
+	m->draft = NULL;
 	ig_program_destroy(m->program);
 	m->program = NULL;
 	ig_plan_destroy(m->plan);

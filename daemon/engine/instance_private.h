@@ -45,14 +45,28 @@ struct ig_model_adapter {
 /* What a model takes of the memory contract, in bytes. */
 struct ig_need {
 	uint64_t weights, scratch;
+	uint64_t draft;	 /* of the weights: its draft model's */
 	uint64_t logits; /* all copies of its steps' logits; models share them */
 	uint64_t least;	 /* the smallest arena that serves it */
+};
+
+/* What is known of the draft model's guesses, of all sequences together. */
+struct ig_draft_record {
+	double hits, trials;	      /* of late */
+	uint32_t n_idle, probe_after; /* tokens without such a draft; so many, then one is tried */
+	uint32_t n_ready; /* sequences that could have one, when a round was last planned */
 };
 
 /* What an entry of the configuration says of its instances. */
 struct ig_model_wants {
 	uint32_t context;	   /* 0: as the model was trained */
 	uint32_t k_dtype, v_dtype; /* IG_DTYPE_NONE: those of kvcache.dtype */
+};
+
+/* A draft model of an entry, or of an instance: it guesses that model's tokens (draft_model.c). */
+struct ig_model_draft {
+	char *path; /* NULL: none */
+	struct ig_file_id file_id;
 };
 
 /* One opened model, an instance.  Immutable once requests can get it, but for its steps. */
@@ -67,6 +81,7 @@ struct ig_model {
 	uint32_t n_adapters;
 	struct ig_engine_model *adapted;  /* [n_adapters]: what requests for each get */
 	struct ig_kv_name *adapter_names; /* [n_adapters]: of their matrices, for the cache */
+	struct ig_model *draft; /* its draft model, loaded with it and in no list; NULL: none */
 	struct ig_file_id file_id;
 	struct ig_checkpoint *file;
 	struct ig_tokenizer *tokenizer;
@@ -106,12 +121,13 @@ struct ig_model {
 	uint64_t round; /* the number of its round (step.c) */
 	bool limited;	/* that was planned beside streams */
 	struct ig_pace pace;
-	struct ig_kv_rate rate;	   /* zeros: not known yet (kv_disk.c) */
-	uint32_t n_not_restored;   /* prompts, because files were slower */
-	uint32_t n_streams;	   /* while a round is planned */
-	uint32_t n_limited;	   /* rounds beside streams that had rows of long prompts */
-	uint32_t n_holding_rounds; /* that had not all streams (clients.c) */
-	uint32_t n_draft_rounds;   /* that could have drafts (speculate.c) */
+	struct ig_kv_rate rate;	       /* zeros: not known yet (kv_disk.c) */
+	uint32_t n_not_restored;       /* prompts, because files were slower */
+	uint32_t n_streams;	       /* while a round is planned */
+	uint32_t n_limited;	       /* rounds beside streams that had rows of long prompts */
+	uint32_t n_holding_rounds;     /* that had not all streams (clients.c) */
+	uint32_t n_draft_rounds;       /* that could have drafts (speculate.c) */
+	struct ig_draft_record record; /* of its draft model (draft_model.c) */
 };
 TAILQ_HEAD(ig_model_queue, ig_model);
 
@@ -122,6 +138,8 @@ struct ig_model_spec {
 	struct ig_model_wants wants;
 	const struct ig_model_adapter *adapters;
 	uint32_t n_adapters;
+	const char *draft;	      /* the path of its draft model; NULL: none */
+	const struct ig_model *owner; /* it is that one's draft model; NULL: it is none */
 };
 int ig_model_open(const struct ig_backend *b, const struct ig_model_spec *spec,
 		  struct ig_model **out, struct ig_error *err);

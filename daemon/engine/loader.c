@@ -281,11 +281,18 @@ static int open_copy(struct ig_models *ms, struct ig_model_entry *s, struct ig_m
 {
 	char *name = strdup(s->name), *path = strdup(s->path);
 	struct ig_model_adapter *adapters = ig_model_adapters_copy(s->adapters, s->n_adapters);
-	struct ig_model_spec spec = { name, path, s->wants, adapters, s->n_adapters };
+	char *draft = s->draft.path ? strdup(s->draft.path) : NULL;
+	bool copied = name && path && adapters && (draft || !s->draft.path);
+	struct ig_model_spec spec = { .name = name,
+				      .path = path,
+				      .wants = s->wants,
+				      .adapters = adapters,
+				      .n_adapters = s->n_adapters,
+				      .draft = draft };
 	int rc;
 
 	pthread_mutex_unlock(&ms->lock);
-	if (name && path && adapters)
+	if (copied)
 		rc = open_model(ms, &spec, out, err);
 	else
 		rc = ig_fail(err, -ENOMEM, "out of memory");
@@ -298,6 +305,7 @@ static int open_copy(struct ig_models *ms, struct ig_model_entry *s, struct ig_m
 		}
 	}
 	ig_model_adapters_free(adapters, spec.n_adapters);
+	free(draft);
 	free(name);
 	free(path);
 	pthread_mutex_lock(&ms->lock);
@@ -484,8 +492,12 @@ static int open_all(struct ig_models *ms, struct ig_error *err)
 
 	TAILQ_FOREACH(s, &ms->entries, link) {
 		struct ig_model *m;
-		struct ig_model_spec spec = { s->name, s->path, s->wants, s->adapters,
-					      s->n_adapters };
+		struct ig_model_spec spec = { .name = s->name,
+					      .path = s->path,
+					      .wants = s->wants,
+					      .adapters = s->adapters,
+					      .n_adapters = s->n_adapters,
+					      .draft = s->draft.path };
 		int rc = open_model(ms, &spec, &m, &why);
 		if (rc < 0 && (s->at_start || rc == -ENOMEM))
 			return ig_fail(err, rc, "model %s: %s", s->name, why.text);

@@ -193,6 +193,8 @@ static int64_t next_timeout(const struct ig_sched *sch)
 
 static void remove_groups(struct ig_sched *sch, struct ig_model *m)
 {
+	if (m->draft)
+		remove_groups(sch, m->draft);
 	while (m->n_groups_added)
 		sch->b->kv->remove_group(sch->b->cache, m->kv_groups[--m->n_groups_added]);
 }
@@ -210,7 +212,10 @@ static int add_groups(struct ig_sched *sch, struct ig_model *m, struct ig_error 
 		}
 		m->n_groups_added++;
 	}
-	return 0;
+	int rc = m->draft ? add_groups(sch, m->draft, err) : 0;
+	if (rc < 0)
+		remove_groups(sch, m);
+	return rc;
 }
 
 static void apply(struct ig_sched *sch, struct ig_change *c)
@@ -235,13 +240,22 @@ static void apply(struct ig_sched *sch, struct ig_change *c)
 	}
 }
 
+/* Evict some cached blocks of a model, or of its draft model.  False: there are none. */
+static bool trim_some(struct ig_sched *sch, const struct ig_model *m)
+{
+	for (; m; m = m->draft)
+		if (sch->b->kv->trim(sch->b->cache, m->kv_groups[0], TRIM_BLOCKS))
+			return true;
+	return false;
+}
+
 /* Returning a model's cached blocks to the system can take a second: it is done in slices, one
  * at each boundary.  True: nothing is left. */
 static bool trim(struct ig_sched *sch, const struct ig_model *m)
 {
 	int64_t end = ig_now_ns() + TRIM_NS;
 
-	while (sch->b->kv->trim(sch->b->cache, m->kv_groups[0], TRIM_BLOCKS))
+	while (trim_some(sch, m))
 		if (ig_now_ns() >= end)
 			return false;
 	return true;
@@ -282,7 +296,7 @@ static bool evict_idle(struct ig_sched *sch, uint64_t committed)
 		TAILQ_FOREACH(m, &sch->rotation, rotation) {
 			if ((atomic_load(&m->n_active) > 0) != in_use)
 				continue;
-			while (sch->b->kv->trim(sch->b->cache, m->kv_groups[0], TRIM_BLOCKS)) {
+			while (trim_some(sch, m)) {
 				sch->b->kv->stats(sch->b->cache, &kv);
 				if (committed - kv.committed_bytes >= sch->to_free ||
 				    ig_now_ns() >= end)
@@ -505,12 +519,15 @@ static void *loop_main(void *arg)
 
 static void read_options(struct ig_sched *sch, const struct ig_config *c)
 {
+	const char *how = c->scheduler.speculation;
+
 	sch->options = (struct ig_sched_options){
 		.prefill_chunk = ig_backend_chunk(sch->b, c),
 		.prompt_share = c->scheduler.prompt_share * 0.01,
 		.max_queue = c->scheduler.max_queue,
 		.max_output_tokens = c->scheduler.max_output_tokens,
-		.speculates = strcmp(c->scheduler.speculation, "off") != 0,
+		.looks_up = !strcmp(how, "on") || !strcmp(how, "lookup"),
+		.drafts = !strcmp(how, "on") || !strcmp(how, "draft"),
 		.slow_client_timeout_ns = (int64_t)c->server.slow_client_timeout_ms * 1000000,
 	};
 }
@@ -548,7 +565,8 @@ int ig_sched_create(const struct ig_backend *b, const struct ig_config *config,
 	read_options(sch, config);
 	sch->n_free = b->max_seqs;
 	sch->ahead = ig_grammar_matcher_create(NULL);
-	if (!sch->ahead) {
+	sch->drafting = calloc(b->max_seqs, sizeof(struct ig_seq *));
+	if (!sch->ahead || !sch->drafting) {
 		ig_sched_destroy(sch);
 		return ig_fail(err, -ENOMEM, "out of memory for the scheduler");
 	}
@@ -621,6 +639,7 @@ void ig_sched_destroy(struct ig_sched *sch)
 		free(sch->logits[i]);
 		free(sch->flights[i].seqs);
 	}
+	free(sch->drafting);
 	ig_prompts_finish(&sch->prompts);
 	ig_grammar_matcher_destroy(sch->ahead);
 	ig_kv_namer_destroy(sch->disk.namer);

@@ -166,6 +166,7 @@ void ig_entry_free(struct ig_model_entry *s)
 		return;
 	free(s->name);
 	free(s->path);
+	free(s->draft.path);
 	ig_model_adapters_free(s->adapters, s->n_adapters);
 	free(s);
 }
@@ -196,7 +197,12 @@ static struct ig_model_entry *entry_create(const struct ig_config_model *c)
 	free(list);
 	if (s->adapters)
 		s->n_adapters = (uint32_t)c->n_adapters;
-	if (s->name && s->path && s->adapters)
+	bool drafted = c->draft && *c->draft;
+	if (drafted) {
+		s->draft.path = strdup(c->draft);
+		ig_file_id_of(c->draft, &s->draft.file_id);
+	}
+	if (s->name && s->path && s->adapters && (s->draft.path || !drafted))
 		return s;
 	ig_entry_free(s);
 	return NULL;
@@ -263,6 +269,8 @@ void ig_entry_set_figures(struct ig_model_entry *s, const struct ig_model *m)
 	s->n_context = m->limits.max_context;
 	s->need = m->need;
 	s->scratch_bytes = m->memory.scratch_bytes;
+	if (m->draft)
+		s->scratch_bytes += m->draft->memory.scratch_bytes;
 	s->created_s = m->shown.created_s;
 }
 
@@ -501,6 +509,13 @@ static bool same_adapters(const struct ig_model_adapter *a, uint32_t n,
 	return true;
 }
 
+static bool same_draft(const struct ig_model_draft *a, const struct ig_model_draft *b)
+{
+	if (!a->path || !b->path)
+		return a->path == b->path;
+	return !strcmp(a->path, b->path) && same_file(&a->file_id, &b->file_id);
+}
+
 /* The options or the file of s have changed, or its last load failed: load or look again. */
 static void wanted_anew(struct ig_models *ms, struct ig_model_entry *s)
 {
@@ -527,9 +542,12 @@ static bool is_loaded(const struct ig_model_entry *s, const struct ig_model_entr
 		      const struct ig_file_id *id)
 {
 	const struct ig_model *m = s->model;
+	struct ig_model_draft draft = { 0 };
 
-	return m && !strcmp(m->path, fresh->path) && same_wants(&m->wants, &fresh->wants) &&
-	       same_file(&m->file_id, id) &&
+	if (m && m->draft)
+		draft = (struct ig_model_draft){ m->draft->path, m->draft->file_id };
+	return m && same_draft(&draft, &fresh->draft) && !strcmp(m->path, fresh->path) &&
+	       same_wants(&m->wants, &fresh->wants) && same_file(&m->file_id, id) &&
 	       same_adapters(m->adapters, m->n_adapters, fresh->adapters, fresh->n_adapters);
 }
 
@@ -539,12 +557,16 @@ static void update_entry(struct ig_models *ms, struct ig_model_entry *s,
 {
 	bool starts = fresh->at_start && !s->at_start;
 	bool other = strcmp(s->path, fresh->path) || !same_wants(&s->wants, &fresh->wants) ||
+		     !same_draft(&s->draft, &fresh->draft) ||
 		     !same_adapters(s->adapters, s->n_adapters, fresh->adapters, fresh->n_adapters);
 	bool loaded = is_loaded(s, fresh, id);
 	struct ig_model_adapter *adapters = s->adapters;
 	uint32_t n_adapters = s->n_adapters;
+	struct ig_model_draft draft = s->draft;
 	char *path = s->path;
 
+	s->draft = fresh->draft;
+	fresh->draft = draft;
 	s->adapters = fresh->adapters;
 	s->n_adapters = fresh->n_adapters;
 	fresh->adapters = adapters;
@@ -707,8 +729,8 @@ static void fill_status(const struct ig_models *ms, const struct ig_model_entry 
 		.pinned = s->pin,
 		.fit = fit_of(ms, s),
 		.n_context = s->model ? s->model->limits.max_context : s->n_context,
-		.weight_bytes = s->model ? s->model->memory.weight_bytes : s->need.weights,
-		.scratch_bytes = s->model ? s->model->memory.scratch_bytes : s->scratch_bytes,
+		.weight_bytes = s->model ? s->model->need.weights : s->need.weights,
+		.scratch_bytes = s->scratch_bytes,
 		.n_loads = s->n_loads,
 		.loaded_s = s->loaded_s,
 		.expires_s = -1,

@@ -141,6 +141,16 @@ int32_t ig_pace_draft_rows(const struct ig_pace *p)
 	return (int32_t)(FIRST_DRAFT_ROWS + GROWTH * usual);
 }
 
+bool ig_pace_guess_cost(const struct ig_pace *p, double *step, double *row)
+{
+	return costs(&p->guesses, step, row);
+}
+
+void ig_pace_learn_guess(struct ig_pace *p, uint32_t n_rows, double ns)
+{
+	add_cost(&p->guesses, n_rows, ns);
+}
+
 void ig_pace_forget_drafts(struct ig_pace *p)
 {
 	p->drafts.ns *= DRAFTS_KEPT;
@@ -260,7 +270,7 @@ void ig_pace_learn(struct ig_pace_account *a, struct ig_pace *p, const struct ig
 	if (!step->limited)
 		return;
 	a->n_mixed += step->n_long > 0;
-	a->credit_ns += a->share * step->ns - cost;
+	a->credit_ns += a->share * (step->ns + step->draft_ns) - cost;
 	if (a->credit_ns > a->limit_ns)
 		a->credit_ns = a->limit_ns;
 	double most = -MOST_DEBT * (usual > a->limit_ns ? usual : a->limit_ns);

@@ -28,7 +28,8 @@ struct ig_pace {
 	double quiet_ns[IG_PACE_SIZES];
 	struct ig_pace_line line;
 	double whole_ns; /* what a row costs in a chunk, which the line leaves out; 0: unknown */
-	struct ig_pace_line drafts; /* what their rows add to a step of streams alone */
+	struct ig_pace_line drafts;  /* what their rows add to a step of streams alone */
+	struct ig_pace_line guesses; /* steps of its draft model, by their rows */
 };
 
 /* Of all models together. */
@@ -61,6 +62,7 @@ struct ig_pace_step {
 	uint32_t n_drafts; /* rows of drafts (speculate.c), not counted above */
 	bool limited;	   /* streams were there when it was planned */
 	double ns;
+	double draft_ns; /* that the draft model took before it */
 };
 
 /* What a step of n streams takes; 0: not known. */
@@ -73,6 +75,9 @@ uint32_t ig_pace_most_streams(const struct ig_pace *p, uint32_t n, uint32_t n_al
 bool ig_pace_draft_cost(const struct ig_pace *p, uint32_t n, double *step, double *row);
 /* Rows of drafts in one step at most: a line through steps with few tells little about many. */
 int32_t ig_pace_draft_rows(const struct ig_pace *p);
+/* The same of a step of the draft model.  False: none was measured. */
+bool ig_pace_guess_cost(const struct ig_pace *p, double *step, double *row);
+void ig_pace_learn_guess(struct ig_pace *p, uint32_t n_rows, double ns);
 /* No draft seemed worth its cost: what was measured of that is forgotten slowly, in case it was
  * measured while the machine did something else. */
 void ig_pace_forget_drafts(struct ig_pace *p);

@@ -74,7 +74,7 @@ int ig_sched_submit(struct ig_sched *sch, const struct ig_gen_spec *spec, uint64
 	pthread_mutex_lock(&sch->lock);
 	options = sch->options;
 	pthread_mutex_unlock(&sch->lock);
-	rc = ig_seq_create(spec, options.max_output_tokens, options.speculates, &s, err);
+	rc = ig_seq_create(spec, options.max_output_tokens, options.looks_up, &s, err);
 	if (rc < 0)
 		return rc;
 

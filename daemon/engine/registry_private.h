@@ -44,6 +44,7 @@ struct ig_model_entry {
 	uint32_t keep_alive_ms;
 	struct ig_model_adapter *adapters; /* [n_adapters]; their file_ids: at the last reload */
 	uint32_t n_adapters;
+	struct ig_model_draft draft; /* its file_id: at the last reload */
 	bool pin, at_start;
 	/* A request's keep_alive: in place of keep_alive_ms while the model stays loaded. */
 	bool has_asked;

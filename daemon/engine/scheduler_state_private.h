@@ -24,7 +24,7 @@ struct ig_sched_options {
 	uint32_t prefill_chunk, max_queue, max_output_tokens;
 	double prompt_share; /* a part of 1 */
 	int64_t slow_client_timeout_ns;
-	bool speculates;
+	bool looks_up, drafts; /* guesses by lookup.c, by draft_model.c */
 };
 
 /* A step in flight and its sequences. */
@@ -34,13 +34,19 @@ struct ig_flight {
 	struct ig_flight_seq {
 		struct ig_seq *seq;
 		int32_t n_rows, n_draft; /* n_draft: the last of them */
-		int32_t logit_index;	 /* of the first of 1 + n_draft; -1: no logits */
-	} *seqs;			 /* [max_seqs], by row_seq */
+		enum ig_draft_source draft_source;
+		int32_t logit_index; /* of the first of 1 + n_draft; -1: no logits */
+	} *seqs;		     /* [max_seqs], by row_seq */
 	uint32_t n_seqs;
 	uint32_t n_prefill, n_decode,
-		n_long;	   /* rows; n_long: of long prompts, a part of n_prefill */
-	uint32_t n_drafts; /* rows of drafts, not counted above */
-	bool limited;	   /* planned beside streams (pace_private.h) */
+		n_long;		 /* rows; n_long: of long prompts, a part of n_prefill */
+	uint32_t n_drafts;	 /* rows of drafts, not counted above */
+	uint32_t n_model_drafts; /* of them: of the draft model */
+	double draft_ns;	 /* that it took for them */
+	bool disturbed;		 /* a step of a draft model ran meanwhile */
+	/* once it is complete: what a step without drafts takes, and what each row of one did, by source */
+	double quiet_ns, draft_row_ns[IG_DRAFT_SOURCES];
+	bool limited; /* planned beside streams (pace_private.h) */
 };
 
 struct ig_sched {
@@ -101,6 +107,8 @@ struct ig_sched {
 	bool holds_back;		/* no step starts before a change is made */
 	struct ig_prompts prompts;	/* what recent requests said */
 	struct ig_grammar_matcher *ahead; /* reads drafts; a copy of one sequence's */
+	struct ig_seq **drafting;	  /* [max_seqs]: in a step of a draft model */
+	double draft_ns;		  /* that draft models took since the last step was built */
 	struct ig_kv_disk disk;
 	/* Bytes to be freed for the system; of them unmapped, but perhaps kept by the driver. */
 	uint64_t to_free, unmapped;

@@ -134,7 +134,8 @@ uint32_t ig_seq_adjusts_then(const struct ig_seq *s, int32_t n, struct ig_logit_
  * control tokens that have no text any number of tokens. */
 static int make_logprobs(struct ig_seq *s)
 {
-	int32_t most = s->lookup.newest ? MAX_UNSHOWN_DRAFTS : MAX_UNSHOWN;
+	bool drafts = s->lookup.newest || s->model->draft;
+	int32_t most = drafts ? MAX_UNSHOWN_DRAFTS : MAX_UNSHOWN;
 
 	s->logprob_base = s->n_given = s->n_prompt;
 	s->logprob_end = INT32_MAX;
@@ -213,9 +214,9 @@ static int make_lookup(struct ig_seq *s)
 	return 0;
 }
 
-static int make_tokens(struct ig_seq *s, const struct ig_gen_spec *spec, bool drafts)
+static int make_tokens(struct ig_seq *s, const struct ig_gen_spec *spec, bool looks_up)
 {
-	s->n_predicted = drafts ? spec->n_predicted : 0;
+	s->n_predicted = looks_up ? spec->n_predicted : 0;
 	s->history = malloc(((size_t)s->n_predicted + (size_t)s->n_prompt + (size_t)s->max_output) *
 			    sizeof *s->history);
 	if (!s->history)
@@ -225,10 +226,10 @@ static int make_tokens(struct ig_seq *s, const struct ig_gen_spec *spec, bool dr
 		memcpy(s->history, spec->predicted, (size_t)s->n_predicted * sizeof *s->history);
 	memcpy(s->tokens, spec->prompt, (size_t)s->n_prompt * sizeof *s->tokens);
 	s->n_tokens = s->n_shown = s->n_prompt;
-	return drafts && s->max_output > 1 ? make_lookup(s) : 0;
+	return looks_up && s->max_output > 1 ? make_lookup(s) : 0;
 }
 
-int ig_seq_create(const struct ig_gen_spec *spec, uint32_t max_output, bool drafts,
+int ig_seq_create(const struct ig_gen_spec *spec, uint32_t max_output, bool looks_up,
 		  struct ig_seq **out, struct ig_error *err)
 {
 	const struct ig_engine_model *m = spec->model;
@@ -268,7 +269,7 @@ int ig_seq_create(const struct ig_gen_spec *spec, uint32_t max_output, bool draf
 	s->text_cap = text_capacity(s);
 	s->text = malloc(s->text_cap);
 	s->client = ig_client_create(s->origin);
-	if (make_tokens(s, spec, drafts) < 0 || !s->text || !s->client || make_logprobs(s) < 0)
+	if (make_tokens(s, spec, looks_up) < 0 || !s->text || !s->client || make_logprobs(s) < 0)
 		goto no_memory;
 	if (spec->grammar && !s->prefill_only) {
 		s->matcher = ig_grammar_matcher_create(spec->grammar);
@@ -568,6 +569,9 @@ void ig_seq_row(const struct ig_seq *s, int64_t now_ns, struct ig_ledger_row *ro
 	row->n_output = s->result.n_output;
 	row->n_drafted = s->result.n_drafted;
 	row->n_accepted = s->result.n_accepted;
+	row->n_model_drafted = s->result.n_model_drafted;
+	row->n_model_accepted = s->result.n_model_accepted;
+	row->draft_gain_ms = (float)((double)s->result.draft_gain_ns * 1e-6);
 	row->n_restored = s->result.n_restored;
 	snprintf(row->cache_reason, sizeof row->cache_reason, "%s",
 		 ig_prefix_reason_name(ig_prefix_full_reason(report)));

@@ -14,6 +14,25 @@
 
 #define IG_MAX_DRAFT 31 /* tokens of a sequence that one step verifies */
 
+/* What guesses a sequence's next tokens; IG_COUNTER_DRAFTS and its like are by this. */
+enum ig_draft_source {
+	IG_DRAFT_LOOKUP, /* lookup.c */
+	IG_DRAFT_MODEL,	 /* draft_model.c */
+	IG_DRAFT_SOURCES
+};
+
+/* A sequence's text in the cache of its model's draft model. */
+struct ig_draft_text {
+	struct ig_kv_seq *kv; /* NULL: no blocks */
+	int32_t n_done;	      /* of its tokens that are computed there */
+	int32_t n_ahead;      /* computed behind them: of the draft that a step verifies */
+	double credit_ns;     /* that reading its text may take */
+	bool earns;	      /* it has had its first credit */
+	double hits, trials;  /* of guesses, of late */
+	uint32_t n_idle;      /* tokens without such a draft */
+	bool off;	      /* it has none any more */
+};
+
 /* A stop string and how far the text so far has matched it (Knuth, Morris, Pratt). */
 struct ig_stop {
 	uint32_t *fail; /* [len]: how many bytes still match when the byte after i + 1 differs */
@@ -108,8 +127,11 @@ struct ig_seq {
 	bool is_extra;	   /* it takes part although others have less, since it costs hardly more */
 	bool is_long;	   /* its prompt is read at the pace that streams leave (pace_private.h) */
 	int32_t n_rows, logit_index; /* in the newest step that includes it; -1: no logits */
-	struct ig_lookup lookup;     /* what its next tokens may be; zeros: none are guessed */
-	int32_t n_draft;	     /* guesses behind its tokens, for the step that is planned */
+	struct ig_lookup lookup;     /* what its next tokens may be; zeros: none are looked up */
+	struct ig_draft_text draft;
+	int32_t n_draft; /* guesses behind its tokens, for the step that is planned */
+	enum ig_draft_source draft_source; /* whose they are, or were last */
+	bool draft_wanted;		   /* its draft model should read on in its text */
 	/* While that is planned: the chance that one more is right, and the tokens that it will have. */
 	double draft_chance, draft_tokens;
 	bool awaits_draft;	       /* it is in no step before its last token is known */
@@ -137,8 +159,9 @@ struct ig_seq {
 };
 
 /* Any thread.  Checks the spec (-EINVAL, -E2BIG with text) and takes no reference yet.
- * max_output: where the spec has none; 0: up to the context.  drafts: its next tokens are guessed. */
-int ig_seq_create(const struct ig_gen_spec *spec, uint32_t max_output, bool drafts,
+ * max_output: where the spec has none; 0: up to the context.  looks_up: its next tokens are looked up
+ * in its text. */
+int ig_seq_create(const struct ig_gen_spec *spec, uint32_t max_output, bool looks_up,
 		  struct ig_seq **out, struct ig_error *err);
 /* Take references of the spec's model, grammar and origin, and its stream. */
 void ig_seq_adopt(struct ig_seq *s, const struct ig_gen_spec *spec);

@@ -16,10 +16,17 @@
  *
  * A draft begins with a token that is known, so its sequence is not in a step that runs ahead.
  * A sequence waits for that only if a draft then brings much more than the step that it misses.
+ *
+ * Guesses have sources: what followed the same tokens earlier in the text (lookup.c), which cost nothing,
+ * and the model's draft model (draft_model.c), which takes a step of its own for each token.  Each draft
+ * is of the source that is worth more; whether any is worth it is decided for all of a step together.
  */
 #include "daemon/engine/speculate_private.h"
 
+#include "daemon/engine/draft_model_private.h"
+
 #include <math.h>
+#include <string.h>
 
 /* What drafts must bring, as the logarithm of a speed, or there is none. */
 #define LEAST_GAIN 0.05
@@ -29,14 +36,54 @@
 #define DRAFT_ROUNDS 64
 /* A guess so likely that it is not worth its row makes what rows cost doubtful. */
 #define LIKELY 0.7
-/* Tokens in a step's time that a draft must bring where its sequence misses a step for it. */
+/* Tokens in a step's time that a draft must bring where its sequence misses a step for it; and where all
+ * sequences of the model wait with it, so that only the host's time is missed. */
 #define AHEAD_GAIN 1.5
+#define AHEAD_MODEL_GAIN 0.2
+/* Where the draft model is not worth it: after so many tokens one draft of so many tries it again, then
+ * after twice as many, up to a limit. */
+#define PROBE 4
+#define FIRST_PROBE 64
+#define LAST_PROBE 4096
+
+/* What a step of n_streams takes, and what drafts add to it. */
+struct costs {
+	uint32_t n_streams;
+	double quiet;		 /* the streams alone */
+	double own, row;	 /* once, and each row of a draft */
+	double guess, guess_row; /* each step of the draft model, and each of its rows */
+	uint32_t n_sharing;	 /* sequences that share its steps */
+};
 
 static int32_t min(int32_t a, int32_t b) { return a < b ? a : b; }
 
-static bool has_drafts(const struct ig_sched *sch, const struct ig_seq *s)
+/* False: what the streams alone take is not known. */
+static bool find_costs(const struct ig_model *m, uint32_t n_streams, struct costs *c)
 {
-	return sch->now.speculates && ig_lookup_expects(&s->lookup);
+	*c = (struct costs){ .n_streams = n_streams,
+			     .quiet = ig_pace_quiet_ns(&m->pace, n_streams),
+			     .n_sharing = 1 };
+	if (!ig_pace_draft_cost(&m->pace, n_streams, &c->own, &c->row))
+		return false;
+	if (m->draft)
+		ig_draft_cost(m, c->quiet, &c->guess, &c->guess_row);
+	return true;
+}
+
+static bool looks_up(const struct ig_sched *sch, const struct ig_seq *s)
+{
+	return sch->now.looks_up && ig_lookup_expects(&s->lookup);
+}
+
+static double chance_of(const struct ig_seq *s, enum ig_draft_source source, int32_t i)
+{
+	return source == IG_DRAFT_MODEL ? ig_draft_chance(s) :
+					  ig_lookup_chance(&s->lookup, (uint32_t)i);
+}
+
+static double row_cost(const struct costs *c, enum ig_draft_source source)
+{
+	return source == IG_DRAFT_MODEL ? c->row + c->guess_row + c->guess / c->n_sharing : c->row;
 }
 
 /* ---- how many rows ---------------------------------------------------------------------- */
@@ -56,38 +103,157 @@ static bool decodes(const struct ig_model *m, const struct ig_seq *s)
 /* What one more row brings its sequence, in parts of what that has already. */
 static double gain_of(const struct ig_seq *s) { return s->draft_chance / s->draft_tokens; }
 
-/* The sequence to which one more row brings most; NULL: no chance is worth anything. */
-static struct ig_seq *best_seq(const struct ig_sched *sch, const struct ig_model *m)
+/* What a draft of this source is worth to all, as the logarithm of a speed, at its best length. */
+static double worth(const struct costs *c, const struct ig_seq *s, enum ig_draft_source source)
+{
+	double ns = c->quiet + c->own / c->n_sharing, cost = row_cost(c, source);
+	double tokens = 1, chance = 1;
+
+	for (int32_t i = 0; i < longest_draft(s); i++) {
+		chance *= chance_of(s, source, i);
+		if (chance * (ns + cost) <= tokens * c->n_streams * cost)
+			break;
+		tokens += chance;
+		ns += cost;
+	}
+	return tokens > 1 ? log(tokens) - c->n_streams * log(ns / c->quiet) : -1;
+}
+
+/* The source of s's draft, and the chance of its first token; 0: it can have none. */
+static void choose_source(const struct ig_sched *sch, const struct costs *c, struct ig_seq *s,
+			  bool with_model)
+{
+	double look = -HUGE_VAL, model = -HUGE_VAL;
+
+	s->draft_chance = 0;
+	s->draft_tokens = 1;
+	s->n_draft = 0;
+	s->draft_source = IG_DRAFT_LOOKUP;
+	if (longest_draft(s) < 1)
+		return;
+	if (looks_up(sch, s))
+		look = worth(c, s, IG_DRAFT_LOOKUP);
+	if (with_model && ig_draft_may(sch, s))
+		model = worth(c, s, IG_DRAFT_MODEL);
+	if (model > 0 && model > look && ig_draft_lag(s) > IG_DRAFT_LAG)
+		s->draft_wanted = true;
+	else if (model > look && !sch->n_flights)
+		s->draft_source = IG_DRAFT_MODEL;
+	if (s->n_flights)
+		return;
+	if (s->draft_source == IG_DRAFT_MODEL || look > -HUGE_VAL)
+		s->draft_chance = chance_of(s, s->draft_source, 0);
+}
+
+/* The sequence to which one more row brings most for its cost; NULL: no chance is worth anything. */
+static struct ig_seq *best_seq(const struct ig_sched *sch, const struct ig_model *m,
+			       const struct costs *c)
 {
 	struct ig_seq *s, *best = NULL;
+	double most = 0;
 
-	TAILQ_FOREACH(s, &sch->running, link)
-		if (decodes(m, s) && s->draft_chance > LEAST_CHANCE &&
-		    (!best || gain_of(s) > gain_of(best)))
+	TAILQ_FOREACH(s, &sch->running, link) {
+		if (!decodes(m, s) || s->draft_chance <= LEAST_CHANCE)
+			continue;
+		double value = gain_of(s) / row_cost(c, s->draft_source);
+		if (value > most) {
 			best = s;
+			most = value;
+		}
+	}
 	return best;
+}
+
+/* What the rows that were given cost. */
+static double cost_of_rows(const struct ig_sched *sch, const struct ig_model *m,
+			   const struct costs *c)
+{
+	const struct ig_seq *s;
+	int32_t n_steps = 0;
+	double ns = c->own;
+
+	TAILQ_FOREACH(s, &sch->running, link) {
+		if (!decodes(m, s) || !s->n_draft)
+			continue;
+		ns += s->n_draft * c->row;
+		if (s->draft_source != IG_DRAFT_MODEL)
+			continue;
+		ns += s->n_draft * c->guess_row;
+		n_steps = s->n_draft > n_steps ? s->n_draft : n_steps;
+	}
+	return ns + n_steps * c->guess;
 }
 
 /* Give rows while what one brings its sequence is more than what all lose by a longer step.  False:
  * together they bring hardly more. */
-static bool give_rows(struct ig_sched *sch, struct ig_model *m, uint32_t n_streams, int32_t rows)
+static bool give_rows(struct ig_sched *sch, const struct ig_model *m, struct costs *c, int32_t rows,
+		      bool with_model)
 {
-	double quiet = ig_pace_quiet_ns(&m->pace, n_streams), ns, row, gain = 0;
+	double ns = c->quiet + c->own, gain = 0;
+	uint32_t n_sharing = 0;
 	struct ig_seq *s;
 
-	if (!ig_pace_draft_cost(&m->pace, n_streams, &ns, &row))
-		return false;
-	for (ns += quiet; rows > 0 && (s = best_seq(sch, m)); rows--) {
-		if (gain_of(s) * (ns + row) <= n_streams * row)
+	TAILQ_FOREACH(s, &sch->running, link) {
+		if (!decodes(m, s))
+			continue;
+		choose_source(sch, c, s, with_model);
+		n_sharing += s->draft_source == IG_DRAFT_MODEL;
+	}
+	c->n_sharing = n_sharing ? n_sharing : 1;
+	for (; rows > 0 && (s = best_seq(sch, m, c)); rows--) {
+		double cost = row_cost(c, s->draft_source);
+		if (gain_of(s) * (ns + cost) <= c->n_streams * cost)
 			break;
-		ns += row;
+		ns += cost;
 		gain += log1p(gain_of(s));
 		s->draft_tokens += s->draft_chance;
-		s->draft_chance *= ig_lookup_chance(&s->lookup, (uint32_t)++s->n_draft);
+		s->draft_chance *= chance_of(s, s->draft_source, ++s->n_draft);
 		if (s->n_draft >= longest_draft(s))
 			s->draft_chance = 0;
 	}
-	return gain > LEAST_GAIN + n_streams * log(ns / quiet);
+	ns = c->quiet + cost_of_rows(sch, m, c);
+	return gain > LEAST_GAIN + c->n_streams * log(ns / c->quiet);
+}
+
+/* ---- trying the draft model again ------------------------------------------------------- */
+
+/* Count the tokens that come without it; when they are many, the sequence that had none for longest gets a
+ * draft of it, whatever that is worth.  space: there is some for it in this round. */
+static void probe(struct ig_sched *sch, struct ig_model *m, bool space)
+{
+	struct ig_draft_record *r = &m->record;
+	struct ig_seq *s, *best = NULL, *near = NULL;
+
+	if (!r->probe_after)
+		r->probe_after = FIRST_PROBE;
+	TAILQ_FOREACH(s, &sch->running, link) {
+		if (!decodes(m, s) || !ig_draft_may(sch, s))
+			continue;
+		if (s->n_draft && s->draft_source == IG_DRAFT_MODEL) {
+			s->draft.n_idle = 0;
+			continue;
+		}
+		s->draft.n_idle++;
+		r->n_idle++;
+		if (longest_draft(s) < PROBE)
+			continue;
+		if (!near || ig_draft_lag(s) < ig_draft_lag(near))
+			near = s;
+		if (ig_draft_lag(s) <= IG_DRAFT_LAG && !s->n_flights && space &&
+		    (!best || s->draft.n_idle > best->draft.n_idle))
+			best = s;
+	}
+	if (r->n_idle < r->probe_after || !near)
+		return;
+	if (!best) {
+		near->draft_wanted |= ig_draft_lag(near) > IG_DRAFT_LAG;
+		return;
+	}
+	best->n_draft = PROBE;
+	best->draft_source = IG_DRAFT_MODEL;
+	best->draft.n_idle = r->n_idle = 0;
+	if (r->probe_after < LAST_PROBE)
+		r->probe_after *= 2;
 }
 
 /* ---- the draft of one sequence --------------------------------------------------------------- */
@@ -111,86 +277,179 @@ static int32_t n_allowed(struct ig_sched *sch, const struct ig_seq *s)
 	return n;
 }
 
-/* *spare: entries of penalties that the step has space for. */
-static void make_draft(struct ig_sched *sch, struct ig_seq *s, uint32_t *spare)
+/* Not more than there is space for: entries of penalties (*spare), and blocks; nobody is preempted for a
+ * draft. */
+static void limit_draft(struct ig_sched *sch, struct ig_seq *s, uint32_t *spare)
 {
-	const struct ig_kvcache_service *kv = sch->b->kv;
-
 	if (s->max_adjusts && (uint32_t)s->n_draft > *spare / s->max_adjusts)
 		s->n_draft = (int32_t)(*spare / s->max_adjusts);
-	ig_lookup_guess(&s->lookup, s->history, (uint32_t)s->n_draft);
-	s->n_draft = n_allowed(sch, s);
-	/* nobody is preempted for a draft */
-	if (s->n_draft && kv->seq_reserve(s->kv, (uint32_t)(s->n_tokens + s->n_draft),
-					  (uint32_t)(s->n_tokens + s->n_draft)) < 0)
+	if (s->n_draft && sch->b->kv->seq_reserve(s->kv, (uint32_t)(s->n_tokens + s->n_draft),
+						  (uint32_t)(s->n_tokens + s->n_draft)) < 0)
 		s->n_draft = 0;
 	*spare -= s->max_adjusts * (uint32_t)s->n_draft;
-	s->n_planned = 1 + s->n_draft;
 }
 
-int32_t ig_sched_draft(struct ig_sched *sch, struct ig_model *m, int32_t rows)
+/* Write the drafts of all that are to have one behind their tokens; returns of how many tokens. */
+static int32_t make_drafts(struct ig_sched *sch, struct ig_model *m)
 {
-	uint32_t n_streams = 0, n_seqs = 0, spare = IG_MAX_STEP_ADJUSTS - sch->n_adjusts;
-	double chance = 0;
+	uint32_t spare = IG_MAX_STEP_ADJUSTS - sch->n_adjusts;
 	struct ig_seq *s;
-	int32_t most, n = 0;
+	int32_t n = 0;
 
-	TAILQ_FOREACH(s, &sch->running, link) {
-		n_seqs += s->model == m;
-		if (!decodes(m, s))
-			continue;
-		n_streams++;
-		s->draft_chance = 0;
-		s->draft_tokens = 1;
-		if (has_drafts(sch, s) && !s->n_flights && longest_draft(s) > 0)
-			s->draft_chance = ig_lookup_chance(&s->lookup, 0);
-		if (s->draft_chance > chance)
-			chance = s->draft_chance;
-	}
-	/* every sequence of the step may have one row with logits anyway */
-	most = min((int32_t)m->limits.max_logit_rows - (int32_t)n_seqs,
-		   ig_pace_draft_rows(&m->pace));
-	if (chance <= LEAST_CHANCE || (m->n_draft_rounds + 1) % DRAFT_ROUNDS == 0)
-		n_streams = 0;
-	m->n_draft_rounds += chance > LEAST_CHANCE;
-	if (!n_streams)
-		return 0;
-	bool pays = give_rows(sch, m, n_streams, min(rows, most));
-	if (!pays && chance >= LIKELY)
-		ig_pace_forget_drafts(&m->pace);
+	TAILQ_FOREACH(s, &sch->running, link)
+		if (decodes(m, s) && s->n_draft)
+			limit_draft(sch, s, &spare);
+	if (m->draft)
+		ig_draft_make(sch, m);
 	TAILQ_FOREACH(s, &sch->running, link) {
 		if (!decodes(m, s) || !s->n_draft)
 			continue;
-		if (pays)
-			make_draft(sch, s, &spare);
-		else
-			s->n_draft = 0;
+		if (s->draft_source == IG_DRAFT_LOOKUP)
+			ig_lookup_guess(&s->lookup, s->history, (uint32_t)s->n_draft);
+		s->n_draft = n_allowed(sch, s);
+		s->n_planned = 1 + s->n_draft;
 		n += s->n_draft;
 	}
 	return n;
 }
 
+/* Of all sequences of the round that decode: forget what was planned for them. */
+static void clear_drafts(struct ig_sched *sch, const struct ig_model *m)
+{
+	struct ig_seq *s;
+
+	TAILQ_FOREACH(s, &sch->running, link)
+		if (decodes(m, s))
+			s->n_draft = 0;
+}
+
+/* A round begins; returns the best chance of a first token that any sequence has. */
+static double begin_round(struct ig_sched *sch, struct ig_model *m, const struct costs *c)
+{
+	double chance = 0;
+	struct ig_seq *s;
+
+	m->record.n_ready = 0;
+	TAILQ_FOREACH(s, &sch->running, link) {
+		double look = 0, model = 0;
+		if (!decodes(m, s))
+			continue;
+		s->draft_wanted = false;
+		if (m->draft)
+			ig_draft_earn(s, c->quiet, c->n_streams);
+		if (longest_draft(s) < 1)
+			continue;
+		if (looks_up(sch, s) && !s->n_flights)
+			look = ig_lookup_chance(&s->lookup, 0);
+		if (ig_draft_may(sch, s)) {
+			model = ig_draft_chance(s);
+			m->record.n_ready += ig_draft_lag(s) <= IG_DRAFT_LAG;
+		}
+		look = look > model ? look : model;
+		chance = look > chance ? look : chance;
+	}
+	return chance;
+}
+
+int32_t ig_sched_draft(struct ig_sched *sch, struct ig_model *m, int32_t rows)
+{
+	uint32_t n_streams = 0, n_seqs = 0;
+	struct costs c;
+	double chance;
+	struct ig_seq *s;
+
+	TAILQ_FOREACH(s, &sch->running, link) {
+		n_seqs += s->model == m;
+		n_streams += decodes(m, s);
+	}
+	if (!n_streams || !find_costs(m, n_streams, &c))
+		return 0;
+	chance = begin_round(sch, m, &c);
+	if (chance <= LEAST_CHANCE && !m->draft)
+		return 0;
+	if (++m->n_draft_rounds % DRAFT_ROUNDS == 0)
+		return 0;
+	/* every sequence of the step may have one row with logits anyway */
+	int32_t most = min((int32_t)m->limits.max_logit_rows - (int32_t)n_seqs,
+			   ig_pace_draft_rows(&m->pace));
+	most = min(rows, most);
+	bool pays = give_rows(sch, m, &c, most, m->draft);
+	if (!pays && m->draft)
+		pays = give_rows(sch, m, &c, most, false);
+	if (!pays) {
+		clear_drafts(sch, m);
+		if (chance >= LIKELY)
+			ig_pace_forget_drafts(&m->pace);
+	}
+	if (m->draft)
+		probe(sch, m, !sch->n_flights && most >= PROBE);
+	if (m->draft) /* also beside a step in flight */
+		ig_draft_read(sch, m, c.quiet);
+	return make_drafts(sch, m);
+}
+
 /* ---- steps ----------------------------------------------------------------------------------- */
+
+static bool would_draft_model(const struct ig_sched *sch, const struct ig_seq *s,
+			      const struct costs *c)
+{
+	double ns = c->quiet + c->own / c->n_sharing, cost = row_cost(c, IG_DRAFT_MODEL);
+	double tokens = 1, chance = 1;
+
+	if (!ig_draft_may(sch, s) || ig_draft_lag(s) > IG_DRAFT_LAG)
+		return false;
+	if (s->model->record.n_idle >= s->model->record.probe_after)
+		return true; /* to be tried */
+	for (int32_t i = 0; i < longest_draft(s); i++) {
+		chance *= ig_draft_chance(s);
+		if (chance * (ns + cost) <= tokens * c->n_streams * cost)
+			break;
+		tokens += chance;
+		ns += cost;
+	}
+	return tokens * c->quiet >= (1 + AHEAD_MODEL_GAIN) * ns;
+}
 
 bool ig_sched_would_draft(const struct ig_sched *sch, const struct ig_seq *s)
 {
 	const struct ig_model *m = s->model;
-	uint32_t n_streams = m->n_streams ? m->n_streams : 1;
-	double quiet = ig_pace_quiet_ns(&m->pace, n_streams), ns, row, tokens = 1, chance;
+	double ns, tokens = 1, chance;
+	struct costs c;
 
-	if (!has_drafts(sch, s) || !ig_pace_draft_cost(&m->pace, n_streams, &ns, &row))
+	if ((!looks_up(sch, s) && !m->draft) || !find_costs(m, m->n_streams ? m->n_streams : 1, &c))
+		return false;
+	if (m->record.n_ready)
+		c.n_sharing = m->record.n_ready;
+	if (m->draft && would_draft_model(sch, s, &c))
+		return true;
+	if (!looks_up(sch, s))
 		return false;
 	/* what the token that is being sampled must be */
 	chance = ig_lookup_chance(&s->lookup, 0);
-	ns += quiet;
+	ns = c.quiet + c.own;
 	for (int32_t i = 1; i < longest_draft(s); i++) {
 		chance *= ig_lookup_chance(&s->lookup, (uint32_t)i);
-		if (chance * (ns + row) <= tokens * n_streams * row)
+		if (chance * (ns + c.row) <= tokens * c.n_streams * c.row)
 			break;
 		tokens += chance;
-		ns += row;
+		ns += c.row;
 	}
-	return tokens * quiet >= (1 + AHEAD_GAIN) * ns;
+	return tokens * c.quiet >= (1 + AHEAD_GAIN) * ns;
+}
+
+bool ig_sched_awaits_draft(const struct ig_sched *sch, const struct ig_model *m)
+{
+	const struct ig_seq *s;
+	bool flies = false;
+
+	for (uint32_t i = 0; i < sch->n_flights; i++)
+		flies |= sch->flights[i].model == m;
+	if (!flies || !m->draft)
+		return false;
+	TAILQ_FOREACH(s, &sch->running, link)
+		if (s->model == m && s->awaits_draft)
+			return true;
+	return false;
 }
 
 void ig_sched_draft_mask(struct ig_sched *sch, const struct ig_seq *s, int32_t n, uint32_t *mask)
@@ -201,17 +460,47 @@ void ig_sched_draft_mask(struct ig_sched *sch, const struct ig_seq *s, int32_t n
 	ig_grammar_matcher_mask(sch->ahead, mask);
 }
 
-int32_t ig_sched_verify_draft(struct ig_sched *sch, struct ig_seq *s, const int32_t *sampled,
-			      int32_t n)
+void ig_sched_price_drafts(struct ig_flight *f, double ns)
 {
-	int32_t n_right = 0;
+	double own, row, all = 0;
+
+	f->quiet_ns = ig_pace_quiet_ns(&f->model->pace, f->n_decode);
+	memset(f->draft_row_ns, 0, sizeof f->draft_row_ns);
+	if (!f->n_drafts)
+		return;
+	if (!f->n_prefill && !f->disturbed && ns > f->quiet_ns)
+		all = ns - f->quiet_ns;
+	else if (ig_pace_draft_cost(&f->model->pace, f->n_decode, &own, &row))
+		all = own + row * f->n_drafts;
+	for (int i = 0; i < IG_DRAFT_SOURCES; i++)
+		f->draft_row_ns[i] = all / f->n_drafts;
+	if (f->n_model_drafts)
+		f->draft_row_ns[IG_DRAFT_MODEL] += f->draft_ns / f->n_model_drafts;
+}
+
+int32_t ig_sched_verify_draft(struct ig_sched *sch, const struct ig_flight *f,
+			      const struct ig_flight_seq *row, const int32_t *sampled)
+{
+	struct ig_seq *s = row->seq;
+	int32_t n = row->n_draft, n_right = 0;
+	struct ig_metrics *metrics = sch->b->metrics;
+	enum ig_draft_source from = row->draft_source;
 
 	while (n_right < n && sampled[n_right] == s->tokens[s->n_tokens + n_right])
 		n_right++;
+	double saved = n_right * f->quiet_ns, spent = n * f->draft_row_ns[from];
 	s->result.n_drafted += n;
 	s->result.n_accepted += n_right;
-	ig_metrics_add(sch->b->metrics, IG_COUNTER_DRAFTS, n > 0);
-	ig_metrics_add(sch->b->metrics, IG_COUNTER_DRAFT_TOKENS, (uint64_t)n);
-	ig_metrics_add(sch->b->metrics, IG_COUNTER_ACCEPTED_TOKENS, (uint64_t)n_right);
+	s->result.draft_gain_ns += (int64_t)(saved - spent);
+	ig_metrics_add(metrics, IG_COUNTER_DRAFTS + from, 1);
+	ig_metrics_add(metrics, IG_COUNTER_DRAFT_TOKENS + from, (uint64_t)n);
+	ig_metrics_add(metrics, IG_COUNTER_ACCEPTED_TOKENS + from, (uint64_t)n_right);
+	ig_metrics_add(metrics, IG_COUNTER_DRAFT_SAVED_NS + from, (uint64_t)saved);
+	ig_metrics_add(metrics, IG_COUNTER_DRAFT_SPENT_NS + from, (uint64_t)spent);
+	if (from != IG_DRAFT_MODEL)
+		return n_right;
+	s->result.n_model_drafted += n;
+	s->result.n_model_accepted += n_right;
+	ig_draft_learn(s, n, n_right);
 	return n_right;
 }

@@ -11,6 +11,11 @@ int32_t ig_sched_draft(struct ig_sched *sch, struct ig_model *m, int32_t rows);
 bool ig_sched_would_draft(const struct ig_sched *sch, const struct ig_seq *s);
 /* The mask of the token after the first n of s's draft; for n ascending from 1. */
 void ig_sched_draft_mask(struct ig_sched *sch, const struct ig_seq *s, int32_t n, uint32_t *mask);
-/* How many of a draft of n tokens were sampled: the first are those after s's own tokens. */
-int32_t ig_sched_verify_draft(struct ig_sched *sch, struct ig_seq *s, const int32_t *sampled,
-			      int32_t n);
+/* Whether m's next step must wait for the one in flight, since a sequence is to have a draft of its draft
+ * model then. */
+bool ig_sched_awaits_draft(const struct ig_sched *sch, const struct ig_model *m);
+/* f has taken ns: what its drafts cost. */
+void ig_sched_price_drafts(struct ig_flight *f, double ns);
+/* How many tokens of a draft were sampled: the first are those after the sequence's own tokens. */
+int32_t ig_sched_verify_draft(struct ig_sched *sch, const struct ig_flight *f,
+			      const struct ig_flight_seq *row, const int32_t *sampled);

@@ -118,6 +118,8 @@ static void add_rows(struct ig_sched *sch, struct ig_flight *f, struct ig_seq *s
 		}
 	}
 	f->n_drafts += (uint32_t)n_draft;
+	if (s->draft_source == IG_DRAFT_MODEL)
+		f->n_model_drafts += (uint32_t)n_draft;
 	if (decodes)
 		f->n_decode++;
 	else
@@ -126,7 +128,8 @@ static void add_rows(struct ig_sched *sch, struct ig_flight *f, struct ig_seq *s
 		ig_client_serve(s, n);
 	if (!decodes && s->is_long)
 		f->n_long += (uint32_t)n;
-	f->seqs[f->n_seqs++] = (struct ig_flight_seq){ s, n, n_draft, s->logit_index };
+	f->seqs[f->n_seqs++] =
+		(struct ig_flight_seq){ s, n, n_draft, s->draft_source, s->logit_index };
 	s->n_planned -= n;
 	s->n_draft = 0;
 }
@@ -352,9 +355,13 @@ static bool build_step(struct ig_sched *sch, struct ig_model *m, struct ig_fligh
 	struct ig_step *step = &m->steps[m->next_step].step;
 	uint32_t n_slabs;
 
+	if (ig_sched_awaits_draft(sch, m))
+		return false;
 	f->model = m;
 	f->buffer = &m->steps[m->next_step];
-	f->n_seqs = f->n_prefill = f->n_decode = f->n_long = f->n_drafts = 0;
+	f->n_seqs = f->n_prefill = f->n_decode = f->n_long = 0;
+	f->n_drafts = f->n_model_drafts = 0;
+	f->disturbed = false;
 	step->n_rows = step->n_seqs = step->n_logit_rows = 0;
 	step->n_adjusts = step->n_masks = 0;
 	step->logits = NULL;
@@ -367,6 +374,8 @@ static bool build_step(struct ig_sched *sch, struct ig_model *m, struct ig_fligh
 		take_rows(sch, m, f);
 	}
 	f->limited = m->limited;
+	f->draft_ns = sch->draft_ns;
+	sch->draft_ns = 0;
 	step->slab_bases = sch->b->kv->slab_bases(sch->b->cache, &n_slabs);
 	return step->n_rows > 0;
 }
@@ -549,14 +558,17 @@ void ig_sched_wait_step(struct ig_sched *sch)
 	}
 	ns = (double)ig_driver_step_ns(sch->b->driver);
 	ig_metrics_step(sch->b->metrics, f->n_prefill, f->n_decode, ns * 1e-9);
-	ig_pace_learn(&sch->pace, &m->pace,
-		      &(struct ig_pace_step){ .n_decode = f->n_decode,
-					      .n_prefill = f->n_prefill,
-					      .n_long = f->n_long,
-					      .n_drafts = f->n_drafts,
-					      .limited = f->limited,
-					      .ns = ns });
-	if (!f->n_decode)
+	ig_sched_price_drafts(f, ns);
+	if (!f->disturbed)
+		ig_pace_learn(&sch->pace, &m->pace,
+			      &(struct ig_pace_step){ .n_decode = f->n_decode,
+						      .n_prefill = f->n_prefill,
+						      .n_long = f->n_long,
+						      .n_drafts = f->n_drafts,
+						      .limited = f->limited,
+						      .ns = ns,
+						      .draft_ns = f->draft_ns });
+	if (!f->n_decode && !f->disturbed)
 		ig_kv_disk_learn(sch, m, f->n_prefill, ns);
 	for (uint32_t i = 0; i < f->n_seqs; i++) {
 		struct ig_flight_seq *row = &f->seqs[i];
@@ -568,8 +580,8 @@ void ig_sched_wait_step(struct ig_sched *sch)
 		}
 		s->n_flights--;
 		if (row->n_draft)
-			n_right = ig_sched_verify_draft(
-				sch, s, step->sampled_ids + row->logit_index, row->n_draft);
+			n_right = ig_sched_verify_draft(sch, f, row,
+							step->sampled_ids + row->logit_index);
 		/* the tokens of the draft that were right are behind its own already */
 		s->n_done += row->n_rows - row->n_draft + n_right;
 		if (sch->b->prefix_cache)

@@ -23,6 +23,8 @@ struct ig_gen_result {
 	int32_t n_prompt, n_cached, n_output;
 	int32_t n_drafted,
 		n_accepted; /* tokens that were proposed to steps, and those that were right */
+	int32_t n_model_drafted, n_model_accepted; /* of them: by the draft model */
+	int64_t draft_gain_ns; /* what steps for right ones would have taken, less what drafts took */
 	int32_t n_restored; /* tokens read for it from kvcache.disk; most of them are in n_cached */
 	int64_t prefill_ns, decode_ns; /* 0: never reached */
 	struct ig_error error;	       /* of IG_FINISH_ERROR */

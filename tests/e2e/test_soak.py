@@ -157,7 +157,7 @@ class Soak:
 
     def reloads(self, rng):
         config = json.loads(json.dumps(self.d.config))
-        config["scheduler"].update(speculation=rng.choice(("off", "lookup")), prompt_share=rng.choice((5, 36, 95)))
+        config["scheduler"].update(speculation=rng.choice(("off", "lookup", "draft", "on")), prompt_share=rng.choice((5, 36, 95)))
         self.d.write_config(config)
         self.d.process.send_signal(signal.SIGHUP)
 
@@ -308,10 +308,10 @@ def soak(start, models, tmp_path, seconds):
     s = Soak(start, {
         "models": [{"name": "tiny", "path": models.script()},
                    {"name": "random", "path": models.random()}, {"name": "other", "path": models.random(width=128)},
-                   {"name": "slow", "path": models.slow()}],
+                   {"name": "slow", "path": models.slow(), "draft": models.quick()}],
         # not all conversations have space, in memory nor on disk
         "kvcache": {"arena": 10 << 20, "disk": str(tmp_path / "kv"), "disk_size": 4 << 20},
-        "scheduler": {"speculation": "lookup", "max_seqs": 4},
+        "scheduler": {"speculation": "on", "max_seqs": 4},
         "responses": {"max_stored": 50},
         "runtime": {"strict": False},
     }, seconds, tmp_path)

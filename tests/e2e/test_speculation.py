@@ -1,4 +1,4 @@
-"""scheduler.speculation: drafts change no token, whatever is asked for; where they are seen; prediction."""
+"""scheduler.speculation: drafts change no token, whatever is asked for; where they are seen; prediction; draft models."""
 import concurrent.futures
 import os
 
@@ -16,9 +16,9 @@ CODE = "def area(width, height):\n    return width * height\n\n\ndef edge(width,
 PROSE = "A farmer has a fox, a goose and a sack of corn. "
 
 
-def drafts(d):
+def drafts(d, **labels):
     m = d.metrics()
-    return [m.sum(name) for name in DRAFTS]
+    return [m.sum(name, **labels) for name in DRAFTS]
 
 
 def ask(d, **request):
@@ -29,8 +29,8 @@ def ask(d, **request):
 
 @pytest.fixture(scope="module")
 def both(tmp_path_factory):
-    s = [Starter(tmp_path_factory.mktemp(value)) for value in ("off", "lookup")]
-    yield [one(MODEL, {"scheduler": {"speculation": value}}) for one, value in zip(s, ("off", "lookup"))]
+    s = [Starter(tmp_path_factory.mktemp(value)) for value in ("off", "on")]
+    yield [one(MODEL, {"scheduler": {"speculation": value}}) for one, value in zip(s, ("off", "on"))]
     for one in s:
         one.finish()
 
@@ -100,6 +100,69 @@ def test_it_is_reloadable_and_seen(start, models):
     assert listed[0]["draft_tokens"] >= listed[0]["accepted_tokens"] <= listed[0]["output_tokens"]
     c.close()
     d.until_idle()
+
+
+@pytest.mark.release
+def test_draft_model(start, models):
+    """One that says the same in a small part of the time is nearly always right, and is seen to be."""
+    entry = {"name": "loop", "path": models.slow(), "draft": models.quick()}
+    off = start(extra={"models": [{"name": "loop", "path": models.slow()}]})
+    wanted = [ask(off, max_tokens=300, temperature=t, seed=3) for t in (0, 1)]
+    size = off.http("GET", "/v1/models").json["data"][0]["weight_bytes"]
+    off.stop()
+    d = start(extra={"models": [entry], "scheduler": {"speculation": "draft"}})
+
+    asked = []
+
+    def accepted():
+        for t, w in zip((0, 1), wanted):
+            asked.append(ask(d, max_tokens=300, temperature=t, seed=3))
+            assert choices(asked[-1:]) == choices([w])
+        return drafts(d, source="model")[2] > 200
+    until(accepted, "two hundred right drafts")
+    _, n, n_right = drafts(d, source="model")
+    assert n_right > 0.9 * n and drafts(d, source="lookup") == [0, 0, 0]
+    d.until_idle()
+    rows = until_rows(d, 2 + len(asked))  # with those of the other daemon
+    assert sum(r["model_draft_tokens"] for r in rows) == n and sum(r["model_accepted_tokens"] for r in rows) == n_right
+    assert {r["draft_tokens"] - r["model_draft_tokens"] for r in rows} == {0}
+    m = d.metrics()
+    gain = m.sum("ingot_spec_decode_saved_seconds_total") - m.sum("ingot_spec_decode_spent_seconds_total")
+    assert abs(sum(r["draft_gain_ms"] for r in rows) - 1000 * gain) < 1
+    assert d.http("GET", "/v1/models").json["data"][0]["weight_bytes"] > size
+    reload(d, {"scheduler": {"speculation": "off"}}, "speculation: draft -> off")
+    ask(d, max_tokens=100)
+    assert drafts(d)[1] == n
+
+
+def test_useless_draft_model(start, models):
+    """Another random model is rarely right: no text changes, alone and together, and it is soon left alone."""
+    requests = [{"temperature": t, "seed": seed, "max_tokens": 150, "ignore_eos": True} for t in (0, 1) for seed in (1, 2)]
+    off = start(models.random(n_blocks=12))
+    wanted = [ask(off, **r) for r in requests]
+    off.stop()
+    d = start(extra={"models": [{"name": "tiny", "path": models.random(n_blocks=12),
+                                 "draft": models.random(n_blocks=1, seed=2)}],
+                     "scheduler": {"speculation": "draft"}})
+    assert choices([ask(d, **r) for r in requests]) == choices(wanted)
+    with concurrent.futures.ThreadPoolExecutor(4) as pool:
+        assert choices(list(pool.map(lambda r: ask(d, **r), requests))) == choices(wanted)
+    _, n, n_right = drafts(d, source="model")
+    assert 0 < n < 200 and n_right < n / 4  # of 1,200 tokens
+
+
+def test_refused_draft_models(start, models, tmp_path):
+    linked = tmp_path / "linked.gguf"
+    linked.symlink_to(models.script())
+    for draft, text in ((str(tmp_path / "nowhere.gguf"), "model tiny: draft %s/nowhere.gguf: " % tmp_path),
+                        (models(kind="thinks"), "it has another vocabulary: token "),
+                        (str(linked), "model tiny: draft %s: it is the model itself" % linked),
+                        (models.script(), "models[0].draft: it is the model itself")):
+        log = start.refused(extra={"models": [{"name": "tiny", "path": models.script(), "draft": draft}]})
+        assert text in log, log
+    log = start.refused(extra={"models": [{"name": "tiny", "path": models.script(), "draft": models.random()}],
+                               "memory": {"budget": 66 << 20}, "kvcache": {"arena": 65 << 20}})
+    assert " of draft models, scratch " in log and "; set memory.budget or kvcache.arena" in log, log
 
 
 @pytest.mark.real

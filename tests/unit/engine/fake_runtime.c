@@ -135,11 +135,21 @@ struct ig_checkpoint {
 	char path[64];
 };
 struct ig_tokenizer {
-	int unused;
+	bool strange, short_of_one;
 };
 struct ig_chat_template {
 	int unused;
 };
+
+#define SMALL "small:"
+
+static bool is_small(const char *path) { return !strncmp(path, SMALL, sizeof SMALL - 1); }
+
+/* Of a small model the kind whose tokens it guesses. */
+static const char *own_kind(const char *path)
+{
+	return is_small(path) ? path + sizeof SMALL - 1 : path;
+}
 
 /* A file's first word. */
 static bool read_kind(const char *path, char *out, size_t cap)
@@ -161,7 +171,8 @@ int ig_checkpoint_open(const char *path, const struct ig_arch *const *archs,
 {
 	static const char *const known[] = { "good",   "good2",	       "groups",      "window",
 					     "nochat", "odd-template", "notokenizer", "noarch",
-					     "heavy",  "noload",       "wide" };
+					     "heavy",  "noload",       "wide",	      "strange",
+					     "short" };
 	char kind[64];
 	unsigned n;
 	bool found;
@@ -172,7 +183,7 @@ int ig_checkpoint_open(const char *path, const struct ig_arch *const *archs,
 		return ig_fail(err, -ENOENT, "%s: no such file", path);
 	found = sscanf(kind, "w%u", &n) == 1;
 	for (size_t i = 0; i < sizeof known / sizeof *known; i++)
-		found |= !strcmp(kind, known[i]);
+		found |= !strcmp(own_kind(kind), known[i]);
 	if (!found)
 		return path[0] == '/' ? ig_fail(err, -EINVAL, "%s: not a model", path) :
 					ig_fail(err, -ENOENT, "%s: no such file", path);
@@ -197,12 +208,19 @@ int ig_tokenizer_open(const struct ig_checkpoint *g, struct ig_tokenizer **out,
 	if (!strcmp(g->path, "notokenizer"))
 		return ig_fail(err, -ENOTSUP, "tokenizer \"xyz\" is not known");
 	*out = calloc(1, sizeof **out);
+	if (*out)
+		(*out)->strange = !strcmp(g->path, "small:strange");
+	if (*out)
+		(*out)->short_of_one = !strcmp(g->path, "small:short");
 	return *out ? 0 : no_memory(err);
 }
 
 void ig_tokenizer_close(struct ig_tokenizer *t) { free(t); }
 
-int32_t ig_tokenizer_n_vocab(const struct ig_tokenizer *t) { return FAKE_VOCAB; }
+int32_t ig_tokenizer_n_vocab(const struct ig_tokenizer *t)
+{
+	return FAKE_VOCAB - (t && t->short_of_one);
+}
 
 bool ig_tokenizer_is_end(const struct ig_tokenizer *t, int32_t id) { return id == FAKE_END; }
 
@@ -328,6 +346,8 @@ const char *ig_tokenizer_token(const struct ig_tokenizer *t, int32_t id, size_t 
 
 	if (id < 0 || id >= FAKE_VOCAB)
 		return NULL;
+	if (t && t->strange && id == 7)
+		text = "cba";
 	*len = strlen(text);
 	*special = id == FAKE_CONTROL || id == FAKE_END;
 	return text;
@@ -531,10 +551,11 @@ int ig_plan_record(const struct ig_modules *m, const struct ig_checkpoint *file,
 	p->info.struct_size = sizeof p->info;
 	p->info.n_vocab = strcmp(file->path, "wide") ? FAKE_LOGITS : FAKE_WIDE_LOGITS;
 	p->info.n_context = fake.n_context ? fake.n_context : FAKE_CONTEXT;
-	p->info.n_groups = strcmp(file->path, "groups") && strcmp(file->path, "window") ? 1 : 2;
+	const char *kind = own_kind(file->path);
+	p->info.n_groups = strcmp(kind, "groups") && strcmp(kind, "window") ? 1 : 2;
 	p->info.groups[0] = (struct ig_cache_group){ sizeof p->info.groups[0], 2, 1, 8, 0 };
 	p->info.groups[1] = (struct ig_cache_group){ sizeof p->info.groups[1], 1, 2, 24, 0 };
-	if (!strcmp(file->path, "window"))
+	if (!strcmp(kind, "window"))
 		p->info.groups[1].window = FAKE_WINDOW;
 	*out = p;
 	return 0;
@@ -592,13 +613,15 @@ int ig_driver_lower(struct ig_driver *d, const struct ig_plan *plan,
 	if (sscanf(plan->file->path, "w%u", &n) == 1)
 		memory->weight_bytes = (uint64_t)n << 20;
 	memory->scratch_bytes = 1 << 19;
+	if (is_small(plan->file->path))
+		memory->weight_bytes /= 8;
 	*out = p;
 	return 0;
 }
 
 int ig_program_load(struct ig_program *p, struct ig_error *err)
 {
-	if (!strcmp(p->plan->file->path, "noload"))
+	if (!strcmp(own_kind(p->plan->file->path), "noload"))
 		return ig_fail(err, -ENOMEM, "out of memory for 1048576 bytes of weights");
 	pthread_mutex_lock(&fake.lock);
 	fake.n_loading++;
@@ -864,6 +887,13 @@ int ig_program_submit(struct ig_program *p, const struct ig_step *s)
 		atomic_fetch_add(&fake.n_models_stepped[0], 1);
 	if (!strcmp(p->plan->file->path, "good2"))
 		atomic_fetch_add(&fake.n_models_stepped[1], 1);
+	if (is_small(p->plan->file->path)) {
+		atomic_fetch_add(&fake.n_small_steps, 1);
+		atomic_fetch_add(&fake.n_small_rows, s->n_rows);
+		if (atomic_load(&fake.fail_small_at) &&
+		    atomic_fetch_sub(&fake.fail_small_at, 1) == 1)
+			return ig_fail(&p->error, -EIO, "the fake device refused a small model");
+	}
 	if (!fake.no_compute)
 		p->sums[p->n_steps] = checksum(p, s);
 	p->steps[p->n_steps++] = s;
@@ -998,9 +1028,18 @@ static const char *kind_of(const struct ig_program *p, const struct ig_step *s, 
 	int32_t mark = mark_of(s, r, 0);
 
 	if (!mark)
-		return p->plan->file->path;
+		return own_kind(p->plan->file->path);
 	snprintf(out, 256, "%s:%d", p->plan->file->path, mark >> 16);
 	return out;
+}
+
+/* What a small model guesses instead, now and then. */
+static int32_t misguess(const int32_t *tokens, int32_t n, int32_t id)
+{
+	uint64_t h = mix(14695981039346656037ull, tokens, (size_t)n * 4);
+
+	return (int32_t)((h >> 24) % 100) < atomic_load(&fake.misguesses) ? (id + 1) % FAKE_N_TEXT :
+									    id;
 }
 
 static void draw(const struct ig_program *p, const struct ig_step *s)
@@ -1045,6 +1084,8 @@ static void draw(const struct ig_program *p, const struct ig_step *s)
 		atomic_store(&fake.n_seen, n_seen);
 		fake.bias = bias;
 		s->sampled_ids[i] = fake_next(kind_of(p, s, r, kind), tokens, n, s->sample[i].seed);
+		if (is_small(p->plan->file->path))
+			s->sampled_ids[i] = misguess(tokens, n, s->sampled_ids[i]);
 		if (fake.penalizes)
 			s->sampled_ids[i] = penalized(s, i, s->sampled_ids[i]);
 		if (s->sample[i].mask >= 0) {
@@ -1077,10 +1118,11 @@ int ig_program_wait(struct ig_program *p)
 		fake.n_allowed--;
 	fake.n_waiting--;
 	pthread_mutex_unlock(&fake.lock);
-	int step_us = fake.delay_us + fake.row_us * (int)s->n_rows;
+	bool small = is_small(p->plan->file->path);
+	int step_us = small ? fake.small_us : fake.delay_us + fake.row_us * (int)s->n_rows;
 	if (step_us)
 		usleep((useconds_t)step_us);
-	step_us += fake.said_row_us * (int)s->n_rows;
+	step_us += small ? 0 : fake.said_row_us * (int)s->n_rows;
 	p->driver->step_ns = step_us ? (int64_t)step_us * 1000 : LEAST_STEP_NS;
 	if (fake.no_compute) {
 		memset(s->sampled_ids, 0, (size_t)s->n_logit_rows * sizeof *s->sampled_ids);

@@ -8,7 +8,8 @@
  * A model "file" is its path: "good", "good2" (other tokens), "groups" (two cache
  * groups), "window" (the second with a window), "nochat", "odd-template",
  * "notokenizer", "noarch", "heavy" (1 TiB of weights), "w7" (7 MiB of weights), "wide"
- * (many logits), "noload".  Of an absolute path the file's first word says so.  Anything
+ * (many logits), "noload"; "small:KIND", which guesses the tokens of KIND, with a vocabulary of other
+ * tokens if that is "strange", of fewer if it is "short".  Of an absolute path the file's first word says so.  Anything
  * else does not exist.  An adapter is any path without "bad" in it; its rows' tokens are those of
  * a file "FILE:N", of adapter N - 1, and their places in the cache are marked with it.
  */
@@ -56,6 +57,8 @@ struct fake {
 	/* Of a step, and of each of its rows; the driver says exactly that, however busy the machine is. */
 	int delay_us, row_us;
 	int said_row_us;	  /* that each row is said to take, besides */
+	int small_us;		  /* of a step of a small model, whatever its rows */
+	atomic_int misguesses;	  /* percent of a small model's guesses that are wrong */
 	int unmap_us;		  /* that giving a slab back takes */
 	uint64_t driver_memory;	  /* that the driver says it has; 0: nothing */
 	bool is_unified;	  /* that memory is the host's */
@@ -91,10 +94,12 @@ struct fake {
 	 * a submit, of any thread.  0: none, or that was it. */
 	atomic_long fail_engine_at, fail_any_at;
 	atomic_int n_models_stepped[2]; /* steps of "good", "good2" */
-	atomic_int n_grammars;		/* that live */
-	atomic_int n_masked;		/* rows sampled under a mask */
-	atomic_int n_opens, n_open;	/* of files, in all and now */
-	atomic_int n_programs;		/* that are loaded */
+	atomic_int n_small_steps, n_small_rows;
+	atomic_int fail_small_at;   /* the number of a step of a small model from 1; 0: never */
+	atomic_int n_grammars;	    /* that live */
+	atomic_int n_masked;	    /* rows sampled under a mask */
+	atomic_int n_opens, n_open; /* of files, in all and now */
+	atomic_int n_programs;	    /* that are loaded */
 	atomic_bool fail_load;
 	atomic_int n_dropped;	  /* tokenizers that were dropped from the cache of grammars */
 	atomic_int n_loads;	  /* of models, by the metrics */

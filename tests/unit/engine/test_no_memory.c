@@ -196,9 +196,51 @@ static void test_admission(void **state)
 	assert_true(n_errors > 0 && n_answers > 0 && n > 10);
 }
 
+/* The same of one whose tokens a draft model guesses: without memory for that it goes on without. */
+static void test_drafts(void **state)
+{
+	struct ask a = { .n_prompt = 30, .max_tokens = 60, .seed = 4, .id = "a" };
+	int n_answers = 0, n;
+
+	free(config.scheduler.speculation);
+	config.scheduler.speculation = strdup("draft");
+	config.models[0].draft = (char *)(uintptr_t)"small:good";
+	for (n = 1;; n++) {
+		struct ig_engine *e;
+		struct client c;
+		bool failed;
+
+		fake_reset();
+		fake.delay_us = 20;
+		e = harness_engine(&config);
+		client_ask(&c, e, &(struct ask){ .n_prompt = 4, .max_tokens = 4 });
+		client_finish(&c);
+		fake.fail_engine_at = n;
+		client_ask(&c, e, &a);
+		client_finish(&c);
+		failed = !fake.fail_engine_at;
+		fake.fail_engine_at = 0;
+		if (c.result.finish == IG_FINISH_ERROR) {
+			assert_true(failed);
+			assert_non_null(strstr(c.result.error.text, "out of memory"));
+		} else {
+			n_answers += failed;
+			assert_answer(&c, &a);
+		}
+		client_ask(&c, e, &a);
+		client_finish(&c);
+		assert_answer(&c, &a);
+		assert_true(c.result.n_model_drafted > 0);
+		harness_close(e);
+		if (!failed)
+			break;
+	}
+	assert_true(n_answers > 0 && n > 10);
+}
+
 /* ---- start -------------------------------------------------------------------------------------- */
 
-static void test_start(void **state)
+static void start_without_memory(void)
 {
 	int n;
 
@@ -242,14 +284,20 @@ static void test_start(void **state)
 	assert_true(n > 30);
 }
 
+static void test_start(void **state) { start_without_memory(); }
+
+static void test_start_with_draft(void **state)
+{
+	config.models[0].draft = (char *)(uintptr_t)"small:good";
+	start_without_memory();
+}
+
 int main(void)
 {
 #define T(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
 	const struct CMUnitTest tests[] = {
-		T(test_submit),
-		T(test_stream),
-		T(test_admission),
-		T(test_start),
+		T(test_submit), T(test_stream), T(test_admission),
+		T(test_drafts), T(test_start),	T(test_start_with_draft),
 	};
 	return cmocka_run_group_tests_name("without memory", tests, NULL, NULL);
 }

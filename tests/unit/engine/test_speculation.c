@@ -53,7 +53,7 @@ struct request {
 
 /* The options of a round. */
 struct round {
-	int prefix_cache, small_arena, max_seqs, batch, chunk, split;
+	int prefix_cache, small_arena, max_seqs, batch, chunk, split, with_model;
 };
 
 /* What the output may be, with some tokens that differ. */
@@ -114,9 +114,14 @@ static void make_request(struct request *r)
 
 static struct ig_engine *start(const struct round *r, const char *speculation)
 {
+	static const char *const smalls[] = { "small:good", "small:groups", "small:window" };
+
 	configure(kinds, 3, speculation);
-	for (int i = 0; i < 3; i++)
+	for (int i = 0; i < 3; i++) {
 		config.models[i].context = 256;
+		if (r->with_model)
+			config.models[i].draft = (char *)(uintptr_t)smalls[i];
+	}
 	config.kvcache.prefix_cache = r->prefix_cache;
 	config.kvcache.arena = (r->small_arena ? 40 : 500) * SLAB_BYTES;
 	config.scheduler.max_seqs = (uint32_t)r->max_seqs;
@@ -169,7 +174,7 @@ static void assert_same(const struct client *a, const struct client *b)
 
 static struct client plain[N], together[N], alone;
 
-static void one_round(void)
+static void one_round(const char *speculation)
 {
 	static struct request r[N];
 	struct round options = { .prefix_cache = rnd(2),
@@ -177,7 +182,8 @@ static void one_round(void)
 				 .max_seqs = 1 + rnd(10),
 				 .batch = 12 + rnd(100),
 				 .chunk = 1 + rnd(60),
-				 .split = rnd(2) * 7 };
+				 .split = rnd(2) * 7,
+				 .with_model = strcmp(speculation, "lookup") };
 	int cancelled = rnd(N);
 	size_t at = (size_t)rnd(30);
 	struct ig_engine *e = start(&options, "off");
@@ -191,7 +197,7 @@ static void one_round(void)
 	harness_close(e);
 	assert_int_equal(counter(IG_COUNTER_DRAFTS), n_drafts);
 
-	e = start(&options, "lookup");
+	e = start(&options, speculation);
 	for (int i = 0; i < N; i++)
 		client_ask(&together[i], e, &r[i].ask);
 	take_all(e, together, N, cancelled, at);
@@ -214,11 +220,32 @@ static void test_same_tokens(void **state)
 	fake.penalizes = true;
 	fake.delay_us = 20;
 	for (int i = 0; i < 25; i++)
-		one_round();
+		one_round("lookup");
 	int n = counter(IG_COUNTER_DRAFT_TOKENS), n_right = counter(IG_COUNTER_ACCEPTED_TOKENS);
 	print_message("# %d drafts of %d tokens, %d accepted, %d preemptions\n",
 		      counter(IG_COUNTER_DRAFTS), n, n_right, counter(IG_COUNTER_PREEMPTIONS));
 	assert_true(n_right > 500 && n - n_right > 100);
+	assert_true(counter(IG_COUNTER_PREEMPTIONS) > 0);
+}
+
+/* With a draft model that is sometimes right, or with both. */
+static void test_same_tokens_as_guessed(void **state)
+{
+	fake.memory = 2;
+	fake.penalizes = true;
+	fake.delay_us = 40;
+	fake.small_us = 2;
+	for (int i = 0; i < 12; i++) {
+		atomic_store(&fake.misguesses, rnd(3) * 15);
+		one_round(i % 3 ? "draft" : "on");
+	}
+	int n = counter(IG_COUNTER_MODEL_DRAFT_TOKENS);
+	int n_right = counter(IG_COUNTER_MODEL_ACCEPTED_TOKENS);
+	print_message("# %d drafts of %d tokens, %d accepted, %d preemptions\n",
+		      counter(IG_COUNTER_MODEL_DRAFTS), n, n_right,
+		      counter(IG_COUNTER_PREEMPTIONS));
+	assert_true(n_right > 500 && n - n_right > 100);
+	assert_true(counter(IG_COUNTER_ACCEPTED_TOKENS) > 20);
 	assert_true(counter(IG_COUNTER_PREEMPTIONS) > 0);
 }
 
@@ -412,6 +439,7 @@ int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(test_same_tokens, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_same_tokens_as_guessed, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_off, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_repetitions_take_few_steps, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_dear_rows, setup, teardown),

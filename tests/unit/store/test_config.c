@@ -69,7 +69,7 @@ static void check_defaults(const struct ig_config *c)
 	assert_int_equal(c->scheduler.max_queue, 256);
 	assert_int_equal(c->scheduler.retry_after_s, 2);
 	assert_int_equal(c->scheduler.max_output_tokens, 0);
-	assert_string_equal(c->scheduler.speculation, "lookup");
+	assert_string_equal(c->scheduler.speculation, "on");
 	assert_non_null(c->modules.path[0]);
 	assert_non_null(strstr(c->modules.path[0], "/ingot/modules"));
 	assert_null(c->modules.path[1]);
@@ -373,7 +373,7 @@ static void test_fields(void **state)
 		"max_queue: 12, retry_after: 13s, max_output_tokens: 14, speculation: off}\n"
 		"ledger: {enabled: false, path: /p, queue: 15, retention_days: 16}\n"
 		"log: {level: warn, file: /f}\n"
-		"models: [{name: a, path: a.gguf, context: 17, kv_dtype: f16/q8_0, load: first_use, "
+		"models: [{name: a, path: a.gguf, context: 17, kv_dtype: f16/q8_0, draft: s.gguf, load: first_use, "
 		"keep_alive: 10m, pin: true}, {path: ~/b, name: b}]\n"
 		"default_model: b\n");
 	setenv("HOME", "/home/somebody", 1);
@@ -438,6 +438,8 @@ static void test_fields(void **state)
 	assert_int_equal(c->models[0].context, 17);
 	assert_string_equal(c->models[0].kv_dtype, "f16/q8_0");
 	assert_string_equal(c->models[1].kv_dtype, "auto");
+	assert_string_equal(c->models[0].draft, "/etc/x/s.gguf");
+	assert_string_equal(c->models[1].draft, "");
 	assert_string_equal(c->models[1].name, "b");
 	assert_string_equal(c->models[1].path, "/home/somebody/b");
 	assert_int_equal(c->models[1].context, 0);
@@ -773,7 +775,11 @@ static const struct {
 	{ "models:\n  - {name: a, path: b}\n  - path: c\n", "3:5: models[1]: name is missing" },
 	{ "models:\n  - name: a\n    path: b\n    contxt: 1\n",
 	  "4:5: unknown key \"models[0].contxt\"; a model has name, path, context, kv_dtype, "
-	  "load, keep_alive, pin and adapters" },
+	  "draft, load, keep_alive, pin and adapters" },
+	{ "models:\n  - name: a\n    path: b\n    draft: ./b\n",
+	  "2:5: models[0].draft: it is the model itself" },
+	{ "models:\n  - name: a\n    path: b\n    draft: [c]\n",
+	  "4:12: models[0].draft: expected a path, got a list" },
 	{ "models:\n  - name: a\n    path: b\n    name: c\n",
 	  "4:5: duplicate key \"models[0].name\"; first given in line 2" },
 	{ "models:\n  - {name: a, path: b}\n  - name: a\n    path: c\n",
@@ -1243,7 +1249,7 @@ static void test_diff_of_models(void **state)
 	static const char *const texts[] = {
 		"models: [{name: a, path: /y}]",
 		"models: [{name: b, path: /x}]",
-		("models: [{name: a, path: /x, context: 5, kv_dtype: q8_0, load: first_use, "
+		("models: [{name: a, path: /x, context: 5, kv_dtype: q8_0, draft: /s, load: first_use, "
 		 "keep_alive: 5m, pin: true}]"),
 		"models: [{name: a, path: /x}, {name: b, path: /x}]",
 		"",
@@ -1257,12 +1263,12 @@ static void test_diff_of_models(void **state)
 		assert_int_equal(seen.n, 1);
 		assert_string_equal(seen.key, "models");
 		assert_string_equal(seen.was,
-				    "[{name: a, path: /x, context: 0, kv_dtype: auto, load: start, "
-				    "keep_alive: 0s, pin: false}]");
+				    "[{name: a, path: /x, context: 0, kv_dtype: auto, draft: \"\", "
+				    "load: start, keep_alive: 0s, pin: false}]");
 		if (i == 2)
 			assert_string_equal(
-				seen.is, "[{name: a, path: /x, context: 5, kv_dtype: q8_0, load: "
-					 "first_use, keep_alive: 5m, pin: true}]");
+				seen.is, "[{name: a, path: /x, context: 5, kv_dtype: q8_0, draft: "
+					 "/s, load: first_use, keep_alive: 5m, pin: true}]");
 		assert_true(seen.reloadable);
 		ig_config_destroy(b);
 	}

@@ -216,9 +216,6 @@ static void test_empty(void **state)
 		"ingot_scratch_bytes",
 		"ingot_connections",
 		"ingot_num_preemptions_total",
-		"ingot_spec_decode_num_drafts_total",
-		"ingot_spec_decode_num_draft_tokens_total",
-		"ingot_spec_decode_num_accepted_tokens_total",
 		"ingot_requests_refused_total",
 		"ingot_ledger_rows_dropped_total",
 		"ingot_connections_total",
@@ -332,6 +329,19 @@ static void test_requests(void **state)
 	ig_metrics_destroy(m);
 }
 
+/* Counters of drafts come in pairs. */
+static const char *source_of(int c)
+{
+	if (c < IG_COUNTER_DRAFTS || c > IG_COUNTER_MODEL_DRAFT_SPENT_NS)
+		return "";
+	return (c - IG_COUNTER_DRAFTS) % 2 ? "source=\"model\"" : "source=\"lookup\"";
+}
+
+static bool is_ns(int c)
+{
+	return c >= IG_COUNTER_DRAFT_SAVED_NS && c <= IG_COUNTER_MODEL_DRAFT_SPENT_NS;
+}
+
 static void test_gauges_and_counters(void **state)
 {
 	static const char *const gauges[IG_N_GAUGES] = {
@@ -357,8 +367,15 @@ static void test_gauges_and_counters(void **state)
 		[IG_COUNTER_LEDGER_DROPPED] = "ingot_ledger_rows_dropped_total",
 		[IG_COUNTER_CONNECTIONS] = "ingot_connections_total",
 		[IG_COUNTER_DRAFTS] = "ingot_spec_decode_num_drafts_total",
+		[IG_COUNTER_MODEL_DRAFTS] = "ingot_spec_decode_num_drafts_total",
 		[IG_COUNTER_DRAFT_TOKENS] = "ingot_spec_decode_num_draft_tokens_total",
+		[IG_COUNTER_MODEL_DRAFT_TOKENS] = "ingot_spec_decode_num_draft_tokens_total",
 		[IG_COUNTER_ACCEPTED_TOKENS] = "ingot_spec_decode_num_accepted_tokens_total",
+		[IG_COUNTER_MODEL_ACCEPTED_TOKENS] = "ingot_spec_decode_num_accepted_tokens_total",
+		[IG_COUNTER_DRAFT_SAVED_NS] = "ingot_spec_decode_saved_seconds_total",
+		[IG_COUNTER_MODEL_DRAFT_SAVED_NS] = "ingot_spec_decode_saved_seconds_total",
+		[IG_COUNTER_DRAFT_SPENT_NS] = "ingot_spec_decode_spent_seconds_total",
+		[IG_COUNTER_MODEL_DRAFT_SPENT_NS] = "ingot_spec_decode_spent_seconds_total",
 		[IG_COUNTER_MODELS_UNLOADED] = "ingot_model_unloads_total",
 		[IG_COUNTER_MEMORY_PRESSURE] = "ingot_memory_pressure_total",
 		[IG_COUNTER_RECLAIMED_BYTES] = "ingot_memory_reclaimed_bytes_total",
@@ -374,7 +391,7 @@ static void test_gauges_and_counters(void **state)
 	ig_metrics_set(m, IG_GAUGE_KV_ARENA_BYTES, 8589934592.0);
 	ig_metrics_set(m, IG_GAUGE_KV_USED_BYTES, 2147483649.0);
 	for (int c = 0; c < IG_N_COUNTERS; c++) {
-		ig_metrics_add(m, (enum ig_counter)c, 5);
+		ig_metrics_add(m, (enum ig_counter)c, is_ns(c) ? 5000000000 : 5);
 		ig_metrics_add(m, (enum ig_counter)c, (uint64_t)c);
 	}
 	ig_metrics_step(m, 7, 3, 0.0042);
@@ -398,7 +415,7 @@ static void test_gauges_and_counters(void **state)
 	assert_value(t, "vllm:num_requests_running", "", 100 + IG_GAUGE_REQUESTS_RUNNING);
 	assert_value(t, "vllm:num_requests_waiting", "", 100 + IG_GAUGE_REQUESTS_WAITING);
 	for (int c = 0; c < IG_N_COUNTERS; c++)
-		assert_value(t, counters[c], "", 5 + c);
+		assert_value(t, counters[c], source_of(c), is_ns(c) ? (5e9 + c) * 1e-9 : 5 + c);
 	assert_value(t, "ingot_model_load_seconds_count", "", 2);
 	assert_value(t, "ingot_model_load_seconds_sum", "", 2);
 	assert_value(t, "ingot_engine_steps_total", "", 2);
