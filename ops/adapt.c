@@ -73,7 +73,8 @@ static int check_join(struct ig_op_shape *s, struct ig_error *err)
 	const struct ig_glu_join_params *p = s->params;
 
 	if (s->n_in != 1 || s->n_weights || p->act > IG_ACT_GELU || s->in[0].n_cols % 2)
-		return ig_fail(err, -EINVAL, "glu_join: takes one input of two halves");
+		return ig_fail(err, -EINVAL,
+			       "glu_join: takes one input of two halves; activation %u", p->act);
 	s->n_out = 1;
 	s->out[0] = (struct ig_shape){ 0, s->in[0].n_cols / 2, IG_F32, s->in[0].row_class };
 	return 0;

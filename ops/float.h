@@ -82,7 +82,20 @@ static inline float ig_geluf(float x)
 	return x / (1.0f + ig_expf(-2.0f * u));
 }
 
+static inline float ig_relu2f(float x) { return x > 0 ? x * x : x != x ? x : 0; }
+
+/* IG_ACT_CLAMPED of a gate and its up value.  NaN stays NaN. */
+static inline float ig_clampedf(float g, float u, float limit)
+{
+	g = g > limit ? limit : g;
+	u = u > limit ? limit : u;
+	u = u < -limit ? -limit : u;
+	return g / (1.0f + ig_expf(-1.702f * g)) * (u + 1.0f);
+}
+
 static inline float ig_act(uint32_t act, float x)
 {
+	if (act == IG_ACT_RELU2)
+		return ig_relu2f(x);
 	return act == IG_ACT_SILU ? ig_siluf(x) : act == IG_ACT_GELU ? ig_geluf(x) : x;
 }

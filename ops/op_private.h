@@ -16,6 +16,12 @@ static inline float *ig_row(const struct ig_tensor *t, int64_t r)
 	return (float *)((char *)t->data + r * t->row_stride);
 }
 
+/* An activation of a gate. */
+static inline bool ig_is_gate_act(uint32_t act, float limit)
+{
+	return act == IG_ACT_CLAMPED ? limit > 0 && isfinite(limit) : act <= IG_ACT_GELU;
+}
+
 /* Units of a kernel: tiles of the first weight, or rows of the first output. */
 int64_t ig_units_tiles(const struct ig_op_launch *c);
 int64_t ig_units_rows(const struct ig_op_launch *c);

@@ -27,8 +27,9 @@ struct linear_args {
 	uint flags;  /* LINEAR_… */
 	uint column; /* of y and the residual as bound, where the first weight's begin */
 	uint format; /* of the weights, as enum ig_dtype */
+	float limit; /* of PRODUCT_ACT_CLAMPED */
 };
-SHARED_SIZE(linear_args, 64);
+SHARED_SIZE(linear_args, 68);
 #define LINEAR_BIAS 1u
 #define LINEAR_RESIDUAL 2u
 #define LINEAR_OUT_F16 4u /* else, without LINEAR_OUT_BF16, float */
@@ -37,6 +38,8 @@ SHARED_SIZE(linear_args, 64);
 #define PRODUCT_ACT_NONE 0u /* as IG_ACT_… */
 #define PRODUCT_ACT_SILU 1u
 #define PRODUCT_ACT_GELU 2u
+#define PRODUCT_ACT_RELU2 3u
+#define PRODUCT_ACT_CLAMPED 4u
 
 /* moe_route and what follows it. */
 struct moe_route_args {
@@ -45,8 +48,12 @@ struct moe_route_args {
 	uint normalise;
 	float scale;
 	uint rows_live;
+	uint sigmoid;		      /* 1: scores are sigmoids; 0: a softmax */
+	uint n_groups, n_groups_used; /* 0: no groups */
+	float sum_epsilon;
+	uint select_bias, expert_scale, shared; /* 1: there is one */
 };
-SHARED_SIZE(moe_route_args, 28);
+SHARED_SIZE(moe_route_args, 56);
 #define MOE_FEW_THREADS 512u /* of the kernel for few rows: 16 rows of at most 32 experts */
 #define MOE_THREADS 256u
 
@@ -57,16 +64,19 @@ struct moe_args {
 	uint route_stride;
 	uint x_slot, y_slot; /* stride between the experts of a row; 0: all have the same */
 	uint index_at;	     /* bytes of threadgroup memory before the tile's index */
+	uint rows;	     /* of the weight, between experts */
+	uint up_row;	     /* of the first row of up in `up`, from the expert's first on */
 };
-SHARED_SIZE(moe_args, 88);
+SHARED_SIZE(moe_args, 100);
 
 struct moe_combine_args {
 	uint n_cols, top_k;
 	uint route_stride, residual_stride, y_stride;
 	uint rows_live;
 	uint residual; /* 1: there is one */
+	uint shared_stride, shared;
 };
-SHARED_SIZE(moe_combine_args, 28);
+SHARED_SIZE(moe_combine_args, 36);
 
 struct norm_args {
 	uint n;

@@ -197,6 +197,21 @@ static inline int ig_hparams_read_vocab(const struct ig_hparam_source *s, uint32
 	return ig_hparam_u32(s, "vocab_size", 1, 1u << 24, &rows, n_vocab);
 }
 
+/* The layers that compute a token's logits: the last nextn_predict_layers blocks of a file predict
+ * tokens further on, and are left out. */
+static inline int ig_hparams_read_layers(const struct ig_hparam_source *s, uint32_t *n_layers)
+{
+	const uint32_t none = 0;
+	uint32_t n_blocks, n_next;
+	int rc = ig_hparam_u32(s, "block_count", 1, 1024, NULL, &n_blocks);
+
+	if (!rc)
+		rc = ig_hparam_u32(s, "nextn_predict_layers", 0, n_blocks - 1, &none, &n_next);
+	if (!rc)
+		*n_layers = n_blocks - n_next;
+	return rc;
+}
+
 /* Read all of them, for dense models and models with experts.  norm_eps: IG_RMS_NORM_EPS or
  * IG_LAYER_NORM_EPS. */
 static inline int ig_hparams_read(const struct ig_hparam_source *s, const char *norm_eps,
@@ -205,7 +220,7 @@ static inline int ig_hparams_read(const struct ig_hparam_source *s, const char *
 	int rc;
 
 	/* RoPE converts positions to float, which is exact up to 2^24. */
-	if ((rc = ig_hparam_u32(s, "block_count", 1, 1024, NULL, &p->n_layers)) ||
+	if ((rc = ig_hparams_read_layers(s, &p->n_layers)) ||
 	    (rc = ig_hparam_u32(s, "embedding_length", 8, 1u << 17, NULL, &p->width)) ||
 	    (rc = ig_hparam_u32(s, "feed_forward_length", 8, 1u << 20, NULL, &p->n_ff)) ||
 	    (rc = ig_hparams_read_vocab(s, &p->n_vocab)) ||
@@ -256,18 +271,26 @@ static inline void ig_hparams_info(const struct ig_hparams *p, uint32_t window,
 
 /* ---- experts -------------------------------------------------------------------------------- */
 
-struct ig_experts {
-	struct ig_moe moe; /* act is SiLU, scale 1; the architecture sets normalise */
-	uint32_t n_ff;	   /* width of one expert's feed-forward */
+enum ig_experts_flags {
+	IG_EXPERTS_SELECT_BIAS = 1 << 0, /* exp_probs_b.bias */
+	IG_EXPERTS_SHARED_GATE = 1 << 1, /* ffn_gate_inp_shexp [1, width] weights the shared one */
+	IG_EXPERTS_SCALE = 1 << 2,	 /* ffn_down_exps.scale, one number for each expert */
+	IG_EXPERTS_ROUTER_BIAS = 1 << 3, /* ffn_gate_inp.bias */
+	IG_EXPERTS_BIAS = 1 << 4,	 /* ffn_{gate,up,down}_exps.bias */
 };
 
-/* Read the experts of a model that has them in every layer.  Shared experts, dense layers and
- * one tensor per expert are errors. */
-static inline int ig_hparams_experts(const struct ig_hparam_source *s, const struct ig_hparams *p,
-				     struct ig_experts *e)
+struct ig_experts {
+	struct ig_moe moe;    /* act is SiLU, scale 1; the architecture sets normalise */
+	uint32_t n_ff;	      /* width of one expert's feed-forward */
+	uint32_t flags;	      /* enum ig_experts_flags */
+	uint32_t n_ff_shared; /* of the shared expert; 0: there is none */
+	uint32_t n_dense;     /* the first layers, which have no experts */
+};
+
+/* Keys that all models with experts have; one tensor per expert is an error. */
+static inline int ig_hparams_read_experts(const struct ig_hparam_source *s,
+					  const struct ig_hparams *p, struct ig_experts *e)
 {
-	const uint32_t softmax = 1;
-	uint32_t gating;
 	int rc;
 
 	*e = (struct ig_experts){ .moe = { .act = IG_ACT_SILU, .scale = 1 } };
@@ -277,8 +300,29 @@ static inline int ig_hparams_experts(const struct ig_hparam_source *s, const str
 				e->moe.n_experts < IG_MOE_MAX_TOP_K ? e->moe.n_experts :
 								      IG_MOE_MAX_TOP_K,
 				NULL, &e->moe.top_k)) ||
-	    (rc = ig_hparam_u32(s, "expert_feed_forward_length", 16, 1u << 20, &p->n_ff,
-				&e->n_ff)) ||
+	    (rc = ig_hparam_u32(s, "expert_feed_forward_length", 16, 1u << 20, &p->n_ff, &e->n_ff)))
+		return rc;
+	if (e->n_ff % 16 || p->width % 16)
+		return ig_fail(s->err, -ENOTSUP,
+			       "%s: experts of %u x %u are not supported; multiples of 16 are",
+			       s->arch, e->n_ff, p->width);
+	if (s->host->meta_has_tensor(s->meta, "blk.0.ffn_gate.0.weight"))
+		return ig_fail(s->err, -ENOTSUP,
+			       "tensor blk.0.ffn_gate.0.weight: experts in tensors "
+			       "of their own are not supported: convert the model anew");
+	return 0;
+}
+
+/* Read the experts of a model that has them in every layer, with a softmax router.  Shared experts,
+ * dense layers and one tensor per expert are errors. */
+static inline int ig_hparams_experts(const struct ig_hparam_source *s, const struct ig_hparams *p,
+				     struct ig_experts *e)
+{
+	const uint32_t softmax = 1;
+	uint32_t gating;
+	int rc;
+
+	if ((rc = ig_hparams_read_experts(s, p, e)) ||
 	    (rc = ig_hparam_refuse_u32(s, "expert_shared_count", "shared experts")) ||
 	    (rc = ig_hparam_refuse_u32(s, "expert_shared_feed_forward_length", "shared experts")) ||
 	    (rc = ig_hparam_refuse_u32(s, "leading_dense_block_count", "dense layers")) ||
@@ -290,14 +334,76 @@ static inline int ig_hparams_experts(const struct ig_hparam_source *s, const str
 		return ig_fail(s->err, -ENOTSUP,
 			       "%s.expert_gating_func is %u: only a softmax (1) is supported",
 			       s->arch, gating);
-	if (e->n_ff % 16 || p->width % 16)
+	return 0;
+}
+
+/* Scores by expert_gating_func (1: a softmax, 2: sigmoids, 3: a softmax over the selected experts),
+ * a selection bias, groups, and the weights' sum and scale.  gating: for files without the key. */
+static inline int ig_hparams_read_router(const struct ig_hparam_source *s, uint32_t gating,
+					 struct ig_experts *e)
+{
+	const uint32_t none = 0;
+	const float no_scale = 0;
+	char name[48];
+	float scale;
+	int rc;
+
+	if ((rc = ig_hparam_u32(s, "expert_gating_func", 1, 3, &gating, &gating)) ||
+	    (rc = ig_hparam_u32(s, "expert_weights_norm", 0, 1, &none, &e->moe.normalise)) ||
+	    (rc = ig_hparam_f32(s, "expert_weights_scale", 0, 1e6f, &no_scale, &scale)) ||
+	    (rc = ig_hparam_u32(s, "expert_group_count", 0, IG_MOE_MAX_GROUPS, &none,
+				&e->moe.n_groups)) ||
+	    (rc = ig_hparam_u32(s, "expert_group_used_count", 0, e->moe.n_groups, &none,
+				&e->moe.n_groups_used)))
+		return rc;
+	e->moe.gating = gating == 2 ? IG_GATING_SIGMOID : IG_GATING_SOFTMAX;
+	e->moe.normalise = gating == 3 || e->moe.normalise;
+	e->moe.scale = scale != 0 ? scale : 1;
+	if (e->moe.n_groups_used == e->moe.n_groups)
+		e->moe.n_groups = e->moe.n_groups_used = 0;
+	snprintf(name, sizeof name, "blk.%u.exp_probs_b.bias", e->n_dense);
+	if (s->host->meta_has_tensor(s->meta, name))
+		e->flags |= IG_EXPERTS_SELECT_BIAS;
+	if (gating == 2)
+		return 0;
+	if (e->moe.n_groups)
 		return ig_fail(s->err, -ENOTSUP,
-			       "%s: experts of %u x %u are not supported; multiples of 16 are",
-			       s->arch, e->n_ff, p->width);
-	if (s->host->meta_has_tensor(s->meta, "blk.0.ffn_gate.0.weight"))
-		return ig_fail(s->err, -ENOTSUP,
-			       "tensor blk.0.ffn_gate.0.weight: experts in tensors "
-			       "of their own are not supported: convert the model anew");
+			       "%s.expert_group_count is %u: groups are supported only with "
+			       "sigmoid gating",
+			       s->arch, e->moe.n_groups);
+	return e->flags & IG_EXPERTS_SELECT_BIAS ?
+		       ig_fail(s->err, -ENOTSUP,
+			       "tensor %s: a selection bias is supported only with sigmoid gating",
+			       name) :
+		       0;
+}
+
+/* Read the experts of a model that may have any of what ig_layer_experts records: dense layers
+ * first, a shared expert, with a gate or without one, and the routers above. */
+static inline int ig_hparams_experts_shared(const struct ig_hparam_source *s,
+					    const struct ig_hparams *p, uint32_t gating,
+					    struct ig_experts *e)
+{
+	const uint32_t none = 0;
+	uint32_t n_shared, n_ff_shared;
+	char name[48];
+	int rc;
+
+	if ((rc = ig_hparams_read_experts(s, p, e)) ||
+	    (rc = ig_hparam_u32(s, "leading_dense_block_count", 0, p->n_layers, &none,
+				&e->n_dense)) ||
+	    (rc = ig_hparam_u32(s, "expert_shared_count", 0, 64, &none, &n_shared)))
+		return rc;
+	n_ff_shared = n_shared * e->n_ff;
+	if ((rc = ig_hparam_u32(s, "expert_shared_feed_forward_length", 0, 1u << 20, &n_ff_shared,
+				&e->n_ff_shared)) ||
+	    (rc = ig_hparams_read_router(s, gating, e)))
+		return rc;
+	snprintf(name, sizeof name, "blk.%u.ffn_gate_inp_shexp.weight", e->n_dense);
+	if (e->n_ff_shared && s->host->meta_has_tensor(s->meta, name)) {
+		e->flags |= IG_EXPERTS_SHARED_GATE;
+		e->moe.shared = 1;
+	}
 	return 0;
 }
 

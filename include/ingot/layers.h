@@ -258,22 +258,108 @@ static inline ig_value ig_layer_glu(struct ig_rec *r, const struct ig_hparams *p
 	return ig_rec_linear(r, h, &down, 1, residual);
 }
 
-/* Sum over the selected experts of w_e Down_e(act(Gate_e(h)) * Up_e(h)), + residual. */
+/* The route of h, by the layer's router. */
+static inline ig_value ig_experts_route(struct ig_rec *r, const struct ig_hparams *p,
+					const struct ig_experts *e, uint32_t layer, ig_value h)
+{
+	const int64_t n = e->moe.n_experts;
+	ig_weight bias = IG_NONE, scale = IG_NONE, router[2];
+
+	if (e->flags & IG_EXPERTS_SELECT_BIAS)
+		bias = ig_rec_layer_weight(r, 1, n, "blk.%u.exp_probs_b.bias", layer);
+	if (e->flags & IG_EXPERTS_SCALE)
+		scale = ig_rec_layer_weight(r, 1, n, "blk.%u.ffn_down_exps.scale", layer);
+	router[0] = ig_rec_layer_weight(r, n, p->width, "blk.%u.ffn_gate_inp.weight", layer);
+	if (e->flags & IG_EXPERTS_ROUTER_BIAS) {
+		router[1] = ig_rec_layer_weight(r, 1, n, "blk.%u.ffn_gate_inp.bias", layer);
+		h = ig_rec_linear_bias(r, h, router, 1, IG_ACT_NONE, IG_NONE);
+	} else {
+		if (e->moe.shared)
+			router[1] = ig_rec_layer_weight(r, 1, p->width,
+							"blk.%u.ffn_gate_inp_shexp.weight", layer);
+		h = ig_rec_linear(r, h, router, 1 + e->moe.shared, IG_NONE);
+	}
+	return ig_rec_moe_route_by(r, &e->moe, h, bias, scale);
+}
+
+/* The shared expert: Down(act(Gate(h)) * Up(h)) + residual, or without a gate (IG_MOE_UP)
+ * Down(act(Up(h))) + residual. */
+static inline ig_value ig_experts_shared(struct ig_rec *r, const struct ig_hparams *p,
+					 const struct ig_experts *e, uint32_t layer, ig_value h,
+					 ig_value residual)
+{
+	const int64_t f = e->n_ff_shared;
+	const struct ig_linear_params plain = { sizeof plain, 1, e->moe.act, 0 };
+	ig_weight gate, up, down;
+
+	up = ig_rec_layer_weight(r, f, p->width, "blk.%u.ffn_up_shexp.weight", layer);
+	down = ig_rec_layer_weight(r, p->width, f, "blk.%u.ffn_down_shexp.weight", layer);
+	if (e->moe.form == IG_MOE_UP) {
+		h = ig_rec_op(r, "linear", &plain, &h, 1, &up, 1);
+	} else {
+		gate = ig_rec_layer_weight(r, f, p->width, "blk.%u.ffn_gate_shexp.weight", layer);
+		h = ig_rec_glu(r, h, gate, up, e->moe.act);
+	}
+	return ig_rec_linear(r, h, &down, 1, residual);
+}
+
+/* The experts' gate and up projections: [n_tokens, top_k * n_ff]. */
+static inline ig_value ig_experts_glu(struct ig_rec *r, const struct ig_hparams *p,
+				      const struct ig_experts *e, uint32_t layer, ig_value h,
+				      ig_value route)
+{
+	const int64_t n = e->moe.n_experts, f = n * e->n_ff;
+	const uint32_t pair = e->moe.form == IG_MOE_PAIR;
+	ig_weight w[4] = { IG_NONE, IG_NONE, IG_NONE, IG_NONE };
+
+	if (e->moe.form == IG_MOE_FUSED) {
+		w[0] = ig_rec_layer_weight(r, 2 * f, p->width, "blk.%u.ffn_gate_up_exps.weight",
+					   layer);
+		return ig_rec_moe_glu(r, &e->moe, h, route, w[0], IG_NONE);
+	}
+	if (pair)
+		w[0] = ig_rec_layer_weight(r, f, p->width, "blk.%u.ffn_gate_exps.weight", layer);
+	w[pair] = ig_rec_layer_weight(r, f, p->width, "blk.%u.ffn_up_exps.weight", layer);
+	if (!(e->flags & IG_EXPERTS_BIAS))
+		return ig_rec_moe_glu(r, &e->moe, h, route, w[0], w[pair]);
+	if (pair)
+		w[2] = ig_rec_layer_weight(r, n, e->n_ff, "blk.%u.ffn_gate_exps.bias", layer);
+	w[pair ? 3 : 1] = ig_rec_layer_weight(r, n, e->n_ff, "blk.%u.ffn_up_exps.bias", layer);
+	return ig_rec_moe_glu_bias(r, &e->moe, h, route, w);
+}
+
+/* Sum over the route's experts of w_e Down_e(act(Gate_e(h)) * Up_e(h)), + w_s shared if the route
+ * has that weight (then there must be a residual), + residual. */
+static inline ig_value ig_experts_sum(struct ig_rec *r, const struct ig_hparams *p,
+				      const struct ig_experts *e, uint32_t layer, ig_value h,
+				      ig_value route, ig_value shared, ig_value residual)
+{
+	const int64_t n = e->moe.n_experts;
+	ig_weight down, bias = IG_NONE;
+
+	h = ig_experts_glu(r, p, e, layer, h, route);
+	down = ig_rec_layer_weight(r, n * p->width, e->n_ff, "blk.%u.ffn_down_exps.weight", layer);
+	if (e->flags & IG_EXPERTS_BIAS)
+		bias = ig_rec_layer_weight(r, n, p->width, "blk.%u.ffn_down_exps.bias", layer);
+	return ig_rec_moe_combine_of(r, &e->moe, h, route, down, bias, residual, shared);
+}
+
+/* A layer's experts, the shared one too, + residual; of the first n_dense layers a plain
+ * feed-forward. */
 static inline ig_value ig_layer_experts(struct ig_rec *r, const struct ig_hparams *p,
 					const struct ig_experts *e, uint32_t layer, ig_value h,
 					ig_value residual)
 {
-	const int64_t n = e->moe.n_experts, f = n * e->n_ff;
-	ig_weight router, gate, up, down;
-	ig_value route;
+	ig_value route, shared = IG_NONE;
 
-	router = ig_rec_layer_weight(r, n, p->width, "blk.%u.ffn_gate_inp.weight", layer);
-	gate = ig_rec_layer_weight(r, f, p->width, "blk.%u.ffn_gate_exps.weight", layer);
-	up = ig_rec_layer_weight(r, f, p->width, "blk.%u.ffn_up_exps.weight", layer);
-	down = ig_rec_layer_weight(r, n * p->width, e->n_ff, "blk.%u.ffn_down_exps.weight", layer);
-	route = ig_rec_moe_route(r, &e->moe, h, router);
-	h = ig_rec_moe_glu(r, &e->moe, h, route, gate, up); /* [n_tokens, top_k * n_ff] */
-	return ig_rec_moe_combine(r, &e->moe, h, route, down, residual);
+	if (layer < e->n_dense)
+		return ig_layer_glu(r, p, e->moe.act, layer, h, residual);
+	route = ig_experts_route(r, p, e, layer, h);
+	if (e->moe.shared)
+		shared = ig_experts_shared(r, p, e, layer, h, IG_NONE);
+	else if (e->n_ff_shared)
+		residual = ig_experts_shared(r, p, e, layer, h, residual);
+	return ig_experts_sum(r, p, e, layer, h, route, shared, residual);
 }
 
 #endif

@@ -276,6 +276,10 @@ struct ig_op {
 	const struct ig_gpu_op *gpu; /* gpu.h; NULL: not supported on GPUs */
 	uint32_t version;	     /* at least 1; see struct ig_op_version */
 	uint32_t reserved;
+	/* How many of the weights are matrices, which kernels on the cpu take in their own layout;
+	 * those behind them stay rows of float32.  NULL: all with more than one row are matrices,
+	 * and the first. */
+	uint32_t (*n_matrices)(const void *params);
 };
 
 enum ig_op_flags {

@@ -30,7 +30,13 @@ struct ig_norm_params {
 /* linear: y = act(x W^T + b) + residual, for up to four W, whose results are adjacent columns.
  * in: x [n, k] [, residual]; weights: W_i [n_i, k] …, then, with bias, b_i [1, n_i] …
  * out: [n, sum n_i] */
-enum { IG_ACT_NONE = 0, IG_ACT_SILU = 1, IG_ACT_GELU = 2 };
+enum {
+	IG_ACT_NONE = 0,
+	IG_ACT_SILU = 1,
+	IG_ACT_GELU = 2,
+	IG_ACT_RELU2 = 3,   /* max(x, 0)^2; not of gates */
+	IG_ACT_CLAMPED = 4, /* only of gates: see glu */
+};
 struct ig_linear_params {
 	uint32_t struct_size;
 	uint32_t n_weights;
@@ -38,10 +44,14 @@ struct ig_linear_params {
 	uint32_t bias; /* 0 or 1 */
 };
 
-/* glu: y = act(x G^T) * (x U^T).  weights: gate G [f, k], up U [f, k], one dtype */
+/* glu: y = act(g) * u, g = x G^T (+ b_G), u = x U^T (+ b_U); with IG_ACT_CLAMPED
+ * y = g' sigmoid(1.702 g') * (u' + 1), g' = min(g, limit), u' in -limit … limit.
+ * weights: gate G [f, k], up U [f, k], one dtype [, with bias b_G, b_U [1, f] of float32] */
 struct ig_glu_params {
 	uint32_t struct_size;
 	uint32_t act;
+	float limit;   /* of IG_ACT_CLAMPED */
+	uint32_t bias; /* 0 or 1 */
 };
 
 /* logits: y = x W^T.  in: x of row class logits; weights: W [n_vocab, k] */
@@ -125,34 +135,62 @@ struct ig_attention_params {
  */
 #define IG_MOE_MAX_EXPERTS 1024
 #define IG_MOE_MAX_TOP_K 32
+#define IG_MOE_MAX_GROUPS 32
 
-/* moe_route: selects each row's experts: the top_k largest logits, the lower id first if equal.
- * Their weights are scale * softmax over all experts or, if normalise is 1, over the selected
- * ones.  in: logits [n, n_experts] of float32; out: the route, [n, 4 * top_k] of IG_I32, which
- * moe_glu and moe_combine read. */
+/* moe_route: selects each row's experts by their scores, the lower id first if equal, and gives
+ * them weights.  A score is a softmax over all experts, or with IG_GATING_SIGMOID each logit's
+ * own.  Weights are the selected experts' scores, with normalise divided by sum_epsilon plus
+ * their sum, times scale.
+ *
+ * select_bias 1 (sigmoid only): a weight [1, n_experts] is added to the scores for the selection,
+ * not in the weights.  n_groups > 0 (sigmoid only): experts are divided into groups of equal
+ * size, in order; experts are selected from the n_groups_used groups with the largest sum of their
+ * two best, bias included.  expert_scale 1: a weight [1, n_experts] multiplies the weights last.
+ * shared 1: the logits have one more column, and the route has its sigmoid, which weights the
+ * shared expert in moe_combine.
+ *
+ * in: logits [n, n_experts + shared] of float32; weights: [select_bias,] [expert_scale,] of
+ * float32; out: the route, [n, 4 * top_k + shared] of IG_I32, which moe_glu and moe_combine
+ * read. */
+enum { IG_GATING_SOFTMAX = 0, IG_GATING_SIGMOID = 1 };
 struct ig_moe_route_params {
 	uint32_t struct_size;
 	uint32_t n_experts, top_k; /* top_k <= n_experts */
 	uint32_t normalise;	   /* 0 or 1 */
 	float scale;
+	uint32_t gating; /* IG_GATING_… */
+	uint32_t select_bias;
+	uint32_t n_groups, n_groups_used; /* at least two experts in a group */
+	float sum_epsilon;
+	uint32_t expert_scale;
+	uint32_t shared;
 };
 
-/* moe_glu: for each expert j of a row, act(x G_j^T) * (x U_j^T) with that expert's matrices.
- * in: x [n, k], route; weights: gate G, up U [n_experts * f, k] of one dtype, f a multiple
- * of 16; out: [n, top_k * f]. */
+/* moe_glu: for each expert j of a row, the result of glu with that expert's matrices.
+ * in: x [n, k], route; out: [n, top_k * f], f a multiple of 16.  weights:
+ *   IG_MOE_PAIR   gate G, up U [n_experts * f, k] of one dtype
+ *   IG_MOE_FUSED  one matrix [n_experts * 2 f, k]: of each expert G, then U
+ *   IG_MOE_UP     U alone: act(x U_j^T)
+ * then, with bias, one of each matrix, [n_experts, f] of float32. */
+enum { IG_MOE_PAIR = 0, IG_MOE_FUSED = 1, IG_MOE_UP = 2 };
 struct ig_moe_glu_params {
 	uint32_t struct_size;
 	uint32_t act;
 	uint32_t n_experts, top_k;
+	uint32_t form; /* IG_MOE_… */
+	uint32_t bias; /* 0 or 1; not of IG_MOE_FUSED */
+	float limit;   /* as glu's */
 };
 
-/* moe_combine: y = w_0 (h_0 D_0^T) + w_1 (h_1 D_1^T) + ... (+ residual), added from left to right.
- * in: h [n, top_k * f], route [, residual [n, width]]; weights: down D [n_experts * width, f], f
- * and width multiples of 16; out: [n, width]. */
+/* moe_combine: y = w_0 (h_0 D_0^T (+ b_0)) + w_1 (h_1 D_1^T (+ b_1)) + ... (+ w_s s) (+ residual),
+ * added from left to right.  in: h [n, top_k * f], route [, residual [n, width] [, s [n, width]]]; s is the result
+ * of the shared expert if the route has its weight w_s.  weights: down D [n_experts * width, f], f
+ * and width multiples of 16 [, b [n_experts, width] of float32]; out: [n, width]. */
 struct ig_moe_combine_params {
 	uint32_t struct_size;
 	uint32_t n_experts, top_k;
-	uint32_t reserved;
+	uint32_t shared; /* 0 or 1, as the route's */
+	uint32_t bias;	 /* 0 or 1 */
 };
 
 #endif

@@ -171,36 +171,116 @@ struct ig_moe {
 	uint32_t act;
 	uint32_t normalise; /* 1: the weights of a row's experts sum to 1 */
 	float scale;
+	/* See struct ig_moe_route_params. */
+	uint32_t gating;
+	uint32_t n_groups, n_groups_used;
+	float sum_epsilon;
+	uint32_t shared; /* 1: the route has the weight of a shared expert */
+	/* See struct ig_moe_glu_params. */
+	uint32_t form;
+	float limit;
 };
+
+/* The route of a router's logits [n, n_experts + shared].  select_bias and expert_scale,
+ * [1, n_experts], may be IG_NONE. */
+static inline ig_value ig_rec_moe_route_by(struct ig_rec *r, const struct ig_moe *m,
+					   ig_value logits, ig_weight select_bias,
+					   ig_weight expert_scale)
+{
+	const struct ig_moe_route_params p = {
+		.struct_size = sizeof p,
+		.n_experts = m->n_experts,
+		.top_k = m->top_k,
+		.normalise = m->normalise,
+		.scale = m->scale,
+		.gating = m->gating,
+		.select_bias = select_bias != IG_NONE,
+		.n_groups = m->n_groups,
+		.n_groups_used = m->n_groups_used,
+		.sum_epsilon = m->sum_epsilon,
+		.expert_scale = expert_scale != IG_NONE,
+		.shared = m->shared,
+	};
+	ig_weight w[2] = { select_bias, expert_scale };
+
+	if (select_bias == IG_NONE)
+		w[0] = expert_scale;
+	return ig_rec_op(r, "moe_route", &p, &logits, 1, w, p.select_bias + p.expert_scale);
+}
 
 /* router [n_experts, width] */
 static inline ig_value ig_rec_moe_route(struct ig_rec *r, const struct ig_moe *m, ig_value h,
 					ig_weight router)
 {
-	struct ig_moe_route_params p = { sizeof p, m->n_experts, m->top_k, m->normalise, m->scale };
-	ig_value logits = ig_rec_linear(r, h, &router, 1, IG_NONE);
-
-	return ig_rec_op(r, "moe_route", &p, &logits, 1, NULL, 0);
+	return ig_rec_moe_route_by(r, m, ig_rec_linear(r, h, &router, 1, IG_NONE), IG_NONE,
+				   IG_NONE);
 }
 
+/* By m->form: gate and up, both in one matrix, or up alone. */
 static inline ig_value ig_rec_moe_glu(struct ig_rec *r, const struct ig_moe *m, ig_value h,
 				      ig_value route, ig_weight gate, ig_weight up)
 {
-	struct ig_moe_glu_params p = { sizeof p, m->act, m->n_experts, m->top_k };
+	const struct ig_moe_glu_params p = {
+		.struct_size = sizeof p,
+		.act = m->act,
+		.n_experts = m->n_experts,
+		.top_k = m->top_k,
+		.form = m->form,
+		.limit = m->limit,
+	};
 	ig_value in[2] = { h, route };
-	ig_weight w[2] = { gate, up };
+	ig_weight w[2] = { m->form == IG_MOE_UP ? up : gate, up };
 
-	return ig_rec_op(r, "moe_glu", &p, in, 2, w, 2);
+	return ig_rec_op(r, "moe_glu", &p, in, 2, w, m->form == IG_MOE_PAIR ? 2 : 1);
+}
+
+/* Gate, up and their biases [n_experts, f]; of IG_MOE_UP w has up and its bias. */
+static inline ig_value ig_rec_moe_glu_bias(struct ig_rec *r, const struct ig_moe *m, ig_value h,
+					   ig_value route, const ig_weight *w)
+{
+	const struct ig_moe_glu_params p = {
+		.struct_size = sizeof p,
+		.act = m->act,
+		.n_experts = m->n_experts,
+		.top_k = m->top_k,
+		.form = m->form,
+		.bias = 1,
+		.limit = m->limit,
+	};
+	ig_value in[2] = { h, route };
+
+	return ig_rec_op(r, "moe_glu", &p, in, 2, w, m->form == IG_MOE_PAIR ? 4 : 2);
+}
+
+/* The sum of a row's experts.  w: down and, unless IG_NONE, its bias [n_experts, width].  shared,
+ * the shared expert's result, if m->shared is set, and then there is a residual; residual may be
+ * IG_NONE. */
+static inline ig_value ig_rec_moe_combine_of(struct ig_rec *r, const struct ig_moe *m, ig_value h,
+					     ig_value route, ig_weight down, ig_weight bias,
+					     ig_value residual, ig_value shared)
+{
+	const struct ig_moe_combine_params p = {
+		.struct_size = sizeof p,
+		.n_experts = m->n_experts,
+		.top_k = m->top_k,
+		.shared = m->shared,
+		.bias = bias != IG_NONE,
+	};
+	ig_value in[4] = { h, route, residual, shared };
+	ig_weight w[2] = { down, bias };
+
+	return ig_rec_op(r, "moe_combine", &p, in,
+			 m->shared	     ? 4 :
+			 residual == IG_NONE ? 2 :
+					       3,
+			 w, 1 + p.bias);
 }
 
 /* residual may be IG_NONE. */
 static inline ig_value ig_rec_moe_combine(struct ig_rec *r, const struct ig_moe *m, ig_value h,
 					  ig_value route, ig_weight down, ig_value residual)
 {
-	struct ig_moe_combine_params p = { sizeof p, m->n_experts, m->top_k, 0 };
-	ig_value in[3] = { h, route, residual };
-
-	return ig_rec_op(r, "moe_combine", &p, in, residual == IG_NONE ? 2 : 3, &down, 1);
+	return ig_rec_moe_combine_of(r, m, h, route, down, IG_NONE, residual, IG_NONE);
 }
 
 #endif

@@ -15,7 +15,8 @@ extern const struct ig_shader ig_shader_moe_route, ig_shader_moe, ig_shader_moe_
 	ig_shader_moe_blocks, ig_shader_moe_f32;
 
 _Static_assert(PRODUCT_ACT_NONE == IG_ACT_NONE && PRODUCT_ACT_SILU == IG_ACT_SILU &&
-		       PRODUCT_ACT_GELU == IG_ACT_GELU,
+		       PRODUCT_ACT_GELU == IG_ACT_GELU && PRODUCT_ACT_RELU2 == IG_ACT_RELU2 &&
+		       PRODUCT_ACT_CLAMPED == IG_ACT_CLAMPED,
 	       "the shaders' activations are the ops'");
 _Static_assert(MOE_FEW_THREADS / 32 == IG_GPU_FEW_ROWS &&
 		       MOE_FEW_THREADS / IG_GPU_FEW_ROWS == IG_MOE_MAX_TOP_K,
@@ -54,10 +55,18 @@ static int lower_route(const struct ig_gpu_launch *c, const struct ig_gpu_host *
 		.normalise = p->normalise,
 		.scale = p->scale,
 		.rows_live = y->row_class == IG_ROWS_LOGITS,
+		.sigmoid = p->gating == IG_GATING_SIGMOID,
+		.n_groups = p->n_groups,
+		.n_groups_used = p->n_groups_used,
+		.sum_epsilon = p->sum_epsilon,
+		.select_bias = p->select_bias,
+		.expert_scale = p->expert_scale,
+		.shared = p->shared,
 	};
+	const struct ig_gpu_bind none = IG_GPU_NONE;
 	struct ig_gpu_dispatch d = {
 		.struct_size = sizeof d,
-		.n_binds = 2,
+		.n_binds = 4,
 		.shader = &ig_shader_moe_route,
 		.kernel = large ? "moe_route_few_1024" : "moe_route_few_128",
 		.args = &args,
@@ -68,7 +77,9 @@ static int lower_route(const struct ig_gpu_launch *c, const struct ig_gpu_host *
 		.when_min = 1,
 		.when_max = FEW,
 		.grid = { IG_GPU_ONE, IG_GPU_ONE, IG_GPU_ONE },
-		.bind = { ig_gpu_bind_value(x, IG_GPU_READ), ig_gpu_bind_value(y, IG_GPU_WRITE) },
+		.bind = { ig_gpu_bind_value(x, IG_GPU_READ), ig_gpu_bind_value(y, IG_GPU_WRITE),
+			  p->select_bias ? ig_gpu_bind_weight(&c->weight[0]) : none,
+			  p->expert_scale ? ig_gpu_bind_weight(&c->weight[p->select_bias]) : none },
 	};
 	int rc = check_size(c, "moe_route", y->row_stride, err);
 
@@ -140,7 +151,9 @@ static const struct variant metal[] = {
 struct product {
 	const struct ig_gpu_launch *launch;
 	const char *op;
-	bool pair;	  /* moe_glu */
+	bool pair;	  /* gate and up */
+	uint32_t up;	  /* the weight that has up */
+	uint32_t bias;	  /* the weight that has the first bias; 0: there is none */
 	uint32_t dtype;	  /* of the weights */
 	uint32_t element; /* type in which it is multiplied */
 	uint32_t n_experts, top_k;
@@ -238,7 +251,7 @@ static int emit(struct product *p, const struct variant *v, const struct ig_gpu_
 	const struct ig_gpu_bind none = IG_GPU_NONE;
 	struct ig_gpu_dispatch d = {
 		.struct_size = sizeof d,
-		.n_binds = 5,
+		.n_binds = 7,
 		.args = &p->args,
 		.n_arg_bytes = sizeof p->args,
 		.threads = s->sm * s->sn * 32 * (v->tile ? 1 : shares),
@@ -252,7 +265,9 @@ static int emit(struct product *p, const struct variant *v, const struct ig_gpu_
 		.bind = { ig_gpu_bind_value(&c->in[0], IG_GPU_READ),
 			  ig_gpu_bind_value(&c->in[1], IG_GPU_READ),
 			  ig_gpu_bind_weight(&c->weight[0]),
-			  p->pair ? ig_gpu_bind_weight(&c->weight[1]) : none, p->y },
+			  p->pair ? ig_gpu_bind_weight(&c->weight[p->up]) : none, p->y,
+			  p->bias ? ig_gpu_bind_weight(&c->weight[p->bias]) : none,
+			  p->bias && p->pair ? ig_gpu_bind_weight(&c->weight[p->bias + 1]) : none },
 	};
 	char kernel[64];
 
@@ -290,7 +305,7 @@ static int lower_product(struct product *p, uint64_t n, uint64_t k, uint32_t y_t
 		return ig_fail(err, -ENOTSUP,
 			       "%s: %llu outputs of %llu values, on a GPU both are multiples of 16",
 			       p->op, (unsigned long long)n, (unsigned long long)k);
-	if (k > INT32_MAX || n > INT32_MAX || w->row_stride > INT32_MAX)
+	if (k > INT32_MAX || n > INT32_MAX / 2 || w->row_stride > INT32_MAX)
 		return ig_fail(err, -ENOTSUP, "%s: rows of %llu values are too long", p->op,
 			       (unsigned long long)k);
 	a->k = (uint32_t)k;
@@ -299,7 +314,10 @@ static int lower_product(struct product *p, uint64_t n, uint64_t k, uint32_t y_t
 	a->x_stride = ig_gpu_stride(&c->in[0]);
 	a->rows_live = c->out[0].row_class == IG_ROWS_LOGITS;
 	a->w_row_bytes = (uint32_t)w->row_stride;
-	a->flags = LINEAR_PAIRS | (y_type == IG_F16 ? LINEAR_OUT_F16 : 0) |
+	if (p->args.rows == 0)
+		p->args.rows = (uint32_t)n;
+	a->flags = LINEAR_PAIRS | (p->bias ? LINEAR_BIAS : 0) |
+		   (y_type == IG_F16 ? LINEAR_OUT_F16 : 0) |
 		   (y_type == IG_BF16 ? LINEAR_OUT_BF16 : 0);
 	a->format = p->dtype;
 	p->args.n_experts = p->n_experts;
@@ -316,18 +334,26 @@ static int lower_glu(const struct ig_gpu_launch *c, const struct ig_gpu_host *h,
 		     struct ig_gpu_tape *t, struct ig_error *err)
 {
 	const struct ig_moe_glu_params *params = c->params;
-	const uint64_t f = (uint64_t)c->weight[0].n_rows / params->n_experts;
+	const bool fused = params->form == IG_MOE_FUSED, pair = params->form == IG_MOE_PAIR;
+	const uint64_t rows = (uint64_t)c->weight[0].n_rows / params->n_experts;
+	const uint64_t f = fused ? rows / 2 : rows;
 	struct product p = {
 		.launch = c,
 		.op = "moe_glu",
-		.pair = true,
+		.pair = fused || pair,
+		.up = pair,
+		.bias = params->bias ? 1 + pair : 0,
 		.dtype = c->weight[0].dtype,
 		.element = c->in[0].dtype,
 		.n_experts = params->n_experts,
 		.top_k = params->top_k,
 		.y = ig_gpu_bind_value(&c->out[0], IG_GPU_WRITE),
-		.args = { .product = { .act = params->act, .y_stride = ig_gpu_stride(&c->out[0]) },
-			  .y_slot = (uint32_t)f },
+		.args = { .product = { .act = params->act,
+				       .y_stride = ig_gpu_stride(&c->out[0]),
+				       .limit = params->limit },
+			  .y_slot = (uint32_t)f,
+			  .rows = (uint32_t)rows,
+			  .up_row = fused ? (uint32_t)f : 0 },
 	};
 	int rc = check_size(c, "moe_glu", c->in[0].row_stride, err);
 
@@ -361,6 +387,8 @@ static int lower_combine(const struct ig_gpu_launch *c, const struct ig_gpu_host
 		.y_stride = ig_gpu_stride(&c->out[0]),
 		.rows_live = c->out[0].row_class == IG_ROWS_LOGITS,
 		.residual = residual,
+		.shared_stride = params->shared ? ig_gpu_stride(&c->in[3]) : 0,
+		.shared = params->shared,
 	};
 	const uint32_t live = ig_gpu_live_of(&c->out[0]);
 	struct ig_gpu_bind parts = { .n_bytes = ig_gpu_max_rows(c) * n_parts * 4,
@@ -377,6 +405,7 @@ static int lower_combine(const struct ig_gpu_launch *c, const struct ig_gpu_host
 	struct product p = {
 		.launch = c,
 		.op = "moe_combine",
+		.bias = params->bias,
 		.dtype = c->weight[0].dtype,
 		.element = c->in[0].dtype,
 		.n_experts = params->n_experts,
@@ -391,7 +420,7 @@ static int lower_combine(const struct ig_gpu_launch *c, const struct ig_gpu_host
 	parts.access = IG_GPU_READ;
 	const struct ig_gpu_dispatch d = {
 		.struct_size = sizeof d,
-		.n_binds = 4,
+		.n_binds = 5,
 		.shader = &ig_shader_moe_route,
 		.kernel = "moe_combine",
 		.args = &args,
@@ -406,6 +435,7 @@ static int lower_combine(const struct ig_gpu_launch *c, const struct ig_gpu_host
 			  IG_GPU_ONE },
 		.bind = { parts, ig_gpu_bind_value(&c->in[1], IG_GPU_READ),
 			  residual ? ig_gpu_bind_value(&c->in[2], IG_GPU_READ) : none,
+			  params->shared ? ig_gpu_bind_value(&c->in[3], IG_GPU_READ) : none,
 			  ig_gpu_bind_value(&c->out[0], IG_GPU_WRITE) },
 	};
 	return h->dispatch(t, &d);

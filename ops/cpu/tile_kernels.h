@@ -100,6 +100,17 @@ static void run_product(const struct ig_op_launch *c, int64_t first, int64_t las
 	}
 }
 
+/* Add the biases of a tile's columns to [n_rows][16] products. */
+ALWAYS_INLINE void add_bias(const float *bias, int64_t n_cols, int64_t tile, int n_rows, float *v)
+{
+	const int64_t col = tile * IG_TILE;
+	const int n = n_cols - col < IG_TILE ? (int)(n_cols - col) : IG_TILE;
+
+	for (int r = 0; r < n_rows; r++, v += IG_TILE)
+		for (int i = 0; i < n; i++)
+			v[i] += bias[col + i];
+}
+
 /* gcc cannot see that a product writes all of the n_rows * 16 floats read below. */
 #pragma GCC diagnostic push
 #if defined(__GNUC__) && !defined(__clang__)
@@ -126,7 +137,14 @@ static void run_glu(const struct ig_op_launch *c, int64_t first, int64_t last,
 				g, n);
 			product((const uint8_t *)up->data + at, up->n_cols, rows, x->row_stride, u,
 				n);
-			if (p->act == IG_ACT_SILU)
+			if (p->bias) {
+				add_bias(c->weight[2].data, out->n_cols, t, n, g);
+				add_bias(c->weight[3].data, out->n_cols, t, n, u);
+			}
+			if (p->act == IG_ACT_CLAMPED)
+				for (int i = 0; i < n * IG_TILE; i++)
+					g[i] = ig_clampedf(g[i], u[i], p->limit);
+			else if (p->act == IG_ACT_SILU)
 				for (int i = 0; i < n * IG_TILE; i++)
 					g[i] = ig_siluf(g[i]) * u[i];
 			else if (p->act == IG_ACT_GELU)

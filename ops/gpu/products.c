@@ -17,7 +17,8 @@ extern const struct ig_shader ig_shader_glu, ig_shader_glu_bf16, ig_shader_glu_q
 	ig_shader_glu_k, ig_shader_glu_k23, ig_shader_glu_table, ig_shader_glu_f32;
 
 _Static_assert(PRODUCT_ACT_NONE == IG_ACT_NONE && PRODUCT_ACT_SILU == IG_ACT_SILU &&
-		       PRODUCT_ACT_GELU == IG_ACT_GELU,
+		       PRODUCT_ACT_GELU == IG_ACT_GELU && PRODUCT_ACT_RELU2 == IG_ACT_RELU2 &&
+		       PRODUCT_ACT_CLAMPED == IG_ACT_CLAMPED,
 	       "the shaders' activations are the ops'");
 
 #define SHARE_STEP 64 /* PRODUCT_STEP of product.h */
@@ -90,6 +91,7 @@ struct product {
 	uint32_t element; /* type in which it is multiplied: IG_F16, IG_BF16, IG_F32 */
 	uint32_t pair;	  /* glu */
 	uint32_t act;
+	float limit;
 	int64_t column; /* of the output: the first one of the first weight */
 };
 
@@ -483,6 +485,7 @@ static int lower(const struct product *p, const struct ig_gpu_host *h, struct ig
 	args.y_stride = ig_gpu_stride(y);
 	args.residual_stride = residual ? ig_gpu_stride(&c->in[1]) : 0;
 	args.act = p->act;
+	args.limit = p->limit;
 	args.rows_live = y->row_class == IG_ROWS_LOGITS;
 	args.w_row_bytes = (uint32_t)p->weight[0]->row_stride;
 	args.shares = choose(p, &variants);
@@ -570,10 +573,13 @@ static int lower_glu(const struct ig_gpu_launch *c, const struct ig_gpu_host *h,
 			     .dtype = c->weight[0].dtype,
 			     .element = c->in[0].dtype,
 			     .act = params->act,
+			     .limit = params->limit,
 			     .pair = 1,
 			     .n = 2,
 			     .weight = { &c->weight[0], &c->weight[1] } };
 
+	if (params->bias)
+		return ig_fail(err, -ENOTSUP, "glu: no GPU kernel adds biases");
 	p.shader = shader_of(&p);
 	return lower(&p, h, t, err);
 }

@@ -178,12 +178,20 @@ static int value_in_layout(struct lowering *l, ig_value v, uint32_t layout, int3
 	return add_launch(l, &c, true, false);
 }
 
-static int use_weight(struct lowering *l, struct cpu_launch *c, uint32_t i, ig_weight w)
+static bool is_matrix(const struct ig_op *op, const void *params, uint32_t i,
+		      const struct ig_shape *shape)
+{
+	return op->n_matrices ? i < op->n_matrices(params) : !i || shape->n_rows > 1;
+}
+
+static int use_weight(struct lowering *l, const struct ig_op *op, struct cpu_launch *c, uint32_t i,
+		      ig_weight w)
 {
 	struct cpu_program *p = l->p;
 	const struct ig_plan_weight *pw = &p->plan->weights[w];
 	struct cpu_weight *cw = &p->weights[w];
-	uint32_t layout = pw->shape.n_rows == 1 ? IG_LAYOUT_ROWS : c->kernel->weight_layout;
+	const bool matrix = is_matrix(op, c->launch.params, i, &pw->shape);
+	uint32_t layout = matrix ? c->kernel->weight_layout : IG_LAYOUT_ROWS;
 
 	if (layout == IG_LAYOUT_TILE16 && !ig_tile16_tile_bytes(pw->shape.dtype, pw->shape.n_cols))
 		return ig_fail(l->err, -ENOTSUP,
@@ -193,7 +201,8 @@ static int use_weight(struct lowering *l, struct cpu_launch *c, uint32_t i, ig_w
 		return ig_fail(l->err, -ENOTSUP, "tensor \"%s\" is needed in two layouts",
 			       pw->name);
 	/* Only kernels of experts and of adapters take matrices in rows. */
-	cw->mapped = pw->of_adapters || (layout == IG_LAYOUT_ROWS && pw->shape.n_rows > 1);
+	cw->mapped =
+		pw->of_adapters || (matrix && layout == IG_LAYOUT_ROWS && pw->shape.n_rows > 1);
 	if (cw->mapped && !pw->tensor->data)
 		return ig_fail(l->err, -ENOTSUP,
 			       "tensor \"%s\" is not in the file as it is used: "
@@ -303,9 +312,9 @@ static int lower_split(struct lowering *l, const struct ig_plan_node *n, uint32_
 		c.launch.params = n->params;
 		rc = operands(l, n, &c, &chain);
 		if (!rc)
-			rc = use_weight(l, &c, 0, n->weight[i]);
+			rc = use_weight(l, n->op, &c, 0, n->weight[i]);
 		if (!rc && n->n_weights == 2 * m)
-			rc = use_weight(l, &c, 1, n->weight[m + i]);
+			rc = use_weight(l, n->op, &c, 1, n->weight[m + i]);
 		if (rc)
 			return rc;
 		c.out[0].col_offset = col;
@@ -339,7 +348,7 @@ static int lower_node(struct lowering *l, const struct ig_plan_node *n)
 	rc = operands(l, n, &c, &chain);
 	for (uint32_t i = 0; !rc && i < n->n_weights; i++)
 		if (n->weight[i] != IG_NONE)
-			rc = use_weight(l, &c, i, n->weight[i]);
+			rc = use_weight(l, n->op, &c, i, n->weight[i]);
 	return rc ? rc : add_launch(l, &c, chain, false);
 }
 

@@ -136,9 +136,22 @@ METAL_FUNC float product_act(uint act, float x)
 {
 	if (act == PRODUCT_ACT_NONE)
 		return x;
+	if (act == PRODUCT_ACT_RELU2)
+		return x > 0.0f ? x * x : x != x ? x : 0.0f;
 	const float inner = fma(0.044715f * x * x, x, x);
 	const float z = act == PRODUCT_ACT_GELU ? 1.5957691216057308f * inner : x;
 	return x / (1.0f + exp(-z));
+}
+
+// A gate's activation times up.
+METAL_FUNC float product_gated(constant linear_args &args, float gate, float up)
+{
+	if (args.act != PRODUCT_ACT_CLAMPED)
+		return product_act(args.act, gate) * up;
+	gate = gate > args.limit ? args.limit : gate; // NaN stays NaN
+	up = up > args.limit ? args.limit : up;
+	up = up < -args.limit ? -args.limit : up;
+	return gate / (1.0f + exp(-1.702f * gate)) * (up + 1.0f);
 }
 
 // The element types of y.
@@ -196,6 +209,11 @@ METAL_FUNC void product_store(device uchar *y, ulong i, uint flags, bool two, fl
 		product_store_as<product_f32>(y, i, flags, two, v);
 }
 
+METAL_FUNC float2 product_bias(device const float *bias, uint n, bool two)
+{
+	return float2(bias[n], two ? bias[n + 1] : 0.0f);
+}
+
 METAL_FUNC float2 product_residual(device const float *r, bool two, uint flags)
 {
 	if (two && (flags & LINEAR_PAIRS) != 0)
@@ -203,9 +221,9 @@ METAL_FUNC float2 product_residual(device const float *r, bool two, uint flags)
 	return float2(r[0], two ? r[1] : 0.0f);
 }
 
-// The destination of a product.  bias is that of the place's weight.
+// The destination of a product.  bias is that of the place's weight, up_bias of a pair's up.
 struct product_target {
-	device const float *bias;
+	device const float *bias, *up_bias;
 	device const float *residual;
 	device uchar *y;
 	threadgroup const uint *at; // nullptr, or the first element of each row of the tile
@@ -214,7 +232,7 @@ struct product_target {
 METAL_FUNC product_target product_to(device uchar *y)
 {
 	product_target t;
-	t.bias = t.residual = nullptr;
+	t.bias = t.up_bias = t.residual = nullptr;
 	t.y = y;
 	t.at = nullptr;
 	return t;
@@ -233,11 +251,8 @@ METAL_FUNC void product_finish(constant linear_args &args, product_place place, 
 {
 	const bool two = column + 1 < place.columns;
 	const uint m = place.m0 + row, n = place.n0 + column;
-	if ((args.flags & LINEAR_BIAS) != 0) {
-		sum.x += to.bias[n];
-		if (two)
-			sum.y += to.bias[n + 1];
-	}
+	if ((args.flags & LINEAR_BIAS) != 0)
+		sum += product_bias(to.bias, n, two);
 	sum.x = product_act(args.act, sum.x);
 	sum.y = product_act(args.act, sum.y);
 	if ((args.flags & LINEAR_RESIDUAL) != 0)
@@ -252,10 +267,15 @@ METAL_FUNC void product_finish_pair(constant linear_args &args, product_place pl
 				    product_target to, uint row, uint column, float2 gate,
 				    float2 up)
 {
+	const bool two = column + 1 < place.columns;
+	if ((args.flags & LINEAR_BIAS) != 0) {
+		gate += product_bias(to.bias, place.n0 + column, two);
+		up += product_bias(to.up_bias, place.n0 + column, two);
+	}
 	const float2 v =
-		float2(product_act(args.act, gate.x) * up.x, product_act(args.act, gate.y) * up.y);
-	product_store(to.y, product_row(args, place, to, row) + place.n0 + column, args.flags,
-		      column + 1 < place.columns, v);
+		float2(product_gated(args, gate.x, up.x), product_gated(args, gate.y, up.y));
+	product_store(to.y, product_row(args, place, to, row) + place.n0 + column, args.flags, two,
+		      v);
 }
 
 // -- a threadgroup's part ----------------------------------------------------------------
@@ -330,9 +350,12 @@ template <typename S, bool PAIR> struct product_sums {
 		if (column >= place.columns || tid >= uint(pairs * step))
 			return;
 		const uint n = place.n0 + column;
-		float2 bias = float2(0.0f);
-		if (!PAIR && (flags & LINEAR_BIAS) != 0)
-			bias = float2(to.bias[n], two ? to.bias[n + 1] : 0.0f);
+		float2 bias = float2(0.0f), up_bias = float2(0.0f);
+		if ((flags & LINEAR_BIAS) != 0) {
+			bias = product_bias(to.bias, n, two);
+			if (PAIR)
+				up_bias = product_bias(to.up_bias, n, two);
+		}
 
 		for (uint row = tid / pairs; row < place.rows; row += step * ahead) {
 			const uint left = place.rows - row;
@@ -343,12 +366,15 @@ template <typename S, bool PAIR> struct product_sums {
 				v[i] = *(threadgroup const float2 *)(at + at_place(row + i * step,
 										   column));
 				if (PAIR) {
-					const float2 up =
-						*(threadgroup const float2
-							  *)(at + at_place(row + i * step,
-									   column + S::BN / 2));
-					v[i] = float2(product_act(args.act, v[i].x) * up.x,
-						      product_act(args.act, v[i].y) * up.y);
+					float2 up = *(threadgroup const float2
+							      *)(at + at_place(row + i * step,
+									       column + S::BN / 2));
+					if ((flags & LINEAR_BIAS) != 0) {
+						v[i] += bias;
+						up += up_bias;
+					}
+					v[i] = float2(product_gated(args, v[i].x, up.x),
+						      product_gated(args, v[i].y, up.y));
 				}
 			}
 			if (!PAIR && (flags & LINEAR_BIAS) != 0)

@@ -1,5 +1,5 @@
 // moe.h: products of a step's rows with the weights of their experts: y = act(x G^T) * (x U^T)
-// of an assignment (a pair of products), or x D^T.  Kernels for moe.metal and moe_*.metal.
+// of an assignment (a pair of products), x D^T, or act(x U^T), with biases.  Kernels for moe.metal and moe_*.metal.
 //
 // A route lists the active experts as runs of assignments.  A threadgroup computes some columns of
 // one run's expert.  few: at most 16 rows.  tile: one tile of rows after another, so that weights
@@ -20,7 +20,9 @@ using namespace metal;
 	constant moe_args &args [[buffer(0)]], device const step_head *step [[buffer(1)]],         \
 		device const uchar *x [[buffer(2)]], device const uint *route [[buffer(3)]],       \
 		device const uchar *gate [[buffer(4)]], device const uchar *up [[buffer(5)]],      \
-		device uchar *y [[buffer(6)]], threadgroup uchar *shared [[threadgroup(0)]],       \
+		device uchar *y [[buffer(6)]], device const float *bias [[buffer(7)]],             \
+		device const float *up_bias [[buffer(8)]],                                         \
+		threadgroup uchar *shared [[threadgroup(0)]],                                      \
 		uint3 group [[threadgroup_position_in_grid]],                                      \
 		uint tid [[thread_index_in_threadgroup]], uint lane [[thread_index_in_simdgroup]], \
 		uint sg [[simdgroup_index_in_threadgroup]]
@@ -78,6 +80,30 @@ METAL_FUNC void moe_index(constant moe_args &args, device const uint *route, uin
 	}
 }
 
+// The destination, with the expert's biases.
+METAL_FUNC product_target moe_to(constant moe_args &args, uint expert, device uchar *y,
+				 device const float *bias, device const float *up_bias,
+				 threadgroup const uint *at)
+{
+	product_target to = product_to(y);
+	to.at = at;
+	if ((args.product.flags & LINEAR_BIAS) != 0) {
+		to.bias = bias + ulong(expert) * args.product.n[0];
+		to.up_bias = up_bias + ulong(expert) * args.product.n[0];
+	}
+	return to;
+}
+
+// The bytes before the place's first row of gate, and of up.
+METAL_FUNC ulong moe_gate_at(constant moe_args &args, uint expert, uint n0)
+{
+	return (ulong(expert) * args.rows + n0) * args.product.w_row_bytes;
+}
+METAL_FUNC ulong moe_up_at(constant moe_args &args, uint expert, uint n0)
+{
+	return (ulong(expert) * args.rows + args.up_row + n0) * args.product.w_row_bytes;
+}
+
 template <typename F, typename S, bool PAIR> kernel void moe_few(MOE_OPERANDS)
 {
 	const moe_run run = moe_find(args, step, route, group.y);
@@ -90,15 +116,14 @@ template <typename F, typename S, bool PAIR> kernel void moe_few(MOE_OPERANDS)
 				       S::SM * S::SN * 32 * args.product.shares);
 	threadgroup_barrier(mem_flags::mem_threadgroup);
 
-	const ulong at =
-		(ulong(run.expert) * args.product.n[0] + place.n0) * args.product.w_row_bytes;
 	tile_rows rows = product_x<F>(args.product, place, x);
 	rows.at = index;
-	product_target to = product_to(y);
-	to.at = index + S::BM;
+	const product_target to = moe_to(args, run.expert, y, bias, up_bias, index + S::BM);
 	product_few<F, S, PAIR>(args.product, place, rows,
-				product_w(args.product, place, gate + at, up + at), to, shared, tid,
-				lane, sg);
+				product_w(args.product, place,
+					  gate + moe_gate_at(args, run.expert, place.n0),
+					  up + moe_up_at(args, run.expert, place.n0)),
+				to, shared, tid, lane, sg);
 }
 
 template <typename F, typename S, bool PAIR> kernel void moe_tile(MOE_OPERANDS)
@@ -113,15 +138,14 @@ template <typename F, typename S, bool PAIR> kernel void moe_tile(MOE_OPERANDS)
 					       S::SM * S::SN * 32);
 		threadgroup_barrier(mem_flags::mem_threadgroup);
 
-		const ulong at = (ulong(run.expert) * args.product.n[0] + place.n0) *
-				 args.product.w_row_bytes;
 		tile_rows rows = product_x<F>(args.product, place, x);
 		rows.at = index;
-		product_target to = product_to(y);
-		to.at = index + S::BM;
+		const product_target to = moe_to(args, run.expert, y, bias, up_bias, index + S::BM);
 		product_tile<F, S, PAIR>(args.product, place, rows,
-					 product_w(args.product, place, gate + at, up + at), to,
-					 shared, tid, lane, sg);
+					 product_w(args.product, place,
+						   gate + moe_gate_at(args, run.expert, place.n0),
+						   up + moe_up_at(args, run.expert, place.n0)),
+					 to, shared, tid, lane, sg);
 	}
 }
 

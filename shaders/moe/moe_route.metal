@@ -36,10 +36,45 @@ METAL_FUNC float moe_sum(float x)
 	return x;
 }
 
+METAL_FUNC float moe_sigmoid(float x) { return 1.0f / (1.0f + precise::exp(-x)); }
+
+// The groups that experts are selected from, one bit each: those with the largest sums of their
+// two best keys.  Lane g computes the sum of group g.
+template <int EACH>
+METAL_FUNC uint moe_groups(constant moe_route_args &args, thread const uint *key, uint lane)
+{
+	const uint size = args.n_experts / args.n_groups;
+	float sum = 0.0f;
+	for (uint g = 0; g < args.n_groups; g++) {
+		uint first = 0, second = 0; // of the lane
+		UNROLL
+		for (int j = 0; j < EACH; j++) {
+			const uint id = uint(j) * 32 + lane;
+			const uint k = id / size == g ? key[j] : 0;
+			second = k > first ? first : max(second, k);
+			first = max(first, k);
+		}
+		const uint best = simd_max(first);
+		const uint owners = uint(simd_vote::vote_t(simd_ballot(first == best)));
+		const uint next = simd_max(first == best && popcount(owners) == 1 ? second : first);
+		const float both =
+			moe_number(best) + moe_number(popcount(owners) > 1 ? best : next);
+		sum = lane == g ? both : sum;
+	}
+	uint better = 0;
+	for (uint g = 0; g < args.n_groups; g++) {
+		const float other = simd_shuffle(sum, ushort(g));
+		better += other > sum || (other == sum && g < lane) ? 1 : 0;
+	}
+	return uint(simd_vote::vote_t(
+		simd_ballot(lane < args.n_groups && better < args.n_groups_used)));
+}
+
 // One row.  EACH: maximum number of experts per lane.  y is the row of the route; ids and weights
 // are also written to room.
 template <int EACH>
-METAL_FUNC void moe_route_row(constant moe_route_args &args, device const float *x, device uint *y,
+METAL_FUNC void moe_route_row(constant moe_route_args &args, device const float *x,
+			      device const float *bias, device const float *scale, device uint *y,
 			      threadgroup uint *room, uint lane)
 {
 	const uint n = args.n_experts, top_k = args.top_k;
@@ -47,7 +82,18 @@ METAL_FUNC void moe_route_row(constant moe_route_args &args, device const float 
 	UNROLL
 	for (int j = 0; j < EACH; j++) {
 		const uint id = uint(j) * 32 + lane;
-		key[j] = id < n ? moe_key(x[id]) : 0;
+		float v = id < n ? x[id] : 0.0f;
+		if (args.sigmoid != 0)
+			v = moe_sigmoid(v) + (args.select_bias != 0 && id < n ? bias[id] : 0.0f);
+		key[j] = id < n ? moe_key(v) : 0;
+	}
+	if (args.n_groups != 0) {
+		const uint used = moe_groups<EACH>(args, key, lane);
+		UNROLL
+		for (int j = 0; j < EACH; j++) {
+			const uint g = (uint(j) * 32 + lane) / (n / args.n_groups);
+			key[j] = (used >> min(g, 31u) & 1) != 0 ? key[j] : 0;
+		}
 	}
 	for (uint i = 0; i < top_k; i++) {
 		uint best = 0, at = n;
@@ -79,8 +125,11 @@ METAL_FUNC void moe_route_row(constant moe_route_args &args, device const float 
 		const uint id = uint(j) * 32 + lane;
 		const bool mine = (taken >> j & 1) != 0;
 		const uint votes = uint(simd_vote::vote_t(simd_ballot(mine)));
-		const float v =
-			id < n && (mine || args.normalise == 0) ? precise::exp(x[id] - most) : 0.0f;
+		float v = 0.0f;
+		if (args.sigmoid != 0)
+			v = mine ? moe_sigmoid(x[id]) : 0.0f;
+		else if (id < n && (mine || args.normalise == 0))
+			v = precise::exp(x[id] - most);
 		sum += v;
 		const uint to = slot + popcount(votes & ((1u << lane) - 1));
 		if (mine) {
@@ -90,26 +139,34 @@ METAL_FUNC void moe_route_row(constant moe_route_args &args, device const float 
 		slot += popcount(votes);
 	}
 	simdgroup_barrier(mem_flags::mem_threadgroup);
-	sum = moe_sum(sum);
+	sum = args.sigmoid != 0 ? 1.0f : moe_sum(sum);
 	if (args.normalise != 0) {
 		sum = 0.0f;
 		for (uint i = 0; i < top_k; i++)
 			sum += as_type<float>(room[32 + i]);
+		sum += args.sum_epsilon;
 	}
 	if (lane < top_k) {
-		y[lane] = room[lane];
-		y[top_k + lane] = as_type<uint>(args.scale * as_type<float>(room[32 + lane]) / sum);
+		const uint id = room[lane];
+		float w = args.scale * as_type<float>(room[32 + lane]) / sum;
+		w = args.expert_scale != 0 ? w * scale[id] : w;
+		y[lane] = id;
+		y[top_k + lane] = as_type<uint>(w);
 	}
+	if (args.shared != 0 && lane == 0)
+		y[4 * top_k] = as_type<uint>(moe_sigmoid(x[n]));
 }
 
-//   x      [row] n_experts logits
+//   x      [row] n_experts logits, the shared expert's behind them
 //   route  [row] words
+//   bias   of the selection, [n_experts]; scale: of the weights, [n_experts]
 //   room   MOE_ROOM words per simdgroup; then ids and sorted ids, MOE_FEW_THREADS each
 template <int EACH>
 [[max_total_threads_per_threadgroup(MOE_FEW_THREADS)]] kernel void
 moe_route_few(constant moe_route_args &args [[buffer(0)]],
 	      device const step_head *step [[buffer(1)]], device const float *x [[buffer(2)]],
-	      device uint *route [[buffer(3)]], threadgroup uint *room [[threadgroup(0)]],
+	      device uint *route [[buffer(3)]], device const float *bias [[buffer(4)]],
+	      device const float *scale [[buffer(5)]], threadgroup uint *room [[threadgroup(0)]],
 	      uint tid [[thread_index_in_threadgroup]], uint lane [[thread_index_in_simdgroup]],
 	      uint sg [[simdgroup_index_in_threadgroup]])
 {
@@ -120,8 +177,8 @@ moe_route_few(constant moe_route_args &args [[buffer(0)]],
 			 *sorted = ids + MOE_FEW_THREADS;
 
 	if (sg * top_k < n) {
-		moe_route_row<EACH>(args, x + ulong(sg) * args.x_stride, route + ulong(sg) * stride,
-				    mine, lane);
+		moe_route_row<EACH>(args, x + ulong(sg) * args.x_stride, bias, scale,
+				    route + ulong(sg) * stride, mine, lane);
 		if (lane < top_k)
 			ids[sg * top_k + lane] = mine[lane];
 	}
@@ -154,13 +211,14 @@ template <int EACH>
 [[max_total_threads_per_threadgroup(MOE_THREADS)]] kernel void
 moe_route_rows(constant moe_route_args &args [[buffer(0)]],
 	       device const step_head *step [[buffer(1)]], device const float *x [[buffer(2)]],
-	       device uint *route [[buffer(3)]], threadgroup uint *room [[threadgroup(0)]],
+	       device uint *route [[buffer(3)]], device const float *bias [[buffer(4)]],
+	       device const float *scale [[buffer(5)]], threadgroup uint *room [[threadgroup(0)]],
 	       uint3 group [[threadgroup_position_in_grid]],
 	       uint lane [[thread_index_in_simdgroup]], uint sg [[simdgroup_index_in_threadgroup]])
 {
 	const uint row = group.x * (MOE_THREADS / 32) + sg;
 	if (row < live_rows(step, args.rows_live))
-		moe_route_row<EACH>(args, x + ulong(row) * args.x_stride,
+		moe_route_row<EACH>(args, x + ulong(row) * args.x_stride, bias, scale,
 				    route + ulong(row) * args.route_stride, room + sg * MOE_ROOM,
 				    lane);
 }
@@ -236,15 +294,15 @@ moe_sort(constant moe_route_args &args [[buffer(0)]], device const step_head *st
 	}
 }
 
-// y = the weighted sum of the experts' results from left to right, the residual last.  A thread
-// has four columns.
+// y = the weighted sum of the experts' results from left to right, then the shared expert's, the
+// residual last.  A thread has four columns.
 //   parts  [row][slot][n_cols]
 [[max_total_threads_per_threadgroup(MOE_THREADS)]] kernel void
 moe_combine(constant moe_combine_args &args [[buffer(0)]],
 	    device const step_head *step [[buffer(1)]], device const float *parts [[buffer(2)]],
 	    device const uint *route [[buffer(3)]], device const float *residual [[buffer(4)]],
-	    device float *y [[buffer(5)]], uint3 group [[threadgroup_position_in_grid]],
-	    uint tid [[thread_index_in_threadgroup]])
+	    device const float *shared [[buffer(5)]], device float *y [[buffer(6)]],
+	    uint3 group [[threadgroup_position_in_grid]], uint tid [[thread_index_in_threadgroup]])
 {
 	const uint row = group.y, i = (group.x * MOE_THREADS + tid) * 4, top_k = args.top_k;
 	if (row >= live_rows(step, args.rows_live) || i >= args.n_cols)
@@ -255,6 +313,10 @@ moe_combine(constant moe_combine_args &args [[buffer(0)]],
 	for (uint j = 1; j < top_k; j++)
 		sum = fma(float4(as_type<float>(weights[j])),
 			  *(device const float4 *)(from + ulong(j) * args.n_cols), sum);
+	if (args.shared != 0)
+		sum = fma(float4(as_type<float>(route[ulong(row) * args.route_stride + 4 * top_k])),
+			  *(device const float4 *)(shared + ulong(row) * args.shared_stride + i),
+			  sum);
 	if (args.residual != 0)
 		sum += *(device const float4 *)(residual + ulong(row) * args.residual_stride + i);
 	*(device float4 *)(y + ulong(row) * args.y_stride + i) = sum;

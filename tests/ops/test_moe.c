@@ -32,7 +32,8 @@ struct shape {
 	int32_t rows;
 	int64_t blocks, n; /* inner length in the format's blocks; rows of one expert's matrix */
 	uint32_t act;
-	bool normalise, residual;
+	bool normalise, residual, shared; /* shared: there is a shared expert with a weight */
+	uint32_t form, bias;		  /* of moe_glu; moe_combine has the bias, too */
 };
 
 static const struct shape shapes[] = {
@@ -42,6 +43,11 @@ static const struct shape shapes[] = {
 	{ 16, 8, 7, 1, 16, IG_ACT_NONE, true, false },
 	{ 5, 5, 6, 3, 16, IG_ACT_SILU, false, true },  /* every expert, every row */
 	{ 128, 8, 2, 1, 16, IG_ACT_SILU, true, true }, /* most are idle */
+	{ 6, 2, 5, 1, 32, IG_ACT_SILU, true, true, true },
+	{ 4, 2, 5, 1, 32, IG_ACT_CLAMPED, true, true, false, IG_MOE_PAIR, 1 },
+	{ 4, 2, 70, 1, 272, IG_ACT_SILU, true, true, false, IG_MOE_FUSED, 0 },
+	{ 5, 3, 4, 1, 32, IG_ACT_RELU2, true, true, true, IG_MOE_UP, 0 },
+	{ 3, 2, 2, 1, 16, IG_ACT_RELU2, true, false, false, IG_MOE_UP, 1 },
 	{ 2, 2, 66, 1, 272, IG_ACT_SILU, true, true }, /* groups and blocks in several parts */
 };
 #define N_SHAPES (sizeof shapes / sizeof *shapes)
@@ -145,26 +151,54 @@ struct setup {
 		struct ig_moe_glu_params glu;
 		struct ig_moe_combine_params combine;
 	} params;
-	uint32_t dtype, n_weights;
-	int64_t k; /* inner length */
-	struct rows x, route, residual, out;
+	uint32_t dtype, n_weights, n_matrices;
+	int64_t k, n_rows; /* inner length; rows of a matrix of all experts */
+	struct rows x, route, residual, shared, out;
 	uint8_t *packed; /* x in another form */
 	uint8_t *weight[2], *tiled[2];
+	float *bias[2]; /* [n_experts, n] */
 };
 
-/* The route of some rows by themselves, from the kernel; logits are their first columns. */
-static void make_route(const struct shape *s, const struct rows *logits, int64_t first, int64_t n,
-		       const struct rows *route)
+static struct ig_moe_route_params route_params(const struct shape *s)
 {
-	const struct ig_moe_route_params p = { sizeof p, s->n_experts, s->top_k, s->normalise,
-					       1.5f };
-	struct ig_op_launch c = { .struct_size = sizeof c, .n_in = 1, .n_out = 1, .params = &p };
+	return (struct ig_moe_route_params){ .struct_size = sizeof(struct ig_moe_route_params),
+					     .n_experts = s->n_experts,
+					     .top_k = s->top_k,
+					     .normalise = s->normalise,
+					     .scale = 1.5f,
+					     .shared = s->shared };
+}
 
+static int64_t route_words(const struct ig_moe_route_params *p)
+{
+	return 4 * (int64_t)p->top_k + p->shared;
+}
+
+/* The route of some rows by themselves, from the kernel; weights: those that p asks for. */
+static void run_route(const struct ig_moe_route_params *p, const struct rows *weights,
+		      const struct rows *logits, int64_t first, int64_t n, const struct rows *route)
+{
+	struct ig_op_launch c = { .struct_size = sizeof c,
+				  .n_in = 1,
+				  .n_weights = p->select_bias + p->expert_scale,
+				  .n_out = 1,
+				  .params = p };
+
+	for (uint32_t i = 0; i < c.n_weights; i++)
+		c.weight[i] = rows_tensor(&weights[i], 0, 1, IG_F32);
 	c.in[0] = rows_tensor(logits, first, n, IG_F32);
 	c.out[0] = rows_tensor(route, 0, n, IG_I32);
 	c.kernel = &op_of("moe_route")->cpu_kernels[0];
 	assert_int_equal(c.kernel->n_units(&c), 1);
 	c.kernel->run(&c, 0, 1, NULL);
+}
+
+static void make_route(const struct shape *s, const struct rows *logits, int64_t first, int64_t n,
+		       const struct rows *route)
+{
+	const struct ig_moe_route_params p = route_params(s);
+
+	run_route(&p, NULL, logits, first, n, route);
 }
 
 static uint64_t seed_of(const struct shape *s, uint32_t dtype)
@@ -175,7 +209,7 @@ static uint64_t seed_of(const struct shape *s, uint32_t dtype)
 
 static struct rows make_logits(const struct shape *s)
 {
-	struct rows logits = rows_make(s->rows, s->n_experts);
+	struct rows logits = rows_make(s->rows, s->n_experts + s->shared);
 	uint64_t seed = seed_of(s, 0);
 
 	rows_random(&logits, &seed);
@@ -186,22 +220,26 @@ static void setup_create(struct setup *t, const char *op, const struct shape *s,
 {
 	const int64_t block = ig_dtype_row_bytes(dtype, 32) ? 32 : 256;
 	const uint64_t row_bytes = ig_dtype_row_bytes(dtype, s->blocks * block);
-	const int64_t n = s->n * s->n_experts;
 	const bool glu = !strcmp(op, "moe_glu");
+	const int64_t n = s->n * s->n_experts * (glu && s->form == IG_MOE_FUSED ? 2 : 1);
 	struct rows logits = make_logits(s);
 	uint64_t seed = seed_of(s, dtype);
 
 	*t = (struct setup){ .s = s,
 			     .op = op_of(op),
 			     .dtype = dtype,
-			     .n_weights = glu ? 2 : 1,
-			     .k = s->blocks * block };
+			     .n_matrices = glu && s->form == IG_MOE_PAIR ? 2 : 1,
+			     .k = s->blocks * block,
+			     .n_rows = n };
+	t->n_weights = t->n_matrices * (1 + s->bias);
 	if (glu)
-		t->params.glu = (struct ig_moe_glu_params){ sizeof t->params.glu, s->act,
-							    s->n_experts, s->top_k };
+		t->params.glu = (struct ig_moe_glu_params){
+			sizeof t->params.glu, s->act, s->n_experts, s->top_k, s->form, s->bias, 1.5f
+		};
 	else
-		t->params.combine = (struct ig_moe_combine_params){ sizeof t->params.combine,
-								    s->n_experts, s->top_k, 0 };
+		t->params.combine =
+			(struct ig_moe_combine_params){ sizeof t->params.combine, s->n_experts,
+							s->top_k, s->shared, s->bias };
 	t->x = rows_make(s->rows, glu ? t->k : t->k * s->top_k);
 	rows_random(&t->x, &seed);
 	for (int64_t r = 0; r < t->x.n; r++)
@@ -209,13 +247,21 @@ static void setup_create(struct setup *t, const char *op, const struct shape *s,
 			rows_at(&t->x, r)[i] *= 40.0f; /* an outlier of its block */
 	t->residual = rows_make(s->rows, s->n);
 	rows_random(&t->residual, &seed);
-	t->route = rows_make(s->rows, 4 * (int64_t)s->top_k);
+	t->shared = rows_make(s->rows, s->n);
+	rows_random(&t->shared, &seed);
+	t->route = rows_make(s->rows, 4 * (int64_t)s->top_k + s->shared);
 	make_route(s, &logits, 0, s->rows, &t->route);
 	t->out = rows_make(s->rows, glu ? s->n * s->top_k : s->n);
 	t->packed = aligned_alloc(64, (size_t)s->rows *
 					      (ig_layout_row_bytes(IG_LAYOUT_ROWS, t->x.n_cols)));
 	assert_non_null(t->packed);
-	for (uint32_t i = 0; i < t->n_weights; i++) {
+	for (uint32_t i = 0; i < 2; i++) {
+		t->bias[i] = malloc((size_t)(s->n * s->n_experts) * sizeof *t->bias[i]);
+		assert_non_null(t->bias[i]);
+		for (int64_t j = 0; j < s->n * s->n_experts; j++)
+			t->bias[i][j] = ig_random_normalish(&seed);
+	}
+	for (uint32_t i = 0; i < t->n_matrices; i++) {
 		t->weight[i] = aligned_alloc(64, (row_bytes * (uint64_t)n + 63) / 64 * 64);
 		t->tiled[i] = aligned_alloc(64, ig_tile16_tile_bytes(dtype, t->k) *
 							(uint64_t)ig_tile16_n_tiles(n));
@@ -234,11 +280,13 @@ static void setup_destroy(struct setup *t)
 	free(t->x.mem);
 	free(t->route.mem);
 	free(t->residual.mem);
+	free(t->shared.mem);
 	free(t->out.mem);
 	free(t->packed);
 	for (int i = 0; i < 2; i++) {
 		free(t->weight[i]);
 		free(t->tiled[i]);
+		free(t->bias[i]);
 	}
 }
 
@@ -264,6 +312,8 @@ static struct ig_tensor in_layout(const struct setup *t, uint32_t layout, bool b
 	return c.out[0];
 }
 
+static bool is_glu(const struct setup *t) { return !strcmp(t->op->name, "moe_glu"); }
+
 /* The call on rows first … first + n - 1, with a route of theirs. */
 static struct ig_op_launch call_of(const struct setup *t, struct ig_tensor x,
 				   const struct rows *route, uint32_t weight_layout, int64_t first,
@@ -271,7 +321,9 @@ static struct ig_op_launch call_of(const struct setup *t, struct ig_tensor x,
 {
 	const bool tiled = weight_layout == IG_LAYOUT_TILE16;
 	struct ig_op_launch c = { .struct_size = sizeof c,
-				  .n_in = t->n_weights == 2 || !t->s->residual ? 2 : 3,
+				  .n_in = is_glu(t) || !t->s->residual ? 2 :
+					  t->s->shared		       ? 4 :
+									 3,
 				  .n_weights = t->n_weights,
 				  .n_out = 1,
 				  .params = &t->params };
@@ -280,12 +332,21 @@ static struct ig_op_launch call_of(const struct setup *t, struct ig_tensor x,
 	c.in[0].data = (char *)x.data + first * x.row_stride;
 	c.in[0].n_rows = n;
 	c.in[1] = rows_tensor(route, 0, n, IG_I32);
-	if (c.n_in == 3)
+	if (c.n_in > 2)
 		c.in[2] = rows_tensor(&t->residual, first, n, IG_F32);
-	for (uint32_t i = 0; i < t->n_weights; i++)
+	if (c.n_in > 3)
+		c.in[3] = rows_tensor(&t->shared, first, n, IG_F32);
+	for (uint32_t i = t->n_matrices; i < c.n_weights; i++)
+		c.weight[i] = (struct ig_tensor){ t->bias[i - t->n_matrices],
+						  t->s->n_experts,
+						  t->s->n,
+						  t->s->n * 4,
+						  IG_F32,
+						  IG_LAYOUT_ROWS };
+	for (uint32_t i = 0; i < t->n_matrices; i++)
 		c.weight[i] =
 			(struct ig_tensor){ tiled ? t->tiled[i] : t->weight[i],
-					    t->s->n * t->s->n_experts,
+					    t->n_rows,
 					    t->k,
 					    tiled ? 0 : (int64_t)ig_dtype_row_bytes(t->dtype, t->k),
 					    t->dtype,
@@ -456,41 +517,163 @@ static void test_combine(void **state) { check_op("moe_combine", "linear"); }
 
 /* ---- routes ---------------------------------------------------------------------------- */
 
-static void expect_route(const struct shape *s, const struct rows *logits)
+/* The kernel's route of all rows against the reference's, and of each row by itself. */
+static void expect_params(const struct ig_moe_route_params *p, const struct rows *weights,
+			  const struct rows *logits)
 {
-	const struct ig_moe_route_params p = { sizeof p, s->n_experts, s->top_k, s->normalise,
-					       1.5f };
 	const struct ig_op *op = op_of("moe_route");
-	struct rows ref = rows_make(s->rows, 4 * (int64_t)s->top_k);
-	struct rows got = rows_make(s->rows, 4 * (int64_t)s->top_k);
-	struct rows one = rows_make(1, 4 * (int64_t)s->top_k);
-	struct ig_op_launch c = { .struct_size = sizeof c, .n_in = 1, .n_out = 1, .params = &p };
-	const uint32_t k = s->top_k;
+	const int64_t n = logits->n, words = route_words(p);
+	struct rows ref = rows_make(n, words), got = rows_make(n, words), one = rows_make(1, words);
+	struct ig_op_launch c = { .struct_size = sizeof c,
+				  .n_in = 1,
+				  .n_weights = p->select_bias + p->expert_scale,
+				  .n_out = 1,
+				  .params = p };
+	const uint32_t k = p->top_k;
 
-	c.in[0] = rows_tensor(logits, 0, s->rows, IG_F32);
-	c.out[0] = rows_tensor(&ref, 0, s->rows, IG_I32);
+	for (uint32_t i = 0; i < c.n_weights; i++)
+		c.weight[i] = rows_tensor(&weights[i], 0, 1, IG_F32);
+	c.in[0] = rows_tensor(logits, 0, n, IG_F32);
+	c.out[0] = rows_tensor(&ref, 0, n, IG_I32);
 	op->reference(&c);
-	make_route(s, logits, 0, s->rows, &got);
+	run_route(p, weights, logits, 0, n, &got);
 	assert_true(rows_whole(&ref) && rows_whole(&got));
-	for (int64_t r = 0; r < s->rows; r++) {
+	for (int64_t r = 0; r < n; r++) {
 		const uint32_t *a = (uint32_t *)rows_at(&got, r), *b = (uint32_t *)rows_at(&ref, r);
 
 		assert_memory_equal(a, b, k * sizeof *a);
 		assert_memory_equal(a + 2 * k, b + 2 * k, 2 * k * sizeof *a);
-		for (uint32_t j = 0; j < k; j++) {
-			float x = rows_at(&got, r)[k + j], y = rows_at(&ref, r)[k + j];
+		for (uint32_t j = 0; j < k + p->shared; j++) {
+			const uint32_t at = j < k ? k + j : 4 * k;
+			float x = rows_at(&got, r)[at], y = rows_at(&ref, r)[at];
 
 			if (!(fabsf(x - y) <= 1e-6f * (1 + fabsf(y))) && !(x != x && y != y))
 				fail_msg("row %d, slot %u: weight %g, expected %g", (int)r, j,
 					 (double)x, (double)y);
 		}
 		/* by itself, the same bits */
-		make_route(s, logits, r, 1, &one);
+		run_route(p, weights, logits, r, 1, &one);
 		assert_memory_equal(rows_at(&one, 0), a, 2 * k * sizeof *a);
 	}
 	free(ref.mem);
 	free(got.mem);
 	free(one.mem);
+}
+
+static void expect_route(const struct shape *s, const struct rows *logits)
+{
+	const struct ig_moe_route_params p = route_params(s);
+
+	expect_params(&p, NULL, logits);
+}
+
+/* Sigmoid routers as today's models have them: GLM 4.5, DeepSeek V3, MiniMax M2, Gemma 4. */
+static void test_route_options(void **state)
+{
+	static const struct ig_moe_route_params all[] = {
+		{ .n_experts = 128, .top_k = 8, .gating = IG_GATING_SIGMOID },
+		{ .n_experts = 128,
+		  .top_k = 8,
+		  .normalise = 1,
+		  .gating = IG_GATING_SIGMOID,
+		  .select_bias = 1,
+		  .sum_epsilon = 1e-20f },
+		{ .n_experts = 256,
+		  .top_k = 8,
+		  .normalise = 1,
+		  .gating = IG_GATING_SIGMOID,
+		  .select_bias = 1,
+		  .n_groups = 8,
+		  .n_groups_used = 4,
+		  .sum_epsilon = 1e-20f },
+		{ .n_experts = 10,
+		  .top_k = 4,
+		  .normalise = 1,
+		  .gating = IG_GATING_SIGMOID,
+		  .select_bias = 1,
+		  .n_groups = 5,
+		  .n_groups_used = 2,
+		  .expert_scale = 1,
+		  .shared = 1 },
+		{ .n_experts = 64,
+		  .top_k = 1,
+		  .gating = IG_GATING_SIGMOID,
+		  .n_groups = 32,
+		  .n_groups_used = 1 },
+		{ .n_experts = 16, .top_k = 2, .normalise = 1, .expert_scale = 1 },
+		{ .n_experts = 12,
+		  .top_k = 3,
+		  .normalise = 1,
+		  .gating = IG_GATING_SIGMOID,
+		  .select_bias = 1,
+		  .sum_epsilon = 0.5f,
+		  .expert_scale = 1 },
+		{ .n_experts = 7, .top_k = 7, .normalise = 0, .shared = 1 },
+	};
+
+	for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+		struct ig_moe_route_params p = all[i];
+		struct rows logits = rows_make(20, p.n_experts + p.shared);
+		struct rows weights[2] = { rows_make(1, p.n_experts), rows_make(1, p.n_experts) };
+		uint64_t seed = 40 + i;
+
+		p.struct_size = sizeof p;
+		p.scale = 2.5f;
+		rows_random(&logits, &seed);
+		for (int w = 0; w < 2; w++)
+			rows_random(&weights[w], &seed);
+		expect_params(&p, weights, &logits);
+		/* many that are equal, some that are not numbers */
+		for (int64_t r = 0; r < logits.n; r++)
+			for (int64_t j = 0; j < logits.n_cols; j++)
+				rows_at(&logits, r)[j] = r < 3 && j % (r + 2) == 0 ?
+								 NAN :
+								 rintf(rows_at(&logits, r)[j] * 2);
+		for (uint32_t j = 0; j < p.n_experts; j++)
+			rows_at(&weights[0], 0)[j] = j % 3 ? 0.25f : -0.5f;
+		expect_params(&p, weights, &logits);
+		free(logits.mem);
+		free(weights[0].mem);
+		free(weights[1].mem);
+	}
+}
+
+/* What is worked out by hand: the bias selects but does not weigh, and an expert in a group that
+ * is not used is not selected, however good it is. */
+static void test_sigmoid_by_hand(void **state)
+{
+	const struct ig_moe_route_params p = { .struct_size = sizeof p,
+					       .n_experts = 6,
+					       .top_k = 2,
+					       .normalise = 1,
+					       .scale = 2,
+					       .gating = IG_GATING_SIGMOID,
+					       .select_bias = 1,
+					       .n_groups = 3,
+					       .n_groups_used = 1,
+					       .sum_epsilon = 0.25f,
+					       .expert_scale = 1,
+					       .shared = 1 };
+	/* scores 1/2, 1/2, 1, 0, 1/2, 3/4, and 1/4 of the shared expert */
+	static const float logits[7] = { 0, 0, 100, -100, 0, 1.0986123f, -1.0986123f };
+	/* groups: 1/2 + 1/2 + 1/4 = 1.25, 1 + 0 = 1, 1/2 + 3/4 = 1.25: the first one */
+	static const float bias[6] = { 0.25f, 0, 0, 0, 0, 0 }, scale[6] = { 3, 1, 9, 9, 9, 9 };
+	struct rows x = rows_make(1, 7), route = rows_make(1, 9);
+	struct rows weights[2] = { rows_make(1, 6), rows_make(1, 6) };
+
+	memcpy(rows_at(&x, 0), logits, sizeof logits);
+	memcpy(rows_at(&weights[0], 0), bias, sizeof bias);
+	memcpy(rows_at(&weights[1], 0), scale, sizeof scale);
+	run_route(&p, weights, &x, 0, 1, &route);
+	assert_int_equal(((uint32_t *)rows_at(&route, 0))[0], 0);
+	assert_int_equal(((uint32_t *)rows_at(&route, 0))[1], 1);
+	assert_true(fabsf(rows_at(&route, 0)[2] - 3 * 2 * 0.5f / 1.25f) < 1e-6f);
+	assert_true(fabsf(rows_at(&route, 0)[3] - 2 * 0.5f / 1.25f) < 1e-6f);
+	assert_true(fabsf(rows_at(&route, 0)[8] - 0.25f) < 1e-6f);
+	free(x.mem);
+	free(route.mem);
+	free(weights[0].mem);
+	free(weights[1].mem);
 }
 
 static void test_route(void **state)
@@ -580,6 +763,41 @@ static void test_check_route(void **state)
 	p.scale = INFINITY;
 	expect_text("moe_route", &s, -EINVAL, "scale inf");
 	p = good;
+	p.sum_epsilon = -1;
+	expect_text("moe_route", &s, -EINVAL, "sum_epsilon -1");
+	p = good;
+	p.gating = 2;
+	expect_text("moe_route", &s, -EINVAL, "gating is 2");
+	p = good;
+	p.select_bias = 1;
+	expect_text("moe_route", &s, -ENOTSUP, "need sigmoid gating");
+	p = good;
+	p.n_groups = 4;
+	expect_text("moe_route", &s, -ENOTSUP, "need sigmoid gating");
+	p.gating = IG_GATING_SIGMOID;
+	expect_text("moe_route", &s, -EINVAL, "8 experts from 0 of 4 groups of 32");
+	p.n_groups = 32;
+	p.n_groups_used = 1;
+	expect_text("moe_route", &s, -EINVAL, "8 experts from 1 of 32 groups of 4");
+	p.n_groups = 3;
+	expect_text("moe_route", &s, -EINVAL, "3 groups of 128 experts");
+	p.n_groups = 64;
+	expect_text("moe_route", &s, -EINVAL, "64 groups of 128 experts");
+	p = good;
+	p.gating = IG_GATING_SIGMOID;
+	p.select_bias = 1;
+	expect_text("moe_route", &s, -EINVAL, "0 weights, expected 1");
+	s.n_weights = 1;
+	s.weight[0] = (struct ig_shape){ 1, 127, IG_F32, 0 };
+	expect_text("moe_route", &s, -EINVAL, "weight 0 must be [1, 128] of F32");
+	s.weight[0].n_cols = 128;
+	assert_int_equal(op_of("moe_route")->check(&s, NULL), 0);
+	p.shared = 1;
+	expect_text("moe_route", &s, -EINVAL, "128 columns of type 0, expected 129");
+	s.in[0].n_cols = 129;
+	assert_int_equal(op_of("moe_route")->check(&s, NULL), 0);
+	assert_int_equal(s.out[0].n_cols, 33);
+	p = good;
 	s.n_in = 2;
 	expect_text("moe_route", &s, -EINVAL, "2 inputs");
 }
@@ -622,8 +840,33 @@ static void test_check_products(void **state)
 	g.top_k = 9;
 	expect_text("moe_glu", &s, -EINVAL, "top_k is 9, not in 1 … 8");
 	g.top_k = 2;
-	g.act = 3;
+	g.act = IG_ACT_RELU2;
 	expect_text("moe_glu", &s, -EINVAL, "activation 3");
+	g.act = IG_ACT_CLAMPED;
+	expect_text("moe_glu", &s, -EINVAL, "activation 4 with limit 0");
+	g.limit = 7;
+	assert_int_equal(op_of("moe_glu")->check(&s, NULL), 0);
+	g.bias = 1;
+	expect_text("moe_glu", &s, -EINVAL, "2 weights, 1 outputs; takes two, 4 and one");
+	s.n_weights = 4;
+	s.weight[2] = s.weight[3] = (struct ig_shape){ 8, 32, IG_F32, 0 };
+	assert_int_equal(op_of("moe_glu")->check(&s, NULL), 0);
+	s.weight[3].n_cols = 31;
+	expect_text("moe_glu", &s, -EINVAL, "bias 1 must be [8, 32] of F32");
+	g.form = IG_MOE_FUSED;
+	expect_text("moe_glu", &s, -EINVAL, "form is 1, bias 1");
+	g.bias = 0;
+	s.n_weights = 1;
+	assert_int_equal(op_of("moe_glu")->check(&s, NULL), 0);
+	assert_int_equal(s.out[0].n_cols, 32);
+	s.weight[0].n_rows = 8 * 48;
+	expect_text("moe_glu", &s, -ENOTSUP, "48 rows of gate and up for each expert");
+	s.weight[0].n_rows = 8 * 32;
+	g.form = IG_MOE_UP;
+	expect_text("moe_glu", &s, -EINVAL, "activation 4");
+	g.act = IG_ACT_RELU2;
+	assert_int_equal(op_of("moe_glu")->check(&s, NULL), 0);
+	assert_int_equal(s.out[0].n_cols, 64);
 
 	s.params = &c;
 	s.n_weights = 1;
@@ -634,6 +877,18 @@ static void test_check_products(void **state)
 	assert_int_equal(s.out[0].n_cols, 48);
 	s.in[2].n_cols = 47;
 	expect_text("moe_combine", &s, -EINVAL, "the residual has 47 columns");
+	s.in[2].n_cols = 48;
+	c.shared = 1;
+	expect_text("moe_combine", &s, -EINVAL, "3 inputs");
+	s.n_in = 4;
+	s.in[3] = (struct ig_shape){ .n_cols = 32, .dtype = IG_F32 };
+	expect_text("moe_combine", &s, -EINVAL, "the route has 8 columns of type 26, expected 9");
+	s.in[1].n_cols = 9;
+	expect_text("moe_combine", &s, -EINVAL, "the shared expert's result has 32 columns");
+	s.in[3].n_cols = 48;
+	assert_int_equal(op_of("moe_combine")->check(&s, NULL), 0);
+	c.shared = 0;
+	s.in[1].n_cols = 8;
 	s.n_in = 2;
 	s.weight[0].n_cols = 64;
 	expect_text("moe_combine", &s, -EINVAL, "down has rows of 64 values");
@@ -646,9 +901,10 @@ static void test_check_products(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_route),	    cmocka_unit_test(test_route_by_hand),
-		cmocka_unit_test(test_glu),	    cmocka_unit_test(test_combine),
-		cmocka_unit_test(test_check_route), cmocka_unit_test(test_check_products),
+		cmocka_unit_test(test_route),	      cmocka_unit_test(test_route_by_hand),
+		cmocka_unit_test(test_route_options), cmocka_unit_test(test_sigmoid_by_hand),
+		cmocka_unit_test(test_glu),	      cmocka_unit_test(test_combine),
+		cmocka_unit_test(test_check_route),   cmocka_unit_test(test_check_products),
 	};
 	struct ig_error err = { 0 };
 	int rc = ig_modules_create(&modules, &err);

@@ -107,69 +107,82 @@ static void run(const struct ig_op *op, const struct ig_op_launch *launch, uint3
 
 /* ---- moe_route ---------------------------------------------------------------------------- */
 
-/* out [n, 4 * top_k] */
-static void route_rows(const struct ig_moe_route_params *p, const float *x, int32_t n,
-		       uint32_t *out, bool reference)
+/* out [n, 4 * top_k + shared]; w [2, n_experts]: the selection bias and the experts' scales */
+static void route_rows(const struct ig_moe_route_params *p, const float *x, const float *w,
+		       int32_t n, uint32_t *out, bool reference)
 {
 	const struct ig_step step = { .struct_size = sizeof step, .n_rows = n };
-	const struct ig_op_launch launch = {
+	struct ig_op_launch launch = {
 		.struct_size = sizeof launch,
 		.n_in = 1,
+		.n_weights = p->select_bias + p->expert_scale,
 		.n_out = 1,
 		.params = p,
 		.step = &step,
-		.in = { values(x, n, p->n_experts, IG_F32) },
-		.out = { values(out, n, 4 * p->top_k, IG_I32) },
+		.in = { values(x, n, p->n_experts + p->shared, IG_F32) },
+		.out = { values(out, n, 4 * p->top_k + p->shared, IG_I32) },
 	};
 
+	for (uint32_t i = 0; i < launch.n_weights; i++)
+		launch.weight[i] = values(w + (p->select_bias ? i : 1) * p->n_experts, 1,
+					  p->n_experts, IG_F32);
 	run(op_route, &launch, IG_F32, 0, reference);
 }
 
-static void check_route(uint32_t n_experts, uint32_t top_k, uint32_t normalise, float scale)
+static void check_options(const struct ig_moe_route_params *p)
 {
-	const struct ig_moe_route_params p = { sizeof p, n_experts, top_k, normalise, scale };
-	const uint32_t words = 4 * top_k;
+	const uint32_t n_experts = p->n_experts, top_k = p->top_k;
+	const uint32_t words = 4 * top_k + p->shared, columns = n_experts + p->shared;
 	uint64_t seed = n_experts * 64 + top_k;
-	float *x = floats((int64_t)MOST_ROWS * n_experts, 3.0f, &seed);
+	float *x = floats((int64_t)MOST_ROWS * columns, 3.0f, &seed);
+	float *w = floats(2 * (int64_t)n_experts, 0.3f, &seed);
 	uint32_t *want = must(calloc(MOST_ROWS * words, 4)),
 		 *got = must(calloc(MOST_ROWS * words, 4));
 	uint32_t *all = must(calloc(MOST_ROWS * words, 4));
 
 	for (uint32_t i = 0; i < n_experts; i++) { /* equal, zeros of both signs, not ordinary */
-		x[1 * n_experts + i] = 0.5f;
-		x[2 * n_experts + i] = i % 3 ? 0.0f : -0.0f;
-		x[3 * n_experts + i] = i % 2 ? NAN : x[3 * n_experts + i];
-		x[4 * n_experts + i] = i == n_experts - 1 ? 1.0f : -INFINITY;
+		x[1 * columns + i] = 0.5f;
+		x[2 * columns + i] = i % 3 ? 0.0f : -0.0f;
+		x[3 * columns + i] = i % 2 ? NAN : x[3 * columns + i];
+		x[4 * columns + i] = i == n_experts - 1 ? 1.0f : -INFINITY;
 	}
-	route_rows(&p, x, MOST_ROWS, all, false);
+	route_rows(p, x, w, MOST_ROWS, all, false);
 	for (size_t c = 0; c < sizeof counts / sizeof *counts; c++) {
 		const int32_t n = counts[c], first = n < 8 ? 9 : 0;
 
-		route_rows(&p, x + first * (int32_t)n_experts, n, want, true);
-		route_rows(&p, x + first * (int32_t)n_experts, n, got, false);
+		route_rows(p, x + first * (int32_t)columns, w, n, want, true);
+		route_rows(p, x + first * (int32_t)columns, w, n, got, false);
 		for (uint32_t i = 0; i < (uint32_t)n * words; i++) {
 			const uint32_t part = i % words / top_k,
 				       in_all = i + (uint32_t)first * words;
-			float w, g;
+			const bool weight = part == IG_ROUTE_WEIGHTS || i % words == 4 * top_k;
+			float y, g;
 
-			memcpy(&w, &want[i], 4);
+			memcpy(&y, &want[i], 4);
 			memcpy(&g, &got[i], 4);
-			if (part != IG_ROUTE_WEIGHTS ?
-				    want[i] != got[i] :
-				    !(fabsf(g - w) <= 2e-6f * fabsf(w)) && !(w != w && g != g))
+			if (!weight ? want[i] != got[i] :
+				      !(fabsf(g - y) <= 2e-6f * fabsf(y)) && !(y != y && g != g))
 				fail_msg(
 					"%u of %u experts, %d rows, row %u, word %u: %u or %g, expected %u or %g",
 					top_k, n_experts, n, i / words, i % words, got[i],
-					(double)g, want[i], (double)w);
-			if (part <= IG_ROUTE_WEIGHTS && got[i] != all[in_all])
+					(double)g, want[i], (double)y);
+			if ((part == IG_ROUTE_IDS || weight) && got[i] != all[in_all])
 				fail_msg("%u of %u experts: row %u has other bits among %d rows",
 					 top_k, n_experts, i / words, n);
 		}
 	}
 	free(x);
+	free(w);
 	free(want);
 	free(got);
 	free(all);
+}
+
+static void check_route(uint32_t n_experts, uint32_t top_k, uint32_t normalise, float scale)
+{
+	const struct ig_moe_route_params p = { sizeof p, n_experts, top_k, normalise, scale };
+
+	check_options(&p);
 }
 
 static void test_route(void **state)
@@ -183,6 +196,44 @@ static void test_route(void **state)
 	check_route(160, 6, 0, 16.0f);
 }
 
+static void test_route_options(void **state)
+{
+	static const struct ig_moe_route_params all[] = {
+		{ .n_experts = 128, .top_k = 8, .gating = IG_GATING_SIGMOID },
+		{ .n_experts = 256,
+		  .top_k = 8,
+		  .normalise = 1,
+		  .gating = IG_GATING_SIGMOID,
+		  .select_bias = 1,
+		  .n_groups = 8,
+		  .n_groups_used = 4,
+		  .sum_epsilon = 1e-20f },
+		{ .n_experts = 10,
+		  .top_k = 4,
+		  .normalise = 1,
+		  .gating = IG_GATING_SIGMOID,
+		  .select_bias = 1,
+		  .n_groups = 5,
+		  .n_groups_used = 2,
+		  .expert_scale = 1,
+		  .shared = 1 },
+		{ .n_experts = 64,
+		  .top_k = 1,
+		  .gating = IG_GATING_SIGMOID,
+		  .n_groups = 32,
+		  .n_groups_used = 1 },
+		{ .n_experts = 16, .top_k = 2, .normalise = 1, .expert_scale = 1, .shared = 1 },
+	};
+
+	for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+		struct ig_moe_route_params p = all[i];
+
+		p.struct_size = sizeof p;
+		p.scale = 2.5f;
+		check_options(&p);
+	}
+}
+
 /* ---- products ------------------------------------------------------------------------------- */
 
 struct layer {
@@ -190,14 +241,17 @@ struct layer {
 	int64_t k, n; /* inner length, outputs of an expert */
 	uint32_t act;
 	uint32_t f32, out_dtype;
-	double tolerance; /* of the result's largest value */
+	double tolerance;    /* of the result's largest value */
+	uint32_t form, bias; /* of moe_glu; moe_combine has the bias, too */
 };
 
 struct world {
 	const struct layer *l;
-	bool glu, residual;
+	bool glu, residual, shared;
 	uint8_t *w[2];
-	float *logits, *x, *res;
+	float *bias[2];
+	uint32_t n_matrices;
+	float *logits, *x, *res, *shared_y;
 	int64_t x_cols, y_cols;
 };
 
@@ -205,46 +259,68 @@ static void product_rows(const struct world *w, int32_t first, int32_t n, float 
 			 bool reference)
 {
 	const struct layer *l = w->l;
-	const struct ig_moe_route_params rp = { sizeof rp, l->n_experts, l->top_k, 1, 1.0f };
-	const struct ig_moe_glu_params gp = { sizeof gp, l->act, l->n_experts, l->top_k };
-	const struct ig_moe_combine_params cp = { sizeof cp, l->n_experts, l->top_k, 0 };
+	const struct ig_moe_route_params rp = { .struct_size = sizeof rp,
+						.n_experts = l->n_experts,
+						.top_k = l->top_k,
+						.normalise = 1,
+						.scale = 1.0f,
+						.shared = w->shared };
+	const int64_t words = 4 * (int64_t)l->top_k + w->shared, logits = l->n_experts + w->shared;
+	const struct ig_moe_glu_params gp = { sizeof gp, l->act,  l->n_experts, l->top_k,
+					      l->form,	 l->bias, 1.5f };
+	const struct ig_moe_combine_params cp = { sizeof cp, l->n_experts, l->top_k, w->shared,
+						  l->bias };
 	const struct ig_step step = { .struct_size = sizeof step, .n_rows = n };
 	const int64_t row = (int64_t)ig_dtype_row_bytes(l->dtype, l->k);
-	uint32_t *route = must(malloc((size_t)n * 16 * l->top_k));
+	uint32_t *route = must(malloc((size_t)(n * words) * 4));
 	struct ig_op_launch launch = {
 		.struct_size = sizeof launch,
-		.n_in = w->residual ? 3 : 2,
+		.n_in = w->glu	    ? 2 :
+			w->shared   ? 4 :
+			w->residual ? 3 :
+				      2,
 		.n_out = 1,
-		.n_weights = w->glu ? 2 : 1,
+		.n_weights = w->n_matrices * (1 + l->bias),
 		.params = w->glu ? (const void *)&gp : &cp,
 		.step = &step,
 	};
 
-	route_rows(&rp, w->logits + first * (int32_t)l->n_experts, n, route, true);
+	route_rows(&rp, w->logits + first * logits, NULL, n, route, true);
 	launch.in[0] = values(w->x + first * w->x_cols, n, w->x_cols, IG_F32);
-	launch.in[1] = values(route, n, 4 * l->top_k, IG_I32);
+	launch.in[1] = values(route, n, words, IG_I32);
 	if (w->residual)
 		launch.in[2] = values(w->res + first * w->y_cols, n, w->y_cols, IG_F32);
-	for (uint32_t i = 0; i < launch.n_weights; i++)
-		launch.weight[i] = (struct ig_tensor){ w->w[i],	 l->n_experts * l->n, l->k, row,
+	if (w->shared && !w->glu)
+		launch.in[3] = values(w->shared_y + first * w->y_cols, n, w->y_cols, IG_F32);
+	const int64_t fused = w->glu && l->form == IG_MOE_FUSED ? 2 : 1;
+	for (uint32_t i = 0; i < w->n_matrices; i++)
+		launch.weight[i] = (struct ig_tensor){ w->w[i],	 fused * l->n_experts * l->n,
+						       l->k,	 row,
 						       l->dtype, IG_LAYOUT_ROWS };
+	for (uint32_t i = w->n_matrices; i < launch.n_weights; i++)
+		launch.weight[i] = values(w->bias[i - w->n_matrices], l->n_experts, l->n, IG_F32);
 	launch.out[0] = values(out, n, w->y_cols, IG_F32);
 	run(w->glu ? op_glu : op_combine, &launch, l->out_dtype, l->f32, reference);
 	free(route);
 }
 
-static void check_product(const struct layer *l, bool glu, bool residual)
+static void check_product(const struct layer *l, bool glu, bool residual, bool shared)
 {
 	uint64_t seed = 77 + l->dtype * 5 + (uint64_t)l->k;
-	const int64_t row = (int64_t)ig_dtype_row_bytes(l->dtype, l->k), n_w = l->n_experts * l->n;
+	const int64_t row = (int64_t)ig_dtype_row_bytes(l->dtype, l->k);
+	const int64_t n_w = l->n_experts * l->n * (glu && l->form == IG_MOE_FUSED ? 2 : 1);
 	struct world w = { .l = l,
 			   .glu = glu,
 			   .residual = residual,
+			   .shared = shared,
+			   .n_matrices = glu && l->form == IG_MOE_PAIR ? 2 : 1,
 			   .x_cols = glu ? l->k : l->k * l->top_k,
 			   .y_cols = glu ? l->n * l->top_k : l->n };
 	double most = 0.0;
 
-	for (uint32_t i = 0; i < (glu ? 2u : 1u); i++) {
+	for (uint32_t i = 0; i < 2; i++)
+		w.bias[i] = floats(l->n_experts * l->n, 1.0f, &seed);
+	for (uint32_t i = 0; i < w.n_matrices; i++) {
 		w.w[i] = must(aligned_alloc(64, ((size_t)(row * n_w) + 127) & ~(size_t)63));
 		for (int64_t r = 0; r < n_w; r++)
 			ig_case_weight_row(l->dtype, w.w[i] + r * row, l->k, &seed);
@@ -256,6 +332,7 @@ static void check_product(const struct layer *l, bool glu, bool residual)
 	}
 	w.x = floats(MOST_ROWS * w.x_cols, 1.0f, &seed);
 	w.res = floats(MOST_ROWS * w.y_cols, 1.0f, &seed);
+	w.shared_y = floats(MOST_ROWS * w.y_cols, 1.0f, &seed);
 
 	const size_t n = (size_t)(MOST_ROWS * w.y_cols);
 	float *ref = must(malloc(n * 4)), *all = must(malloc(n * 4)), *got = must(malloc(n * 4));
@@ -283,9 +360,12 @@ static void check_product(const struct layer *l, bool glu, bool residual)
 	}
 	free(w.w[0]);
 	free(w.w[1]);
+	free(w.bias[0]);
+	free(w.bias[1]);
 	free(w.logits);
 	free(w.x);
 	free(w.res);
+	free(w.shared_y);
 	free(ref);
 	free(all);
 	free(got);
@@ -293,9 +373,9 @@ static void check_product(const struct layer *l, bool glu, bool residual)
 
 static void check_both(struct layer l)
 {
-	check_product(&l, true, false);
+	check_product(&l, true, false, l.top_k == 3);
 	l.out_dtype = IG_F32; /* moe_combine's is the residual stream */
-	check_product(&l, false, true);
+	check_product(&l, false, true, l.top_k > 2);
 }
 
 static void test_floats(void **state)
@@ -306,7 +386,7 @@ static void test_floats(void **state)
 	check_both((struct layer){ IG_F16, 4, 4, 1024, 32, IG_ACT_NONE, 1, IG_F32, 1e-5 });
 	check_both((struct layer){ IG_BF16, 40, 2, 64, 32, IG_ACT_SILU, 1, IG_F32, 1e-5 });
 	check_product(&(struct layer){ IG_F16, 8, 2, 48, 64, IG_ACT_NONE, 0, IG_F32, 2e-3 }, false,
-		      false);
+		      false, false);
 }
 
 static void test_blocks(void **state)
@@ -322,6 +402,25 @@ static void test_blocks(void **state)
 			check_both((struct layer){ formats[i], 3, 2, 256, 16, IG_ACT_GELU, 1,
 						   IG_F32, 1e-5 });
 	}
+}
+
+/* Biases, clamped gates, gate and up in one matrix, no gate. */
+static void test_forms(void **state)
+{
+	check_both((struct layer){ IG_F16, 6, 2, 64, 48, IG_ACT_CLAMPED, 0, IG_F16, 3e-3,
+				   IG_MOE_PAIR, 1 });
+	check_both((struct layer){ IG_MXFP4, 4, 3, 256, 32, IG_ACT_CLAMPED, 0, IG_F16, 3e-3,
+				   IG_MOE_PAIR, 1 });
+	check_both((struct layer){ IG_BF16, 5, 2, 64, 48, IG_ACT_CLAMPED, 1, IG_F32, 1e-5,
+				   IG_MOE_PAIR, 1 });
+	check_both((struct layer){ IG_Q8_0, 5, 2, 64, 48, IG_ACT_GELU, 0, IG_F16, 3e-3,
+				   IG_MOE_FUSED, 0 });
+	check_both((struct layer){ IG_F32, 5, 2, 64, 32, IG_ACT_SILU, 0, IG_F32, 1e-5, IG_MOE_FUSED,
+				   0 });
+	check_both((struct layer){ IG_F16, 6, 2, 80, 64, IG_ACT_RELU2, 0, IG_F16, 3e-3, IG_MOE_UP,
+				   0 });
+	check_both((struct layer){ IG_Q4_K, 3, 2, 256, 48, IG_ACT_RELU2, 0, IG_F32, 3e-3, IG_MOE_UP,
+				   1 });
 }
 
 /* What no kernel does is named. */
@@ -360,10 +459,9 @@ static void test_refused(void **state)
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_route),
-		cmocka_unit_test(test_floats),
-		cmocka_unit_test(test_blocks),
-		cmocka_unit_test(test_refused),
+		cmocka_unit_test(test_route),  cmocka_unit_test(test_route_options),
+		cmocka_unit_test(test_floats), cmocka_unit_test(test_blocks),
+		cmocka_unit_test(test_forms),  cmocka_unit_test(test_refused),
 	};
 	struct ig_error err = { 0 };
 	int rc = ig_gpu_lab_open(argc > 1 ? argv[1] : NULL, &lab, &err);
