@@ -68,3 +68,5 @@ int ig_plan_record_adapted(const struct ig_modules *m, const struct ig_checkpoin
 			   const struct ig_plan_adapter *adapters, uint32_t n_adapters,
 			   struct ig_plan **out, struct ig_error *err);
 void ig_plan_destroy(struct ig_plan *p); /* NULL is fine */
+/* What of its file the plan does not use, for people: "12 tensors of vision"; empty: nothing. */
+void ig_plan_left_out(const struct ig_plan *p, char *out, size_t size);

@@ -254,7 +254,7 @@ static void check_plan(struct doctor *d, const char *what, const struct ig_confi
 	struct ig_program *program = NULL;
 	struct ig_plan *plan = NULL;
 	struct ig_error err = { 0 };
-	char weights[32], scratch[32], kv[32];
+	char weights[32], scratch[32], kv[32], left_out[256];
 
 	if (ig_plan_record(d->modules, g, &plan, &err)) {
 		WRONG(d, what,
@@ -262,6 +262,9 @@ static void check_plan(struct doctor *d, const char *what, const struct ig_confi
 		      "%s", err.text);
 		return;
 	}
+	ig_plan_left_out(plan, left_out, sizeof left_out);
+	if (*left_out)
+		OK(d, what, "runs as a model of text; left out: %s", left_out);
 	/* as in the daemon: no more sequences than rows */
 	uint32_t n_rows = c->scheduler.max_batch_tokens, n_seqs = c->scheduler.max_seqs;
 	if (n_seqs > n_rows)

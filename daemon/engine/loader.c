@@ -230,6 +230,8 @@ static int bring_in(struct ig_models *ms, struct ig_model *m, struct ig_error *e
 static void publish(struct ig_models *ms, struct ig_model_entry *s, struct ig_model *m,
 		    int64_t start_ns)
 {
+	char left_out[256];
+
 	if (s->model && s->model != m)
 		ig_entry_release(ms, s);
 	s->model = m;
@@ -242,6 +244,9 @@ static void publish(struct ig_models *ms, struct ig_model_entry *s, struct ig_mo
 	ig_log_info("model %s: %s, %.1f MiB of weights, context %u, loaded in %.0f ms", m->name,
 		    m->arch, (double)m->memory.weight_bytes / (1 << 20), m->limits.max_context,
 		    s->loaded_s * 1e3);
+	ig_plan_left_out(m->plan, left_out, sizeof left_out);
+	if (*left_out)
+		ig_log_info("model %s: left out: %s", m->name, left_out);
 	ig_metrics_model_load(ms->backend->metrics, s->loaded_s);
 	show_sums(ms);
 }

@@ -105,6 +105,7 @@ enum ig_tensor_flags {
 	IG_TENSOR_EXPERTS = 1 << 5,
 	/* [expert, rows of two matrices, columns]; gguf: "first|second" */
 	IG_TENSOR_TWO = 1 << 6,
+	IG_TENSOR_NAMED = 1 << 8, /* both names are whole, with their endings */
 };
 
 /* A tensor's name in the file and in GGUF, without prefixes ("model.") and suffixes (".weight",
@@ -148,6 +149,11 @@ struct ig_tensor_name {
 		IG_TENSORS_EXPERT(block ".experts.*." gate, "gate"),                               \
 		IG_TENSORS_EXPERT(block ".experts.*." up, "up"),                                   \
 		IG_TENSORS_EXPERT(block ".experts.*." down, "down")
+/* A shared expert. */
+#define IG_TENSORS_SHARED_EXPERT(block)                                                            \
+	{ "layers.%u." block ".gate_proj", "blk.%u.ffn_gate_shexp", 0 },                           \
+		{ "layers.%u." block ".up_proj", "blk.%u.ffn_up_shexp", 0 },                       \
+		{ "layers.%u." block ".down_proj", "blk.%u.ffn_down_shexp", 0 }
 #define IG_TENSORS_EXPERT(name, which)                                                             \
 	{ "layers.%u." name, "blk.%u.ffn_" which "_exps", IG_TENSOR_EXPERTS }
 
@@ -167,7 +173,9 @@ struct ig_arch_files {
 	uint32_t n_names, name_bytes;
 	double rope_theta; /* the default; 0: no RoPE */
 	uint32_t head_dim; /* the default; 0: hidden_size / number of heads */
-	uint32_t reserved;
+	/* The default of partial_rotary_factor, in percent.  0: all of a head is rotated, and a
+	 * file with another factor is refused. */
+	uint32_t rotary_percent;
 	void (*config)(const struct ig_config *c); /* called after the keys and RoPE; or NULL */
 };
 

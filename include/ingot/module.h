@@ -116,7 +116,8 @@ struct ig_host {
 
 	/* Metadata of the model's file.  Each returns 0, -ENOENT if the key is missing, or -EINVAL
 	 * if it has another type or is out of range, with text in err.  A string is owned by the
-	 * file and valid while the file is open; it is not NUL-terminated. */
+	 * file and valid while the file is open; it is not NUL-terminated.  A boolean is the
+	 * number 0 or 1. */
 	int (*meta_u32)(const struct ig_meta *m, const char *key, uint32_t *out,
 			struct ig_error *err);
 	int (*meta_f32)(const struct ig_meta *m, const char *key, float *out, struct ig_error *err);

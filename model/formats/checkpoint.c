@@ -235,6 +235,23 @@ const char *ig_checkpoint_format(const struct ig_checkpoint *g)
 					     "safetensors";
 }
 
+const uint32_t *ig_checkpoint_left_out(const struct ig_checkpoint *g) { return g->left_out; }
+
+int ig_left_out_part(const char *name, uint32_t n_layers)
+{
+	uint32_t block = 0;
+
+	if (!strncmp(name, "v.", 2) || !strncmp(name, "mm.", 3))
+		return IG_LEFT_OUT_VISION;
+	if (!strncmp(name, "a.", 2))
+		return IG_LEFT_OUT_AUDIO;
+	if (strncmp(name, "blk.", 4))
+		return -1;
+	for (name += 4; *name >= '0' && *name <= '9' && block < 1u << 24; name++)
+		block = block * 10 + (uint32_t)(*name - '0');
+	return block >= n_layers || !strncmp(name, ".nextn.", 7) ? IG_LEFT_OUT_NEXT : -1;
+}
+
 uint64_t ig_checkpoint_file_bytes(const struct ig_checkpoint *g)
 {
 	uint64_t n = g->size;

@@ -56,6 +56,19 @@ void ig_checkpoint_close(struct ig_checkpoint *g); /* NULL is fine */
 const char *ig_checkpoint_label(const struct ig_checkpoint *g);
 /* "GGUF", "safetensors" or "safetensors, MLX". */
 const char *ig_checkpoint_format(const struct ig_checkpoint *g);
+/* Parts of a model that Ingot leaves out: nothing that computes a token from text needs them. */
+enum ig_left_out {
+	IG_LEFT_OUT_VISION,
+	IG_LEFT_OUT_AUDIO,
+	IG_LEFT_OUT_NEXT, /* predicts tokens further on */
+	IG_N_LEFT_OUT,
+};
+/* The part that a tensor of this GGUF name belongs to, n_layers being the model's without those that
+ * predict further tokens; -1: none of them. */
+int ig_left_out_part(const char *name, uint32_t n_layers);
+/* How many of the file's tensors a folder's reader left out of its tables, by part. */
+const uint32_t *ig_checkpoint_left_out(const struct ig_checkpoint *g);
+
 /* Of the file, or of all files with tensors. */
 uint64_t ig_checkpoint_file_bytes(const struct ig_checkpoint *g);
 /* Where the file is mapped, page-aligned; the last page is filled with zeros after the file's end.

@@ -71,7 +71,8 @@ struct ig_checkpoint {
 	uint32_t n_kvs;
 	struct ig_checkpoint_tensor *tensors;
 	uint32_t n_tensors;
-	char *names; /* the tensors' names, each with its NUL */
+	uint32_t left_out[IG_N_LEFT_OUT]; /* tensors of a folder that are not in `tensors` */
+	char *names;			  /* the tensors' names, each with its NUL */
 	struct ig_index kv_index, tensor_index;
 	struct ig_hash_key hash_key;
 	struct ig_folder *folder;     /* NULL: a GGUF file */

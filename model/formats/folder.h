@@ -73,6 +73,7 @@ struct ig_hf_config {
 	struct ig_arch_files files; /* the architecture's tables */
 	const char *gguf;	    /* general.architecture */
 	uint32_t n_layers, n_heads, n_kv_heads, head_dim, n_experts;
+	uint32_t n_next;      /* layers behind them that predict further tokens */
 	bool tied;	      /* lm_head is the embedding */
 	float *rope_factors;  /* [head_dim / 2], malloced; or NULL */
 	bool quantised;	      /* MLX's */
@@ -93,6 +94,7 @@ enum ig_hf_kind { IG_HF_MAIN, IG_HF_SCALES, IG_HF_BIASES }; /* the last two are 
 /* A file's tensor in GGUF's terms. */
 struct ig_hf_place {
 	char name[IG_HF_NAME_BYTES]; /* in GGUF; empty: not needed */
+	int32_t part;		     /* then: enum ig_left_out; -1: of no part */
 	enum ig_hf_kind kind;
 	uint32_t flags; /* enum ig_tensor_flags */
 	int32_t expert; /* -1: not of one expert */

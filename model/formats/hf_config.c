@@ -125,7 +125,8 @@ static void put_rope(struct ig_hf_reading *r)
 {
 	const json_t *p = ig_hf_get(r->text, "rope_parameters"),
 		     *full = ig_hf_get(p, "full_attention"), *s;
-	double theta = r->out->files.rope_theta, part = 1;
+	const uint32_t percent = r->out->files.rotary_percent;
+	double theta = r->out->files.rope_theta, part = percent ? percent / 100.0 : 1, n_rot;
 
 	if (full)
 		p = full;
@@ -134,11 +135,14 @@ static void put_rope(struct ig_hf_reading *r)
 		ig_hf_fail(r, -EINVAL, p ? "rope_parameters" : "rope_scaling", "is not an object");
 	if (!ig_hf_number(r, p, "rope_theta", &theta))
 		ig_hf_number(r, r->text, "rope_theta", &theta);
-	if ((ig_hf_number(r, r->text, "partial_rotary_factor", &part) ||
-	     ig_hf_number(r, p, "partial_rotary_factor", &part)) &&
-	    part != 1)
+	if (!ig_hf_number(r, p, "partial_rotary_factor", &part))
+		ig_hf_number(r, r->text, "partial_rotary_factor", &part);
+	n_rot = floor(part * r->out->head_dim);
+	if (!(part > 0 && part <= 1 && n_rot >= 2) || (part != 1 && !percent)) {
 		ig_hf_fail(r, -ENOTSUP, "partial_rotary_factor", "is %g: not supported", part);
-	ig_hf_put_u32(r, "rope.dimension_count", r->out->head_dim);
+		return;
+	}
+	ig_hf_put_u32(r, "rope.dimension_count", (uint32_t)n_rot);
 	ig_hf_put_f32(r, "rope.freq_base", theta);
 	put_scaling(r, s, theta);
 }
@@ -209,6 +213,10 @@ static void put_heads(struct ig_hf_reading *r)
 	c->n_layers = ig_hf_was_put(r, "block_count");
 	c->n_heads = ig_hf_was_put(r, "attention.head_count");
 	c->n_experts = ig_hf_was_put(r, "expert_count");
+	if (!ig_hf_whole(r, r->text, "num_nextn_predict_layers", &c->n_next))
+		ig_hf_whole(r, r->text, "num_mtp_layers", &c->n_next);
+	if (c->n_next > IG_HF_MAX_LAYERS)
+		ig_hf_fail(r, -EINVAL, "num_nextn_predict_layers", "is %u", c->n_next);
 	if (!c->n_layers || c->n_layers > IG_HF_MAX_LAYERS || !c->n_heads || c->n_heads > width ||
 	    c->n_experts > IG_HF_MAX_EXPERTS)
 		ig_hf_fail(r, -EINVAL, "model_type",

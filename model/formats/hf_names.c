@@ -15,11 +15,21 @@ static const char *const prefixes[] = { "model.", "language_model.", "text_model
 					"transformer." };
 
 /* Other parts of multimodal models. */
-static const char *const other_parts[] = {
-	"vision_tower.",   "vision_model.",	     "visual.",
-	"vision_encoder.", "multi_modal_projector.", "vision_language_adapter.",
-	"patch_merger.",   "embed_vision.",	     "audio_tower.",
-	"embed_audio.",
+static const struct {
+	const char *name;
+	int32_t part; /* enum ig_left_out */
+} other_parts[] = {
+	{ "vision_tower.", IG_LEFT_OUT_VISION },
+	{ "vision_model.", IG_LEFT_OUT_VISION },
+	{ "visual.", IG_LEFT_OUT_VISION },
+	{ "vision_encoder.", IG_LEFT_OUT_VISION },
+	{ "multi_modal_projector.", IG_LEFT_OUT_VISION },
+	{ "vision_language_adapter.", IG_LEFT_OUT_VISION },
+	{ "patch_merger.", IG_LEFT_OUT_VISION },
+	{ "embed_vision.", IG_LEFT_OUT_VISION },
+	{ "audio_tower.", IG_LEFT_OUT_AUDIO },
+	{ "embed_audio.", IG_LEFT_OUT_AUDIO },
+	{ "mtp.", IG_LEFT_OUT_NEXT },
 };
 
 static bool take(const char **s, const char *word)
@@ -93,10 +103,15 @@ static bool matches(const struct ig_hf_config *c, const struct ig_tensor_name *n
 	}
 	/* Only merged experts have no ending. */
 	if ((!strcmp(s, ".bias") && !(n->flags & IG_TENSOR_BIAS)) ||
-	    (!*s && (!(n->flags & IG_TENSOR_EXPERTS) || out->expert >= 0)) ||
+	    (!*s && !(n->flags & IG_TENSOR_NAMED) &&
+	     (!(n->flags & IG_TENSOR_EXPERTS) || out->expert >= 0)) ||
 	    (n->flags & IG_TENSOR_EXPERTS && !c->n_experts))
 		return false;
 	out->flags = n->flags;
+	if (n->flags & IG_TENSOR_NAMED) {
+		*ending = "";
+		return !*s;
+	}
 	return take_ending(s, out, ending);
 }
 
@@ -116,10 +131,21 @@ static bool write_name(char out[IG_HF_NAME_BYTES], const char *gguf, bool second
 	return n < IG_HF_NAME_BYTES;
 }
 
-/* Tensors that are not needed: constants in older files, and a head equal to the embedding. */
-static bool is_left_out(const struct ig_hf_config *c, const char *s)
+/* Whether s is of a layer that predicts further tokens. */
+static bool is_next_layer(const struct ig_hf_config *c, const char *s)
+{
+	uint32_t layer;
+
+	return take(&s, "layers.") && take_number(&s, c->n_layers + c->n_next, &layer) &&
+	       layer >= c->n_layers && *s == '.';
+}
+
+/* Tensors that are not needed: constants in older files, a head equal to the embedding, and other
+ * parts.  *part: enum ig_left_out, or -1. */
+static bool is_left_out(const struct ig_hf_config *c, const char *s, int32_t *part)
 {
 	size_t len = strlen(s);
+	*part = -1;
 	static const char *const constants[] = { ".rotary_emb.inv_freq", ".attn.bias",
 						 ".attn.masked_bias" };
 
@@ -131,8 +157,14 @@ static bool is_left_out(const struct ig_hf_config *c, const char *s)
 	if (!strcmp(s, "rotary_emb.inv_freq"))
 		return true;
 	for (size_t i = 0; i < sizeof other_parts / sizeof *other_parts; i++)
-		if (!strncmp(s, other_parts[i], strlen(other_parts[i])))
+		if (!strncmp(s, other_parts[i].name, strlen(other_parts[i].name))) {
+			*part = other_parts[i].part;
 			return true;
+		}
+	if (is_next_layer(c, s)) {
+		*part = IG_LEFT_OUT_NEXT;
+		return true;
+	}
 	return c->tied && !strncmp(s, "lm_head.", 8);
 }
 
@@ -147,7 +179,7 @@ int ig_hf_name(const struct ig_hf_config *c, const char *hf, bool second, const 
 	memset(out, 0, sizeof *out);
 	do {
 		more = false;
-		if (is_left_out(c, s))
+		if (is_left_out(c, s, &out->part))
 			return 0;
 		for (size_t i = 0; i < sizeof prefixes / sizeof *prefixes; i++)
 			more |= take(&s, prefixes[i]);

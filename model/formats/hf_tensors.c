@@ -76,6 +76,8 @@ static int name_one(struct placing *p, const struct ig_st_tensor *t)
 		e->t = t;
 		e->second = second;
 		p->n_entries += e->place.name[0] != 0;
+		if (!e->place.name[0] && e->place.part >= 0)
+			p->g->left_out[e->place.part]++;
 		second = !second && e->place.flags & IG_TENSOR_TWO;
 	} while (second);
 	return 0;

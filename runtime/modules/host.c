@@ -18,6 +18,12 @@ static const struct ig_checkpoint *file_of(const struct ig_meta *m)
 
 static int meta_u32(const struct ig_meta *m, const char *key, uint32_t *out, struct ig_error *err)
 {
+	bool flag;
+
+	if (!ig_checkpoint_bool(file_of(m), key, &flag, NULL)) {
+		*out = flag;
+		return 0;
+	}
 	return ig_checkpoint_u32(file_of(m), key, out, err);
 }
 

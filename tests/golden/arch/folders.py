@@ -58,6 +58,13 @@ def save(name, model, **more):
     model.save_pretrained(folder, state_dict=short(model.state_dict()), safe_serialization=True,
                           **more)
     strip_config(folder, "mistral3" if name.startswith("mistral") else None)
+    if hasattr(model, "further"):  # a block that predicts further tokens
+        t = load_file(folder / "model.safetensors")
+        t |= {f"model.layers.{model.config.num_hidden_layers}.{k}":
+              np.ones(v, np.float16 if len(v) > 1 else np.float32)
+              for k, v in model.further.items()}
+        save_file(t, folder / "model.safetensors", metadata={"format": "pt"})
+        (folder / "model.safetensors").chmod(0o644)
     if name == "mistral":
         t = {"language_model." + k: v for k, v in load_file(folder / "model.safetensors").items()}
         t["vision_tower.patch_conv.weight"] = np.zeros((2, 3, 2, 2), np.float16)

@@ -111,6 +111,22 @@ def stack_experts(state):
             out[hf] = p
     for to, parts in stacks.items():
         out[to] = torch.stack([parts[e] for e in range(len(parts))])
+    return split_experts(out)
+
+
+def split_experts(state):
+    """Matrices of all experts, as transformers 5 has them, get the names of the file."""
+    out = {}
+    for hf, p in state.items():
+        m = re.fullmatch(r"model\.layers\.(\d+)\.\w+\.experts\.(gate_up|down)_proj", hf)
+        if m and m[2] == "down":
+            out[f"blk.{m[1]}.ffn_down_exps.weight"] = p
+        elif m:
+            gate, up = p.chunk(2, dim=1)
+            out[f"blk.{m[1]}.ffn_gate_exps.weight"] = gate
+            out[f"blk.{m[1]}.ffn_up_exps.weight"] = up
+        else:
+            out[hf] = p
     return out
 
 
@@ -130,6 +146,8 @@ def write(name, arch, model, keys, names, tied, norm_shift=0.0, permuted=False, 
             w.add_string(f"{arch}.{key}", value)
         elif isinstance(value, float):
             w.add_float32(f"{arch}.{key}", value)
+        elif isinstance(value, bool):
+            w.add_bool(f"{arch}.{key}", value)
         elif isinstance(value, list):
             w.add_array(f"{arch}.{key}", value)
         else:
@@ -375,8 +393,63 @@ def olmoe(name):
     return m
 
 
+def fill_experts(model, seed):
+    """Random values of what fill leaves: experts' matrices by their own width, and buffers."""
+    g = torch.Generator().manual_seed(seed)
+    for name, p in model.named_parameters():
+        if p.ndim == 3:
+            r = torch.randn(p.shape, generator=g, dtype=torch.float64)
+            p.data = (1.3 * r / p.shape[2] ** 0.5).half().double()
+    for name, p in model.named_buffers():
+        if name.endswith("e_score_correction_bias"):
+            p.data = (0.3 * torch.randn(p.shape, generator=g, dtype=torch.float64)).float().double()
+
+
+def glm4moe_names(i):
+    hf, to = f"model.layers.{i}.", f"blk.{i}."
+    return {
+        **moe_names(i),
+        hf + "post_attention_layernorm.weight": to + "post_attention_norm.weight",
+        hf + "mlp.gate.e_score_correction_bias": to + "exp_probs_b.bias",
+        **{hf + f"mlp.shared_experts.{x}_proj.weight": to + f"ffn_{x}_shexp.weight"
+           for x in ("gate", "up", "down")},
+    }
+
+
+def glm4moe(name):
+    """One dense layer, one of experts in groups, and a block that predicts further tokens."""
+    c = tf.Glm4MoeConfig(
+        **{**MOE_SIZES, "intermediate_size": 64}, head_dim=16, tie_word_embeddings=False,
+        rope_parameters=dict(rope_type="default", rope_theta=1e6, partial_rotary_factor=0.5),
+        rms_norm_eps=1e-5, attention_bias=True, use_qk_norm=True, moe_intermediate_size=16,
+        n_routed_experts=8, num_experts_per_tok=3, n_shared_experts=2, n_group=4, topk_group=2,
+        routed_scaling_factor=2.5, first_k_dense_replace=1, num_mtp_layers=1)
+    c._experts_implementation = "eager"  # in float64
+    m = tf.Glm4MoeForCausalLM(c).double().eval()
+    fill(m, 51, False)
+    fill_experts(m, 52)
+    # tensors of the further block, which no logit depends on
+    m.further = {"enorm.weight": (48,), "hnorm.weight": (48,), "eh_proj.weight": (48, 96),
+                 "input_layernorm.weight": (48,)}
+    names = {"input_layernorm.weight": "attn_norm.weight"}
+    write(name, "glm4moe", m, {
+        "block_count": 3, "context_length": N_CONTEXT, "embedding_length": 48,
+        "feed_forward_length": 64, "attention.head_count": 4, "attention.head_count_kv": 2,
+        "attention.key_length": 16, "attention.value_length": 16,
+        "attention.layer_norm_rms_epsilon": 1e-5, "rope.freq_base": 1e6,
+        "rope.dimension_count": 8, "expert_count": 8, "expert_used_count": 3,
+        "expert_feed_forward_length": 16, "expert_shared_count": 2, "expert_group_count": 4,
+        "expert_group_used_count": 2, "expert_weights_scale": 2.5, "expert_weights_norm": True,
+        "expert_gating_func": 2, "leading_dense_block_count": 1, "nextn_predict_layers": 1},
+          glm4moe_names, False,
+          extra={f"blk.2.{names.get(k, 'nextn.' + k)}": np.ones(v, np.float16 if len(v) > 1 else np.float32)
+                 for k, v in m.further.items()})
+    return m
+
+
 MODELS = {f.__name__: f for f in (llama3, linear, bias, mistral, mistral3, qwen2, qwen3, gpt2,
                                   gemma3, qwen3moe, mixtral, olmoe)}
+MODELS.update({f.__name__: f for f in (glm4moe,)})
 
 
 def main():

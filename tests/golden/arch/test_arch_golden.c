@@ -331,6 +331,20 @@ static void test_model(void **state)
 	close_golden(&g);
 }
 
+/* What is left out is said, by the same words for both forms of a file. */
+static void expect_left_out(const char *name, const struct ig_stepper_model *m)
+{
+	char text[256];
+
+	ig_plan_left_out(m->plan, text, sizeof text);
+	if (!strcmp(name, "glm4moe"))
+		assert_string_equal(text, "4 tensors of the prediction of further tokens (MTP)");
+	else if (!*text || strcmp(name, "mistral"))
+		assert_string_equal(text, "");
+	else
+		assert_string_equal(text, "1 tensor of vision");
+}
+
 /* NAME/ holds the numbers of NAME.gguf: as its architecture reads them, to the bit. */
 static void test_folder(void **state)
 {
@@ -350,6 +364,8 @@ static void test_folder(void **state)
 		fail_msg("%s", err.text);
 	assert_int_equal(folder.plan->info.n_context, file.plan->info.n_context);
 	assert_int_equal(folder.plan->n_weights, file.plan->n_weights);
+	expect_left_out(name, &file);
+	expect_left_out(name, &folder);
 	/* a device gets the same bytes from both, so one model is enough there */
 	if (!on_gpu() || !strcmp(name, "llama3")) {
 		struct ig_stepper *a = open_stepper(&file, &g, NULL, NULL, false);
@@ -402,12 +418,12 @@ static void test_mlx(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		MODEL(llama3),	 MODEL(linear),	   MODEL(bias),	    MODEL(mistral), MODEL(mistral3),
-		MODEL(qwen2),	 MODEL(qwen3),	   MODEL(gpt2),	    MODEL(gemma3),  MODEL(qwen3moe),
-		MODEL(mixtral),	 MODEL(olmoe),	   FOLDER(llama3),  FOLDER(linear), FOLDER(bias),
-		FOLDER(mistral), FOLDER(mistral3), FOLDER(qwen2),   FOLDER(qwen3),  FOLDER(gpt2),
-		FOLDER(gemma3),	 FOLDER(qwen3moe), FOLDER(mixtral), FOLDER(olmoe),  MLX(mlx),
-		MLX(mlxmoe),
+		MODEL(llama3),	MODEL(linear), MODEL(bias),	MODEL(mistral),	  MODEL(mistral3),
+		MODEL(qwen2),	MODEL(qwen3),  MODEL(gpt2),	MODEL(gemma3),	  MODEL(qwen3moe),
+		MODEL(mixtral), MODEL(olmoe),  MODEL(glm4moe),	FOLDER(glm4moe),  FOLDER(llama3),
+		FOLDER(linear), FOLDER(bias),  FOLDER(mistral), FOLDER(mistral3), FOLDER(qwen2),
+		FOLDER(qwen3),	FOLDER(gpt2),  FOLDER(gemma3),	FOLDER(qwen3moe), FOLDER(mixtral),
+		FOLDER(olmoe),	MLX(mlx),      MLX(mlxmoe),
 	};
 
 	return cmocka_run_group_tests_name("architectures", tests, NULL, NULL);

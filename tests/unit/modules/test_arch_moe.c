@@ -82,7 +82,7 @@ static int read_params(const char *name, const struct ig_meta *m, struct ig_mode
 
 static void test_info(void **state)
 {
-	static const char *const names[] = { "qwen3moe", "mixtral", "olmoe" };
+	static const char *const names[] = { "qwen3moe", "mixtral", "olmoe", "glm4moe" };
 	struct ig_model_info info;
 	struct ig_error err = { 0 };
 	struct ig_meta m;
@@ -202,6 +202,38 @@ static void test_refusals(void **state)
 		  "clamped projections" },
 		{ "olmoe", { "olmoe.rope.scaling.type", STR, 0, "su" }, -ENOTSUP, "\"su\"" },
 		{ "olmoe", { "olmoe.block_count", TENSOR, 0 }, -ENOENT, "olmoe.block_count" },
+		{ "glm4moe",
+		  { "glm4moe.nextn_predict_layers", U32, 12 },
+		  -EINVAL,
+		  "nextn_predict_layers is 12, not in 0 … 11" },
+		{ "glm4moe",
+		  { "glm4moe.leading_dense_block_count", U32, 13 },
+		  -EINVAL,
+		  "is 13, not in 0 … 12" },
+		{ "glm4moe",
+		  { "glm4moe.expert_group_count", U32, 33 },
+		  -EINVAL,
+		  "is 33, not in 0 … 32" },
+		{ "glm4moe",
+		  { "glm4moe.expert_group_used_count", U32, 1 },
+		  -EINVAL,
+		  "is 1, not in 0 … 0" },
+		{ "glm4moe",
+		  { "glm4moe.expert_gating_func", U32, 4 },
+		  -EINVAL,
+		  "is 4, not in 1 … 3" },
+		{ "glm4moe",
+		  { "glm4moe.expert_weights_scale", F32, -1 },
+		  -EINVAL,
+		  "expert_weights_scale is -1" },
+		{ "glm4moe",
+		  { "glm4moe.expert_shared_count", U32, 65 },
+		  -EINVAL,
+		  "is 65, not in 0 … 64" },
+		{ "glm4moe",
+		  { "glm4moe.rope.dimension_count", U32, 33 },
+		  -EINVAL,
+		  "dimension_count 33 is odd" },
 	};
 
 	for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
@@ -222,6 +254,32 @@ static void test_refusals(void **state)
 	}
 }
 
+/* Routers that no op has are refused by name. */
+static void test_softmax_with_bias(void **state)
+{
+	struct ig_model_info info;
+	struct ig_error err = { 0 };
+	struct ig_meta m;
+
+	meta_reset(&m, "glm4moe");
+	meta_set(&m, (struct entry){ "glm4moe.expert_gating_func", U32, 1 });
+	assert_int_equal(read_params("glm4moe", &m, &info, &err), 0);
+	meta_set(&m, (struct entry){ "blk.0.exp_probs_b.bias", TENSOR, 1 });
+	assert_int_equal(read_params("glm4moe", &m, &info, &err), -ENOTSUP);
+	assert_non_null(strstr(err.text, "blk.0.exp_probs_b.bias: a selection bias"));
+	meta_drop(&m, "blk.0.exp_probs_b.bias");
+	meta_set(&m, (struct entry){ "glm4moe.expert_group_count", U32, 4 });
+	meta_set(&m, (struct entry){ "glm4moe.expert_group_used_count", U32, 2 });
+	assert_int_equal(read_params("glm4moe", &m, &info, &err), -ENOTSUP);
+	assert_non_null(strstr(err.text, "expert_group_count is 4: groups are supported only"));
+	meta_set(&m, (struct entry){ "glm4moe.expert_gating_func", U32, 2 });
+	assert_int_equal(read_params("glm4moe", &m, &info, &err), 0);
+	/* blocks that predict further tokens have no cache */
+	meta_set(&m, (struct entry){ "glm4moe.nextn_predict_layers", U32, 2 });
+	assert_int_equal(read_params("glm4moe", &m, &info, &err), 0);
+	assert_int_equal(info.groups[0].n_layers, 10);
+}
+
 static const struct ig_kernel_host *no_kernels(const char *build_id)
 {
 	assert_string_equal(build_id, IG_BUILD_ID);
@@ -240,9 +298,8 @@ static void test_init(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_info),
-		cmocka_unit_test(test_claims),
-		cmocka_unit_test(test_refusals),
+		cmocka_unit_test(test_info),	 cmocka_unit_test(test_claims),
+		cmocka_unit_test(test_refusals), cmocka_unit_test(test_softmax_with_bias),
 		cmocka_unit_test(test_init),
 	};
 	void *so = dlopen(MOE_MODULE, RTLD_NOW | RTLD_LOCAL);

@@ -325,10 +325,11 @@ static void check_product(const struct layer *l, bool glu, bool residual, bool s
 		for (int64_t r = 0; r < n_w; r++)
 			ig_case_weight_row(l->dtype, w.w[i] + r * row, l->k, &seed);
 	}
-	w.logits = floats((int64_t)MOST_ROWS * l->n_experts, 1.0f, &seed);
+	const int64_t logits = l->n_experts + shared;
+	w.logits = floats(MOST_ROWS * logits, 1.0f, &seed);
 	for (int32_t r = 0; r < MOST_ROWS; r++) { /* the first expert is idle, the second busy */
-		w.logits[r * (int32_t)l->n_experts] = -100.0f;
-		w.logits[r * (int32_t)l->n_experts + 1] += 1.5f;
+		w.logits[r * logits] = -100.0f;
+		w.logits[r * logits + 1] += 1.5f;
 	}
 	w.x = floats(MOST_ROWS * w.x_cols, 1.0f, &seed);
 	w.res = floats(MOST_ROWS * w.y_cols, 1.0f, &seed);

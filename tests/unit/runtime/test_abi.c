@@ -327,6 +327,7 @@ static void test_arch_files(void **state)
 	AT(ig_arch_files, name_bytes, 60);
 	AT(ig_arch_files, rope_theta, 64);
 	AT(ig_arch_files, head_dim, 72);
+	AT(ig_arch_files, rotary_percent, 76);
 	AT(ig_arch_files, config, 80);
 	const int kinds[] = { IG_CONFIG_U32,  IG_CONFIG_F32,  IG_CONFIG_LAYERS, IG_CONFIG_WORD,
 			      IG_CONFIG_ONLY, IG_CONFIG_TRUE, IG_CONFIG_FALSE,	IG_CONFIG_REFUSED };
