@@ -175,6 +175,7 @@ static const struct ig_cpu_kernel join_kernels[] = { ROWS_LIST(JOIN) };
 		.cpu_kernels = kernels_,                                                           \
 		.n_cpu_kernels = sizeof kernels_ / sizeof *kernels_,                               \
 		.flags = op_flags,                                                                 \
+		.gpu = &ig_gpu_##op,                                                               \
 	}
 ADAPT_OP(adapt_down, struct ig_adapt_params, check_down, reference_down, down_kernels, 0);
 ADAPT_OP(adapt_up, struct ig_adapt_params, check_up, reference_up, up_kernels, IG_OP_IN_PLACE);

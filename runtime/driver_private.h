@@ -34,7 +34,6 @@ struct ig_driver_class {
 			     void *ctx);
 	uint64_t (*release)(struct ig_driver *d, uint64_t n_bytes);
 	uint32_t steps_in_flight;
-	bool adapts; /* it has kernels for plans with adapters */
 };
 
 /* The first member of every driver and of every program. */

@@ -41,6 +41,28 @@ SHARED_SIZE(linear_args, 68);
 #define PRODUCT_ACT_RELU2 3u
 #define PRODUCT_ACT_CLAMPED 4u
 
+/* adapt_down, adapt_up, glu_join (ops/adapt.h). */
+#define ADAPT_THREADS 256u
+#define ADAPT_WEIGHTS 4
+#define ADAPT_MAX_ADAPTERS 32
+struct adapt_args {
+	uint n; /* columns of x; of y */
+	uint n_weights;
+	uint n_rows[ADAPT_WEIGHTS];	/* columns of y of each weight */
+	uint column[ADAPT_WEIGHTS + 1]; /* of h, where each weight's begin, and their end */
+	uint x_stride, h_stride, y_stride;
+	uint rows_live;
+	uint act; /* IG_ACT_… */
+};
+SHARED_SIZE(adapt_args, 64);
+
+/* A constant of each launch: rows of the weights' matrices by adapter, and their scales. */
+struct adapt_table {
+	uint first[ADAPT_WEIGHTS][ADAPT_MAX_ADAPTERS + 1];
+	float scale[ADAPT_WEIGHTS][ADAPT_MAX_ADAPTERS];
+};
+SHARED_SIZE(adapt_table, 1040);
+
 /* moe_route and what follows it. */
 struct moe_route_args {
 	uint n_experts, top_k;

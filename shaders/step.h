@@ -80,7 +80,8 @@ struct step_head {
 	uint masks;   /* uint [, mask_words] */
 	uint copies;  /* step_copy [n_copies] */
 	uint slabs;   /* addresses by slab number */
-	uint reserved;
+	/* int [n_rows]: the row's adapter, negative: none; only in steps in which a row has one */
+	uint row_adapter;
 	SHARED_STRUCT(step_kv) kv[STEP_MAX_GROUPS];
 };
 SHARED_SIZE(step_head, 216);

@@ -132,7 +132,7 @@ static void put_models(struct ig_strbuf *b)
 		"adapters: Low-rank adapters (LoRA) of the model, each with a name and the path of a "
 		"GGUF file or of a folder that PEFT has written; requests name one MODEL:NAME. "
 		"scale_percent, 1 to 1000, says how much of it is added; 100, the default, is as it "
-		"was trained. Only the CPU driver computes with them. Default []; a list of at most 32.");
+		"was trained. Default []; a list of at most 32.");
 	ig_strbuf_puts(b, "  entries:\n"
 			  "#    - name: smollm2-135m\n"
 			  "#      path: ~/models/SmolLM2-135M-Instruct.Q4_1.gguf\n"

@@ -99,6 +99,7 @@ enum ig_gpu_live {
 	IG_LIVE_COPIES,	      /* copies between cache blocks */
 	IG_LIVE_WANT_LOGITS,  /* 1: the logits are copied to the host */
 	IG_LIVE_RANDOM_ROWS,  /* LOGIT_ROWS if any row samples at random, else 0 */
+	IG_LIVE_ADAPTED_ROWS, /* ROWS if any row has an adapter, else 0 */
 	IG_N_LIVE,
 };
 

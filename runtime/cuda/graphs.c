@@ -34,10 +34,11 @@ struct condition {
 };
 
 struct key {
-	uint32_t live[IG_N_LIVE]; /* rounded up; 0 for counts that no grid uses */
-	uint64_t runs;		  /* bit i: condition i holds */
+	uint64_t runs; /* bit i: condition i holds */
+	/* rounded up; 0 for counts that no grid uses; one more where their number is odd */
+	uint32_t live[(IG_N_LIVE + 1) / 2 * 2];
 };
-_Static_assert(sizeof(struct key) == IG_N_LIVE * 4 + 8, "keys are compared byte by byte");
+_Static_assert(sizeof(struct key) == 8 + (IG_N_LIVE + 1) / 2 * 8, "keys are compared byte by byte");
 
 struct graph {
 	struct key key;

@@ -228,6 +228,10 @@ static int lower_node(struct lowering *l, uint32_t number)
 			rc = use_value(l, n->in[i], wanted(n, &typeless, i), &c.in[i]);
 	for (uint32_t i = 0; i < n->n_out && !rc; i++) {
 		ig_value v = n->out[i];
+		if (i == 0 && n->op->flags & IG_OP_IN_PLACE) {
+			c.out[0] = l->value[v] = c.in[1];
+			continue;
+		}
 		const struct ig_shape *s = &l->plan->values[v].shape;
 		bool any = i == 0 && (n->op->gpu->flags & IG_GPU_OUT_ANY) && !l->mixed[v] &&
 			   l->dtype[v] != IG_DTYPE_NONE;

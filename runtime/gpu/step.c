@@ -66,7 +66,7 @@ int ig_gpu_step_init(struct ig_gpu_step_shape *s, const struct ig_model_info *in
 				       g, c->n_layers, c->n_kv_heads, c->head_dim);
 	}
 	fits = add_array(&bytes, 1, sizeof(struct step_head));
-	for (int i = 0; i < 5; i++) /* ids, origins, positions, sequences, partials */
+	for (int i = 0; i < 6; i++) /* ids, origins, positions, sequences, partials, adapters */
 		fits = fits && add_array(&bytes, limits->max_rows, 4);
 	fits = fits && add_array(&bytes, limits->max_seqs, 4);
 	fits = fits && add_array(&bytes, (uint64_t)limits->max_seqs + 1, 4);
@@ -153,6 +153,20 @@ static int pack_rows(struct packing *k)
 	put_copy(k, s->seq_lens, (uint64_t)s->n_seqs * 4, &k->head.seq_lens);
 	put_copy(k, s->logit_rows, (uint64_t)s->n_logit_rows * 4, &k->head.logit_rows);
 	return 0;
+}
+
+/* Only in a step in which a row has one; ig_program_submit has checked them. */
+static void pack_adapters(struct packing *k)
+{
+	const struct ig_step *s = k->step;
+	bool any = false;
+
+	for (int32_t r = 0; s->row_adapter && r < s->n_rows; r++)
+		any |= s->row_adapter[r] >= 0;
+	if (!any)
+		return;
+	put_copy(k, s->row_adapter, (uint64_t)s->n_rows * 4, &k->head.row_adapter);
+	k->out->live[IG_LIVE_ADAPTED_ROWS] = (uint32_t)s->n_rows;
 }
 
 /* First rows, and how each sequence's attention runs: split over ranges if they are few
@@ -411,6 +425,7 @@ int ig_gpu_step_pack(struct ig_gpu_step_shape *shape, const struct ig_step *step
 	put(&k, sizeof k.head, &head_place);
 	rc = pack_rows(&k);
 	if (!rc) {
+		pack_adapters(&k);
 		pack_sequences(&k);
 		rc = pack_samples(&k);
 	}

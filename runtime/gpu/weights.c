@@ -2,7 +2,7 @@
  * weights.c: a model's weights on the device, in the layout of the file.  A device that can use
  * host memory gets views of the mapped file: whole pages, split between tensors where a view would
  * exceed the largest buffer.  Any other device gets copies, in chunks, and the file's pages are
- * dropped from memory.
+ * dropped from memory.  Adapters' matrices, which are not in the file, are always copied.
  */
 #include "model/formats/checkpoint.h"
 #include "runtime/gpu/gpu_private.h"
@@ -126,21 +126,27 @@ int ig_gpu_weights_place(struct ig_gpu_weights *w, struct ig_gpu_device *d, stru
 	uint64_t max = d->class->facts(d)->max_buffer_bytes;
 	struct place *p = malloc((w->plan->n_weights + 1) * sizeof *p);
 	const struct ig_plan_weight *largest = NULL;
-	uint32_t n = 0;
+	uint32_t n = 0, n_file;
 	int rc = -ENOMEM;
 
 	if (!p)
 		return ig_fail(err, -ENOMEM, "no memory to place %u weights", w->plan->n_weights);
-	for (uint32_t i = 0; i < w->plan->n_weights; i++) {
-		const struct ig_plan_weight *pw = &w->plan->weights[i];
-		if (w->weights[i].buffer < 0)
-			continue;
-		p[n++] = (struct place){ pw->tensor->data, pw->n_bytes, i };
-		if (!largest || largest->n_bytes < pw->n_bytes)
-			largest = pw;
+	for (int own = 0; own < 2; own++) {
+		n_file = own ? n : 0; /* the file's come first */
+		for (uint32_t i = 0; i < w->plan->n_weights; i++) {
+			const struct ig_plan_weight *pw = &w->plan->weights[i];
+			if (w->weights[i].buffer < 0 || pw->of_adapters != own)
+				continue;
+			p[n++] = (struct place){ pw->tensor->data, pw->n_bytes, i };
+			if (!largest || largest->n_bytes < pw->n_bytes)
+				largest = pw;
+		}
 	}
-	qsort(p, n, sizeof *p, by_address);
-	rc = can_wrap(w, d, p, n) ? place_views(w, p, n, max) : place_copies(w, p, n, max);
+	qsort(p, n_file, sizeof *p, by_address);
+	rc = can_wrap(w, d, p, n_file) ? place_views(w, p, n_file, max) :
+					 place_copies(w, p, n_file, max);
+	if (!rc)
+		rc = place_copies(w, p + n_file, n - n_file, max);
 	if (rc == -ENOTSUP)
 		ig_fail(err, rc,
 			"tensor \"%s\" has %" PRIu64
@@ -197,7 +203,8 @@ static int copy_weight(struct ig_gpu_weights *w, struct ig_gpu_device *d, uint32
 		uint64_t n = pw->n_bytes - at < COPY_BYTES ? pw->n_bytes - at : COPY_BYTES;
 		rc = d->class->write(d, w->views[to->view].buffer, to->offset + at, src + at, n,
 				     err);
-		ig_checkpoint_drop_pages(w->plan->file, src + at, n);
+		if (!pw->of_adapters)
+			ig_checkpoint_drop_pages(w->plan->file, src + at, n);
 	}
 	return rc;
 }

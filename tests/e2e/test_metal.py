@@ -6,6 +6,7 @@ import pytest
 
 import daemon as ingot
 from conftest import Starter, configuration
+from test_adapters import adapter, entry
 from test_engine import ask_all
 
 PROGRAM = ingot.BUILD / "tests" / "metal" / "ingotd-metal"
@@ -65,6 +66,25 @@ def test_alone_and_in_a_crowd(on_metal, model):
     alone = [ask_all(on_metal, [r])[0] for r in requests]
     assert len(set(alone)) > 8
     assert ask_all(on_metal, requests) == alone
+
+
+def test_adapters(tmp_path, models):
+    """In one batch, under the checks of every byte that a dispatch touches: the base's answers are those without
+    adapters, and all are the same alone."""
+    s = Starter(tmp_path)
+    two = entry(models, ("one", adapter(tmp_path / "one")), ("two", adapter(tmp_path / "two", seed=2, rank=7)))
+    requests = [{"content": "request %d" % i, "model": name, "max_output_tokens": 4, "temperature": i % 2, "seed": i}
+                for i in range(2) for name in ("tiny", "tiny:one", "tiny:two")]
+    try:
+        d = s(models.random(), extra=METAL, program=PROGRAM)
+        plain = [ask_all(d, [r])[0] for r in requests if r["model"] == "tiny"]
+        d.stop()
+        d = s(extra=ingot.merged(METAL, {"models": [two]}), program=CHECKED)
+        alone = [ask_all(d, [r])[0] for r in requests]
+        assert alone[::3] == plain and len(set(alone)) == len(alone)
+        assert ask_all(d, requests) == alone
+    finally:
+        s.finish()
 
 
 @pytest.mark.parametrize("dtype", ["f16", "q8_0"])

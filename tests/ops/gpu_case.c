@@ -281,6 +281,10 @@ static int lower(struct run *r, struct ig_error *err)
 			return ig_fail(err, rc, "no memory for a weight");
 	}
 	for (uint32_t i = 0; i < launch->n_out; i++) {
+		if (i == 0 && c->op->flags & IG_OP_IN_PLACE) {
+			r->launch.out[0] = r->launch.in[1];
+			continue;
+		}
 		rc = make_value(r, i == 0 && c->out_dtype ? c->out_dtype : IG_F32,
 				launch->out[i].n_cols, shape.out[i].row_class, &r->launch.out[i],
 				err);
@@ -469,6 +473,10 @@ static int pack(struct run *r, struct ig_error *err)
 	rc = rc ? rc : put(r, s->row_seq, rows, &head.row_seq, err);
 	rc = rc ? rc : put(r, s->seq_lens, (uint64_t)s->n_seqs * 4, &head.seq_lens, err);
 	rc = rc ? rc : put(r, s->logit_rows, logit_rows, &head.logit_rows, err);
+	if (!rc && s->row_adapter) {
+		rc = put(r, s->row_adapter, rows, &head.row_adapter, err);
+		r->live[IG_LIVE_ADAPTED_ROWS] = head.n_rows;
+	}
 	rc = rc ? rc :
 		  put(r, s->adjusts, (uint64_t)s->n_adjusts * sizeof(struct step_adjust),
 		      &head.adjusts, err);
@@ -526,7 +534,13 @@ static void fill_piece(struct run *r, uint32_t b)
 	memset(p->image, GUARD_BYTE, p->n_bytes + 2 * GUARD);
 	for (uint32_t i = 0; i < launch->n_in; i++)
 		if (r->launch.in[i].ref.buffer == (int32_t)b) {
-			fill_value(p, &r->launch.in[i], &launch->in[i], rows_of(c, c->in_class));
+			const struct ig_gpu_tensor *in = &r->launch.in[i];
+			fill_value(p, in, &launch->in[i], rows_of(c, c->in_class));
+			if (i == 1 && c->op->flags & IG_OP_IN_PLACE) {
+				p->n_rows = rows_of(c, c->in_class);
+				p->row_bytes = (uint64_t)in->n_cols * dtype_bytes(in->dtype);
+				p->stride = in->row_stride;
+			}
 			return;
 		}
 	for (uint32_t i = 0; i < launch->n_weights; i++)
