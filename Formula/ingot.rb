@@ -1,10 +1,11 @@
 class Ingot < Formula
   desc "Serves language models to many clients at once, from one small daemon"
+  # The running daemon's own page: `brew style` wants an address, and none is invented.
+  homepage "http://127.0.0.1:6468/"
+  # tools/release writes url and sha256 of a release here.
   license "Apache-2.0"
   # The repository that this file was tapped from.
   head "file://#{File.expand_path("..", __dir__)}", using: :git, branch: "main"
-
-  # tools/release writes url and sha256 of a release here.
 
   depends_on "meson" => :build
   depends_on "ninja" => :build

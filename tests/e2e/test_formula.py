@@ -54,6 +54,8 @@ def test_it_says_where_it_comes_from_and_no_more(tmp_path):
     assert facts["head"] == {"url": "file://%s" % ROOT, "using": "git", "branch": "main"}
     assert "http" not in text.replace("http://127.0.0.1", "") or "url" in facts  # no address but a release's
     assert ("url" in facts) == ("sha256" in facts)
+    port = re.search(r"^  #port: (\d+)", (ROOT / "etc/ingot.yaml").read_text(), re.M)
+    assert facts["homepage"] == "http://127.0.0.1:%s/" % port[1]
     assert not re.match(r"(?i)(an?|the) |.*ingot|.*\.$", facts["desc"]) and len(facts["desc"]) < 80
     assert len(facts["caveats"].splitlines()) == 4
 
@@ -191,6 +193,9 @@ def test_a_release(project, tmp_path):
         assert text.count('\n  url "') == 1 and '  url "%s"\n  sha256 "%s"\n' % (url, digest) in text
         facts = json.loads(stand_in("describe", project / "Formula/ingot.rb", PREFIX, folder=tmp_path))
         assert (facts["url"], facts["sha256"]) == (url, digest)
+        # `brew style` refuses another order
+        names = ("desc", "homepage", "url", "sha256", "license", "head")
+        assert [w for w in re.findall(r"^  (\w+) ", text, re.M) if w in names] == list(names)
         commit(project)
 
 
