@@ -1,18 +1,20 @@
-"""The package in a bare chroot: installed, started as its unit starts it, upgraded, removed, purged.  It needs root, or
-sudo, and the mirror that apt uses here; systemd does not run there."""
+"""The package in a bare chroot: installed, started as its unit starts it, upgraded, removed, purged; and in a container
+that systemd has booted, which runs the unit itself.  It needs root, or sudo, and the mirror that apt uses here."""
 import http.client
 import json
 import os
 import re
 import shlex
+import shutil
 import socket
 import subprocess
+import time
 
 import pytest
 
 import tiny_model
 from conftest import run
-from daemon import DEADLINE_S
+from daemon import DEADLINE_S, until
 
 AS_ROOT = [] if os.geteuid() == 0 else ["sudo", "-n"]
 # What dpkg and apt write for themselves, and what users are never told apart by.
@@ -21,12 +23,11 @@ NOT_OURS = re.compile(r"/(proc|sys|dev|run|tmp|root)/|/var/(cache|log)/|/var/lib
 
 
 class Chroot:
-    def __init__(self, path):
+    def __init__(self, path, systemd="systemd-standalone-sysusers,systemd-standalone-tmpfiles"):
         self.path = path
         uri, suite = run("apt-get", "indextargets", "--format", "$(REPO_URI) $(CODENAME)", "Created-By: Packages",
                          "Origin: Debian", "Component: main").split("\n")[0].split()
-        run(*AS_ROOT, "mmdebstrap", "--quiet", "--variant=apt", "--include=systemd-standalone-sysusers,systemd-standalone-tmpfiles",
-            suite, path, uri)
+        run(*AS_ROOT, "mmdebstrap", "--quiet", "--variant=apt", "--include=" + systemd, suite, path, uri)
         run(*AS_ROOT, "mount", "-t", "proc", "proc", path / "proc")  # by which the daemon opens its modules
 
     def daemons(self):
@@ -59,17 +60,78 @@ class Chroot:
         return [(self.path / "etc" / name).read_text() for name in ("passwd", "group")]
 
     def put(self, deb):
-        run(*AS_ROOT, "cp", deb, self.path / "tmp")
-        return "/tmp/" + deb.name
+        run(*AS_ROOT, "cp", deb, self.path / "root")
+        return "/root/" + deb.name
+
+
+class Container(Chroot):
+    """A chroot that systemd boots, without a network.  Commands run beside it, as of a root who is logged in."""
+
+    def __init__(self, path):
+        super().__init__(path, "systemd,systemd-sysv")
+        self.boots = self.init = None
+
+    def boot(self):
+        run(*AS_ROOT, "umount", self.path / "proc")
+        self.boots = subprocess.Popen([*AS_ROOT, "systemd-nspawn", "--quiet", "--directory", self.path, "--boot", "--register=no",
+                                       "--keep-unit", "--private-network"], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                                      stderr=subprocess.STDOUT, start_new_session=True)
+        self.init = until(self.first_process, "systemd is there")
+        until(lambda: self.try_("systemctl", "is-system-running").stdout in ("running\n", "degraded\n"), "it has booted")
+
+    def first_process(self):
+        """By its name, and by who started it: sudo may stand between."""
+        parents, out = {str(self.boots.pid)}, None
+        while parents and not out:
+            found = [line.split() for line in run("ps", "-e", "-o", "pid=,ppid=,comm=").splitlines()]
+            found = [f for f in found if f[1] in parents]
+            out = next((f[0] for f in found if f[2] == "systemd"), None)
+            parents = {f[0] for f in found}
+        return out
+
+    def prefix(self, *options):
+        if not self.init:
+            return super().prefix(*options)
+        return [*AS_ROOT, "nsenter", "--target", self.init, "--mount", "--pid", "--net", "--uts", "--ipc", "env", "-i",
+                "PATH=/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/root", "DEBIAN_FRONTEND=noninteractive", "LC_ALL=C.UTF-8"]
+
+    def try_(self, *command):
+        return subprocess.run([*self.prefix(), *command], capture_output=True, text=True, stdin=subprocess.DEVNULL)
+
+    def unit(self, name):
+        return self("systemctl", "show", "ingot", "--property", name, "--value").strip()
+
+    def signal(self, name):
+        self("sh", "-c", "kill -%s %s" % (name, self.unit("MainPID")))
+
+    def remove(self):
+        if self.init:
+            self.try_("systemctl", "poweroff", "--force")
+            self.boots.wait(DEADLINE_S)
+            run(*AS_ROOT, "rm", "-rf", "--one-file-system", self.path)
+        else:
+            super().remove()
+
+
+def in_a_folder(kind, folder):
+    if AS_ROOT and subprocess.run([*AS_ROOT, "true"], stderr=subprocess.DEVNULL).returncode:
+        pytest.skip("a chroot needs root")
+    c = kind(folder / "root")
+    yield c
+    c.remove()
 
 
 @pytest.fixture(scope="module")
 def chroot(tmp_path_factory):
-    if AS_ROOT and subprocess.run([*AS_ROOT, "true"], stderr=subprocess.DEVNULL).returncode:
-        pytest.skip("a chroot needs root")
-    c = Chroot(tmp_path_factory.mktemp("chroot") / "root")
-    yield c
-    c.remove()
+    yield from in_a_folder(Chroot, tmp_path_factory.mktemp("chroot"))
+
+
+@pytest.fixture(scope="module")
+def container(tmp_path_factory):
+    if not shutil.which("systemd-nspawn") or not os.path.isdir("/sys/fs/cgroup/systemd") and not os.path.exists(
+            "/sys/fs/cgroup/cgroup.controllers"):
+        pytest.skip("systemd-nspawn is not here, or no control group for it")
+    yield from in_a_folder(Container, tmp_path_factory.mktemp("container"))
 
 
 class Service:
@@ -125,12 +187,16 @@ def newer(packages, folder):
     return out
 
 
+def install_what_it_needs(chroot, deb, *options):
+    depends = run("dpkg-deb", "-f", deb, "Depends")
+    chroot("apt-get", "update", "-q")
+    chroot("apt-get", "install", "-q", "-y", "--no-install-recommends", *options,
+           *[d.split()[0] for d in depends.split(", ") if "|" not in d])
+
+
 def test_from_the_installation_to_the_purge(chroot, packages, tmp_path):
     first, second = chroot.put(packages.debs["ingot"]), chroot.put(newer(packages, tmp_path))
-    depends = run("dpkg-deb", "-f", packages.debs["ingot"], "Depends")
-    chroot("apt-get", "update", "-q")
-    chroot("apt-get", "install", "-q", "-y", "--no-install-recommends",
-           *[d.split()[0] for d in depends.split(", ") if "|" not in d])
+    install_what_it_needs(chroot, packages.debs["ingot"])
     before, users = chroot.files(), chroot.users()
 
     chroot("apt-get", "install", "-q", "-y", "--no-install-recommends", first)
@@ -162,3 +228,42 @@ def test_from_the_installation_to_the_purge(chroot, packages, tmp_path):
     chroot("dpkg", "--purge", "ingot")
     assert chroot.files() - before == set() and before - chroot.files() == set()
     assert chroot.users() == users
+
+
+def test_systemd_runs_it(container, packages, tmp_path):
+    """Two commands from nothing to the first token; then all that systemd does with a service."""
+    tiny_model.write(tmp_path / "tiny.gguf", kind="script")
+    install_what_it_needs(container, packages.debs["ingot"], "--download-only")  # there is no network later
+    deb = container.put(packages.debs["ingot"])
+    run(*AS_ROOT, "cp", tmp_path / "tiny.gguf", container.path / "root")
+    container.boot()
+    began = time.monotonic()
+    container("apt-get", "install", "-q", "-y", "--no-install-recommends", deb)
+    container("install", "-o", "ingot", "/root/tiny.gguf", "/var/lib/ingot/models/tiny.gguf")  # for `ingot pull`
+    until(lambda: container.try_("ingot", "run", "tiny", "Hello").stdout.startswith(tiny_model.SCRIPT), "the first token")
+    assert time.monotonic() - began < 60
+    assert (container.unit("ActiveState"), container.unit("NRestarts")) == ("active", "0")
+    assert container.unit("StatusText").startswith("Serving at http://")
+
+    pid = container.unit("MainPID")
+    container("sh", "-c", "echo '# changed' >>/etc/ingot/ingot.yaml")
+    container("systemctl", "reload", "ingot")  # by a program that every Debian has
+    assert container.unit("MainPID") == pid
+    container.signal("USR2")
+    until(lambda: container.unit("MainPID") != pid, "the successor is the main process")
+    assert (container.unit("ActiveState"), container.unit("NRestarts")) == ("active", "0")
+    container.signal("KILL")
+    until(lambda: container.unit("NRestarts") == "1" and container.unit("ActiveState") == "active", "it is started again")
+
+    # Signs of life: with them nothing happens, without them it is ended and started again.
+    container("mkdir", "-p", "/etc/systemd/system/ingot.service.d")
+    container("sh", "-c", "printf '[Service]\nWatchdogSec=3\n' >/etc/systemd/system/ingot.service.d/watchdog.conf")
+    container("systemctl", "daemon-reload")
+    container("systemctl", "restart", "ingot")
+    time.sleep(5)
+    assert container.unit("NRestarts") == "0"
+    container.signal("STOP")
+    until(lambda: container.unit("NRestarts") == "1" and container.unit("ActiveState") == "active", "the watchdog barks")
+    assert "Failed with result 'watchdog'" in container("journalctl", "--unit", "ingot", "--no-pager")
+    container("systemctl", "stop", "ingot")
+    assert [container.unit(name) for name in ("ActiveState", "Result", "ExecMainStatus")] == ["inactive", "success", "0"]

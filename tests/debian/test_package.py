@@ -66,6 +66,8 @@ def test_the_unit(packages):
     program, *args = shlex.split(setting("ExecStart")[0])
     assert {program, args[-1]} <= packages.files("ingot")
     assert setting("Type") == ["notify"] and setting("Restart") == ["on-failure"] and setting("WatchdogSec")
+    # What runs beside it is on every Debian: /bin/kill would be in procps.
+    assert shlex.split(setting("ExecReload")[0]) == ["/bin/sh", "-c", "kill -HUP ${MAINPID}"]
     drain = re.search(r"#drain_timeout: (\d+)s", (ROOT / "etc/ingot.yaml").read_text())
     assert int(setting("TimeoutStopSec")[0]) > int(drain[1])
     score = re.search(r"Overall exposure level for ingot\.service: ([\d.]+)", run(
