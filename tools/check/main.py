@@ -38,11 +38,13 @@ def clean_environment(tmp):
     for name in list(os.environ):
         if name.startswith(("INGOT_", "XDG_")) or name in (
                 "CFLAGS", "CXXFLAGS", "CPPFLAGS", "LDFLAGS", "CC", "CXX", "PYTHONPATH", "PYTHONHOME", "PYTEST_ADDOPTS",
-                "PYTEST_PLUGINS", "MESON_TESTTHREADS", "MAKEFLAGS", "LANGUAGE", "CDPATH"):
+                "PYTHONDONTWRITEBYTECODE", "PYTEST_PLUGINS", "MESON_TESTTHREADS", "MAKEFLAGS", "LANGUAGE", "CDPATH"):
             del os.environ[name]
     locale = "C.UTF-8" if stages.LINUX else "en_US.UTF-8"
     os.environ.update(
-        stages.SANITIZERS, LC_ALL=locale, LANG="C.UTF-8", TZ="UTC", PYTHONDONTWRITEBYTECODE="1",
+        stages.SANITIZERS, LC_ALL=locale, LANG="C.UTF-8", TZ="UTC",
+        # Once for all stages: half of pytest's start is rewriting the tests' assertions.
+        PYTHONPYCACHEPREFIX=str(stages.OUT / "pycache"),
         PIP_DISABLE_PIP_VERSION_CHECK="1", TMPDIR=str(tmp), ZIG_GLOBAL_CACHE_DIR=str(stages.CROSS / "zig-cache"),
         ZIG_LOCAL_CACHE_DIR=str(stages.CROSS / "zig-cache"), CCACHE_BASEDIR=str(stages.ROOT),
         CCACHE_NOHASHDIR="1", **{name: str(folder) for name, folder in stages.CACHES.items()})

@@ -185,8 +185,8 @@ def builder(name, compiler, options, folders=(), but=()):
     def run(job):
         cc = ("ccache " if has("ccache") else "") + compiler
         env = dict(os.environ, CC=cc)
-        if LINUX and "-Db_sanitize" in " ".join(options) and has("ld.lld"):
-            env["CC_LD"] = "lld"  # in half the time, and there are two hundred programs in such a build
+        if LINUX and has("ld.lld"):
+            env["CC_LD"] = "lld"  # in half the time, and there are two hundred programs in a build
         set_up(job, OUT / name, options, " ".join([cc, env.get("CC_LD", ""), *options]) + "\n", env)
         job.do(["ninja", "-C", OUT / name, *(targets_with(OUT / name, folders, but) if folders or but else ())])
     return run
