@@ -54,6 +54,33 @@ def test_the_default_budget(tmp_path, models):
         s.finish()
 
 
+def test_memory_pressure(tmp_path, models):
+    """What the system says frees idle cache, then idle models; with the next request they are there again."""
+    pipe = tmp_path / "pressure"
+    os.mkfifo(pipe)
+    s = Starter(tmp_path)
+    try:
+        d = s(config=configuration(tmp_path, extra=ingot.merged(METAL, {"models": [
+            {"name": "kept", "path": models.script(), "pin": True}, {"name": "idle", "path": models.random()}]})),
+            program=PROGRAM, env={"INGOT_FAKE_PRESSURE": str(pipe)})
+
+        def states():
+            return {m["id"]: m["state"] for m in d.http("GET", "/v1/ingot/models").json["data"]}
+        said = d.chat_text("hello", model="idle", max_tokens=16, temperature=0)
+        d.chat_text("hello", model="kept", max_tokens=16)
+        d.until_idle()
+        assert d.metrics().sum("ingot_kv_cache_cached_bytes") > 0
+        assert states() == {"kept": "ready", "idle": "ready"}
+        pipe.write_text("4\n")  # critical: a quarter of the working set
+        until(lambda: states()["idle"] == "unloaded", "the idle model is unloaded")
+        assert states()["kept"] == "ready" and d.metrics().sum("ingot_memory_pressure_total") == 1
+        assert d.metrics().sum("ingot_kv_cache_cached_bytes") == 0 and d.metrics().sum("ingot_model_unloads_total") == 1
+        assert "the system is short of memory" in d.log
+        assert d.chat_text("hello", model="idle", max_tokens=16, temperature=0) == said
+    finally:
+        s.finish()
+
+
 def test_an_answer(on_metal):
     from tiny_model import SCRIPT
     assert on_metal.chat_text("hello", max_tokens=64) == SCRIPT

@@ -33,6 +33,31 @@ __attribute__((constructor)) static void read_environment(void)
 }
 struct fake_counts fake_counts;
 
+/* Numbers that a test writes into the pipe INGOT_FAKE_PRESSURE come as events of memory pressure. */
+static void *read_pressure(void *path)
+{
+	unsigned long events;
+
+	for (;;) {
+		FILE *f = fopen(path, "r"); /* waits for a writer */
+
+		if (!f)
+			return NULL;
+		while (fscanf(f, "%lu", &events) == 1)
+			fake_memory_pressure(events);
+		fclose(f);
+	}
+}
+
+static void start_reading_pressure(void)
+{
+	char *path = getenv("INGOT_FAKE_PRESSURE");
+	pthread_t thread;
+
+	if (path && !pthread_create(&thread, NULL, read_pressure, path))
+		pthread_detach(thread);
+}
+
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static char reports[MAX_REPORTS][MAX_TEXT];
 static uint32_t n_reports, n_taken;
@@ -146,9 +171,11 @@ dispatch_source_t dispatch_source_create(dispatch_source_type_t type, uintptr_t 
 					 unsigned long mask, dispatch_queue_t queue)
 {
 	struct fake_dispatch *o = type == DISPATCH_SOURCE_TYPE_MEMORYPRESSURE ? make(SOURCE) : NULL;
+	static pthread_once_t once = PTHREAD_ONCE_INIT;
 
 	if (!o)
 		return NULL;
+	pthread_once(&once, start_reading_pressure);
 	o->queue = queue;
 	o->mask = mask;
 	pthread_mutex_lock(&lock);
