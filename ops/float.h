@@ -75,6 +75,13 @@ static inline float ig_expf(float x)
 
 static inline float ig_siluf(float x) { return x / (1.0f + ig_expf(-x)); }
 
+/* tanh(x) within 2e-7. */
+static inline float ig_tanhf(float x)
+{
+	float e = ig_expf(-2.0f * fabsf(x));
+	return copysignf((1.0f - e) / (1.0f + e), x);
+}
+
 /* The tanh approximation: x / (1 + e^(-2 u)), u = sqrt(2/pi) (x + 0.044715 x^3). */
 static inline float ig_geluf(float x)
 {

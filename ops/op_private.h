@@ -36,6 +36,7 @@ void ig_reference_product(const float *x, const struct ig_tensor *w, float *w_ro
 extern const struct ig_gpu_op ig_gpu_linear, ig_gpu_glu, ig_gpu_logits;
 extern const struct ig_gpu_op ig_gpu_embed, ig_gpu_norm, ig_gpu_sample;
 extern const struct ig_gpu_op ig_gpu_adapt_down, ig_gpu_adapt_up, ig_gpu_glu_join;
+extern const struct ig_gpu_op ig_gpu_multiply, ig_gpu_soft_cap;
 
 /* The op of a file, with its static check, reference and kernels. */
 #define CORE_OP(op, params, op_flags)                                                              \

@@ -107,11 +107,26 @@ struct norm_args {
 	uint kind;  /* IG_NORM_… */
 	uint flags; /* NORM_… */
 	uint rows_live;
+	uint n_groups; /* of n columns each, in a row */
+	float scale;   /* of the result, with NORM_AFTER */
 };
-SHARED_SIZE(norm_args, 36);
+SHARED_SIZE(norm_args, 44);
 #define NORM_BIAS 1u
 #define NORM_DELTA 2u
 #define NORM_GATHER 4u
+#define NORM_PLAIN 8u	/* no weights */
+#define NORM_AFTER 16u	/* delta is added to the result */
+#define NORM_FACTOR 32u /* the result is multiplied by a weight of one value */
+
+struct elementwise_args {
+	uint n; /* columns */
+	uint x_stride, y_stride, by_stride;
+	uint first; /* of the other input's columns */
+	uint rows_live;
+	float scale, cap; /* y = cap * tanh(scale * x), or scale * x if cap is 0 */
+};
+SHARED_SIZE(elementwise_args, 32);
+#define ELEMENTWISE_COLUMNS 2048u /* of a threadgroup */
 
 struct embed_args {
 	uint n_cols, n_vocab;

@@ -88,6 +88,47 @@ static inline int ig_hparam_layers(const struct ig_hparam_source *s, const char 
 	return rc;
 }
 
+/* One number for all layers, or an array of one per layer, each in [min, max]: out [n_layers]. */
+static inline int ig_hparam_each_layer(const struct ig_hparam_source *s, const char *key,
+				       uint32_t min, uint32_t max, uint32_t n_layers, uint32_t *out)
+{
+	uint32_t all = 0;
+	int rc = ig_hparam_u32(s, key, min, max, NULL, &all);
+
+	for (uint32_t i = 0; !rc && i < n_layers; i++)
+		out[i] = all;
+	if (rc != -EINVAL || all) /* a number out of range */
+		return rc;
+	rc = ig_hparam_layers(s, key, n_layers, out);
+	for (uint32_t i = 0; !rc && i < n_layers; i++)
+		if (out[i] < min || out[i] > max)
+			rc = ig_fail(s->err, -EINVAL, "%s.%s is %u for layer %u, not in %u … %u",
+				     s->arch, key, out[i], i, min, max);
+	return rc;
+}
+
+/* Which layers have a sliding window: sliding [n_layers].  The pattern is a number n (each n-th layer
+ * has none; 0: all have it) or a list of booleans; `every` where the file has no pattern.  Without a
+ * window no layer has it. */
+static inline int ig_hparam_sliding(const struct ig_hparam_source *s, uint32_t n_layers,
+				    uint32_t every, uint32_t *window, uint32_t *sliding)
+{
+	const uint32_t no_window = 0;
+	uint32_t period = every;
+	int rc;
+
+	memset(sliding, 0, n_layers * sizeof *sliding);
+	rc = ig_hparam_u32(s, "attention.sliding_window", 0, 1u << 24, &no_window, window);
+	if (rc || !*window)
+		return rc;
+	rc = ig_hparam_u32(s, "attention.sliding_window_pattern", 0, UINT32_MAX, &every, &period);
+	for (uint32_t i = 0; !rc && i < n_layers; i++)
+		sliding[i] = !period || (i + 1) % period;
+	return rc != -EINVAL ?
+		       rc :
+		       ig_hparam_layers(s, "attention.sliding_window_pattern", n_layers, sliding);
+}
+
 /* A number that must be 0 or missing; otherwise the model with `what` is not supported. */
 static inline int ig_hparam_refuse_u32(const struct ig_hparam_source *s, const char *key,
 				       const char *what)

@@ -19,15 +19,25 @@ static inline ig_value ig_layer_embed(struct ig_rec *r, const struct ig_hparams 
 				   scale);
 }
 
-/* The model's last ops: the logits of h, which is normalised and of row class logits, and the
- * tokens sampled from them.  Returns the graph's status. */
-static inline int ig_layer_head(struct ig_rec *r, const struct ig_hparams *p, ig_value h)
+/* The model's last ops: the logits of h, which is normalised and of row class logits, times scale
+ * and capped (see struct ig_soft_cap_params), and the tokens sampled from them.  Returns the graph's
+ * status. */
+static inline int ig_layer_head_capped(struct ig_rec *r, const struct ig_hparams *p, ig_value h,
+				       float scale, float cap)
 {
 	ig_weight head = ig_rec_weight(r, p->n_vocab, p->width,
 				       p->tied ? "token_embd.weight" : "output.weight");
+	ig_value logits = ig_rec_logits(r, h, head);
 
-	ig_rec_sample(r, ig_rec_logits(r, h, head));
+	if (scale != 1 || cap != 0)
+		logits = ig_rec_soft_cap(r, logits, scale, cap);
+	ig_rec_sample(r, logits);
 	return r->host->graph_status(r->g);
+}
+
+static inline int ig_layer_head(struct ig_rec *r, const struct ig_hparams *p, ig_value h)
+{
+	return ig_layer_head_capped(r, p, h, 1, 0);
 }
 
 /* The same for x, which is normalised by output_norm.weight (RMS). */

@@ -18,13 +18,33 @@ struct ig_embed_params {
 /* norm: x = in0 (+ in1);  y = x / rms(x) * w       (IG_NORM_RMS)
  *                         y = (x - mean) / std * w + b   (IG_NORM_LAYER)
  * in: x [, delta]; weights: w [1, width] [, b [1, width]]; out: y [, x + delta].
- * gather 1: out has only the rows whose logits are computed. */
+ * gather 1: out has only the rows whose logits are computed.
+ * after 1 (RMS): y = (in0 / rms(in0) * w + in1) * scale * s: in1 is added to the result; weights:
+ * w [, none [, s [1, 1]]]; out: y.  Without w (RMS): y = x / rms(x). */
 enum { IG_NORM_RMS = 0, IG_NORM_LAYER = 1 };
 struct ig_norm_params {
 	uint32_t struct_size;
 	uint32_t kind;
 	float eps;
 	uint32_t gather;
+	uint32_t after;
+	/* Columns that are normalised by themselves, of which x has a whole multiple; w is [1, group].
+	 * 0: all. */
+	uint32_t group;
+	float scale; /* 0: 1 */
+};
+
+/* multiply: y = in0 * columns first … of in1.  in: a [n, k], b [n, first + k or more]; out: [n, k] */
+struct ig_multiply_params {
+	uint32_t struct_size;
+	uint32_t first;
+};
+
+/* soft_cap: y = cap * tanh(scale * x / cap), or scale * x if cap is 0.  in: x; out: its shape */
+struct ig_soft_cap_params {
+	uint32_t struct_size;
+	float scale; /* above 0 */
+	float cap;
 };
 
 /* linear: y = act(x W^T + b) + residual, for up to four W, whose results are adjacent columns.
@@ -124,7 +144,7 @@ struct ig_attention_params {
 
 /* Limits of rope_kv and attention. */
 #define IG_ATTENTION_MAX_HEADS 1024
-#define IG_ATTENTION_MAX_HEAD_DIM 256 /* multiples of 8 */
+#define IG_ATTENTION_MAX_HEAD_DIM 512 /* multiples of 8 */
 
 /* ---- mixture of experts (module moe) ----
  *

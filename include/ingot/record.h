@@ -88,6 +88,29 @@ static inline ig_value ig_rec_rms_norm_add(struct ig_rec *r, ig_value *x, ig_val
 	return out[0];
 }
 
+/* (x / rms(x) * w + residual) * scale * s; w and s [1, 1] may be IG_NONE. */
+static inline ig_value ig_rec_rms_norm_after(struct ig_rec *r, ig_value x, ig_weight w, float eps,
+					     ig_value residual, ig_weight s)
+{
+	struct ig_norm_params p = { sizeof p, IG_NORM_RMS, eps, 0, 1, 0, 0 };
+	ig_value in[2] = { x, residual };
+	ig_weight all[3] = { w, IG_NONE, s };
+	return ig_rec_op(r, "norm", &p, in, 2, all, s == IG_NONE ? 1 : 3);
+}
+
+static inline ig_value ig_rec_multiply(struct ig_rec *r, ig_value a, ig_value b, uint32_t first)
+{
+	struct ig_multiply_params p = { sizeof p, first };
+	ig_value in[2] = { a, b };
+	return ig_rec_op(r, "multiply", &p, in, 2, NULL, 0);
+}
+
+static inline ig_value ig_rec_soft_cap(struct ig_rec *r, ig_value x, float scale, float cap)
+{
+	struct ig_soft_cap_params p = { sizeof p, scale, cap };
+	return ig_rec_op(r, "soft_cap", &p, &x, 1, NULL, 0);
+}
+
 static inline ig_value ig_rec_layer_norm(struct ig_rec *r, ig_value x, ig_weight w, ig_weight b,
 					 float eps, uint32_t gather)
 {

@@ -58,6 +58,9 @@ static void norm_row(const struct ig_norm_params *p, const float *x, const float
 	if (bias)
 		for (int64_t i = 0; i < n; i++)
 			y[i] = (x[i] - mean) * scale * w[i] + bias[i];
+	else if (!w)
+		for (int64_t i = 0; i < n; i++)
+			y[i] = x[i] * scale;
 	else
 		for (int64_t i = 0; i < n; i++)
 			y[i] = (x[i] - mean) * scale * w[i];
@@ -72,19 +75,60 @@ void KERNEL(ig_norm)(const struct ig_op_launch *c, int64_t first, int64_t last, 
 {
 	const struct ig_norm_params *p = c->params;
 	const float *bias = c->n_weights > 1 ? c->weight[1].data : NULL;
-	int64_t n = c->out[0].n_cols;
+	const float factor = ig_norm_factor(c);
+	int64_t n = c->out[0].n_cols, group = p->group ? p->group : n;
 
 	for (int64_t r = first; r < last; r++) {
 		int64_t from = p->gather ? c->step->logit_rows[r] : r;
 		const float *x = row_of(&c->in[0], from);
-		if (c->in[1].data) {
-			const float *delta = row_of(&c->in[1], from);
+		const float *delta = c->in[1].data ? row_of(&c->in[1], from) : NULL;
+		float *y = row_of(&c->out[0], r);
+		if (delta && !p->after) {
 			float *sum = row_of(&c->out[1], r);
 			for (int64_t i = 0; i < n; i++)
 				sum[i] = x[i] + delta[i];
 			x = sum;
 		}
-		norm_row(p, x, c->weight[0].data, bias, row_of(&c->out[0], r), n);
+		for (int64_t at = 0; at < n; at += group)
+			norm_row(p, x + at, c->weight[0].data, bias, y + at, group);
+		if (p->after)
+			for (int64_t i = 0; i < n; i++)
+				y[i] = (y[i] + delta[i]) * factor;
+	}
+}
+
+void KERNEL(ig_multiply)(const struct ig_op_launch *c, int64_t first, int64_t last, void *s)
+{
+	const struct ig_multiply_params *p = c->params;
+	int64_t n = c->out[0].n_cols;
+
+	for (int64_t r = first; r < last; r++) {
+		const float *a = row_of(&c->in[0], r), *b = row_of(&c->in[1], r) + p->first;
+		float *y = row_of(&c->out[0], r);
+		for (int64_t i = 0; i < n; i++)
+			y[i] = a[i] * b[i];
+	}
+}
+
+/* A unit is a part of a row. */
+void KERNEL(ig_soft_cap)(const struct ig_op_launch *c, int64_t first, int64_t last, void *s)
+{
+	const struct ig_soft_cap_params *p = c->params;
+	const float scale = p->scale, cap = p->cap, by = cap > 0 ? scale / cap : scale;
+	int64_t n = c->out[0].n_cols;
+	int64_t parts = (n + IG_SOFT_CAP_COLUMNS - 1) / IG_SOFT_CAP_COLUMNS;
+
+	for (int64_t u = first; u < last; u++) {
+		const float *x = row_of(&c->in[0], u / parts);
+		float *y = row_of(&c->out[0], u / parts);
+		int64_t from = u % parts * IG_SOFT_CAP_COLUMNS;
+		int64_t to = from + IG_SOFT_CAP_COLUMNS < n ? from + IG_SOFT_CAP_COLUMNS : n;
+		if (cap > 0)
+			for (int64_t i = from; i < to; i++)
+				y[i] = cap * ig_tanhf(x[i] * by);
+		else
+			for (int64_t i = from; i < to; i++)
+				y[i] = x[i] * by;
 	}
 }
 

@@ -8,6 +8,17 @@
 
 #include <ingot/op.h>
 
+/* What a norm with `after` multiplies its results by. */
+static inline float ig_norm_factor(const struct ig_op_launch *c)
+{
+	const struct ig_norm_params *p = c->params;
+	const float *s = c->n_weights > 2 ? c->weight[2].data : NULL;
+
+	return (p->scale != 0 ? p->scale : 1) * (s ? *s : 1);
+}
+
+#define IG_SOFT_CAP_COLUMNS 4096 /* of a unit of soft_cap */
+
 #if defined(__x86_64__)
 #define ROWS_LIST(X)                                                                               \
 	X(generic, IG_ISA_GENERIC)                                                                 \
@@ -19,6 +30,10 @@
 
 #define ROWS_DECLARE(name, isa)                                                                    \
 	void ig_norm_##name(const struct ig_op_launch *c, int64_t first, int64_t last, void *s);   \
+	void ig_multiply_##name(const struct ig_op_launch *c, int64_t first, int64_t last,         \
+				void *s);                                                          \
+	void ig_soft_cap_##name(const struct ig_op_launch *c, int64_t first, int64_t last,         \
+				void *s);                                                          \
 	void ig_sample_##name(const struct ig_op_launch *c, int64_t first, int64_t last, void *s); \
 	uint64_t ig_sample_scratch_##name(const struct ig_op_launch *c);                           \
 	void ig_adapt_down_##name(const struct ig_op_launch *c, int64_t first, int64_t last,       \

@@ -6,6 +6,7 @@
 #include <ingot/gpu_lower.h>
 
 extern const struct ig_shader ig_shader_embed, ig_shader_norm, ig_shader_sample;
+extern const struct ig_shader ig_shader_elementwise;
 
 #define ROW_THREADS 256u
 #define ROW_BYTES 64u /* two sums over eight simdgroups */
@@ -84,7 +85,10 @@ static int lower_norm(const struct ig_gpu_launch *c, const struct ig_gpu_host *h
 	const struct ig_norm_params *p = c->params;
 	const struct ig_gpu_tensor *x = &c->in[0], *delta = &c->in[1], *y = &c->out[0],
 				   *sum = &c->out[1];
-	bool with_delta = c->n_in > 1 && delta->ref.buffer >= 0;
+	const bool after = p->after != 0;
+	bool with_delta = !after && c->n_in > 1 && delta->ref.buffer >= 0;
+	const bool plain = c->weight[0].ref.buffer < 0;
+	const bool with_factor = c->n_weights > 2 && c->weight[2].ref.buffer >= 0;
 	bool with_bias = c->n_weights > 1 && c->weight[1].ref.buffer >= 0;
 	const char *kernel = y->dtype == IG_F32	 ? "norm_f32" :
 			     y->dtype == IG_F16	 ? "norm_f16" :
@@ -94,23 +98,30 @@ static int lower_norm(const struct ig_gpu_launch *c, const struct ig_gpu_host *h
 
 	if (!kernel)
 		return ig_fail(err, -ENOTSUP, "norm: no kernel writes dtype %u", y->dtype);
-	if (!fits(x) || !fits(y) || (with_delta && (!fits(delta) || !fits(sum))))
+	if (!fits(x) || !fits(y) || (after && !fits(delta)) ||
+	    (with_delta && (!fits(delta) || !fits(sum))))
 		return ig_fail(err, -ENOTSUP, "norm: rows of %lld values are too long",
 			       (long long)x->n_cols);
-	const uint64_t n = (uint64_t)x->n_cols;
+	const uint64_t n = p->group ? p->group : (uint64_t)x->n_cols;
+	const uint32_t n_groups = (uint32_t)((uint64_t)x->n_cols / n);
 	const struct norm_args args = {
 		.n = (uint32_t)n,
 		.eps = p->eps,
 		.kind = p->kind,
 		.x_stride = ig_gpu_stride(x),
-		.delta_stride = with_delta ? ig_gpu_stride(delta) : 0,
+		.delta_stride = with_delta || after ? ig_gpu_stride(delta) : 0,
 		.y_stride = ig_gpu_stride(y),
 		.sum_stride = with_delta ? ig_gpu_stride(sum) : 0,
 		.flags = (with_bias ? NORM_BIAS : 0) | (with_delta ? NORM_DELTA : 0) |
-			 (p->gather ? NORM_GATHER : 0),
+			 (p->gather ? NORM_GATHER : 0) | (plain ? NORM_PLAIN : 0) |
+			 (after ? NORM_AFTER : 0) | (with_factor ? NORM_FACTOR : 0),
 		.rows_live = y->row_class == IG_ROWS_LOGITS,
+		.n_groups = n_groups,
+		.scale = p->scale != 0 ? p->scale : 1,
 	};
-	const struct ig_gpu_bind none = ig_gpu_bind_ref(c->weight[0].ref, n * 4, IG_GPU_READ);
+	const struct ig_gpu_bind none =
+		plain ? ig_gpu_bind_value(x, IG_GPU_READ) :
+			ig_gpu_bind_ref(c->weight[0].ref, n * 4, IG_GPU_READ);
 	const struct ig_gpu_bind out = ig_gpu_bind_value(y, IG_GPU_WRITE);
 	const struct ig_gpu_dispatch d = {
 		.struct_size = sizeof d,
@@ -122,18 +133,85 @@ static int lower_norm(const struct ig_gpu_launch *c, const struct ig_gpu_host *h
 		.threadgroup_bytes = ROW_BYTES,
 		.when_live = IG_LIVE_ONE,
 		.when_max = UINT32_MAX,
-		.grid = { { ig_gpu_live_of(y), 1, 1, 1 }, IG_GPU_ONE, IG_GPU_ONE },
-		.n_binds = 6,
+		.grid = { { ig_gpu_live_of(y), n_groups, 1, 1 }, IG_GPU_ONE, IG_GPU_ONE },
+		.n_binds = 7,
 		.bind = { ig_gpu_bind_value(x, IG_GPU_READ),
-			  with_delta ? ig_gpu_bind_value(delta, IG_GPU_READ) : none, none,
+			  with_delta || after ? ig_gpu_bind_value(delta, IG_GPU_READ) : none, none,
 			  with_bias ? ig_gpu_bind_ref(c->weight[1].ref, n * 4, IG_GPU_READ) : none,
-			  out, with_delta ? ig_gpu_bind_value(sum, IG_GPU_WRITE) : out },
+			  out, with_delta ? ig_gpu_bind_value(sum, IG_GPU_WRITE) : out,
+			  with_factor ? ig_gpu_bind_ref(c->weight[2].ref, 4, IG_GPU_READ) : none },
 	};
 	rc = h->dispatch(t, &d);
 	return rc ? ig_fail(err, rc, "norm: its kernel could not be recorded") : 0;
 }
 
 const struct ig_gpu_op ig_gpu_norm = { sizeof(struct ig_gpu_op), IG_GPU_OUT_ANY, NULL, lower_norm };
+
+/* ---- multiply and soft_cap -------------------------------------------------------------- */
+
+static int emit_elementwise(const struct ig_gpu_launch *c, const struct ig_gpu_host *h,
+			    struct ig_gpu_tape *t, struct elementwise_args *args,
+			    struct ig_gpu_dispatch *d, struct ig_error *err)
+{
+	const struct ig_gpu_tensor *x = &c->in[0], *y = &c->out[0];
+
+	if (!fits(x) || !fits(y) || (c->n_in > 1 && !fits(&c->in[1])))
+		return ig_fail(err, -ENOTSUP, "%s: rows of %lld values are too long", d->kernel,
+			       (long long)x->n_cols);
+	args->n = (uint32_t)x->n_cols;
+	args->x_stride = ig_gpu_stride(x);
+	args->y_stride = ig_gpu_stride(y);
+	args->rows_live = y->row_class == IG_ROWS_LOGITS;
+	d->struct_size = sizeof *d;
+	d->shader = &ig_shader_elementwise;
+	d->args = args;
+	d->n_arg_bytes = sizeof *args;
+	d->threads = ROW_THREADS;
+	d->when_live = IG_LIVE_ONE;
+	d->when_max = UINT32_MAX;
+	d->grid[0] =
+		(struct ig_gpu_extent){ IG_LIVE_ONE, 1, 1,
+					(args->n + ELEMENTWISE_COLUMNS - 1) / ELEMENTWISE_COLUMNS };
+	d->grid[1] = (struct ig_gpu_extent){ ig_gpu_live_of(y), 1, 1, 1 };
+	d->grid[2] = (struct ig_gpu_extent)IG_GPU_ONE;
+	d->bind[d->n_binds++] = ig_gpu_bind_value(x, IG_GPU_READ);
+	if (c->n_in > 1)
+		d->bind[d->n_binds++] = ig_gpu_bind_value(&c->in[1], IG_GPU_READ);
+	d->bind[d->n_binds++] = ig_gpu_bind_value(y, IG_GPU_WRITE);
+	int rc = h->dispatch(t, d);
+	return rc ? ig_fail(err, rc, "%s: its kernel could not be recorded", d->kernel) : 0;
+}
+
+static int lower_multiply(const struct ig_gpu_launch *c, const struct ig_gpu_host *h,
+			  struct ig_gpu_tape *t, struct ig_error *err)
+{
+	const struct ig_multiply_params *p = c->params;
+	const uint32_t dtype = c->out[0].dtype;
+	struct elementwise_args args = { .first = p->first, .by_stride = ig_gpu_stride(&c->in[1]) };
+	struct ig_gpu_dispatch d = { .kernel = dtype == IG_F32	? "multiply_f32" :
+					       dtype == IG_F16	? "multiply_f16" :
+					       dtype == IG_BF16 ? "multiply_bf16" :
+								  NULL };
+
+	if (!d.kernel)
+		return ig_fail(err, -ENOTSUP, "multiply: no kernel writes dtype %u", dtype);
+	return emit_elementwise(c, h, t, &args, &d, err);
+}
+
+static int lower_soft_cap(const struct ig_gpu_launch *c, const struct ig_gpu_host *h,
+			  struct ig_gpu_tape *t, struct ig_error *err)
+{
+	const struct ig_soft_cap_params *p = c->params;
+	struct elementwise_args args = { .scale = p->cap > 0 ? p->scale / p->cap : p->scale,
+					 .cap = p->cap };
+	struct ig_gpu_dispatch d = { .kernel = "soft_cap" };
+
+	return emit_elementwise(c, h, t, &args, &d, err);
+}
+
+const struct ig_gpu_op ig_gpu_multiply = { sizeof(struct ig_gpu_op), IG_GPU_OUT_ANY, NULL,
+					   lower_multiply },
+		       ig_gpu_soft_cap = { sizeof(struct ig_gpu_op), 0, NULL, lower_soft_cap };
 
 /* ---- sample ------------------------------------------------------------------------------- */
 

@@ -17,6 +17,7 @@
 #include "runtime/gpu/gpu_private.h"
 #include "tests/ops/cases.h"
 #include "tests/ops/gpu_case.h"
+#include "tests/ops/row_options.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -240,6 +241,39 @@ static void test_norm_of_what_is_not_ordinary(void **state)
 	}
 }
 
+/* ---- options of norm, multiply, soft_cap: as the reference has them ---- */
+
+static void check_option(const struct ig_op *op, struct ig_op_launch *c, const char *what)
+{
+	const size_t n = OPTION_ROWS * OPTION_COLS;
+	float *y = c->out[0].data, *want = malloc(n * sizeof *want);
+	static const uint32_t types[] = { IG_F32, IG_F16, IG_BF16 };
+
+	assert_non_null(want);
+	op->reference(c);
+	memcpy(want, y, n * sizeof *want);
+	for (int t = 0; t < (op->gpu->flags & IG_GPU_OUT_ANY ? 3 : 1); t++) {
+		const double rounded = types[t] == IG_F32 ? 0 :
+				       types[t] == IG_F16 ? 0x1p-11 :
+							    0x1p-8;
+		memset(y, 0xff, n * sizeof *y);
+		assert_int_equal(run(op, c, types[t]), 0);
+		for (int64_t r = 0; r < c->out[0].n_rows; r++)
+			for (int64_t i = 0; i < c->out[0].n_cols; i++) {
+				const double a = (double)y[r * OPTION_COLS + i],
+					     b = (double)want[r * OPTION_COLS + i];
+				/* sums of values of about 1 */
+				if (!(fabs(a - b) <= rounded * fabs(b) + 1e-6 * (fabs(b) + 1)))
+					fail_msg("%s to type %u: row %lld, column %lld is %g, "
+						 "expected %g",
+						 what, types[t], (long long)r, (long long)i, a, b);
+			}
+	}
+	free(want);
+}
+
+static void test_options(void **state) { each_row_option(check_option); }
+
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
@@ -247,6 +281,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_embed_reads_the_last_draws),
 		cmocka_unit_test(test_embed_adds_learned_positions),
 		cmocka_unit_test(test_norm_of_what_is_not_ordinary),
+		cmocka_unit_test(test_options),
 	};
 	struct ig_error err = { 0 };
 	const char *device = argc > 1 ? argv[1] : getenv("INGOT_TEST_GPU");

@@ -227,7 +227,13 @@ static void test_module(void **state)
 static void test_arch(void **state)
 {
 	SIZE(ig_embed_params, 8);
-	SIZE(ig_norm_params, 16);
+	SIZE(ig_norm_params, 28);
+	AT(ig_norm_params, after, 16);
+	AT(ig_norm_params, group, 20);
+	AT(ig_norm_params, scale, 24);
+	SIZE(ig_multiply_params, 8);
+	SIZE(ig_soft_cap_params, 12);
+	AT(ig_soft_cap_params, cap, 8);
 	SIZE(ig_linear_params, 16);
 	SIZE(ig_glu_params, 16);
 	AT(ig_glu_params, limit, 8);
@@ -293,7 +299,7 @@ static void test_arch(void **state)
 	assert_int_equal(IG_KVCACHE_VERSION, 1);
 	assert_int_equal(IG_ATTENTION_RANGE, 256);
 	assert_int_equal(IG_ATTENTION_MAX_HEADS, 1024);
-	assert_int_equal(IG_ATTENTION_MAX_HEAD_DIM, 256);
+	assert_int_equal(IG_ATTENTION_MAX_HEAD_DIM, 512);
 }
 
 static void test_arch_files(void **state)

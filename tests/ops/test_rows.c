@@ -1,0 +1,193 @@
+/*
+ * test_rows.c: the options of norm, multiply and soft_cap: the references against their definitions,
+ * every cpu kernel against the reference, and refused shapes.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+
+#include "ops/float.h"
+#include "runtime/cpu/isa.h"
+#include "tests/ops/row_options.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+static const float *row(const struct ig_tensor *t, int64_t r)
+{
+	return (const float *)((const char *)t->data + r * t->row_stride);
+}
+
+/* Value i of row r by the definition. */
+static double defined(const struct ig_op *op, const struct ig_op_launch *c, int64_t r, int64_t i)
+{
+	if (op == &ig_op_multiply)
+		return (double)row(&c->in[0], r)[i] * (double)row(&c->in[1], r)[77 + i];
+	if (op == &ig_op_soft_cap) {
+		const struct ig_soft_cap_params *p = c->params;
+		const double v = (double)row(&c->in[0], r)[i] * (double)p->scale;
+		return p->cap > 0 ? (double)p->cap * tanh(v / (double)p->cap) : v;
+	}
+	const struct ig_norm_params *p = c->params;
+	const int64_t from = p->gather ? c->step->logit_rows[r] : r;
+	const int64_t n = p->group ? p->group : OPTION_COLS, first = i / n * n;
+	const float *w = c->weight[0].data, *s = c->weight[2].data;
+	double squares = 0, v;
+
+	for (int64_t j = first; j < first + n; j++)
+		squares += (double)row(&c->in[0], from)[j] * (double)row(&c->in[0], from)[j];
+	v = (double)row(&c->in[0], from)[i] / sqrt(squares / (double)n + (double)p->eps) *
+	    (w ? (double)w[i - first] : 1);
+	if (!p->after)
+		return v;
+	return (v + (double)row(&c->in[1], from)[i]) * (p->scale != 0 ? (double)p->scale : 1) *
+	       (s ? (double)*s : 1);
+}
+
+static void expect(const struct ig_op *op, const struct ig_op_launch *c, const char *what,
+		   const char *by)
+{
+	for (int64_t r = 0; r < c->out[0].n_rows; r++)
+		for (int64_t i = 0; i < c->out[0].n_cols; i++) {
+			const double want = defined(op, c, r, i),
+				     got = (double)row(&c->out[0], r)[i];
+			if (!(fabs(got - want) <= 2e-6 * (fabs(want) + 1)))
+				fail_msg("%s, %s: row %lld, column %lld is %g, expected %g", what,
+					 by, (long long)r, (long long)i, got, want);
+		}
+}
+
+static void check_launch(const struct ig_op *op, struct ig_op_launch *c, const char *what)
+{
+	const size_t n_bytes = sizeof(float) * OPTION_ROWS * OPTION_COLS;
+	float *first = malloc(n_bytes);
+	int n_ran = 0;
+
+	assert_non_null(first);
+	memset(c->out[0].data, 0xff, n_bytes);
+	op->reference(c);
+	expect(op, c, what, "reference");
+	for (uint32_t j = 0; j < op->n_cpu_kernels; j++) {
+		const struct ig_cpu_kernel *k = &op->cpu_kernels[j];
+		if (!ig_isa_includes(ig_isa_best(), k->isa))
+			continue;
+		memset(c->out[0].data, 0xff, n_bytes);
+		for (int64_t u = k->n_units(c) - 1; u >= 0; u--)
+			k->run(c, u, u + 1, NULL);
+		expect(op, c, what, ig_isa_name(k->isa));
+		/* the same bits on every instruction set, and at once */
+		if (n_ran++)
+			assert_memory_equal(first, c->out[0].data, n_bytes);
+		memcpy(first, c->out[0].data, n_bytes);
+		k->run(c, 0, k->n_units(c), NULL);
+		assert_memory_equal(first, c->out[0].data, n_bytes);
+	}
+	assert_true(n_ran > 0);
+	free(first);
+}
+
+static void test_options(void **state) { each_row_option(check_launch); }
+
+static void test_tanh(void **state)
+{
+	for (double x = -12; x < 12; x += 0.00071)
+		assert_true(fabs((double)ig_tanhf((float)x) - tanh((double)(float)x)) < 2e-7);
+	assert_true(ig_tanhf(INFINITY) == 1 && ig_tanhf(-INFINITY) == -1);
+	assert_true(ig_tanhf(NAN) != ig_tanhf(NAN));
+}
+
+static void refused(const struct ig_op *op, struct ig_op_shape *s, const char *text)
+{
+	struct ig_error err = { 0 };
+
+	assert_int_equal(op->check(s, &err), -EINVAL);
+	if (!strstr(err.text, text))
+		fail_msg("\"%s\" does not say \"%s\"", err.text, text);
+}
+
+static void test_check_norm(void **state)
+{
+	struct ig_norm_params p = { .struct_size = sizeof p, .eps = 1e-6f };
+	const struct ig_shape x = { .n_cols = 64, .dtype = IG_F32 };
+	struct ig_op_shape s = { .struct_size = sizeof s,
+				 .n_in = 1,
+				 .n_weights = 1,
+				 .n_out = 1,
+				 .params = &p,
+				 .in = { x, x } };
+	struct ig_error err;
+
+	assert_int_equal(ig_op_norm.check(&s, &err), 0); /* without weights */
+	p.scale = 1;
+	refused(&ig_op_norm, &s, "a residual after it, or a scale");
+	p.after = 1;
+	refused(&ig_op_norm, &s, "a residual after it, or a scale");
+	s.n_in = 2;
+	assert_int_equal(ig_op_norm.check(&s, &err), 0);
+	assert_int_equal(s.n_out, 1);
+	p.scale = NAN;
+	refused(&ig_op_norm, &s, "scale is");
+	p.scale = 0;
+	p.group = 24;
+	refused(&ig_op_norm, &s, "64 columns in groups of 24");
+	p.group = 16;
+	s.weight[0] = (struct ig_shape){ .n_rows = 1, .n_cols = 64, .dtype = IG_F32 };
+	refused(&ig_op_norm, &s, "weight 0 must be [1, 16]");
+	s.weight[0].n_cols = 16;
+	s.n_weights = 3;
+	s.weight[2] = (struct ig_shape){ .n_rows = 1, .n_cols = 16, .dtype = IG_F32 };
+	refused(&ig_op_norm, &s, "weight 2 must be [1, 1]");
+	s.weight[2].n_cols = 1;
+	assert_int_equal(ig_op_norm.check(&s, &err), 0);
+	s.weight[1] = s.weight[0];
+	refused(&ig_op_norm, &s, "only layer normalisation has a bias");
+	s.n_weights = 1;
+	s.n_in = 1;
+	p = (struct ig_norm_params){ .struct_size = sizeof p, .kind = IG_NORM_LAYER, .eps = 1e-6f };
+	s.weight[0] = (struct ig_shape){ 0 };
+	refused(&ig_op_norm, &s, "only an RMS norm can do without weights");
+}
+
+static void test_check_elementwise(void **state)
+{
+	struct ig_multiply_params m = { sizeof m, 10 };
+	struct ig_soft_cap_params c = { sizeof c, 1, 30 };
+	struct ig_op_shape s = { .struct_size = sizeof s,
+				 .n_in = 2,
+				 .n_out = 1,
+				 .params = &m,
+				 .in = { { .n_cols = 6, .dtype = IG_F32 },
+					 { .n_cols = 16, .dtype = IG_F32 } } };
+	struct ig_error err;
+
+	assert_int_equal(ig_op_multiply.check(&s, &err), 0);
+	assert_int_equal(s.out[0].n_cols, 6);
+	m.first = 11;
+	refused(&ig_op_multiply, &s, "columns 11 to 17 of an input of 16");
+	m.first = UINT32_MAX;
+	refused(&ig_op_multiply, &s, "columns 4294967295 to");
+	s.n_in = 1;
+	refused(&ig_op_multiply, &s, "two inputs");
+	s.params = &c;
+	assert_int_equal(ig_op_soft_cap.check(&s, &err), 0);
+	c.cap = -1;
+	refused(&ig_op_soft_cap, &s, "a cap of -1");
+	c.cap = INFINITY;
+	refused(&ig_op_soft_cap, &s, "a cap of inf");
+	c.cap = 0;
+	c.scale = 0;
+	refused(&ig_op_soft_cap, &s, "a scale of 0");
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_options),
+		cmocka_unit_test(test_tanh),
+		cmocka_unit_test(test_check_norm),
+		cmocka_unit_test(test_check_elementwise),
+	};
+	return cmocka_run_group_tests_name("rows", tests, NULL, NULL);
+}
