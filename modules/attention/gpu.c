@@ -216,9 +216,9 @@ const struct ig_gpu_op ig_gpu_rope_kv = {
 
 /* The head sizes of kernels; other sizes use the next larger one, padded with zeros.  80 is no
  * multiple of IG_KV_GROUP: kernels of codes do not have it. */
-static const uint32_t head_dims[] = { 32, 64, 80, 96, 128, 256 };
+static const uint32_t head_dims[] = { 32, 64, 80, 96, 128, 256, 512 };
 
-static_assert(MAX_HEAD_DIM == 256, "the largest of the head sizes above");
+static_assert(MAX_HEAD_DIM == 512, "the largest of the head sizes above");
 
 static uint32_t built_dim(uint32_t head_dim)
 {

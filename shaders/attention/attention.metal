@@ -5,6 +5,8 @@
 
 using namespace metal;
 
+#define MERGED 16 /* values of a lane: of the largest head */
+
 // Grid: four heads, row of the sequence, sequence; a simdgroup merges a head's ranges.
 [[max_total_threads_per_threadgroup(ATTENTION_THREADS)]] kernel void
 attention_merge(constant attention_args &args [[buffer(0)]],
@@ -26,9 +28,9 @@ attention_merge(constant attention_args &args [[buffer(0)]],
 		return;
 	const uint position = uint(step_array<int>(step, step->positions)[row]);
 	float top = nothing_seen, sum = 0.0f;
-	float all[8];
+	float all[MERGED];
 	UNROLL
-	for (int j = 0; j < 8; j++)
+	for (int j = 0; j < MERGED; j++)
 		all[j] = 0.0f;
 	uint range = first_seen(position, args.window) / STEP_RANGE;
 	for (; range <= position / STEP_RANGE; range++) {
@@ -40,7 +42,7 @@ attention_merge(constant attention_args &args [[buffer(0)]],
 		sum = fma(sum, a, part.y * b);
 		device const float *from = outs + at * args.head_dim;
 		UNROLL
-		for (int j = 0; j < 8; j++) {
+		for (int j = 0; j < MERGED; j++) {
 			const uint column = lane + j * 32;
 			if (column < args.head_dim)
 				all[j] = fma(all[j], a, from[column] * b);
@@ -50,7 +52,7 @@ attention_merge(constant attention_args &args [[buffer(0)]],
 	device uchar *to = y + (ulong(row) * args.y_stride + head * args.head_dim) *
 				       element_bytes(args.y_type);
 	UNROLL
-	for (int j = 0; j < 8; j++) {
+	for (int j = 0; j < MERGED; j++) {
 		const uint column = lane + j * 32;
 		if (column < args.head_dim)
 			store_element(to, column,
@@ -66,3 +68,4 @@ ATTENTION_INSTANCES("f16_d80", half, 80, false)
 ATTENTION_INSTANCES("f16_d96", half, 96, false)
 ATTENTION_INSTANCES("f16_d128", half, 128, false)
 ATTENTION_INSTANCES("f16_d256", half, 256, false)
+ATTENTION_INSTANCES("f16_d512", half, 512, false)

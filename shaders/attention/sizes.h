@@ -19,7 +19,7 @@
 /* Tokens of a sub-step: part of the order of sums, so the same in every kernel. */
 #define ATTENTION_TOKENS(e) ((e) == 2 ? 32 : 16)
 /* Columns of K or V that one buffer holds. */
-#define ATTENTION_CHUNK(d, nv) ((nv) || (d) <= 128 ? (d) : 128)
+#define ATTENTION_CHUNK(d, nv) ((nv) || (d) <= 128 ? (d) : (d) <= 256 ? 128 : 64)
 #define ATTENTION_BUFFERS(nv) ((nv) ? 4 : 1)
 /* Row stride in elements: 16 bytes of padding, so that eight rows are in different banks. */
 #define ATTENTION_STRIDE(e, d) ((d) + 16 / (e))
@@ -53,5 +53,8 @@
 /* Tiles of queries if a sequence loops: as many as fit into threadgroup memory (32 KB on Metal,
  * 99 KB on smaller NVIDIA GPUs) and registers. */
 #define ATTENTION_LOOP_TILES(e, d, nv)                                                             \
-	((e) == 2 ? ((nv) ? ((d) <= 128 ? 4 : 2) : ((d) <= 128 ? 2 : 1)) :                         \
+	((e) == 2 ? ((nv) ? ((d) <= 128 ? 4 :                                                      \
+			     (d) <= 256 ? 2 :                                                      \
+					  1) :                                                     \
+			    ((d) <= 128 ? 2 : 1)) :                                                \
 		    ((nv) && (d) <= 128 ? 2 : 1))
