@@ -21,23 +21,24 @@ static const char *const turn_texts[] = {
 	"<|im_end|>",
 	"<|endoftext|>",
 	"<|eot_id|>",
+	"<turn|>",	 /* Gemma 4 */
 	"<end_of_turn>", /* these end one */
 	"<|im_start|>",
 	"<start_of_turn>",
 	"<|start_header_id|>",
 	"<|end_header_id|>",
+	"<|turn>",
 	"<\357\275\234User\357\275\234>",
 	"<\357\275\234Assistant\357\275\234>", /* DeepSeek's */
 };
-#define N_ENDING 4
+#define N_ENDING 5
 #define N_TURN_TEXTS (sizeof turn_texts / sizeof turn_texts[0])
 /* After these the client has its say, too: a tool is to be run. */
 static const char *const call_texts[] = {
 	"<|call|>",	    /* gpt-oss */
 	"<|eom_id|>",	    /* Llama 3.1 */
 	"<|observation|>",  /* GLM */
-	"<|tool_response>", /* Gemma 4, and the end of its turns */
-	"<turn|>",
+	"<|tool_response>", /* Gemma 4 */
 };
 #define N_CALL_TEXTS (sizeof call_texts / sizeof call_texts[0])
 #define NO_BYTE 0xffff

@@ -1,5 +1,5 @@
 /* gguf.c: a tokenizer from a GGUF file's tokenizer.ggml.* keys: byte-level BPE
- * ("gpt2"), SentencePiece's BPE ("llama") and unigram ("t5"). */
+ * ("gpt2"), BPE of characters ("gemma4"), SentencePiece's BPE ("llama") and unigram ("t5"). */
 #include "model/tokenizer/tokenizer_private.h"
 
 #include <errno.h>
@@ -265,6 +265,8 @@ static int read_model(struct reading *r, enum ig_token_model *model)
 		return rc;
 	if (len == 4 && !memcmp(s, "gpt2", 4))
 		*model = IG_MODEL_BYTES;
+	else if (len == 6 && !memcmp(s, "gemma4", 6))
+		*model = IG_MODEL_PAIRS;
 	else if (len == 5 && !memcmp(s, "llama", 5))
 		*model = IG_MODEL_SCORES;
 	else if (len == 2 && !memcmp(s, "t5", 2))
@@ -273,9 +275,26 @@ static int read_model(struct reading *r, enum ig_token_model *model)
 		return ig_fail(
 			r->err, -ENOTSUP,
 			"tokenizer.ggml.model is '%.*s'; Ingot supports 'gpt2' (byte-level BPE), "
-			"'llama' (SentencePiece BPE) and 't5' (SentencePiece unigram)",
+			"'gemma4' (BPE of characters), 'llama' (SentencePiece BPE) and 't5' "
+			"(SentencePiece unigram)",
 			len < 64 ? (int)len : 64, s);
 	return 0;
+}
+
+/* Merges between characters: a text is cut only at line breaks. */
+static int read_pairs(struct reading *r, bool jit)
+{
+	struct ig_tokenizer *t = r->b->t;
+	int rc = ig_splitter_create(&t->splitter);
+
+	if (!rc)
+		rc = ig_splitter_add(t->splitter, "\\n+", IG_SPLIT_ISOLATED, false, jit, r->err);
+	if (rc || (rc = read_id(r, "tokenizer.ggml.unknown_token_id", &t->pairs.unknown)))
+		return rc;
+	if (t->pairs.unknown < 0)
+		t->pairs.unknown = r->b->unknown;
+	t->pairs.fuse_unknown = true;
+	return read_merges(r);
 }
 
 static int read_splitter(struct reading *r, bool jit, struct ig_splitter **out,
@@ -299,7 +318,7 @@ int ig_tokenizer_read_gguf(struct ig_builder *b, const struct ig_checkpoint *g, 
 	struct reading r = { .b = b, .g = g, .err = b->err };
 	struct ig_splitter *splitter = NULL;
 	struct ig_pre_traits traits = { 0 };
-	enum ig_token_model model;
+	enum ig_token_model model = IG_MODEL_BYTES;
 	struct ig_tokenizer *t;
 	int rc = read_model(&r, &model);
 
@@ -314,15 +333,17 @@ int ig_tokenizer_read_gguf(struct ig_builder *b, const struct ig_checkpoint *g, 
 	t = b->t;
 	t->splitter = splitter;
 	t->ignore_merges = traits.ignore_merges;
-	t->cuts_user = model == IG_MODEL_BYTES;
-	t->add_bos = model == IG_MODEL_SCORES || traits.add_bos;
+	t->cuts_user = model == IG_MODEL_BYTES || model == IG_MODEL_PAIRS;
+	t->add_bos = model == IG_MODEL_SCORES || model == IG_MODEL_PAIRS || traits.add_bos;
 	if (traits.nfc) {
 		rc = ig_normalizer_create(&t->normalizer);
 		if (!rc)
 			rc = ig_normalizer_add_form(t->normalizer, IG_NFC, b->err);
 	}
 	if (rc || (rc = read_flag(&r, "tokenizer.ggml.add_bos_token", &t->add_bos)) ||
-	    (rc = model == IG_MODEL_BYTES ? read_merges(&r) : read_pieces(&r)))
+	    (rc = model == IG_MODEL_BYTES ? read_merges(&r) :
+		  model == IG_MODEL_PAIRS ? read_pairs(&r, jit) :
+					    read_pieces(&r)))
 		goto out;
 	rc = read_ends(&r);
 out:

@@ -95,6 +95,75 @@ static void merges(void **state)
 	world_finish(&x);
 }
 
+/* Gemma 4's: merges between characters, by rank; a text begins without a space, and no merge crosses
+ * a line break. */
+static void pairs(void **state)
+{
+	static const char *const tokens[] = {
+		"<pad>",
+		"<eos>",
+		"<bos>",
+		"<unk>",
+		"<0x0A>",
+		"<0xC3>",
+		"<0xA9>",
+		"\xe2\x96\x81",
+		"a",
+		"b",
+		"\n",
+		"ab",
+		"\xe2\x96\x81"
+		"ab",
+		"\n\n",
+		"b\n",
+		"<|turn>",
+		"<turn|>",
+	};
+	enum {
+		EOS = 1,
+		BOS,
+		UNK,
+		C3 = 5,
+		A9,
+		SPACE,
+		A,
+		B_,
+		LF,
+		AB,
+		SPACE_AB,
+		LFLF,
+		BLF,
+		TURN,
+		END
+	};
+	static const int32_t types[] = { 3, 3, 3, 2, 6, 6, 6, 1, 1, 1, 1, 1, 1, 1, 1, 4, 4 };
+	static const char *const ranks[] = { "b \n", "a b", "\xe2\x96\x81 ab", "\n \n" };
+	struct world x = { 0 };
+	struct ig_error err = { 0 };
+	int32_t bos;
+
+	gw_init(&x.w);
+	gw_str(&x.w, "tokenizer.ggml.model", "gemma4");
+	gw_strs(&x.w, "tokenizer.ggml.tokens", tokens, 17);
+	gw_i32s(&x.w, "tokenizer.ggml.token_type", types, 17);
+	gw_strs(&x.w, "tokenizer.ggml.merges", ranks, 4);
+	gw_u32(&x.w, "tokenizer.ggml.bos_token_id", BOS);
+	gw_u32(&x.w, "tokenizer.ggml.eos_token_id", EOS);
+	gw_u32(&x.w, "tokenizer.ggml.unknown_token_id", UNK);
+	assert_int_equal(ig_checkpoint_open_memory(x.w.data, x.w.len, "tiny", &x.g, &err), 0);
+	if (ig_tokenizer_open(x.g, &x.t, &err))
+		fail_msg("%s", err.text);
+	becomes(x.t, S("ab ab"), 0, AB, SPACE_AB, -1);
+	becomes(x.t, S(" ab  b"), 0, SPACE_AB, SPACE, SPACE, B_, -1);
+	becomes(x.t, S("ab\n\nab"), 0, AB, LFLF, AB, -1); /* not a, b\n */
+	becomes(x.t, S("\xc3\xa9zz"), 0, C3, A9, UNK, -1);
+	becomes(x.t, S("<|turn>ab<turn|>"), 1, TURN, AB, END, -1);
+	assert_true(ig_tokenizer_is_end(x.t, END));
+	bos = ig_tokenizer_find_special(x.t, "<bos>");
+	assert_int_equal(bos, BOS);
+	world_finish(&x);
+}
+
 static void specials(void **state)
 {
 	struct world x;
@@ -439,13 +508,10 @@ static void and_back(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(merges),
-		cmocka_unit_test(specials),
-		cmocka_unit_test(spaces),
-		cmocka_unit_test(unigram),
-		cmocka_unit_test(merges_by_definition),
-		cmocka_unit_test(limits),
-		cmocka_unit_test(refusals),
+		cmocka_unit_test(merges),   cmocka_unit_test(pairs),
+		cmocka_unit_test(specials), cmocka_unit_test(spaces),
+		cmocka_unit_test(unigram),  cmocka_unit_test(merges_by_definition),
+		cmocka_unit_test(limits),   cmocka_unit_test(refusals),
 		cmocka_unit_test(and_back),
 	};
 
