@@ -189,11 +189,13 @@ struct attention_args {
 	uint flags;	     /* ATTENTION_… */
 	uint gate_row;	     /* stride of the gate's input */
 	uint gate_first, gate_stride, gate_dim;
+	uint v_dim; /* columns of V; with ATTENTION_V_IN_K the first ones of K */
 };
-SHARED_SIZE(attention_args, 68);
+SHARED_SIZE(attention_args, 72);
 #define ATTENTION_SINKS 1u
 #define ATTENTION_SIGMOID 2u /* the output is multiplied by that of the gate */
 #define ATTENTION_SOFTPLUS 4u
+#define ATTENTION_V_IN_K 8u
 
 /* kv_copy: threads of the grid's first dimension, which share a copy. */
 struct copy_args {

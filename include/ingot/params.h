@@ -128,8 +128,10 @@ struct ig_rope_kv_params {
 /* attention (module attention): causal, over the cached blocks of the row's sequence.
  * in: q [n, n_heads * head_dim] [, the gate's columns]; weights: [sinks [1, n_heads]]: a score that
  * joins each head's softmax and has no value (Xiao et al. 2024, arXiv:2309.17453); out: the shape of
- * q.  window: the last `window` positions; 0: all of them.  Gate: the output of head h is multiplied by
- * sigmoid or softplus of the gate_dim (1 or head_dim) columns of in1 from gate_first + h * gate_stride
+ * q, or with v_dim [n, n_heads * v_dim]: values are the first v_dim dimensions of the keys
+ * (multi-head latent attention, DeepSeek-AI 2024, arXiv:2405.04434), for which the cache has no
+ * values.  window: the last `window` positions; 0: all of them.  Gate: the output of head h is multiplied by
+ * sigmoid or softplus of the gate_dim (1 or all) columns of in1 from gate_first + h * gate_stride
  * on. */
 enum { IG_GATE_NONE = 0, IG_GATE_SIGMOID = 1, IG_GATE_SOFTPLUS = 2 };
 struct ig_attention_params {
@@ -140,11 +142,12 @@ struct ig_attention_params {
 	uint32_t window;
 	uint32_t gate; /* IG_GATE_… */
 	uint32_t gate_first, gate_stride, gate_dim;
+	uint32_t v_dim; /* 0: values of their own, of head_dim */
 };
 
 /* Limits of rope_kv and attention. */
 #define IG_ATTENTION_MAX_HEADS 1024
-#define IG_ATTENTION_MAX_HEAD_DIM 512 /* multiples of 8 */
+#define IG_ATTENTION_MAX_HEAD_DIM 576 /* multiples of 8 */
 
 /* ---- mixture of experts (module moe) ----
  *

@@ -26,10 +26,10 @@ static int check_gate(const struct ig_op_shape *s, struct ig_error *err)
 
 	if (p->gate > IG_GATE_SOFTPLUS)
 		return ig_fail(err, -EINVAL, "attention: gate %u is unknown", p->gate);
-	if (p->gate_dim != 1 && p->gate_dim != p->head_dim)
+	if (p->gate_dim != 1 && p->gate_dim != value_dim(p))
 		return ig_fail(err, -EINVAL,
 			       "attention: the gate has %u values a head, expected 1 or %u",
-			       p->gate_dim, p->head_dim);
+			       p->gate_dim, value_dim(p));
 	if (s->in[1].dtype != IG_F32 || s->in[1].row_class != IG_ROWS_TOKENS ||
 	    s->in[1].n_cols < end)
 		return ig_fail(err, -EINVAL,
@@ -53,6 +53,9 @@ static int check(struct ig_op_shape *s, struct ig_error *err)
 		return ig_fail(err, -EINVAL,
 			       "attention: head_dim is %u, not a multiple of 8 up to %d",
 			       p->head_dim, MAX_HEAD_DIM);
+	if (p->v_dim % 8 || p->v_dim > p->head_dim)
+		return ig_fail(err, -EINVAL, "attention: v_dim is %u, not a multiple of 8 up to %u",
+			       p->v_dim, p->head_dim);
 	if (p->n_heads < 1 || p->n_heads > MAX_HEADS || p->n_kv_heads < 1 ||
 	    p->n_heads % p->n_kv_heads)
 		return ig_fail(err, -EINVAL,
@@ -84,8 +87,9 @@ static int check(struct ig_op_shape *s, struct ig_error *err)
 			       "F32",
 			       (long long)s->weight[0].n_rows, (long long)s->weight[0].n_cols,
 			       s->weight[0].dtype, p->n_heads);
-	s->out[0] =
-		(struct ig_shape){ .n_cols = n_cols, .dtype = IG_F32, .row_class = IG_ROWS_TOKENS };
+	s->out[0] = (struct ig_shape){ .n_cols = (int64_t)p->n_heads * value_dim(p),
+				       .dtype = IG_F32,
+				       .row_class = IG_ROWS_TOKENS };
 	return 0;
 }
 
@@ -101,6 +105,13 @@ static void load_position(float *y, const struct pages *pages, struct cache_side
 {
 	load_row(y, pages_block(pages, pos / IG_BLOCK_TOKENS), side,
 		 (uint32_t)(pos % IG_BLOCK_TOKENS), dim);
+}
+
+/* The value of a position.  One that is a part of the key is read as that. */
+static void load_value(float *y, const struct ig_attention_params *p, const struct pages *pages,
+		       int64_t pos)
+{
+	load_position(y, pages, value_side(p, pages->layout), pos, p->head_dim);
 }
 
 /* ---- the reference ----------------------------------------------------------------- */
@@ -135,6 +146,7 @@ static void reference(const struct ig_op_launch *launch)
 	const struct ig_attention_params *p = launch->params;
 	const struct ig_step *step = launch->step;
 	const uint32_t per_kv = p->n_heads / p->n_kv_heads;
+	const uint32_t v_dim = value_dim(p);
 	const float *sinks = sinks_of(launch);
 	float v[MAX_HEAD_DIM];
 
@@ -143,7 +155,7 @@ static void reference(const struct ig_op_launch *launch)
 						 row * launch->in[0].row_stride);
 		float *y = (float *)((char *)launch->out[0].data + row * launch->out[0].row_stride);
 		const int64_t pos = step->positions[row], lo = first_seen(p, pos);
-		for (uint32_t h = 0; h < p->n_heads; h++, q += p->head_dim, y += p->head_dim) {
+		for (uint32_t h = 0; h < p->n_heads; h++, q += p->head_dim, y += v_dim) {
 			struct pages pages =
 				pages_of(step, p->group, p->layer, step->row_seq[row], h / per_kv);
 			double max = sinks ? (double)sinks[h] : -INFINITY, sum = 0;
@@ -154,12 +166,12 @@ static void reference(const struct ig_op_launch *launch)
 				sum = exp((double)sinks[h] - max);
 			for (int64_t t = lo; t <= pos; t++) {
 				double w = exp(reference_score(p, &pages, q, t) - max);
-				load_position(v, &pages, v_side(pages.layout), t, p->head_dim);
+				load_value(v, p, &pages, t);
 				sum += w;
-				for (uint32_t d = 0; d < p->head_dim; d++)
+				for (uint32_t d = 0; d < v_dim; d++)
 					o[d] += w * (double)v[d];
 			}
-			for (uint32_t d = 0; d < p->head_dim; d++)
+			for (uint32_t d = 0; d < v_dim; d++)
 				y[d] = (float)(o[d] / sum * reference_gate(launch, row, h, d));
 		}
 	}
@@ -295,27 +307,27 @@ static void unit_generic(const struct ig_op_launch *launch, int64_t row, uint32_
 	const struct ig_attention_params *p = launch->params;
 	const struct ig_step *step = launch->step;
 	const uint32_t per_kv = p->n_heads / p->n_kv_heads, dim = p->head_dim;
-	const size_t offset = (size_t)kv_head * per_kv * dim;
+	const uint32_t v_dim = value_dim(p);
 	const float *sinks = sinks_of(launch);
 	const float *q =
 		(const float *)((const char *)launch->in[0].data + row * launch->in[0].row_stride) +
-		offset;
-	float *y =
-		(float *)((char *)launch->out[0].data + row * launch->out[0].row_stride) + offset;
+		(size_t)kv_head * per_kv * dim;
+	float *y = (float *)((char *)launch->out[0].data + row * launch->out[0].row_stride) +
+		   (size_t)kv_head * per_kv * v_dim;
 	const struct pages pages = pages_of(step, p->group, p->layer, step->row_seq[row], kv_head);
 	const int64_t pos = step->positions[row], lo = first_seen(p, pos);
 	float *s = scratch;				    /* [per_kv, IG_ATTENTION_RANGE] */
-	float *o = s + (size_t)per_kv * IG_ATTENTION_RANGE; /* [per_kv, dim] */
-	float *o_all = o + (size_t)per_kv * dim;	    /* [per_kv, dim] */
-	float *max = o_all + (size_t)per_kv * dim, *sum = max + per_kv; /* [per_kv] */
-	float *max_all = sum + per_kv, *sum_all = max_all + per_kv;	/* [per_kv] */
+	float *o = s + (size_t)per_kv * IG_ATTENTION_RANGE; /* [per_kv, v_dim] */
+	float *o_all = o + (size_t)per_kv * v_dim;	    /* [per_kv, v_dim] */
+	float *max = o_all + (size_t)per_kv * v_dim, *sum = max + per_kv; /* [per_kv] */
+	float *max_all = sum + per_kv, *sum_all = max_all + per_kv;	  /* [per_kv] */
 	float kv[GROUP][MAX_HEAD_DIM];
 
 	for (uint32_t g = 0; g < per_kv; g++) {
 		max_all[g] = -INFINITY;
 		sum_all[g] = 0;
 	}
-	memset(o_all, 0, (size_t)per_kv * dim * sizeof *o_all);
+	memset(o_all, 0, (size_t)per_kv * v_dim * sizeof *o_all);
 	for (int64_t base = lo - lo % IG_ATTENTION_RANGE; base <= pos; base += IG_ATTENTION_RANGE) {
 		const int64_t from = lo > base ? lo : base;
 		const int64_t end = base + IG_ATTENTION_RANGE;
@@ -328,25 +340,26 @@ static void unit_generic(const struct ig_op_launch *launch, int64_t row, uint32_
 		}
 		for (uint32_t g = 0; g < per_kv; g++)
 			max[g] = soft_max(s + (size_t)g * IG_ATTENTION_RANGE, n, p->scale, &sum[g]);
-		memset(o, 0, (size_t)per_kv * dim * sizeof *o);
+		memset(o, 0, (size_t)per_kv * v_dim * sizeof *o);
 		for (int64_t t = 0; t < n; t += GROUP) {
-			load_group(kv, &pages, v_side(pages.layout), from + t, n - t, dim);
+			load_group(kv, &pages, value_side(p, pages.layout), from + t, n - t, dim);
 			for (uint32_t g = 0; g < per_kv; g++)
-				add_values(o + (size_t)g * dim,
-					   s + (size_t)g * IG_ATTENTION_RANGE + (size_t)t, kv, dim);
+				add_values(o + (size_t)g * v_dim,
+					   s + (size_t)g * IG_ATTENTION_RANGE + (size_t)t, kv,
+					   v_dim);
 		}
 		for (uint32_t g = 0; g < per_kv; g++)
-			merge(&max_all[g], &sum_all[g], o_all + (size_t)g * dim, max[g], sum[g],
-			      o + (size_t)g * dim, dim);
+			merge(&max_all[g], &sum_all[g], o_all + (size_t)g * v_dim, max[g], sum[g],
+			      o + (size_t)g * v_dim, v_dim);
 	}
 	for (uint32_t g = 0; sinks && g < per_kv; g++)
-		merge_sink(&max_all[g], &sum_all[g], o_all + (size_t)g * dim,
-			   sinks[kv_head * per_kv + g], dim);
+		merge_sink(&max_all[g], &sum_all[g], o_all + (size_t)g * v_dim,
+			   sinks[kv_head * per_kv + g], v_dim);
 	for (uint32_t g = 0; g < per_kv; g++)
-		for (uint32_t d = 0; d < dim; d++)
-			y[(size_t)g * dim + d] = o_all[(size_t)g * dim + d] / sum_all[g];
+		for (uint32_t d = 0; d < v_dim; d++)
+			y[(size_t)g * v_dim + d] = o_all[(size_t)g * v_dim + d] / sum_all[g];
 	for (uint32_t g = 0; p->gate && g < per_kv; g++)
-		apply_gate(launch, row, kv_head * per_kv + g, y + (size_t)g * dim, dim);
+		apply_gate(launch, row, kv_head * per_kv + g, y + (size_t)g * v_dim, v_dim);
 }
 
 static void run_generic(const struct ig_op_launch *launch, int64_t first, int64_t last,

@@ -69,12 +69,13 @@ struct unit {
 	const struct ig_attention_params *p;
 	const struct ig_kv_layout *layout;
 	struct pages pages;
-	int32_t dim, dim16; /* of a head; rounded up to 16 */
-	int32_t n;	    /* query vectors: row by row, head by head */
+	int32_t dim, v_dim, dim16; /* of a key; of a value; that rounded up to 16 */
+	struct cache_side v_side;
+	int32_t n; /* query vectors: row by row, head by head */
 	/* Scratch. */
 	float *kt;		      /* [dim, KT_STRIDE] */
 	float *v;		      /* [KT_STRIDE, dim16] */
-	float *v_scale;		      /* [dim / IG_KV_GROUP, RANGE]: of V in Q8_0 */
+	float *v_scale;		      /* [v_dim / IG_KV_GROUP, RANGE]: of V in Q8_0 */
 	float *s;		      /* [n, S_STRIDE]: scores, then weights of one range */
 	float *o;		      /* [n, dim16]: of one range */
 	float *o_all;		      /* [n, dim16]: merged */
@@ -89,7 +90,7 @@ struct unit {
 static uint64_t lay_out(struct unit *u, const struct ig_attention_params *p, uintptr_t base)
 {
 	const uint64_t n = (uint64_t)unit_rows(p) * (p->n_heads / p->n_kv_heads);
-	const uint64_t n16 = (n + 15) / 16 * 16, dim16 = (p->head_dim + 15) / 16 * 16;
+	const uint64_t n16 = (n + 15) / 16 * 16, dim16 = (value_dim(p) + 15) / 16 * 16;
 	uintptr_t at = (base + 63) & ~(uintptr_t)63;
 
 #define TAKE(member, count)                                                                        \
@@ -172,40 +173,48 @@ static void load_k(struct unit *u, char *const *blocks, int32_t n)
 	}
 }
 
-/* A token's V in Q8_0 as floats; scale: its first one. */
+/* A token's V in Q8_0 as floats; scale: its first one.  Codes of a key lie apart. */
 static void load_v_q8(const struct unit *u, float *y, const int8_t *code, const uint16_t *scale)
 {
-	for (int32_t g = 0; g < u->dim; g += IG_KV_GROUP, scale += IG_BLOCK_TOKENS) {
+	if (u->p->v_dim) {
+		for (int32_t d = 0; d < u->v_dim; d++)
+			y[d] = (float)code[d * IG_BLOCK_TOKENS] *
+			       f16_to_f32(scale[d / IG_KV_GROUP * IG_BLOCK_TOKENS]);
+		return;
+	}
+	for (int32_t g = 0; g < u->v_dim; g += IG_KV_GROUP, scale += IG_BLOCK_TOKENS) {
 		const vec by = vec_set1(f16_to_f32(*scale));
 		for (int32_t d = g; d < g + IG_KV_GROUP; d += VL)
 			vec_store(y + d, vec_mul(vec_load_i8(code + d), by));
 	}
 }
 
-/* Convert V of tokens from … to - 1 to floats in u->v, row by row; columns beyond dim are 0. */
+/* Convert V of tokens from … to - 1 to floats in u->v, row by row; columns beyond v_dim are 0. */
 static void load_v(struct unit *u, char *const *blocks, int32_t from, int32_t to)
 {
 	for (int32_t t = from; t < to; t++) {
-		const char *block = blocks[t / IG_BLOCK_TOKENS] + u->layout->v_offset;
+		const char *block = blocks[t / IG_BLOCK_TOKENS] + u->v_side.offset;
 		const int32_t in_block = t % IG_BLOCK_TOKENS;
-		const char *src = block + (uint64_t)in_block * u->layout->v_token_stride;
+		const char *src = block + (uint64_t)in_block * u->v_side.token_stride;
 		float *y = u->v + t * u->dim16;
 		int32_t d = 0;
 
-		if (u->layout->v_dtype == IG_Q8_0) {
-			load_v_q8(u, y, (const int8_t *)block + in_block * u->dim,
+		if (u->v_side.dtype == IG_Q8_0) {
+			load_v_q8(u, y,
+				  (const int8_t *)block +
+					  in_block * (u->v_side.code_stride == 1 ? u->dim : 1),
 				  scales_of(u, block) + in_block);
-		} else if (u->layout->v_dtype == IG_F16) {
+		} else if (u->v_side.dtype == IG_F16) {
 			const uint16_t *h = (const uint16_t *)src;
-			for (; d + VL <= u->dim; d += VL)
+			for (; d + VL <= u->v_dim; d += VL)
 				vec_store(y + d, vec_load_f16(h + d));
-			if (d < u->dim) /* VL is 16: 8 are left */
+			if (d < u->v_dim) /* VL is 16: 8 are left */
 				widen_8(y + d, h + d);
 		} else {
-			memcpy(y, src, (size_t)u->dim * sizeof *y);
+			memcpy(y, src, (size_t)u->v_dim * sizeof *y);
 		}
-		if (u->dim < u->dim16)
-			memset(y + u->dim, 0, 8 * sizeof *y);
+		if (u->v_dim < u->dim16)
+			memset(y + u->v_dim, 0, 8 * sizeof *y);
 	}
 }
 
@@ -227,8 +236,8 @@ static void prefetch_k(const struct unit *u, const char *block)
 
 static void prefetch_v(const struct unit *u, const char *block)
 {
-	prefetch_half(u, block + u->layout->v_offset, u->layout->v_dtype,
-		      u->layout->v_token_stride);
+	if (!u->p->v_dim) /* or it is there with K */
+		prefetch_half(u, block + u->v_side.offset, u->v_side.dtype, u->v_side.token_stride);
 }
 
 /* ---- scores = Q K^T ----------------------------------------------------------------- */
@@ -562,7 +571,7 @@ static void load_v_scales(struct unit *u, char *const *blocks, int32_t first_blo
 			  int32_t end_block)
 {
 	for (int32_t b = first_block; b < end_block; b++) {
-		const uint16_t *from = scales_of(u, blocks[b] + u->layout->v_offset);
+		const uint16_t *from = scales_of(u, blocks[b] + u->v_side.offset);
 		float *to = u->v_scale + b * IG_BLOCK_TOKENS;
 		for (int32_t g = 0; g < u->dim; g += IG_KV_GROUP, to += RANGE)
 			for (int t = 0; t < IG_BLOCK_TOKENS; t += VL, from += VL)
@@ -573,13 +582,14 @@ static void load_v_scales(struct unit *u, char *const *blocks, int32_t first_blo
 /* P V of the range.  Few query vectors read V in place; many share its conversion. */
 static void range_values(struct unit *u, char *const *blocks, int32_t lo, int32_t hi)
 {
-	const uint32_t dtype = u->layout->v_dtype;
-	const int in_place = u->dim == u->dim16 && (dtype == IG_F32 || u->n <= TILE_Q);
+	const uint32_t dtype = u->v_side.dtype;
+	const int in_place = u->v_dim == u->dim16 && (dtype == IG_F32 || u->n <= TILE_Q) &&
+			     !(dtype == IG_Q8_0 && u->p->v_dim);
 	struct values v = { .stride = (uint64_t)u->dim16 * sizeof(float) };
 
 	if (in_place) {
 		v.dtype = dtype;
-		v.stride = dtype == IG_Q8_0 ? (uint64_t)u->dim : u->layout->v_token_stride;
+		v.stride = dtype == IG_Q8_0 ? (uint64_t)u->dim : u->v_side.token_stride;
 	}
 	if (in_place && dtype == IG_Q8_0)
 		load_v_scales(u, blocks, lo / IG_BLOCK_TOKENS,
@@ -591,7 +601,7 @@ static void range_values(struct unit *u, char *const *blocks, int32_t lo, int32_
 		int32_t to = hi;
 		if (in_place) {
 			for (int32_t b = first_block; b * IG_BLOCK_TOKENS < hi; b++)
-				v.block[b] = blocks[b] + u->layout->v_offset;
+				v.block[b] = blocks[b] + u->v_side.offset;
 		} else {
 			to = at_most(hi, (first_block + SUB_BLOCKS) * IG_BLOCK_TOKENS);
 			load_v(u, blocks + first_block, from - first_block * IG_BLOCK_TOKENS,
@@ -654,7 +664,7 @@ static void merge_sinks(struct unit *u, const float *sinks, int32_t per_kv)
 static void apply_gate(struct unit *u, float *restrict y, const float *restrict x)
 {
 	const uint32_t kind = u->p->gate;
-	const int32_t n = u->p->gate_dim == 1 ? 1 : u->dim;
+	const int32_t n = u->p->gate_dim == 1 ? 1 : u->v_dim;
 	float *restrict e = u->kt;
 
 	for (int32_t d = 0; d < n; d++)
@@ -665,7 +675,7 @@ static void apply_gate(struct unit *u, float *restrict y, const float *restrict 
 		vec_store(e + d, vec_exp(vec_load(e + d)));
 	for (int32_t d = 0; d < n; d++)
 		e[d] = gate_value(kind, x[d], e[d]);
-	for (int32_t d = 0; d < u->dim; d++)
+	for (int32_t d = 0; d < u->v_dim; d++)
 		y[d] *= e[n == 1 ? 0 : d];
 }
 
@@ -678,7 +688,7 @@ static void run_unit(struct unit *u, const struct ig_op_launch *launch, int64_t 
 	const struct ig_step *step = launch->step;
 	const int32_t per_kv = (int32_t)(p->n_heads / p->n_kv_heads);
 	const int64_t first_pos = step->positions[row], last_pos = first_pos + n_rows - 1;
-	const int64_t offset = (int64_t)kv_head * per_kv * u->dim; /* of the head, in floats */
+	const int64_t heads = (int64_t)kv_head * per_kv; /* before the unit's */
 	const int64_t window = p->window ? p->window : INT64_MAX / 2;
 	const int64_t seen = first_pos + 1 > window ? first_pos + 1 - window : 0;
 	char *blocks[RANGE_BLOCKS];
@@ -688,7 +698,7 @@ static void run_unit(struct unit *u, const struct ig_op_launch *launch, int64_t 
 	for (int32_t i = 0, q = 0; i < n_rows; i++) {
 		const float *x = (const float *)((const char *)launch->in[0].data +
 						 (row + i) * launch->in[0].row_stride) +
-				 offset;
+				 heads * u->dim;
 		for (int32_t g = 0; g < per_kv; g++, q++)
 			u->q[q] = x + g * u->dim;
 	}
@@ -730,11 +740,11 @@ static void run_unit(struct unit *u, const struct ig_op_launch *launch, int64_t 
 	for (int32_t i = 0, q = 0; i < n_rows; i++) {
 		float *restrict y = (float *)((char *)launch->out[0].data +
 					      (row + i) * launch->out[0].row_stride) +
-				    offset;
-		for (int32_t g = 0; g < per_kv; g++, q++, y += u->dim) {
+				    heads * u->v_dim;
+		for (int32_t g = 0; g < per_kv; g++, q++, y += u->v_dim) {
 			const float *restrict o = u->o_all + q * u->dim16;
 			const float share = 1 / u->sum_all[q];
-			for (int32_t d = 0; d < u->dim; d++)
+			for (int32_t d = 0; d < u->v_dim; d++)
 				y[d] = o[d] * share;
 			if (p->gate)
 				apply_gate(u, y,
@@ -750,10 +760,12 @@ static void run_units(const struct ig_op_launch *launch, int64_t first, int64_t 
 	struct unit u = { .p = p,
 			  .layout = launch->step->kv[p->group].layout,
 			  .dim = (int32_t)p->head_dim,
-			  .dim16 = (int32_t)(p->head_dim + 15) / 16 * 16 };
+			  .v_dim = (int32_t)value_dim(p),
+			  .dim16 = (int32_t)(value_dim(p) + 15) / 16 * 16 };
 	const int64_t n_groups = n_row_groups(launch->step, unit_rows(p));
 	int64_t row = 0, n_rows = 0;
 
+	u.v_side = value_side(p, u.layout);
 	lay_out(&u, p, (uintptr_t)scratch);
 	for (int64_t unit = first; unit < last; unit++) {
 		const uint32_t kv_head = (uint32_t)(unit % p->n_kv_heads);

@@ -31,6 +31,13 @@ static inline struct cache_side v_side(const struct ig_kv_layout *l)
 	return (struct cache_side){ l->v_dtype, 1, l->v_offset, l->v_token_stride };
 }
 
+/* The side that attention reads values from. */
+static inline struct cache_side value_side(const struct ig_attention_params *p,
+					   const struct ig_kv_layout *l)
+{
+	return p->v_dim ? k_side(l) : v_side(l);
+}
+
 /* The codes of token t, and its scales, IG_BLOCK_TOKENS apart. */
 static inline int8_t *q8_codes(char *half, struct cache_side side, uint32_t t, uint32_t dim)
 {

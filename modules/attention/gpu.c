@@ -216,9 +216,9 @@ const struct ig_gpu_op ig_gpu_rope_kv = {
 
 /* The head sizes of kernels; other sizes use the next larger one, padded with zeros.  80 is no
  * multiple of IG_KV_GROUP: kernels of codes do not have it. */
-static const uint32_t head_dims[] = { 32, 64, 80, 96, 128, 256, 512 };
+static const uint32_t head_dims[] = { 32, 64, 80, 96, 128, 256, 512, 576 };
 
-static_assert(MAX_HEAD_DIM == 512, "the largest of the head sizes above");
+static_assert(MAX_HEAD_DIM == 576, "the largest of the head sizes above");
 
 static uint32_t built_dim(uint32_t head_dim)
 {
@@ -379,11 +379,13 @@ static int lower_attention(const struct ig_gpu_launch *c, const struct ig_gpu_ho
 			  .flags = (has_weight(c, 0) ? ATTENTION_SINKS : 0) |
 				   (p->gate == IG_GATE_SIGMOID	? ATTENTION_SIGMOID :
 				    p->gate == IG_GATE_SOFTPLUS ? ATTENTION_SOFTPLUS :
-								  0),
+								  0) |
+				   (p->v_dim ? ATTENTION_V_IN_K : 0),
 			  .gate_row = p->gate ? ig_gpu_stride(&c->in[1]) : 0,
 			  .gate_first = p->gate_first,
 			  .gate_stride = p->gate_stride,
-			  .gate_dim = p->gate_dim },
+			  .gate_dim = p->gate_dim,
+			  .v_dim = value_dim(p) },
 		.sinks = bind_weight(c, 0, p->n_heads),
 		.gates = ig_gpu_bind_value(p->gate ? &c->in[1] : &none, IG_GPU_READ),
 		.q = ig_gpu_bind_value(&c->in[0], IG_GPU_READ),
@@ -405,9 +407,15 @@ static int lower_attention(const struct ig_gpu_launch *c, const struct ig_gpu_ho
 		return ig_fail(err, rc, "attention: no cache of group %u, layer %u", p->group,
 			       p->layer);
 	a.kv = (struct ig_gpu_bind){ kv, 1, IG_GPU_READ | IG_GPU_TOUCH, 0 };
+	if (a.codes && (p->v_dim || a.dim > 512))
+		return ig_fail(
+			err, -ENOTSUP,
+			"attention: heads of %u with values of %u have no kernels for a cache "
+			"in q8_0 (kvcache.dtype, or the model's kv_dtype)",
+			p->head_dim, value_dim(p));
 	if (!n_partials)
 		return lower_loop(&a, h, t, err);
-	if ((rc = partial_scratch(h, t, n_partials * p->head_dim * sizeof(float), outs, err)) ||
+	if ((rc = partial_scratch(h, t, n_partials * value_dim(p) * sizeof(float), outs, err)) ||
 	    (rc = partial_scratch(h, t, n_partials * 2 * sizeof(float), tops, err)) ||
 	    (rc = lower_split(&a, h, t, &outs[0], &tops[0], err)) ||
 	    (rc = lower_loop(&a, h, t, err)))

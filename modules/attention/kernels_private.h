@@ -28,6 +28,12 @@ static inline uint32_t ig_rope_q_stride(const struct ig_rope_kv_params *p)
 /* The scale of q in the i-th range of q_scale_length positions. */
 float ig_rope_q_scale(const struct ig_rope_kv_params *p, int32_t i);
 
+/* The dimensions of a value, and of a head's output. */
+static inline uint32_t value_dim(const struct ig_attention_params *p)
+{
+	return p->v_dim ? p->v_dim : p->head_dim;
+}
+
 /* The sinks of attention, [n_heads], or NULL. */
 static inline const float *sinks_of(const struct ig_op_launch *launch)
 {

@@ -173,6 +173,8 @@ template <typename T, int D, int M, bool Q8> struct attention_tile {
 		sg = sg_of;
 		lane = lane_of;
 		cache = pages_of(step, args.group, args.layer, sequence, kv_head);
+		if ((args.flags & ATTENTION_V_IN_K) != 0)
+			cache.v_offset = 0;
 		anywhere = (device const uchar *)step;
 		positions = step_array<int>(step, step->positions);
 		q = (threadgroup T *)shared;
@@ -638,7 +640,7 @@ template <typename T, int D, bool Q8>
 			t.there(query) && first_seen(hi, args.window) <= end && hi >= start;
 		device float *to =
 			outs + (ulong(partials[row] + group.y) * args.n_heads + t.head_of(query)) *
-				       args.head_dim;
+				       args.v_dim;
 		UNROLL
 		for (int c = 0; c < tile_type::chunks; c++)
 			UNROLL
@@ -647,7 +649,7 @@ template <typename T, int D, bool Q8>
 				(sg * tile_type::columns + n) * 16 + fragment_column(i, lane);
 			const uint column = c * tile_type::chunk + in_chunk;
 			const float2 v = fragment_pair(t.acc[c][0][n], i);
-			if (seen && in_chunk < uint(tile_type::chunk) && column < args.head_dim)
+			if (seen && in_chunk < uint(tile_type::chunk) && column < args.v_dim)
 				*(device float2 *)(to + column) = v;
 		}
 	}
@@ -743,7 +745,7 @@ template <typename T, int D, bool Q8, int M>
 		const bool there = t.there(query);
 		const float share = t.notes[query];
 		device uchar *to = y + (ulong(t.row_of(query)) * args.y_stride +
-					t.head_of(query) * args.head_dim) *
+					t.head_of(query) * args.v_dim) *
 					       element_bytes(args.y_type);
 		UNROLL
 		for (int c = 0; c < tile_type::chunks; c++)
@@ -753,7 +755,7 @@ template <typename T, int D, bool Q8, int M>
 				(sg * tile_type::columns + n) * 16 + fragment_column(i, lane);
 			const uint column = c * tile_type::chunk + in_chunk;
 			const float2 v = fragment_pair(all[c][m][n], i) * share;
-			if (there && in_chunk < uint(tile_type::chunk) && column < args.head_dim)
+			if (there && in_chunk < uint(tile_type::chunk) && column < args.v_dim)
 				store_pair(to, column,
 					   v * gate_pair(args, gates, t.row_of(query),
 							 t.head_of(query), column),

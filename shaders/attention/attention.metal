@@ -5,7 +5,7 @@
 
 using namespace metal;
 
-#define MERGED 16 /* values of a lane: of the largest head */
+#define MERGED 18 /* values of a lane: of the largest head */
 
 // Grid: four heads, row of the sequence, sequence; a simdgroup merges a head's ranges.
 [[max_total_threads_per_threadgroup(ATTENTION_THREADS)]] kernel void
@@ -40,21 +40,21 @@ attention_merge(constant attention_args &args [[buffer(0)]],
 		const float a = merge_share(top, new_top), b = merge_share(part.x, new_top);
 		top = new_top;
 		sum = fma(sum, a, part.y * b);
-		device const float *from = outs + at * args.head_dim;
+		device const float *from = outs + at * args.v_dim;
 		UNROLL
 		for (int j = 0; j < MERGED; j++) {
 			const uint column = lane + j * 32;
-			if (column < args.head_dim)
+			if (column < args.v_dim)
 				all[j] = fma(all[j], a, from[column] * b);
 		}
 	}
 	const float share = final_share(top, sum, sinks, head, args.flags);
-	device uchar *to = y + (ulong(row) * args.y_stride + head * args.head_dim) *
-				       element_bytes(args.y_type);
+	device uchar *to =
+		y + (ulong(row) * args.y_stride + head * args.v_dim) * element_bytes(args.y_type);
 	UNROLL
 	for (int j = 0; j < MERGED; j++) {
 		const uint column = lane + j * 32;
-		if (column < args.head_dim)
+		if (column < args.v_dim)
 			store_element(to, column,
 				      one_zero(all[j] * share *
 					       gate_value(args, gates, row, head, column)),
@@ -69,3 +69,4 @@ ATTENTION_INSTANCES("f16_d96", half, 96, false)
 ATTENTION_INSTANCES("f16_d128", half, 128, false)
 ATTENTION_INSTANCES("f16_d256", half, 256, false)
 ATTENTION_INSTANCES("f16_d512", half, 512, false)
+ATTENTION_INSTANCES("f16_d576", half, 576, false)

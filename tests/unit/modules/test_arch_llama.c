@@ -174,7 +174,7 @@ static void test_refusals(void **state)
 		{ { "llama.attention.head_count_kv", STR, 0, "3" }, -EINVAL, "head_count_kv" },
 		{ { "llama.attention.key_length", U32, 60 }, -EINVAL, "a head of 60" },
 		{ { "llama.attention.key_length", U32, 0 }, -EINVAL, "a head of 0" },
-		{ { "llama.attention.key_length", U32, 520 }, -EINVAL, "a head of 520" },
+		{ { "llama.attention.key_length", U32, 584 }, -EINVAL, "a head of 584" },
 		{ { "llama.attention.value_length", U32, 32 }, -ENOTSUP, "value_length 32" },
 		{ { "llama.rope.dimension_count", U32, 63 }, -EINVAL, "dimension_count 63 is odd" },
 		{ { "llama.rope.dimension_count", U32, 66 }, -EINVAL, "dimension_count is 66" },

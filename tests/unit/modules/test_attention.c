@@ -24,6 +24,7 @@ struct attention_case {
 	struct span spans[8];	      /* up to the first with to 0 */
 	uint32_t sinks;		      /* 1: there are some */
 	uint32_t gate, gate_dim;      /* IG_GATE_…, values a head */
+	uint32_t v_dim;		      /* values are so much of the keys */
 };
 
 /* Scores are about 3 wide, so a wrong weight moves the output far more than this;
@@ -151,6 +152,13 @@ static const struct attention_case cases[] = {
 	{ 3, 1, 64, IG_F16, 0, 20, { 600 }, { { 0, 560, 600 } } },
 	/* and so close that the output is nearly a mean */
 	{ 3, 1, 64, IG_F16, 0, 1e-3f, { 600 }, { { 0, 590, 600 } } },
+	/* values that are a part of the keys */
+	{ 4, 1, 96, IG_F16, 0, 0, { 270 }, { { 0, 230, 270 } }, .v_dim = 64 },
+	{ 20, 1, 576, IG_F16, 0, 0, { 270 }, { { 0, 262, 270 } }, .v_dim = 512 },
+	{ 3, 1, 40, IG_F16, 0, 0, { 270 }, { { 0, 262, 270 } }, .v_dim = 24 },
+	{ 6, 2, 40, IG_F32, 9, 0, { 270 }, { { 0, 230, 270 } }, 1, IG_GATE_SIGMOID, 24, 24 },
+	{ 4, 2, 96, IG_Q8_0, 0, 0, { 270 }, { { 0, 262, 270 } }, .v_dim = 64 },
+	{ 4, 2, 96, KEYS_VALUES(IG_Q8_0, IG_F16), 0, 0, { 90 }, { { 0, 60, 90 } }, .v_dim = 32 },
 	/* sinks, and gates by element and by head */
 	{ 6, 2, 64, IG_F16, 0, 0, { 300, 3 }, { { 0, 250, 262 }, { 1, 0, 3 } }, .sinks = 1 },
 	{ 6, 2, 64, IG_F32, 20, 0, { 600 }, { { 0, 508, 516 } }, .sinks = 1 },
@@ -170,6 +178,7 @@ struct setup {
 	int32_t n_seqs;
 	const int32_t *lens;
 	struct guarded q, gate, sinks;
+	int64_t out_cols;
 	int has_sinks;
 };
 
@@ -207,6 +216,8 @@ static void setup_create(struct setup *s, const struct attention_case *c)
 			guarded_row(&s->q, r)[i] = world_uniform() * 2;
 	/* the gate's columns lie among others */
 	s->p.gate = c->gate;
+	s->p.v_dim = c->v_dim;
+	s->out_cols = c->n_heads * (int64_t)(c->v_dim ? c->v_dim : c->head_dim);
 	s->p.gate_dim = c->gate_dim;
 	s->p.gate_first = c->gate ? 3 : 0;
 	s->p.gate_stride = c->gate ? c->gate_dim + 5 : 0;
@@ -287,8 +298,8 @@ static void test_reference(void **state)
 
 		world_seed(i + 1);
 		setup_create(&s, &cases[i]);
-		guarded_create(&truth, s.n_rows, s.q.t.n_cols);
-		guarded_create(&out, s.n_rows, s.q.t.n_cols);
+		guarded_create(&truth, s.n_rows, s.out_cols);
+		guarded_create(&out, s.n_rows, s.out_cols);
 		world_snapshot(&s.w);
 		run_rows(&s, NULL, &truth, 0, s.n_rows, 0);
 		guarded_check(&truth);
@@ -302,7 +313,7 @@ static void test_reference(void **state)
 			run_rows(&s, k, &out, 0, s.n_rows, 0);
 			guarded_check(&out);
 			for (int64_t r = 0; r < s.n_rows; r++)
-				for (int64_t c = 0; c < s.q.t.n_cols; c++) {
+				for (int64_t c = 0; c < s.out_cols; c++) {
 					double e = fabs((double)guarded_row(&out, r)[c] -
 							(double)guarded_row(&truth, r)[c]);
 
@@ -336,8 +347,8 @@ static void test_same_bits(void **state)
 
 		world_seed(i + 101);
 		setup_create(&s, &cases[i]);
-		guarded_create(&batch, s.n_rows, s.q.t.n_cols);
-		guarded_create(&other, s.n_rows, s.q.t.n_cols);
+		guarded_create(&batch, s.n_rows, s.out_cols);
+		guarded_create(&other, s.n_rows, s.out_cols);
 		for (size_t j = 0; j < sizeof isas / sizeof isas[0]; j++) {
 			const struct ig_cpu_kernel *k =
 				world_kernel(world_op("attention"), isas[j]);
@@ -371,8 +382,8 @@ static void check_causal(uint32_t dtype)
 
 	world_seed(7);
 	setup_create(&s, &c);
-	guarded_create(&before, s.n_rows, s.q.t.n_cols);
-	guarded_create(&after, s.n_rows, s.q.t.n_cols);
+	guarded_create(&before, s.n_rows, s.out_cols);
+	guarded_create(&after, s.n_rows, s.out_cols);
 	for (size_t j = 0; j < sizeof isas / sizeof isas[0]; j++) {
 		const struct ig_cpu_kernel *k = world_kernel(world_op("attention"), isas[j]);
 
@@ -386,7 +397,7 @@ static void check_causal(uint32_t dtype)
 		run_rows(&s, k, &after, 0, s.n_rows, 0);
 		for (int64_t r = 0; r < 30; r++)
 			assert_memory_equal(guarded_row(&before, r), guarded_row(&after, r),
-					    (size_t)s.q.t.n_cols * 4);
+					    (size_t)s.out_cols * 4);
 		assert_true(isnan(guarded_row(&after, 30)[0]));
 		world_fill(&s.w, 1, s.lens);
 	}
@@ -565,13 +576,15 @@ static void test_check(void **state)
 		{ { sizeof good, 9, 0, 64, 0, 0, 0.125f, 0 }, 576, "9 heads do not share 0" },
 		{ { sizeof good, 0, 3, 64, 0, 0, 0.125f, 0 }, 576, "0 heads" },
 		{ { sizeof good, 9, 3, 60, 0, 0, 0.125f, 0 }, 540, "head_dim is 60" },
-		{ { sizeof good, 9, 3, 520, 0, 0, 0.125f, 0 }, 4680, "head_dim is 520" },
+		{ { sizeof good, 9, 3, 584, 0, 0, 0.125f, 0 }, 5256, "head_dim is 584" },
 		{ { sizeof good, 9, 3, 0, 0, 0, 0.125f, 0 }, 0, "head_dim is 0" },
 		{ { sizeof good, 9, 3, 64, 4, 0, 0.125f, 0 }, 576, "cache group 4" },
 		{ { sizeof good, 9, 3, 64, 0, 0, 0, 0 }, 576, "scale is 0" },
 		{ { sizeof good, 9, 3, 64, 0, 0, NAN, 0 }, 576, "scale is" },
 		{ { sizeof good, 9, 3, 64, 0, 0, 0.125f, 0x80000000u }, 576, "window is" },
 		{ { sizeof good, 9, 3, 64, 0, 0, 0.125f, 0 }, 575, "q has 575 columns" },
+		{ { sizeof good, 9, 3, 64, 0, 0, 0.125f, .v_dim = 72 }, 576, "v_dim is 72" },
+		{ { sizeof good, 9, 3, 64, 0, 0, 0.125f, .v_dim = 12 }, 576, "v_dim is 12" },
 	};
 	const struct ig_op *op = world_op("attention");
 	struct ig_op_shape s = { .struct_size = sizeof s,

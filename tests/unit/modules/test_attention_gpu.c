@@ -22,6 +22,7 @@ struct attention_case {
 	struct span spans[8];	      /* up to the first with to 0 */
 	uint32_t sinks;		      /* 1: there are some */
 	uint32_t gate, gate_dim;      /* IG_GATE_…, values a head */
+	uint32_t v_dim;		      /* values are so much of the keys */
 };
 
 static const struct attention_case cases[] = {
@@ -116,6 +117,10 @@ static const struct attention_case cases[] = {
 	{ 6, 2, 64, IG_F32, 0, 0, { 300 }, { { 0, 254, 258 } }, 1, IG_GATE_SOFTPLUS, 64 },
 	{ 6, 2, 64, IG_F16, 0, 0, { 300 }, { { 0, 254, 258 } }, 1, IG_GATE_SOFTPLUS, 1 },
 	{ 6, 2, 64, IG_F16, 9, 0, { 300 }, { { 0, 250, 262 } }, 0, IG_GATE_SIGMOID, 1 },
+	/* values that are a part of the keys */
+	{ 4, 1, 96, IG_F16, 0, 0, { 270 }, { { 0, 250, 267 } }, .v_dim = 64 },
+	{ 20, 1, 576, IG_F16, 0, 0, { 270 }, { { 0, 254, 258 } }, .v_dim = 512 },
+	{ 6, 2, 40, IG_F32, 9, 0, { 270 }, { { 0, 254, 258 } }, 1, IG_GATE_SIGMOID, 24, 24 },
 	/* 8 bits: lengths; chunks; more rows than 16 */
 	{ 9,
 	  3,
@@ -177,6 +182,7 @@ struct setup {
 	int32_t *positions, *row_seq;
 	int32_t n_seqs;
 	struct guarded q, gate, sinks;
+	int64_t out_cols;
 	int has_sinks;
 };
 
@@ -248,6 +254,8 @@ static void setup_create(struct setup *s, const struct attention_case *c)
 			guarded_row(&s->q, r)[i] = world_uniform() * 2;
 	/* the gate's columns lie among others */
 	s->p.gate = c->gate;
+	s->p.v_dim = c->v_dim;
+	s->out_cols = c->n_heads * (int64_t)(c->v_dim ? c->v_dim : c->head_dim);
 	s->p.gate_dim = c->gate_dim;
 	s->p.gate_first = c->gate ? 3 : 0;
 	s->p.gate_stride = c->gate ? c->gate_dim + 5 : 0;
@@ -331,7 +339,7 @@ static void assert_close(const struct setup *s, const struct guarded *out,
 
 	guarded_check(out);
 	for (int64_t r = 0; r < s->n_rows; r++)
-		for (int64_t c = 0; c < s->q.t.n_cols; c++) {
+		for (int64_t c = 0; c < s->out_cols; c++) {
 			double x = (double)guarded_row(out, r)[c];
 			double y = (double)guarded_row(truth, r)[c];
 
@@ -363,9 +371,9 @@ static void test_reference_and_bits(void **state)
 
 		world_seed(i + 1);
 		setup_create(&s, &cases[i]);
-		guarded_create(&truth, s.n_rows, s.q.t.n_cols);
-		guarded_create(&out, s.n_rows, s.q.t.n_cols);
-		guarded_create(&other, s.n_rows, s.q.t.n_cols);
+		guarded_create(&truth, s.n_rows, s.out_cols);
+		guarded_create(&out, s.n_rows, s.out_cols);
+		guarded_create(&other, s.n_rows, s.out_cols);
 		run_rows(&s, REFERENCE, IG_F32, &truth, 0, s.n_rows);
 		run_rows(&s, LOOP, IG_F32, &out, 0, s.n_rows);
 		assert_close(&s, &out, &truth, tolerance(&cases[i]), i, "loop");
@@ -423,8 +431,8 @@ static void test_codes_as_halves(void **state)
 		world_seed(i + 1);
 		setup_create(&s, &cases[i]);
 		setup_halves(&halves, &s, &c);
-		guarded_create(&out, s.n_rows, s.q.t.n_cols);
-		guarded_create(&other, s.n_rows, s.q.t.n_cols);
+		guarded_create(&out, s.n_rows, s.out_cols);
+		guarded_create(&other, s.n_rows, s.out_cols);
 		run_rows(&s, SPLIT, IG_F32, &out, 0, s.n_rows);
 		run_rows(&halves, SPLIT, IG_F32, &other, 0, s.n_rows);
 		assert_same(&out, &other, i, "in 8 bits as in halves");
@@ -445,14 +453,14 @@ static void check_causal(uint32_t dtype)
 
 	world_seed(7);
 	setup_create(&s, &c);
-	guarded_create(&before, s.n_rows, s.q.t.n_cols);
-	guarded_create(&after, s.n_rows, s.q.t.n_cols);
+	guarded_create(&before, s.n_rows, s.out_cols);
+	guarded_create(&after, s.n_rows, s.out_cols);
 	run_rows(&s, LOOP, IG_F32, &before, 0, s.n_rows);
 	for (uint32_t h = 0; h < 2; h++)
 		world_wipe(&s.w, 0, 270, 1, h, 0);
 	run_rows(&s, LOOP, IG_F32, &after, 0, s.n_rows);
 	for (int64_t r = 0; r < s.n_rows; r++)
-		for (int64_t j = 0; j < s.q.t.n_cols; j++) {
+		for (int64_t j = 0; j < s.out_cols; j++) {
 			if (r < 10)
 				assert_memory_equal(&guarded_row(&before, r)[j],
 						    &guarded_row(&after, r)[j], sizeof(float));
@@ -482,13 +490,13 @@ static void test_result_types(void **state)
 
 	world_seed(3);
 	setup_create(&s, &c);
-	guarded_create(&whole, s.n_rows, s.q.t.n_cols);
-	guarded_create(&out, s.n_rows, s.q.t.n_cols);
+	guarded_create(&whole, s.n_rows, s.out_cols);
+	guarded_create(&out, s.n_rows, s.out_cols);
 	run_rows(&s, SPLIT, IG_F32, &whole, 0, s.n_rows);
 	for (size_t i = 0; i < sizeof types / sizeof types[0]; i++) {
 		run_rows(&s, SPLIT, types[i], &out, 0, s.n_rows);
 		for (int64_t r = 0; r < s.n_rows; r++)
-			for (int64_t j = 0; j < s.q.t.n_cols; j++)
+			for (int64_t j = 0; j < s.out_cols; j++)
 				if (guarded_row(&out, r)[j] !=
 				    ig_gpu_case_round(types[i], guarded_row(&whole, r)[j]))
 					fail_msg("type %u, row %lld, column %lld: %a of %a",
@@ -512,8 +520,8 @@ static void test_limits(void **state)
 
 	world_seed(4);
 	setup_create(&s, &c);
-	guarded_create(&out, s.n_rows, s.q.t.n_cols);
-	guarded_create(&other, s.n_rows, s.q.t.n_cols);
+	guarded_create(&out, s.n_rows, s.out_cols);
+	guarded_create(&other, s.n_rows, s.out_cols);
 	run_rows(&s, SPLIT, IG_F32, &out, 0, s.n_rows);
 	{
 		const struct ig_step step = {
@@ -563,7 +571,7 @@ static void check_refused(uint32_t head_dim, uint32_t k_dtype, uint32_t v_dtype,
 	struct ig_error err = { 0 };
 
 	setup_create(&s, &c);
-	guarded_create(&out, 1, s.q.t.n_cols);
+	guarded_create(&out, 1, s.out_cols);
 	s.w.layout.k_dtype = k_dtype;
 	s.w.layout.v_dtype = v_dtype;
 	{
@@ -604,6 +612,7 @@ static void test_refused(void **state)
 	check_refused(64, IG_Q4_0, IG_Q4_0, "keys of type 2 beside values of type 2");
 	check_refused(80, IG_Q8_0, IG_Q8_0,
 		      "heads of a multiple of 32 values, this model's have 80");
+	check_refused(576, IG_Q8_0, IG_Q8_0, "heads of 576 with values of 576 have no kernels");
 }
 
 static int open_lab(void **state)

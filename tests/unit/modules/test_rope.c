@@ -152,8 +152,8 @@ static void test_check_table(void **state)
 	s.n_in = 0;
 	p.n_pairs = 0;
 	expect_text(op, &s, "n_pairs is 0");
-	p.n_pairs = 257;
-	expect_text(op, &s, "n_pairs is 257");
+	p.n_pairs = 289;
+	expect_text(op, &s, "n_pairs is 289");
 	p.n_pairs = 32;
 	p.freq_base = 0.5f;
 	expect_text(op, &s, "freq_base is 0.5");

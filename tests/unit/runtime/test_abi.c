@@ -242,7 +242,7 @@ static void test_arch(void **state)
 	SIZE(ig_sample_op_params, 8);
 	SIZE(ig_rope_table_params, 28);
 	SIZE(ig_rope_kv_params, 56);
-	SIZE(ig_attention_params, 48);
+	SIZE(ig_attention_params, 52);
 	AT(ig_rope_table_params, freq_scale, 12);
 	AT(ig_rope_table_params, ramp_first, 16);
 	AT(ig_rope_table_params, ramp_last, 20);
@@ -265,6 +265,7 @@ static void test_arch(void **state)
 	AT(ig_attention_params, gate_first, 36);
 	AT(ig_attention_params, gate_stride, 40);
 	AT(ig_attention_params, gate_dim, 44);
+	AT(ig_attention_params, v_dim, 48);
 	SIZE(ig_cache_group, 32);
 	SIZE(ig_model_info, 144);
 	AT(ig_model_info, groups, 16);
@@ -299,7 +300,7 @@ static void test_arch(void **state)
 	assert_int_equal(IG_KVCACHE_VERSION, 1);
 	assert_int_equal(IG_ATTENTION_RANGE, 256);
 	assert_int_equal(IG_ATTENTION_MAX_HEADS, 1024);
-	assert_int_equal(IG_ATTENTION_MAX_HEAD_DIM, 512);
+	assert_int_equal(IG_ATTENTION_MAX_HEAD_DIM, 576);
 }
 
 static void test_arch_files(void **state)
