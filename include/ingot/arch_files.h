@@ -79,6 +79,16 @@ struct ig_config {
 	/* Refuse the file.  The error is `"NAME" ` and the text. */
 	void (*refuse)(const struct ig_config *c, int code, const char *name, const char *fmt, ...)
 		__attribute__((format(printf, 4, 5)));
+	/* The boolean of a layer in the list under a GGUF key (IG_CONFIG_LAYERS); -1: there is none. */
+	int (*get_layer)(const struct ig_config *c, const char *gguf, uint32_t layer);
+	/* Set one more GGUF key to a number for each of n layers. */
+	void (*put_layers)(const struct ig_config *c, const char *gguf, const uint32_t *values,
+			   uint32_t n);
+	/* As f32: number i of a list; 0 beyond its end. */
+	int (*f32_at)(const struct ig_config *c, const char *name, uint32_t i, float *out);
+	/* A tensor that GGUF has and the folder has not: [1, n] of one value in each layer, %u in its
+	 * name. */
+	void (*put_vectors)(const struct ig_config *c, const char *name, uint32_t n, float value);
 };
 
 /* Qwen: a sliding window, which most files do not use, and the first layer that has it. */

@@ -310,6 +310,28 @@ static inline void ig_hparams_info(const struct ig_hparams *p, uint32_t window,
 	};
 }
 
+/* Fill in info of a model with two kinds of layers: 0, without a window, and 1, with one.  Each kind in
+ * use has a cache group, group[kind]; group_layer [n_layers]: a layer's index in its group. */
+static inline void ig_hparams_info_kinds(const struct ig_hparams *p, const uint8_t *kind,
+					 uint32_t window, uint32_t group[2], uint16_t *group_layer,
+					 struct ig_model_info *info)
+{
+	uint16_t n[2] = { 0, 0 };
+
+	ig_hparams_info(p, 0, info);
+	info->groups[1] = info->groups[0];
+	info->n_groups = 0;
+	for (uint32_t i = 0; i < p->n_layers; i++)
+		group_layer[i] = n[kind[i]]++;
+	for (uint32_t k = 0; k < 2; k++) {
+		if (!n[k])
+			continue;
+		group[k] = info->n_groups++;
+		info->groups[group[k]].n_layers = n[k];
+		info->groups[group[k]].window = k ? window : 0;
+	}
+}
+
 /* ---- experts -------------------------------------------------------------------------------- */
 
 enum ig_experts_flags {

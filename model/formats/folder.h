@@ -68,14 +68,25 @@ static inline void ig_hf_entry(void *out, size_t size, const void *table, uint32
 	       entry_bytes < size ? entry_bytes : size);
 }
 
+#define IG_HF_MAX_VECTORS 4
+
+/* A vector of each layer that is in no file. */
+struct ig_hf_vectors {
+	char name[64]; /* %u: the layer */
+	uint32_t n;
+	float *values; /* [n], malloced */
+};
+
 /* What config.json tells about the tensors. */
 struct ig_hf_config {
 	struct ig_arch_files files; /* the architecture's tables */
 	const char *gguf;	    /* general.architecture */
 	uint32_t n_layers, n_heads, n_kv_heads, head_dim, n_experts;
-	uint32_t n_next;      /* layers behind them that predict further tokens */
-	bool tied;	      /* lm_head is the embedding */
-	float *rope_factors;  /* [head_dim / 2], malloced; or NULL */
+	uint32_t n_next;     /* layers behind them that predict further tokens */
+	bool tied;	     /* lm_head is the embedding */
+	float *rope_factors; /* [head_dim / 2], malloced; or NULL */
+	struct ig_hf_vectors vectors[IG_HF_MAX_VECTORS];
+	uint32_t n_vectors;
 	bool quantised;	      /* MLX's */
 	json_t *quantization; /* MLX's object, borrowed from root; or NULL */
 	json_t *root;

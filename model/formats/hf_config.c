@@ -57,6 +57,33 @@ static void llama3_factors(struct ig_hf_reading *r, const json_t *s, double thet
 	r->out->rope_factors = out;
 }
 
+/* rope_type proportional (Gemma 4): the first part of the pairs has the frequencies of a head that is
+ * rotated as a whole, the others have none: a factor so large that no position rotates them. */
+static void proportional_factors(struct ig_hf_reading *r, const json_t *s, double part)
+{
+	const uint32_t n_pairs = r->out->head_dim / 2;
+	double factor = 1;
+	float *out;
+
+	if ((ig_hf_number(r, s, "factor", &factor) && factor != 1) || !(part > 0 && part <= 1)) {
+		ig_hf_fail(
+			r, -ENOTSUP, "rope_parameters",
+			"of type proportional with a factor of %g and a partial_rotary_factor of "
+			"%g: not supported",
+			factor, part);
+		return;
+	}
+	out = malloc((n_pairs ? n_pairs : 1) * sizeof *out);
+	if (!out) {
+		r->rc = ig_checkpoint_no_memory(r->g, n_pairs * sizeof *out, r->err);
+		return;
+	}
+	for (uint32_t i = 0; i < n_pairs; i++)
+		out[i] = i < (uint32_t)floor(part * r->out->head_dim / 2) ? 1 : 1e30f;
+	r->out->rope_factors = out;
+	ig_hf_put_u32(r, "rope.dimension_count", r->out->head_dim);
+}
+
 /* transformers' attention_factor over 0.1 ln(factor) + 1, which the architectures apply. */
 static void put_yarn_attention(struct ig_hf_reading *r, const json_t *s, double factor)
 {
@@ -119,6 +146,13 @@ static void put_scaling(struct ig_hf_reading *r, const json_t *s, double theta)
 		put_yarn(r, s, factor);
 }
 
+static bool is_proportional(struct ig_hf_reading *r, const json_t *s)
+{
+	const char *type = json_is_object(s) ? ig_hf_string(r, s, "rope_type") : NULL;
+
+	return type && !strcmp(type, "proportional");
+}
+
 /* rope_theta and rope_scaling, or rope_parameters, which has both, or both for each kind of
  * layer. */
 static void put_rope(struct ig_hf_reading *r)
@@ -137,6 +171,11 @@ static void put_rope(struct ig_hf_reading *r)
 		ig_hf_number(r, r->text, "rope_theta", &theta);
 	if (!ig_hf_number(r, p, "partial_rotary_factor", &part))
 		ig_hf_number(r, r->text, "partial_rotary_factor", &part);
+	if (is_proportional(r, s)) {
+		proportional_factors(r, s, part);
+		ig_hf_put_f32(r, "rope.freq_base", theta);
+		return;
+	}
 	n_rot = floor(part * r->out->head_dim);
 	if (!(part > 0 && part <= 1 && n_rot >= 2) || (part != 1 && !percent)) {
 		ig_hf_fail(r, -ENOTSUP, "partial_rotary_factor", "is %g: not supported", part);
@@ -228,7 +267,9 @@ static void put_heads(struct ig_hf_reading *r)
 				ig_hf_was_put(r, "attention.head_count_kv") :
 				c->n_heads;
 	c->head_dim = c->files.head_dim ? c->files.head_dim : width / c->n_heads;
-	if (ig_hf_whole(r, r->text, "head_dim", &c->head_dim) || c->files.head_dim) {
+	if (ig_hf_find_put(r, "attention.key_length")) { /* by the architecture's own key */
+		c->head_dim = ig_hf_was_put(r, "attention.key_length");
+	} else if (ig_hf_whole(r, r->text, "head_dim", &c->head_dim) || c->files.head_dim) {
 		ig_hf_put_u32(r, "attention.key_length", c->head_dim);
 		ig_hf_put_u32(r, "attention.value_length", c->head_dim);
 	}
@@ -297,5 +338,7 @@ void ig_hf_config_finish(struct ig_hf_config *c)
 {
 	json_decref(c->root);
 	free(c->rope_factors);
+	for (uint32_t i = 0; i < c->n_vectors; i++)
+		free(c->vectors[i].values);
 	memset(c, 0, sizeof *c);
 }

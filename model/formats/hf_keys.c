@@ -342,6 +342,8 @@ void ig_hf_put_keys(struct ig_hf_reading *r)
 	}
 }
 
+#define IG_HF_MAX_VECTOR 65536
+
 /* What the architecture's own function gets. */
 struct hook {
 	struct ig_config c;
@@ -404,6 +406,64 @@ static void hook_put_u32(const struct ig_config *c, const char *gguf, uint32_t v
 	ig_hf_put_u32(reading_of(c), gguf, value);
 }
 
+static int hook_get_layer(const struct ig_config *c, const char *gguf, uint32_t layer)
+{
+	const struct ig_kv *kv = ig_hf_find_put(reading_of(c), gguf);
+
+	if (!kv || kv->type != IG_KV_ARRAY || kv->elem != IG_KV_BOOL || layer >= kv->n)
+		return -1;
+	return ((const uint8_t *)kv->value)[layer];
+}
+
+static void hook_put_layers(const struct ig_config *c, const char *gguf, const uint32_t *values,
+			    uint32_t n)
+{
+	put_list(reading_of(c), gguf, IG_KV_U32, values, n, sizeof *values);
+}
+
+static int hook_f32_at(const struct ig_config *c, const char *name, uint32_t i, float *out)
+{
+	const json_t *object, *v;
+	const char *key;
+	int rc = hook_value(reading_of(c), name, &object, &key);
+
+	if (rc != 1)
+		return rc;
+	v = json_array_get(ig_hf_get(object, key), i);
+	if (!v && json_is_array(ig_hf_get(object, key)))
+		return 0;
+	if (!json_is_number(v) || !isfinite((float)json_number_value(v))) {
+		ig_hf_fail(reading_of(c), -EINVAL, key, "is not a list of numbers");
+		return 0;
+	}
+	*out = (float)json_number_value(v);
+	return 1;
+}
+
+static void hook_put_vectors(const struct ig_config *c, const char *name, uint32_t n, float value)
+{
+	struct ig_hf_reading *r = reading_of(c);
+	struct ig_hf_vectors *v = &r->out->vectors[r->out->n_vectors];
+
+	if (r->rc)
+		return;
+	if (r->out->n_vectors == IG_HF_MAX_VECTORS || !n || n > IG_HF_MAX_VECTOR ||
+	    strlen(name) + 8 > sizeof v->name) {
+		ig_hf_fail(r, -EINVAL, name, "of %u values is too much", n);
+		return;
+	}
+	v->values = malloc(n * sizeof *v->values);
+	if (!v->values) {
+		r->rc = ig_checkpoint_no_memory(r->g, n * sizeof *v->values, r->err);
+		return;
+	}
+	r->out->n_vectors++;
+	strcpy(v->name, name);
+	v->n = n;
+	for (uint32_t i = 0; i < n; i++)
+		v->values[i] = value;
+}
+
 __attribute__((format(printf, 4, 5))) static void
 hook_refuse(const struct ig_config *c, int code, const char *name, const char *fmt, ...)
 {
@@ -424,7 +484,11 @@ void ig_hf_run_hook(struct ig_hf_reading *r)
 				  .flag = hook_flag,
 				  .get_u32 = hook_get_u32,
 				  .put_u32 = hook_put_u32,
-				  .refuse = hook_refuse },
+				  .refuse = hook_refuse,
+				  .get_layer = hook_get_layer,
+				  .put_layers = hook_put_layers,
+				  .f32_at = hook_f32_at,
+				  .put_vectors = hook_put_vectors },
 				r };
 
 	if (r->out->files.config && !r->rc)

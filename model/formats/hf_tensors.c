@@ -391,25 +391,38 @@ static int count_groups(const struct placing *p, size_t *n_tensors, size_t *n_pi
 	return 0;
 }
 
-static void place_factors(struct placing *p)
+/* A vector that is in no file; %u in its name is the layer. */
+__attribute__((format(printf, 2, 0))) static void
+place_vector(struct placing *p, const char *name, uint32_t layer, float *values, uint32_t n)
 {
-	const struct ig_hf_config *c = &p->f->config;
-	struct ig_checkpoint_tensor *t = &p->g->tensors[p->g->n_tensors];
+	char *to = p->g->names + (size_t)p->g->n_tensors * IG_HF_NAME_BYTES;
 
-	if (!c->rope_factors)
-		return;
-	*t = (struct ig_checkpoint_tensor){
-		.name = strcpy(p->g->names + (size_t)p->g->n_tensors * IG_HF_NAME_BYTES,
-			       "rope_freqs.weight"),
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wformat-nonliteral"
+	snprintf(to, IG_HF_NAME_BYTES, name, layer);
+#pragma GCC diagnostic pop
+	p->g->tensors[p->g->n_tensors++] = (struct ig_checkpoint_tensor){
+		.name = to,
 		.dtype = IG_F32,
 		.n_dims = 1,
 		.n_rows = 1,
-		.n_cols = c->head_dim / 2,
-		.dims = { c->head_dim / 2, 1, 1, 1 },
-		.data = c->rope_factors,
-		.n_bytes = c->head_dim / 2 * sizeof *c->rope_factors,
+		.n_cols = n,
+		.dims = { n, 1, 1, 1 },
+		.data = values,
+		.n_bytes = n * sizeof *values,
 	};
-	p->g->n_tensors++;
+}
+
+static void place_vectors(struct placing *p)
+{
+	const struct ig_hf_config *c = &p->f->config;
+
+	if (c->rope_factors)
+		place_vector(p, "rope_freqs.weight", 0, c->rope_factors, c->head_dim / 2);
+	for (uint32_t i = 0; i < c->n_vectors; i++)
+		for (uint32_t layer = 0; layer < c->n_layers; layer++)
+			place_vector(p, c->vectors[i].name, layer, c->vectors[i].values,
+				     c->vectors[i].n);
 }
 
 static int index_all(struct ig_checkpoint *g, struct ig_error *err)
@@ -428,14 +441,15 @@ static int index_all(struct ig_checkpoint *g, struct ig_error *err)
 int ig_hf_place_tensors(struct ig_checkpoint *g, struct ig_error *err)
 {
 	struct placing p = { .g = g, .f = g->folder, .err = err };
-	size_t n_tensors, n_pieces;
+	size_t n_tensors, n_pieces, n_made;
 	int rc;
 
 	if ((rc = name_all(&p)) || (rc = count_groups(&p, &n_tensors, &n_pieces)))
 		goto out;
-	g->tensors = calloc(n_tensors + 1, sizeof *g->tensors);
-	g->names = calloc(n_tensors + 1, IG_HF_NAME_BYTES);
-	p.f->made = calloc(n_tensors + 1, sizeof *p.f->made);
+	n_made = 1 + (size_t)p.f->config.n_vectors * p.f->config.n_layers;
+	g->tensors = calloc(n_tensors + n_made, sizeof *g->tensors);
+	g->names = calloc(n_tensors + n_made, IG_HF_NAME_BYTES);
+	p.f->made = calloc(n_tensors + n_made, sizeof *p.f->made);
 	p.f->pieces = calloc(n_pieces + 1, sizeof *p.f->pieces);
 	if (!g->tensors || !g->names || !p.f->made || !p.f->pieces) {
 		rc = ig_checkpoint_no_memory(g, n_tensors * sizeof *g->tensors, err);
@@ -448,7 +462,7 @@ int ig_hf_place_tensors(struct ig_checkpoint *g, struct ig_error *err)
 	}
 	if (rc)
 		goto out;
-	place_factors(&p);
+	place_vectors(&p);
 	rc = index_all(g, err);
 	if (!rc && !p.f->config.tied && !ig_checkpoint_find_tensor(g, "output.weight"))
 		rc = ig_fail(err, -EINVAL,

@@ -59,6 +59,11 @@ static const struct pre {
 	{ "deepseek-r1-qwen", false, false, false, { CL100K("\\p{N}") } },
 	{ "tekken", true, true, false, { O200K("\\p{N}", "") } },
 	{ "gpt-4o", false, false, false, { O200K("\\p{N}{1,3}", SUFFIXES) } },
+	{ "llama4",
+	  false,
+	  false,
+	  false,
+	  { O200K("\\p{N}{1,3}", SUFFIXES) } }, /* Muse Glimmer, too */
 	{ "deepseek-coder",
 	  false,
 	  false,

@@ -23,45 +23,14 @@ struct gemma3 {
 	float scale;			  /* of q . k */
 };
 
-/* The pattern is a number n (each n-th layer is global; 0: none) or a list of booleans (true:
- * sliding window).  Without a window all layers are global. */
 static int read_kinds(const struct ig_hparam_source *s, struct gemma3 *m)
 {
-	const uint32_t no_window = 0, sixth = 6;
-	uint32_t period, local[MAX_LAYERS];
-	int rc;
+	uint32_t local[MAX_LAYERS];
+	int rc = ig_hparam_sliding(s, m->p.n_layers, 6, &m->window, local);
 
-	rc = ig_hparam_u32(s, "attention.sliding_window", 0, 1u << 24, &no_window, &m->window);
-	if (rc || !m->window)
-		return rc;
-	rc = ig_hparam_u32(s, "attention.sliding_window_pattern", 0, UINT32_MAX, &sixth, &period);
-	for (uint32_t i = 0; !rc && i < m->p.n_layers; i++)
-		m->kind[i] = !period || (i + 1) % period ? LOCAL : GLOBAL;
-	if (rc != -EINVAL)
-		return rc;
-	rc = ig_hparam_layers(s, "attention.sliding_window_pattern", m->p.n_layers, local);
 	for (uint32_t i = 0; !rc && i < m->p.n_layers; i++)
 		m->kind[i] = local[i] ? LOCAL : GLOBAL;
 	return rc;
-}
-
-/* One cache group per kind of layers in use. */
-static void set_groups(struct gemma3 *m, struct ig_model_info *info)
-{
-	uint16_t n[2] = { 0, 0 };
-
-	ig_hparams_info(&m->p, 0, info);
-	info->groups[1] = info->groups[0];
-	info->n_groups = 0;
-	for (uint32_t i = 0; i < m->p.n_layers; i++)
-		m->group_layer[i] = n[m->kind[i]]++;
-	for (uint32_t kind = GLOBAL; kind <= LOCAL; kind++) {
-		if (!n[kind])
-			continue;
-		m->group[kind] = info->n_groups++;
-		info->groups[m->group[kind]].n_layers = n[kind];
-		info->groups[m->group[kind]].window = kind == LOCAL ? m->window : 0;
-	}
 }
 
 static int read_params(const struct ig_host *host, const struct ig_meta *meta, void *params,
@@ -90,7 +59,7 @@ static int read_params(const struct ig_host *host, const struct ig_meta *meta, v
 	 * layers because there is no key, by 1 / sqrt(width / n_heads). */
 	m->scale = 1 / sqrtf(m->p.n_layers == 62 ? (float)m->p.width / (float)m->p.n_heads :
 						   (float)m->p.head_dim);
-	set_groups(m, info);
+	ig_hparams_info_kinds(&m->p, m->kind, m->window, m->group, m->group_layer, info);
 	return 0;
 }
 

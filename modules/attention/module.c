@@ -5,8 +5,8 @@
 #include <ingot/build_id.h>
 
 static const struct ig_op_version requires_ops[] = {
-	{ "embed", 1 },	 { "norm", 1 },	  { "linear", 1 }, { "glu", 1 },
-	{ "logits", 1 }, { "sample", 1 }, { NULL },
+	{ "embed", 1 },	 { "norm", 1 },	    { "linear", 1 },   { "glu", 1 }, { "logits", 1 },
+	{ "sample", 1 }, { "multiply", 1 }, { "soft_cap", 1 }, { NULL },
 };
 static const struct ig_op *const ops[] = { &ig_op_rope_table, &ig_op_rope_kv, &ig_op_attention,
 					   NULL };

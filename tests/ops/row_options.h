@@ -57,7 +57,8 @@ static inline void each_row_option(void (*each)(const struct ig_op *op, struct i
 			.n_out = 1,
 			.step = &step,
 			.in = { { x, OPTION_ROWS, OPTION_COLS, stride, IG_F32, IG_LAYOUT_ROWS } },
-			.out = { { y, norms[i].rows, OPTION_COLS, stride, IG_F32, IG_LAYOUT_ROWS } },
+			.out = { { y, norms[i].rows, OPTION_COLS, stride, IG_F32,
+				   IG_LAYOUT_ROWS } },
 		};
 		p.struct_size = sizeof p;
 		if (p.after)

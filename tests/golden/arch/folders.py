@@ -44,6 +44,10 @@ def strip_config(folder, text_of=None):
         c["model_type"] = "ministral3"
         c["rope_parameters"] = {**c.pop("rope_scaling"), "rope_theta": c.pop("rope_theta"),
                                 "llama_4_scaling_beta": 0.3}
+    if c["model_type"] == "gemma4_text":  # as Google's files have it
+        full = next(iter(c.pop("per_layer_config").values()))
+        c["global_head_dim"] = full["head_dim"]
+        c["num_global_key_value_heads"] = full.get("num_key_value_heads")
     if text_of:
         c = {"model_type": text_of, "text_config": c, "vision_config": {"model_type": "pixtral"}}
     (folder / "config.json").write_text(json.dumps(c, indent=1) + "\n")

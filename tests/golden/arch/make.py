@@ -138,7 +138,8 @@ ENDS = {"model.embed_tokens.weight": "token_embd.weight", "model.norm.weight": "
         "transformer.ln_f.bias": "output_norm.bias"}
 
 
-def write(name, arch, model, keys, names, tied, norm_shift=0.0, permuted=False, extra=None):
+def write(name, arch, model, keys, names, tied, norm_shift=0.0, permuted=False, extra=None,
+          unshifted=()):
     c = model.config
     w = gguf.GGUFWriter(HERE / f"{name}.gguf", arch)
     for key, value in keys.items():
@@ -161,7 +162,7 @@ def write(name, arch, model, keys, names, tied, norm_shift=0.0, permuted=False, 
         to, a = table.pop(hf), p.numpy()
         if "c_" in hf and a.ndim == 2:
             a = a.T  # Conv1D
-        if to.endswith("norm.weight"):
+        if to.endswith("norm.weight") and to not in unshifted:
             a = a + norm_shift
         if permuted and ("attn_q." in to or "attn_k." in to):
             a = permute(a, c.num_attention_heads if "attn_q." in to else c.num_key_value_heads)
@@ -353,6 +354,131 @@ def gemma3(name):
     return m
 
 
+def gemma4_names(i):
+    hf, to = f"model.layers.{i}.", f"blk.{i}."
+    return {
+        **gemma_names(i),
+        hf + "layer_scalar": to + "layer_output_scale.weight",
+        hf + "per_layer_input_gate.weight": to + "inp_gate.weight",
+        hf + "per_layer_projection.weight": to + "proj.weight",
+        hf + "post_per_layer_input_norm.weight": to + "post_norm.weight",
+        hf + "router.proj.weight": to + "ffn_gate_inp.weight",
+        hf + "router.scale": to + "ffn_gate_inp.scale",
+        hf + "router.per_expert_scale": to + "ffn_down_exps.scale",
+        hf + "experts.gate_up_proj": to + "ffn_gate_up_exps.weight",
+        hf + "experts.down_proj": to + "ffn_down_exps.weight",
+        hf + "pre_feedforward_layernorm_2.weight": to + "pre_ffw_norm_2.weight",
+        **{hf + f"post_feedforward_layernorm_{n}.weight": to + f"post_ffw_norm_{n}.weight"
+           for n in (1, 2)},
+        "model.embed_tokens_per_layer.weight": "per_layer_token_embd.weight",
+        "model.per_layer_model_projection.weight": "per_layer_model_proj.weight",
+        "model.per_layer_projection_norm.weight": "per_layer_proj_norm.weight",
+    }
+
+
+def gemma4_model(name, seed, layers, kv_heads, ff, keys=None, **more):
+    """layers: a letter each, s for a sliding window; kv_heads: of sliding-window and other layers."""
+    c = tf.Gemma4TextConfig(
+        **{**SIZES, "hidden_size": 48, "num_hidden_layers": len(layers),
+           "num_attention_heads": 4, "num_key_value_heads": kv_heads[0], **more},
+        head_dim=16, global_head_dim=32, num_global_key_value_heads=kv_heads[1], sliding_window=40,
+        final_logit_softcapping=2.0, vocab_size_per_layer_input=N_VOCAB,
+        layer_types=[{"s": "sliding_attention", "f": "full_attention"}[x] for x in layers])
+    c._experts_implementation = "eager"  # in float64
+    m = tf.Gemma4ForCausalLM(c).double().eval()
+    fill(m, seed, False)
+    fill_experts(m, seed + 100)
+    for name_of, p in m.named_parameters():
+        if name_of.endswith("scale"):
+            p.data += 1
+    for i, layer in enumerate(m.model.layers):
+        layer.layer_scalar.fill_((0.5, 1.5, 0.75, 1.25)[i % 4])
+    shared = c.num_kv_shared_layers
+    write(name, "gemma4", m, {
+        "block_count": len(layers), "context_length": N_CONTEXT,
+        "embedding_length": c.hidden_size, "feed_forward_length": ff,
+        "attention.head_count": c.num_attention_heads,
+        "attention.head_count_kv": [kv_heads[x == "f"] for x in layers],
+        "attention.layer_norm_rms_epsilon": 1e-6, "attention.shared_kv_layers": shared,
+        "attention.key_length": 32, "attention.value_length": 32, "attention.key_length_swa": 16,
+        "attention.value_length_swa": 16, "attention.sliding_window": 40,
+        "attention.sliding_window_pattern": [x == "s" for x in layers],
+        "embedding_length_per_layer_input": c.hidden_size_per_layer_input,
+        "rope.dimension_count": 32, "rope.dimension_count_swa": 16, "rope.freq_base": 1e6,
+        "rope.freq_base_swa": 1e4, "final_logit_softcapping": 2.0, **(keys or {})}, gemma4_names, True,
+          extra={"rope_freqs.weight": np.array([1.0] * 4 + [1e30] * 12, dtype=np.float32)})
+    return m
+
+
+def gemma4(name):
+    """Dense: global layers have fewer KV heads, and V = K."""
+    return gemma4_model(name, 31, "ssf", (2, 1), 64, intermediate_size=64, attention_k_eq_v=True,
+                        hidden_size_per_layer_input=0)
+
+
+def gemma4e(name):
+    """E2B: an input of each layer's own; the last layers read others' keys and values."""
+    return gemma4_model(name, 32, "sfsf", (1, 1), [32, 32, 64, 64], hidden_size=40,
+                        num_attention_heads=3, intermediate_size=32, use_double_wide_mlp=True,
+                        num_kv_shared_layers=2, hidden_size_per_layer_input=8)
+
+
+def gemma4moe(name):
+    """26B-A4B: experts beside the feed-forward."""
+    return gemma4_model(name, 41, "sf", (2, 1), 32,
+                        {"expert_count": 6, "expert_used_count": 2,
+                         "expert_feed_forward_length": 16},
+                        intermediate_size=32, attention_k_eq_v=True, hidden_size_per_layer_input=0,
+                        enable_moe_block=True, num_experts=6, top_k_experts=2,
+                        moe_intermediate_size=16)
+
+
+def muse_names(i):
+    hf, to = f"model.language_model.layers.{i}.", f"blk.{i}."
+    return {
+        **{k.replace("model.layers", "model.language_model.layers"): v
+           for k, v in gemma_names(i).items()},
+        hf + "self_attn.gate_proj.weight": to + "attn_gate.weight",
+        "model.language_model.embed_tokens.weight": "token_embd.weight",
+        "model.language_model.norm.weight": "output_norm.weight",
+    }
+
+
+def museglimmer(name):
+    """Every fourth layer from the last one on sees all positions, and has no RoPE."""
+    text = {**SIZES, "num_hidden_layers": 4, "hidden_size": 42, "intermediate_size": 32,
+            "num_attention_heads": 3, "num_key_value_heads": 1, "head_dim": 16,
+            "sliding_window": 40, "final_logit_softcapping": 2.0, "output_multiplier": 0.6}
+    del text["attn_implementation"]
+    c = tf.MuseGlimmerConfig(text_config=text, attn_implementation="eager",
+                             vision_config={"num_hidden_layers": 1, "hidden_size": 16,
+                                            "intermediate_size": 16, "num_attention_heads": 1})
+    m = tf.MuseGlimmerForConditionalGeneration(c).double().eval()
+    fill(m, 33, True)
+    m.model.language_model.norm.weight.data += 1
+    t, heads = c.text_config, {}
+    del m.model.vision_tower
+    for part in [n for n, _ in m.model.named_children() if n != "language_model"]:
+        delattr(m.model, part)
+    for i in range(4):
+        heads[f"blk.{i}.attn_q_norm.weight"] = np.full(16, t.qk_scale_factor, dtype=np.float32)
+        heads[f"blk.{i}.attn_k_norm.weight"] = np.ones(16, dtype=np.float32)
+    m.config.num_hidden_layers, m.config.num_attention_heads = 4, 3
+    m.config.num_key_value_heads = 1
+    write(name, "muse-glimmer", m, {
+        "block_count": 4, "context_length": N_CONTEXT, "embedding_length": 42,
+        "feed_forward_length": 32, "attention.head_count": 3, "attention.head_count_kv": 1,
+        "attention.key_length": 16, "attention.value_length": 16,
+        "attention.layer_norm_rms_epsilon": float(t.rms_norm_eps),
+        "attention.sliding_window": 40, "rope.dimension_count": 16,
+        "attention.sliding_window_pattern": [x == "sliding_attention" for x in t.layer_types],
+        "rope.freq_base": float(t.rope_parameters["rope_theta"]),
+        "rope.freq_base_swa": float(t.rope_parameters["rope_theta"]),
+        "final_logit_softcapping": 2.0, "logit_scale": 0.6}, muse_names, False, norm_shift=1.0,
+          permuted=True, extra=heads, unshifted=("output_norm.weight",))
+    return m
+
+
 MOE_SIZES = {**SIZES, "hidden_size": 48}
 
 
@@ -448,6 +574,7 @@ def glm4moe(name):
 
 
 MODELS = {f.__name__: f for f in (llama3, linear, bias, mistral, mistral3, qwen2, qwen3, gpt2,
+                                  gemma4, gemma4e, gemma4moe, museglimmer,
                                   gemma3, qwen3moe, mixtral, olmoe)}
 MODELS.update({f.__name__: f for f in (glm4moe,)})
 

@@ -279,8 +279,9 @@ static void run_mapped(const struct ig_stepper_model *m, const struct golden *g)
 	assert_non_null(strstr(ig_stepper_describe(mapped), "experts mapped"));
 	/* of F16 in tiles as many bytes as in the file */
 	for (uint32_t i = 0; i < m->plan->n_weights; i++)
-		n_bytes +=
-			strstr(m->plan->weights[i].name, "_exps") ? m->plan->weights[i].n_bytes : 0;
+		n_bytes += strstr(m->plan->weights[i].name, "_exps.weight") ?
+				   m->plan->weights[i].n_bytes :
+				   0;
 	assert_true(n_bytes > 0);
 	assert_int_equal(ig_stepper_weight_bytes(mapped) + n_bytes,
 			 ig_stepper_weight_bytes(packed));
@@ -418,12 +419,15 @@ static void test_mlx(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		MODEL(llama3),	MODEL(linear), MODEL(bias),	MODEL(mistral),	  MODEL(mistral3),
-		MODEL(qwen2),	MODEL(qwen3),  MODEL(gpt2),	MODEL(gemma3),	  MODEL(qwen3moe),
-		MODEL(mixtral), MODEL(olmoe),  MODEL(glm4moe),	FOLDER(glm4moe),  FOLDER(llama3),
-		FOLDER(linear), FOLDER(bias),  FOLDER(mistral), FOLDER(mistral3), FOLDER(qwen2),
-		FOLDER(qwen3),	FOLDER(gpt2),  FOLDER(gemma3),	FOLDER(qwen3moe), FOLDER(mixtral),
-		FOLDER(olmoe),	MLX(mlx),      MLX(mlxmoe),
+		MODEL(llama3),	 MODEL(linear),	  MODEL(bias),	      MODEL(mistral),
+		MODEL(mistral3), MODEL(qwen2),	  MODEL(qwen3),	      MODEL(gpt2),
+		MODEL(gemma3),	 MODEL(gemma4e),  MODEL(museglimmer), MODEL(gemma4moe),
+		FOLDER(gemma4),	 FOLDER(gemma4e), FOLDER(gemma4moe),  FOLDER(museglimmer),
+		MODEL(gemma4),	 MODEL(qwen3moe), MODEL(mixtral),     MODEL(olmoe),
+		MODEL(glm4moe),	 FOLDER(glm4moe), FOLDER(llama3),     FOLDER(linear),
+		FOLDER(bias),	 FOLDER(mistral), FOLDER(mistral3),   FOLDER(qwen2),
+		FOLDER(qwen3),	 FOLDER(gpt2),	  FOLDER(gemma3),     FOLDER(qwen3moe),
+		FOLDER(mixtral), FOLDER(olmoe),	  MLX(mlx),	      MLX(mlxmoe),
 	};
 
 	return cmocka_run_group_tests_name("architectures", tests, NULL, NULL);

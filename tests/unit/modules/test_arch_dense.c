@@ -42,6 +42,12 @@ static void meta_reset(struct ig_meta *m, const char *name)
 	meta_set(m, (struct entry){ "token_embd.weight", TENSOR, 300 });
 	if (!strcmp(name, "gemma3"))
 		meta_set(m, (struct entry){ "gemma3.attention.sliding_window", U32, 512 });
+	if (strcmp(name, "gemma4"))
+		return;
+	meta_set(m, (struct entry){ "gemma4.attention.sliding_window", U32, 512 });
+	meta_set(m, (struct entry){ "gemma4.attention.head_count_kv", U32, 3 });
+	meta_set(m, (struct entry){ "gemma4.attention.key_length", U32, 512 });
+	meta_set(m, (struct entry){ "gemma4.attention.key_length_swa", U32, 256 });
 }
 
 static int read_params(const char *name, const struct ig_meta *m, struct ig_model_info *info,
@@ -64,7 +70,7 @@ static int read_params(const char *name, const struct ig_meta *m, struct ig_mode
 
 static void test_info(void **state)
 {
-	static const char *const names[] = { "qwen2", "qwen3", "gpt2", "gemma3" };
+	static const char *const names[] = { "qwen2", "qwen3", "gpt2", "muse-glimmer", "gemma3" };
 	struct ig_model_info info;
 	struct ig_error err = { 0 };
 	struct ig_meta m;
@@ -135,9 +141,65 @@ static void test_info(void **state)
 	}
 }
 
+/* Gemma 4: KV heads by kind of layer, and layers without keys and values; Muse Glimmer. */
+static void test_kinds(void **state)
+{
+	static const uint32_t kv[12] = { 3, 3, 3, 3, 3, 1, 3, 3, 3, 3, 3, 1 };
+	struct ig_model_info info;
+	struct ig_error err = { 0 };
+	struct ig_meta m;
+
+	meta_reset(&m, "gemma4");
+	meta_set(&m, (struct entry){ "gemma4.attention.head_count_kv", LIST, 12, NULL, kv });
+	if (read_params("gemma4", &m, &info, &err))
+		fail_msg("%s", err.text);
+	assert_int_equal(info.n_vocab, 300);
+	assert_int_equal(info.n_groups, 2);
+	assert_int_equal(info.groups[0].n_layers, 2);
+	assert_int_equal(info.groups[0].n_kv_heads, 1);
+	assert_int_equal(info.groups[0].head_dim, 512);
+	assert_int_equal(info.groups[0].window, 0);
+	assert_int_equal(info.groups[1].n_layers, 10);
+	assert_int_equal(info.groups[1].n_kv_heads, 3);
+	assert_int_equal(info.groups[1].head_dim, 256);
+	assert_int_equal(info.groups[1].window, 512);
+	/* the last five layers have no cache of their own */
+	meta_set(&m, (struct entry){ "gemma4.attention.shared_kv_layers", U32, 5 });
+	meta_set(&m, (struct entry){ "gemma4.embedding_length_per_layer_input", U32, 256 });
+	meta_set(&m, (struct entry){ "per_layer_token_embd.weight", TENSOR, 300 });
+	if (read_params("gemma4", &m, &info, &err))
+		fail_msg("%s", err.text);
+	assert_int_equal(info.groups[0].n_layers, 1);
+	assert_int_equal(info.groups[1].n_layers, 6);
+	/* Muse Glimmer: every fourth layer sees all positions */
+	meta_reset(&m, "muse-glimmer");
+	meta_set(&m, (struct entry){ "muse-glimmer.attention.sliding_window", U32, 64 });
+	if (read_params("muse-glimmer", &m, &info, &err))
+		fail_msg("%s", err.text);
+	assert_int_equal(info.n_groups, 2);
+	assert_int_equal(info.groups[0].n_layers, 3);
+	assert_int_equal(info.groups[1].n_layers, 9);
+	assert_int_equal(info.groups[1].window, 64);
+	/* 12B: 40 local layers of 8 heads of 256 would be a block of 5 MiB, which no slab holds */
+	meta_reset(&m, "gemma4");
+	meta_set(&m, (struct entry){ "gemma4.block_count", U32, 48 });
+	meta_set(&m, (struct entry){ "gemma4.attention.head_count", U32, 16 });
+	meta_set(&m, (struct entry){ "gemma4.attention.head_count_kv", U32, 8 });
+	if (read_params("gemma4", &m, &info, &err))
+		fail_msg("%s", err.text);
+	assert_int_equal(info.n_groups, 3);
+	assert_int_equal(info.groups[0].n_layers, 8);
+	for (int i = 1; i <= 2; i++) {
+		assert_int_equal(info.groups[i].n_layers, 20);
+		assert_int_equal(info.groups[i].window, 512);
+	}
+}
+
 static void test_refusals(void **state)
 {
 	static const uint32_t five[] = { 1, 1, 0, 1, 1 };
+	static const uint32_t mixed[12] = { 3, 3, 1, 3, 3, 3, 3, 3, 3, 3, 3, 3 };
+	static const uint32_t ff[12] = { 64, 64, 4 };
 	static const struct {
 		const char *arch;
 		struct entry e; /* kind TENSOR: the key is dropped */
@@ -186,6 +248,32 @@ static void test_refusals(void **state)
 		  { "gemma3.attention.sliding_window_pattern", LIST, 5, NULL, five },
 		  -EINVAL,
 		  "has 5 elements, the model 12 layers" },
+		{ "gemma4", { "gemma4.expert_count", U32, 8 }, -ENOENT, "expert_used_count" },
+		{ "gemma4",
+		  { "gemma4.attention.head_count_kv", LIST, 12, NULL, mixed },
+		  -EINVAL,
+		  "head_count_kv is 1 for layer 2" },
+		{ "gemma4", { "gemma4.attention.head_count_kv", U32, 2 }, -EINVAL, "divisor" },
+		{ "gemma4", { "gemma4.attention.key_length", U32, 584 }, -EINVAL, "key_length" },
+		{ "gemma4", { "gemma4.attention.key_length_swa", U32, 60 }, -ENOTSUP, "_swa 60" },
+		{ "gemma4", { "gemma4.attention.value_length", U32, 128 }, -ENOTSUP, "length 128" },
+		{ "gemma4", { "gemma4.attention.shared_kv_layers", U32, 12 }, -EINVAL, "is 12" },
+		{ "gemma4", { "gemma4.attention.shared_kv_layers", U32, 9 }, -EINVAL, "layer 5" },
+		{ "gemma4",
+		  { "gemma4.embedding_length_per_layer_input", U32, 256 },
+		  -EINVAL,
+		  "per_layer_token_embd.weight is missing" },
+		{ "gemma4",
+		  { "gemma4.feed_forward_length", LIST, 12, NULL, ff },
+		  -EINVAL,
+		  "is 4 for layer 2" },
+		{ "gemma4", { "gemma4.final_logit_softcapping", F32, -1 }, -EINVAL, "softcapping" },
+		{ "muse-glimmer", { "muse-glimmer.expert_count", U32, 8 }, -ENOTSUP, "experts" },
+		{ "muse-glimmer", { "muse-glimmer.logit_scale", F32, 0 }, -EINVAL, "logit_scale" },
+		{ "muse-glimmer",
+		  { "muse-glimmer.rope.freq_base_swa", F32, 0 },
+		  -EINVAL,
+		  "freq_base_swa" },
 		{ "gemma3", { "gemma3.final_logit_softcapping", F32, 30 }, -ENOTSUP, "soft cap" },
 		{ "gemma3", { "gemma3.attn_logit_softcapping", F32, 50 }, -ENOTSUP, "soft cap" },
 		{ "gemma3",
@@ -259,6 +347,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_info),
+		cmocka_unit_test(test_kinds),
 		cmocka_unit_test(test_refusals),
 		cmocka_unit_test(test_yarn_refusals),
 	};

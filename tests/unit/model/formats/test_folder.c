@@ -257,6 +257,83 @@ static void gemma_has_a_list(void **state)
 	closed(&o);
 }
 
+#define GEMMA4(more)                                                                               \
+	"{\"model_type\":\"gemma4_text\",\"num_hidden_layers\":3,\"hidden_size\":16,"              \
+	"\"num_attention_heads\":2,\"intermediate_size\":8,\"num_key_value_heads\":2" more "}"
+#define GEMMA4_LAYERS                                                                              \
+	",\"layer_types\":[\"sliding_attention\",\"full_attention\",\"full_attention\"]"
+
+/* Numbers that config.json has for kinds of layers are lists in GGUF. */
+static void gemma4_has_lists(void **state)
+{
+	int32_t n[3];
+	struct opened o =
+		opened(GEMMA4(GEMMA4_LAYERS
+			      ",\"head_dim\":8,\"global_head_dim\":16,"
+			      "\"num_global_key_value_heads\":1,\"attention_k_eq_v\":true,"
+			      "\"num_kv_shared_layers\":1,\"use_double_wide_mlp\":true,"
+			      "\"rope_parameters\":{\"full_attention\":{\"rope_theta\":1e6,"
+			      "\"rope_type\":\"proportional\",\"partial_rotary_factor\":0.25}}"),
+		       "{}", 0);
+	const struct ig_checkpoint_tensor *t = tensor(&o, "rope_freqs.weight", IG_F32, 1, 8);
+
+	for (int64_t i = 0; i < 8; i++)
+		assert_true(value(&o, t, 0, i) == (i < 2 ? 1.0f : 1e30f));
+	assert_int_equal(u32_key(o.g, "gemma4.attention.key_length"), 16);
+	assert_int_equal(u32_key(o.g, "gemma4.attention.key_length_swa"), 8);
+	assert_int_equal(u32_key(o.g, "gemma4.rope.dimension_count"), 16);
+	assert_int_equal(ig_checkpoint_array_i32(o.g, "gemma4.attention.head_count_kv", n, 3, NULL),
+			 0);
+	assert_true(n[0] == 2 && n[1] == 1 && n[2] == 1);
+	assert_int_equal(ig_checkpoint_array_i32(o.g, "gemma4.feed_forward_length", n, 3, NULL), 0);
+	assert_true(n[0] == 8 && n[1] == 8 && n[2] == 16);
+	closed(&o);
+	refused(GEMMA4(""), "{}", 0, -ENOTSUP, "\"layer_types\" is missing");
+	refused(GEMMA4(GEMMA4_LAYERS ",\"num_experts\":4"), "{}", 0, -ENOTSUP,
+		"\"num_experts\" without enable_moe_block");
+	refused(GEMMA4(GEMMA4_LAYERS ",\"per_layer_config\":{\"1\":{}}"), "{}", 0, -ENOTSUP,
+		"per_layer_config");
+	refused(GEMMA4(GEMMA4_LAYERS ",\"use_bidirectional_attention\":\"all\""), "{}", 0, -ENOTSUP,
+		"only vision is supported");
+	refused(GEMMA4(GEMMA4_LAYERS ",\"rope_parameters\":{\"full_attention\":{"
+				     "\"rope_type\":\"proportional\",\"factor\":2}}"),
+		"{}", 0, -ENOTSUP, "of type proportional with a factor of 2");
+}
+
+#define MUSE(more)                                                                                 \
+	"{\"model_type\":\"muse_glimmer\",\"text_config\":{\"model_type\":\"muse_glimmer_text\","  \
+	"\"num_hidden_layers\":2,\"hidden_size\":16,\"num_attention_heads\":2,\"head_dim\":8,"     \
+	"\"tie_word_embeddings\":true" more "}}"
+#define MUSE_LAYERS ",\"layer_types\":[\"sliding_attention\",\"full_attention\"]"
+
+/* Muse Glimmer's QK norms are in no folder: their weights are made. */
+static void muse_has_made_norms(void **state)
+{
+	struct opened o = opened(MUSE(MUSE_LAYERS ",\"qk_scale_factor\":2.5,"
+						  "\"rope_parameters\":{\"rope_theta\":500},"
+						  "\"layer_rope_theta\":[500,0]"),
+				 "{}", 0);
+	const struct ig_checkpoint_tensor *t;
+
+	assert_int_equal(ig_checkpoint_n_tensors(o.g), 4);
+	t = tensor(&o, "blk.1.attn_q_norm.weight", IG_F32, 1, 8);
+	assert_true(value(&o, t, 0, 0) == 2.5f && value(&o, t, 0, 7) == 2.5f);
+	t = tensor(&o, "blk.0.attn_k_norm.weight", IG_F32, 1, 8);
+	assert_true(value(&o, t, 0, 0) == 1 && value(&o, t, 0, 7) == 1);
+	closed(&o);
+	refused(MUSE(""), "{}", 0, -ENOTSUP, "\"layer_types\" is missing");
+	refused(MUSE(MUSE_LAYERS ",\"post_norm_eps\":1e-6"), "{}", 0, -ENOTSUP,
+		"\"post_norm_eps\" is 1e-06");
+	refused(MUSE(MUSE_LAYERS ",\"layer_rope_theta\":[10000,10000]"), "{}", 0, -ENOTSUP,
+		"\"layer_rope_theta\" is 10000 for layer 1");
+	refused(MUSE(MUSE_LAYERS ",\"layer_rope_theta\":[500,0]"), "{}", 0, -ENOTSUP,
+		"is 500 for layer 0: only 10000");
+	refused(MUSE(MUSE_LAYERS ",\"layer_rope_theta\":[\"x\",0]"), "{}", 0, -EINVAL,
+		"is not a list of numbers");
+	refused(MUSE(MUSE_LAYERS ",\"layer_rope_theta\":7"), "{}", 0, -EINVAL,
+		"is not a list of numbers");
+}
+
 static void configs_are_refused(void **state)
 {
 	static const struct {
@@ -1014,7 +1091,8 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(keys_are_ggufs),      cmocka_unit_test(rope_is_scaled),
-		cmocka_unit_test(gemma_has_a_list),    cmocka_unit_test(configs_are_refused),
+		cmocka_unit_test(gemma_has_a_list),    cmocka_unit_test(gemma4_has_lists),
+		cmocka_unit_test(muse_has_made_norms), cmocka_unit_test(configs_are_refused),
 		cmocka_unit_test(headers_are_refused), cmocka_unit_test(rows_are_put_in_order),
 		cmocka_unit_test(tensors_are_refused), cmocka_unit_test(groups_are_read),
 		cmocka_unit_test(groups_are_refused),  cmocka_unit_test(experts_are_joined),
