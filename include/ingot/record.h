@@ -140,7 +140,7 @@ static inline ig_value ig_rec_linear_bias(struct ig_rec *r, ig_value x, const ig
 static inline ig_value ig_rec_glu(struct ig_rec *r, ig_value x, ig_weight gate, ig_weight up,
 				  uint32_t act)
 {
-	struct ig_glu_params p = { sizeof p, act };
+	struct ig_glu_params p = { sizeof p, act, 0, 0 };
 	ig_weight w[2] = { gate, up };
 	return ig_rec_op(r, "glu", &p, &x, 1, w, 2);
 }
