@@ -72,7 +72,7 @@ def test_memory_pressure(tmp_path, models):
         assert d.metrics().sum("ingot_kv_cache_cached_bytes") > 0
         assert states() == {"kept": "ready", "idle": "ready"}
         pipe.write_text("4\n")  # critical: a quarter of the working set
-        until(lambda: states()["idle"] == "unloaded", "the idle model is unloaded")
+        ingot.until(lambda: states()["idle"] == "unloaded", "the idle model is unloaded")
         assert states()["kept"] == "ready" and d.metrics().sum("ingot_memory_pressure_total") == 1
         assert d.metrics().sum("ingot_kv_cache_cached_bytes") == 0 and d.metrics().sum("ingot_model_unloads_total") == 1
         assert "the system is short of memory" in d.log
