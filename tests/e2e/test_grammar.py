@@ -181,7 +181,7 @@ def test_the_grammar_of_patches(family):
     of a line again, so the call is cut short."""
     corpus = (pathlib.Path(__file__).parent.parent / "golden" / "grammar" / "lark_corpus.py").read_text("utf-8")
     definition = corpus.split("APPLY_PATCH = r'''")[1].split("'''")[0]
-    r = respond(family, tools=[custom("get_weather", definition), WEATHER | {"name": "other"}], max_output_tokens=200)
+    r = respond(family, tools=[custom("get_weather", definition), WEATHER | {"name": "other"}], max_output_tokens=96)
     call = r["output"][2]
     assert call["type"] == "custom_tool_call" and r["status"] == "incomplete"
     assert '"input": "*** Begin Patch\\n*** ' in call["input"]  # of a call cut short, what was written
