@@ -364,6 +364,8 @@ static uint32_t gather(struct ig_sched *sch, struct ig_model *m)
 	TAILQ_FOREACH(s, &sch->running, link) {
 		if (s->model != m || !s->n_draft || s->draft_source != IG_DRAFT_MODEL)
 			continue;
+		/* no further than its context */
+		s->n_draft = min(s->n_draft, (int32_t)m->draft->limits.max_context - s->n_tokens);
 		if (!reserve(sch, s, s->n_tokens + s->n_draft, s->n_tokens + s->n_draft)) {
 			s->n_draft = 0;
 			continue;

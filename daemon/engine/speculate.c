@@ -323,6 +323,17 @@ static void clear_drafts(struct ig_sched *sch, const struct ig_model *m)
 			s->n_draft = 0;
 }
 
+/* Rows of drafts that are planned so far. */
+static int32_t n_given(const struct ig_sched *sch, const struct ig_model *m)
+{
+	const struct ig_seq *s;
+	int32_t n = 0;
+
+	TAILQ_FOREACH(s, &sch->running, link)
+		n += decodes(m, s) ? s->n_draft : 0;
+	return n;
+}
+
 /* A round begins; returns the best chance of a first token that any sequence has. */
 static double begin_round(struct ig_sched *sch, struct ig_model *m, const struct costs *c)
 {
@@ -382,7 +393,7 @@ int32_t ig_sched_draft(struct ig_sched *sch, struct ig_model *m, int32_t rows)
 			ig_pace_forget_drafts(&m->pace);
 	}
 	if (m->draft)
-		probe(sch, m, !sch->n_flights && most >= PROBE);
+		probe(sch, m, !sch->n_flights && most - n_given(sch, m) >= PROBE);
 	if (m->draft) /* also beside a step in flight */
 		ig_draft_read(sch, m, c.quiet);
 	return make_drafts(sch, m);

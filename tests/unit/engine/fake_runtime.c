@@ -172,7 +172,7 @@ int ig_checkpoint_open(const char *path, const struct ig_arch *const *archs,
 	static const char *const known[] = { "good",   "good2",	       "groups",      "window",
 					     "nochat", "odd-template", "notokenizer", "noarch",
 					     "heavy",  "noload",       "wide",	      "strange",
-					     "short" };
+					     "short",  "brief" };
 	char kind[64];
 	unsigned n;
 	bool found;
@@ -552,6 +552,8 @@ int ig_plan_record(const struct ig_modules *m, const struct ig_checkpoint *file,
 	p->info.n_vocab = strcmp(file->path, "wide") ? FAKE_LOGITS : FAKE_WIDE_LOGITS;
 	p->info.n_context = fake.n_context ? fake.n_context : FAKE_CONTEXT;
 	const char *kind = own_kind(file->path);
+	if (!strcmp(kind, "brief"))
+		p->info.n_context = FAKE_BRIEF;
 	p->info.n_groups = strcmp(kind, "groups") && strcmp(kind, "window") ? 1 : 2;
 	p->info.groups[0] = (struct ig_cache_group){ sizeof p->info.groups[0], 2, 1, 8, 0 };
 	p->info.groups[1] = (struct ig_cache_group){ sizeof p->info.groups[1], 1, 2, 24, 0 };

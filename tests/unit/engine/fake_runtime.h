@@ -9,7 +9,7 @@
  * groups), "window" (the second with a window), "nochat", "odd-template",
  * "notokenizer", "noarch", "heavy" (1 TiB of weights), "w7" (7 MiB of weights), "wide"
  * (many logits), "noload"; "small:KIND", which guesses the tokens of KIND, with a vocabulary of other
- * tokens if that is "strange", of fewer if it is "short".  Of an absolute path the file's first word says so.  Anything
+ * tokens if that is "strange", of fewer if it is "short", with a short context if it is "brief".  Of an absolute path the file's first word says so.  Anything
  * else does not exist.  An adapter is any path without "bad" in it; its rows' tokens are those of
  * a file "FILE:N", of adapter N - 1, and their places in the cache are marked with it.
  */
@@ -31,6 +31,7 @@
 #define FAKE_END 63	 /* ends a turn */
 #define FAKE_CONTEXT 512 /* as trained */
 #define FAKE_WINDOW 40	 /* of the model "window" */
+#define FAKE_BRIEF 100	 /* the context of the model "brief" */
 #define FAKE_MAX_ROWS 4096
 
 struct fake {

@@ -264,6 +264,22 @@ static void test_padded_vocabulary(void **state)
 	harness_close(e);
 }
 
+static int32_t circle(const int32_t *tokens, int32_t n) { return n % 7; }
+
+/* Up to the end of its context. */
+static void test_a_shorter_context(void **state)
+{
+	struct ask a = { .n_prompt = 40, .max_tokens = 200 };
+	struct ig_engine *e;
+
+	fake.script = circle;
+	configure("small:brief", "draft");
+	e = harness_engine(&config);
+	ask_and_check(e, &a, &client);
+	assert_in_range(client.result.n_model_accepted, 20, FAKE_BRIEF - 40);
+	harness_close(e);
+}
+
 /* ---- loading ---------------------------------------------------------------------------------- */
 
 static void assert_refused(const char *draft, int code, const char *text)
@@ -415,6 +431,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test_setup_teardown(test_gives_blocks_back, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_failing_step, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_padded_vocabulary, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_a_shorter_context, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_refused_at_start, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_refused_at_load, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_reload, setup, teardown),
