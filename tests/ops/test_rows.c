@@ -34,10 +34,12 @@ static double defined(const struct ig_op *op, const struct ig_op_launch *c, int6
 	const int64_t from = p->gather ? c->step->logit_rows[r] : r;
 	const int64_t n = p->group ? p->group : OPTION_COLS, first = i / n * n;
 	const float *w = c->weight[0].data, *s = c->weight[2].data;
-	double squares = 0, v;
+	static double squares; /* of the columns from first on; they are asked for in order */
+	double v;
 
-	for (int64_t j = first; j < first + n; j++)
-		squares += (double)row(&c->in[0], from)[j] * (double)row(&c->in[0], from)[j];
+	for (int64_t j = first; i == first && j < first + n; j++)
+		squares = (j > first ? squares : 0) +
+			  (double)row(&c->in[0], from)[j] * (double)row(&c->in[0], from)[j];
 	v = (double)row(&c->in[0], from)[i] / sqrt(squares / (double)n + (double)p->eps) *
 	    (w ? (double)w[i - first] : 1);
 	if (!p->after)
