@@ -106,16 +106,19 @@ static inline void ig_config_put_used_window(const struct ig_config *c)
 /* ---- tensors -------------------------------------------------------------------------------- */
 
 enum ig_tensor_flags {
-	IG_TENSOR_BIAS = 1 << 0,       /* may have a bias beside its weight */
-	IG_TENSOR_F32 = 1 << 1,	       /* a matrix that is converted to float32 */
-	IG_TENSOR_PAIRS = 1 << 2,      /* rows of heads, reordered: RoPE's halves become pairs */
-	IG_TENSOR_TRANSPOSED = 1 << 3, /* [in, out] in the file */
-	IG_TENSOR_PLUS_ONE = 1 << 4,   /* a norm's weight; 1 is added */
+	IG_TENSOR_BIAS = 1 << 0,  /* may have a bias beside its weight */
+	IG_TENSOR_F32 = 1 << 1,	  /* a matrix that is converted to float32 */
+	IG_TENSOR_PAIRS = 1 << 2, /* rows of heads, reordered: RoPE's halves become pairs */
+	/* [in, out] in the file, unless it has MXFP4's blocks; of experts [expert, in, out] */
+	IG_TENSOR_TRANSPOSED = 1 << 3,
+	IG_TENSOR_PLUS_ONE = 1 << 4, /* a norm's weight; 1 is added */
 	/* [expert, rows, columns]; with "*" one tensor per expert.  The suffix may be missing. */
 	IG_TENSOR_EXPERTS = 1 << 5,
 	/* [expert, rows of two matrices, columns]; gguf: "first|second" */
 	IG_TENSOR_TWO = 1 << 6,
 	IG_TENSOR_NAMED = 1 << 8, /* both names are whole, with their endings */
+	/* With IG_TENSOR_TWO: rows of the two alternate, or of [expert, values] the values. */
+	IG_TENSOR_INTERLEAVED = 1 << 9,
 };
 
 /* A tensor's name in the file and in GGUF, without prefixes ("model.") and suffixes (".weight",

@@ -497,6 +497,7 @@ void ig_folder_drop(const struct ig_checkpoint *g, uint32_t tensor)
 		if (!p->scales)
 			continue;
 		ig_checkpoint_drop_pages(g, p->scales->data, p->scales->n_bytes);
-		ig_checkpoint_drop_pages(g, p->biases->data, p->biases->n_bytes);
+		if (p->biases)
+			ig_checkpoint_drop_pages(g, p->biases->data, p->biases->n_bytes);
 	}
 }

@@ -34,7 +34,7 @@ struct ig_folder_file {
 
 struct ig_hf_part {
 	const struct ig_st_tensor *weight;
-	const struct ig_st_tensor *scales, *biases; /* MLX's groups, or NULL */
+	const struct ig_st_tensor *scales, *biases; /* MLX's groups, MXFP4's scales; or NULL */
 	int64_t first_row;			    /* of the piece's rows, within weight's */
 };
 
@@ -45,6 +45,8 @@ struct ig_hf_made {
 	int64_t piece_rows; /* rows of the tensor in each piece */
 	int64_t head_rows;  /* rows of a head, whose halves are interleaved; 0: unchanged */
 	bool transposed;    /* the file's columns are the tensor's rows */
+	int64_t step;	    /* of the file's rows, or of a vector's values; 2: others are between */
+	int64_t skip;	    /* of them, before the first */
 	float add;	    /* to every value; the tensor is then F32 */
 };
 
@@ -100,7 +102,7 @@ void ig_hf_config_finish(struct ig_hf_config *c);
 
 #define IG_HF_NAME_BYTES 64
 
-enum ig_hf_kind { IG_HF_MAIN, IG_HF_SCALES, IG_HF_BIASES }; /* the last two are MLX's */
+enum ig_hf_kind { IG_HF_MAIN, IG_HF_SCALES, IG_HF_BIASES }; /* the last is MLX's */
 
 /* A file's tensor in GGUF's terms. */
 struct ig_hf_place {

@@ -67,6 +67,7 @@ static const struct {
 } endings[] = {
 	{ ".weight", ".weight", IG_HF_MAIN },	{ ".bias", ".bias", IG_HF_MAIN },
 	{ ".scales", ".weight", IG_HF_SCALES }, { ".biases", ".weight", IG_HF_BIASES },
+	{ "_blocks", ".weight", IG_HF_MAIN },	{ "_scales", ".weight", IG_HF_SCALES }, /* MXFP4 */
 	{ "", ".weight", IG_HF_MAIN }, /* transformers' merged experts */
 };
 

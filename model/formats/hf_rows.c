@@ -1,6 +1,7 @@
 /*
  * hf_rows.c: converts rows: experts in separate tensors, heads whose halves are interleaved,
- * transposed matrices, vectors to float32, MLX's quantised groups.  MLX's groups of 32, 64 or 128
+ * transposed matrices, rows of two matrices that alternate, vectors to float32, MXFP4's blocks,
+ * MLX's quantised groups.  MLX's groups of 32, 64 or 128
  * values are v = scale q + bias, with codes of 4 or 8 bits from the lowest bits on.  Q4_1 and Q8_M
  * are the same for 32 values, so codes are copied; a scale that float16 can't represent is rounded,
  * which is logged once.
@@ -56,6 +57,28 @@ static uint16_t scale_at(const struct ig_checkpoint *g, const struct ig_st_tenso
 
 static int64_t last_dim(const struct ig_st_tensor *t) { return t->dims[t->n_dims - 1]; }
 
+/* The codes of 4 bits of 32 values: in the file a byte has two neighbours, in GGUF's blocks values j
+ * and j + 16. */
+static void make_codes(const uint8_t *q, uint8_t *dst)
+{
+	for (int j = 0; j < 16; j += 2) {
+		dst[j] = (uint8_t)((q[j / 2] & 15) | q[j / 2 + 8] << 4);
+		dst[j + 1] = (uint8_t)(q[j / 2] >> 4 | (q[j / 2 + 8] & 0xf0));
+	}
+}
+
+/* A row of MXFP4: scale and codes are the file's. */
+static void make_mxfp4(const struct ig_checkpoint_tensor *t, const struct ig_hf_part *p,
+		       int64_t row, uint8_t *dst)
+{
+	const int64_t n_blocks = t->n_cols / 32;
+
+	for (int64_t b = row * n_blocks; b < (row + 1) * n_blocks; b++, dst += 17) {
+		*dst = p->scales->data[b];
+		make_codes(p->weight->data + b * 16, dst + 1);
+	}
+}
+
 /* Block b of 32 values of the source's row, as Q4_1 or Q8_M. */
 static void make_block(const struct ig_checkpoint *g, const struct ig_hf_made *m,
 		       const struct ig_hf_part *p, int64_t row, int64_t b, int64_t n_cols,
@@ -72,11 +95,7 @@ static void make_block(const struct ig_checkpoint *g, const struct ig_hf_made *m
 		memcpy(dst, p->weight->data + row * n_cols + b * 32, 32);
 		return;
 	}
-	const uint8_t *q = p->weight->data + row * (n_cols / 2) + b * 16;
-	for (int j = 0; j < 16; j += 2) { /* a byte has two neighbours, Q4_1's j and j + 16 */
-		dst[j] = (uint8_t)((q[j / 2] & 15) | q[j / 2 + 8] << 4);
-		dst[j + 1] = (uint8_t)(q[j / 2] >> 4 | (q[j / 2 + 8] & 0xf0));
-	}
+	make_codes(p->weight->data + row * (n_cols / 2) + b * 16, dst);
 }
 
 /* ---- rows ------------------------------------------------------------------------------- */
@@ -89,7 +108,9 @@ static void make_row(const struct ig_checkpoint *g, const struct ig_checkpoint_t
 	const uint64_t row_bytes = ig_dtype_row_bytes(m->source, t->n_cols);
 	const uint8_t *src = p->weight->data + (uint64_t)row * row_bytes;
 
-	if (p->scales && t->dtype == m->source) {
+	if (m->source == IG_MXFP4)
+		make_mxfp4(t, p, row, dst);
+	else if (p->scales && t->dtype == m->source) {
 		for (int64_t b = 0; b < t->n_cols / 32; b++)
 			make_block(g, m, p, row, b, t->n_cols,
 				   dst + (uint64_t)b * ig_dtype_row_bytes(m->source, 32));
@@ -108,32 +129,42 @@ static void make_row(const struct ig_checkpoint *g, const struct ig_checkpoint_t
 	}
 }
 
-/* A vector of float32. */
-static void make_vector(const struct ig_checkpoint_tensor *t, const struct ig_hf_made *m,
-			float *dst)
+/* Values as float32, from value `first` of the piece on. */
+static void make_values(const struct ig_checkpoint_tensor *t, const struct ig_hf_made *m,
+			int64_t first, float *dst)
 {
 	const uint64_t bytes = ig_dtype_row_bytes(m->source, 1);
-	const uint8_t *src = m->pieces[0].weight->data;
+	const uint8_t *src = m->pieces[0].weight->data + (uint64_t)first * bytes;
 
 	for (int64_t i = 0; i < t->n_cols; i++) {
-		ig_dtype_to_f32(m->source, src + (uint64_t)ig_hf_in_pairs(i, m->head_rows) * bytes,
-				&dst[i], 1);
+		const int64_t at = ig_hf_in_pairs(i, m->head_rows) * m->step + m->skip;
+		ig_dtype_to_f32(m->source, src + (uint64_t)at * bytes, &dst[i], 1);
 		dst[i] += m->add;
 	}
 }
 
-/* Columns of the file become rows; one pass over the file's rows. */
+/* Columns of the file become rows; one pass over the file's rows of each matrix. */
 static void make_transposed(const struct ig_checkpoint_tensor *t, const struct ig_hf_made *m,
 			    int64_t first, int64_t n, uint8_t *dst)
 {
 	const uint64_t bytes = ig_dtype_row_bytes(t->dtype, 1);
 	const uint64_t row_bytes = (uint64_t)t->n_cols * bytes;
-	const uint8_t *src = m->pieces[0].weight->data + (uint64_t)first * bytes;
+	const uint64_t file_row = (uint64_t)(m->piece_rows * m->step) * bytes;
 
-	for (int64_t c = 0; c < t->n_cols; c++, src += (uint64_t)t->n_rows * bytes)
-		for (int64_t r = 0; r < n; r++)
-			memcpy(dst + (uint64_t)r * row_bytes + (uint64_t)c * bytes,
-			       src + (uint64_t)r * bytes, (size_t)bytes);
+	while (n > 0) {
+		const struct ig_hf_part *p = &m->pieces[first / m->piece_rows];
+		const int64_t r0 = first % m->piece_rows,
+			      count = n < m->piece_rows - r0 ? n : m->piece_rows - r0;
+		const uint8_t *src = p->weight->data + (uint64_t)p->first_row * file_row +
+				     (uint64_t)(r0 * m->step + m->skip) * bytes;
+		for (int64_t c = 0; c < t->n_cols; c++, src += file_row)
+			for (int64_t r = 0; r < count; r++)
+				memcpy(dst + (uint64_t)r * row_bytes + (uint64_t)c * bytes,
+				       src + (uint64_t)(r * m->step) * bytes, (size_t)bytes);
+		dst += (uint64_t)count * row_bytes;
+		first += count;
+		n -= count;
+	}
 }
 
 void ig_hf_make_rows(const struct ig_checkpoint *g, uint32_t number, int64_t first, int64_t n,
@@ -149,12 +180,15 @@ void ig_hf_make_rows(const struct ig_checkpoint *g, uint32_t number, int64_t fir
 		return;
 	}
 	if (t->n_dims == 1 && !m->pieces[0].scales) {
-		make_vector(t, m, buf);
+		make_values(t, m, 0, buf);
 		return;
 	}
 	for (int64_t i = first; i < first + n; i++, dst += row_bytes) {
 		const struct ig_hf_part *p = &m->pieces[i / m->piece_rows];
-		make_row(g, t, m, p, p->first_row + ig_hf_in_pairs(i % m->piece_rows, m->head_rows),
-			 dst);
+		const int64_t row = ig_hf_in_pairs(i % m->piece_rows, m->head_rows);
+		if (t->n_dims == 2 && m->step > 1)
+			make_values(t, m, i * t->n_cols * m->step, (float *)(void *)dst);
+		else
+			make_row(g, t, m, p, p->first_row + row * m->step + m->skip, dst);
 	}
 }

@@ -150,6 +150,23 @@ static int check_kind(const struct placing *p, const struct entry *e, size_t n)
 	return 0;
 }
 
+/* Blocks of bytes with scales beside them: [expert, rows, blocks, 16], [expert, rows, blocks]. */
+static bool is_mxfp4(const struct group *x)
+{
+	return x->main->t->type == IG_ST_U8 && x->n_scales && !x->n_biases;
+}
+
+static int check_mxfp4(const struct placing *p, const struct group *x)
+{
+	const struct ig_st_tensor *t = x->main->t, *s = x->scales->t;
+
+	if (!(x->main->place.flags & IG_TENSOR_EXPERTS) || t->n_dims != 4 || t->dims[3] != 16)
+		return bad(p, -EINVAL, t, "is of bytes, but not of MXFP4's blocks of experts");
+	if (s->type != IG_ST_U8 || s->n_dims != 3 || memcmp(s->dims, t->dims, 3 * sizeof *s->dims))
+		return bad(p, -EINVAL, s, "has another type or shape than its blocks");
+	return 0;
+}
+
 static int check_group(const struct placing *p, const struct group *x)
 {
 	int rc;
@@ -160,9 +177,11 @@ static int check_group(const struct placing *p, const struct group *x)
 	    (x->n_scales && (rc = check_kind(p, x->scales, x->n_scales))) ||
 	    (x->n_biases && (rc = check_kind(p, x->biases, x->n_biases))))
 		return rc;
-	if (x->n_scales != x->n_biases || (x->n_scales && x->n_scales != x->n))
+	if ((x->n_scales != x->n_biases && !is_mxfp4(x)) || (x->n_scales && x->n_scales != x->n))
 		return bad(p, -EINVAL, x->main->t, "has %zu scales and %zu biases beside it",
 			   x->n_scales, x->n_biases);
+	if (is_mxfp4(x))
+		return check_mxfp4(p, x);
 	if (x->n_scales &&
 	    (x->scales->t->n_dims != x->main->t->n_dims ||
 	     !same_shape(x->scales->t, x->biases->t) ||
@@ -221,6 +240,11 @@ static int source_of(const struct placing *p, const struct group *x, uint32_t *d
 	int rc;
 
 	*n_cols = last;
+	if (is_mxfp4(x)) {
+		*n_cols = t->dims[2] * 32; /* the file is smaller than 2^58 bytes */
+		*dtype = IG_MXFP4;
+		return 0;
+	}
 	if (s && t->type != IG_ST_U32)
 		return bad(p, -EINVAL, t, "is of type %s, but has scales beside it", t->type_name);
 	switch (t->type) {
@@ -258,10 +282,13 @@ static int shape_of(const struct placing *p, const struct group *x, struct ig_hf
 	const struct ig_st_tensor *t = x->main->t;
 	const uint32_t flags = x->main->place.flags, want_experts = p->f->config.n_experts;
 	const bool experts = flags & IG_TENSOR_EXPERTS,
-		   merged = experts && x->main->place.expert < 0;
+		   merged = experts && x->main->place.expert < 0, mxfp4 = is_mxfp4(x),
+		   two = flags & IG_TENSOR_TWO, turn = flags & IG_TENSOR_INTERLEAVED;
 	int rc;
 
-	if (experts ? t->n_dims != (merged ? 3 : 2) : t->n_dims != 1 && t->n_dims != 2)
+	m->step = two && turn ? 2 : 1;
+	m->skip = two && turn ? x->main->second : 0;
+	if (experts ? t->n_dims != (mxfp4 ? 4 : merged ? 3 : 2) : t->n_dims != 1 && t->n_dims != 2)
 		return bad(p, -EINVAL, t, "has %u dimensions", t->n_dims);
 	for (uint32_t i = 0; i < t->n_dims; i++)
 		if (t->dims[i] < 1)
@@ -271,9 +298,9 @@ static int shape_of(const struct placing *p, const struct group *x, struct ig_hf
 			   want_experts);
 	if ((rc = source_of(p, x, &m->source, &out->n_cols)))
 		return rc;
-	out->n_rows = t->n_dims == 1 ? 1 : t->dims[t->n_dims - 2];
+	out->n_rows = t->n_dims == 1 ? 1 : mxfp4 ? t->dims[1] : t->dims[t->n_dims - 2];
 	out->n_dims = experts ? 3 : t->n_dims;
-	if (flags & IG_TENSOR_TRANSPOSED && t->n_dims == 2) {
+	if (flags & IG_TENSOR_TRANSPOSED && (t->n_dims == 2 || merged) && !mxfp4) {
 		int64_t rows = out->n_rows;
 		if (x->n_scales)
 			return bad(p, -ENOTSUP, t, "is quantised along its outputs: not supported");
@@ -281,10 +308,11 @@ static int shape_of(const struct placing *p, const struct group *x, struct ig_hf
 		out->n_cols = rows;
 		m->transposed = true;
 	}
-	if (flags & IG_TENSOR_TWO) {
-		if (out->n_rows % 2)
+	if (two) {
+		int64_t *halved = experts ? &out->n_rows : &out->n_cols;
+		if (*halved % 2 || (!experts && (!turn || x->n_scales)))
 			return bad(p, -EINVAL, t, "has no two halves");
-		out->n_rows /= 2;
+		*halved /= 2;
 	}
 	return 0;
 }
@@ -299,21 +327,33 @@ static struct ig_hf_part piece_of(const struct group *x, size_t i, int64_t first
 				    .first_row = first_row };
 }
 
+/* Whether the matrices of all experts, which lie in one tensor, are pieces of their own. */
+static bool is_by_expert(const struct group *x)
+{
+	const uint32_t flags = x->main->place.flags;
+
+	return flags & IG_TENSOR_EXPERTS && x->main->place.expert < 0 &&
+	       (flags & IG_TENSOR_TWO || (flags & IG_TENSOR_TRANSPOSED && !is_mxfp4(x)));
+}
+
 /* out has the rows of one expert or of the tensor; afterwards all rows. */
 static int add_pieces(struct placing *p, const struct group *x, struct ig_hf_made *m,
 		      struct ig_checkpoint_tensor *out)
 {
 	const uint32_t n_experts = p->f->config.n_experts;
-	const bool two = x->main->place.flags & IG_TENSOR_TWO;
-	const bool whole = out->n_dims == 3 && x->main->place.expert < 0 && !two;
+	const bool two = out->n_dims == 3 && x->main->place.flags & IG_TENSOR_TWO;
+	const bool by_expert = is_by_expert(x);
+	const bool whole = out->n_dims == 3 && x->main->place.expert < 0 && !by_expert;
 	const int64_t rows = out->n_rows;
+	/* of the file's, in front of each expert and of the second half */
+	const int64_t each = m->transposed ? out->n_cols : (two ? 2 : 1) * rows,
+		      half = two && m->step == 1 && x->main->second ? rows : 0;
 
 	m->pieces = &p->f->pieces[p->n_pieces];
-	m->n_pieces = two ? n_experts : (uint32_t)x->n;
+	m->n_pieces = by_expert ? n_experts : (uint32_t)x->n;
 	p->n_pieces += m->n_pieces;
 	for (uint32_t i = 0; i < m->n_pieces; i++)
-		m->pieces[i] = two ? piece_of(x, 0, (2 * (int64_t)i + x->main->second) * rows) :
-				     piece_of(x, i, 0);
+		m->pieces[i] = by_expert ? piece_of(x, 0, i * each + half) : piece_of(x, i, 0);
 	if (out->n_dims == 3 && __builtin_mul_overflow(rows, (int64_t)n_experts, &out->n_rows))
 		return bad(p, -EINVAL, x->main->t, "has more rows than a number can hold");
 	m->piece_rows = whole ? out->n_rows : rows;
@@ -326,7 +366,7 @@ static void use_data(struct ig_hf_made *m, struct ig_checkpoint_tensor *t)
 	const struct ig_hf_part *q = &m->pieces[0];
 
 	if (m->n_pieces == 1 && !q->scales && m->source == t->dtype && !m->head_rows &&
-	    !m->transposed && m->add == 0 && q->first_row == 0 &&
+	    !m->transposed && m->step == 1 && m->add == 0 && q->first_row == 0 &&
 	    (uintptr_t)q->weight->data % ig_dtype_row_bytes(t->dtype, 1) == 0)
 		t->data = q->weight->data;
 }
@@ -385,7 +425,7 @@ static int count_groups(const struct placing *p, size_t *n_tensors, size_t *n_pi
 		if ((rc = check_group(p, &x)))
 			return rc;
 		at += x.n + x.n_scales + x.n_biases;
-		*n_pieces += x.main->place.flags & IG_TENSOR_TWO ? p->f->config.n_experts : x.n;
+		*n_pieces += is_by_expert(&x) ? p->f->config.n_experts : x.n;
 		++*n_tensors;
 	}
 	return 0;

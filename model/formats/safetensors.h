@@ -10,7 +10,7 @@
 #include <ingot/module.h>
 
 /* The types that are read; for all others only the size is known. */
-enum ig_st_type { IG_ST_F32, IG_ST_F16, IG_ST_BF16, IG_ST_U32, IG_ST_OTHER };
+enum ig_st_type { IG_ST_F32, IG_ST_F16, IG_ST_BF16, IG_ST_U32, IG_ST_U8, IG_ST_OTHER };
 
 #define IG_ST_MAX_DIMS 8
 #define IG_ST_MAX_NAME 255

@@ -64,6 +64,8 @@ static const struct pre {
 	  false,
 	  false,
 	  { O200K("\\p{N}{1,3}", SUFFIXES) } }, /* Muse Glimmer, too */
+	{ "minimax-m2", false, false, false, { O200K("\\p{N}{1,3}", SUFFIXES) } },
+	{ "glm4", true, false, false, { CL100K("\\p{N}{1,3}") } },
 	{ "deepseek-coder",
 	  false,
 	  false,

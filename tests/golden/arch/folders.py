@@ -69,6 +69,17 @@ def save(name, model, **more):
               for k, v in model.further.items()}
         save_file(t, folder / "model.safetensors", metadata={"format": "pt"})
         (folder / "model.safetensors").chmod(0o644)
+    if getattr(model, "mxfp4", {}):
+        t = load_file(folder / "model.safetensors")
+        for hf in [k for k in model.mxfp4 if k.startswith("model.")]:
+            del t[hf]
+            t[hf + "_blocks"], t[hf + "_scales"] = model.mxfp4[hf][:2]
+        save_file(t, folder / "model.safetensors", metadata={"format": "pt"})
+        (folder / "model.safetensors").chmod(0o644)
+        c = json.loads((folder / "config.json").read_text())
+        c["quantization_config"] = {"modules_to_not_convert": ["model.layers.*.self_attn"],
+                                    "quant_method": "mxfp4"}
+        (folder / "config.json").write_text(json.dumps(c, indent=1) + "\n")
     if name == "mistral":
         t = {"language_model." + k: v for k, v in load_file(folder / "model.safetensors").items()}
         t["vision_tower.patch_conv.weight"] = np.zeros((2, 3, 2, 2), np.float16)

@@ -118,6 +118,15 @@ def split_experts(state):
     """Matrices of all experts, as transformers 5 has them, get the names of the file."""
     out = {}
     for hf, p in state.items():
+        m = re.fullmatch(r"model\.layers\.(\d+)\.mlp\.experts\.(gate_up|down)_proj(_bias)?", hf)
+        if m and hf.removesuffix("_bias") + "_bias" in state:  # gpt-oss: [in, out], alternating
+            to = f"blk.{m[1]}.ffn_%s_exps." + ("bias" if m[3] else "weight")
+            p = p if m[3] else p.transpose(1, 2)
+            if m[2] == "down":
+                out[to % "down"] = p
+            else:
+                out[to % "gate"], out[to % "up"] = p[:, ::2], p[:, 1::2]
+            continue
         m = re.fullmatch(r"model\.layers\.(\d+)\.\w+\.experts\.(gate_up|down)_proj", hf)
         if m and m[2] == "down":
             out[f"blk.{m[1]}.ffn_down_exps.weight"] = p
@@ -166,7 +175,10 @@ def write(name, arch, model, keys, names, tied, norm_shift=0.0, permuted=False, 
             a = a + norm_shift
         if permuted and ("attn_q." in to or "attn_k." in to):
             a = permute(a, c.num_attention_heads if "attn_q." in to else c.num_key_value_heads)
-        keep = a.ndim == 1 or to == "position_embd.weight" or "ffn_gate_inp" in to
+        if to in getattr(model, "mxfp4", {}):
+            w.add_tensor(to, model.mxfp4[to][2], raw_dtype=gguf.GGMLQuantizationType.MXFP4)
+            continue
+        keep = a.ndim == 1 or to.endswith(".bias") or to == "position_embd.weight" or "ffn_gate_inp" in to
         w.add_tensor(to, np.ascontiguousarray(a.astype(np.float32 if keep else np.float16)))
     for to, a in (extra or {}).items():
         w.add_tensor(to, a)
@@ -576,7 +588,86 @@ def glm4moe(name):
 MODELS = {f.__name__: f for f in (llama3, linear, bias, mistral, mistral3, qwen2, qwen3, gpt2,
                                   gemma4, gemma4e, gemma4moe, museglimmer,
                                   gemma3, qwen3moe, mixtral, olmoe)}
-MODELS.update({f.__name__: f for f in (glm4moe,)})
+
+
+def gptoss_names(i):
+    hf, to = f"model.layers.{i}.", f"blk.{i}."
+    return {
+        **llama_names(i),
+        hf + "post_attention_layernorm.weight": to + "post_attention_norm.weight",
+        hf + "self_attn.sinks": to + "attn_sinks.weight",
+        hf + "mlp.router.weight": to + "ffn_gate_inp.weight",
+        hf + "mlp.router.bias": to + "ffn_gate_inp.bias",
+        **{to + f"ffn_{x}_exps.{kind}": to + f"ffn_{x}_exps.{kind}"
+           for x in ("gate", "up", "down") for kind in ("weight", "bias")},
+    }
+
+
+FP4 = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6, -0.0, -0.5, -1, -1.5, -2, -3, -4, -6])
+
+
+def mxfp4(a):
+    """Rows as transformers' blocks and scales, as ggml's blocks, and their exact values."""
+    g = a.reshape(*a.shape[:-1], -1, 32)
+    e = np.floor(np.log2(np.abs(g).max(-1))) - 2
+    codes = np.abs(g[..., None] / 2 ** e[..., None, None] - FP4).argmin(-1).astype(np.uint8)
+    exact = (FP4[codes] * 2 ** e[..., None]).reshape(a.shape)
+    scales = (e + 127).astype(np.uint8)
+    ggml = codes[..., :16] | codes[..., 16:] << 4
+    ggml = np.concatenate([scales[..., None], ggml], -1)
+    return (codes[..., ::2] | codes[..., 1::2] << 4, scales,
+            np.ascontiguousarray(ggml.reshape(*a.shape[:-1], -1)), exact)
+
+
+def gptoss(name, seed=53, quantised=False, **sizes):
+    """Sliding windows, sinks, biases everywhere, clamped gates, YaRN without rounding."""
+    c = tf.GptOssConfig(
+        **{**SIZES, "hidden_size": 48, "intermediate_size": 16, **sizes},
+        head_dim=16, tie_word_embeddings=False, rms_norm_eps=1e-5, sliding_window=24,
+        num_local_experts=4, num_experts_per_tok=2, swiglu_limit=1.5,
+        rope_parameters=dict(rope_type="yarn", rope_theta=150000.0, factor=8.0, beta_fast=32.0,
+                             beta_slow=1.0, truncate=False, original_max_position_embeddings=36))
+    c._experts_implementation = "eager"
+    m = tf.GptOssForCausalLM(c).double().eval()
+    fill(m, seed, False)
+    g = torch.Generator().manual_seed(seed)
+    m.mxfp4 = {}
+    for i, layer in enumerate(m.model.layers):
+        sinks = layer.self_attn.sinks
+        sinks.data = (1 + torch.randn(sinks.shape, generator=g, dtype=torch.float64)).float().double()
+        if not quantised:
+            continue
+        e = layer.mlp.experts
+        a = e.gate_up_proj.data.numpy().swapaxes(1, 2)
+        down = mxfp4(e.down_proj.data.numpy().swapaxes(1, 2))
+        parts = mxfp4(a)
+        e.gate_up_proj.data = torch.from_numpy(parts[3].swapaxes(1, 2).copy())
+        e.down_proj.data = torch.from_numpy(down[3].swapaxes(1, 2).copy())
+        m.mxfp4 |= {f"blk.{i}.ffn_gate_exps.weight": tuple(p[:, ::2] for p in parts),
+                    f"blk.{i}.ffn_up_exps.weight": tuple(p[:, 1::2] for p in parts),
+                    f"blk.{i}.ffn_down_exps.weight": down,
+                    f"model.layers.{i}.mlp.experts.gate_up_proj": parts,
+                    f"model.layers.{i}.mlp.experts.down_proj": down}
+    m.mxfp4 = {k: tuple(np.ascontiguousarray(p) for p in v) for k, v in m.mxfp4.items()}
+    write(name, "gpt-oss", m, {
+        "block_count": c.num_hidden_layers, "context_length": N_CONTEXT,
+        "embedding_length": c.hidden_size, "feed_forward_length": c.intermediate_size,
+        "attention.head_count": 4, "attention.head_count_kv": 2, "attention.key_length": 16,
+        "attention.value_length": 16, "attention.layer_norm_rms_epsilon": 1e-5,
+        "attention.sliding_window": 24, "rope.freq_base": 150000.0, "rope.scaling.type": "yarn",
+        "rope.scaling.factor": 8.0, "rope.scaling.original_context_length": 36,
+        "expert_count": 4, "expert_used_count": 2,
+        "expert_feed_forward_length": c.intermediate_size, "swiglu_limit": 1.5},
+          gptoss_names, False)
+    return m
+
+
+def gptossmx(name):
+    """The same with experts in MXFP4, as its authors publish it."""
+    return gptoss(name, 54, True, hidden_size=64, intermediate_size=32)
+
+
+MODELS.update({f.__name__: f for f in (glm4moe, gptoss, gptossmx)})
 
 
 def main():

@@ -8,6 +8,7 @@
  * machine has.  INGOT_TEST_DRIVER names another driver than cpu.
  */
 #include "tests/golden/model/stepper.h"
+#include "ops/cpu/tile16.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -277,11 +278,13 @@ static void run_mapped(const struct ig_stepper_model *m, const struct golden *g)
 	assert_non_null(b);
 	assert_null(strstr(ig_stepper_describe(packed), "experts"));
 	assert_non_null(strstr(ig_stepper_describe(mapped), "experts mapped"));
-	/* of F16 in tiles as many bytes as in the file */
-	for (uint32_t i = 0; i < m->plan->n_weights; i++)
-		n_bytes += strstr(m->plan->weights[i].name, "_exps.weight") ?
-				   m->plan->weights[i].n_bytes :
-				   0;
+	for (uint32_t i = 0; i < m->plan->n_weights; i++) {
+		const struct ig_plan_weight *w = &m->plan->weights[i];
+		if (!strstr(w->name, "_exps.weight"))
+			continue;
+		n_bytes += ig_tile16_tile_bytes(w->shape.dtype, w->shape.n_cols) *
+			   (uint64_t)ig_tile16_n_tiles(w->shape.n_rows);
+	}
 	assert_true(n_bytes > 0);
 	assert_int_equal(ig_stepper_weight_bytes(mapped) + n_bytes,
 			 ig_stepper_weight_bytes(packed));
@@ -424,7 +427,7 @@ int main(void)
 		MODEL(gemma3),	 MODEL(gemma4e),  MODEL(museglimmer), MODEL(gemma4moe),
 		FOLDER(gemma4),	 FOLDER(gemma4e), FOLDER(gemma4moe),  FOLDER(museglimmer),
 		MODEL(gemma4),	 MODEL(qwen3moe), MODEL(mixtral),     MODEL(olmoe),
-		MODEL(glm4moe),	 FOLDER(glm4moe), FOLDER(llama3),     FOLDER(linear),
+		MODEL(glm4moe),	 FOLDER(glm4moe), MODEL(gptoss), MODEL(gptossmx), FOLDER(gptoss), FOLDER(gptossmx), FOLDER(llama3),     FOLDER(linear),
 		FOLDER(bias),	 FOLDER(mistral), FOLDER(mistral3),   FOLDER(qwen2),
 		FOLDER(qwen3),	 FOLDER(gpt2),	  FOLDER(gemma3),     FOLDER(qwen3moe),
 		FOLDER(mixtral), FOLDER(olmoe),	  MLX(mlx),	      MLX(mlxmoe),

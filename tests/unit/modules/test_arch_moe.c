@@ -23,6 +23,7 @@ static const struct ig_host host = {
 	.meta_u32 = meta_u32,
 	.meta_f32 = meta_f32,
 	.meta_str = meta_str,
+	.meta_array_u32 = meta_array_u32,
 	.meta_has_tensor = meta_has_tensor,
 	.meta_tensor = meta_tensor,
 };
@@ -82,7 +83,7 @@ static int read_params(const char *name, const struct ig_meta *m, struct ig_mode
 
 static void test_info(void **state)
 {
-	static const char *const names[] = { "qwen3moe", "mixtral", "olmoe", "glm4moe" };
+	static const char *const names[] = { "qwen3moe", "mixtral", "olmoe", "glm4moe", "gpt-oss" };
 	struct ig_model_info info;
 	struct ig_error err = { 0 };
 	struct ig_meta m;
@@ -126,9 +127,32 @@ static void test_claims(void **state)
 	assert_int_equal(mixtral->claims(&host, &m), 0);
 }
 
+/* Every other layer has the window, or those that the file names. */
+static void test_windows(void **state)
+{
+	static const uint32_t pattern[12] = { 0, 0, 1 };
+	struct ig_model_info info;
+	struct ig_error err = { 0 };
+	struct ig_meta m;
+
+	meta_reset(&m, "gpt-oss");
+	meta_set(&m, (struct entry){ "gpt-oss.attention.sliding_window", U32, 128 });
+	assert_int_equal(read_params("gpt-oss", &m, &info, &err), 0);
+	assert_int_equal(info.n_groups, 2);
+	assert_int_equal(info.groups[0].n_layers, 6);
+	assert_int_equal(info.groups[0].window, 0);
+	assert_int_equal(info.groups[1].window, 128);
+	meta_set(&m, (struct entry){ "gpt-oss.attention.sliding_window_pattern", LIST, 12, NULL,
+				     pattern });
+	assert_int_equal(read_params("gpt-oss", &m, &info, &err), 0);
+	assert_int_equal(info.groups[0].n_layers, 11);
+	assert_int_equal(info.groups[1].n_layers, 1);
+}
+
 static void test_refusals(void **state)
 {
-	static const struct {
+	static const uint32_t pattern[3] = { 1, 0, 1 };
+	const struct {
 		const char *arch;
 		struct entry e; /* kind TENSOR without a number: the key is dropped */
 		int code;
@@ -202,6 +226,15 @@ static void test_refusals(void **state)
 		  "clamped projections" },
 		{ "olmoe", { "olmoe.rope.scaling.type", STR, 0, "su" }, -ENOTSUP, "\"su\"" },
 		{ "olmoe", { "olmoe.block_count", TENSOR, 0 }, -ENOENT, "olmoe.block_count" },
+		{ "gpt-oss",
+		  { "gpt-oss.attention.sliding_window_pattern", LIST, 3, NULL, pattern },
+		  -EINVAL,
+		  "has 3 elements, the model 12 layers" },
+		{ "gpt-oss", { "gpt-oss.swiglu_limit", F32, 0 }, -EINVAL, "swiglu_limit is 0" },
+		{ "gpt-oss",
+		  { "gpt-oss.expert_shared_count", U32, 1 },
+		  -ENOTSUP,
+		  "shared experts is not supported" },
 		{ "glm4moe",
 		  { "glm4moe.nextn_predict_layers", U32, 12 },
 		  -EINVAL,
@@ -298,8 +331,11 @@ static void test_init(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_info),	 cmocka_unit_test(test_claims),
-		cmocka_unit_test(test_refusals), cmocka_unit_test(test_softmax_with_bias),
+		cmocka_unit_test(test_info),
+		cmocka_unit_test(test_claims),
+		cmocka_unit_test(test_windows),
+		cmocka_unit_test(test_refusals),
+		cmocka_unit_test(test_softmax_with_bias),
 		cmocka_unit_test(test_init),
 	};
 	void *so = dlopen(MOE_MODULE, RTLD_NOW | RTLD_LOCAL);

@@ -390,10 +390,59 @@ static void configs_are_refused(void **state)
 		  "\"mlp_only_layers\" is set", -ENOTSUP },
 		{ "{\"model_type\":\"gpt2\",\"scale_attn_weights\":0}", "neither true nor false",
 		  -EINVAL },
+		{ "{\"model_type\":\"glm4_moe\",\"partial_rotary_factor\":1.5}",
+		  "\"partial_rotary_factor\" is 1.5", -ENOTSUP },
+		{ "{\"model_type\":\"glm4_moe\",\"norm_topk_prob\":false}",
+		  "\"norm_topk_prob\" is false", -ENOTSUP },
+		{ "{\"model_type\":\"glm4_moe\",\"num_nextn_predict_layers\":2000}",
+		  "\"num_nextn_predict_layers\" is 2000", -EINVAL },
+		{ "{\"model_type\":\"gpt_oss\",\"swiglu_alpha\":2}", "\"swiglu_alpha\" is 2",
+		  -ENOTSUP },
 	};
 
 	for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
 		refused(bad[i].config, "{}", 0, bad[i].code, bad[i].text);
+}
+
+/* Blocks of MXFP4 that do not fit their scales, and experts' matrices that have no two halves. */
+static void mxfp4_is_refused(void **state)
+{
+#define DOWN(type, shape, end, more)                                                               \
+	"{\"model.layers.0.mlp.experts.down_proj_blocks\":{\"dtype\":\"" type                      \
+	"\",\"shape\":" shape ",\"data_offsets\":[0," end "]}" more "}"
+#define SCALES(shape, from, to)                                                                    \
+	",\"model.layers.0.mlp.experts.down_proj_scales\":{\"dtype\":\"U8\",\"shape\":" shape      \
+	",\"data_offsets\":[" from "," to "]}"
+	static const struct {
+		const char *header, *text;
+		size_t n;
+		int code;
+	} bad[] = {
+		{ DOWN("U8", "[2,1,1,16]", "32", ""), "has 4 dimensions", 32, -EINVAL },
+		{ DOWN("U8", "[2,1,16]", "32", SCALES("[2,1]", "32", "34")),
+		  "not of MXFP4's blocks of experts", 34, -EINVAL },
+		{ DOWN("U8", "[2,1,1,16]", "32", SCALES("[2,1,2]", "32", "36")),
+		  "another type or shape than its blocks", 36, -EINVAL },
+		{ DOWN("U8", "[3,1,1,16]", "48", SCALES("[3,1,1]", "48", "51")), "has 3 experts",
+		  51, -EINVAL },
+		{ "{\"model.layers.0.mlp.experts.gate_up_proj\":{\"dtype\":\"F16\",\"shape\":[2,1,3],"
+		  "\"data_offsets\":[0,12]}}",
+		  "has no two halves", 12, -EINVAL },
+		{ "{\"model.layers.0.mlp.experts.gate_up_proj_bias\":{\"dtype\":\"F16\",\"shape\":[2,3],"
+		  "\"data_offsets\":[0,12]}}",
+		  "has no two halves", 12, -EINVAL },
+		{ "{\"model.layers.1.mlp.router.weight\":{\"dtype\":\"F16\",\"shape\":[1,1],"
+		  "\"data_offsets\":[0,2]}}",
+		  "is not a part of this architecture", 2, -ENOTSUP },
+	};
+
+	for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+		refused("{\"model_type\":\"gpt_oss\",\"num_hidden_layers\":1,\"hidden_size\":64,"
+			"\"num_attention_heads\":2,\"num_local_experts\":2,"
+			"\"quantization_config\":{\"quant_method\":\"mxfp4\"}}",
+			bad[i].header, bad[i].n, bad[i].code, bad[i].text);
+#undef DOWN
+#undef SCALES
 }
 
 /* ---- the header ---- */
@@ -1092,7 +1141,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(keys_are_ggufs),      cmocka_unit_test(rope_is_scaled),
 		cmocka_unit_test(gemma_has_a_list),    cmocka_unit_test(gemma4_has_lists),
-		cmocka_unit_test(muse_has_made_norms), cmocka_unit_test(configs_are_refused),
+		cmocka_unit_test(muse_has_made_norms), cmocka_unit_test(configs_are_refused), cmocka_unit_test(mxfp4_is_refused),
 		cmocka_unit_test(headers_are_refused), cmocka_unit_test(rows_are_put_in_order),
 		cmocka_unit_test(tensors_are_refused), cmocka_unit_test(groups_are_read),
 		cmocka_unit_test(groups_are_refused),  cmocka_unit_test(experts_are_joined),
