@@ -177,6 +177,9 @@ static void put_rope(struct ig_hf_reading *r)
 		return;
 	}
 	n_rot = floor(part * r->out->head_dim);
+	if (percent)
+		ig_hf_number(r, r->text, "rotary_dim", &n_rot); /* MiniMax M2's files */
+	part = n_rot / r->out->head_dim;
 	if (!(part > 0 && part <= 1 && n_rot >= 2) || (part != 1 && !percent)) {
 		ig_hf_fail(r, -ENOTSUP, "partial_rotary_factor", "is %g: not supported", part);
 		return;

@@ -214,7 +214,7 @@ def base(c, **more):
             "attention.head_count": c.num_attention_heads,
             "attention.head_count_kv": c.num_key_value_heads,
             "attention.layer_norm_rms_epsilon": float(c.rms_norm_eps),
-            "rope.freq_base": float(c.rope_theta), **more}
+            "rope.freq_base": float(getattr(c, "rope_theta", 0)), **more}
 
 
 SIZES = dict(vocab_size=N_VOCAB, max_position_embeddings=N_CONTEXT, num_hidden_layers=2,
@@ -667,7 +667,28 @@ def gptossmx(name):
     return gptoss(name, 54, True, hidden_size=64, intermediate_size=32)
 
 
-MODELS.update({f.__name__: f for f in (glm4moe, gptoss, gptossmx)})
+def minimax_names(i):
+    hf, to = f"model.layers.{i}.", f"blk.{i}."
+    return {**moe_names(i), hf + "mlp.e_score_correction_bias": to + "exp_probs_b.bias"}
+
+
+def minimaxm2(name):
+    c = tf.MiniMaxM2Config(
+        **{**MOE_SIZES, "intermediate_size": 16}, head_dim=16, tie_word_embeddings=False,
+        rope_parameters=dict(rope_type="default", rope_theta=1e6, partial_rotary_factor=0.75),
+        rms_norm_eps=1e-6, num_local_experts=8, num_experts_per_tok=3)
+    c._experts_implementation = "eager"
+    m = tf.MiniMaxM2ForCausalLM(c).double().eval()
+    fill(m, 55, False)
+    fill_experts(m, 56)
+    write(name, "minimax-m2", m, base(c, **{
+        "rope.freq_base": 1e6, "rope.dimension_count": 12, "attention.key_length": 16,
+        "attention.value_length": 16, "expert_count": 8, "expert_used_count": 3,
+        "expert_feed_forward_length": 16, "expert_gating_func": 2}), minimax_names, False)
+    return m
+
+
+MODELS.update({f.__name__: f for f in (glm4moe, gptoss, gptossmx, minimaxm2)})
 
 
 def main():

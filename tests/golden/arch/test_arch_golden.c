@@ -422,15 +422,17 @@ static void test_mlx(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		MODEL(llama3),	 MODEL(linear),	  MODEL(bias),	      MODEL(mistral),
-		MODEL(mistral3), MODEL(qwen2),	  MODEL(qwen3),	      MODEL(gpt2),
-		MODEL(gemma3),	 MODEL(gemma4e),  MODEL(museglimmer), MODEL(gemma4moe),
-		FOLDER(gemma4),	 FOLDER(gemma4e), FOLDER(gemma4moe),  FOLDER(museglimmer),
-		MODEL(gemma4),	 MODEL(qwen3moe), MODEL(mixtral),     MODEL(olmoe),
-		MODEL(glm4moe),	 FOLDER(glm4moe), MODEL(gptoss), MODEL(gptossmx), FOLDER(gptoss), FOLDER(gptossmx), FOLDER(llama3),     FOLDER(linear),
-		FOLDER(bias),	 FOLDER(mistral), FOLDER(mistral3),   FOLDER(qwen2),
-		FOLDER(qwen3),	 FOLDER(gpt2),	  FOLDER(gemma3),     FOLDER(qwen3moe),
-		FOLDER(mixtral), FOLDER(olmoe),	  MLX(mlx),	      MLX(mlxmoe),
+		MODEL(llama3),	  MODEL(linear),     MODEL(bias),	 MODEL(mistral),
+		MODEL(mistral3),  MODEL(qwen2),	     MODEL(qwen3),	 MODEL(gpt2),
+		MODEL(gemma3),	  MODEL(gemma4e),    MODEL(museglimmer), MODEL(gemma4moe),
+		FOLDER(gemma4),	  FOLDER(gemma4e),   FOLDER(gemma4moe),	 FOLDER(museglimmer),
+		MODEL(gemma4),	  MODEL(qwen3moe),   MODEL(mixtral),	 MODEL(olmoe),
+		MODEL(glm4moe),	  FOLDER(glm4moe),   MODEL(gptoss),	 MODEL(gptossmx),
+		MODEL(minimaxm2), FOLDER(minimaxm2), FOLDER(gptoss),	 FOLDER(gptossmx),
+		FOLDER(llama3),	  FOLDER(linear),    FOLDER(bias),	 FOLDER(mistral),
+		FOLDER(mistral3), FOLDER(qwen2),     FOLDER(qwen3),	 FOLDER(gpt2),
+		FOLDER(gemma3),	  FOLDER(qwen3moe),  FOLDER(mixtral),	 FOLDER(olmoe),
+		MLX(mlx),	  MLX(mlxmoe),
 	};
 
 	return cmocka_run_group_tests_name("architectures", tests, NULL, NULL);

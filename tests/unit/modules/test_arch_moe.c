@@ -83,7 +83,8 @@ static int read_params(const char *name, const struct ig_meta *m, struct ig_mode
 
 static void test_info(void **state)
 {
-	static const char *const names[] = { "qwen3moe", "mixtral", "olmoe", "glm4moe", "gpt-oss" };
+	static const char *const names[] = { "qwen3moe", "mixtral", "olmoe",
+					     "glm4moe",	 "gpt-oss", "minimax-m2" };
 	struct ig_model_info info;
 	struct ig_error err = { 0 };
 	struct ig_meta m;
@@ -230,6 +231,11 @@ static void test_refusals(void **state)
 		  { "gpt-oss.attention.sliding_window_pattern", LIST, 3, NULL, pattern },
 		  -EINVAL,
 		  "has 3 elements, the model 12 layers" },
+		{ "minimax-m2",
+		  { "minimax-m2.expert_gating_func", U32, 0 },
+		  -EINVAL,
+		  "is 0, not in 1 … 3" },
+		{ "minimax-m2", { "minimax-m2.expert_count", TENSOR, 0 }, -ENOENT, "expert_count" },
 		{ "gpt-oss", { "gpt-oss.swiglu_limit", F32, 0 }, -EINVAL, "swiglu_limit is 0" },
 		{ "gpt-oss",
 		  { "gpt-oss.expert_shared_count", U32, 1 },

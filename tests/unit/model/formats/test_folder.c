@@ -396,6 +396,10 @@ static void configs_are_refused(void **state)
 		  "\"norm_topk_prob\" is false", -ENOTSUP },
 		{ "{\"model_type\":\"glm4_moe\",\"num_nextn_predict_layers\":2000}",
 		  "\"num_nextn_predict_layers\" is 2000", -EINVAL },
+		{ "{\"model_type\":\"minimax_m2\",\"rotary_dim\":129}",
+		  "\"partial_rotary_factor\" is 1.00781", -ENOTSUP },
+		{ "{\"model_type\":\"minimax_m2\",\"scoring_func\":\"softmax\"}",
+		  "\"scoring_func\" is \"softmax\"", -ENOTSUP },
 		{ "{\"model_type\":\"gpt_oss\",\"swiglu_alpha\":2}", "\"swiglu_alpha\" is 2",
 		  -ENOTSUP },
 	};
@@ -1139,15 +1143,16 @@ static void paths_name_folders(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(keys_are_ggufs),      cmocka_unit_test(rope_is_scaled),
-		cmocka_unit_test(gemma_has_a_list),    cmocka_unit_test(gemma4_has_lists),
-		cmocka_unit_test(muse_has_made_norms), cmocka_unit_test(configs_are_refused), cmocka_unit_test(mxfp4_is_refused),
-		cmocka_unit_test(headers_are_refused), cmocka_unit_test(rows_are_put_in_order),
-		cmocka_unit_test(tensors_are_refused), cmocka_unit_test(groups_are_read),
-		cmocka_unit_test(groups_are_refused),  cmocka_unit_test(experts_are_joined),
-		cmocka_unit_test(experts_are_refused), cmocka_unit_test(tables_are_followed),
-		cmocka_unit_test(tables_refuse),       cmocka_unit_test(tables_are_whole),
-		cmocka_unit_test(index_is_checked),    cmocka_unit_test(paths_name_folders),
+		cmocka_unit_test(keys_are_ggufs),	 cmocka_unit_test(rope_is_scaled),
+		cmocka_unit_test(gemma_has_a_list),	 cmocka_unit_test(gemma4_has_lists),
+		cmocka_unit_test(muse_has_made_norms),	 cmocka_unit_test(configs_are_refused),
+		cmocka_unit_test(mxfp4_is_refused),	 cmocka_unit_test(headers_are_refused),
+		cmocka_unit_test(rows_are_put_in_order), cmocka_unit_test(tensors_are_refused),
+		cmocka_unit_test(groups_are_read),	 cmocka_unit_test(groups_are_refused),
+		cmocka_unit_test(experts_are_joined),	 cmocka_unit_test(experts_are_refused),
+		cmocka_unit_test(tables_are_followed),	 cmocka_unit_test(tables_refuse),
+		cmocka_unit_test(tables_are_whole),	 cmocka_unit_test(index_is_checked),
+		cmocka_unit_test(paths_name_folders),
 	};
 
 	return cmocka_run_group_tests_name("model/folder", tests, NULL, NULL);
