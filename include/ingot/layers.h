@@ -299,7 +299,9 @@ static inline ig_value ig_experts_shared(struct ig_rec *r, const struct ig_hpara
 					 ig_value residual)
 {
 	const int64_t f = e->n_ff_shared;
-	const struct ig_linear_params plain = { sizeof plain, 1, e->moe.act, 0 };
+	const struct ig_linear_params plain = { .struct_size = sizeof plain,
+						.n_weights = 1,
+						.act = e->moe.act };
 	ig_weight gate, up, down;
 
 	up = ig_rec_layer_weight(r, f, p->width, "blk.%u.ffn_up_shexp.weight", layer);

@@ -44,34 +44,36 @@ static inline ig_value ig_rec_op(struct ig_rec *r, const char *op, const void *p
 
 static inline ig_value ig_rec_embed(struct ig_rec *r, ig_weight table)
 {
-	struct ig_embed_params p = { sizeof p, 1.0f };
+	struct ig_embed_params p = { .struct_size = sizeof p, .scale = 1.0f };
 	return ig_rec_op(r, "embed", &p, NULL, 0, &table, 1);
 }
 
 /* With learned positions: row `position` of `learned` is added. */
 static inline ig_value ig_rec_embed_learned(struct ig_rec *r, ig_weight table, ig_weight learned)
 {
-	struct ig_embed_params p = { sizeof p, 1.0f };
+	struct ig_embed_params p = { .struct_size = sizeof p, .scale = 1.0f };
 	ig_weight w[2] = { table, learned };
 	return ig_rec_op(r, "embed", &p, NULL, 0, w, 2);
 }
 
 static inline ig_value ig_rec_embed_scaled(struct ig_rec *r, ig_weight table, float scale)
 {
-	struct ig_embed_params p = { sizeof p, scale };
+	struct ig_embed_params p = { .struct_size = sizeof p, .scale = scale };
 	return ig_rec_op(r, "embed", &p, NULL, 0, &table, 1);
 }
 
 static inline ig_value ig_rec_rms_norm(struct ig_rec *r, ig_value x, ig_weight w, float eps)
 {
-	struct ig_norm_params p = { sizeof p, IG_NORM_RMS, eps, 0 };
+	struct ig_norm_params p = { .struct_size = sizeof p, .kind = IG_NORM_RMS, .eps = eps };
 	return ig_rec_op(r, "norm", &p, &x, 1, &w, 1);
 }
 
 /* As ig_rec_rms_norm, but only of the rows whose logits are computed. */
 static inline ig_value ig_rec_rms_norm_last(struct ig_rec *r, ig_value x, ig_weight w, float eps)
 {
-	struct ig_norm_params p = { sizeof p, IG_NORM_RMS, eps, 1 };
+	struct ig_norm_params p = {
+		.struct_size = sizeof p, .kind = IG_NORM_RMS, .eps = eps, .gather = 1
+	};
 	return ig_rec_op(r, "norm", &p, &x, 1, &w, 1);
 }
 
@@ -80,7 +82,9 @@ static inline ig_value ig_rec_rms_norm_last(struct ig_rec *r, ig_value x, ig_wei
 static inline ig_value ig_rec_rms_norm_add(struct ig_rec *r, ig_value *x, ig_value delta,
 					   ig_weight w, float eps, uint32_t gather)
 {
-	struct ig_norm_params p = { sizeof p, IG_NORM_RMS, eps, gather };
+	struct ig_norm_params p = {
+		.struct_size = sizeof p, .kind = IG_NORM_RMS, .eps = eps, .gather = gather
+	};
 	ig_value in[2] = { *x, delta }, out[2] = { IG_NONE, IG_NONE };
 
 	r->host->record(r->g, "norm", &p, in, 2, &w, 1, out, 2);
@@ -92,7 +96,9 @@ static inline ig_value ig_rec_rms_norm_add(struct ig_rec *r, ig_value *x, ig_val
 static inline ig_value ig_rec_rms_norm_after(struct ig_rec *r, ig_value x, ig_weight w, float eps,
 					     ig_value residual, ig_weight s)
 {
-	struct ig_norm_params p = { sizeof p, IG_NORM_RMS, eps, 0, 1, 0, 0 };
+	struct ig_norm_params p = {
+		.struct_size = sizeof p, .kind = IG_NORM_RMS, .eps = eps, .after = 1
+	};
 	ig_value in[2] = { x, residual };
 	ig_weight all[3] = { w, IG_NONE, s };
 	return ig_rec_op(r, "norm", &p, in, 2, all, s == IG_NONE ? 1 : 3);
@@ -100,21 +106,23 @@ static inline ig_value ig_rec_rms_norm_after(struct ig_rec *r, ig_value x, ig_we
 
 static inline ig_value ig_rec_multiply(struct ig_rec *r, ig_value a, ig_value b, uint32_t first)
 {
-	struct ig_multiply_params p = { sizeof p, first };
+	struct ig_multiply_params p = { .struct_size = sizeof p, .first = first };
 	ig_value in[2] = { a, b };
 	return ig_rec_op(r, "multiply", &p, in, 2, NULL, 0);
 }
 
 static inline ig_value ig_rec_soft_cap(struct ig_rec *r, ig_value x, float scale, float cap)
 {
-	struct ig_soft_cap_params p = { sizeof p, scale, cap };
+	struct ig_soft_cap_params p = { .struct_size = sizeof p, .scale = scale, .cap = cap };
 	return ig_rec_op(r, "soft_cap", &p, &x, 1, NULL, 0);
 }
 
 static inline ig_value ig_rec_layer_norm(struct ig_rec *r, ig_value x, ig_weight w, ig_weight b,
 					 float eps, uint32_t gather)
 {
-	struct ig_norm_params p = { sizeof p, IG_NORM_LAYER, eps, gather };
+	struct ig_norm_params p = {
+		.struct_size = sizeof p, .kind = IG_NORM_LAYER, .eps = eps, .gather = gather
+	};
 	ig_weight both[2] = { w, b };
 	return ig_rec_op(r, "norm", &p, &x, 1, both, 2);
 }
@@ -123,7 +131,7 @@ static inline ig_value ig_rec_layer_norm(struct ig_rec *r, ig_value x, ig_weight
 static inline ig_value ig_rec_linear(struct ig_rec *r, ig_value x, const ig_weight *w, uint32_t n,
 				     ig_value residual)
 {
-	struct ig_linear_params p = { sizeof p, n, IG_ACT_NONE, 0 };
+	struct ig_linear_params p = { .struct_size = sizeof p, .n_weights = n };
 	ig_value in[2] = { x, residual };
 	return ig_rec_op(r, "linear", &p, in, residual == IG_NONE ? 1 : 2, w, n);
 }
@@ -132,7 +140,9 @@ static inline ig_value ig_rec_linear(struct ig_rec *r, ig_value x, const ig_weig
 static inline ig_value ig_rec_linear_bias(struct ig_rec *r, ig_value x, const ig_weight *w,
 					  uint32_t n, uint32_t act, ig_value residual)
 {
-	struct ig_linear_params p = { sizeof p, n, act, 1 };
+	struct ig_linear_params p = {
+		.struct_size = sizeof p, .n_weights = n, .act = act, .bias = 1
+	};
 	ig_value in[2] = { x, residual };
 	return ig_rec_op(r, "linear", &p, in, residual == IG_NONE ? 1 : 2, w, 2 * n);
 }
@@ -140,20 +150,20 @@ static inline ig_value ig_rec_linear_bias(struct ig_rec *r, ig_value x, const ig
 static inline ig_value ig_rec_glu(struct ig_rec *r, ig_value x, ig_weight gate, ig_weight up,
 				  uint32_t act)
 {
-	struct ig_glu_params p = { sizeof p, act, 0, 0 };
+	struct ig_glu_params p = { .struct_size = sizeof p, .act = act };
 	ig_weight w[2] = { gate, up };
 	return ig_rec_op(r, "glu", &p, &x, 1, w, 2);
 }
 
 static inline ig_value ig_rec_logits(struct ig_rec *r, ig_value x, ig_weight w)
 {
-	struct ig_logits_params p = { sizeof p, 0 };
+	struct ig_logits_params p = { .struct_size = sizeof p };
 	return ig_rec_op(r, "logits", &p, &x, 1, &w, 1);
 }
 
 static inline void ig_rec_sample(struct ig_rec *r, ig_value logits)
 {
-	struct ig_sample_op_params p = { sizeof p, 0 };
+	struct ig_sample_op_params p = { .struct_size = sizeof p };
 	r->host->record(r->g, "sample", &p, &logits, 1, NULL, 0, NULL, 0);
 }
 
