@@ -45,6 +45,7 @@ struct doctor {
 	struct ig_driver *driver;
 	/* Memory of the models that can be planned: all, those loaded at the start, the pinned. */
 	uint64_t all_bytes, start_bytes, pinned_bytes;
+	bool files; /* only the named files are checked */
 };
 
 #define OK(d, what, ...) ig_findings_add(&(d)->found, IG_FINDING_OK, what, NULL, __VA_ARGS__)
@@ -245,6 +246,66 @@ static uint64_t kv_bytes_per_token(const struct ig_model_info *info, uint32_t k,
 	return n;
 }
 
+/* The cache of one sequence of n tokens.  A window keeps its tokens and those of a step. */
+static uint64_t kv_bytes(const struct ig_model_info *info, const struct ig_program_limits *limits,
+			 uint32_t n)
+{
+	struct ig_model_info one = *info;
+	uint64_t bytes = 0;
+
+	one.n_groups = 1;
+	for (uint32_t i = 0; i < info->n_groups && i < IG_MAX_CACHE_GROUPS; i++) {
+		const uint64_t most = (uint64_t)info->groups[i].window + limits->max_rows;
+		one.groups[0] = info->groups[i];
+		bytes += kv_bytes_per_token(&one, limits->k_dtype, limits->v_dtype) *
+			 (info->groups[i].window && most < n ? most : n);
+	}
+	return bytes;
+}
+
+/* Of a file that was named: the memory at some contexts, and the largest one that fits. */
+static void show_contexts(struct doctor *d, const char *what, const struct ig_model_info *info,
+			  const struct ig_program_limits *limits, uint64_t bytes)
+{
+	static const uint32_t contexts[] = { 4096, 32768, 131072, UINT32_MAX };
+	const uint64_t budget = d->config->memory.budget;
+	const uint64_t limit =
+		budget ? budget :
+			 ig_default_budget(ig_machine_memory(), ig_driver_memory(d->driver),
+					   ig_driver_is_unified(d->driver));
+	char cache[32], all[32], most[32];
+	uint32_t fits = 0, step = 1;
+
+	ig_text_bytes(most, sizeof most, limit);
+	for (size_t i = 0; i < sizeof contexts / sizeof *contexts; i++) {
+		const uint32_t n = contexts[i] < info->n_context ? contexts[i] : info->n_context;
+		const uint64_t kv = kv_bytes(info, limits, n);
+
+		OK(d, what, "context %u: %s of cache for one sequence, %s in all", n,
+		   ig_text_bytes(cache, sizeof cache, kv),
+		   ig_text_bytes(all, sizeof all, bytes + kv));
+		if (n == info->n_context)
+			break;
+	}
+	while (step <= info->n_context / 2)
+		step *= 2;
+	for (; step; step /= 2)
+		if (info->n_context - fits >= step &&
+		    bytes + kv_bytes(info, limits, fits + step) <= limit)
+			fits += step;
+	if (fits == info->n_context)
+		OK(d, what, "fits: its whole context of %u tokens needs no more than %s", fits,
+		   most);
+	else if (fits)
+		NOTE(d, what, "a longer one needs more memory, or kvcache.dtype: q8_0",
+		     "fits with a context of up to %u of %u tokens: %s of memory", fits,
+		     info->n_context, most);
+	else
+		WRONG(d, what, "take a file of fewer bits, a smaller model, or a larger machine",
+		      "does not fit: it needs %s, there is %s",
+		      ig_text_bytes(all, sizeof all, bytes), most);
+}
+
 /* Plan the model, for its memory. */
 static void check_plan(struct doctor *d, const char *what, const struct ig_config_model *m,
 		       const struct ig_checkpoint *g, uint64_t *bytes)
@@ -295,21 +356,41 @@ static void check_plan(struct doctor *d, const char *what, const struct ig_confi
 	   ig_text_bytes(scratch, sizeof scratch, memory.scratch_bytes),
 	   ig_text_bytes(kv, sizeof kv,
 			 kv_bytes_per_token(&plan->info, limits.k_dtype, limits.v_dtype)));
+	if (d->files)
+		show_contexts(d, what, &plan->info, &limits, *bytes);
 out:
 	ig_program_destroy(program);
 	ig_plan_destroy(plan);
 }
 
-static void check_model(struct doctor *d, const struct ig_config_model *m, uint64_t *bytes)
+static void check_template(struct doctor *d, const char *what, const struct ig_checkpoint *g,
+			   const struct ig_tokenizer *tokenizer)
 {
 	struct ig_chat_template *chat = NULL;
+	struct ig_error err = { 0 };
+	int rc = ig_chat_template_open(g, tokenizer, &chat, &err);
+
+	if (rc == -ENOENT)
+		NOTE(d, what, "chats will be refused",
+		     "the file has no chat template; tokenizer of %d tokens",
+		     ig_tokenizer_n_vocab(tokenizer));
+	else if (rc)
+		WRONG(d, what, "serve a model whose chat template Ingot can run",
+		      "chat template: %s", err.text);
+	else
+		OK(d, what, "tokenizer of %d tokens, chat template %s",
+		   ig_tokenizer_n_vocab(tokenizer), ig_chat_template_name(chat));
+	ig_chat_template_close(chat);
+}
+
+static void check_model(struct doctor *d, const struct ig_config_model *m, uint64_t *bytes)
+{
 	struct ig_tokenizer *tokenizer = NULL;
 	struct ig_checkpoint *g = NULL;
 	struct ig_error err = { 0 };
 	const char *arch = "";
 	size_t arch_len = 0;
 	char what[160], size[32];
-	int rc;
 
 	snprintf(what, sizeof what, "model %.140s", m->name);
 	if (ig_checkpoint_open(m->path, d->modules ? ig_modules_archs(d->modules) : NULL, &g,
@@ -326,28 +407,31 @@ static void check_model(struct doctor *d, const struct ig_config_model *m, uint6
 	   (int)(arch_len < 60 ? arch_len : 60), arch,
 	   (unsigned long long)ig_checkpoint_n_tensors(g),
 	   ig_text_bytes(size, sizeof size, ig_checkpoint_file_bytes(g)));
-	if (ig_tokenizer_open(g, &tokenizer, &err)) {
+	if (ig_tokenizer_open(g, &tokenizer, &err))
 		WRONG(d, what, "serve a model whose tokenizer Ingot knows", "tokenizer: %s",
 		      err.text);
-		goto out;
-	}
-	rc = ig_chat_template_open(g, tokenizer, &chat, &err);
-	if (rc == -ENOENT)
-		NOTE(d, what, "chats will be refused",
-		     "the file has no chat template; tokenizer of %d tokens",
-		     ig_tokenizer_n_vocab(tokenizer));
-	else if (rc)
-		WRONG(d, what, "serve a model whose chat template Ingot can run",
-		      "chat template: %s", err.text);
 	else
-		OK(d, what, "tokenizer of %d tokens, chat template %s",
-		   ig_tokenizer_n_vocab(tokenizer), ig_chat_template_name(chat));
+		check_template(d, what, g, tokenizer);
 	if (d->modules)
 		check_plan(d, what, m, g, bytes);
 out:
-	ig_chat_template_close(chat);
 	ig_tokenizer_close(tokenizer);
 	ig_checkpoint_close(g);
+}
+
+/* A file or a folder that the configuration does not name. */
+static void check_file(struct doctor *d, char *path)
+{
+	static char no[] = "", dtype[] = "auto";
+	char *name = strrchr(path, '/');
+	struct ig_config_model m = { .name = name && name[1] ? name + 1 : path,
+				     .path = path,
+				     .kv_dtype = dtype,
+				     .draft = no,
+				     .load = no };
+	uint64_t bytes = 0;
+
+	check_model(d, &m, &bytes);
 }
 
 static bool at_start(const struct ig_config_model *m) { return strcmp(m->load, "first_use") != 0; }
@@ -582,11 +666,14 @@ int ig_doctor_main(int argc, char **argv)
 	};
 	struct doctor d = { 0 };
 	struct ig_strbuf out = { 0 };
-	int status = ig_command_start(
-		"doctor [options]",
-		"Check the machine, the configuration and everything that it names; print what is "
-		"wrong\nand what to do.  Exits with 1 when anything is wrong.",
-		opts, argc, argv, NULL);
+	int n_files,
+		status = ig_command_start(
+			"doctor [FILE …] [options]",
+			"Check the machine, the configuration and everything that it names; print what is "
+			"wrong\nand what to do.  With a FILE, a GGUF file or a folder with safetensors: whether "
+			"that\nmodel will run here, with what memory at what context.  Exits with 1 when "
+			"anything is\nwrong.",
+			opts, argc, argv, &n_files);
 
 	if (status >= 0)
 		return status;
@@ -597,10 +684,16 @@ int ig_doctor_main(int argc, char **argv)
 	if (d.config) {
 		check_driver(&d);
 		check_modules(&d);
-		check_models(&d);
-		check_ledger(&d);
+		d.files = n_files > 0;
+		for (int i = 0; i < n_files; i++)
+			check_file(&d, argv[i]);
+		if (!d.files) {
+			check_models(&d);
+			check_ledger(&d);
+		}
 	}
-	check_daemon(&d, &where);
+	if (!n_files)
+		check_daemon(&d, &where);
 
 	if (json ? ig_findings_json(&d.found, &out) : ig_findings_text(&d.found, &out)) {
 		fwrite(out.data, 1, out.len, stdout);

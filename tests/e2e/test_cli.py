@@ -342,6 +342,20 @@ def test_doctor(scripted):
     assert json.loads(out)
 
 
+def test_doctor_of_a_file(scripted, models, tmp_path):
+    """Any file, whether or not a configuration names it."""
+    archs = pathlib.Path(__file__).parent.parent / "golden" / "arch"
+    path = models()
+    code, out, err = ingot(scripted, "doctor", str(path), "-c", str(scripted.config_path))
+    assert code == 0, out + err
+    assert "architecture llama" in out and "of cache for one sequence" in out and "fits" in out
+    assert "ledger" not in out and "slow" not in out
+    code, out, _ = ingot(scripted, "doctor", str(archs / "glm4moe"), "-c", str(scripted.config_path))
+    assert code == 1 and "tokenizer" in out and "the prediction of further tokens" in out
+    code, out, _ = ingot(scripted, "doctor", str(tmp_path / "none.gguf"))
+    assert code == 1 and "none.gguf" in out and "download the file again" in out
+
+
 def test_doctor_says_what_is_wrong(start, models, scripted, tmp_path):
     broken = start.config(models(damage="arch"))
     from daemon import yaml_text
