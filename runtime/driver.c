@@ -52,13 +52,24 @@ int ig_driver_lower(struct ig_driver *d, const struct ig_plan *plan,
 	if (!limits->max_rows || !limits->max_seqs || !limits->max_logit_rows ||
 	    !limits->max_context)
 		return ig_fail(err, -EINVAL, "a program's limits must not be zero");
+	for (uint32_t g = 0; g < plan->info.n_groups && g < IG_MAX_CACHE_GROUPS; g++)
+		if (plan->info.groups[g].kind == IG_CACHE_STATE && !d->class->has_states)
+			return ig_fail(
+				err, -ENOTSUP,
+				"the %s driver does not support models with recurrent layers "
+				"yet; runtime.driver: cpu does",
+				d->class->name);
 	int rc = d->class->lower(d, plan, limits, out, memory, err);
 	if (rc)
 		return rc;
 	(*out)->driver = d;
 	(*out)->n_adapters = plan->n_adapters;
-	for (uint32_t g = 0; g < plan->info.n_groups && g < IG_MAX_CACHE_GROUPS; g++)
-		(*out)->windows[g] = plan->info.groups[g].window;
+	for (uint32_t g = 0; g < plan->info.n_groups && g < IG_MAX_CACHE_GROUPS; g++) {
+		const struct ig_cache_group *group = &plan->info.groups[g];
+		(*out)->windows[g] = group->window;
+		if (group->kind == IG_CACHE_STATE)
+			(*out)->n_parts[g] = group->n_layers * group->n_kv_heads;
+	}
 	return 0;
 }
 
@@ -90,6 +101,8 @@ static int check_tables(const struct ig_program *p, const struct ig_step *s, int
 		uint32_t window = g < IG_MAX_CACHE_GROUPS ? p->windows[g] : 0;
 		int32_t i = (int32_t)ig_kv_first_read(window, (uint32_t)first);
 
+		if (g < IG_MAX_CACHE_GROUPS && p->n_parts[g])
+			continue;
 		if (end >= kv->max_blocks)
 			return ig_fail(err, -EINVAL,
 				       "sequence %d has %d tokens, its table %lld blocks", seq,
@@ -102,6 +115,68 @@ static int check_tables(const struct ig_program *p, const struct ig_step *s, int
 					       seq, first, g, i);
 	}
 	return 0;
+}
+
+/* A state of the step, whose parts a segment reads or writes. */
+static int check_state(const struct ig_program *p, const struct ig_step *s, int32_t i,
+		       int32_t state, struct ig_error *err)
+{
+	if (state < 0 || state >= s->n_states)
+		return ig_fail(err, -EINVAL, "segment %d has state %d of %d", i, state,
+			       s->n_states);
+	for (uint32_t g = 0; g < s->n_groups && g < IG_MAX_CACHE_GROUPS; g++) {
+		const struct ig_step_kv *kv = &s->kv[g];
+		if (kv->max_blocks < p->n_parts[g])
+			return ig_fail(err, -EINVAL,
+				       "states of cache group %u have %lld parts of %u", g,
+				       (long long)kv->max_blocks, p->n_parts[g]);
+		for (uint32_t k = 0; k < p->n_parts[g]; k++)
+			if (kv->block_tables[state * kv->max_blocks + k] == IG_BLOCK_NONE)
+				return ig_fail(err, -EINVAL,
+					       "state %d of cache group %u has no part %u", state,
+					       g, k);
+	}
+	return 0;
+}
+
+/* Every row must be in one segment, and a sequence's segments must follow each other. */
+static int check_segments(const struct ig_program *p, const struct ig_step *s, struct ig_error *err)
+{
+	int32_t row = 0;
+
+	for (int32_t i = 0; i < s->n_segments; i++) {
+		const struct ig_step_segment *g = &s->segments[i];
+		int rc;
+		if (g->first_row != row || g->n_rows < 1 || g->n_rows > s->n_rows - row ||
+		    s->row_seq[row] != s->row_seq[row + g->n_rows - 1])
+			return ig_fail(err, -EINVAL,
+				       "segment %d has %d rows from row %d on, of a step of %d", i,
+				       g->n_rows, g->first_row, s->n_rows);
+		if (row && s->row_seq[row] == s->row_seq[row - 1]) {
+			if (g->from != g[-1].to)
+				return ig_fail(
+					err, -EINVAL,
+					"segment %d does not begin where the one before ends", i);
+		} else if ((g->from < 0) != (s->positions[row] == 0)) {
+			return ig_fail(err, -EINVAL, "segment %d begins at position %d %s a state",
+				       i, s->positions[row], g->from < 0 ? "without" : "with");
+		}
+		if ((rc = check_state(p, s, i, g->to, err)) ||
+		    (g->from >= 0 && (rc = check_state(p, s, i, g->from, err))))
+			return rc;
+		row += g->n_rows;
+	}
+	return row == s->n_rows ?
+		       0 :
+		       ig_fail(err, -EINVAL, "segments of %d rows in a step of %d", row, s->n_rows);
+}
+
+static bool has_state(const struct ig_program *p)
+{
+	for (uint32_t g = 0; g < IG_MAX_CACHE_GROUPS; g++)
+		if (p->n_parts[g])
+			return true;
+	return false;
 }
 
 /* Check the indices that kernels use unchecked. */
@@ -155,6 +230,11 @@ static int check_step(const struct ig_program *p, const struct ig_step *s, struc
 		    (s->row_adapter[r] < -1 || s->row_adapter[r] >= (int32_t)p->n_adapters))
 			return ig_fail(err, -EINVAL, "row %d has adapter %d of %u", r,
 				       s->row_adapter[r], p->n_adapters);
+	}
+	if (has_state(p)) {
+		int rc = check_segments(p, s, err);
+		if (rc)
+			return rc;
 	}
 	for (int32_t i = 0; i < s->n_logit_rows; i++) {
 		const struct ig_sample_params *d = &s->sample[i];

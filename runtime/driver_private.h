@@ -34,6 +34,7 @@ struct ig_driver_class {
 			     void *ctx);
 	uint64_t (*release)(struct ig_driver *d, uint64_t n_bytes);
 	uint32_t steps_in_flight;
+	bool has_states; /* it has kernels for recurrent layers */
 };
 
 /* The first member of every driver and of every program. */
@@ -49,6 +50,7 @@ struct ig_program {
 	struct ig_driver *driver; /* that lowered it; of ig_driver_lower */
 	struct ig_program_limits limits;
 	uint32_t windows[IG_MAX_CACHE_GROUPS]; /* of the plan's cache groups; 0: none */
+	uint32_t n_parts[IG_MAX_CACHE_GROUPS]; /* of groups of state; 0: of another kind */
 	uint32_t n_adapters;		       /* of the plan */
 	uint32_t strict;
 	uint32_t loaded;

@@ -68,6 +68,8 @@ static const struct {
 	{ "evicted", "its first ", " tokens are those of ",
 	  ", but were evicted since: other requests needed the memory (kvcache.arena), or the "
 	  "model was unloaded" },
+	{ "state", "its first ", " tokens are those of ",
+	  ", but no state of the recurrent layers was kept there (kvcache.max_snapshots)" },
 	{ "window", "its first ", " tokens are those of ",
 	  ", but the sliding window before that place was evicted since (kvcache.arena)" },
 	{ "not_computed", "its first ", " tokens are those of ", ", which had not computed them" },

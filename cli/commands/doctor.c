@@ -240,18 +240,33 @@ static uint64_t kv_bytes_per_token(const struct ig_model_info *info, uint32_t k,
 
 	for (uint32_t i = 0; i < info->n_groups && i < IG_MAX_CACHE_GROUPS; i++) {
 		const struct ig_cache_group *g = &info->groups[i];
+		if (g->kind == IG_CACHE_STATE)
+			continue;
 		n += (uint64_t)g->n_layers * g->n_kv_heads *
 		     (ig_dtype_row_bytes(k, g->head_dim) + ig_dtype_row_bytes(v, g->head_dim));
 	}
 	return n;
 }
 
-/* The cache of one sequence of n tokens.  A window keeps its tokens and those of a step. */
+/* Of all recurrent layers; 0: there are none. */
+static uint64_t state_bytes(const struct ig_model_info *info)
+{
+	uint64_t n = 0;
+
+	for (uint32_t i = 0; i < info->n_groups && i < IG_MAX_CACHE_GROUPS; i++)
+		if (info->groups[i].kind == IG_CACHE_STATE)
+			n += 4 * (uint64_t)info->groups[i].n_layers * info->groups[i].n_kv_heads *
+			     info->groups[i].head_dim;
+	return n;
+}
+
+/* The cache of one sequence of n tokens.  A window keeps its tokens and those of a step; of a state there are the
+ * live one and the one behind it. */
 static uint64_t kv_bytes(const struct ig_model_info *info, const struct ig_program_limits *limits,
 			 uint32_t n)
 {
 	struct ig_model_info one = *info;
-	uint64_t bytes = 0;
+	uint64_t bytes = 2 * state_bytes(info);
 
 	one.n_groups = 1;
 	for (uint32_t i = 0; i < info->n_groups && i < IG_MAX_CACHE_GROUPS; i++) {
@@ -315,7 +330,7 @@ static void check_plan(struct doctor *d, const char *what, const struct ig_confi
 	struct ig_program *program = NULL;
 	struct ig_plan *plan = NULL;
 	struct ig_error err = { 0 };
-	char weights[32], scratch[32], kv[32], left_out[256];
+	char weights[32], scratch[32], kv[32], state[32], left_out[256];
 
 	if (ig_plan_record(d->modules, g, &plan, &err)) {
 		WRONG(d, what,
@@ -356,6 +371,9 @@ static void check_plan(struct doctor *d, const char *what, const struct ig_confi
 	   ig_text_bytes(scratch, sizeof scratch, memory.scratch_bytes),
 	   ig_text_bytes(kv, sizeof kv,
 			 kv_bytes_per_token(&plan->info, limits.k_dtype, limits.v_dtype)));
+	if (state_bytes(&plan->info))
+		OK(d, what, "memory: %s of state for each sequence, and as much for each snapshot",
+		   ig_text_bytes(state, sizeof state, state_bytes(&plan->info)));
 	if (d->files)
 		show_contexts(d, what, &plan->info, &limits, *bytes);
 out:

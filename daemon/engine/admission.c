@@ -250,7 +250,8 @@ static int32_t common_prefix(struct ig_seq *s, const struct ig_seq *v, int32_t *
 	while (n < most && s->tokens[n] == v->tokens[n])
 		n++;
 	*n_computed = (n + IG_BLOCK_TOKENS - 1) / IG_BLOCK_TOKENS * IG_BLOCK_TOKENS;
-	if (*n_computed > v->n_tokens || n < IG_BLOCK_TOKENS)
+	/* a state is one after whole blocks */
+	if (*n_computed > v->n_tokens || n < IG_BLOCK_TOKENS || s->model->has_state)
 		n = *n_computed = n - n % IG_BLOCK_TOKENS;
 	s->prefix.number = v->number;
 	s->prefix.of_tokens = v->n_tokens;
@@ -279,6 +280,8 @@ static bool waits_for_prefix(const struct ig_sched *sch, struct ig_seq *s)
 		n_computed -= v->n_done;
 		if (n < IG_BLOCK_TOKENS / 2)
 			continue;
+		if (s->model->has_state) /* where they part, s begins with v's state */
+			sch->b->kv->seq_keep(v->kv, (uint32_t)(n + v->n_done));
 		if (left <= s->n_tokens)
 			return true;
 		/* it computes whole chunks */
@@ -322,6 +325,18 @@ static void end_round(const struct ig_sched *sch, struct ig_model *m)
 	}
 }
 
+/* A conversation goes on where its last prompt ended, or, if a template writes what begins a reply
+ * in another way when the reply is there, a little before. */
+static void keep_states(const struct ig_sched *sch, const struct ig_seq *s)
+{
+	const struct ig_kvcache_service *kv = sch->b->kv;
+	int32_t end = (s->n_tokens - 1) / IG_BLOCK_TOKENS * IG_BLOCK_TOKENS;
+
+	for (int32_t n = end - IG_BLOCK_TOKENS; n <= end; n += IG_BLOCK_TOKENS)
+		if (n > s->n_done)
+			kv->seq_keep(s->kv, (uint32_t)n);
+}
+
 /* Admit a waiting sequence.  False: there are no blocks now. */
 static bool admit_seq(struct ig_sched *sch, struct ig_seq *s)
 {
@@ -343,9 +358,11 @@ static bool admit_seq(struct ig_sched *sch, struct ig_seq *s)
 		/* the last token is always computed, for its logits */
 		sch->b->kv->seq_match(s->kv, s->tokens, (uint32_t)s->n_tokens - 1, &n_cached);
 		s->n_done = (int32_t)n_cached;
+		if (s->model->has_state)
+			keep_states(sch, s);
 		if (!s->admitted_ns)
 			s->result.n_cached = s->n_done;
-		if (!s->admitted_ns && s->model->window)
+		if (!s->admitted_ns && (s->model->window || s->model->has_state))
 			n_known =
 				sch->b->kv->seq_known(s->kv, s->tokens, (uint32_t)s->n_tokens - 1);
 	}

@@ -43,6 +43,9 @@ static uint64_t blocks_for(const struct ig_model *m, uint32_t g, uint32_t n_toke
 	uint64_t n_blocks = ((uint64_t)n_tokens + IG_BLOCK_TOKENS - 1) / IG_BLOCK_TOKENS;
 	uint64_t window = m->plan->info.groups[g].window, n;
 
+	if (m->layouts[g].kind ==
+	    IG_CACHE_STATE) /* the live state, and the last one that is kept */
+		return 2 * (uint64_t)m->layouts[g].n_layers * m->layouts[g].n_kv_heads;
 	if (!window)
 		return n_blocks;
 	/* What a chunk reads and writes, at the worst alignment to blocks. */

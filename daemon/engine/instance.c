@@ -225,7 +225,8 @@ static int fill_layouts(struct ig_model *m, struct ig_error *err)
 						       .v_dtype = m->limits.v_dtype,
 						       .n_layers = group->n_layers,
 						       .n_kv_heads = group->n_kv_heads,
-						       .head_dim = group->head_dim };
+						       .head_dim = group->head_dim,
+						       .kind = group->kind };
 		rc = b->kv->layout(b->ruler, &m->layouts[g], err);
 		if (rc < 0)
 			return rc;
@@ -277,9 +278,11 @@ static int read_model(struct ig_model *m, const struct ig_model *owner, struct i
 	if (!m->n_groups || m->n_groups > IG_MAX_CACHE_GROUPS)
 		return ig_fail(err, -EINVAL, "%u cache groups; 1 to %d are possible", m->n_groups,
 			       IG_MAX_CACHE_GROUPS);
-	for (uint32_t g = 0; g < m->n_groups; g++)
+	for (uint32_t g = 0; g < m->n_groups; g++) {
+		m->has_state = m->has_state || m->plan->info.groups[g].kind == IG_CACHE_STATE;
 		if (m->plan->info.groups[g].window > m->window)
 			m->window = m->plan->info.groups[g].window;
+	}
 	context = m->plan->info.n_context;
 	if (wanted_context > context)
 		return ig_fail(err, -EINVAL, "context is %u, the model was trained for %u tokens",
@@ -344,7 +347,10 @@ static int open_draft(struct ig_model *m, const char *path, struct ig_error *err
 		return ig_fail(err, -EINVAL, "draft %s: it is the model itself", path);
 	rc = ig_model_open(m->backend, &spec, &m->draft, &why);
 	if (!rc)
-		rc = check_vocabulary(m, m->draft, &why);
+		rc = m->draft->has_state ?
+			     ig_fail(&why, -ENOTSUP,
+				     "a model with recurrent layers can't be a draft") :
+			     check_vocabulary(m, m->draft, &why);
 	return rc ? ig_fail(err, rc, "draft %s: %s", path, why.text) : 0;
 }
 
@@ -370,7 +376,11 @@ int ig_model_open(const struct ig_backend *b, const struct ig_model_spec *spec,
 	rc = take_adapters(m, spec, err);
 	if (!rc)
 		rc = read_model(m, spec->owner, err);
-	if (!rc && spec->draft)
+	if (!rc && spec->draft && m->has_state)
+		rc = ig_fail(
+			err, -ENOTSUP,
+			"draft: a model with recurrent layers can't take back rows that were wrong");
+	else if (!rc && spec->draft)
 		rc = open_draft(m, spec->draft, err);
 	if (rc < 0)
 		goto fail;
@@ -418,6 +428,7 @@ static void free_step(struct ig_step_buffer *b)
 	free(b->sample);
 	free(b->adjusts);
 	free(b->masks);
+	free(b->segments);
 	*b = (struct ig_step_buffer){ 0 };
 }
 
@@ -444,10 +455,19 @@ static int make_step(const struct ig_model *m, struct ig_step_buffer *b, struct 
 	    !b->masks)
 		return ig_fail(err, -ENOMEM, "out of memory for the step buffer");
 	for (uint32_t g = 0; g < m->n_groups; g++) {
-		b->block_tables[g] = calloc(seqs, m->max_blocks * sizeof *b->block_tables[g]);
+		const struct ig_kv_layout *l = &m->layouts[g];
+		bool is_state = l->kind == IG_CACHE_STATE;
+		size_t n = is_state ? ig_max_states(&m->limits) : seqs;
+		uint32_t width = is_state ? l->n_layers * l->n_kv_heads : m->max_blocks;
+		b->block_tables[g] = calloc(n, width * sizeof *b->block_tables[g]);
 		if (!b->block_tables[g])
 			return ig_fail(err, -ENOMEM, "out of memory for the block tables");
-		b->kv[g] = (struct ig_step_kv){ &m->layouts[g], b->block_tables[g], m->max_blocks };
+		b->kv[g] = (struct ig_step_kv){ l, b->block_tables[g], width };
+	}
+	if (m->has_state) {
+		b->segments = calloc(ig_max_segments(&m->limits), sizeof *b->segments);
+		if (!b->segments)
+			return ig_fail(err, -ENOMEM, "out of memory for the step buffer");
 	}
 	b->step = (struct ig_step){
 		.struct_size = sizeof b->step,
@@ -462,6 +482,7 @@ static int make_step(const struct ig_model *m, struct ig_step_buffer *b, struct 
 		.sampled_ids = b->sampled_ids,
 		.kv = b->kv,
 		.n_groups = m->n_groups,
+		.segments = b->segments,
 	};
 	return 0;
 }

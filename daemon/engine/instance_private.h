@@ -26,7 +26,19 @@ struct ig_step_buffer {
 	struct ig_logit_adjust *adjusts;		       /* [IG_MAX_STEP_ADJUSTS] */
 	uint32_t *masks;				       /* [max_logit_rows, mask_words] */
 	uint32_t *block_tables[IG_MAX_CACHE_GROUPS];	       /* [max_seqs, max_blocks] */
+	/* Of a model with state, whose tables have a row for each state: [max_segments]. */
+	struct ig_step_segment *segments;
 };
+
+/* The most segments of a step, and states that they read and write. */
+static inline size_t ig_max_segments(const struct ig_program_limits *l)
+{
+	return (size_t)l->max_seqs * IG_KV_MAX_SEGMENTS;
+}
+static inline size_t ig_max_states(const struct ig_program_limits *l)
+{
+	return ig_max_segments(l) + l->max_seqs;
+}
 
 /* Identifies a file, to notice when another replaces it. */
 struct ig_file_id {
@@ -93,6 +105,7 @@ struct ig_model {
 	struct ig_need need;
 	uint32_t n_groups;
 	struct ig_kv_layout layouts[IG_MAX_CACHE_GROUPS];
+	bool has_state;		   /* some of its groups are of state */
 	uint32_t window;	   /* the widest of its groups' windows; 0: no group has one */
 	uint32_t chunk;		   /* maximum rows of one sequence in a step, when it was opened */
 	uint32_t max_kv_tokens;	   /* of one sequence that is alone in the arena */

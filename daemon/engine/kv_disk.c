@@ -61,6 +61,12 @@ int ig_kv_disk_init(struct ig_kv_disk *d, const struct ig_backend *b)
 
 /* ---- jobs ------------------------------------------------------------------------------------ */
 
+/* Blocks without the state of recurrent layers can't be continued, and files have no states yet. */
+static bool keeps(const struct ig_sched *sch, const struct ig_model *m)
+{
+	return sch->disk.namer && sch->b->prefix_cache && !m->has_state;
+}
+
 static uint64_t salt_of(const struct ig_sched *sch, const struct ig_seq *s)
 {
 	return ig_model_salt(s->shown, sch->b->share_all ? 0 : s->origin->who.identity);
@@ -203,7 +209,7 @@ void ig_kv_disk_save(struct ig_sched *sch, struct ig_seq *s)
 	uint32_t n = (uint32_t)s->n_done / IG_BLOCK_TOKENS, n_jobs = 0;
 	struct ig_kv_job *j;
 
-	if (!sch->disk.namer || !sch->b->prefix_cache || !s->kv || n < LEAST_BLOCKS)
+	if (!keeps(sch, s->model) || !s->kv || n < LEAST_BLOCKS)
 		return;
 	TAILQ_FOREACH(j, &sch->disk.saves, link)
 		n_jobs++;
@@ -470,7 +476,7 @@ static void begin_restore(struct ig_sched *sch, struct ig_seq *s)
 
 bool ig_kv_disk_waits(struct ig_sched *sch, struct ig_seq *s)
 {
-	if (!sch->disk.namer || !sch->b->prefix_cache)
+	if (!keeps(sch, s->model))
 		return false;
 	if (!s->restore && !s->restore_over)
 		begin_restore(sch, s);

@@ -101,12 +101,19 @@ bool ig_kv_name_model(const struct ig_model *m, struct ig_kv_name *out)
 		add_tensor(n, ig_checkpoint_tensor(m->file, i));
 	for (uint32_t g = 0; g < m->n_groups; g++) {
 		const struct ig_kv_layout *l = &m->layouts[g];
-		const uint64_t shape[] = { l->k_dtype,	      l->v_dtype,
-					   l->n_layers,	      l->n_kv_heads,
-					   l->head_dim,	      l->k_token_stride,
-					   l->v_token_stride, l->head_stride,
-					   l->v_offset,	      l->layer_stride,
-					   l->block_bytes,    m->plan->info.groups[g].window };
+		const uint64_t shape[] = { l->k_dtype,
+					   l->v_dtype,
+					   l->n_layers,
+					   l->n_kv_heads,
+					   l->head_dim,
+					   l->k_token_stride,
+					   l->v_token_stride,
+					   l->head_stride,
+					   l->v_offset,
+					   l->layer_stride,
+					   l->block_bytes,
+					   m->plan->info.groups[g].window,
+					   l->kind };
 		ig_kv_name_add(n, shape, sizeof shape);
 	}
 	bool ok = ig_kv_name_end(n, out);

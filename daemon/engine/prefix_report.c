@@ -93,9 +93,12 @@ static enum ig_prefix_reason reason_of(const struct ig_seq *s, const struct simi
 		return IG_PREFIX_SHORT;
 	if (cached == n_blocks(limit) && (own->n_same >= limit || !own->of))
 		return IG_PREFIX_FULL;
+	if (due > cached && n_blocks(n_known) >= due)
+		return s->model->has_state ? IG_PREFIX_STATE :
+		       s->model->window	   ? IG_PREFIX_WINDOW :
+					     IG_PREFIX_EVICTED;
 	if (due > cached)
-		return s->model->window && n_blocks(n_known) >= due ? IG_PREFIX_WINDOW :
-								      IG_PREFIX_EVICTED;
+		return IG_PREFIX_EVICTED;
 	if (blocks_due(own->n_same, INT32_MAX, limit) > cached)
 		return IG_PREFIX_NOT_COMPUTED;
 	if (n_blocks(other_model->n_same) > n_blocks(own->n_same))

@@ -12,6 +12,7 @@ enum ig_prefix_reason {
 	IG_PREFIX_EXTENDED,	/* an earlier prompt with its output was; the rest is new */
 	IG_PREFIX_DIVERGED,	/* it differs from the earlier prompt that is most like it */
 	IG_PREFIX_EVICTED,	/* it was computed, and evicted since */
+	IG_PREFIX_STATE,	/* no state of the recurrent layers was kept there */
 	IG_PREFIX_WINDOW,	/* the blocks of a sliding window before that place were */
 	IG_PREFIX_NOT_COMPUTED, /* the earlier request had not computed it */
 	IG_PREFIX_OTHER_MODEL,	/* more of it was computed, for another model */

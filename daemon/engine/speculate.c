@@ -14,6 +14,9 @@
  * measured (pace.c), and how often guesses are right is counted (lookup.c).  So a draft is long where
  * it is usually right, and there is none where rows cost more than they bring.
  *
+ * Models with recurrent layers have no drafts: their states can't go back to the last token that was
+ * right.
+ *
  * A draft begins with a token that is known, so its sequence is not in a step that runs ahead.
  * A sequence waits for that only if a draft then brings much more than the step that it misses.
  *
@@ -72,7 +75,7 @@ static bool find_costs(const struct ig_model *m, uint32_t n_streams, struct cost
 
 static bool looks_up(const struct ig_sched *sch, const struct ig_seq *s)
 {
-	return sch->now.looks_up && ig_lookup_expects(&s->lookup);
+	return sch->now.looks_up && !s->model->has_state && ig_lookup_expects(&s->lookup);
 }
 
 static double chance_of(const struct ig_seq *s, enum ig_draft_source source, int32_t i)

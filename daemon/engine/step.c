@@ -21,6 +21,10 @@
  *
  * A sequence that decodes may have further rows for a draft (speculate.c), whose tokens are not
  * counted in n_tokens before they are sampled.
+ *
+ * Of a model with recurrent layers the cache says which state the rows of a sequence read, and which
+ * ones they lead to (kvcache.h); a sequence that is in a step that is not submitted goes back to the
+ * state before.
  */
 #include "daemon/engine/step_private.h"
 
@@ -74,19 +78,68 @@ static void add_sampling(struct ig_sched *sch, struct ig_flight *f, struct ig_se
 		step->logits = sch->logits[sch->n_submitted % sch->b->max_flights];
 }
 
+/* Add a state to the step's tables; words: its parts. */
+static int32_t add_state(const struct ig_model *m, struct ig_step_buffer *b, const uint32_t *words)
+{
+	int32_t state = b->step.n_states++;
+
+	for (uint32_t g = 0; g < m->n_groups; g++) {
+		size_t n = (size_t)b->kv[g].max_blocks;
+		if (m->layouts[g].kind != IG_CACHE_STATE)
+			continue;
+		memcpy(b->block_tables[g] + (size_t)state * n, words, n * sizeof *words);
+		words += n;
+	}
+	return state;
+}
+
+/* The states of n rows of s behind the `done` tokens that it has.  False: there is none for it. */
+static bool add_segments(struct ig_sched *sch, struct ig_flight *f, struct ig_seq *s, int32_t done,
+			 int32_t n)
+{
+	struct ig_step_buffer *b = f->buffer;
+	struct ig_step *step = &b->step;
+	struct ig_kv_segment parts[IG_KV_MAX_SEGMENTS];
+	int n_parts = sch->b->kv->seq_step(s->kv, (uint32_t)done, (uint32_t)(done + n), parts);
+	int32_t row = step->n_rows, at = done, from = -1;
+
+	for (int i = 0; i < n_parts; i++) {
+		struct ig_step_segment *segment = &b->segments[step->n_segments++];
+		int32_t end = (int32_t)parts[i].n_tokens;
+
+		if (!i && parts[i].from)
+			from = add_state(f->model, b, parts[i].from);
+		*segment = (struct ig_step_segment){ row, end - at, from, from };
+		if (parts[i].to != parts[i].from)
+			segment->to = add_state(f->model, b, parts[i].to);
+		row += end - at;
+		at = end;
+		from = segment->to;
+	}
+	return n_parts > 0;
+}
+
 static void add_rows(struct ig_sched *sch, struct ig_flight *f, struct ig_seq *s, int32_t n)
 {
 	struct ig_model *m = f->model;
 	struct ig_step_buffer *b = f->buffer;
 	struct ig_step *step = &b->step;
-	int32_t seq = step->n_seqs++;
+	int32_t seq = step->n_seqs;
 	int32_t first = step->n_rows, done = ig_seq_done_then(s), n_tokens = ig_seq_tokens_then(s);
 	int32_t n_draft = s->n_draft;
 	uint32_t n_blocks = ((uint32_t)(done + n) + IG_BLOCK_TOKENS - 1) / IG_BLOCK_TOKENS;
 	bool decodes = n == 1 + n_draft && done + 1 == n_tokens && done >= s->n_prompt;
 
+	if (m->has_state && !add_segments(sch, f, s, done, n)) {
+		s->n_planned = 0; /* it is planned again, with blocks for it */
+		sch->moved = true;
+		return;
+	}
+	step->n_seqs++;
 	for (uint32_t g = 0; g < m->n_groups; g++) {
 		uint32_t n_have;
+		if (m->layouts[g].kind == IG_CACHE_STATE)
+			continue;
 		const uint32_t *blocks = sch->b->kv->seq_blocks(s->kv, g, &n_have);
 		memcpy(b->block_tables[g] + (size_t)seq * m->max_blocks, blocks,
 		       n_blocks * sizeof *blocks);
@@ -363,6 +416,7 @@ static bool build_step(struct ig_sched *sch, struct ig_model *m, struct ig_fligh
 	f->n_drafts = f->n_model_drafts = 0;
 	f->disturbed = false;
 	step->n_rows = step->n_seqs = step->n_logit_rows = 0;
+	step->n_segments = step->n_states = 0;
 	step->n_adjusts = step->n_masks = 0;
 	step->logits = NULL;
 	step->token_from = step->prev_ids = NULL;
@@ -420,6 +474,9 @@ static void fail_probabilities(struct ig_sched *sch, struct ig_flight *f)
 	for (uint32_t i = 0; i < f->n_seqs; i++) {
 		struct ig_seq *s = f->seqs[i].seq;
 		bool fails = s->n_top >= 0 && s->result.finish == IG_FINISH_NONE;
+		if (f->model->has_state && s->kv)
+			sch->b->kv->seq_undo(
+				s->kv, (uint32_t)(f->buffer->step.seq_lens[i] - f->seqs[i].n_rows));
 		land(sch, s);
 		if (fails)
 			ig_sched_fail(sch, s, -ENOMEM,
@@ -586,7 +643,7 @@ void ig_sched_wait_step(struct ig_sched *sch)
 		s->n_done += row->n_rows - row->n_draft + n_right;
 		if (sch->b->prefix_cache)
 			sch->b->kv->seq_commit(s->kv, s->tokens, (uint32_t)s->n_done);
-		if (m->window)
+		if (m->window || m->has_state)
 			sch->b->kv->seq_advance(s->kv, (uint32_t)s->n_done);
 		if (s->n_done >= s->n_prompt && !s->read_ns) {
 			s->read_ns = now;

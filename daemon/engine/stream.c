@@ -57,6 +57,7 @@ const char *ig_prefix_reason_name(enum ig_prefix_reason r)
 		[IG_PREFIX_EXTENDED] = "extended",
 		[IG_PREFIX_DIVERGED] = "diverged",
 		[IG_PREFIX_EVICTED] = "evicted",
+		[IG_PREFIX_STATE] = "state",
 		[IG_PREFIX_WINDOW] = "window",
 		[IG_PREFIX_NOT_COMPUTED] = "not_computed",
 		[IG_PREFIX_OTHER_MODEL] = "other_model",

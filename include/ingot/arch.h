@@ -12,13 +12,21 @@
 
 struct ig_arch_files; /* arch_files.h */
 
-/* Layers with the same KV cache layout and window.  The struct is an array element and never
- * grows; `reserved` must be 0. */
+enum {
+	IG_CACHE_KV = 0,    /* K and V of each token */
+	IG_CACHE_STATE = 1, /* a state of fixed size, whatever the number of tokens */
+};
+
+/* Layers with the same KV cache layout and window, or with the same state.  Of a state, n_kv_heads is
+ * the number of parts of a layer and head_dim the number of float32 of a part; there is no window.
+ * Groups of state come after all others.  The struct is an array element and never grows; `reserved`
+ * must be 0. */
 struct ig_cache_group {
 	uint32_t struct_size;
 	uint32_t n_layers, n_kv_heads, head_dim;
 	uint32_t window; /* of the sliding window, in tokens; 0: every position is cached */
-	uint32_t reserved[3];
+	uint32_t kind;	 /* IG_CACHE_KV or IG_CACHE_STATE */
+	uint32_t reserved[2];
 };
 
 /* What a model tells the engine.  The host owns it, zeroes it and sets struct_size. */

@@ -4,6 +4,12 @@
  * IG_BLOCK_TOKENS tokens of that group.  Blocks have reference counts: sequences with the same
  * prefix share them (seq_match).  Only the engine's thread calls these functions; none of them
  * allocates per token.
+ *
+ * A group may be of state (struct ig_cache_group) instead: then a block is a part of a state, and a
+ * sequence has a few whole states of its model's groups: the one that its next step reads, and those
+ * at the end of earlier blocks.  States have reference counts like blocks.  One that only one holder
+ * has is changed in place; any other is read, and the next one is written elsewhere.  So a first
+ * step, a hit, a fork and a snapshot copy nothing.
  */
 #ifndef INGOT_KVCACHE_H
 #define INGOT_KVCACHE_H
@@ -44,6 +50,15 @@ static inline uint32_t ig_kv_first_read(uint32_t window, uint32_t position)
 {
 	return window && position >= window ? (position + 1 - window) / IG_BLOCK_TOKENS : 0;
 }
+
+/* Tokens of a step of one sequence, from one of its states to the next.  Words are of all parts of the
+ * model's groups of state, by group; valid until the service is called again. */
+struct ig_kv_segment {
+	uint32_t n_tokens;    /* of the sequence at its end */
+	const uint32_t *from; /* NULL: zeros */
+	const uint32_t *to;
+};
+#define IG_KV_MAX_SEGMENTS 8 /* of one sequence in a step */
 
 #define IG_KVCACHE_VERSION 1u
 
@@ -122,6 +137,19 @@ struct ig_kvcache_service {
 	 * without a window must have.  address [n_groups]: where the caller writes them before seq_commit
 	 * makes them known.  0, -EINVAL, or -ENOSPC: nothing has changed. */
 	int (*seq_append)(struct ig_kv_seq *s, uint32_t groups, void **address);
+
+	/* ---- sequences of models with groups of state ---- */
+
+	/* The next step leads the sequence from n_from tokens, where it is, to n_to, which are
+	 * reserved.  Returns the number of segments in out [IG_KV_MAX_SEGMENTS], at least 1, or
+	 * -EINVAL or -ENOSPC. */
+	int (*seq_step)(struct ig_kv_seq *s, uint32_t n_from, uint32_t n_to,
+			struct ig_kv_segment *out);
+	/* The step of the last seq_step, which began at n_from tokens, was not submitted. */
+	void (*seq_undo)(struct ig_kv_seq *s, uint32_t n_from);
+	/* Keep the state after n_tokens tokens, whole blocks, if there is memory for it when the
+	 * sequence comes there: seq_commit gives it to the index, and seq_match then ends there. */
+	void (*seq_keep)(struct ig_kv_seq *s, uint32_t n_tokens);
 };
 
 #endif

@@ -89,11 +89,15 @@ struct ig_op_shape {
  * and V is v_offset bytes after it.  Of F16 and F32 a token's values are token * k_token_stride (or
  * v_token_stride) bytes further on.  Q8_0 has codes of 8 bits, of K [head_dim][IG_BLOCK_TOKENS], of V
  * [IG_BLOCK_TOKENS][head_dim], then scales, float16 [head_dim / 32][IG_BLOCK_TOKENS]: a value is its
- * code times the scale of its token and its 32 dimensions. */
+ * code times the scale of its token and its 32 dimensions.
+ *
+ * In a group of state (kind IG_CACHE_STATE) a block is a part of a state: head_dim values of float32,
+ * whose order is up to the ops that use it.  A state has n_layers * n_kv_heads parts, a layer's after
+ * each other. */
 struct ig_kv_layout {
 	uint32_t k_dtype, v_dtype; /* IG_F16, IG_F32 or IG_Q8_0 */
 	uint32_t n_layers, n_kv_heads, head_dim;
-	uint32_t reserved;
+	uint32_t kind; /* of struct ig_cache_group */
 	uint64_t block_bytes;
 	uint64_t layer_stride;
 	uint64_t v_offset;
@@ -105,8 +109,17 @@ struct ig_kv_layout {
 
 struct ig_step_kv {
 	const struct ig_kv_layout *layout;
-	const uint32_t *block_tables; /* [n_seqs, max_blocks] block words */
-	int64_t max_blocks;	      /* row length of block_tables */
+	/* [n_seqs, max_blocks] block words; of state: [n_states, max_blocks], a state's parts */
+	const uint32_t *block_tables;
+	int64_t max_blocks; /* row length of block_tables */
+};
+
+/* Rows of one sequence between two of its states: they lead from the one to the other.  If both are
+ * the same, the state changes in place. */
+struct ig_step_segment {
+	int32_t first_row, n_rows;
+	int32_t from,
+		to; /* rows of the tables of groups of state; from -1: zeros, the state of no tokens */
 };
 
 /* Penalties and bias of one token's logit x:
@@ -174,6 +187,11 @@ struct ig_step {
 	const int32_t *prev_ids;
 	/* NULL: no row has an adapter; or [n_rows]: its number, as the plan has them; -1: none. */
 	const int32_t *row_adapter;
+	/* Of a model with groups of state, else NULL: all rows, in their order.  The segments of a
+	 * sequence follow each other, each from the state to which the one before leads; no other
+	 * sequence's segment writes a state that one of them reads. */
+	const struct ig_step_segment *segments;
+	int32_t n_segments, n_states;
 };
 
 /* Row r's token, for kernels that can read prev_ids. */

@@ -240,13 +240,19 @@ void blocks_index_drop(struct ig_kvcache *c, uint32_t word)
 	blocks_drop(c, word);
 }
 
+void blocks_node_gone(struct ig_kvcache *c, const struct prefix_gone *gone)
+{
+	for (uint32_t i = 0; i < gone->n_groups; i++)
+		blocks_index_drop(c, gone->blocks[i]);
+	states_node_gone(c, gone->state);
+}
+
 bool blocks_evict_node(struct ig_kvcache *c)
 {
-	uint32_t blocks[MAX_GROUPS_PER_SEQ], n_groups;
-	if (!prefix_evict(c->prefix, blocks, &n_groups))
+	struct prefix_gone gone;
+	if (!prefix_evict(c->prefix, &gone))
 		return false;
-	for (uint32_t i = 0; i < n_groups; i++)
-		blocks_index_drop(c, blocks[i]);
+	blocks_node_gone(c, &gone);
 	return true;
 }
 
@@ -263,7 +269,12 @@ static void evict_loose(struct ig_kvcache *c)
 
 bool blocks_evict(struct ig_kvcache *c)
 {
-	if (c->oldest == IG_BLOCK_NONE || kept_of(c, c->oldest)->stamp > prefix_oldest(c->prefix))
+	uint64_t loose = c->oldest == IG_BLOCK_NONE ? UINT64_MAX : kept_of(c, c->oldest)->stamp;
+	uint64_t state = states_oldest(c), node = prefix_oldest(c->prefix);
+
+	if (state < loose && state < node)
+		return states_evict(c);
+	if (loose > node || loose == UINT64_MAX)
 		return blocks_evict_node(c);
 	evict_loose(c);
 	return true;
@@ -330,6 +341,7 @@ static void empty_slab(struct ig_kvcache *c, uint32_t gi, uint32_t slab)
 				if (IG_BLOCK_SLAB(table(s, i)[b]) == slab)
 					table(s, i)[b] = words[IG_BLOCK_INDEX(table(s, i)[b])];
 	prefix_move_blocks(c->prefix, slab, words);
+	states_move_blocks(c, slab, words);
 	blocks_release_slab(c, slab);
 }
 

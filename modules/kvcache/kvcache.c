@@ -1,6 +1,8 @@
 /*
  * kvcache.c: the service "paged": see ingot/kvcache.h.  A sequence is a block table for each of its
- * groups, with counted references to blocks (blocks.c).  Computed blocks are found through the
+ * groups, with counted references to blocks (blocks.c), and the states of its recurrent layers
+ * (states.c).  In what follows n_groups counts the groups with block tables; those of state come
+ * after them.  Computed blocks are found through the
  * prefix index (prefix.c), which holds references like a sequence does.  If no block is free, the
  * least recently used of those that only the index holds is evicted.
  *
@@ -11,8 +13,8 @@
  */
 #include "kvcache_private.h"
 
+#include <ingot/arch.h>
 #include <ingot/build_id.h>
-#include <ingot/module.h>
 
 #include <errno.h>
 #include <stdbool.h>
@@ -23,7 +25,10 @@
 #define MAX_NODES (1u << 20)			     /* of the prefix index */
 #define ALIGNMENT 64				     /* of each head's rows: a cache line */
 
-static uint64_t max_cached; /* the option, in bytes; 0: no limit */
+/* The options, in bytes; 0: no limit, and half of the arena. */
+static uint64_t max_cached, max_snapshots;
+
+static bool is_state(const struct group *g) { return g->layout.kind == IG_CACHE_STATE; }
 
 static uint32_t window_of(const struct ig_kv_seq *s, uint32_t i)
 {
@@ -47,6 +52,7 @@ static void kv_destroy(struct ig_kvcache *c)
 		c->arena.unmap_slab(c->arena.ctx, c->bases[i], c->arena.slab_bytes);
 		blocks_free_tables(&c->slabs[i]);
 	}
+	states_finish(c);
 	prefix_destroy(c->prefix);
 	free(c->bases);
 	free(c->slabs);
@@ -95,6 +101,7 @@ static int kv_create(const struct ig_kv_arena *arena, struct ig_kvcache **out, s
 	c->free_slabs = 0;
 	c->n_free_slabs = c->n_slabs;
 	c->oldest = c->newest = IG_BLOCK_NONE;
+	c->max_snapshot_bytes = max_snapshots ? max_snapshots : arena->arena_bytes / 2;
 	/* no model has blocks below 1 KiB */
 	c->prefix = prefix_create(arena->arena_bytes / 1024 < MAX_NODES ?
 					  (uint32_t)(arena->arena_bytes / 1024) :
@@ -108,6 +115,8 @@ no_memory:
 	return ig_fail(err, -ENOMEM, "kvcache: out of memory for the tables of %llu slabs",
 		       (unsigned long long)n_slabs);
 }
+
+static uint64_t align(uint64_t n) { return (n + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT; }
 
 /* K or V of one head: from a token to the next, and all of them. */
 static int half_bytes(const struct ig_kv_layout *l, const char *which, uint32_t dtype,
@@ -131,12 +140,44 @@ static int half_bytes(const struct ig_kv_layout *l, const char *which, uint32_t 
 	return 0;
 }
 
-static uint64_t align(uint64_t n) { return (n + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT; }
+static int fail_block(const struct ig_kvcache *c, const char *what, double bytes,
+		      struct ig_error *err)
+{
+	return ig_fail(err, -EINVAL,
+		       "kvcache: %s needs %.0f bytes, more than a slab of %llu; make kvcache.slab "
+		       "larger",
+		       what, bytes, (unsigned long long)c->arena.slab_bytes);
+}
+
+#define MAX_PARTS 65536
+#define MAX_PART_FLOATS (1u << 28)
+
+static int state_layout(const struct ig_kvcache *c, struct ig_kv_layout *l, struct ig_error *err)
+{
+	if (!l->n_layers || l->n_layers > MAX_PARTS || !l->n_kv_heads ||
+	    l->n_kv_heads > MAX_PARTS / l->n_layers || !l->head_dim ||
+	    l->head_dim > MAX_PART_FLOATS)
+		return ig_fail(err, -EINVAL,
+			       "kvcache: a state of %u layers of %u parts of %u values is none",
+			       l->n_layers, l->n_kv_heads, l->head_dim);
+	l->k_dtype = l->v_dtype = IG_F32;
+	l->block_bytes = align(4 * (uint64_t)l->head_dim);
+	l->layer_stride = l->v_offset = l->head_stride = 0;
+	l->k_token_stride = l->v_token_stride = 0;
+	if (l->block_bytes > c->arena.slab_bytes)
+		return fail_block(c, "a part of a state", (double)l->block_bytes, err);
+	return 0;
+}
 
 static int kv_layout(const struct ig_kvcache *c, struct ig_kv_layout *l, struct ig_error *err)
 {
 	uint64_t k_bytes, v_bytes;
 	int rc;
+
+	if (l->kind == IG_CACHE_STATE)
+		return state_layout(c, l, err);
+	if (l->kind != IG_CACHE_KV)
+		return ig_fail(err, -EINVAL, "kvcache: a cache group of kind %u", l->kind);
 
 	/* Bounds far beyond any model, so that the products below fit into 64 bits. */
 	if (!l->n_layers || l->n_layers > 65536 || !l->n_kv_heads || l->n_kv_heads > 65536 ||
@@ -159,10 +200,7 @@ static int kv_layout(const struct ig_kvcache *c, struct ig_kv_layout *l, struct 
 	if (l->block_bytes > c->arena.slab_bytes) {
 		/* as a double: the exact product may not fit 64 bits */
 		double bytes = 1.0 * l->n_layers * l->n_kv_heads * (double)l->head_stride;
-		return ig_fail(err, -EINVAL,
-			       "kvcache: a block of %u tokens needs %.0f bytes, more than "
-			       "a slab of %llu; make kvcache.slab larger",
-			       IG_BLOCK_TOKENS, bytes, (unsigned long long)c->arena.slab_bytes);
+		return fail_block(c, "a block of 16 tokens", bytes, err);
 	}
 	return 0;
 }
@@ -208,14 +246,13 @@ static int kv_add_group(struct ig_kvcache *c, const struct ig_kv_layout *l, uint
 
 static uint32_t kv_trim(struct ig_kvcache *c, uint32_t group, uint32_t n)
 {
-	uint32_t blocks[MAX_GROUPS_PER_SEQ], n_groups, n_gone = 0;
+	struct prefix_gone gone;
+	uint32_t n_gone = 0;
 
 	if (group >= c->n_groups || !c->groups[group].used)
 		return 0;
-	while (n_gone < n &&
-	       prefix_evict_root(c->prefix, c->groups[group].root, blocks, &n_groups)) {
-		for (uint32_t i = 0; i < n_groups; i++)
-			blocks_index_drop(c, blocks[i]);
+	while (n_gone < n && prefix_evict_root(c->prefix, c->groups[group].root, &gone)) {
+		blocks_node_gone(c, &gone);
 		n_gone++;
 	}
 	return n_gone;
@@ -242,13 +279,22 @@ static int kv_seq_create(struct ig_kvcache *c, const uint32_t *groups, uint32_t 
 			 uint32_t max_tokens, uint64_t salt, struct ig_kv_seq **out)
 {
 	struct ig_kv_seq *s;
-	uint32_t max_blocks;
+	uint32_t max_blocks, n_all = n_groups, n_parts = 0;
 
 	if (!n_groups || n_groups > MAX_GROUPS_PER_SEQ || !max_tokens || max_tokens > INT32_MAX)
 		return -EINVAL;
 	for (uint32_t i = 0; i < n_groups; i++)
 		if (groups[i] >= c->n_groups || !c->groups[groups[i]].used)
 			return -EINVAL;
+	for (; n_groups && is_state(&c->groups[groups[n_groups - 1]]); n_groups--) {
+		const struct ig_kv_layout *l = &c->groups[groups[n_groups - 1]].layout;
+		n_parts += l->n_layers * l->n_kv_heads;
+	}
+	for (uint32_t i = 0; i < n_groups; i++)
+		if (is_state(&c->groups[groups[i]]))
+			return -EINVAL;
+	if (!n_groups || n_all - n_groups > IG_MAX_CACHE_GROUPS)
+		return -EINVAL;
 	max_blocks = (max_tokens + IG_BLOCK_TOKENS - 1) / IG_BLOCK_TOKENS;
 	s = malloc(sizeof *s + (size_t)n_groups * max_blocks * sizeof s->tables[0]);
 	if (!s)
@@ -257,11 +303,13 @@ static int kv_seq_create(struct ig_kvcache *c, const uint32_t *groups, uint32_t 
 	s->cache = c;
 	s->salt = salt;
 	s->n_groups = n_groups;
-	memcpy(s->group, groups, n_groups * sizeof *groups);
+	s->n_state_groups = n_all - n_groups;
+	s->n_parts = n_parts;
+	memcpy(s->group, groups, n_all * sizeof *groups);
 	s->max_blocks = max_blocks;
 	s->max_tokens = max_tokens;
 	s->node = PREFIX_NONE;
-	for (uint32_t i = 0; i < n_groups; i++)
+	for (uint32_t i = 0; i < n_all; i++)
 		c->groups[groups[i]].root = groups[0];
 	s->next = c->seqs;
 	if (s->next)
@@ -308,6 +356,8 @@ static int kv_seq_reserve(struct ig_kv_seq *s, uint32_t n_tokens, uint32_t n_win
 
 	if (n_tokens > s->max_tokens || n_window > n_tokens)
 		return -EINVAL;
+	if (s->n_state_groups && (rc = states_reserve(s, n_window)))
+		return rc; /* what it has more of then is for its next step */
 	if (n_tokens <= s->n_tokens && n_window <= s->n_window)
 		return 0;
 	memcpy(before, s->n_blocks, sizeof before);
@@ -337,7 +387,8 @@ static void kv_stats(const struct ig_kvcache *c, struct ig_kv_stats *out)
 		if (!g->used)
 			continue;
 		n_blocks = g->n_slabs * g->blocks_per_slab;
-		uint64_t n_idle = g->window ? g->n_loose : prefix_n_idle(c->prefix, g->root);
+		uint64_t n_idle =
+			g->window || is_state(g) ? g->n_loose : prefix_n_idle(c->prefix, g->root);
 		out->n_blocks_used += g->n_blocks_used - n_idle;
 		out->used_bytes += (g->n_blocks_used - n_idle) * g->layout.block_bytes;
 		out->free_bytes += (n_blocks - g->n_blocks_used + n_idle) * g->layout.block_bytes;
@@ -358,6 +409,8 @@ static void keep_within(struct ig_kvcache *c)
 
 static void kv_seq_advance(struct ig_kv_seq *s, uint32_t n_tokens)
 {
+	if (s->n_state_groups)
+		states_advance(s, n_tokens);
 	/* Keep what a continuation of the last full block reads: the index may give it to others. */
 	n_tokens -= n_tokens % IG_BLOCK_TOKENS;
 	for (uint32_t i = 0; i < s->n_groups; i++)
@@ -373,8 +426,10 @@ static void kv_seq_destroy(struct ig_kv_seq *s)
 	if (!s)
 		return;
 	c = s->cache;
+	states_end(s);
 	if (s->node != PREFIX_NONE)
 		prefix_unuse(s->cache->prefix, s->node);
+	states_drop(s);
 	for (uint32_t i = 0; i < s->n_groups; i++)
 		shrink(s, i, s->first[i]);
 	if (s->prev)
@@ -422,7 +477,8 @@ static uint32_t copy_part(struct ig_kv_seq *s, const int32_t *tokens, uint32_t n
 	int rc = 0;
 	const uint32_t *blocks;
 
-	if (s->node != PREFIX_NONE)
+	/* a state stands for whole blocks */
+	if (s->node != PREFIX_NONE && !s->n_state_groups)
 		node = prefix_nearest(c->prefix, s->node, tokens, n, &n_same);
 	if (node == PREFIX_NONE)
 		return 0;
@@ -456,7 +512,7 @@ static void kv_seq_match(struct ig_kv_seq *s, const int32_t *tokens, uint32_t n_
 			 uint32_t *n_cached)
 {
 	const struct prefix *p = s->cache->prefix;
-	uint32_t node = PREFIX_NONE, best_node = PREFIX_NONE, best = 0;
+	uint32_t node = PREFIX_NONE, best_node = PREFIX_NONE, best = 0, without_state = 0;
 	uint32_t unbroken[MAX_GROUPS_PER_SEQ] = { 0 }; /* from this block on, each node has one */
 
 	*n_cached = 0;
@@ -483,13 +539,21 @@ static void kv_seq_match(struct ig_kv_seq *s, const int32_t *tokens, uint32_t n_
 			if (unbroken[i] > ig_kv_first_read(window_of(s, i), n * IG_BLOCK_TOKENS))
 				whole = false;
 		}
-		if (whole) {
+		if (whole && s->n_state_groups && !prefix_state(p, node)) {
+			without_state = n;
+		} else if (whole) {
 			best = n;
 			best_node = node;
 		}
 	}
-	if (best)
+	if (best) {
 		start_with(s, best_node, best);
+		if (s->n_state_groups)
+			states_start(s, prefix_state(p, best_node), best * IG_BLOCK_TOKENS);
+	}
+	/* where this prompt leaves what others have said is where the next one may */
+	if (without_state > best)
+		kv_seq_keep(s, without_state * IG_BLOCK_TOKENS);
 	best *= IG_BLOCK_TOKENS;
 	*n_cached = best + copy_part(s, tokens + best, n_tokens - best);
 }
@@ -497,8 +561,8 @@ static void kv_seq_match(struct ig_kv_seq *s, const int32_t *tokens, uint32_t n_
 static uint32_t kv_seq_share(struct ig_kv_seq *s, const struct ig_kv_seq *from)
 {
 	if (s->node != PREFIX_NONE || s->n_tokens || from->node == PREFIX_NONE ||
-	    s->salt != from->salt || s->n_groups != from->n_groups ||
-	    s->max_blocks < from->n_indexed ||
+	    s->n_state_groups || from->n_state_groups || s->salt != from->salt ||
+	    s->n_groups != from->n_groups || s->max_blocks < from->n_indexed ||
 	    memcmp(s->group, from->group, s->n_groups * sizeof *s->group))
 		return 0;
 	move_to_node(s, from->node);
@@ -520,7 +584,7 @@ static int kv_seq_append(struct ig_kv_seq *s, uint32_t groups, void **address)
 	uint32_t n = s->n_indexed, before[MAX_GROUPS_PER_SEQ];
 	int rc = 0;
 
-	if (n == s->max_blocks)
+	if (n == s->max_blocks || s->n_state_groups)
 		return -EINVAL;
 	for (uint32_t i = 0; i < s->n_groups; i++) {
 		if (!(groups >> i & 1) && !window_of(s, i))
@@ -613,10 +677,12 @@ static void kv_seq_commit(struct ig_kv_seq *s, const int32_t *tokens, uint32_t n
 		else
 			node = add_node(s, t);
 		if (node == PREFIX_NONE)
-			return; /* the index is full and in use: retry with the next commit */
+			break; /* the index is full and in use: retry with the next commit */
 		move_to_node(s, node);
 		s->n_indexed++;
 	}
+	if (s->n_state_groups)
+		states_commit(s);
 }
 
 static const uint32_t *kv_seq_blocks(const struct ig_kv_seq *s, uint32_t i, uint32_t *n_blocks)
@@ -658,6 +724,9 @@ static const struct ig_kvcache_service paged = {
 	.seq_known = kv_seq_known,
 	.seq_share = kv_seq_share,
 	.seq_append = kv_seq_append,
+	.seq_step = kv_seq_step,
+	.seq_undo = kv_seq_undo,
+	.seq_keep = kv_seq_keep,
 };
 
 static const struct ig_module_option options[] = {
@@ -666,12 +735,19 @@ static const struct ig_module_option options[] = {
 	  .max = (uint64_t)1 << 50,
 	  .help = "The most memory that is kept for prompts to come, once no request uses it; 0 means "
 		  "as much as the arena has." },
+	{ .key = "max_snapshots",
+	  .type = IG_OPTION_SIZE,
+	  .max = (uint64_t)1 << 50,
+	  .help = "The most memory for states of recurrent layers that prompts to come may begin with; 0 "
+		  "means half of the arena." },
 	{ NULL },
 };
 
 static int init(const struct ig_host *host)
 {
-	return host->option_number(host, "max_cached", &max_cached);
+	int rc = host->option_number(host, "max_cached", &max_cached);
+
+	return rc ? rc : host->option_number(host, "max_snapshots", &max_snapshots);
 }
 
 const struct ig_module ingot_module = {

@@ -29,6 +29,7 @@ struct node {
 	uint32_t n_groups;     /* 0: not in use */
 	int32_t tokens[IG_BLOCK_TOKENS];
 	uint32_t blocks[PREFIX_MAX_GROUPS];
+	struct state *state; /* NULL: none */
 };
 
 struct prefix {
@@ -128,6 +129,15 @@ const uint32_t *prefix_blocks(const struct prefix *p, uint32_t node, uint32_t *n
 {
 	*n_groups = p->nodes[node].n_groups;
 	return p->nodes[node].blocks;
+}
+
+uint32_t prefix_parent(const struct prefix *p, uint32_t node) { return p->nodes[node].parent; }
+
+struct state *prefix_state(const struct prefix *p, uint32_t node) { return p->nodes[node].state; }
+
+void prefix_set_state(struct prefix *p, uint32_t node, struct state *state)
+{
+	p->nodes[node].state = state;
 }
 
 void prefix_set_block(struct prefix *p, uint32_t node, uint32_t i, uint32_t word)
@@ -284,7 +294,7 @@ uint32_t prefix_add(struct prefix *p, uint32_t root, uint64_t salt, uint32_t par
 	return i;
 }
 
-static void take_out(struct prefix *p, uint32_t i, uint32_t *blocks, uint32_t *n_groups)
+static void take_out(struct prefix *p, uint32_t i, struct prefix_gone *gone)
 {
 	struct node *n = &p->nodes[i];
 	uint32_t *at = head_of(p, n->root, n->salt, n->parent, n->tokens);
@@ -294,8 +304,9 @@ static void take_out(struct prefix *p, uint32_t i, uint32_t *blocks, uint32_t *n
 	*at = n->chain;
 	list_remove(p, i);
 	p->n_idle[n->root]--;
-	*n_groups = n->n_groups;
-	memcpy(blocks, n->blocks, n->n_groups * sizeof *blocks);
+	gone->n_groups = n->n_groups;
+	memcpy(gone->blocks, n->blocks, n->n_groups * sizeof *n->blocks);
+	gone->state = n->state;
 	if (n->parent != PREFIX_NONE)
 		remove_child(p, n);
 	n->n_groups = 0;
@@ -303,20 +314,20 @@ static void take_out(struct prefix *p, uint32_t i, uint32_t *blocks, uint32_t *n
 	p->free = i;
 }
 
-bool prefix_evict(struct prefix *p, uint32_t *blocks, uint32_t *n_groups)
+bool prefix_evict(struct prefix *p, struct prefix_gone *gone)
 {
 	if (p->oldest == PREFIX_NONE)
 		return false;
-	take_out(p, p->oldest, blocks, n_groups);
+	take_out(p, p->oldest, gone);
 	return true;
 }
 
-bool prefix_evict_root(struct prefix *p, uint32_t root, uint32_t *blocks, uint32_t *n_groups)
+bool prefix_evict_root(struct prefix *p, uint32_t root, struct prefix_gone *gone)
 {
 	for (uint32_t i = p->oldest; i != PREFIX_NONE; i = p->nodes[i].newer) {
 		if (p->nodes[i].root != root)
 			continue;
-		take_out(p, i, blocks, n_groups);
+		take_out(p, i, gone);
 		return true;
 	}
 	return false;

@@ -8,7 +8,8 @@
  * like tokens.
  *
  * A node holds one block of each cache group; for a group with a window it may have none
- * (IG_BLOCK_NONE).  Sequences mark the last node that they use.  A node is idle if neither it nor
+ * (IG_BLOCK_NONE).  It may have a state of the model's recurrent layers, which its owner interprets.
+ * Sequences mark the last node that they use.  A node is idle if neither it nor
  * a descendant has a user; idle nodes are evicted, least recently used first, when their blocks
  * are needed.  One thread.
  */
@@ -41,6 +42,12 @@ uint32_t prefix_add(struct prefix *p, uint32_t root, uint64_t salt, uint32_t par
 
 /* The node's block words, one per group. */
 const uint32_t *prefix_blocks(const struct prefix *p, uint32_t node, uint32_t *n_groups);
+/* The node before it; PREFIX_NONE: none. */
+uint32_t prefix_parent(const struct prefix *p, uint32_t node);
+/* Its state; NULL: none. */
+struct state;
+struct state *prefix_state(const struct prefix *p, uint32_t node);
+void prefix_set_state(struct prefix *p, uint32_t node, struct state *state);
 /* Set or clear (IG_BLOCK_NONE) its block of a group with a window. */
 void prefix_set_block(struct prefix *p, uint32_t node, uint32_t i, uint32_t word);
 /* Blocks of a slab were moved: their new words, by index in the slab. */
@@ -54,11 +61,17 @@ void prefix_unuse(struct prefix *p, uint32_t node);
 uint64_t prefix_tick(struct prefix *p);
 /* The time of last use of the next node to evict; UINT64_MAX: none is idle. */
 uint64_t prefix_oldest(const struct prefix *p);
-/* Remove the least recently used idle node; the caller must drop its blocks [*n_groups].  False:
- * none is idle. */
-bool prefix_evict(struct prefix *p, uint32_t *blocks, uint32_t *n_groups);
+/* What a node that was removed had. */
+struct prefix_gone {
+	uint32_t n_groups;
+	uint32_t blocks[PREFIX_MAX_GROUPS];
+	struct state *state;
+};
+/* Remove the least recently used idle node; the caller must drop what it had.  False: none is
+ * idle. */
+bool prefix_evict(struct prefix *p, struct prefix_gone *gone);
 /* The same for one model's nodes, all of which must be idle. */
-bool prefix_evict_root(struct prefix *p, uint32_t root, uint32_t *blocks, uint32_t *n_groups);
+bool prefix_evict_root(struct prefix *p, uint32_t root, struct prefix_gone *gone);
 
 /* The number of a model's idle nodes. */
 uint64_t prefix_n_idle(const struct prefix *p, uint32_t root);

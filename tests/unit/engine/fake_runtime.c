@@ -1,6 +1,7 @@
 /* fake_runtime.c: see fake_runtime.h. */
 #include "model/formats/adapter.h"
 #include "fake_runtime.h"
+#include "fake_states.h"
 
 #include "base/clock.h"
 #include "model/chat/completion.h"
@@ -172,7 +173,7 @@ int ig_checkpoint_open(const char *path, const struct ig_arch *const *archs,
 	static const char *const known[] = { "good",   "good2",	       "groups",      "window",
 					     "nochat", "odd-template", "notokenizer", "noarch",
 					     "heavy",  "noload",       "wide",	      "strange",
-					     "short",  "brief" };
+					     "short",  "brief",	       "state" };
 	char kind[64];
 	unsigned n;
 	bool found;
@@ -559,6 +560,18 @@ int ig_plan_record(const struct ig_modules *m, const struct ig_checkpoint *file,
 	p->info.groups[1] = (struct ig_cache_group){ sizeof p->info.groups[1], 1, 2, 24, 0 };
 	if (!strcmp(kind, "window"))
 		p->info.groups[1].window = FAKE_WINDOW;
+	if (!strcmp(kind, "state")) {
+		p->info.n_groups = 3;
+		p->info.groups[1] = p->info.groups[2] = (struct ig_cache_group){
+			.struct_size = sizeof p->info.groups[1],
+			.n_layers = 2,
+			.n_kv_heads = 2,
+			.head_dim = 60,
+			.kind = IG_CACHE_STATE,
+		};
+		p->info.groups[2].n_kv_heads = 1;
+		p->info.groups[2].head_dim = 128;
+	}
 	*out = p;
 	return 0;
 }
@@ -748,7 +761,10 @@ static uint64_t checksum(const struct ig_program *p, const struct ig_step *s)
 	h = mix(h, s->masks, s->n_masks * mask_words(p) * 4);
 	for (uint32_t g = 0; g < s->n_groups; g++)
 		h = mix(h, s->kv[g].block_tables,
-			(size_t)s->n_seqs * (size_t)s->kv[g].max_blocks * 4);
+			(size_t)(fake_is_state(s, g) ? s->n_states : s->n_seqs) *
+				(size_t)s->kv[g].max_blocks * 4);
+	if (s->segments)
+		h = mix(h, s->segments, (size_t)s->n_segments * sizeof *s->segments);
 	return h;
 }
 
@@ -950,7 +966,7 @@ static int32_t mark_of(const struct ig_step *s, int32_t r, int32_t pos)
 /* What a group with a window has that a sequence's first row reads. */
 static void check_window(const struct ig_program *p, const struct ig_step *s, int32_t r)
 {
-	for (uint32_t g = 0; g < s->n_groups; g++) {
+	for (uint32_t g = 0; g < s->n_groups && !fake_is_state(s, g); g++) {
 		for (int32_t k = first_read(p, g, s->positions[r]); k < s->positions[r]; k++) {
 			const unsigned char *at = place(s, g, s->row_seq[r], k, false);
 			int32_t mark[2] = { -1, -1 };
@@ -987,7 +1003,7 @@ static void write_rows(const struct ig_program *p, const struct ig_step *s)
 		if (seq_end[seq] < 0)
 			check_window(p, s, r);
 		seq_end[seq] = pos + 1;
-		for (uint32_t g = 0; g < s->n_groups; g++) {
+		for (uint32_t g = 0; g < s->n_groups && !fake_is_state(s, g); g++) {
 			for (int last = 0; last < 2; last++) {
 				unsigned char *at = place(s, g, seq, pos, last);
 				if (at)
@@ -999,6 +1015,7 @@ static void write_rows(const struct ig_program *p, const struct ig_step *s)
 		if (seq_end[i] != s->seq_lens[i])
 			breach("sequence %d: its rows end at %d, its length is %d", i, seq_end[i],
 			       s->seq_lens[i]);
+	fake_step_states(s, breach);
 }
 
 /* What a wide model has more of counts for nothing. */
@@ -1058,7 +1075,7 @@ static void draw(const struct ig_program *p, const struct ig_step *s)
 		if (s->sample[i].position != n)
 			breach("the token at %d is sampled as if at %d", n, s->sample[i].position);
 		for (int32_t k = 0; k < n; k++) {
-			for (uint32_t g = 0; g < s->n_groups; g++) {
+			for (uint32_t g = 0; g < s->n_groups && !fake_is_state(s, g); g++) {
 				for (int last = 0; last < 2 && k >= first_read(p, g, n - 1);
 				     last++) {
 					const unsigned char *at = place(s, g, seq, k, last);
@@ -1075,6 +1092,7 @@ static void draw(const struct ig_program *p, const struct ig_step *s)
 				}
 			}
 		}
+		fake_check_state(s, r, tokens, n, breach);
 		int n_sampled = 0, n_seen = 0;
 		float bias = 0;
 		for (uint32_t k = 0; k < s->sample[i].n_adjusts; k++) {

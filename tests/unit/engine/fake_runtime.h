@@ -6,7 +6,7 @@
  * reported as such: see fake.n_errors.
  *
  * A model "file" is its path: "good", "good2" (other tokens), "groups" (two cache
- * groups), "window" (the second with a window), "nochat", "odd-template",
+ * groups), "window" (the second with a window), "state" (two groups of state), "nochat", "odd-template",
  * "notokenizer", "noarch", "heavy" (1 TiB of weights), "w7" (7 MiB of weights), "wide"
  * (many logits), "noload"; "small:KIND", which guesses the tokens of KIND, with a vocabulary of other
  * tokens if that is "strange", of fewer if it is "short", with a short context if it is "brief".  Of an absolute path the file's first word says so.  Anything

@@ -534,6 +534,81 @@ static void test_window(void **state)
 	free_pages(&pages);
 }
 
+/* Of a model with states each row must be in a segment, from a state of the step to another one. */
+static void test_segments(void **state)
+{
+	struct world *w = *state;
+	struct ig_driver_options o = { .n_threads = 1, .strict = 1, .activations = "f32" };
+	const struct ig_program_limits limits = { ROWS, SEQS, ROWS, CONTEXT };
+	const struct feed feeds[] = { { 0, 0, 3, true }, { 1, 5, 4, true } };
+	const struct ig_kv_layout layout = { .n_layers = 2,
+					     .n_kv_heads = 1,
+					     .head_dim = 8,
+					     .kind = IG_CACHE_STATE,
+					     .block_bytes = 64 };
+	uint32_t words[3][2] = { { 0, 1 }, { 2, 3 }, { 4, 5 } };
+	struct ig_step_segment segments[] = { { 0, 3, -1, 0 }, { 3, 1, 1, 2 }, { 4, 3, 2, 2 } };
+	struct ig_step_kv kv[2];
+	static struct batch b;
+	struct ig_program_memory memory;
+	struct ig_plan plan = *w->plan;
+	struct ig_program *p;
+	struct ig_driver *d;
+	struct ig_error err;
+	struct pages pages;
+
+	plan.info.groups[1] = (struct ig_cache_group){ .struct_size = sizeof plan.info.groups[1],
+						       .n_layers = 2,
+						       .n_kv_heads = 1,
+						       .head_dim = 8,
+						       .kind = IG_CACHE_STATE };
+	plan.info.n_groups = 2;
+	assert_int_equal(ig_driver_open("cpu", &o, &d, &err), 0);
+	assert_int_equal(ig_driver_lower(d, &plan, &limits, &p, &memory, &err), 0);
+	assert_int_equal(ig_program_load(p, &err), 0);
+	make_pages(&pages);
+	make_batch(&b, &pages, feeds, 2);
+	kv[0] = pages.kv;
+	kv[1] = (struct ig_step_kv){ &layout, &words[0][0], 2 };
+	b.step.kv = kv;
+	b.step.n_groups = 2;
+	b.step.segments = segments;
+	b.step.n_segments = b.step.n_states = 3;
+	const struct ig_step good = b.step;
+#define WRONG(words_, change, undo)                                                                \
+	do {                                                                                       \
+		change;                                                                            \
+		assert_int_equal(ig_program_submit(p, &b.step), -EINVAL);                          \
+		if (!strstr(ig_program_error(p)->text, words_))                                    \
+			fail_msg("%s", ig_program_error(p)->text);                                 \
+		undo;                                                                              \
+		b.step = good;                                                                     \
+	} while (0)
+	WRONG("segments of 0 rows in a step of 7", b.step.n_segments = 0, );
+	WRONG("segments of 4 rows in a step of 7", b.step.n_segments = 2, );
+	WRONG("segment 0 has 4 rows", segments[0].n_rows = 4, segments[0].n_rows = 3);
+	WRONG("segment 1 has 0 rows", segments[1].n_rows = 0, segments[1].n_rows = 1);
+	WRONG("segment 2 has 4 rows", segments[2].n_rows = 4, segments[2].n_rows = 3);
+	WRONG("segment 1 has 1 rows from row 2", segments[1].first_row = 2,
+	      segments[1].first_row = 3);
+	WRONG("segment 0 begins at position 0 with", segments[0].from = 1, segments[0].from = -1);
+	WRONG("segment 1 begins at position 5 without", segments[1].from = -1,
+	      segments[1].from = 1);
+	WRONG("segment 2 does not begin", segments[2].from = 1, segments[2].from = 2);
+	WRONG("segment 0 has state 3 of 3", segments[0].to = 3, segments[0].to = 0);
+	WRONG("segment 0 has state -1 of 3", segments[0].to = -1, segments[0].to = 0);
+	WRONG("segment 1 has state 3 of 3", segments[1].from = 3, segments[1].from = 1);
+	WRONG("state 0 of cache group 1 has no part 1", words[0][1] = IG_BLOCK_NONE,
+	      words[0][1] = 1);
+	WRONG("have 1 parts of 2", kv[1].max_blocks = 1, kv[1].max_blocks = 2);
+#undef WRONG
+	assert_int_equal(ig_program_submit(p, &b.step), 0);
+	assert_int_equal(ig_program_wait(p), 0);
+	ig_program_destroy(p);
+	ig_driver_close(d);
+	free_pages(&pages);
+}
+
 static void test_slabs(void **state)
 {
 	struct ig_driver_options o = { .n_threads = 1 };
@@ -555,6 +630,7 @@ int main(void)
 		cmocka_unit_test(test_programs_do_what_the_references_say),
 		cmocka_unit_test(test_refusals),
 		cmocka_unit_test(test_window),
+		cmocka_unit_test(test_segments),
 		cmocka_unit_test(test_slabs),
 	};
 	return cmocka_run_group_tests_name("programs", tests, setup, teardown);
