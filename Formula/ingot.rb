@@ -73,7 +73,7 @@ class Ingot < Formula
       url = "http://127.0.0.1:#{port}"
       ask = "curl --silent --fail --retry 60 --retry-delay 1 --retry-connrefused"
       modules = JSON.parse(shell_output("#{ask} #{url}/v1/ingot/status"))["modules"]
-      assert_equal %w[attention kvcache moe], modules.map { |m| m["name"] }.sort
+      assert_equal %w[attention kvcache moe recurrent], modules.map { |m| m["name"] }.sort
       request = JSON.generate(model: "tiny", prompt: "Hello", max_tokens: 1, temperature: 0)
       reply = JSON.parse(shell_output("#{ask} -H 'Content-Type: application/json' " \
                                       "-d '#{request}' #{url}/v1/completions"))

@@ -28,7 +28,7 @@ class Daemon:
         config.write_text(json.dumps({
             "server": {"port": 0}, "runtime": {"threads": threads}, "ledger": {"path": str(config) + ".db"},
             "scheduler": scheduler,
-            "modules": {"path": ["%s/modules/%s" % (build, name) for name in ("attention", "moe", "kvcache")]},
+            "modules": {"path": ["%s/modules/%s" % (build, name) for name in ("attention", "moe", "kvcache", "recurrent")]},
             "models": [{"name": "m", "path": str(pathlib.Path(model).resolve()), **(of_model or {})}], **(more or {})}))
         self.process = subprocess.Popen([build + "/daemon/ingotd", "--config", config], stdout=subprocess.PIPE,
                                         stderr=subprocess.DEVNULL, text=True)

@@ -116,6 +116,8 @@ enum ig_tensor_flags {
 	IG_TENSOR_EXPERTS = 1 << 5,
 	/* [expert, rows of two matrices, columns]; gguf: "first|second" */
 	IG_TENSOR_TWO = 1 << 6,
+	/* [width, 1, taps], or [width, taps, 1] as MLX has it: a matrix [width, taps] of float32 */
+	IG_TENSOR_CONV = 1 << 7,
 	IG_TENSOR_NAMED = 1 << 8, /* both names are whole, with their endings */
 	/* With IG_TENSOR_TWO: rows of the two alternate, or of [expert, values] the values. */
 	IG_TENSOR_INTERLEAVED = 1 << 9,

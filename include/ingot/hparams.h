@@ -185,13 +185,47 @@ struct ig_hparams {
 #define IG_RMS_NORM_EPS "attention.layer_norm_rms_epsilon"
 #define IG_LAYER_NORM_EPS "attention.layer_norm_epsilon"
 
-static inline int ig_hparams_read_heads(const struct ig_hparam_source *s, struct ig_hparams *p)
+/* The KV heads of each layer: a list, 0 for layers without attention, or one number, which all have.
+ * n_kv_heads: of those that have attention. */
+static inline int ig_hparams_read_kv_layers(const struct ig_hparam_source *s, struct ig_hparams *p,
+					    uint32_t *kv)
+{
+	int rc = ig_hparam_u32(s, "attention.head_count_kv", 1, IG_ATTENTION_MAX_HEADS, NULL,
+			       &p->n_kv_heads);
+
+	for (uint32_t i = 0; !rc && i < p->n_layers; i++)
+		kv[i] = p->n_kv_heads;
+	if (rc != -EINVAL)
+		return rc;
+	if ((rc = ig_hparam_layers(s, "attention.head_count_kv", p->n_layers, kv)))
+		return rc;
+	p->n_kv_heads = 0;
+	for (uint32_t i = 0; i < p->n_layers; i++) {
+		if (kv[i] > IG_ATTENTION_MAX_HEADS ||
+		    (p->n_kv_heads && kv[i] && kv[i] != p->n_kv_heads))
+			return ig_fail(s->err, -EINVAL,
+				       "%s.attention.head_count_kv has %u for layer %u", s->arch,
+				       kv[i], i);
+		p->n_kv_heads = kv[i] ? kv[i] : p->n_kv_heads;
+	}
+	return p->n_kv_heads ? 0 :
+			       ig_fail(s->err, -ENOTSUP,
+				       "%s.attention.head_count_kv has only zeros: a model without "
+				       "attention is not supported",
+				       s->arch);
+}
+
+/* kv_layers: NULL, or [n_layers], see ig_hparams_read_kv_layers. */
+static inline int ig_hparams_read_heads(const struct ig_hparam_source *s, struct ig_hparams *p,
+					uint32_t *kv_layers)
 {
 	uint32_t even, v_dim;
 	int rc;
 
 	rc = ig_hparam_u32(s, "attention.head_count", 1, IG_ATTENTION_MAX_HEADS, NULL, &p->n_heads);
-	if (!rc)
+	if (!rc && kv_layers)
+		rc = ig_hparams_read_kv_layers(s, p, kv_layers);
+	else if (!rc)
 		rc = ig_hparam_u32(s, "attention.head_count_kv", 1, IG_ATTENTION_MAX_HEADS,
 				   &p->n_heads, &p->n_kv_heads);
 	if (rc)
@@ -238,13 +272,15 @@ static inline int ig_hparams_read_vocab(const struct ig_hparam_source *s, uint32
 	return ig_hparam_u32(s, "vocab_size", 1, 1u << 24, &rows, n_vocab);
 }
 
+#define IG_MAX_LAYERS 1024
+
 /* The layers that compute a token's logits: the last nextn_predict_layers blocks of a file predict
  * tokens further on, and are left out. */
 static inline int ig_hparams_read_layers(const struct ig_hparam_source *s, uint32_t *n_layers)
 {
 	const uint32_t none = 0;
 	uint32_t n_blocks, n_next;
-	int rc = ig_hparam_u32(s, "block_count", 1, 1024, NULL, &n_blocks);
+	int rc = ig_hparam_u32(s, "block_count", 1, IG_MAX_LAYERS, NULL, &n_blocks);
 
 	if (!rc)
 		rc = ig_hparam_u32(s, "nextn_predict_layers", 0, n_blocks - 1, &none, &n_next);
@@ -253,10 +289,10 @@ static inline int ig_hparams_read_layers(const struct ig_hparam_source *s, uint3
 	return rc;
 }
 
-/* Read all of them, for dense models and models with experts.  norm_eps: IG_RMS_NORM_EPS or
- * IG_LAYER_NORM_EPS. */
-static inline int ig_hparams_read(const struct ig_hparam_source *s, const char *norm_eps,
-				  struct ig_hparams *p)
+/* ig_hparams_read, below, for models some of whose layers have no attention: kv_layers
+ * [IG_MAX_LAYERS] are the KV heads of each. */
+static inline int ig_hparams_read_hybrid(const struct ig_hparam_source *s, const char *norm_eps,
+					 struct ig_hparams *p, uint32_t *kv_layers)
 {
 	int rc;
 
@@ -266,11 +302,19 @@ static inline int ig_hparams_read(const struct ig_hparam_source *s, const char *
 	    (rc = ig_hparam_u32(s, "feed_forward_length", 8, 1u << 20, NULL, &p->n_ff)) ||
 	    (rc = ig_hparams_read_vocab(s, &p->n_vocab)) ||
 	    (rc = ig_hparam_u32(s, "context_length", 1, 1u << 24, NULL, &p->n_context)) ||
-	    (rc = ig_hparams_read_heads(s, p)) ||
+	    (rc = ig_hparams_read_heads(s, p, kv_layers)) ||
 	    (rc = ig_hparam_f32(s, norm_eps, 0, 1, NULL, &p->norm_eps)))
 		return rc;
 	p->tied = !s->host->meta_has_tensor(s->meta, "output.weight");
 	return 0;
+}
+
+/* Read all of them, for dense models and models with experts.  norm_eps: IG_RMS_NORM_EPS or
+ * IG_LAYER_NORM_EPS. */
+static inline int ig_hparams_read(const struct ig_hparam_source *s, const char *norm_eps,
+				  struct ig_hparams *p)
+{
+	return ig_hparams_read_hybrid(s, norm_eps, p, NULL);
 }
 
 /* The same for a dense model: experts are an error. */
@@ -330,6 +374,24 @@ static inline void ig_hparams_info_kinds(const struct ig_hparams *p, const uint8
 		info->groups[group[k]].n_layers = n[k];
 		info->groups[group[k]].window = k ? window : 0;
 	}
+}
+
+/* Add a cache group of state: n_layers layers of n_parts parts of n_floats float32.  Returns its
+ * number. */
+static inline uint32_t ig_hparams_state(struct ig_model_info *info, uint32_t n_layers,
+					uint32_t n_parts, uint32_t n_floats)
+{
+	const uint32_t group = info->n_groups;
+
+	if (group < IG_MAX_CACHE_GROUPS)
+		info->groups[info->n_groups++] = (struct ig_cache_group){
+			.struct_size = sizeof info->groups[0],
+			.n_layers = n_layers,
+			.n_kv_heads = n_parts,
+			.head_dim = n_floats,
+			.kind = IG_CACHE_STATE,
+		};
+	return group;
 }
 
 /* ---- experts -------------------------------------------------------------------------------- */

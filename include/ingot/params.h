@@ -216,4 +216,53 @@ struct ig_moe_combine_params {
 	uint32_t bias;	 /* 0 or 1 */
 };
 
+/* ---- recurrent layers (module recurrent) ----
+ *
+ * Their ops read the state of a sequence's tokens so far and write the one after the step's rows
+ * (struct ig_step, segments).  A row's bits depend only on its sequence's rows up to it: the
+ * recurrence is computed token after token, however the rows are divided into steps.
+ */
+
+/* conv1d: each column by itself over the last n_taps tokens, u before the first token being 0:
+ * y_t = act(b + w_0 u_(t - n_taps + 1) + ... + w_(n_taps - 1) u_t), added from left to right.
+ * in: x [n, width], u = x; or, gated 1, x = p | q | r [n, 3 * width]: u = p * r, and y is multiplied
+ * by q.  weights: w [width, n_taps] of F32 [, b [1, width]]; out: y [n, width].  State: one part a
+ * layer, [n_taps - 1, width], the last values of u. */
+struct ig_conv1d_params {
+	uint32_t struct_size;
+	uint32_t n_taps; /* 2 … IG_CONV1D_MAX_TAPS */
+	uint32_t act;
+	uint32_t gated;	       /* 0 or 1 */
+	uint32_t group, layer; /* of the cache */
+};
+#define IG_CONV1D_MAX_TAPS 8
+
+/* gated_delta: linear attention by the gated delta rule.  Of each head of values with its state
+ * S [k_dim, v_dim]: S = exp(a * softplus(alpha + dt)) S; S += k (sigmoid(beta) (v - S^T k))^T;
+ * y = S^T q, with q and k divided by sqrt(|x|^2 + norm_eps) and q by sqrt(k_dim).
+ * in: q | k | v [n, 2 * n_k_heads * k_dim + n_v_heads * v_dim], beta | alpha [n, 2 * n_v_heads];
+ * weights: dt [1, n_v_heads], a [1, n_v_heads] of F32; out: y [n, n_v_heads * v_dim].  A head h of
+ * values has the head h / (n_v_heads / n_k_heads) of keys, or, tiled 1, h % n_k_heads.  State: parts of
+ * part_heads heads, [part_heads, k_dim, v_dim]. */
+struct ig_gated_delta_params {
+	uint32_t struct_size;
+	uint32_t n_k_heads, n_v_heads, k_dim, v_dim; /* v_dim: a multiple of 16 */
+	uint32_t tiled;				     /* 0 or 1 */
+	uint32_t part_heads;			     /* divides n_v_heads */
+	float norm_eps;
+	uint32_t group, layer; /* of the cache */
+};
+#define IG_GATED_DELTA_MAX_HEADS 1024
+#define IG_GATED_DELTA_MAX_DIM 256
+
+/* norm_gated: y = x / rms(x) * w * silu(z), the root mean square over each of n_groups groups of
+ * columns; or, gate_first 1, u = x * silu(z), y = u / rms(u) * w.  in: x, z [n, width]; weights: w
+ * [1, width / n_groups] or [1, width] of F32; out: y [n, width]. */
+struct ig_norm_gated_params {
+	uint32_t struct_size;
+	uint32_t n_groups;
+	float eps;
+	uint32_t gate_first; /* 0 or 1 */
+};
+
 #endif

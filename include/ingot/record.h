@@ -316,4 +316,13 @@ static inline ig_value ig_rec_moe_combine(struct ig_rec *r, const struct ig_moe 
 	return ig_rec_moe_combine_of(r, m, h, route, down, IG_NONE, residual, IG_NONE);
 }
 
+/* bias may be IG_NONE. */
+static inline ig_value ig_rec_conv1d(struct ig_rec *r, const struct ig_conv1d_params *p, ig_value x,
+				     ig_weight w, ig_weight bias)
+{
+	ig_weight both[2] = { w, bias };
+
+	return ig_rec_op(r, "conv1d", p, &x, 1, both, bias == IG_NONE ? 1 : 2);
+}
+
 #endif

@@ -275,6 +275,25 @@ static int source_of(const struct placing *p, const struct group *x, uint32_t *d
 	return 0;
 }
 
+/* The same of a convolution of each column by itself. */
+static int conv_shape(const struct placing *p, const struct group *x, struct ig_hf_made *m,
+		      struct ig_checkpoint_tensor *out)
+{
+	const struct ig_st_tensor *t = x->main->t;
+	int64_t n_cols;
+	int rc;
+
+	if (t->n_dims != 3 || t->dims[0] < 1 || t->dims[1] < 1 || t->dims[2] < 1 ||
+	    (t->dims[1] != 1 && t->dims[2] != 1) || x->n_scales)
+		return bad(p, -EINVAL, t, "has not the shape of a convolution's taps");
+	if ((rc = source_of(p, x, &m->source, &n_cols)))
+		return rc;
+	out->n_rows = t->dims[0];
+	out->n_cols = t->dims[1] * t->dims[2];
+	out->n_dims = 2;
+	return 0;
+}
+
 /* [rows, columns] of one of the group's tensors; n_dims of GGUF. */
 static int shape_of(const struct placing *p, const struct group *x, struct ig_hf_made *m,
 		    struct ig_checkpoint_tensor *out)
@@ -288,6 +307,8 @@ static int shape_of(const struct placing *p, const struct group *x, struct ig_hf
 
 	m->step = two && turn ? 2 : 1;
 	m->skip = two && turn ? x->main->second : 0;
+	if (flags & IG_TENSOR_CONV && t->n_dims != 1)
+		return conv_shape(p, x, m, out);
 	if (experts ? t->n_dims != (mxfp4 ? 4 : merged ? 3 : 2) : t->n_dims != 1 && t->n_dims != 2)
 		return bad(p, -EINVAL, t, "has %u dimensions", t->n_dims);
 	for (uint32_t i = 0; i < t->n_dims; i++)
@@ -384,7 +405,7 @@ static int place_group(struct placing *p, const struct group *x)
 	if ((rc = shape_of(p, x, m, t)) || (rc = add_pieces(p, x, m, t)))
 		return rc;
 	t->name = strcpy(p->g->names + (size_t)p->g->n_tensors * IG_HF_NAME_BYTES, name);
-	t->dtype = t->n_dims == 1 || flags & IG_TENSOR_F32 ? IG_F32 : m->source;
+	t->dtype = t->n_dims == 1 || flags & (IG_TENSOR_F32 | IG_TENSOR_CONV) ? IG_F32 : m->source;
 	if (t->n_dims == 1 && x->n_scales)
 		return bad(p, -ENOTSUP, x->main->t, "is a quantised vector: not supported");
 	if (flags & IG_TENSOR_PLUS_ONE && ig_ends_with(name, ".weight"))

@@ -29,6 +29,11 @@
 	"]*[\\r\\n]+|" SPACES_BUT_LAST
 #define SUFFIXES "(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
 
+/* Qwen 3.5's: Qwen 2's with marks among letters. */
+#define QWEN35                                                                                     \
+	"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?[\\p{L}\\p{M}]+|\\p{N}| ?[^" WS        \
+	"\\p{L}\\p{M}\\p{N}]+[\\r\\n]*|[" WS "]*[\\r\\n]+|" SPACES_BUT_LAST
+
 /* DeepSeek's: an ASCII mark takes the ASCII letters after it. */
 #define DEEPSEEK3                                                                                  \
 	"[!-/:-@\\[-`{-~][A-Za-z]+|[^\\r\\n\\p{L}\\p{P}\\p{S}]?[\\p{L}\\p{M}]+"                    \
@@ -55,7 +60,9 @@ static const struct pre {
 	{ "llama-bpe", true, true, false, { CL100K("\\p{N}{1,3}") } },
 	{ "llama3", true, true, false, { CL100K("\\p{N}{1,3}") } },
 	{ "llama-v3", true, true, false, { CL100K("\\p{N}{1,3}") } },
+	{ "lfm2", true, true, false, { CL100K("\\p{N}{1,3}") } },
 	{ "qwen2", false, false, true, { CL100K("\\p{N}") } },
+	{ "qwen35", false, false, true, { QWEN35 } },
 	{ "deepseek-r1-qwen", false, false, false, { CL100K("\\p{N}") } },
 	{ "tekken", true, true, false, { O200K("\\p{N}", "") } },
 	{ "gpt-4o", false, false, false, { O200K("\\p{N}{1,3}", SUFFIXES) } },

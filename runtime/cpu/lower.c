@@ -200,9 +200,9 @@ static int use_weight(struct lowering *l, const struct ig_op *op, struct cpu_lau
 	if (cw->used && cw->layout != layout)
 		return ig_fail(l->err, -ENOTSUP, "tensor \"%s\" is needed in two layouts",
 			       pw->name);
-	/* Only kernels of experts and of adapters take matrices in rows. */
-	cw->mapped =
-		pw->of_adapters || (matrix && layout == IG_LAYOUT_ROWS && pw->shape.n_rows > 1);
+	/* Only kernels of experts and of adapters read matrices in rows from the file. */
+	cw->mapped = pw->of_adapters || (op->flags & IG_OP_EXPERTS && matrix &&
+					 layout == IG_LAYOUT_ROWS && pw->shape.n_rows > 1);
 	if (cw->mapped && !pw->tensor->data)
 		return ig_fail(l->err, -ENOTSUP,
 			       "tensor \"%s\" is not in the file as it is used: "

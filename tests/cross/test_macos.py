@@ -12,7 +12,7 @@ PLATFORM_MACOS = 1
 
 PROGRAMS = ["daemon/ingotd", "cli/ingot"]
 MODULES = ["modules/attention/attention.dylib", "modules/kvcache/kvcache.dylib",
-           "modules/moe/moe.dylib"]
+           "modules/moe/moe.dylib", "modules/recurrent/recurrent.dylib"]
 
 
 class MachO:

@@ -39,7 +39,7 @@ def test_what_is_in_them(packages):
         "/usr/lib/sysusers.d/ingot.conf", "/usr/lib/tmpfiles.d/ingot.conf", "/usr/share/ingot/models.yaml",
         "/usr/share/man/man1/ingot.1.gz", "/usr/share/man/man5/ingot.yaml.5.gz", "/usr/share/man/man8/ingotd.8.gz",
         "/usr/share/bash-completion/completions/ingot", "/usr/share/doc/ingot/examples/ingot.yaml",
-        *("/usr/lib/%s/ingot/modules/%s.so" % (triplet, m) for m in ("attention", "kvcache", "moe")),
+        *("/usr/lib/%s/ingot/modules/%s.so" % (triplet, m) for m in ("attention", "kvcache", "moe", "recurrent")),
     } <= files
     assert not [f for f in files if "/tests/" in f or "bench" in f or f.endswith((".a", ".h"))]
     headers = {"/usr/include/ingot/" + p.name for p in (ROOT / "include/ingot").glob("*.h")}

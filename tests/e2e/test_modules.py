@@ -134,8 +134,8 @@ def test_options_are_judged_by_those_who_read_them(start, models, tmp_path):
     path.write_text(yaml_text(start.config(models.script(), {
         "modules": {"kvcache": {"max_cachd": "1MiB"}}})) + "\n")
     line = [n for n, text in enumerate(path.read_text().split("\n"), 1) if "max_cachd" in text][0]
-    said = '%s:%d:5: unknown key "modules.kvcache.max_cachd"; the module\'s options are max_cached' % (
-        path, line)
+    said = '%s:%d:5: unknown key "modules.kvcache.max_cachd"; the module\'s options are max_cached, ' \
+        'max_snapshots' % (path, line)
     for command in (["daemon/ingotd", "--check-config"], ["daemon/ingotd"], ["cli/ingot", "doctor"]):
         r = subprocess.run([str(BUILD / command[0]), *command[1:], "--config", str(path)],
                            env=clean_env(tmp_path), capture_output=True, text=True)

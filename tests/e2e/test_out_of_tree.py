@@ -94,7 +94,7 @@ def test_installed(staging):
     ours = {p.name for p in (ROOT / "include" / "ingot").glob("*.h")}
     assert {p.name for p in installed.iterdir()} == ours | {"build_id.h"}
     assert staging.example.read_text() == (ROOT / EXAMPLE).read_text()
-    assert sorted(p.stem for p in staging.modules.iterdir()) == ["attention", "kvcache", "moe"]
+    assert sorted(p.stem for p in staging.modules.iterdir()) == ["attention", "kvcache", "moe", "recurrent"]
     header = (installed / "module.h").read_text()
     version = ".".join(re.findall(r"IG_ABI_M(?:AJOR|INOR) (\d+)u", header))
     assert staging.pkg_config("--variable=abi_version") == [version]
@@ -192,7 +192,7 @@ def test_another_declaration(start, models, tmp_path, pebble):
     ours, others = (build_id.build_id(f / "ingot") for f in (ROOT / "include", include))
     refused = re.findall(r'module \S*/(\w+)\.\w+: brings ops or a kvcache service, and its build id '
                          r'is "%s", expected "%s"' % (ours, others), log)
-    assert ours != others and sorted(set(refused)) == ["attention", "kvcache", "moe"], log
+    assert ours != others and sorted(set(refused)) == ["attention", "kvcache", "moe", "recurrent"], log
 
 
 def appended(name, text):

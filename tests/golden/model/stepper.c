@@ -5,6 +5,10 @@
  * enough that any real test uses several of them.  In a group with a window a sequence
  * has the blocks that the coming step reads and writes; freed blocks are overwritten
  * at once.
+ *
+ * A sequence has two states of recurrent layers.  A step reads the one that the step before has
+ * written, and changes it in place or writes the other one, in turn; a step of many rows has several
+ * segments.  A rewound sequence can't go back to an earlier state.
  */
 #include "tests/golden/model/stepper.h"
 #include "runtime/cpu/isa.h"
@@ -17,6 +21,7 @@
 
 #define SLAB_BLOCKS 128u
 #define MAX_FOLDERS 16
+#define N_SEGMENTS 3 /* of a step's rows of one sequence, at most */
 
 const struct ig_sample_params ig_stepper_greedy = {
 	.temperature = 0.0f, .top_p = 1.0f, .repetition_penalty = 1.0f, .mask = -1
@@ -25,7 +30,9 @@ const struct ig_sample_params ig_stepper_greedy = {
 struct seq {
 	int32_t n_tokens, max_tokens, adapter; /* adapter: its number plus one; 0: none */
 	bool in_step;
-	uint32_t *blocks[IG_MAX_CACHE_GROUPS]; /* [max_blocks] block words */
+	uint32_t *blocks[IG_MAX_CACHE_GROUPS]; /* [max_blocks] block words; of state: two states */
+	uint32_t live;			       /* the state that the next step reads */
+	uint32_t n_steps;
 };
 
 struct ig_stepper {
@@ -55,7 +62,8 @@ struct ig_stepper {
 	int32_t *token_ids, *positions, *row_seq, *row_adapter; /* [max_rows] */
 	int32_t *seq_lens, *logit_rows, *sampled;		/* [max_seqs] */
 	struct ig_sample_params *sample;			/* [max_seqs] */
-	uint32_t *tables[IG_MAX_CACHE_GROUPS];			/* [max_seqs, max_blocks] */
+	uint32_t *tables[IG_MAX_CACHE_GROUPS];			/* [max_seqs, widths] */
+	struct ig_step_segment *segments;			/* [max_seqs, N_SEGMENTS] */
 	int *step_seqs;						/* [max_seqs] */
 	float *logits;						/* [max_seqs, n_vocab] */
 };
@@ -154,6 +162,12 @@ static void fill_layout(struct ig_kv_layout *l, const struct ig_cache_group *g,
 	l->n_layers = g->n_layers;
 	l->n_kv_heads = g->n_kv_heads;
 	l->head_dim = g->head_dim;
+	l->kind = g->kind;
+	if (g->kind == IG_CACHE_STATE) {
+		l->k_dtype = l->v_dtype = IG_F32;
+		l->block_bytes = ((uint64_t)g->head_dim * 4 + 63) / 64 * 64;
+		return;
+	}
 	l->v_offset = half_bytes(g->head_dim, l->k_dtype, &l->k_token_stride);
 	l->head_stride = l->v_offset + half_bytes(g->head_dim, l->v_dtype, &l->v_token_stride);
 	l->layer_stride = l->head_stride * g->n_kv_heads;
@@ -182,6 +196,19 @@ static void shuffle(struct ig_stepper *s)
 static uint32_t window_of(const struct ig_stepper *s, uint32_t group)
 {
 	return s->o.keep_all ? 0 : s->plan->info.groups[group].window;
+}
+
+static bool is_state(const struct ig_stepper *s, uint32_t group)
+{
+	return s->plan->info.groups[group].kind == IG_CACHE_STATE;
+}
+
+/* Parts of a state; of other groups blocks of a sequence. */
+static uint32_t width_of(const struct ig_stepper *s, uint32_t group)
+{
+	const struct ig_cache_group *g = &s->plan->info.groups[group];
+
+	return is_state(s, group) ? g->n_layers * g->n_kv_heads : s->max_blocks;
 }
 
 static uint32_t take_block(struct ig_stepper *s, uint32_t group)
@@ -227,6 +254,9 @@ static int make_cache(struct ig_stepper *s, struct ig_error *err)
 
 	/* As many sequences as a step holds may leave their last block partly unused. */
 	n_blocks = s->o.cache_tokens / IG_BLOCK_TOKENS + 1 + s->o.max_seqs;
+	for (uint32_t g = 0; g < s->n_groups; g++)
+		if (is_state(s, g) && n_blocks < 2ull * s->o.max_seqs * width_of(s, g))
+			n_blocks = 2ull * s->o.max_seqs * width_of(s, g);
 	per_group = (n_blocks + SLAB_BLOCKS - 1) / SLAB_BLOCKS;
 	if (per_group * s->n_groups >= 1u << 20)
 		return ig_fail(err, -E2BIG, "a cache of that many tokens");
@@ -277,9 +307,11 @@ static int make_buffers(struct ig_stepper *s, struct ig_error *err)
 	ok = s->token_ids && s->positions && s->row_seq && s->row_adapter && s->seq_lens &&
 	     s->logit_rows && s->sampled && s->sample && s->step_seqs && s->logits;
 	for (uint32_t g = 0; g < s->n_groups; g++) {
-		s->tables[g] = calloc(seqs * s->max_blocks, sizeof *s->tables[g]);
+		s->tables[g] = calloc(2 * seqs * width_of(s, g), sizeof *s->tables[g]);
 		ok = ok && s->tables[g];
 	}
+	s->segments = calloc(seqs * N_SEGMENTS, sizeof *s->segments);
+	ok = ok && s->segments;
 	return ok ? 0 : ig_fail(err, -ENOMEM, "no memory for a step's buffers");
 }
 
@@ -406,6 +438,7 @@ void ig_stepper_close(struct ig_stepper *s)
 	free(s->sampled);
 	free(s->sample);
 	free(s->step_seqs);
+	free(s->segments);
 	free(s->logits);
 	free(s);
 }
@@ -431,7 +464,8 @@ int ig_stepper_add(struct ig_stepper *s, uint32_t max_tokens)
 	if (!max_tokens || max_tokens > s->o.max_context)
 		return -EINVAL;
 	for (uint32_t g = 0; g < s->n_groups; g++)
-		if (!window_of(s, g) && n > s->n_group_blocks - s->n_taken[g])
+		if (!window_of(s, g) &&
+		    (is_state(s, g) ? 2 * width_of(s, g) : n) > s->n_group_blocks - s->n_taken[g])
 			return -ENOSPC;
 	if (s->n_seqs == s->cap_seqs) {
 		int cap = s->cap_seqs ? 2 * s->cap_seqs : 16;
@@ -446,7 +480,7 @@ int ig_stepper_add(struct ig_stepper *s, uint32_t max_tokens)
 	memset(seq, 0, sizeof *seq);
 	seq->max_tokens = (int32_t)max_tokens;
 	for (uint32_t g = 0; g < s->n_groups; g++) {
-		seq->blocks[g] = malloc(s->max_blocks * sizeof *seq->blocks[g]);
+		seq->blocks[g] = malloc(2 * (size_t)width_of(s, g) * sizeof *seq->blocks[g]);
 		if (!seq->blocks[g]) {
 			while (g--)
 				free(seq->blocks[g]);
@@ -454,9 +488,10 @@ int ig_stepper_add(struct ig_stepper *s, uint32_t max_tokens)
 		}
 	}
 	for (uint32_t g = 0; g < s->n_groups; g++)
-		for (uint32_t i = 0; i < s->max_blocks; i++)
-			seq->blocks[g][i] =
-				i < n && !window_of(s, g) ? take_block(s, g) : IG_BLOCK_NONE;
+		for (uint32_t i = 0; i < (is_state(s, g) ? 2 : 1) * width_of(s, g); i++)
+			seq->blocks[g][i] = is_state(s, g) || (i < n && !window_of(s, g)) ?
+						    take_block(s, g) :
+						    IG_BLOCK_NONE;
 	return s->n_seqs++;
 }
 
@@ -510,8 +545,32 @@ static void begin_step(struct ig_stepper *s)
 		.slab_bases = s->slab_bases,
 		.kv = s->kv,
 		.n_groups = s->n_groups,
+		.segments = s->segments,
 	};
 	s->ran = false;
+}
+
+/* The segments of the n rows that the sequence is about to get. */
+static void add_segments(struct ig_stepper *s, struct seq *seq, int32_t n)
+{
+	struct ig_step *step = &s->step;
+	int32_t row = step->n_rows, left = n, from = seq->n_tokens ? (int32_t)seq->live : -1;
+	int32_t parts = n >= 2 * N_SEGMENTS ? N_SEGMENTS : 1;
+
+	for (; parts; parts--) {
+		int32_t rows = parts > 1 ? left / parts : left;
+		bool moves = (++seq->n_steps + (uint32_t)parts) % 3 == 0; /* now and then */
+		int32_t to = from < 0 ? 0 : moves ? 1 - from : from;
+		int32_t base = 2 * step->n_seqs;
+		s->segments[step->n_segments++] =
+			(struct ig_step_segment){ row, rows, from < 0 ? -1 : base + from,
+						  base + to };
+		row += rows;
+		left -= rows;
+		from = to;
+	}
+	seq->live = (uint32_t)from;
+	step->n_states = 2 * (step->n_seqs + 1);
 }
 
 /* The last n_draws of n tokens have a sample. */
@@ -541,6 +600,7 @@ static int put(struct ig_stepper *s, int number, const int32_t *ids, int32_t n, 
 		s->row_seq[step->n_rows + i] = step->n_seqs;
 		s->row_adapter[step->n_rows + i] = seq->adapter - 1;
 	}
+	add_segments(s, seq, n);
 	step->n_rows += n;
 	if (seq->adapter)
 		step->row_adapter = s->row_adapter;
@@ -548,9 +608,11 @@ static int put(struct ig_stepper *s, int number, const int32_t *ids, int32_t n, 
 	seq->in_step = true;
 	s->step_seqs[step->n_seqs] = number;
 	s->seq_lens[step->n_seqs] = seq->n_tokens;
-	for (uint32_t g = 0; g < s->n_groups; g++)
-		memcpy(s->tables[g] + (size_t)step->n_seqs * s->max_blocks, seq->blocks[g],
-		       s->max_blocks * sizeof *s->tables[g]);
+	for (uint32_t g = 0; g < s->n_groups; g++) {
+		size_t width = (is_state(s, g) ? 2 : 1) * (size_t)width_of(s, g);
+		memcpy(s->tables[g] + (size_t)step->n_seqs * width, seq->blocks[g],
+		       width * sizeof *s->tables[g]);
+	}
 	step->n_seqs++;
 	for (int32_t i = n_draws - 1; i >= 0; i--) {
 		s->logit_rows[step->n_logit_rows] = step->n_rows - 1 - i;
@@ -583,7 +645,7 @@ int ig_stepper_run(struct ig_stepper *s, bool want_logits)
 		s->kv[g] = (struct ig_step_kv){
 			.layout = &s->layout[g],
 			.block_tables = s->tables[g],
-			.max_blocks = s->max_blocks,
+			.max_blocks = width_of(s, g),
 		};
 	s->step.logits = want_logits ? s->logits : NULL;
 	s->ran = true;

@@ -126,6 +126,8 @@ FAMILIES = {
         pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)]), False),
     "llama-bpe": (split(cl100k(r"\p{N}{1,3}")), True),
     "qwen2": (split(cl100k(r"\p{N}")), False),
+    "qwen35": (split(CONTRACTIONS + r"|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}"
+                     r"| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|" + ENDING), False),
     "tekken": (split(o200k(r"\p{N}")), True),
     "gpt-4o": (split(o200k(r"\p{N}{1,3}", CONTRACTIONS + "?")), False),
     "deepseek-coder": (pre_tokenizers.Sequence([
@@ -142,7 +144,7 @@ FAMILIES = {
 }
 
 
-COMPOSED = ["qwen2"]  # characters are composed first
+COMPOSED = ["qwen2", "qwen35"]  # characters are composed first
 
 
 def train_bpe(name, lines):

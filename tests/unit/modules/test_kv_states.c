@@ -405,6 +405,45 @@ static void test_no_memory(void **state)
 	close_cache();
 }
 
+static uint64_t max_snapshots;
+
+static int option(const struct ig_host *host, const char *key, uint64_t *out)
+{
+	*out = strcmp(key, "max_snapshots") ? 0 : max_snapshots;
+	return 0;
+}
+
+/* The option max_snapshots: how many texts can be continued. */
+static void test_limit(void **state)
+{
+	static const struct ig_host host = { .struct_size = sizeof host, .option_number = option };
+	static struct text t[6];
+
+	for (uint64_t n = 0; n <= 4; n++) {
+		uint64_t n_found = 0;
+		max_snapshots = n * N_PARTS * PART + 1;
+		assert_int_equal(ingot_module.init(&host), 0);
+		open_cache(32);
+		for (int i = 0; i < 6; i++) {
+			assert_int_equal(begin(&t[i]), 0);
+			write_text(&t[i], 0, 100 * (i + 1));
+			assert_true(step(&t[i], 40) > 0);
+			land(&t[i]);
+			end(&t[i]);
+		}
+		for (int i = 0; i < 6; i++) {
+			assert_int_equal(begin(&t[i]), 0);
+			write_text(&t[i], 0, 100 * (i + 1));
+			n_found += match(&t[i], 300) > 0;
+			end(&t[i]);
+		}
+		assert_int_equal(n_found, n);
+		close_cache();
+	}
+	max_snapshots = 0;
+	assert_int_equal(ingot_module.init(&host), 0);
+}
+
 /* Snapshots have at most half of the arena; of them, and of nodes, the least recently used goes first. */
 static void test_bound(void **state)
 {
@@ -481,7 +520,7 @@ int main(void)
 		cmocka_unit_test(test_continue),  cmocka_unit_test(test_keep),
 		cmocka_unit_test(test_in_flight), cmocka_unit_test(test_undo),
 		cmocka_unit_test(test_no_memory), cmocka_unit_test(test_bound),
-		cmocka_unit_test(test_many),
+		cmocka_unit_test(test_many),	  cmocka_unit_test(test_limit),
 	};
 
 	kv = ingot_module.kvcache;

@@ -93,6 +93,7 @@ static void test_step(void **state)
 	AT(ig_kv_layout, n_layers, 8);
 	AT(ig_kv_layout, n_kv_heads, 12);
 	AT(ig_kv_layout, head_dim, 16);
+	AT(ig_kv_layout, kind, 20);
 	AT(ig_kv_layout, block_bytes, 24);
 	AT(ig_kv_layout, layer_stride, 32);
 	AT(ig_kv_layout, v_offset, 40);
@@ -119,7 +120,9 @@ static void test_step(void **state)
 	AT(ig_sample_params, n_adjusts, 36);
 	AT(ig_sample_params, position, 40);
 	AT(ig_sample_params, seed, 48);
-	SIZE(ig_step, 152);
+	SIZE(ig_step_segment, 16);
+	AT(ig_step_segment, from, 8);
+	SIZE(ig_step, 168);
 	AT(ig_step, n_rows, 4);
 	AT(ig_step, n_seqs, 8);
 	AT(ig_step, n_logit_rows, 12);
@@ -141,6 +144,9 @@ static void test_step(void **state)
 	AT(ig_step, token_from, 128);
 	AT(ig_step, prev_ids, 136);
 	AT(ig_step, row_adapter, 144);
+	AT(ig_step, segments, 152);
+	AT(ig_step, n_segments, 160);
+	AT(ig_step, n_states, 164);
 	assert_int_equal(IG_STEPS_IN_FLIGHT, 2);
 	assert_int_equal(IG_BLOCK_TOKENS, 16);
 	assert_int_equal(IG_BLOCK_WORD(3, 5), 3 << 12 | 5);
@@ -200,7 +206,13 @@ static void test_module(void **state)
 	AT(ig_kv_arena, copy, 48);
 	SIZE(ig_kv_stats, 48);
 	AT(ig_kv_stats, cached_bytes, 40);
-	SIZE(ig_kvcache_service, 168);
+	SIZE(ig_kvcache_service, 192);
+	AT(ig_kvcache_service, seq_step, 168);
+	AT(ig_kvcache_service, seq_undo, 176);
+	AT(ig_kvcache_service, seq_keep, 184);
+	SIZE(ig_kv_segment, 24);
+	AT(ig_kv_segment, from, 8);
+	AT(ig_kv_segment, to, 16);
 	AT(ig_kvcache_service, version, 4);
 	AT(ig_kvcache_service, compact, 128);
 	AT(ig_kvcache_service, trim, 136);
@@ -267,6 +279,7 @@ static void test_arch(void **state)
 	AT(ig_attention_params, gate_dim, 44);
 	AT(ig_attention_params, v_dim, 48);
 	SIZE(ig_cache_group, 32);
+	AT(ig_cache_group, kind, 20);
 	SIZE(ig_model_info, 144);
 	AT(ig_model_info, groups, 16);
 	SIZE(ig_arch, 48);
@@ -279,6 +292,14 @@ static void test_arch(void **state)
 	SIZE(ig_moe_route_params, 48);
 	SIZE(ig_moe_glu_params, 28);
 	SIZE(ig_moe_combine_params, 20);
+	SIZE(ig_conv1d_params, 24);
+	AT(ig_conv1d_params, group, 16);
+	SIZE(ig_gated_delta_params, 40);
+	AT(ig_gated_delta_params, tiled, 20);
+	AT(ig_gated_delta_params, norm_eps, 28);
+	AT(ig_gated_delta_params, layer, 36);
+	SIZE(ig_norm_gated_params, 16);
+	AT(ig_norm_gated_params, eps, 8);
 	AT(ig_moe_route_params, normalise, 12);
 	AT(ig_moe_route_params, scale, 16);
 	AT(ig_moe_route_params, gating, 20);
@@ -350,8 +371,8 @@ static void test_arch_files(void **state)
 		assert_int_equal(flags[i], 1 << i);
 	const int names[] = { IG_TENSOR_BIAS,	    IG_TENSOR_F32,	IG_TENSOR_PAIRS,
 			      IG_TENSOR_TRANSPOSED, IG_TENSOR_PLUS_ONE, IG_TENSOR_EXPERTS,
-			      IG_TENSOR_TWO };
-	for (int i = 0; i < 7; i++)
+			      IG_TENSOR_TWO,	    IG_TENSOR_CONV };
+	for (int i = 0; i < 8; i++)
 		assert_int_equal(names[i], 1 << i);
 }
 

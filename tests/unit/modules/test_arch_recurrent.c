@@ -1,0 +1,248 @@
+/*
+ * test_arch_recurrent.c: what the architectures of the module recurrent make of metadata, good and bad.
+ * What they record is judged by tests/golden/arch.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+
+#include "arch_meta.h"
+
+#include <dlfcn.h>
+#include <stdlib.h>
+
+static const struct ig_host host = {
+	.struct_size = sizeof host,
+	.meta_u32 = meta_u32,
+	.meta_f32 = meta_f32,
+	.meta_str = meta_str,
+	.meta_array_u32 = meta_array_u32,
+	.meta_has_tensor = meta_has_tensor,
+	.meta_tensor = meta_tensor,
+};
+
+static const struct ig_module *module;
+
+static int read_params(const char *name, const struct ig_meta *m, struct ig_model_info *info,
+		       struct ig_error *err)
+{
+	for (const struct ig_arch *const *a = module->archs; *a; a++) {
+		void *params;
+		int rc;
+		if (strcmp((*a)->name, name))
+			continue;
+		params = calloc(1, (*a)->params_size);
+		assert_non_null(params);
+		*info = (struct ig_model_info){ .struct_size = sizeof *info };
+		rc = (*a)->read_params(&host, m, params, info, err);
+		free(params);
+		return rc;
+	}
+	fail_msg("the module has no architecture %s", name);
+	return -1;
+}
+
+struct bad {
+	struct entry e; /* kind TENSOR without a number: the key is dropped */
+	int code;
+	const char *text;
+};
+
+/* Each change of a good file must be refused with this text. */
+static void refused(const char *name, const struct ig_meta *good, const struct bad *bad, size_t n)
+{
+	for (size_t i = 0; i < n; i++) {
+		struct ig_meta m = *good;
+		struct ig_model_info info;
+		struct ig_error err = { 0 };
+		if (bad[i].e.kind == TENSOR && bad[i].e.number == 0)
+			meta_drop(&m, bad[i].e.key);
+		else
+			meta_set(&m, bad[i].e);
+		assert_int_equal(read_params(name, &m, &info, &err), bad[i].code);
+		if (!strstr(err.text, bad[i].text))
+			fail_msg("\"%s\" instead of \"%s\"", err.text, bad[i].text);
+	}
+}
+
+/* ---- LFM2 ------------------------------------------------------------------------------- */
+
+static const uint32_t lfm2_kv[6] = { 0, 0, 8, 0, 8, 0 };
+
+static struct ig_meta lfm2(void)
+{
+	static const struct entry all[] = {
+		{ "lfm2.block_count", U32, 6 },
+		{ "lfm2.context_length", U32, 128000 },
+		{ "lfm2.embedding_length", U32, 576 },
+		{ "lfm2.feed_forward_length", U32, 1536 },
+		{ "lfm2.attention.head_count", U32, 9 * 8 },
+		{ "lfm2.attention.head_count_kv", LIST, 6, NULL, lfm2_kv },
+		{ "lfm2.attention.layer_norm_rms_epsilon", F32, 1e-5 },
+		{ "lfm2.rope.freq_base", F32, 1e6 },
+		{ "lfm2.shortconv.l_cache", U32, 3 },
+		{ "token_embd.weight", TENSOR, 300 },
+	};
+	struct ig_meta m = { .n = sizeof all / sizeof *all };
+
+	memcpy(m.entries, all, sizeof all);
+	return m;
+}
+
+static void test_lfm2(void **state)
+{
+	static const uint32_t no_attention[6] = { 0 }, all_attention[6] = { 8, 8, 8, 8, 8, 8 },
+			      different[6] = { 0, 8, 4, 0, 8, 0 };
+	static const struct bad bad[] = {
+		{ { "lfm2.shortconv.l_cache", TENSOR }, -ENOENT, "lfm2.shortconv.l_cache" },
+		{ { "lfm2.shortconv.l_cache", U32, 1 }, -EINVAL, "not in 2 … 8" },
+		{ { "lfm2.shortconv.l_cache", U32, 9 }, -EINVAL, "not in 2 … 8" },
+		{ { "lfm2.expert_count", U32, 8 }, -ENOTSUP, "experts" },
+		{ { "lfm2.attention.head_count_kv", TENSOR }, -ENOENT, "head_count_kv" },
+		{ { "lfm2.attention.head_count_kv", LIST, 5, NULL, lfm2_kv },
+		  -EINVAL,
+		  "has 5 elements, the model 6 layers" },
+		{ { "lfm2.attention.head_count_kv", LIST, 6, NULL, no_attention },
+		  -ENOTSUP,
+		  "has only zeros" },
+		{ { "lfm2.attention.head_count_kv", LIST, 6, NULL, all_attention },
+		  -ENOTSUP,
+		  "6 layers with attention and 0 with convolutions" },
+		{ { "lfm2.attention.head_count_kv", LIST, 6, NULL, different },
+		  -EINVAL,
+		  "has 4 for layer 2" },
+		{ { "lfm2.attention.head_count_kv", U32, 8 }, -ENOTSUP, "0 with convolutions" },
+	};
+	static const uint32_t recurrent[6] = { 1, 0, 1, 1, 1, 1 };
+	struct ig_meta good = lfm2(), folder = lfm2();
+	struct ig_model_info info;
+	struct ig_error err = { 0 };
+
+	if (read_params("lfm2", &good, &info, &err))
+		fail_msg("%s", err.text);
+	assert_int_equal(info.n_groups, 2);
+	assert_int_equal(info.groups[0].kind, IG_CACHE_KV);
+	assert_int_equal(info.groups[0].n_layers, 2);
+	assert_int_equal(info.groups[0].n_kv_heads, 8);
+	assert_int_equal(info.groups[0].head_dim, 8);
+	assert_int_equal(info.groups[1].kind, IG_CACHE_STATE);
+	assert_int_equal(info.groups[1].n_layers, 4);
+	assert_int_equal(info.groups[1].n_kv_heads, 1);
+	assert_int_equal(info.groups[1].head_dim, 2 * 576);
+	refused("lfm2", &good, bad, sizeof bad / sizeof *bad);
+	/* as a folder's config.json becomes keys */
+	meta_set(&folder, (struct entry){ "lfm2.attention.head_count_kv", U32, 8 });
+	meta_set(&folder,
+		 (struct entry){ "lfm2.attention.recurrent_layers", LIST, 6, NULL, recurrent });
+	assert_int_equal(read_params("lfm2", &folder, &info, &err), 0);
+	assert_int_equal(info.groups[0].n_layers, 1);
+	assert_int_equal(info.groups[1].n_layers, 5);
+}
+
+/* ---- Qwen 3.5 ----------------------------------------------------------------------------- */
+
+/* The shape of 9B, with fewer layers. */
+static struct ig_meta qwen35(void)
+{
+	static const struct entry all[] = {
+		{ "qwen35.block_count", U32, 8 },
+		{ "qwen35.context_length", U32, 262144 },
+		{ "qwen35.embedding_length", U32, 576 },
+		{ "qwen35.feed_forward_length", U32, 12288 },
+		{ "qwen35.attention.head_count", U32, 16 },
+		{ "qwen35.attention.head_count_kv", U32, 4 },
+		{ "qwen35.attention.key_length", U32, 256 },
+		{ "qwen35.attention.value_length", U32, 256 },
+		{ "qwen35.attention.layer_norm_rms_epsilon", F32, 1e-6 },
+		{ "qwen35.rope.freq_base", F32, 1e7 },
+		{ "qwen35.rope.dimension_count", U32, 64 },
+		{ "qwen35.ssm.conv_kernel", U32, 4 },
+		{ "qwen35.ssm.state_size", U32, 128 },
+		{ "qwen35.ssm.group_count", U32, 16 },
+		{ "qwen35.ssm.time_step_rank", U32, 32 },
+		{ "qwen35.ssm.inner_size", U32, 32 * 128 },
+		{ "token_embd.weight", TENSOR, 300 },
+	};
+	struct ig_meta m = { .n = sizeof all / sizeof *all };
+
+	memcpy(m.entries, all, sizeof all);
+	return m;
+}
+
+static void test_qwen35(void **state)
+{
+	static const uint32_t kinds[8] = { 1, 1, 0, 1, 0, 1, 1, 1 };
+	static const struct bad bad[] = {
+		{ { "qwen35.ssm.conv_kernel", TENSOR }, -ENOENT, "qwen35.ssm.conv_kernel" },
+		{ { "qwen35.ssm.conv_kernel", U32, 9 }, -EINVAL, "not in 2 … 8" },
+		{ { "qwen35.ssm.state_size", U32, 257 }, -EINVAL, "not in 1 … 256" },
+		{ { "qwen35.ssm.group_count", U32, 12 },
+		  -EINVAL,
+		  "12 heads of keys, 32 of values" },
+		{ { "qwen35.ssm.inner_size", U32, 4095 }, -EINVAL, "4095 values do not fit" },
+		{ { "qwen35.ssm.time_step_rank", U32, 0 }, -EINVAL, "time_step_rank" },
+		{ { "qwen35.full_attention_interval", U32, 0 },
+		  -EINVAL,
+		  "full_attention_interval" },
+		{ { "qwen35.full_attention_interval", U32, 1 },
+		  -ENOTSUP,
+		  "8 layers with attention and 0 without" },
+		{ { "qwen35.full_attention_interval", U32, 9 },
+		  -ENOTSUP,
+		  "0 layers with attention" },
+		{ { "qwen35.attention.recurrent_layers", LIST, 7, NULL, kinds },
+		  -EINVAL,
+		  "7 elements" },
+		{ { "qwen35.expert_count", U32, 8 }, -ENOTSUP, "experts" },
+	};
+	struct ig_meta good = qwen35();
+	struct ig_model_info info;
+	struct ig_error err = { 0 };
+
+	if (read_params("qwen35", &good, &info, &err))
+		fail_msg("%s", err.text);
+	assert_int_equal(info.n_groups, 3);
+	assert_int_equal(info.groups[0].n_layers, 2);
+	assert_int_equal(info.groups[0].head_dim, 256);
+	/* parts of 1 MiB: sixteen heads */
+	assert_int_equal(info.groups[1].kind, IG_CACHE_STATE);
+	assert_int_equal(info.groups[1].n_layers, 6);
+	assert_int_equal(info.groups[1].n_kv_heads, 2);
+	assert_int_equal(info.groups[1].head_dim, 16 * 128 * 128);
+	assert_int_equal(info.groups[2].n_layers, 6);
+	assert_int_equal(info.groups[2].n_kv_heads, 1);
+	assert_int_equal(info.groups[2].head_dim, 3 * (2 * 16 * 128 + 32 * 128));
+	refused("qwen35", &good, bad, sizeof bad / sizeof *bad);
+	meta_set(&good,
+		 (struct entry){ "qwen35.attention.recurrent_layers", LIST, 8, NULL, kinds });
+	assert_int_equal(read_params("qwen35", &good, &info, &err), 0);
+	assert_int_equal(info.groups[1].n_layers, 6);
+	/* 48 heads: three parts; 4 heads of 32: one */
+	meta_set(&good, (struct entry){ "qwen35.ssm.time_step_rank", U32, 48 });
+	meta_set(&good, (struct entry){ "qwen35.ssm.inner_size", U32, 48 * 128 });
+	assert_int_equal(read_params("qwen35", &good, &info, &err), 0);
+	assert_int_equal(info.groups[1].n_kv_heads, 3);
+}
+
+static int load(void **state)
+{
+	void *so = dlopen(RECURRENT_MODULE, RTLD_NOW | RTLD_LOCAL);
+
+	if (!so)
+		fail_msg("%s", dlerror());
+	module = dlsym(so, "ingot_module");
+	assert_non_null(module);
+	return 0;
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_lfm2),
+		cmocka_unit_test(test_qwen35),
+	};
+
+	return cmocka_run_group_tests(tests, load, NULL);
+}
