@@ -121,6 +121,12 @@ enum ig_tensor_flags {
 	IG_TENSOR_NAMED = 1 << 8, /* both names are whole, with their endings */
 	/* With IG_TENSOR_TWO: rows of the two alternate, or of [expert, values] the values. */
 	IG_TENSOR_INTERLEAVED = 1 << 9,
+	/* Of heads of values that lie by their heads of keys, ssm.time_step_rank of ssm.group_count:
+	 * reordered, so that head h has the head h % ssm.group_count of keys.  The last ssm.inner_size
+	 * rows, or values of a vector, or one of each head; or as many columns. */
+	IG_TENSOR_TILED = 1 << 10,
+	IG_TENSOR_TILED_COLUMNS = 1 << 11,
+	IG_TENSOR_NEGATIVE_EXP = 1 << 12, /* a vector x; it becomes -e^x */
 };
 
 /* A tensor's name in the file and in GGUF, without prefixes ("model.") and suffixes (".weight",

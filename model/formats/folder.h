@@ -38,6 +38,24 @@ struct ig_hf_part {
 	int64_t first_row;			    /* of the piece's rows, within weight's */
 };
 
+/* Heads of n rows from the first on that are reordered from n_groups groups of them; n 0: none are. */
+struct ig_hf_tiles {
+	int64_t first, n;
+	uint32_t n_groups, n_heads;
+};
+
+/* The file's index of index i of GGUF. */
+static inline int64_t ig_hf_in_groups(int64_t i, const struct ig_hf_tiles *t)
+{
+	int64_t head;
+
+	if (!t->n || i < t->first)
+		return i;
+	head = (i - t->first) / t->n;
+	head = head % t->n_groups * (t->n_heads / t->n_groups) + head / t->n_groups;
+	return t->first + head * t->n + (i - t->first) % t->n;
+}
+
 struct ig_hf_made {
 	struct ig_hf_part *pieces; /* [n_pieces], in the order of rows; NULL: no conversion */
 	uint32_t n_pieces;
@@ -48,6 +66,8 @@ struct ig_hf_made {
 	int64_t step;	    /* of the file's rows, or of a vector's values; 2: others are between */
 	int64_t skip;	    /* of them, before the first */
 	float add;	    /* to every value; the tensor is then F32 */
+	bool negative_exp;  /* of every value of a vector */
+	struct ig_hf_tiles rows, cols;
 };
 
 /* Convert rows first … first + n - 1 of tensor t to buf. */
@@ -83,6 +103,8 @@ struct ig_hf_vectors {
 struct ig_hf_config {
 	struct ig_arch_files files; /* the architecture's tables */
 	const char *gguf;	    /* general.architecture */
+	/* Heads of values of recurrent layers, their groups, all their values; 0: none. */
+	uint32_t n_value_heads, n_value_groups, n_values;
 	uint32_t n_layers, n_heads, n_kv_heads, head_dim, n_experts;
 	uint32_t n_next;     /* layers behind them that predict further tokens */
 	bool tied;	     /* lm_head is the embedding */

@@ -333,6 +333,9 @@ int ig_hf_config_read(struct ig_checkpoint *g, const struct ig_arch *const *arch
 	if (out->files.rope_theta != 0)
 		put_rope(&r);
 	ig_hf_run_hook(&r);
+	out->n_value_heads = ig_hf_was_put(&r, "ssm.time_step_rank");
+	out->n_value_groups = ig_hf_was_put(&r, "ssm.group_count");
+	out->n_values = ig_hf_was_put(&r, "ssm.inner_size");
 	out->tied = ig_hf_flag(&r, out->root, "tie_word_embeddings",
 			       ig_hf_flag(&r, r.text, "tie_word_embeddings", out->files.tied));
 	read_quantization(&r);

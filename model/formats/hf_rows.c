@@ -1,5 +1,6 @@
 /*
  * hf_rows.c: converts rows: experts in separate tensors, heads whose halves are interleaved,
+ * heads of values in another order,
  * transposed matrices, rows of two matrices that alternate, vectors to float32, MXFP4's blocks,
  * MLX's quantised groups.  MLX's groups of 32, 64 or 128
  * values are v = scale q + bias, with codes of 4 or 8 bits from the lowest bits on.  Q4_1 and Q8_M
@@ -100,6 +101,22 @@ static void make_block(const struct ig_checkpoint *g, const struct ig_hf_made *m
 
 /* ---- rows ------------------------------------------------------------------------------- */
 
+/* A row whose columns are reordered. */
+static void make_columns(const struct ig_checkpoint_tensor *t, const struct ig_hf_made *m,
+			 const uint8_t *src, uint8_t *dst)
+{
+	const uint64_t from = ig_dtype_row_bytes(m->source, 1),
+		       to = ig_dtype_row_bytes(t->dtype, 1);
+
+	for (int64_t i = 0; i < t->n_cols; i++) {
+		const uint8_t *v = src + (uint64_t)ig_hf_in_groups(i, &m->cols) * from;
+		if (t->dtype == m->source)
+			memcpy(dst + (uint64_t)i * to, v, (size_t)to);
+		else
+			ig_dtype_to_f32(m->source, v, (float *)(void *)(dst + (uint64_t)i * to), 1);
+	}
+}
+
 /* Convert row `row` of a piece. */
 static void make_row(const struct ig_checkpoint *g, const struct ig_checkpoint_tensor *t,
 		     const struct ig_hf_made *m, const struct ig_hf_part *p, int64_t row,
@@ -112,16 +129,19 @@ static void make_row(const struct ig_checkpoint *g, const struct ig_checkpoint_t
 		make_mxfp4(t, p, row, dst);
 	else if (p->scales && t->dtype == m->source) {
 		for (int64_t b = 0; b < t->n_cols / 32; b++)
-			make_block(g, m, p, row, b, t->n_cols,
+			make_block(g, m, p, row, ig_hf_in_groups(32 * b, &m->cols) / 32, t->n_cols,
 				   dst + (uint64_t)b * ig_dtype_row_bytes(m->source, 32));
 	} else if (p->scales) {
 		for (int64_t b = 0; b < t->n_cols / 32; b++) {
 			uint8_t block[64];
 			float v[32];
-			make_block(g, m, p, row, b, t->n_cols, block);
+			make_block(g, m, p, row, ig_hf_in_groups(32 * b, &m->cols) / 32, t->n_cols,
+				   block);
 			ig_dtype_to_f32(m->source, block, v, 32);
 			memcpy(dst + b * 128, v, sizeof v);
 		}
+	} else if (m->cols.n) {
+		make_columns(t, m, src, dst);
 	} else if (t->dtype == m->source) {
 		memcpy(dst, src, (size_t)row_bytes);
 	} else {
@@ -137,9 +157,12 @@ static void make_values(const struct ig_checkpoint_tensor *t, const struct ig_hf
 	const uint8_t *src = m->pieces[0].weight->data + (uint64_t)first * bytes;
 
 	for (int64_t i = 0; i < t->n_cols; i++) {
-		const int64_t at = ig_hf_in_pairs(i, m->head_rows) * m->step + m->skip;
+		const int64_t at = ig_hf_in_groups(
+			ig_hf_in_pairs(i, m->head_rows) * m->step + m->skip, &m->rows);
 		ig_dtype_to_f32(m->source, src + (uint64_t)at * bytes, &dst[i], 1);
 		dst[i] += m->add;
+		if (m->negative_exp)
+			dst[i] = (float)-exp((double)dst[i]);
 	}
 }
 
@@ -185,7 +208,8 @@ void ig_hf_make_rows(const struct ig_checkpoint *g, uint32_t number, int64_t fir
 	}
 	for (int64_t i = first; i < first + n; i++, dst += row_bytes) {
 		const struct ig_hf_part *p = &m->pieces[i / m->piece_rows];
-		const int64_t row = ig_hf_in_pairs(i % m->piece_rows, m->head_rows);
+		const int64_t row =
+			ig_hf_in_groups(ig_hf_in_pairs(i % m->piece_rows, m->head_rows), &m->rows);
 		if (t->n_dims == 2 && m->step > 1)
 			make_values(t, m, i * t->n_cols * m->step, (float *)(void *)dst);
 		else

@@ -17,12 +17,22 @@ struct entry {
 	bool second; /* of two halves */
 };
 
+/* MLX's converter has added 1 to norms, and the last dimension of taps is 1. */
+static bool is_shifted(const struct entry *e)
+{
+	const struct ig_st_tensor *t = e->t;
+
+	return e->place.flags & IG_TENSOR_CONV && t->n_dims == 3 && t->dims[2] == 1 &&
+	       t->dims[1] > 1;
+}
+
 struct placing {
 	struct ig_checkpoint *g;
 	struct ig_folder *f;
 	struct entry *entries;
 	size_t n_entries;
 	uint32_t n_pieces;
+	bool shifted; /* norms have their 1 already */
 	struct ig_error *err;
 };
 
@@ -387,9 +397,44 @@ static void use_data(struct ig_hf_made *m, struct ig_checkpoint_tensor *t)
 	const struct ig_hf_part *q = &m->pieces[0];
 
 	if (m->n_pieces == 1 && !q->scales && m->source == t->dtype && !m->head_rows &&
-	    !m->transposed && m->step == 1 && m->add == 0 && q->first_row == 0 &&
+	    !m->transposed && m->step == 1 && m->add == 0 && q->first_row == 0 && !m->rows.n &&
+	    !m->cols.n && !m->negative_exp &&
 	    (uintptr_t)q->weight->data % ig_dtype_row_bytes(t->dtype, 1) == 0)
 		t->data = q->weight->data;
+}
+
+/* Which of n rows, values or columns are reordered. */
+static int find_tiles(const struct placing *p, const struct ig_st_tensor *t, int64_t n,
+		      struct ig_hf_tiles *out)
+{
+	const struct ig_hf_config *c = &p->f->config;
+
+	*out = (struct ig_hf_tiles){ .n_groups = c->n_value_groups, .n_heads = c->n_value_heads };
+	if (!out->n_groups || !out->n_heads || out->n_heads % out->n_groups ||
+	    c->n_values % out->n_heads || (n != out->n_heads && n < c->n_values))
+		return bad(p, -EINVAL, t, "is not of %u heads of values in %u groups", out->n_heads,
+			   out->n_groups);
+	out->n = n == out->n_heads ? 1 : c->n_values / out->n_heads;
+	out->first = n == out->n_heads ? 0 : n - c->n_values;
+	return 0;
+}
+
+static int tile(const struct placing *p, const struct group *x, struct ig_hf_made *m,
+		const struct ig_checkpoint_tensor *t)
+{
+	const uint32_t flags = x->main->place.flags;
+	int rc = 0;
+
+	if (flags & IG_TENSOR_TILED)
+		rc = find_tiles(p, x->main->t, t->n_dims == 1 ? t->n_cols : t->n_rows, &m->rows);
+	if (!rc && flags & IG_TENSOR_TILED_COLUMNS)
+		rc = find_tiles(p, x->main->t, t->n_cols, &m->cols);
+	if (!rc && m->cols.n && x->n_scales && (m->cols.n % 32 || m->cols.first % 32))
+		return bad(p, -ENOTSUP, x->main->t,
+			   "is quantised in groups of heads of %lld values: not supported",
+			   (long long)m->cols.n);
+	m->negative_exp = flags & IG_TENSOR_NEGATIVE_EXP;
+	return rc;
 }
 
 static int place_group(struct placing *p, const struct group *x)
@@ -408,8 +453,12 @@ static int place_group(struct placing *p, const struct group *x)
 	t->dtype = t->n_dims == 1 || flags & (IG_TENSOR_F32 | IG_TENSOR_CONV) ? IG_F32 : m->source;
 	if (t->n_dims == 1 && x->n_scales)
 		return bad(p, -ENOTSUP, x->main->t, "is a quantised vector: not supported");
-	if (flags & IG_TENSOR_PLUS_ONE && ig_ends_with(name, ".weight"))
+	if (flags & IG_TENSOR_PLUS_ONE && ig_ends_with(name, ".weight") && !p->shifted)
 		m->add = 1;
+	if ((rc = tile(p, x, m, t)))
+		return rc;
+	if (m->negative_exp && t->n_dims != 1)
+		return bad(p, -EINVAL, x->main->t, "is not a vector");
 	if (m->add != 0 && t->n_dims != 1)
 		return bad(p, -EINVAL, x->main->t, "is not a vector");
 	if (flags & IG_TENSOR_PAIRS) {
@@ -516,6 +565,8 @@ int ig_hf_place_tensors(struct ig_checkpoint *g, struct ig_error *err)
 		rc = ig_checkpoint_no_memory(g, n_tensors * sizeof *g->tensors, err);
 		goto out;
 	}
+	for (size_t at = 0; at < p.n_entries; at++)
+		p.shifted = p.shifted || is_shifted(&p.entries[at]);
 	for (size_t at = 0; at < p.n_entries && !rc;) {
 		struct group x = group_at(&p, at);
 		at += x.n + x.n_scales + x.n_biases;

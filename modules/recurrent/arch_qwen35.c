@@ -173,10 +173,79 @@ static int record(const struct ig_host *host, struct ig_graph *g, const struct i
 	return ig_layer_norm_head(&r, p, x);
 }
 
+/* ---- folders of safetensors -------------------------------------------------------------- */
+
+static const struct ig_config_key keys[] = {
+	IG_CONFIG_DECODER(32, 4096, 12288, 16, 32768, 1e-6),
+	IG_CONFIG_KV_HEADS(4),
+	IG_CONFIG_SILU,
+	IG_CONFIG_NUMBER("linear_conv_kernel_dim", "ssm.conv_kernel", 4),
+	IG_CONFIG_NUMBER("linear_key_head_dim", "ssm.state_size", 128),
+	IG_CONFIG_NUMBER("linear_num_key_heads", "ssm.group_count", 16),
+	IG_CONFIG_NUMBER("linear_num_value_heads", "ssm.time_step_rank", 32),
+	IG_CONFIG_NUMBER("full_attention_interval", "full_attention_interval", 4),
+	{ "layer_types", "attention.recurrent_layers", IG_CONFIG_LAYERS, 0, 0,
+	  "full_attention|linear_attention" },
+	{ "attention_bias", NULL, IG_CONFIG_FALSE },
+	{ "attn_output_gate", NULL, IG_CONFIG_TRUE, 0, 1 },
+};
+
+static void put_values(const struct ig_config *c)
+{
+	const uint32_t heads = c->get_u32(c, "ssm.time_step_rank");
+	uint32_t dim = 128;
+
+	c->u32(c, "linear_value_head_dim", &dim);
+	if (!heads || heads > IG_GATED_DELTA_MAX_HEADS || dim > IG_GATED_DELTA_MAX_DIM)
+		c->refuse(c, -ENOTSUP, "linear_value_head_dim", "is %u, of %u heads: not supported",
+			  dim, heads);
+	else
+		c->put_u32(c, "ssm.inner_size", heads * dim);
+}
+
+/* Norms are stored as w, but for that of the delta net; GGUF has 1 + w. */
+static const struct ig_tensor_name names[] = {
+	{ "embed_tokens", "token_embd", 0 },
+	{ "norm", "output_norm", IG_TENSOR_PLUS_ONE },
+	{ "lm_head", "output", 0 },
+	{ "layers.%u.input_layernorm", "blk.%u.attn_norm", IG_TENSOR_PLUS_ONE },
+	{ "layers.%u.self_attn.q_proj", "blk.%u.attn_q", 0 },
+	{ "layers.%u.self_attn.k_proj", "blk.%u.attn_k", 0 },
+	{ "layers.%u.self_attn.v_proj", "blk.%u.attn_v", 0 },
+	{ "layers.%u.self_attn.o_proj", "blk.%u.attn_output", 0 },
+	IG_TENSORS_QK_NORM(IG_TENSOR_PLUS_ONE),
+	{ "layers.%u.linear_attn.in_proj_qkv", "blk.%u.attn_qkv", IG_TENSOR_TILED },
+	{ "layers.%u.linear_attn.in_proj_z", "blk.%u.attn_gate", IG_TENSOR_TILED },
+	{ "layers.%u.linear_attn.in_proj_b", "blk.%u.ssm_beta", IG_TENSOR_TILED },
+	{ "layers.%u.linear_attn.in_proj_a", "blk.%u.ssm_alpha", IG_TENSOR_TILED },
+	{ "layers.%u.linear_attn.conv1d", "blk.%u.ssm_conv1d", IG_TENSOR_CONV | IG_TENSOR_TILED },
+	{ "layers.%u.linear_attn.dt_bias", "blk.%u.ssm_dt.bias",
+	  IG_TENSOR_NAMED | IG_TENSOR_TILED },
+	{ "layers.%u.linear_attn.A_log", "blk.%u.ssm_a",
+	  IG_TENSOR_NAMED | IG_TENSOR_TILED | IG_TENSOR_NEGATIVE_EXP },
+	{ "layers.%u.linear_attn.norm", "blk.%u.ssm_norm", 0 },
+	{ "layers.%u.linear_attn.out_proj", "blk.%u.ssm_out", IG_TENSOR_TILED_COLUMNS },
+	{ "layers.%u.post_attention_layernorm", "blk.%u.post_attention_norm", IG_TENSOR_PLUS_ONE },
+	IG_TENSORS_GLU,
+};
+static const struct ig_arch_files qwen35_files = {
+	.struct_size = sizeof qwen35_files,
+	.model_type = "qwen3_5_text",
+	.outer_type = "qwen3_5",
+	IG_CONFIG_KEYS(keys),
+	IG_TENSOR_NAMES(names),
+	.rope_theta = 1e7,
+	.head_dim = 256,
+	.rotary_percent = 25,
+	.config = put_values,
+};
+static const struct ig_arch_files *const files[] = { &qwen35_files, NULL };
+
 const struct ig_arch ig_arch_qwen35 = {
 	.struct_size = sizeof(struct ig_arch),
 	.params_size = sizeof(struct qwen35),
 	.name = "qwen35",
 	.read_params = read_params,
 	.record = record,
+	.files = files,
 };

@@ -139,7 +139,7 @@ def qwen35_tensor(c, to, a):
     if part == "ssm_out.weight":
         return tiled(a.T).T
     if part == "ssm_a":
-        a = -np.exp(a.astype(np.float32))
+        a = (-np.exp(a.astype(np.float64))).astype(np.float32)
     return tiled(a) if part in ("attn_gate.weight", "ssm_beta.weight", "ssm_alpha.weight",
                                 "ssm_dt.bias", "ssm_a") else a
 

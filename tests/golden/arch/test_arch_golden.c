@@ -459,8 +459,8 @@ int main(void)
 		FOLDER(llama3),	  FOLDER(linear),    FOLDER(bias),	 FOLDER(mistral),
 		FOLDER(mistral3), FOLDER(qwen2),     FOLDER(qwen3),	 FOLDER(gpt2),
 		FOLDER(gemma3),	  FOLDER(qwen3moe),  FOLDER(mixtral),	 FOLDER(olmoe),
-		MODEL(lfm2),	  FOLDER(lfm2),	     MODEL(qwen35),	 MLX(mlx),
-		MLX(mlxmoe),
+		MODEL(lfm2),	  FOLDER(lfm2),	     MODEL(qwen35),	 FOLDER(qwen35),
+		MLX(mlx),	  MLX(mlxmoe),
 	};
 
 	return cmocka_run_group_tests_name("architectures", tests, NULL, NULL);

@@ -12,6 +12,7 @@
 #include "tests/archs.h"
 
 #include <errno.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -806,10 +807,17 @@ static const struct newer_key own_keys[] = {
 	KEY("on", NULL, IG_CONFIG_TRUE, 0, 1),
 	KEY("off", NULL, IG_CONFIG_FALSE),
 	KEY("extra", NULL, IG_CONFIG_REFUSED),
+	KEY("value_heads", "ssm.time_step_rank", IG_CONFIG_U32, IG_CONFIG_OPTIONAL),
+	KEY("value_groups", "ssm.group_count", IG_CONFIG_U32, IG_CONFIG_OPTIONAL),
+	KEY("values", "ssm.inner_size", IG_CONFIG_U32, IG_CONFIG_OPTIONAL),
 };
 static const struct newer_name own_names[] = {
 	{ { "emb", "token_embd" } },
 	{ { "b.%u.norm", "blk.%u.attn_norm", IG_TENSOR_BIAS | IG_TENSOR_PLUS_ONE } },
+	{ { "b.%u.taps", "blk.%u.taps", IG_TENSOR_CONV } },
+	{ { "b.%u.qkv", "blk.%u.qkv", IG_TENSOR_TILED } },
+	{ { "b.%u.out", "blk.%u.out", IG_TENSOR_TILED_COLUMNS } },
+	{ { "b.%u.log", "blk.%u.a", IG_TENSOR_NAMED | IG_TENSOR_TILED | IG_TENSOR_NEGATIVE_EXP } },
 };
 
 static void own_config(const struct ig_config *c)
@@ -907,6 +915,70 @@ static void tables_are_followed(void **state)
 	assert_int_equal(u32_key(o.g, "own.attention.sliding_window"), 7);
 	assert_int_equal(u32_key(o.g, "own.pattern"), 9);
 	closed(&o);
+}
+
+#define HEADS                                                                                      \
+	"{\"model_type\":\"own\",\"depth\":1,\"value_heads\":4,\"value_groups\":2,\"values\":8}"
+
+/* Taps of convolutions, and heads of values, which lie by their heads of keys. */
+static void recurrent_layers(void **state)
+{
+	static const float rows[] = { 0, 1, 2, 3, 6, 7, 4, 5, 8, 9 }, heads[] = { 0, 2, 1, 3 };
+	const struct ig_checkpoint_tensor *t;
+	struct ig_error err;
+	struct opened o;
+
+	fill_f32(41);
+	if (open_own(HEADS,
+		     "{" T("b.0.qkv.weight", "F32", "[10,1]", 0,
+			   40) "," T("b.0.out.weight", "F32", "[1,10]", 40,
+				     80) "," T("b.0.log", "F32", "[4]", 80,
+					       96) "," T("b.0.norm.weight", "F32", "[2]", 96,
+							 104) "," T("b.0.taps.weight", "F32",
+								    "[5,1,3]", 104, 164) "}",
+		     164, &o, &err))
+		fail_msg("%s", err.text);
+	t = tensor(&o, "blk.0.qkv.weight", IG_F32, 10, 1);
+	for (int i = 0; i < 10; i++)
+		assert_true(value(&o, t, i, 0) == rows[i]);
+	t = tensor(&o, "blk.0.out.weight", IG_F32, 1, 10);
+	for (int i = 0; i < 10; i++)
+		assert_true(value(&o, t, 0, i) == 10 + rows[i]);
+	t = tensor(&o, "blk.0.a", IG_F32, 1, 4);
+	for (int i = 0; i < 4; i++)
+		assert_true(value(&o, t, 0, i) == (float)-exp(20 + (double)heads[i]));
+	t = tensor(&o, "blk.0.taps.weight", IG_F32, 5, 3);
+	assert_true(value(&o, t, 4, 2) == 40.0f);
+	t = tensor(&o, "blk.0.attn_norm.weight", IG_F32, 1, 2);
+	assert_true(value(&o, t, 0, 1) == 26.0f); /* 1 + w */
+	closed(&o);
+	/* MLX's taps: its norms have their 1 */
+	if (open_own(HEADS,
+		     "{" T("b.0.norm.weight", "F32", "[2]", 0, 8) "," T("b.0.taps.weight", "F32",
+									"[5,3,1]", 8, 68) "}",
+		     68, &o, &err))
+		fail_msg("%s", err.text);
+	t = tensor(&o, "blk.0.attn_norm.weight", IG_F32, 1, 2);
+	assert_true(value(&o, t, 0, 1) == 1.0f);
+	t = tensor(&o, "blk.0.taps.weight", IG_F32, 5, 3);
+	assert_true(value(&o, t, 4, 2) == 16.0f);
+	closed(&o);
+#define BAD(config, name, shape, n, text)                                                          \
+	do {                                                                                       \
+		int rc = open_own(config, "{" T(name, "F32", shape, 0, n) "}", n, &o, &err);       \
+		fails(rc, &o.g, &err, -EINVAL, text);                                              \
+		free(o.file);                                                                      \
+	} while (0)
+	BAD(HEADS, "b.0.taps.weight", "[5,3]", 60, "has not the shape");
+	BAD(HEADS, "b.0.taps.weight", "[1,5,3]", 60, "has not the shape");
+	BAD(HEADS, "b.0.qkv.weight", "[5,3]", 60, "is not of 4 heads of values in 2");
+	BAD(HEADS, "b.0.out.weight", "[3,5]", 60, "is not of 4 heads of values in 2");
+	BAD(HEADS, "b.0.log", "[4,3]", 48, "is not a vector");
+	BAD("{\"model_type\":\"own\",\"depth\":1}", "b.0.qkv.weight", "[10,1]", 40,
+	    "is not of 0 heads");
+	BAD("{\"model_type\":\"own\",\"depth\":1,\"value_heads\":4,\"value_groups\":3,\"values\":8}",
+	    "b.0.qkv.weight", "[10,1]", 40, "is not of 4 heads of values in 3");
+#undef BAD
 }
 
 static void tables_refuse(void **state)
@@ -1151,8 +1223,8 @@ int main(void)
 		cmocka_unit_test(groups_are_read),	 cmocka_unit_test(groups_are_refused),
 		cmocka_unit_test(experts_are_joined),	 cmocka_unit_test(experts_are_refused),
 		cmocka_unit_test(tables_are_followed),	 cmocka_unit_test(tables_refuse),
-		cmocka_unit_test(tables_are_whole),	 cmocka_unit_test(index_is_checked),
-		cmocka_unit_test(paths_name_folders),
+		cmocka_unit_test(recurrent_layers),	 cmocka_unit_test(tables_are_whole),
+		cmocka_unit_test(index_is_checked),	 cmocka_unit_test(paths_name_folders),
 	};
 
 	return cmocka_run_group_tests_name("model/folder", tests, NULL, NULL);
