@@ -470,7 +470,7 @@ static void begin_restore(struct ig_sched *sch, struct ig_seq *s)
 
 bool ig_kv_disk_waits(struct ig_sched *sch, struct ig_seq *s)
 {
-	if (!sch->disk.namer || !sch->b->prefix_cache)
+	if (!sch->disk.namer || !sch->b->prefix_cache || s->model->whole_texts)
 		return false;
 	if (!s->restore && !s->restore_over)
 		begin_restore(sch, s);

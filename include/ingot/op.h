@@ -174,6 +174,8 @@ struct ig_step {
 	const int32_t *prev_ids;
 	/* NULL: no row has an adapter; or [n_rows]: its number, as the plan has them; -1: none. */
 	const int32_t *row_adapter;
+	/* NULL: all are 0; or [n_rows]: the row of embed's table of types. */
+	const int32_t *row_types;
 };
 
 /* Row r's token, for kernels that can read prev_ids. */
