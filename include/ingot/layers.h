@@ -172,7 +172,7 @@ static inline ig_value ig_gqa_rope(struct ig_rec *r, const struct ig_gqa *a, uin
 		.head_dim = p->head_dim,
 		.mode = a->mode,
 		.n_pairs = a->rope ? a->rope->table.n_pairs : 0,
-		.group = a->group,
+		.group = rows ? 0 : a->group,
 		.layer = rows		 ? 0 :
 			 a->group_layers ? a->group_layers[layer] :
 					   layer,

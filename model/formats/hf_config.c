@@ -354,10 +354,11 @@ static void read_pooling(struct ig_hf_reading *r)
 	const char *text, *label = json_string_value(class);
 	struct ig_error none = { 0 };
 	json_t *pooling = NULL;
-	size_t len;
+	const char *dense;
+	size_t len, n_dense;
 	int rc;
 
-	if (r->rc)
+	if (r->rc || ig_hf_find_put(r, "pooling_type"))
 		return;
 	if (label && ig_ends_with(label, "ForSequenceClassification")) {
 		ig_hf_put_u32(r, "pooling_type", 4);
@@ -368,6 +369,12 @@ static void read_pooling(struct ig_hf_reading *r)
 		return;
 	if (rc) {
 		r->rc = ig_fail(r->err, rc, "%s", none.text);
+		return;
+	}
+	if (!ig_folder_sibling(r->g, "2_Dense/config.json", &dense, &n_dense, &none)) {
+		r->rc = ig_fail(r->err, -ENOTSUP,
+				"2_Dense: dense layers behind the pooling are not supported in a "
+				"folder; a GGUF file may have them");
 		return;
 	}
 	r->rc = ig_json_read_file(name, text, len, &pooling, r->err);

@@ -232,7 +232,152 @@ def bertrank(name):
     g.tensors(bert_tensors(m.state_dict()))
 
 
-MODELS = [bert, bertcls, bertrank]
+def bpe(special, before, after):
+    """Byte-level, of a few merges; special: ids from 260 on."""
+    byte = sorted(pre_tokenizers.ByteLevel.alphabet())
+    vocab = {c: i for i, c in enumerate(byte)}
+    merges = [("t", "h"), ("th", "e"), ("a", "t"), ("\u0120", "the"[0])]
+    for a, b in merges:
+        vocab[a + b] = len(vocab)
+    for s in special:
+        vocab[s] = len(vocab)
+    t = Tokenizer(models.BPE(vocab, merges))
+    t.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)
+    t.decoder = decoders.ByteLevel()
+    t.add_special_tokens(list(special))
+    t.post_processor = processors.TemplateProcessing(
+        single=" ".join([*before, "$A", *after]), special_tokens=[(s, vocab[s]) for s in special])
+    return tf.PreTrainedTokenizerFast(tokenizer_object=t, eos_token=special[-1], pad_token=special[0]), vocab, merges
+
+
+def put_bpe(g, vocab, merges, special):
+    w = g.w
+    w.add_tokenizer_model("gpt2")
+    w.add_tokenizer_pre("gpt-2")
+    w.add_token_list(list(vocab))
+    w.add_token_types([3 if t in special else 1 for t in vocab])
+    w.add_token_merges([" ".join(m) for m in merges])
+
+
+def decoder_tensors(state, gemma=False):
+    after = "post_attention_norm" if gemma else "ffn_norm"
+    names = {"input_layernorm": "attn_norm", "self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k",
+             "self_attn.v_proj": "attn_v", "self_attn.o_proj": "attn_output", "self_attn.q_norm": "attn_q_norm",
+             "self_attn.k_norm": "attn_k_norm", "post_attention_layernorm": after,
+             "pre_feedforward_layernorm": "ffn_norm", "post_feedforward_layernorm": "post_ffw_norm",
+             "mlp.gate_proj": "ffn_gate", "mlp.up_proj": "ffn_up", "mlp.down_proj": "ffn_down"}
+    out = {}
+    for hf, p in state.items():
+        module, kind = hf.removeprefix("model.").rsplit(".", 1)
+        if gemma and "norm" in module:
+            p = p + 1
+        if module.startswith("layers."):
+            _, n, module = module.split(".", 2)
+            out[f"blk.{n}.{names[module]}.{kind}"] = p
+        else:
+            out[{"embed_tokens": "token_embd", "norm": "output_norm"}[module] + "." + kind] = p
+    return out
+
+
+def qwen3embed(name):
+    """Causal, the last token's row; a token is put behind a text."""
+    special = ["<|pad|>", "<|endoftext|>"]
+    tokenizer, vocab, merges = bpe(special, [], special[1:])
+    c = tf.Qwen3Config(vocab_size=len(vocab), hidden_size=48, num_hidden_layers=2, num_attention_heads=4,
+                       num_key_value_heads=2, head_dim=16, intermediate_size=80, max_position_embeddings=512,
+                       tie_word_embeddings=True, attn_implementation="eager")
+    m = tf.Qwen3Model(c).double().eval()
+    fill(m, 5)
+    st = pipeline(name, m, tokenizer, "lasttoken", max_length=512)
+    golden(name, st, [t for t in TEXTS if t and len(t) < 400])
+    g = Gguf(name, "qwen3", {
+        "block_count": 2, "context_length": 512, "embedding_length": 48, "feed_forward_length": 80,
+        "attention.head_count": 4, "attention.head_count_kv": 2, "attention.key_length": 16,
+        "attention.value_length": 16, "attention.layer_norm_rms_epsilon": 1e-6, "rope.freq_base": 10000.0,
+        "pooling_type": 3})
+    put_bpe(g, vocab, merges, special)
+    g.w.add_eos_token_id(vocab[special[1]])
+    g.w.add_add_eos_token(True)
+    g.tensors(decoder_tensors(m.double().state_dict()))
+
+
+def nomic(name):
+    tokenizer, vocab = wordpiece()
+    c = tf.NomicBertConfig(vocab_size=len(vocab), hidden_size=64, num_hidden_layers=2, num_attention_heads=4,
+                           intermediate_size=96, max_position_embeddings=320, type_vocab_size=2, head_dim=16,
+                           attn_implementation="eager")
+    m = tf.NomicBertModel(c, add_pooling_layer=False).double().eval()
+    fill(m, 6)
+    st = pipeline(name, m, tokenizer, "mean", max_length=320)
+    m = m.double()
+    golden(name, st)
+    names = {"embeddings.word_embeddings": "token_embd", "embeddings.token_type_embeddings": "token_types",
+             "embeddings.LayerNorm": "token_embd_norm", "self_attn.o_proj": "attn_output",
+             "post_attention_layernorm": "attn_output_norm", "mlp.gate_proj": "ffn_gate", "mlp.up_proj": "ffn_up",
+             "mlp.down_proj": "ffn_down", "post_mlp_layernorm": "layer_output_norm"}
+    state, out = m.state_dict(), {}
+    for hf, p in state.items():
+        module, kind = hf.rsplit(".", 1)
+        layer = ""
+        if module.startswith("layers."):
+            _, n, module = module.split(".", 2)
+            layer = f"blk.{n}."
+        if module in names:
+            out[f"{layer}{names[module]}.{kind}"] = p
+    for n in range(2):
+        out[f"blk.{n}.attn_qkv.weight"] = torch.cat([state[f"layers.{n}.self_attn.{x}_proj.weight"] for x in "qkv"])
+    g = Gguf(name, "nomic-bert", {**bert_keys(c, 1), "rope.freq_base": 1000.0})
+    g.words(vocab)
+    g.tensors(out)
+
+
+def gemmaembed(name):
+    """In both directions, a window to both sides in every second layer; dense layers in gemmadense.gguf."""
+    special = ["<pad>", "<bos>", "<eos>"]
+    tokenizer, vocab, merges = bpe(special, ["<bos>"], ["<eos>"])
+    c = tf.Gemma3TextConfig(vocab_size=len(vocab), hidden_size=48, num_hidden_layers=3, num_attention_heads=4,
+                            num_key_value_heads=1, head_dim=16, query_pre_attn_scalar=16, intermediate_size=80,
+                            max_position_embeddings=512, sliding_window=40, use_bidirectional_attention=True,
+                            layer_types=["sliding_attention", "sliding_attention", "full_attention"],
+                            tie_word_embeddings=True, attn_implementation="eager")
+    m = tf.Gemma3TextModel(c).double().eval()
+    fill(m, 7, True)
+    st = pipeline(name, m, tokenizer, "mean", max_length=512)
+    m = m.double()
+    texts = [t for t in TEXTS if len(t) < 400]
+    golden(name, st, texts)
+
+    def write(name, extra):
+        g = Gguf(name, "gemma-embedding", {
+            "block_count": 3, "context_length": 512, "embedding_length": 48, "feed_forward_length": 80,
+            "attention.head_count": 4, "attention.head_count_kv": 1, "attention.key_length": 16,
+            "attention.value_length": 16, "attention.layer_norm_rms_epsilon": 1e-6, "rope.freq_base": 1e6,
+            "rope.freq_base_swa": 1e4, "attention.sliding_window": 40, "pooling_type": 1})
+        g.w.add_array("gemma-embedding.attention.sliding_window_pattern", [True, True, False])
+        put_bpe(g, vocab, merges, special)
+        g.w.add_bos_token_id(vocab["<bos>"])
+        g.w.add_eos_token_id(vocab["<eos>"])
+        g.w.add_add_bos_token(True)
+        g.w.add_add_eos_token(True)
+        g.tensors({**decoder_tensors(m.state_dict(), True), **extra})
+
+    write(name, {})
+    r = torch.Generator().manual_seed(8)
+    d2 = (torch.randn((96, 48), generator=r, dtype=torch.float64) / 7).half().double()
+    d3 = (torch.randn((48, 96), generator=r, dtype=torch.float64) / 10).half().double()
+    write("gemmadense", {"dense_2.weight": d2, "dense_3.weight": d3})
+    rows = []
+    for text in texts:
+        with torch.no_grad():
+            x = st.tokenize([text])
+            h = m(**{k: v for k, v in x.items() if k in ("input_ids", "attention_mask")}).last_hidden_state[0].mean(0)
+            v = d3 @ (d2 @ h)
+        ids = x["input_ids"][0].tolist()
+        rows.append((text, ids, [0] * len(ids), (v / v.norm()).numpy()))
+    write_golden("gemmadense", rows)
+
+
+MODELS = [bert, bertcls, bertrank, qwen3embed, nomic, gemmaembed]
 
 if __name__ == "__main__":
     for make in MODELS:

@@ -318,6 +318,21 @@ static void test_model(void **state)
 	close_golden(&g);
 }
 
+/* There is only a file. */
+static void test_file(void **state)
+{
+	const char *name = *state;
+	struct golden g = { 0 };
+	float *vectors;
+	char path[512];
+
+	open_golden(name, &g);
+	snprintf(path, sizeof path, "%s/%s.gguf", folder_of(name), name);
+	run_file(name, path, &g, true, &vectors);
+	free(vectors);
+	close_golden(&g);
+}
+
 static void test_real(void **state)
 {
 	const char *name = *state;
@@ -392,6 +407,10 @@ int main(void)
 		MODEL(bert),
 		MODEL(bertcls),
 		MODEL(bertrank),
+		MODEL(qwen3embed),
+		MODEL(nomic),
+		MODEL(gemmaembed),
+		{ "gemmadense", test_file, NULL, NULL, (void *)"gemmadense" },
 		{ "minilm", test_real, NULL, NULL, (void *)"minilm" },
 		cmocka_unit_test(test_steps),
 	};
