@@ -86,12 +86,12 @@ static int take_string(struct ig_json_scan *s, const struct tree *t, json_t **ou
 	return *out ? 0 : ig_json_scan_no_memory(s);
 }
 
-static int take_number(struct ig_json_scan *s, json_t **out)
+static int take_number(struct ig_json_scan *s, const struct tree *t, json_t **out)
 {
 	bool whole;
 	int64_t i;
 	double x;
-	int rc = ig_json_scan_numeral(s, &whole, &i, &x);
+	int rc = ig_json_scan_numeral(s, t->limits.rounds, &whole, &i, &x);
 
 	if (rc)
 		return rc;
@@ -121,14 +121,14 @@ static int take_value(struct ig_json_scan *s, struct tree *t, json_t **out)
 						       NULL;
 		return *out ? 0 : ig_json_scan_bad(s, "no value");
 	default:
-		return c == '-' || (c >= '0' && c <= '9') ? take_number(s, out) :
+		return c == '-' || (c >= '0' && c <= '9') ? take_number(s, t, out) :
 							    ig_json_scan_bad(s, "no value");
 	}
 }
 
 int ig_json_scan_json(struct ig_json_scan *s, json_t **out)
 {
-	struct tree t = { .limits = { MAX_DEPTH, MAX_PART_VALUES, true } };
+	struct tree t = { .limits = { MAX_DEPTH, MAX_PART_VALUES, true, true } };
 
 	return take_value(s, &t, out);
 }
@@ -175,8 +175,9 @@ int ig_json_read(const char *text, size_t len, const struct ig_json_limits *limi
 int ig_json_read_file(const char *name, const char *text, size_t len, json_t **out,
 		      struct ig_error *err)
 {
+	const struct ig_json_limits limits = { .rounds = true };
 	struct ig_json_error why;
-	int rc = ig_json_read(text, len, NULL, out, &why);
+	int rc = ig_json_read(text, len, &limits, out, &why);
 
 	if (rc == -ENOMEM)
 		return ig_fail(err, rc, "%s: out of memory", name);

@@ -15,6 +15,7 @@ struct ig_json_limits {
 	size_t max_depth;  /* 0: 512 */
 	size_t max_values; /* 0: no limit */
 	bool allow_nul;	   /* U+0000 in strings; never in keys */
+	bool rounds;	   /* whole numbers beyond 64 bits, which Python writes, become reals */
 };
 
 struct ig_json_error {

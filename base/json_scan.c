@@ -294,7 +294,7 @@ static int real(struct ig_json_scan *s, const char *from, double *out)
 	return isfinite(*out) ? 0 : ig_json_scan_bad(s, "a number that is out of range");
 }
 
-static int integer(struct ig_json_scan *s, const char *from, int64_t *out)
+static bool fits(const struct ig_json_scan *s, const char *from, int64_t *out)
 {
 	int sign = *from == '-' ? -1 : 1;
 
@@ -302,8 +302,13 @@ static int integer(struct ig_json_scan *s, const char *from, int64_t *out)
 	for (const char *p = from + (sign < 0); p < s->p; p++)
 		if (__builtin_mul_overflow(*out, 10, out) ||
 		    __builtin_add_overflow(*out, sign * (*p - '0'), out))
-			return ig_json_scan_bad(s, "too big integer");
-	return 0;
+			return false;
+	return true;
+}
+
+static int integer(struct ig_json_scan *s, const char *from, int64_t *out)
+{
+	return fits(s, from, out) ? 0 : ig_json_scan_bad(s, "too big integer");
 }
 
 int ig_json_scan_number(struct ig_json_scan *s, double *out)
@@ -326,15 +331,15 @@ int ig_json_scan_integer(struct ig_json_scan *s, int64_t *out)
 	return integer(s, from, out);
 }
 
-int ig_json_scan_numeral(struct ig_json_scan *s, bool *whole, int64_t *i, double *x)
+int ig_json_scan_numeral(struct ig_json_scan *s, bool round, bool *whole, int64_t *i, double *x)
 {
 	const char *from;
 	bool fraction;
 
 	if (!number_text(s, &from, &fraction))
 		return ig_json_scan_bad(s, "no number");
-	*whole = !fraction;
-	return fraction ? real(s, from, x) : integer(s, from, i);
+	*whole = !fraction && !(round && !fits(s, from, i));
+	return *whole ? integer(s, from, i) : real(s, from, x);
 }
 
 /* ---- values --------------------------------------------------------------------------------- */

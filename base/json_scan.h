@@ -42,8 +42,9 @@ int ig_json_scan_array(struct ig_json_scan *s,
 int ig_json_scan_string(struct ig_json_scan *s, const char **out, size_t *len);
 int ig_json_scan_number(struct ig_json_scan *s, double *out);
 int ig_json_scan_integer(struct ig_json_scan *s, int64_t *out);
-/* *whole: the number is in *i, otherwise in *x. */
-int ig_json_scan_numeral(struct ig_json_scan *s, bool *whole, int64_t *i, double *x);
+/* *whole: the number is in *i, otherwise in *x.  round: a whole number that does not fit *i is rounded,
+ * else it is an error. */
+int ig_json_scan_numeral(struct ig_json_scan *s, bool round, bool *whole, int64_t *i, double *x);
 /* Read word ("true", "false" or "null") if it is next; whether it is. */
 bool ig_json_scan_word(struct ig_json_scan *s, const char *word);
 /* Skip a value; *value, unless NULL, is a scan of it for later, independent of s. */

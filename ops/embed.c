@@ -1,18 +1,23 @@
 /* embed.c: rows of a table by token id, plus rows of a second one by position if positions are
- * learned.  A table may have any weight format; if weights are tied, the first table is also the
+ * learned, plus rows of a third one by the type of the token's text.  A table may have any weight format; if weights are tied, the first table is also the
  * output matrix. */
 #include "ops/op_private.h"
 
 static int check(struct ig_op_shape *s, struct ig_error *err)
 {
-	if (s->n_in != 0 || s->n_weights < 1 || s->n_weights > 2)
-		return ig_fail(err, -EINVAL, "embed: takes no input and one or two weights");
-	if (s->n_weights == 2 &&
-	    (s->weight[1].n_rows < 1 || s->weight[1].n_cols != s->weight[0].n_cols))
-		return ig_fail(err, -EINVAL,
-			       "embed: positions of [%lld, %lld] do not fit rows of %lld values",
-			       (long long)s->weight[1].n_rows, (long long)s->weight[1].n_cols,
-			       (long long)s->weight[0].n_cols);
+	static const char *const what[] = { "tokens", "positions", "types" };
+
+	if (s->n_in != 0 || s->n_weights < 1 || s->n_weights > 3)
+		return ig_fail(err, -EINVAL, "embed: takes no input and one to three weights");
+	for (uint32_t i = 1; i < s->n_weights; i++) {
+		const struct ig_shape *w = &s->weight[i];
+		bool none = i == 1 && s->n_weights == 3 && w->n_rows == 0;
+		if (!none && (w->n_rows < 1 || w->n_cols != s->weight[0].n_cols))
+			return ig_fail(err, -EINVAL,
+				       "embed: %s of [%lld, %lld] do not fit rows of %lld values",
+				       what[i], (long long)w->n_rows, (long long)w->n_cols,
+				       (long long)s->weight[0].n_cols);
+	}
 	s->n_out = 1;
 	s->out[0] = (struct ig_shape){ 0, s->weight[0].n_cols, IG_F32, IG_ROWS_TOKENS };
 	return 0;
@@ -30,6 +35,17 @@ static int64_t position_of(const struct ig_op_launch *c, int64_t r)
 {
 	int32_t position = c->step->positions[r];
 	return position >= 0 && position < c->weight[1].n_rows ? position : 0;
+}
+
+static int64_t type_of(const struct ig_op_launch *c, int64_t r)
+{
+	int32_t type = c->step->row_types ? c->step->row_types[r] : 0;
+	return type >= 0 && type < c->weight[2].n_rows ? type : 0;
+}
+
+static bool has(const struct ig_op_launch *c, uint32_t weight)
+{
+	return c->n_weights > weight && c->weight[weight].data;
 }
 
 static void scale_row(const struct ig_op_launch *c, float *y)
@@ -56,8 +72,12 @@ static void reference(const struct ig_op_launch *c)
 	for (int64_t r = 0; r < c->out[0].n_rows; r++) {
 		ig_weight_row(&c->weight[0], id_of(c, r), ig_row(&c->out[0], r));
 		scale_row(c, ig_row(&c->out[0], r));
-		if (c->n_weights > 1) {
+		if (has(c, 1)) {
 			ig_weight_row(&c->weight[1], position_of(c, r), learned);
+			add_row(ig_row(&c->out[0], r), learned, n);
+		}
+		if (has(c, 2)) {
+			ig_weight_row(&c->weight[2], type_of(c, r), learned);
 			add_row(ig_row(&c->out[0], r), learned, n);
 		}
 	}
@@ -83,8 +103,12 @@ static void run(const struct ig_op_launch *c, int64_t first, int64_t last, void 
 	for (int64_t r = first; r < last; r++) {
 		table_row(&c->weight[0], id_of(c, r), ig_row(&c->out[0], r));
 		scale_row(c, ig_row(&c->out[0], r));
-		if (c->n_weights > 1) {
+		if (has(c, 1)) {
 			table_row(&c->weight[1], position_of(c, r), scratch);
+			add_row(ig_row(&c->out[0], r), scratch, c->out[0].n_cols);
+		}
+		if (has(c, 2)) {
+			table_row(&c->weight[2], type_of(c, r), scratch);
 			add_row(ig_row(&c->out[0], r), scratch, c->out[0].n_cols);
 		}
 	}

@@ -6,7 +6,8 @@ static int check(struct ig_op_shape *s, struct ig_error *err)
 {
 	const struct ig_linear_params *p = s->params;
 
-	if (p->n_weights < 1 || p->n_weights > 4 || p->bias > 1 || p->act > IG_ACT_RELU2)
+	if (p->n_weights < 1 || p->n_weights > 4 || p->bias > 1 ||
+	    (p->act > IG_ACT_RELU2 && p->act != IG_ACT_GELU_ERF && p->act != IG_ACT_TANH))
 		return ig_fail(err, -EINVAL, "linear: parameters out of range");
 	if (s->n_in < 1 || s->n_in > 2 || s->n_weights != p->n_weights * (1 + p->bias))
 		return ig_fail(err, -EINVAL, "linear: %u inputs and %u weights do not fit", s->n_in,

@@ -39,7 +39,10 @@ extern const struct ig_gpu_op ig_gpu_adapt_down, ig_gpu_adapt_up, ig_gpu_glu_joi
 extern const struct ig_gpu_op ig_gpu_multiply, ig_gpu_soft_cap;
 
 /* The op of a file, with its static check, reference and kernels. */
-#define CORE_OP(op, params, op_flags)                                                              \
+#define CORE_OP(op, params, op_flags) CORE_OP_OF(op, params, op_flags, &ig_gpu_##op)
+/* The same without a lowering for GPUs. */
+#define CORE_OP_CPU(op, params) CORE_OP_OF(op, params, 0, NULL)
+#define CORE_OP_OF(op, params, op_flags, gpu_op)                                                   \
 	const struct ig_op ig_op_##op = {                                                          \
 		.struct_size = sizeof(struct ig_op),                                               \
 		.params_size = sizeof(params),                                                     \
@@ -50,7 +53,7 @@ extern const struct ig_gpu_op ig_gpu_multiply, ig_gpu_soft_cap;
 		.cpu_kernels = kernels,                                                            \
 		.n_cpu_kernels = sizeof kernels / sizeof *kernels,                                 \
 		.flags = op_flags,                                                                 \
-		.gpu = &ig_gpu_##op,                                                               \
+		.gpu = gpu_op,                                                                     \
 	}
 
 /* The kernels of linear, glu and logits, made from the list of tile products. */

@@ -208,7 +208,8 @@ export class ChatView {
   async readModels() {
     try {
       const list = await get(this.administrator ? "/v1/ingot/models" : "/v1/models");
-      this.models = list.data.filter((/** @type {Model} */ m) => !m.alias_of);
+      // models of embeddings and rerankers can't chat
+      this.models = list.data.filter((/** @type {Model} */ m) => !m.alias_of && (m.task ?? "generate") === "generate");
       this.drawModels();
     } catch (error) {
       if (!(error instanceof ApiError) || error.status === 0) return;

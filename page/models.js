@@ -85,6 +85,7 @@ export class ModelsView {
       h("button", { type: "button", id: `${what}-${m.id}`, onclick: () => busy || onclick(), "aria-disabled": busy ? "true" : undefined,
         "aria-label": `${label} ${m.id}` }, label);
     const facts = /** @type {[string, string][]} */ ([
+      ...(m.task && m.task !== "generate" ? [["Task", m.task + (m.dimensions ? `, ${m.dimensions} dimensions` : "")]] : []),
       ["File", `${bytes(m.file_bytes)}${m.quantization ? ", " + m.quantization : ""}`],
       ["Memory", `${bytes((m.weight_bytes ?? 0) + (m.scratch_bytes ?? 0))}`],
       ["Context", m.max_input_tokens ? count(m.max_input_tokens) + " tokens" : "–"],

@@ -4,6 +4,7 @@
  * A model as /v1/models and /v1/ingot/models list it; the latter members are for administrators.
  * @typedef {{
  *   id: string, state: string, default: boolean, max_input_tokens: number | null, alias_of?: string,
+ *   task?: "generate" | "embedding" | "rerank" | null, dimensions?: number,
  *   fits?: "yes" | "instead" | "no" | null, pinned?: boolean, architecture?: string | null,
  *   file?: string, error?: string | null, quantization?: string | null, file_bytes?: number,
  *   weight_bytes?: number, scratch_bytes?: number, active_requests?: number, load_s?: number,

@@ -59,10 +59,16 @@ int ig_driver_lower(struct ig_driver *d, const struct ig_plan *plan,
 				"the %s driver does not support models with recurrent layers "
 				"yet; runtime.driver: cpu does",
 				d->class->name);
+	if (plan->info.result != IG_RESULT_TOKENS && !d->class->encodes)
+		return ig_fail(err, -ENOTSUP,
+			       "the %s driver does not support models of embeddings yet; "
+			       "runtime.driver: cpu does",
+			       d->class->name);
 	int rc = d->class->lower(d, plan, limits, out, memory, err);
 	if (rc)
 		return rc;
 	(*out)->driver = d;
+	(*out)->whole_texts = !plan->info.n_groups;
 	(*out)->n_adapters = plan->n_adapters;
 	for (uint32_t g = 0; g < plan->info.n_groups && g < IG_MAX_CACHE_GROUPS; g++) {
 		const struct ig_cache_group *group = &plan->info.groups[g];
@@ -86,6 +92,27 @@ void ig_program_destroy(struct ig_program *p)
 {
 	if (p)
 		p->class->destroy(p);
+}
+
+/* Without a cache: a sequence has all of its rows in this step, and its result is of the last. */
+static int check_whole(const struct ig_step *s, struct ig_error *err)
+{
+	int32_t row = 0;
+
+	for (int32_t i = 0; i < s->n_seqs; i++) {
+		if (row >= s->n_rows || s->row_seq[row] != i || s->positions[row] != 0 ||
+		    s->seq_lens[i] > s->n_rows - row || s->row_seq[row + s->seq_lens[i] - 1] != i)
+			return ig_fail(err, -EINVAL, "sequence %d is not whole in the step", i);
+		row += s->seq_lens[i];
+	}
+	if (row != s->n_rows)
+		return ig_fail(err, -EINVAL, "row %d is of no whole sequence", row);
+	for (int32_t i = 0; i < s->n_logit_rows; i++) {
+		int32_t r = s->logit_rows[i];
+		if (r + 1 < s->n_rows && s->row_seq[r + 1] == s->row_seq[r])
+			return ig_fail(err, -EINVAL, "row %d is not the last of its sequence", r);
+	}
+	return 0;
 }
 
 /* Check that all blocks exist that rows of sequence seq from position `first` on read or write.
@@ -248,7 +275,7 @@ static int check_step(const struct ig_program *p, const struct ig_step *s, struc
 				       "row %d: its penalties or its mask are not in the step",
 				       s->logit_rows[i]);
 	}
-	return 0;
+	return p->whole_texts ? check_whole(s, err) : 0;
 }
 
 uint64_t ig_driver_memory(const struct ig_driver *d)

@@ -37,6 +37,17 @@ struct ig_program_limits {
 	uint32_t max_slabs; /* of the cache's arena; 0: as many as fit a block word */
 };
 
+/* Of a plan without a cache: texts of one step; tokens of a text, unless the context is configured. */
+#define IG_STEP_TEXTS 256u
+#define IG_DEFAULT_TEXT 8192u
+/* Its limits, from those of other plans with its max_context: a step has texts whole. */
+static inline void ig_program_limit_texts(struct ig_program_limits *l)
+{
+	if (l->max_rows < l->max_context)
+		l->max_rows = l->max_context;
+	l->max_seqs = l->max_logit_rows = IG_STEP_TEXTS;
+}
+
 struct ig_program_memory {
 	uint64_t weight_bytes; /* packed */
 	uint64_t scratch_bytes;

@@ -35,6 +35,7 @@ struct ig_driver_class {
 	uint64_t (*release)(struct ig_driver *d, uint64_t n_bytes);
 	uint32_t steps_in_flight;
 	bool has_states; /* it has kernels for recurrent layers */
+	bool encodes;	 /* it has kernels for plans without a cache */
 };
 
 /* The first member of every driver and of every program. */
@@ -54,6 +55,7 @@ struct ig_program {
 	uint32_t n_adapters;		       /* of the plan */
 	uint32_t strict;
 	uint32_t loaded;
+	bool whole_texts;    /* its plan has no cache: a step has its sequences whole */
 	uint32_t split_rows; /* see ig_program_split_rows; of lower */
 	const struct ig_step *in_flight[IG_STEPS_IN_FLIGHT]; /* oldest first */
 	int64_t submit_ns[IG_STEPS_IN_FLIGHT];

@@ -289,8 +289,9 @@ int ig_plan_record_adapted(const struct ig_modules *m, const struct ig_checkpoin
 		goto fail;
 	}
 	const struct ig_model_info *info = &g.plan->info;
-	if (!info->n_vocab || !info->n_context || !info->n_groups ||
-	    info->n_groups > IG_MAX_CACHE_GROUPS) {
+	bool samples = info->result == IG_RESULT_TOKENS;
+	if (!info->n_vocab || !info->n_context || samples != (info->n_groups > 0) ||
+	    info->n_groups > IG_MAX_CACHE_GROUPS || info->result > IG_RESULT_SCORE) {
 		rc = ig_fail(err, -EINVAL, "architecture %s: incomplete model description",
 			     arch->name);
 		goto fail;
@@ -313,11 +314,16 @@ int ig_plan_record_adapted(const struct ig_modules *m, const struct ig_checkpoin
 			     arch->name, g.error.code ? g.error.text : "recording failed");
 		goto fail;
 	}
-	if (!g.plan->n_nodes || strcmp(g.plan->nodes[g.plan->n_nodes - 1].op->name, "sample")) {
-		rc = ig_fail(err, -EINVAL, "architecture %s: the plan does not end with sample",
-			     arch->name);
+	const char *end = samples ? "sample" : "output";
+	const struct ig_plan_node *last =
+		g.plan->n_nodes ? &g.plan->nodes[g.plan->n_nodes - 1] : NULL;
+	if (!last || strcmp(last->op->name, end)) {
+		rc = ig_fail(err, -EINVAL, "architecture %s: the plan does not end with %s",
+			     arch->name, end);
 		goto fail;
 	}
+	g.plan->n_results =
+		samples ? info->n_vocab : (uint32_t)g.plan->values[last->in[0]].shape.n_cols;
 	if ((rc = ig_adapted_check(&g.adapted, err)))
 		goto fail;
 	free(params);

@@ -50,6 +50,7 @@ struct ig_plan {
 	void **adapter_mem; /* [n_adapter_mem] */
 	uint32_t n_adapter_mem;
 	uint64_t adapter_bytes;
+	uint32_t n_results; /* columns of step->logits: the vocabulary, or a vector's dimensions */
 	const struct ig_checkpoint *file; /* not owned; must outlive the programs lowered from it */
 };
 

@@ -43,6 +43,8 @@ void chat_know_models(struct chat *c, const json_t *list)
 	c->words = json_array();
 	for (size_t i = 0; c->words && i < json_array_size(list); i++) {
 		char s[160];
+		if (!ig_served_chats(json_array_get(list, i)))
+			continue;
 		snprintf(s, sizeof s, "model %s", ig_served_name(list, i));
 		json_array_append_new(c->words,
 				      json_string(s)); /* on failure Tab does not complete it */
@@ -63,11 +65,15 @@ static void do_model(struct chat *c, const char *name)
 	if (!*name) {
 		for (size_t i = 0; i < json_array_size(list); i++) {
 			const char *s = ig_served_name(list, i);
+			if (!ig_served_chats(json_array_get(list, i)))
+				continue;
 			chat_print(c, "%s %s", strcmp(s, current) ? " " : "*", s);
 		}
 	} else if (!ig_served_has(list, name)) {
 		c->status =
 			ig_complain("%s serves no model '%s'; /model lists them", c->e.url, name);
+	} else if (!ig_served_chats(ig_served_find(list, name))) {
+		c->status = ig_complain("the model '%s' generates no text", name);
 	} else if (ig_conversation_set(&c->conversation.model, name)) {
 		ig_complain("out of memory");
 	} else {

@@ -323,21 +323,15 @@ static void show_contexts(struct doctor *d, const char *what, const struct ig_mo
 
 /* Plan the model, for its memory. */
 static void check_plan(struct doctor *d, const char *what, const struct ig_config_model *m,
-		       const struct ig_checkpoint *g, uint64_t *bytes)
+		       const struct ig_plan *plan, uint64_t *bytes)
 {
 	const struct ig_config *c = d->config;
 	struct ig_program_memory memory = { 0 };
 	struct ig_program *program = NULL;
-	struct ig_plan *plan = NULL;
 	struct ig_error err = { 0 };
 	char weights[32], scratch[32], kv[32], state[32], left_out[256];
+	const bool whole_texts = plan->info.result != IG_RESULT_TOKENS;
 
-	if (ig_plan_record(d->modules, g, &plan, &err)) {
-		WRONG(d, what,
-		      "serve a model of a known architecture, or install the module of this one",
-		      "%s", err.text);
-		return;
-	}
 	ig_plan_left_out(plan, left_out, sizeof left_out);
 	if (*left_out)
 		OK(d, what, "runs as a model of text; left out: %s", left_out);
@@ -351,6 +345,10 @@ static void check_plan(struct doctor *d, const char *what, const struct ig_confi
 		.max_logit_rows = n_seqs,
 		.max_context = m->context ? m->context : plan->info.n_context,
 	};
+	if (whole_texts && !m->context && limits.max_context > IG_DEFAULT_TEXT)
+		limits.max_context = IG_DEFAULT_TEXT;
+	if (whole_texts)
+		ig_program_limit_texts(&limits);
 	if (!ig_cache_dtypes(m->kv_dtype, &limits.k_dtype, &limits.v_dtype)) /* auto */
 		ig_cache_dtypes(c->kvcache.dtype, &limits.k_dtype, &limits.v_dtype);
 	if (m->context > plan->info.n_context) {
@@ -366,6 +364,14 @@ static void check_plan(struct doctor *d, const char *what, const struct ig_confi
 		goto out;
 	}
 	*bytes = memory.weight_bytes + memory.scratch_bytes;
+	if (whole_texts) {
+		OK(d, what,
+		   "memory: %s for weights, %s for scratch, no cache; texts of up to %u tokens",
+		   ig_text_bytes(weights, sizeof weights, memory.weight_bytes),
+		   ig_text_bytes(scratch, sizeof scratch, memory.scratch_bytes),
+		   limits.max_context);
+		goto out;
+	}
 	OK(d, what, "memory: %s for weights, %s for scratch, %s of cache for each token",
 	   ig_text_bytes(weights, sizeof weights, memory.weight_bytes),
 	   ig_text_bytes(scratch, sizeof scratch, memory.scratch_bytes),
@@ -378,37 +384,50 @@ static void check_plan(struct doctor *d, const char *what, const struct ig_confi
 		show_contexts(d, what, &plan->info, &limits, *bytes);
 out:
 	ig_program_destroy(program);
-	ig_plan_destroy(plan);
 }
 
-static void check_template(struct doctor *d, const char *what, const struct ig_checkpoint *g,
-			   const struct ig_tokenizer *tokenizer)
+/* What the model is for, and how it gets its input. */
+static void check_chat(struct doctor *d, const char *what, const struct ig_checkpoint *g,
+		       const struct ig_tokenizer *tokenizer, const struct ig_plan *plan)
 {
 	struct ig_chat_template *chat = NULL;
+	const int n = ig_tokenizer_n_vocab(tokenizer);
 	struct ig_error err = { 0 };
-	int rc = ig_chat_template_open(g, tokenizer, &chat, &err);
+	int rc;
 
+	if (plan && plan->info.result == IG_RESULT_EMBEDDING) {
+		OK(d, what,
+		   "tokenizer of %d tokens; makes embeddings of %u dimensions, and no text", n,
+		   plan->n_results);
+		return;
+	}
+	if (plan && plan->info.result == IG_RESULT_SCORE) {
+		OK(d, what, "tokenizer of %d tokens; a reranker, which makes no text", n);
+		return;
+	}
+	rc = ig_chat_template_open(g, tokenizer, &chat, &err);
 	if (rc == -ENOENT)
 		NOTE(d, what, "chats will be refused",
-		     "the file has no chat template; tokenizer of %d tokens",
-		     ig_tokenizer_n_vocab(tokenizer));
+		     "the file has no chat template; tokenizer of %d tokens", n);
 	else if (rc)
 		WRONG(d, what, "serve a model whose chat template Ingot can run",
 		      "chat template: %s", err.text);
 	else
-		OK(d, what, "tokenizer of %d tokens, chat template %s",
-		   ig_tokenizer_n_vocab(tokenizer), ig_chat_template_name(chat));
+		OK(d, what, "tokenizer of %d tokens, chat template %s", n,
+		   ig_chat_template_name(chat));
 	ig_chat_template_close(chat);
 }
 
 static void check_model(struct doctor *d, const struct ig_config_model *m, uint64_t *bytes)
 {
+	struct ig_plan *plan = NULL;
 	struct ig_tokenizer *tokenizer = NULL;
 	struct ig_checkpoint *g = NULL;
 	struct ig_error err = { 0 };
 	const char *arch = "";
 	size_t arch_len = 0;
 	char what[160], size[32];
+	int rc = 0;
 
 	snprintf(what, sizeof what, "model %.140s", m->name);
 	if (ig_checkpoint_open(m->path, d->modules ? ig_modules_archs(d->modules) : NULL, &g,
@@ -428,11 +447,18 @@ static void check_model(struct doctor *d, const struct ig_config_model *m, uint6
 	if (ig_tokenizer_open(g, &tokenizer, &err))
 		WRONG(d, what, "serve a model whose tokenizer Ingot knows", "tokenizer: %s",
 		      err.text);
-	else
-		check_template(d, what, g, tokenizer);
 	if (d->modules)
-		check_plan(d, what, m, g, bytes);
+		rc = ig_plan_record(d->modules, g, &plan, &err);
+	if (tokenizer)
+		check_chat(d, what, g, tokenizer, plan);
+	if (rc)
+		WRONG(d, what,
+		      "serve a model of a known architecture, or install the module of this one",
+		      "%s", err.text);
+	if (plan)
+		check_plan(d, what, m, plan, bytes);
 out:
+	ig_plan_destroy(plan);
 	ig_tokenizer_close(tokenizer);
 	ig_checkpoint_close(g);
 }

@@ -86,7 +86,11 @@ static void add_other(struct ig_table *t, const char *name, const json_t *entry)
 	ig_table_add(t, "-");
 	add_served(t, entry);
 	ig_table_add(t, "-");
-	ig_table_add(t, "served by the daemon, not in models.yaml");
+	const char *task = ig_json_text(entry, "task");
+	if (task && strcmp(task, "generate"))
+		ig_table_addf(t, "%s model, served by the daemon, not in models.yaml", task);
+	else
+		ig_table_add(t, "served by the daemon, not in models.yaml");
 }
 
 /* The causes of failed loads; only administrators get them. */

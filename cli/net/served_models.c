@@ -53,6 +53,13 @@ bool ig_served_has(const json_t *list, const char *name)
 	return ig_served_find(list, name) != NULL;
 }
 
+bool ig_served_chats(const json_t *entry)
+{
+	const char *task = ig_json_text(entry, "task");
+
+	return !task || !strcmp(task, "generate");
+}
+
 const char *ig_served_state(const json_t *entry)
 {
 	const char *s = ig_json_text(entry, "state");

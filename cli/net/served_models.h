@@ -9,6 +9,8 @@ json_t *ig_served_list(const struct ig_endpoint *e, struct ig_error *err);
 /* The name of entry i; "?" when it has none. */
 const char *ig_served_name(const json_t *list, size_t i);
 bool ig_served_has(const json_t *list, const char *name);
+/* Whether it generates text, as far as is known: models of embeddings and rerankers do not. */
+bool ig_served_chats(const json_t *entry);
 /* The entry of this name, borrowed; NULL: none. */
 const json_t *ig_served_find(const json_t *list, const char *name);
 

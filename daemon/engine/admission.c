@@ -171,7 +171,9 @@ static void preempt(struct ig_sched *sch, struct ig_seq *s)
 {
 	ig_log_debug("request %s: preempted with %d tokens", s->id, s->n_tokens);
 	ig_sched_drop_kv(sch, s);
-	s->n_done = s->n_planned = s->n_draft = 0;
+	if (!s->model->whole_texts) /* what is done of its texts stays */
+		s->n_done = 0;
+	s->n_planned = s->n_draft = 0;
 	s->restore_over = false;
 	ig_sched_insert(sch, s, &sch->waiting);
 	ig_sched_publish_state(sch, s);
@@ -268,7 +270,7 @@ static bool waits_for_prefix(const struct ig_sched *sch, struct ig_seq *s)
 {
 	const struct ig_seq *v;
 
-	if (!sch->b->prefix_cache)
+	if (!sch->b->prefix_cache || s->model->whole_texts)
 		return false;
 	for (v = sch->prompts_first; v; v = v->next_prompt) {
 		int32_t left = v->n_tokens - v->n_done, chunk = (int32_t)sch->now.prefill_chunk;
@@ -335,6 +337,18 @@ static void keep_states(const struct ig_sched *sch, const struct ig_seq *s)
 	for (int32_t n = end - IG_BLOCK_TOKENS; n <= end; n += IG_BLOCK_TOKENS)
 		if (n > s->n_done)
 			kv->seq_keep(s->kv, (uint32_t)n);
+}
+
+/* Of a model without a cache: only a place is needed. */
+static void admit_texts(struct ig_sched *sch, struct ig_seq *s)
+{
+	ig_sched_insert(sch, s, &sch->running);
+	if (!s->admitted_ns) {
+		s->admitted_ns = ig_now_ns();
+		s->result.report.reason = IG_PREFIX_DISABLED;
+		ig_stream_begin(s->stream, 0, &s->result.report);
+	}
+	ig_sched_publish_state(sch, s);
 }
 
 /* Admit a waiting sequence.  False: there are no blocks now. */
@@ -469,6 +483,10 @@ void ig_sched_admit(struct ig_sched *sch)
 	while ((s = next_waiting(sch))) {
 		if (sch->n_running >= sch->b->max_seqs && !take_place(sch, s))
 			break;
+		if (s->model->whole_texts) {
+			admit_texts(sch, s);
+			continue;
+		}
 		bool fits = s->max_adjusts <= IG_MAX_STEP_ADJUSTS - sch->n_adjusts;
 		if (fits && admit_seq(sch, s))
 			continue;

@@ -317,7 +317,9 @@ struct ig_seq *ig_client_find_victim(const struct ig_seq_list *running, const st
 	struct ig_seq *v, *worst = NULL;
 
 	TAILQ_FOREACH(v, running, link)
-		if ((!model || v->model == model) && yields(v, s) && (!worst || is_worse(v, worst)))
+		/* who needs blocks is not helped by one that has none */
+		if ((!model || v->model == model) && (v->kv || !s->kv) && yields(v, s) &&
+		    (!worst || is_worse(v, worst)))
 			worst = v;
 	return worst;
 }

@@ -100,8 +100,9 @@ void ig_contract_measure(const struct ig_contract *c, struct ig_model *m)
 		.weights = m->memory.weight_bytes + (d ? d->memory.weight_bytes : 0),
 		.scratch = scratch_of(m) + (d ? scratch_of(d) : 0),
 		.draft = d ? d->memory.weight_bytes : 0,
-		.logits = (uint64_t)m->limits.max_logit_rows * m->n_logits * sizeof(float) *
-			  m->backend->max_flights,
+		.logits = m->whole_texts ? 0 :
+					   (uint64_t)m->limits.max_logit_rows * m->n_logits *
+						   sizeof(float) * m->backend->max_flights,
 		.least = slabs_for(m, c->slab, n) * c->slab,
 	};
 }

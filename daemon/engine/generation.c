@@ -19,12 +19,43 @@ static int check_ids(const struct ig_engine_model *m, const char *of, const int3
 	return 0;
 }
 
+/* Texts of a model without a cache. */
+static int check_texts(const struct ig_gen_spec *spec, struct ig_error *err)
+{
+	const struct ig_engine_model *m = spec->model;
+	int64_t n = 0;
+
+	if (!spec->texts || spec->n_texts < 1 || !spec->vectors || !spec->prompt ||
+	    spec->vectors->n_rows != (uint32_t)spec->n_texts ||
+	    spec->vectors->n_columns != m->n_results)
+		return ig_fail(err, -EINVAL, "%s makes vectors or scores of texts, and no text",
+			       m->name);
+	for (int32_t i = 0; i < spec->n_texts; i++) {
+		const struct ig_text *t = &spec->texts[i];
+		if (t->n_ids < 1 || t->second < 0 || t->second > t->n_ids)
+			return ig_fail(err, -EINVAL, "text %d has no tokens", i);
+		if ((uint32_t)t->n_ids > m->n_context)
+			return ig_fail(err, -E2BIG,
+				       "text %d has %d tokens, the context of %s is %u", i,
+				       t->n_ids, m->name, m->n_context);
+		n += t->n_ids;
+	}
+	if (n != spec->n_prompt)
+		return ig_fail(err, -EINVAL, "the texts have %lld tokens, the prompt %d",
+			       (long long)n, spec->n_prompt);
+	return check_ids(m, "texts", spec->prompt, spec->n_prompt, err);
+}
+
 static int check_prompt(const struct ig_gen_spec *spec, struct ig_error *err)
 {
 	const struct ig_engine_model *m = spec->model;
 	const struct ig_model *model = m->instance;
 	int rc;
 
+	if (model->whole_texts)
+		return check_texts(spec, err);
+	if (spec->texts)
+		return ig_fail(err, -EINVAL, "%s is no model of embeddings", m->name);
 	if (spec->n_prompt <= 0 || !spec->prompt)
 		return ig_fail(err, -EINVAL, "the prompt has no tokens");
 	if ((uint32_t)spec->n_prompt > m->n_context)

@@ -5,9 +5,16 @@
 #include "daemon/engine/origin.h"
 #include "daemon/engine/sampling.h"
 #include "daemon/engine/stream.h"
+#include "daemon/engine/vectors.h"
 #include "model/grammar/grammar.h"
 
 #define IG_MAX_SHOWN 16
+
+/* A text of a request for embeddings or scores. */
+struct ig_text {
+	int32_t n_ids;
+	int32_t second; /* from this one on they are of another text than the first; n_ids: none */
+};
 
 /* Owned by the caller: the engine copies or references what it needs. */
 struct ig_gen_spec {
@@ -16,6 +23,11 @@ struct ig_gen_spec {
 	const struct ig_engine_model *model;
 	const int32_t *prompt; /* [n_prompt] */
 	int32_t n_prompt;
+	/* Of a model of embeddings: the prompt is so many texts, one after the other; vectors, which has a
+	 * row for each, gets the results. */
+	const struct ig_text *texts; /* [n_texts] */
+	int32_t n_texts;
+	struct ig_vectors *vectors;
 	const int32_t *predicted; /* [n_predicted]: what the output may be; it changes no token */
 	int32_t n_predicted;
 	struct ig_sampling sampling;

@@ -200,6 +200,12 @@ static int open_tokenizer(struct ig_model *m, bool is_draft, struct ig_error *er
 
 	if (rc < 0 || is_draft)
 		return rc;
+	if (m->plan->info.result != IG_RESULT_TOKENS) {
+		m->chat_error = strdup(m->plan->info.result == IG_RESULT_SCORE ?
+					       "it is a reranker" :
+					       "it is a model of embeddings");
+		return m->chat_error ? 0 : ig_fail(err, -ENOMEM, "out of memory");
+	}
 	rc = ig_chat_template_open(m->file, m->tokenizer, &m->chat, &why);
 	if (rc == -ENOMEM)
 		return ig_fail(err, rc, "%s", why.text);
@@ -249,11 +255,16 @@ static int lower(struct ig_model *m, uint32_t context, bool is_draft, struct ig_
 						.k_dtype = own ? m->wants.k_dtype : b->k_dtype,
 						.v_dtype = own ? m->wants.v_dtype : b->v_dtype,
 						.max_slabs = b->max_slabs };
+	if (m->whole_texts)
+		ig_program_limit_texts(&m->limits);
 	rc = ig_driver_lower(b->driver, m->plan, &m->limits, &m->program, &m->memory, err);
 	if (rc < 0)
 		return rc;
-	m->n_logits = m->plan->info.n_vocab;
-	m->mask_words = (m->n_logits + 31) / 32;
+	m->n_logits = m->plan->n_results;
+	m->mask_words = m->whole_texts ? 0 : (m->n_logits + 31) / 32;
+	if (m->whole_texts)
+		m->memory.scratch_bytes +=
+			(uint64_t)IG_STEPS_IN_FLIGHT * IG_STEP_TEXTS * m->n_logits * sizeof(float);
 	m->split_rows = ig_program_split_rows(m->program);
 	if (!m->split_rows || m->split_rows > b->max_rows)
 		m->split_rows = b->max_rows;
@@ -269,13 +280,14 @@ static int read_model(struct ig_model *m, const struct ig_model *owner, struct i
 	uint32_t context;
 	int rc = ig_checkpoint_open(m->path, ig_modules_archs(m->backend->modules), &m->file, err);
 
-	if (rc || (rc = open_tokenizer(m, owner, err)) || (rc = record(m, err)))
+	if (rc || (rc = record(m, err)) || (rc = open_tokenizer(m, owner, err)))
 		return rc;
 	if ((int64_t)m->plan->info.n_vocab < ig_tokenizer_n_vocab(m->tokenizer))
 		return ig_fail(err, -EINVAL, "the tokenizer has %d tokens, the embedding only %u",
 			       ig_tokenizer_n_vocab(m->tokenizer), m->plan->info.n_vocab);
 	m->n_groups = m->plan->info.n_groups;
-	if (!m->n_groups || m->n_groups > IG_MAX_CACHE_GROUPS)
+	m->whole_texts = m->plan->info.result != IG_RESULT_TOKENS;
+	if ((!m->n_groups && !m->whole_texts) || m->n_groups > IG_MAX_CACHE_GROUPS)
 		return ig_fail(err, -EINVAL, "%u cache groups; 1 to %d are possible", m->n_groups,
 			       IG_MAX_CACHE_GROUPS);
 	for (uint32_t g = 0; g < m->n_groups; g++) {
@@ -289,6 +301,8 @@ static int read_model(struct ig_model *m, const struct ig_model *owner, struct i
 			       wanted_context, context);
 	if (wanted_context)
 		context = wanted_context;
+	else if (m->whole_texts && context > IG_DEFAULT_TEXT)
+		context = IG_DEFAULT_TEXT; /* scratch memory grows with it */
 	if (owner && context > owner->limits.max_context)
 		context = owner->limits.max_context;
 	if (context < 2 || context > INT32_MAX / 2)
@@ -354,6 +368,16 @@ static int open_draft(struct ig_model *m, const char *path, struct ig_error *err
 	return rc ? ig_fail(err, rc, "draft %s: %s", path, why.text) : 0;
 }
 
+/* Models that pool the last row were trained with a token behind the text; some files do not say so. */
+static int32_t suffix_of(const struct ig_model *m)
+{
+	int32_t suffix = ig_tokenizer_suffix(m->tokenizer);
+
+	return suffix >= 0 || !m->whole_texts ?
+		       suffix :
+		       ig_tokenizer_find_special(m->tokenizer, "<|endoftext|>");
+}
+
 int ig_model_open(const struct ig_backend *b, const struct ig_model_spec *spec,
 		  struct ig_model **out, struct ig_error *err)
 {
@@ -398,6 +422,8 @@ int ig_model_open(const struct ig_backend *b, const struct ig_model_spec *spec,
 	};
 	if (m->chat)
 		ig_completion_style_of(m->chat, &m->shown.style);
+	m->shown.n_results = m->n_logits;
+	m->shown.suffix = suffix_of(m);
 	ig_model_traits_of(m, &m->shown.traits);
 	m->shown.instance = m;
 	rc = show_adapters(m, err);
@@ -421,6 +447,8 @@ static void free_step(struct ig_step_buffer *b)
 	free(b->token_from);
 	free(b->positions);
 	free(b->row_adapter);
+	free(b->row_types);
+	free(b->results);
 	free(b->row_seq);
 	free(b->seq_lens);
 	free(b->logit_rows);
@@ -449,7 +477,13 @@ static int make_step(const struct ig_model *m, struct ig_step_buffer *b, struct 
 	b->sample = calloc(logits, sizeof *b->sample);
 	b->adjusts = malloc(IG_MAX_STEP_ADJUSTS *
 			    sizeof *b->adjusts); /* its pages are allocated when used */
-	b->masks = calloc(logits, m->mask_words * sizeof *b->masks);
+	b->masks = calloc(logits, (m->mask_words + !m->mask_words) * sizeof *b->masks);
+	if (m->whole_texts) {
+		b->row_types = calloc(rows, sizeof *b->row_types);
+		b->results = calloc(logits, m->n_logits * sizeof *b->results);
+		if (!b->row_types || !b->results)
+			return ig_fail(err, -ENOMEM, "out of memory for the step buffer");
+	}
 	if (!b->token_ids || !b->token_from || !b->positions || !b->row_seq || !b->row_adapter ||
 	    !b->seq_lens || !b->logit_rows || !b->sampled_ids || !b->sample || !b->adjusts ||
 	    !b->masks)
@@ -483,6 +517,7 @@ static int make_step(const struct ig_model *m, struct ig_step_buffer *b, struct 
 		.kv = b->kv,
 		.n_groups = m->n_groups,
 		.segments = b->segments,
+		.row_types = b->row_types,
 	};
 	return 0;
 }

@@ -19,13 +19,14 @@ struct ig_step_buffer {
 	struct ig_step step;
 	struct ig_step_kv kv[IG_MAX_CACHE_GROUPS];
 	int32_t *token_ids, *token_from, *positions, *row_seq; /* [max_rows] */
-	int32_t *row_adapter;				       /* the same */
-	int32_t *seq_lens;				       /* [max_seqs] */
-	int32_t *logit_rows, *sampled_ids;		       /* [max_logit_rows] */
-	struct ig_sample_params *sample;		       /* [max_logit_rows] */
-	struct ig_logit_adjust *adjusts;		       /* [IG_MAX_STEP_ADJUSTS] */
-	uint32_t *masks;				       /* [max_logit_rows, mask_words] */
-	uint32_t *block_tables[IG_MAX_CACHE_GROUPS];	       /* [max_seqs, max_blocks] */
+	int32_t *row_adapter, *row_types;		       /* the same */
+	float *results;	   /* [max_logit_rows, n_logits], of a model without a cache */
+	int32_t *seq_lens; /* [max_seqs] */
+	int32_t *logit_rows, *sampled_ids;	     /* [max_logit_rows] */
+	struct ig_sample_params *sample;	     /* [max_logit_rows] */
+	struct ig_logit_adjust *adjusts;	     /* [IG_MAX_STEP_ADJUSTS] */
+	uint32_t *masks;			     /* [max_logit_rows, mask_words] */
+	uint32_t *block_tables[IG_MAX_CACHE_GROUPS]; /* [max_seqs, max_blocks] */
 	/* Of a model with state, whose tables have a row for each state: [max_segments]. */
 	struct ig_step_segment *segments;
 };
@@ -105,13 +106,14 @@ struct ig_model {
 	struct ig_need need;
 	uint32_t n_groups;
 	struct ig_kv_layout layouts[IG_MAX_CACHE_GROUPS];
-	bool has_state;		   /* some of its groups are of state */
-	uint32_t window;	   /* the widest of its groups' windows; 0: no group has one */
-	uint32_t chunk;		   /* maximum rows of one sequence in a step, when it was opened */
-	uint32_t max_kv_tokens;	   /* of one sequence that is alone in the arena */
-	uint32_t n_logits;	   /* of one row: the vocabulary and the file's padding */
-	uint32_t mask_words;	   /* of one row */
-	uint32_t split_rows;	   /* a step with as many ends, although its round goes on */
+	bool has_state;		/* some of its groups are of state */
+	uint32_t window;	/* the widest of its groups' windows; 0: no group has one */
+	uint32_t chunk;		/* maximum rows of one sequence in a step, when it was opened */
+	uint32_t max_kv_tokens; /* of one sequence that is alone in the arena */
+	bool whole_texts;	/* it has no cache: a step has whole texts (texts.c) */
+	uint32_t n_logits;	/* of one row: the vocabulary and the file's padding, or a vector */
+	uint32_t mask_words;	/* of one row */
+	uint32_t split_rows;	/* a step with as many ends, although its round goes on */
 	struct ig_kv_name kv_name; /* of what its blocks' bytes depend on */
 	bool gives_logits;	   /* there is memory for copies of them */
 	atomic_uint n_active;	   /* requests that run or wait */

@@ -476,7 +476,7 @@ static void begin_restore(struct ig_sched *sch, struct ig_seq *s)
 
 bool ig_kv_disk_waits(struct ig_sched *sch, struct ig_seq *s)
 {
-	if (!keeps(sch, s->model))
+	if (!keeps(sch, s->model) || s->model->whole_texts)
 		return false;
 	if (!s->restore && !s->restore_over)
 		begin_restore(sch, s);

@@ -244,7 +244,7 @@ static void apply(struct ig_sched *sch, struct ig_change *c)
 static bool trim_some(struct ig_sched *sch, const struct ig_model *m)
 {
 	for (; m; m = m->draft)
-		if (sch->b->kv->trim(sch->b->cache, m->kv_groups[0], TRIM_BLOCKS))
+		if (m->n_groups && sch->b->kv->trim(sch->b->cache, m->kv_groups[0], TRIM_BLOCKS))
 			return true;
 	return false;
 }

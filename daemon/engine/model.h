@@ -17,6 +17,8 @@ struct ig_model_traits {
 	char quantization[16]; /* "Q4_K_M", "BF16" */
 	char format[12];       /* gguf, safetensors */
 	bool tools, thinking;  /* what its chat template supports */
+	bool embeds, ranks;    /* its results are vectors, or scores; none: it generates text */
+	uint32_t n_dimensions; /* of a vector */
 };
 
 /* A loaded model.  Immutable and reference-counted: valid as long as somebody holds it, even
@@ -29,7 +31,9 @@ struct ig_engine_model {
 	const char *chat_error; /* "the file has no chat template", or that it is unknown */
 	struct ig_completion_style style; /* by the source of chat; without: zeros */
 	uint32_t n_context;		  /* maximum tokens of a sequence */
-	uint32_t n_cache; /* maximum tokens that the cache holds of it, alone; 0: not known */
+	int32_t suffix;	    /* what it expects behind a text that it embeds; -1: nothing */
+	uint32_t n_results; /* columns of a result; the vocabulary of a model that generates text */
+	uint32_t n_cache;   /* maximum tokens that the cache holds of it, alone; 0: not known */
 	const char *arch, *file;
 	uint64_t weight_bytes; /* packed */
 	int64_t created_s;     /* the file's mtime, Unix seconds */
@@ -37,6 +41,12 @@ struct ig_engine_model {
 	struct ig_model *instance; /* the engine's; several of these may have the same */
 	uint32_t adapter;	   /* 0: the model as it is; else the adapter's number plus one */
 };
+
+/* What the model does, for lists and errors. */
+static inline const char *ig_model_task(const struct ig_model_traits *t)
+{
+	return t->embeds ? "embedding" : t->ranks ? "rerank" : "generate";
+}
 
 /* Ollama's clients may add ":latest" to a name that has no tag. */
 #define IG_LATEST ":latest"

@@ -36,6 +36,7 @@ struct ig_flight {
 		int32_t n_rows, n_draft; /* n_draft: the last of them */
 		enum ig_draft_source draft_source;
 		int32_t logit_index; /* of the first of 1 + n_draft; -1: no logits */
+		int32_t n_texts;     /* results, of a model without a cache */
 	} *seqs;		     /* [max_seqs], by row_seq */
 	uint32_t n_seqs;
 	uint32_t n_prefill, n_decode,

@@ -196,7 +196,7 @@ static int32_t max_output_of(const struct ig_gen_spec *spec, uint32_t by_default
 	uint32_t limit =
 		spec->sampling.max_tokens ? (uint32_t)spec->sampling.max_tokens : by_default;
 
-	if (spec->prefill_only)
+	if (spec->prefill_only || spec->texts)
 		return 0;
 	return limit && limit < (uint32_t)max ? (int32_t)limit : max;
 }
@@ -225,6 +225,13 @@ static int make_tokens(struct ig_seq *s, const struct ig_gen_spec *spec, bool lo
 	if (s->n_predicted)
 		memcpy(s->history, spec->predicted, (size_t)s->n_predicted * sizeof *s->history);
 	memcpy(s->tokens, spec->prompt, (size_t)s->n_prompt * sizeof *s->tokens);
+	if (spec->texts) {
+		s->texts = malloc((size_t)spec->n_texts * sizeof *s->texts);
+		if (!s->texts)
+			return -ENOMEM;
+		memcpy(s->texts, spec->texts, (size_t)spec->n_texts * sizeof *s->texts);
+		s->n_texts = spec->n_texts;
+	}
 	s->n_tokens = s->n_shown = s->n_prompt;
 	return looks_up && s->max_output > 1 ? make_lookup(s) : 0;
 }
@@ -247,7 +254,7 @@ int ig_seq_create(const struct ig_gen_spec *spec, uint32_t max_output, bool look
 	s->origin = spec->origin;
 	s->n_prompt = spec->n_prompt;
 	s->max_output = max_output_of(spec, max_output);
-	s->prefill_only = spec->prefill_only;
+	s->prefill_only = spec->prefill_only || spec->texts;
 	s->wants_report = spec->wants_report;
 	s->priority = spec->priority;
 	s->deadline_ns = spec->deadline_ns;
@@ -292,6 +299,7 @@ void ig_seq_adopt(struct ig_seq *s, const struct ig_gen_spec *spec)
 	ig_origin_ref(s->origin);
 	s->grammar = spec->grammar ? ig_grammar_ref(spec->grammar) : NULL;
 	s->stream = spec->stream;
+	s->vectors = spec->vectors ? ig_vectors_ref(spec->vectors) : NULL;
 	atomic_fetch_add(&s->model->n_active, 1);
 	s->adopted = true;
 }
@@ -307,6 +315,8 @@ void ig_seq_destroy(struct ig_seq *s)
 	free(s->adjust_table);
 	ig_lookup_finish(&s->lookup);
 	free(s->history);
+	free(s->texts);
+	ig_vectors_unref(s->vectors);
 	free(s->text);
 	free(s->logprobs);
 	free(s->logprob_tops);

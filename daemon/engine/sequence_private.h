@@ -116,6 +116,9 @@ struct ig_seq {
 	int32_t *history;	   /* [n_predicted]: what the output may be, then tokens */
 	int32_t *tokens;	   /* [n_prompt + max_output], in history */
 	int32_t n_predicted;
+	struct ig_text *texts; /* [n_texts] of a model without a cache; tokens has them all */
+	int32_t n_texts, n_texts_done;
+	struct ig_vectors *vectors;	 /* gets their results */
 	struct ig_logit_adjust *adjusts; /* [max_adjusts]; sample.n_adjusts of them */
 	uint32_t *
 		adjust_table; /* [n_adjust_table], a power of two: index in adjusts plus one, by id */

@@ -32,6 +32,7 @@
 #include "base/log.h"
 #include "daemon/engine/admission_private.h"
 #include "daemon/engine/speculate_private.h"
+#include "daemon/engine/texts_private.h"
 
 #include <errno.h>
 #include <string.h>
@@ -182,7 +183,7 @@ static void add_rows(struct ig_sched *sch, struct ig_flight *f, struct ig_seq *s
 	if (!decodes && s->is_long)
 		f->n_long += (uint32_t)n;
 	f->seqs[f->n_seqs++] =
-		(struct ig_flight_seq){ s, n, n_draft, s->draft_source, s->logit_index };
+		(struct ig_flight_seq){ s, n, n_draft, s->draft_source, s->logit_index, 0 };
 	s->n_planned -= n;
 	s->n_draft = 0;
 }
@@ -421,6 +422,11 @@ static bool build_step(struct ig_sched *sch, struct ig_model *m, struct ig_fligh
 	step->logits = NULL;
 	step->token_from = step->prev_ids = NULL;
 	step->row_adapter = NULL;
+	f->limited = false;
+	if (m->whole_texts) {
+		step->logits = f->buffer->results;
+		return ig_sched_build_texts(sch, m, f);
+	}
 	take_rows(sch, m, f);
 	if (!step->n_rows) { /* the round is over */
 		if (!plan_round(sch, m))
@@ -514,7 +520,7 @@ bool ig_sched_submit_step(struct ig_sched *sch)
 		for (uint32_t k = 0; k < f->n_seqs; k++)
 			f->seqs[k].seq->n_flights++;
 		rc = ig_program_submit(m->program, &f->buffer->step);
-		if (rc == -ENOMEM && f->buffer->step.logits) {
+		if (rc == -ENOMEM && f->buffer->step.logits && !m->whole_texts) {
 			fail_probabilities(sch, f);
 			return false;
 		}
@@ -625,7 +631,7 @@ void ig_sched_wait_step(struct ig_sched *sch)
 						      .limited = f->limited,
 						      .ns = ns,
 						      .draft_ns = f->draft_ns });
-	if (!f->n_decode && !f->disturbed)
+	if (!f->n_decode && !f->disturbed && !m->whole_texts)
 		ig_kv_disk_learn(sch, m, f->n_prefill, ns);
 	for (uint32_t i = 0; i < f->n_seqs; i++) {
 		struct ig_flight_seq *row = &f->seqs[i];
@@ -636,6 +642,12 @@ void ig_sched_wait_step(struct ig_sched *sch)
 			continue;
 		}
 		s->n_flights--;
+		if (m->whole_texts) {
+			ig_sched_take_texts(sch, s, f, row, now);
+			ig_sched_publish_state(sch, s);
+			ig_sched_show_later(sch, s);
+			continue;
+		}
 		if (row->n_draft)
 			n_right = ig_sched_verify_draft(sch, f, row,
 							step->sampled_ids + row->logit_index);

@@ -64,4 +64,7 @@ void ig_model_traits_of(const struct ig_model *m, struct ig_model_traits *out)
 		out->version = (out->version ^ parts[i]) * 0x9e3779b97f4a7c15ull;
 	out->tools = m->shown.style.calls != IG_TOOL_CALLS_NONE;
 	out->thinking = m->shown.style.reasoning;
+	out->embeds = m->plan->info.result == IG_RESULT_EMBEDDING;
+	out->ranks = m->plan->info.result == IG_RESULT_SCORE;
+	out->n_dimensions = out->embeds ? m->n_logits : 0;
 }

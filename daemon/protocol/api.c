@@ -2,6 +2,7 @@
 #include "daemon/protocol/chat/chat.h"
 #include "daemon/protocol/core/errand.h"
 #include "daemon/protocol/core/waiting.h"
+#include "daemon/protocol/embeddings/embeddings.h"
 #include "daemon/protocol/keys/keys.h"
 #include "daemon/protocol/messages/messages.h"
 #include "daemon/protocol/models/models.h"
@@ -24,6 +25,10 @@ static const struct ig_route routes[] = {
 	{ IG_RESPONSES_PATH "/", .below = ig_responses_below },
 	{ "/v1/messages", .post = &ig_messages_protocol },
 	{ "/v1/messages/count_tokens", .post = &ig_count_protocol },
+	{ "/v1/embeddings", .post = &ig_embeddings_protocol },
+	{ "/v1/rerank", .post = &ig_rerank_protocol },
+	{ "/v2/rerank", .post = &ig_rerank_protocol },
+	{ "/rerank", .post = &ig_rerank_protocol },
 	{ "/v1/tokenize", .post = &ig_tokenize_protocol },
 	{ "/v1/detokenize", .post = &ig_detokenize_protocol },
 	{ "/v1/models", .get = ig_models_get },

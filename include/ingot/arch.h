@@ -36,6 +36,17 @@ struct ig_model_info {
 	uint32_t n_context; /* the largest context in tokens, as trained */
 	uint32_t n_groups;
 	struct ig_cache_group groups[IG_MAX_CACHE_GROUPS];
+	/* What a step computes of a sequence.  Other results than tokens are the rows of the op
+	 * `output`: n_groups is then 0, and a step has a sequence whole. */
+	uint32_t result; /* enum ig_result */
+	uint32_t reserved;
+};
+
+enum ig_result {
+	IG_RESULT_TOKENS = 0,
+	IG_RESULT_EMBEDDING = 1, /* a vector, not normalised */
+	IG_RESULT_SCORE =
+		2, /* how well a text answers a query: one logit, or those of yes and no */
 };
 
 struct ig_arch {
@@ -46,7 +57,7 @@ struct ig_arch {
 	 * a text that names the wrong key. */
 	int (*read_params)(const struct ig_host *host, const struct ig_meta *meta, void *params,
 			   struct ig_model_info *info, struct ig_error *err);
-	/* Record the whole model; the last op is `sample`.  Returns the graph's status. */
+	/* Record the whole model; the last op is `sample`, or `output`.  Returns the graph's status. */
 	int (*record)(const struct ig_host *host, struct ig_graph *g, const struct ig_meta *meta,
 		      const void *params);
 	/* Returns 1 if the file is of this architecture although general.architecture names

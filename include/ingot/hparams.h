@@ -394,6 +394,53 @@ static inline uint32_t ig_hparams_state(struct ig_model_info *info, uint32_t n_l
 	return group;
 }
 
+/* ---- models of embeddings ------------------------------------------------------------------ */
+
+/* How a text's rows become one, and the head of a reranker: a dense layer with tanh or none, then
+ * n_scores logits. */
+struct ig_pooling {
+	uint32_t kind; /* IG_POOL_MEAN …, as pooling_type; 0: the model is none of embeddings */
+	uint32_t dense, dense_bias; /* 1: there is cls.weight, cls.bias */
+	uint32_t n_scores, score_bias;
+};
+
+/* fallback: where the file has no pooling_type; 0: it is then not read as a model of embeddings. */
+static inline int ig_hparams_pooling(const struct ig_hparam_source *s, uint32_t fallback,
+				     struct ig_pooling *pooling)
+{
+	int64_t n_rows, n_cols;
+	int rc;
+
+	memset(pooling, 0, sizeof *pooling);
+	rc = ig_hparam_u32(s, "pooling_type", 0, IG_POOL_RANK, &fallback, &pooling->kind);
+	if (!rc && !pooling->kind)
+		pooling->kind = fallback;
+	if (rc || pooling->kind != IG_POOL_RANK)
+		return rc;
+	if (s->host->meta_tensor(s->meta, "cls.output.weight", &n_rows, &n_cols) || n_rows < 1 ||
+	    n_rows > 2)
+		return ig_fail(s->err, -ENOTSUP,
+			       "%s.pooling_type is 4 (rank), and cls.output.weight is missing or "
+			       "has not one or two rows",
+			       s->arch);
+	pooling->n_scores = (uint32_t)n_rows;
+	pooling->score_bias = s->host->meta_has_tensor(s->meta, "cls.output.bias") != 0;
+	pooling->dense = s->host->meta_has_tensor(s->meta, "cls.weight") != 0;
+	pooling->dense_bias = s->host->meta_has_tensor(s->meta, "cls.bias") != 0;
+	return 0;
+}
+
+/* Fill in info of a model without a cache. */
+static inline void ig_hparams_info_pooled(const struct ig_hparams *p,
+					  const struct ig_pooling *pooling,
+					  struct ig_model_info *info)
+{
+	info->n_vocab = p->n_vocab;
+	info->n_context = p->n_context;
+	info->n_groups = 0;
+	info->result = pooling->kind == IG_POOL_RANK ? IG_RESULT_SCORE : IG_RESULT_EMBEDDING;
+}
+
 /* ---- experts -------------------------------------------------------------------------------- */
 
 enum ig_experts_flags {

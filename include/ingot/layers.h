@@ -81,6 +81,7 @@ enum ig_gqa_flags {
 	IG_GQA_V_NORM = 1 << 7,	     /* each head of v is divided by its root mean square */
 	IG_GQA_NO_V = 1 << 8,	     /* no attn_v: v is k before its norm and RoPE */
 	IG_GQA_Q_ONLY = 1 << 9,	     /* the layer reads another one's keys and values */
+	IG_GQA_ROWS = 1 << 10,	     /* no cache: over the step's own rows of a text */
 };
 
 struct ig_gqa {
@@ -99,6 +100,7 @@ struct ig_gqa {
 	/* The output's gate: IG_GATE_…, from attn_gate unless IG_GQA_GATE_IN_Q is set, and its values
 	 * per head: 0 for head_dim, or 1. */
 	uint32_t gate, gate_dim;
+	uint32_t back, ahead; /* IG_GQA_ROWS: see struct ig_attention_rows_params */
 };
 
 /* Columns of attn_q, of attn_k or attn_v, and of attn_gate. */
@@ -153,7 +155,8 @@ static inline ig_value ig_gqa_project(struct ig_rec *r, const struct ig_gqa *a, 
 	return ig_rec_linear(r, h, w, n + (width.gate != 0), IG_NONE);
 }
 
-/* QK norm and RoPE of q | k | v; writes k and v to the cache.  Returns q. */
+/* QK norm and RoPE of q | k | v; writes k and v to the cache and returns q.  IG_GQA_ROWS: returns
+ * all of it. */
 static inline ig_value ig_gqa_rope(struct ig_rec *r, const struct ig_gqa *a, uint32_t layer,
 				   ig_value qkv)
 {
@@ -161,6 +164,7 @@ static inline ig_value ig_gqa_rope(struct ig_rec *r, const struct ig_gqa *a, uin
 	const int whole = (a->flags & IG_GQA_WHOLE_NORMS) != 0;
 	const int normed = whole || a->flags & IG_GQA_HEAD_NORMS;
 	const struct ig_gqa_widths width = ig_gqa_widths(a);
+	const int rows = (a->flags & IG_GQA_ROWS) != 0;
 	const struct ig_rope_kv_params rope = {
 		.struct_size = sizeof rope,
 		.n_heads = p->n_heads,
@@ -168,8 +172,10 @@ static inline ig_value ig_gqa_rope(struct ig_rec *r, const struct ig_gqa *a, uin
 		.head_dim = p->head_dim,
 		.mode = a->mode,
 		.n_pairs = a->rope ? a->rope->table.n_pairs : 0,
-		.group = a->group,
-		.layer = a->group_layers ? a->group_layers[layer] : layer,
+		.group = rows ? 0 : a->group,
+		.layer = rows		 ? 0 :
+			 a->group_layers ? a->group_layers[layer] :
+					   layer,
 		.norm_eps = normed || a->flags & IG_GQA_V_NORM ? p->norm_eps : 0,
 		.q_scale = a->q_scale,
 		.q_scale_length = a->q_scale_length,
@@ -184,6 +190,8 @@ static inline ig_value ig_gqa_rope(struct ig_rec *r, const struct ig_gqa *a, uin
 	const ig_value table = a->rope ? a->table : IG_NONE;
 	ig_weight norms[2];
 
+	if (rows && !normed)
+		return a->rope ? ig_rec_rope_rows(r, &rope, qkv, table, NULL) : qkv;
 	if (!normed)
 		return ig_rec_rope_kv(r, &rope, qkv, table);
 	norms[0] = ig_rec_layer_weight(r, 1, (int64_t)p->head_dim * (whole ? p->n_heads : 1),
@@ -192,7 +200,8 @@ static inline ig_value ig_gqa_rope(struct ig_rec *r, const struct ig_gqa *a, uin
 		norms[1] = ig_rec_layer_weight(r, 1,
 					       (int64_t)p->head_dim * (whole ? p->n_kv_heads : 1),
 					       "blk.%u.attn_k_norm.weight", layer);
-	return ig_rec_rope_kv_norm(r, &rope, qkv, table, norms);
+	return rows ? ig_rec_rope_rows(r, &rope, qkv, table, norms) :
+		      ig_rec_rope_kv_norm(r, &rope, qkv, table, norms);
 }
 
 /* Attention(h), before the output matrix: [n_tokens, n_heads * head_dim]. */
@@ -222,6 +231,15 @@ static inline ig_value ig_gqa_attend(struct ig_rec *r, const struct ig_gqa *a, u
 		.gate_stride = in_q ? 2 * p->head_dim : width.gate_dim,
 		.gate_dim = width.gate_dim,
 	};
+	const struct ig_attention_rows_params rows = {
+		.struct_size = sizeof rows,
+		.n_heads = p->n_heads,
+		.n_kv_heads = p->n_kv_heads,
+		.head_dim = p->head_dim,
+		.scale = attention.scale,
+		.back = a->back,
+		.ahead = a->ahead,
+	};
 	const ig_value qkv = ig_gqa_project(r, a, layer, h);
 	ig_value gate = a->gate != IG_GATE_NONE ? qkv : IG_NONE;
 	ig_weight w = IG_NONE;
@@ -234,6 +252,8 @@ static inline ig_value ig_gqa_attend(struct ig_rec *r, const struct ig_gqa *a, u
 	if (a->flags & IG_GQA_SINKS)
 		w = ig_rec_layer_weight(r, 1, p->n_heads, "blk.%u.attn_sinks.weight", layer);
 	h = ig_gqa_rope(r, a, layer, qkv);
+	if (a->flags & IG_GQA_ROWS) /* neither gates nor sinks */
+		return ig_rec_attention_rows(r, &rows, h);
 	return ig_rec_attention_gated(r, &attention, h, gate, w);
 }
 
@@ -251,6 +271,36 @@ static inline ig_value ig_layer_gqa(struct ig_rec *r, const struct ig_gqa *a, ui
 		return ig_rec_linear(r, h, out, 1, residual);
 	out[1] = ig_rec_layer_weight(r, 1, p->width, "blk.%u.attn_output.bias", layer);
 	return ig_rec_linear_bias(r, h, out, 1, IG_ACT_NONE, residual);
+}
+
+/* ---- results of models of embeddings -------------------------------------------------------- */
+
+/* The last ops: one vector of each text, or of a reranker its logits.  rank: how that one pools.
+ * Returns the graph's status. */
+static inline int ig_layer_pool(struct ig_rec *r, const struct ig_hparams *p,
+				const struct ig_pooling *pooling, uint32_t rank, ig_value x)
+{
+	ig_weight w[2];
+
+	x = ig_rec_pool(r, x, pooling->kind == IG_POOL_RANK ? rank : pooling->kind);
+	if (pooling->dense) {
+		w[0] = ig_rec_weight(r, p->width, p->width, "cls.weight");
+		if (pooling->dense_bias)
+			w[1] = ig_rec_weight(r, 1, p->width, "cls.bias");
+		x = ig_rec_op(r, "linear",
+			      &(struct ig_linear_params){ sizeof(struct ig_linear_params), 1,
+							  IG_ACT_TANH, pooling->dense_bias },
+			      &x, 1, w, 1 + pooling->dense_bias);
+	}
+	if (pooling->n_scores) {
+		w[0] = ig_rec_weight(r, pooling->n_scores, p->width, "cls.output.weight");
+		if (pooling->score_bias)
+			w[1] = ig_rec_weight(r, 1, pooling->n_scores, "cls.output.bias");
+		x = pooling->score_bias ? ig_rec_linear_bias(r, x, w, 1, IG_ACT_NONE, IG_NONE) :
+					  ig_rec_linear(r, x, w, 1, IG_NONE);
+	}
+	ig_rec_output(r, x);
+	return r->host->graph_status(r->g);
 }
 
 /* ---- feed-forward ------------------------------------------------------------------------- */

@@ -192,6 +192,8 @@ struct ig_step {
 	 * sequence's segment writes a state that one of them reads. */
 	const struct ig_step_segment *segments;
 	int32_t n_segments, n_states;
+	/* NULL: all are 0; or [n_rows]: the row of embed's table of types. */
+	const int32_t *row_types;
 };
 
 /* Row r's token, for kernels that can read prev_ids. */

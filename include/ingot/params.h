@@ -8,8 +8,8 @@
 
 #include <stdint.h>
 
-/* embed: out[r] = table[token_ids[r]] * scale (+ learned[positions[r]]).
- * weights: table [n_vocab, width] [, learned [n_positions, width]] */
+/* embed: out[r] = table[token_ids[r]] * scale (+ learned[positions[r]]) (+ types[row_types[r]]).
+ * weights: table [n_vocab, width] [, learned [n_positions, width] or none [, types [n_types, width]]] */
 struct ig_embed_params {
 	uint32_t struct_size;
 	float scale;
@@ -53,9 +53,11 @@ struct ig_soft_cap_params {
 enum {
 	IG_ACT_NONE = 0,
 	IG_ACT_SILU = 1,
-	IG_ACT_GELU = 2,
-	IG_ACT_RELU2 = 3,   /* max(x, 0)^2; not of gates */
-	IG_ACT_CLAMPED = 4, /* only of gates: see glu */
+	IG_ACT_GELU = 2,      /* by tanh */
+	IG_ACT_RELU2 = 3,     /* max(x, 0)^2; not of gates */
+	IG_ACT_CLAMPED = 4,   /* only of gates: see glu */
+	IG_ACT_GELU_ERF = 16, /* only of linear, as is the next */
+	IG_ACT_TANH = 17,
 };
 struct ig_linear_params {
 	uint32_t struct_size;
@@ -82,6 +84,25 @@ struct ig_logits_params {
 
 /* sample: step->sampled_ids from the logits in0 [n_logit_rows, n_vocab]. */
 struct ig_sample_op_params {
+	uint32_t struct_size;
+	uint32_t reserved;
+};
+
+/* pool: one row for each row of logits, which is the last of a sequence that the step has whole:
+ * the mean of the sequence's rows, its first row, or its last.  in: x; out: row class logits. */
+enum {
+	IG_POOL_MEAN = 1,
+	IG_POOL_CLS = 2,
+	IG_POOL_LAST = 3,
+	IG_POOL_RANK = 4 /* not of the op: of a reranker's file */
+};
+struct ig_pool_params {
+	uint32_t struct_size;
+	uint32_t kind;
+};
+
+/* output: step->logits from in0, of row class logits: the last op of a model that samples nothing. */
+struct ig_output_params {
 	uint32_t struct_size;
 	uint32_t reserved;
 };
@@ -145,7 +166,21 @@ struct ig_attention_params {
 	uint32_t v_dim; /* 0: values of their own, of head_dim */
 };
 
-/* Limits of rope_kv and attention. */
+/* rope_rows (module attention): as rope_kv, but nothing is written to a cache: out has q | k | v.
+ * group, layer and all from q_scale on must be 0. */
+
+/* attention_rows (module attention): over the step's own rows of the row's sequence, of which the step
+ * has all.  A row at position i sees the positions from i - back to i + ahead.
+ * in: q | k | v [n, (n_heads + 2 n_kv_heads) * head_dim]; out: [n, n_heads * head_dim]. */
+#define IG_ATTENTION_ALL UINT32_MAX
+struct ig_attention_rows_params {
+	uint32_t struct_size;
+	uint32_t n_heads, n_kv_heads, head_dim;
+	float scale;
+	uint32_t back, ahead; /* IG_ATTENTION_ALL: to the text's beginning or end */
+};
+
+/* Limits of the ops of module attention. */
 #define IG_ATTENTION_MAX_HEADS 1024
 #define IG_ATTENTION_MAX_HEAD_DIM 576 /* multiples of 8 */
 

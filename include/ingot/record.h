@@ -56,6 +56,15 @@ static inline ig_value ig_rec_embed_learned(struct ig_rec *r, ig_weight table, i
 	return ig_rec_op(r, "embed", &p, NULL, 0, w, 2);
 }
 
+/* With the types of texts, and learned positions unless that is IG_NONE. */
+static inline ig_value ig_rec_embed_types(struct ig_rec *r, ig_weight table, ig_weight learned,
+					  ig_weight types)
+{
+	struct ig_embed_params p = { sizeof p, 1.0f };
+	ig_weight w[3] = { table, learned, types };
+	return ig_rec_op(r, "embed", &p, NULL, 0, w, 3);
+}
+
 static inline ig_value ig_rec_embed_scaled(struct ig_rec *r, ig_weight table, float scale)
 {
 	struct ig_embed_params p = { .struct_size = sizeof p, .scale = scale };
@@ -165,6 +174,33 @@ static inline void ig_rec_sample(struct ig_rec *r, ig_value logits)
 {
 	struct ig_sample_op_params p = { .struct_size = sizeof p };
 	r->host->record(r->g, "sample", &p, &logits, 1, NULL, 0, NULL, 0);
+}
+
+/* kind: IG_POOL_MEAN … */
+static inline ig_value ig_rec_pool(struct ig_rec *r, ig_value x, uint32_t kind)
+{
+	struct ig_pool_params p = { sizeof p, kind };
+	return ig_rec_op(r, "pool", &p, &x, 1, NULL, 0);
+}
+
+static inline void ig_rec_output(struct ig_rec *r, ig_value x)
+{
+	struct ig_output_params p = { sizeof p, 0 };
+	r->host->record(r->g, "output", &p, &x, 1, NULL, 0, NULL, 0);
+}
+
+/* Without a cache: q | k | v after QK norm (norms NULL: none) and RoPE (table IG_NONE: none). */
+static inline ig_value ig_rec_rope_rows(struct ig_rec *r, const struct ig_rope_kv_params *p,
+					ig_value qkv, ig_value table, const ig_weight *norms)
+{
+	ig_value in[2] = { qkv, table };
+	return ig_rec_op(r, "rope_rows", p, in, table == IG_NONE ? 1 : 2, norms, norms ? 2 : 0);
+}
+
+static inline ig_value ig_rec_attention_rows(struct ig_rec *r,
+					     const struct ig_attention_rows_params *p, ig_value qkv)
+{
+	return ig_rec_op(r, "attention_rows", p, &qkv, 1, NULL, 0);
 }
 
 static inline ig_value ig_rec_rope_kv(struct ig_rec *r, const struct ig_rope_kv_params *p,

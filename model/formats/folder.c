@@ -99,7 +99,7 @@ int ig_folder_sibling(const struct ig_checkpoint *g, const char *name, const cha
 	struct ig_folder_file *s = NULL;
 	int rc = 0;
 
-	if (!*name || *name == '.' || strchr(name, '/'))
+	if (!*name || *name == '.' || *name == '/' || strstr(name, "/.") || strstr(name, "//"))
 		return ig_fail(err, -EINVAL, "%s: \"%s\" is not a plain file name", f->dir,
 			       ig_show(name, strlen(name)).text);
 	pthread_mutex_lock(&f->lock);

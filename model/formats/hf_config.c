@@ -306,6 +306,83 @@ static void read_quantization(struct ig_hf_reading *r)
 	r->out->quantised = true;
 }
 
+/* ---- models of embeddings ----------------------------------------------------------------------- */
+
+/* The modes of sentence-transformers, and pooling_type's numbers; -1: not supported. */
+static int pooling_of(const char *mode)
+{
+	static const char *const modes[] = { "mean", "cls", "lasttoken" };
+
+	for (int i = 0; i < 3; i++)
+		if (!strcmp(mode, modes[i]))
+			return i + 1;
+	return -1;
+}
+
+/* {"pooling_mode": "mean"}, or one of {"pooling_mode_mean_tokens": true}. */
+static void put_mode(struct ig_hf_reading *r, const char *label, const json_t *pooling)
+{
+	static const char *const flags[] = { "pooling_mode_mean_tokens", "pooling_mode_cls_token",
+					     "pooling_mode_lasttoken" };
+	const char *mode = json_string_value(json_object_get(pooling, "pooling_mode")), *key;
+	int type = mode ? pooling_of(mode) : 0, n = type != 0;
+	json_t *v;
+
+	json_object_foreach((json_t *)(uintptr_t)pooling, key, v)
+	{
+		if (strncmp(key, "pooling_mode_", 13) || !json_is_true(v) || mode)
+			continue;
+		type = -1;
+		n++;
+		for (int i = 0; i < 3; i++)
+			if (!strcmp(key, flags[i]))
+				type = i + 1;
+	}
+	if (n != 1 || type < 0)
+		r->rc = ig_fail(r->err, -ENOTSUP,
+				"%s: only one of the modes mean, cls and lasttoken is supported",
+				label);
+	else
+		ig_hf_put_u32(r, "pooling_type", (uint32_t)type);
+}
+
+/* pooling_type, from sentence-transformers' file, or of a reranker from its class. */
+static void read_pooling(struct ig_hf_reading *r)
+{
+	static const char name[] = "1_Pooling/config.json";
+	const json_t *class = json_array_get(ig_hf_get(r->out->root, "architectures"), 0);
+	const char *text, *label = json_string_value(class);
+	struct ig_error none = { 0 };
+	json_t *pooling = NULL;
+	const char *dense;
+	size_t len, n_dense;
+	int rc;
+
+	if (r->rc || ig_hf_find_put(r, "pooling_type"))
+		return;
+	if (label && ig_ends_with(label, "ForSequenceClassification")) {
+		ig_hf_put_u32(r, "pooling_type", 4);
+		return;
+	}
+	rc = ig_folder_sibling(r->g, name, &text, &len, &none);
+	if (rc == -ENOENT)
+		return;
+	if (rc) {
+		r->rc = ig_fail(r->err, rc, "%s", none.text);
+		return;
+	}
+	if (!ig_folder_sibling(r->g, "2_Dense/config.json", &dense, &n_dense, &none)) {
+		r->rc = ig_fail(r->err, -ENOTSUP,
+				"2_Dense: dense layers behind the pooling are not supported in a "
+				"folder; a GGUF file may have them");
+		return;
+	}
+	r->rc = ig_json_read_file(name, text, len, &pooling, r->err);
+	if (!r->rc)
+		put_mode(r, name, pooling);
+	json_decref(pooling);
+}
+
 int ig_hf_config_read(struct ig_checkpoint *g, const struct ig_arch *const *archs, const char *text,
 		      size_t len, const char *label, struct ig_hf_config *out, struct ig_error *err)
 {
@@ -336,6 +413,7 @@ int ig_hf_config_read(struct ig_checkpoint *g, const struct ig_arch *const *arch
 	out->n_value_heads = ig_hf_was_put(&r, "ssm.time_step_rank");
 	out->n_value_groups = ig_hf_was_put(&r, "ssm.group_count");
 	out->n_values = ig_hf_was_put(&r, "ssm.inner_size");
+	read_pooling(&r);
 	out->tied = ig_hf_flag(&r, out->root, "tie_word_embeddings",
 			       ig_hf_flag(&r, r.text, "tie_word_embeddings", out->files.tied));
 	read_quantization(&r);

@@ -11,8 +11,8 @@
 #include <string.h>
 
 /* Paths to a text model within another model. */
-static const char *const prefixes[] = { "model.", "language_model.", "text_model.",
-					"transformer." };
+static const char *const prefixes[] = { "model.", "language_model.", "text_model.", "transformer.",
+					"bert." };
 
 /* Other parts of multimodal models. */
 static const struct {
@@ -155,7 +155,7 @@ static bool is_left_out(const struct ig_hf_config *c, const char *s, int32_t *pa
 		if (len > n && !strcmp(s + len - n, constants[i]))
 			return true;
 	}
-	if (!strcmp(s, "rotary_emb.inv_freq"))
+	if (!strcmp(s, "rotary_emb.inv_freq") || !strcmp(s, "embeddings.position_ids"))
 		return true;
 	for (size_t i = 0; i < sizeof other_parts / sizeof *other_parts; i++)
 		if (!strncmp(s, other_parts[i].name, strlen(other_parts[i].name))) {

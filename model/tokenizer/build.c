@@ -121,7 +121,7 @@ int ig_builder_begin(struct ig_builder *b, enum ig_token_model model, uint64_t n
 		return -ENOMEM;
 	t->model = model;
 	t->n_vocab = (uint32_t)n;
-	t->bos = -1;
+	t->bos = t->suffix = -1;
 	t->pairs.unknown = b->unknown = b->twice = b->last_result = -1;
 	b->longest_text = longest;
 	fill_alphabet(b->alphabet);

@@ -1,5 +1,6 @@
 /* gguf.c: a tokenizer from a GGUF file's tokenizer.ggml.* keys: byte-level BPE
- * ("gpt2"), BPE of characters ("gemma4"), SentencePiece's BPE ("llama") and unigram ("t5"). */
+ * ("gpt2"), BPE of characters ("gemma4"), SentencePiece's BPE ("llama") and unigram ("t5"),
+ * WordPiece ("bert"). */
 #include "model/tokenizer/tokenizer_private.h"
 
 #include <errno.h>
@@ -253,6 +254,50 @@ static int read_pieces(struct reading *r)
 	return rc ? rc : ig_spm_create(t, &options, scores, &t->spm);
 }
 
+/* BERT's: files do not say whether it is cased, and the ones that are used are not. */
+static int read_words(struct reading *r)
+{
+	struct ig_tokenizer *t = r->b->t;
+
+	t->wordpiece = (struct ig_wordpiece){ .clean = true,
+					      .chinese = true,
+					      .strip_accents = true,
+					      .lowercase = true,
+					      .max_chars = 100 };
+	t->add_bos = true;
+	return read_id(r, "tokenizer.ggml.unknown_token_id", &t->wordpiece.unknown);
+}
+
+/* What comes after a text that is embedded, and between a query and a text. */
+static int read_suffix(struct reading *r)
+{
+	struct ig_tokenizer *t = r->b->t;
+	bool words = t->model == IG_MODEL_WORDPIECE, add = words, add_sep = false;
+	int32_t eos, sep, cls;
+	int rc;
+
+	if ((rc = read_id(r, "tokenizer.ggml.eos_token_id", &eos)) ||
+	    (rc = read_id(r, "tokenizer.ggml.seperator_token_id", &sep)) ||
+	    (rc = read_id(r, "tokenizer.ggml.cls_token_id", &cls)) ||
+	    (rc = read_flag(r, "tokenizer.ggml.add_eos_token", &add)) ||
+	    (rc = read_flag(r, "tokenizer.ggml.add_sep_token", &add_sep)))
+		return rc;
+	if (words && t->bos < 0)
+		t->bos = cls >= 0 ? cls : ig_tokenizer_find_special(t, "[CLS]");
+	if (words && sep < 0)
+		sep = ig_tokenizer_find_special(t, "[SEP]");
+	if (eos < 0)
+		eos = t->spm ? ig_tokenizer_find_special(t, "</s>") : -1;
+	if (words || add)
+		t->suffix = words && sep >= 0 ? sep : eos;
+	/* of XLM-RoBERTa's kind: the end of the query, then the beginning of the text */
+	if (t->suffix >= 0)
+		t->separators[t->n_separators++] = t->suffix;
+	if (t->suffix >= 0 && !words && (add_sep || t->model == IG_MODEL_UNIGRAM))
+		t->separators[t->n_separators++] = sep >= 0 ? sep : t->suffix;
+	return 0;
+}
+
 /* ---- the whole -------------------------------------------------------------------------- */
 
 static int read_model(struct reading *r, enum ig_token_model *model)
@@ -271,12 +316,14 @@ static int read_model(struct reading *r, enum ig_token_model *model)
 		*model = IG_MODEL_SCORES;
 	else if (len == 2 && !memcmp(s, "t5", 2))
 		*model = IG_MODEL_UNIGRAM;
+	else if (len == 4 && !memcmp(s, "bert", 4))
+		*model = IG_MODEL_WORDPIECE;
 	else
 		return ig_fail(
 			r->err, -ENOTSUP,
 			"tokenizer.ggml.model is '%.*s'; Ingot supports 'gpt2' (byte-level BPE), "
-			"'gemma4' (BPE of characters), 'llama' (SentencePiece BPE) and 't5' "
-			"(SentencePiece unigram)",
+			"'gemma4' (BPE of characters), 'llama' (SentencePiece BPE), 't5' "
+			"(SentencePiece unigram) and 'bert' (WordPiece)",
 			len < 64 ? (int)len : 64, s);
 	return 0;
 }
@@ -341,11 +388,14 @@ int ig_tokenizer_read_gguf(struct ig_builder *b, const struct ig_checkpoint *g, 
 			rc = ig_normalizer_add_form(t->normalizer, IG_NFC, b->err);
 	}
 	if (rc || (rc = read_flag(&r, "tokenizer.ggml.add_bos_token", &t->add_bos)) ||
-	    (rc = model == IG_MODEL_BYTES ? read_merges(&r) :
-		  model == IG_MODEL_PAIRS ? read_pairs(&r, jit) :
-					    read_pieces(&r)))
+	    (rc = model == IG_MODEL_BYTES     ? read_merges(&r) :
+		  model == IG_MODEL_PAIRS     ? read_pairs(&r, jit) :
+		  model == IG_MODEL_WORDPIECE ? read_words(&r) :
+						read_pieces(&r)))
 		goto out;
 	rc = read_ends(&r);
+	if (!rc)
+		rc = read_suffix(&r);
 out:
 	free(r.types);
 	return rc;

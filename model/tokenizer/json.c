@@ -1,6 +1,6 @@
 /*
- * json.c: a tokenizer from Hugging Face's tokenizer.json: BPE over bytes, BPE over characters, and
- * Unigram.  The vocabulary and the merges are read in place (json_scan.c); the rest is small and
+ * json.c: a tokenizer from Hugging Face's tokenizer.json: BPE over bytes, BPE over characters,
+ * Unigram, and WordPiece.  The vocabulary and the merges are read in place (json_scan.c); the rest is small and
  * read with jansson (steps.c).  Truncation and padding are ignored.  Where Hugging Face's library
  * and SentencePiece differ, the tokenizer of the model's training is followed: special tokens are
  * found in the original text, also those that the file calls "normalized"; a Precompiled normalizer
@@ -47,6 +47,7 @@ struct reading {
 	json_t *added_json, *normalizer, *pre_tokenizer, *post_processor, *decoder, *options;
 	struct ig_json_scan vocab, merges; /* NULL begin: not there */
 	bool has_model, has_vocab, has_merges;
+	bool words; /* WordPiece */
 	struct entry *entries;
 	size_t n_entries, cap_entries;
 	struct added *added;
@@ -162,15 +163,19 @@ static int check_options(struct reading *r, bool unigram)
 		{ "ignore_merges", 'b', false, true },
 		{ "unk_id", 'i', true, false },
 	};
+	static const char *const of_words[] = { "type", "unk_token", "continuing_subword_prefix",
+						"max_input_chars_per_word" };
 	const char *name;
 	json_t *v;
 
 	json_object_foreach(r->options, name, v)
 	{
 		bool good = false;
+		for (size_t i = 0; r->words && i < sizeof of_words / sizeof of_words[0]; i++)
+			good = good || !strcmp(name, of_words[i]);
 		for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
 			char k = known[i].kind;
-			if (strcmp(known[i].name, name) ||
+			if (strcmp(known[i].name, name) || r->words ||
 			    !(unigram ? known[i].unigram : known[i].bpe))
 				continue;
 			good = k == 't' || (json_is_null(v) && k != 'b') ||
@@ -198,15 +203,19 @@ static int read_type(struct reading *r, bool *unigram)
 		return fail(r, -EINVAL, r->has_model ? "the model has no vocab" : "no model");
 	if (type && !strcmp(type, "Unigram"))
 		*unigram = true;
+	else if (type && !strcmp(type, "WordPiece"))
+		r->words = true;
 	else if (type ? strcmp(type, "BPE") : !r->has_merges || v)
 		/* Old files of BPE have no type. */
 		return ig_fail(r->err, -ENOTSUP,
-			       "%s: the model is of type '%.60s'; Ingot supports 'BPE' "
-			       "and 'Unigram'",
+			       "%s: the model is of type '%.60s'; Ingot supports 'BPE', "
+			       "'Unigram' and 'WordPiece'",
 			       r->name, type ? type : "");
-	if (*unigram == r->has_merges)
+	if ((*unigram || r->words) == r->has_merges)
 		return fail(r, -EINVAL,
-			    *unigram ? "a Unigram model with merges" : "the model has no merges");
+			    *unigram	  ? "a Unigram model with merges" :
+			    r->has_merges ? "a WordPiece model with merges" :
+					    "the model has no merges");
 	return 0;
 }
 
@@ -357,6 +366,24 @@ static int place_tokens(struct reading *r, bool pieces)
 	return 0;
 }
 
+/* "##ing" continues a word; any other token begins one, which U+2581 marks. */
+static int build_word(struct reading *r, size_t i)
+{
+	const struct text *x = &r->texts[i];
+	const char *prefix =
+		json_string_value(json_object_get(r->options, "continuing_subword_prefix"));
+	size_t n = prefix ? strlen(prefix) : 0;
+	char text[1024] = "\xe2\x96\x81";
+
+	if (n && x->len >= n && !memcmp(x->s, prefix, n))
+		return ig_builder_token(r->b, i, x->len > n ? IG_TYPE_NORMAL : IG_TYPE_UNUSED,
+					x->s + n, x->len - n);
+	if (x->len > sizeof text - 4)
+		return ig_fail(r->err, -EINVAL, "%s: token %zu has %u bytes", r->name, i, x->len);
+	memcpy(text + 3, x->s, x->len);
+	return ig_builder_token(r->b, i, IG_TYPE_NORMAL, text, x->len + 3);
+}
+
 static int build_tokens(struct reading *r, enum ig_token_model model)
 {
 	uint64_t n_bytes = 0;
@@ -364,14 +391,17 @@ static int build_tokens(struct reading *r, enum ig_token_model model)
 	int rc;
 
 	for (size_t i = 0; i < r->n_ids; i++) {
-		n_bytes += r->texts[i].len;
+		n_bytes += r->texts[i].len + (r->words ? 3 : 0);
 		longest = r->texts[i].len > longest ? r->texts[i].len : longest;
 	}
 	rc = ig_builder_begin(r->b, model, r->n_ids, n_bytes, longest);
 	for (size_t i = 0; i < r->n_ids && !rc; i++) {
 		const struct text *x = &r->texts[i];
-		rc = ig_builder_token(r->b, i, x->type ? x->type : IG_TYPE_UNUSED, x->s ? x->s : "",
-				      x->len);
+		if (r->words && x->type == IG_TYPE_NORMAL)
+			rc = build_word(r, i);
+		else
+			rc = ig_builder_token(r->b, i, x->type ? x->type : IG_TYPE_UNUSED,
+					      x->s ? x->s : "", x->len);
 	}
 	if (rc)
 		return rc;
@@ -573,6 +603,26 @@ static int finish_unigram(struct reading *r)
 	return ig_spm_create(t, &options, scores, &t->spm);
 }
 
+static int finish_words(struct reading *r)
+{
+	struct ig_tokenizer *t = r->b->t;
+	const char *name = json_string_value(json_object_get(r->options, "unk_token"));
+	const json_t *max = json_object_get(r->options, "max_input_chars_per_word");
+
+	t->wordpiece.unknown = -1;
+	for (size_t i = 0; name && i < r->n_ids && t->wordpiece.unknown < 0; i++)
+		if (r->texts[i].s && r->texts[i].len == strlen(name) &&
+		    !memcmp(r->texts[i].s, name, r->texts[i].len))
+			t->wordpiece.unknown = (int32_t)i;
+	t->wordpiece.max_chars = 100;
+	if (max && (!json_is_integer(max) || json_integer_value(max) < 1 ||
+		    json_integer_value(max) > 1 << 20))
+		return fail(r, -EINVAL, "max_input_chars_per_word is not a number of characters");
+	if (max)
+		t->wordpiece.max_chars = (uint32_t)json_integer_value(max);
+	return 0;
+}
+
 /* ---- the whole ------------------------------------------------------------------------------ */
 
 static int read_steps(struct reading *r, struct ig_tokenizer *into, struct ig_steps *steps)
@@ -596,6 +646,7 @@ static void move_steps(struct ig_tokenizer *to, struct ig_tokenizer *from)
 	to->split_words = from->split_words;
 	to->prefix = from->prefix;
 	to->adds_space = from->adds_space;
+	to->wordpiece = from->wordpiece;
 	from->normalizer = NULL;
 	from->splitter = NULL;
 }
@@ -615,8 +666,17 @@ static int build(struct reading *r)
 	if (unigram && json_is_integer(json_object_get(r->options, "unk_id")))
 		r->unknown_id = json_integer_value(json_object_get(r->options, "unk_id"));
 	rc = read_steps(r, &before, &steps);
-	model = unigram ? IG_MODEL_UNIGRAM : steps.byte_level ? IG_MODEL_BYTES : IG_MODEL_PAIRS;
-	if (!rc && model != IG_MODEL_BYTES && !steps.marks_spaces)
+	model = unigram		 ? IG_MODEL_UNIGRAM :
+		r->words	 ? IG_MODEL_WORDPIECE :
+		steps.byte_level ? IG_MODEL_BYTES :
+				   IG_MODEL_PAIRS;
+	if (!rc && (r->words ? !steps.words || before.splitter || before.metaspace ||
+				       before.normalizer || steps.byte_level :
+			       steps.words || steps.normalizes_words))
+		rc = fail(r, -ENOTSUP,
+			  "a WordPiece model and the pre_tokenizer 'BertPreTokenizer' belong "
+			  "together, without others");
+	if (!rc && !r->words && model != IG_MODEL_BYTES && !steps.marks_spaces)
 		rc = fail(r, -ENOTSUP,
 			  "neither a pre_tokenizer 'ByteLevel' nor one that makes U+2581 of "
 			  "spaces");
@@ -637,13 +697,19 @@ static int build(struct reading *r)
 	t = r->b->t;
 	move_steps(t, &before);
 	t->cuts_user = true;
-	if ((rc = set_specials(r)) || (!unigram && (rc = build_merges(r))))
+	if ((rc = set_specials(r)) || (r->has_merges && (rc = build_merges(r))))
 		return rc;
-	if (steps.bos >= (int64_t)r->n_ids)
+	if (steps.bos >= (int64_t)r->n_ids || steps.suffix >= (int64_t)r->n_ids ||
+	    steps.separators[0] >= (int64_t)r->n_ids || steps.separators[1] >= (int64_t)r->n_ids)
 		return fail(r, -EINVAL, "the post_processor refers to a token that does not exist");
 	t->bos = (int32_t)steps.bos;
 	t->add_bos = steps.bos >= 0;
+	t->suffix = (int32_t)steps.suffix;
+	t->n_separators = steps.n_separators;
+	for (unsigned i = 0; i < steps.n_separators; i++)
+		t->separators[i] = (int32_t)steps.separators[i];
 	return unigram		       ? finish_unigram(r) :
+	       r->words		       ? finish_words(r) :
 	       model == IG_MODEL_BYTES ? finish_bytes(r) :
 					 finish_pairs(r);
 }

@@ -504,6 +504,7 @@ int ig_tokenizer_keys_make(const struct ig_checkpoint *folder, struct ig_tokeniz
 		case IG_MODEL_BYTES: rc = make_bytes(&m, out); break;
 		case IG_MODEL_PAIRS: rc = make_pairs(&m, out); break;
 		case IG_MODEL_SCORES: rc = make_scores(&m, out); break;
+		case IG_MODEL_WORDPIECE: rc = refuse(&m, "it is a WordPiece model"); break;
 		default: rc = refuse(&m, "it is a Unigram model"); break;
 		}
 		ig_model_config_finish(&config);

@@ -207,6 +207,20 @@ static int add_replace(const struct reading *r, const json_t *j)
 	return rc;
 }
 
+/* strip_accents null: as lowercase. */
+static int read_bert_normalizer(const struct reading *r, const json_t *j)
+{
+	struct ig_wordpiece *w = &r->t->wordpiece;
+	int rc;
+
+	r->steps->normalizes_words = true;
+	if ((rc = read_bool(r, j, "clean_text", true, &w->clean)) ||
+	    (rc = read_bool(r, j, "handle_chinese_chars", true, &w->chinese)) ||
+	    (rc = read_bool(r, j, "lowercase", true, &w->lowercase)))
+		return rc;
+	return read_bool(r, j, "strip_accents", w->lowercase, &w->strip_accents);
+}
+
 static int add_normalizer(const struct reading *r, const json_t *j)
 {
 	static const char *const forms[] = { "NFC", "NFD", "NFKC",
@@ -217,6 +231,8 @@ static int add_normalizer(const struct reading *r, const json_t *j)
 	size_t len;
 	int rc;
 
+	if (!strcmp(type, "BertNormalizer"))
+		return read_bert_normalizer(r, j);
 	if (!r->t->normalizer && ig_normalizer_create(&r->t->normalizer))
 		return -ENOMEM;
 	n = r->t->normalizer;
@@ -363,6 +379,10 @@ static int add_pre_tokenizer(const struct reading *r, const json_t *j)
 	if (r->steps->byte_level)
 		return ig_fail(r->err, -ENOTSUP, "the pre_tokenizer '%.60s' after 'ByteLevel'",
 			       type);
+	if (!strcmp(type, "BertPreTokenizer")) {
+		r->steps->words = true;
+		return 0;
+	}
 	if (!strcmp(type, "Split"))
 		return add_split(r, j);
 	if (!strcmp(type, "ByteLevel"))
@@ -385,44 +405,107 @@ static int add_pre_tokenizer(const struct reading *r, const json_t *j)
 
 /* ---- after the model ------------------------------------------------------------------- */
 
-/* The one token that a template puts before a text.  Tokens after the text are ignored: a prompt
- * has no end. */
+/* The id of a template's special token, or an error. */
+static int template_id(const struct reading *r, const json_t *j, const json_t *token, int64_t *id)
+{
+	const char *name = json_string_value(json_object_get(token, "id"));
+	const json_t *ids;
+
+	if (!name)
+		return bad_setting(r, j, "single");
+	ids = json_object_get(json_object_get(json_object_get(j, "special_tokens"), name), "ids");
+	if (json_array_size(ids) != 1 || !json_is_integer(json_array_get(ids, 0)) ||
+	    json_integer_value(json_array_get(ids, 0)) < 0)
+		return bad_setting(r, j, "special_tokens");
+	*id = json_integer_value(json_array_get(ids, 0));
+	return 0;
+}
+
+/* Tokens between the two texts of a pair, up to two; more, or other texts, count as none. */
+static int read_pair(const struct reading *r, const json_t *j)
+{
+	const json_t *part;
+	size_t i, n_texts = 0;
+	unsigned n = 0;
+	int rc;
+
+	json_array_foreach(json_object_get(j, "pair"), i, part)
+	{
+		const json_t *token = json_object_get(part, "SpecialToken");
+		n_texts += !token;
+		if (!token || n_texts != 1)
+			continue;
+		if (n == 2)
+			return 0;
+		if ((rc = template_id(r, j, token, &r->steps->separators[n++])))
+			return rc;
+	}
+	r->steps->n_separators = n_texts == 2 ? n : 0;
+	return 0;
+}
+
+/* The one token that a template puts before a text, and the one after it, which only models of
+ * embeddings get: a prompt has no end. */
 static int read_template(const struct reading *r, const json_t *j)
 {
 	const json_t *single = json_object_get(j, "single"), *part;
-	const char *before = NULL;
+	bool text = false;
+	unsigned n_after = 0;
 	size_t i;
+	int rc;
 
 	if (!json_is_array(single))
 		return bad_setting(r, j, "single");
 	json_array_foreach(single, i, part)
 	{
 		const json_t *token = json_object_get(part, "SpecialToken");
-		const json_t *ids;
-		if (!token)
-			break;
-		if (before)
+		if (!token) {
+			text = true;
+			continue;
+		}
+		if (!text && r->steps->bos >= 0)
 			return ig_fail(r->err, -ENOTSUP,
 				       "the post_processor 'TemplateProcessing' puts "
 				       "more than one token before a text");
-		before = json_string_value(json_object_get(token, "id"));
-		if (!before)
-			return bad_setting(r, j, "single");
-		ids = json_object_get(json_object_get(json_object_get(j, "special_tokens"), before),
-				      "ids");
-		if (json_array_size(ids) != 1 || !json_is_integer(json_array_get(ids, 0)))
-			return bad_setting(r, j, "special_tokens");
-		r->steps->bos = json_integer_value(json_array_get(ids, 0));
+		n_after += text;
+		if ((rc = template_id(r, j, token, text ? &r->steps->suffix : &r->steps->bos)))
+			return rc;
 	}
+	if (n_after > 1)
+		r->steps->suffix = -1;
+	return read_pair(r, j);
+}
+
+/* BERT's and RoBERTa's own forms of the same: {"sep": ["[SEP]", 102], "cls": ["[CLS]", 101]}. */
+static int read_sep_cls(const struct reading *r, const json_t *j, unsigned n_between)
+{
+	const json_t *sep = json_array_get(json_object_get(j, "sep"), 1);
+	const json_t *cls = json_array_get(json_object_get(j, "cls"), 1);
+
+	if (!json_is_integer(sep) || json_integer_value(sep) < 0)
+		return bad_setting(r, j, "sep");
+	if (!json_is_integer(cls) || json_integer_value(cls) < 0)
+		return bad_setting(r, j, "cls");
+	r->steps->bos = json_integer_value(cls);
+	r->steps->suffix = json_integer_value(sep);
+	for (unsigned i = 0; i < n_between; i++)
+		r->steps->separators[i] = r->steps->suffix;
+	r->steps->n_separators = n_between;
 	return 0;
 }
 
 static int take_post_processor(const struct reading *r, const json_t *j)
 {
-	if (!strcmp(type_of(j), "TemplateProcessing"))
+	const char *type = type_of(j);
+
+	if (!strcmp(type, "TemplateProcessing"))
 		return read_template(r, j);
+	if (!strcmp(type, "BertProcessing"))
+		return read_sep_cls(r, j, 1);
+	if (!strcmp(type, "RobertaProcessing"))
+		return read_sep_cls(r, j, 2);
 	/* ByteLevel only changes offsets. */
-	return strcmp(type_of(j), "ByteLevel") ? unknown_type(r, j) : 0;
+	return strcmp(type, "ByteLevel") ? unknown_type(r, j) : 0;
 }
 
 /* ---- ids to text ------------------------------------------------------------------------ */
@@ -439,6 +522,10 @@ static int take_decoder(const struct reading *r, const json_t *j)
 		return strcmp(type, "ByteLevel") ? unknown_type(r, j) : 0;
 	if (!strcmp(type, "ByteFallback") || !strcmp(type, "Fuse"))
 		return 0;
+	if (!strcmp(type, "WordPiece") && r->steps->words) {
+		r->t->adds_space = true;
+		return 0;
+	}
 	if (!strcmp(type, "Metaspace")) {
 		if ((rc = check_mark(r, j)) || (rc = read_prefix(r, j, &prefix)))
 			return rc;
@@ -471,7 +558,7 @@ int ig_steps_read(const struct ig_steps_json *parts, struct ig_tokenizer *t, boo
 	struct reading r = { .t = t, .steps = out, .jit = jit, .err = err };
 	int rc;
 
-	*out = (struct ig_steps){ .bos = -1 };
+	*out = (struct ig_steps){ .bos = -1, .suffix = -1 };
 	r.part = "normalizer";
 	rc = walk(&r, parts->normalizer, "normalizers", add_normalizer, 0);
 	r.part = "pre_tokenizer";

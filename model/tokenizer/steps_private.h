@@ -11,10 +11,14 @@ struct ig_steps_json { /* each may be NULL */
 	const struct json_t *normalizer, *pre_tokenizer, *post_processor, *decoder;
 };
 
-struct ig_steps {	   /* further results */
-	bool byte_level;   /* the last pre-tokenizer is ByteLevel */
-	bool marks_spaces; /* spaces become U+2581 */
-	int64_t bos;	   /* the token before a text; -1: none */
+struct ig_steps {	       /* further results */
+	bool byte_level;       /* the last pre-tokenizer is ByteLevel */
+	bool marks_spaces;     /* spaces become U+2581 */
+	int64_t bos;	       /* the token before a text; -1: none */
+	int64_t suffix;	       /* after a text; -1: none, or more than one */
+	int64_t separators[2]; /* between two texts; [n_separators] */
+	unsigned n_separators;
+	bool words, normalizes_words; /* BertPreTokenizer, BertNormalizer */
 };
 
 /* Fills in normalizer, splitter, metaspace, prefix, split_words and adds_space.

@@ -1,7 +1,7 @@
 /*
  * tokenizer.c: opens a tokenizer, and encodes texts.  Special tokens (special.c) are cut out; the
  * text between them is normalized (normalize.c) and split into pieces (split.c); each piece becomes
- * ids (bpe.c, pairs.c, spm.c).  Not every tokenizer has every step.
+ * ids (bpe.c, pairs.c, spm.c); BERT's does all of it itself (wordpiece.c).  Not every tokenizer has every step.
  */
 #include "model/tokenizer/tokenizer.h"
 
@@ -106,6 +106,14 @@ int32_t ig_tokenizer_n_vocab(const struct ig_tokenizer *t) { return (int32_t)t->
 int32_t ig_tokenizer_bos(const struct ig_tokenizer *t) { return t->bos; }
 
 bool ig_tokenizer_add_bos(const struct ig_tokenizer *t) { return t->add_bos; }
+
+int32_t ig_tokenizer_suffix(const struct ig_tokenizer *t) { return t->suffix; }
+
+const int32_t *ig_tokenizer_separators(const struct ig_tokenizer *t, unsigned *n)
+{
+	*n = t->n_separators;
+	return t->separators;
+}
 
 bool ig_tokenizer_is_end(const struct ig_tokenizer *t, int32_t id)
 {
@@ -276,6 +284,8 @@ static int encode_text(struct encoding *e, const char *text, size_t len, bool fi
 
 	if (len == 0)
 		return 0;
+	if (t->model == IG_MODEL_WORDPIECE)
+		return ig_wordpiece_encode(t, text, len, e->max_ids, e->out);
 	if (t->normalizer)
 		rc = ig_normalizer_run(t->normalizer, t, text, len, &e->normal, &text, &len);
 	e->first = first ? text : NULL;

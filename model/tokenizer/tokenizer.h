@@ -39,6 +39,10 @@ bool ig_tokenizer_adds_space(const struct ig_tokenizer *t);
 bool ig_tokenizer_trims(const struct ig_tokenizer *t);
 int32_t ig_tokenizer_bos(const struct ig_tokenizer *t); /* -1: none */
 bool ig_tokenizer_add_bos(const struct ig_tokenizer *t);
+/* What a model of embeddings expects after a text; -1: nothing.  And between a query and a text:
+ * [*n], *n up to 2. */
+int32_t ig_tokenizer_suffix(const struct ig_tokenizer *t);
+const int32_t *ig_tokenizer_separators(const struct ig_tokenizer *t, unsigned *n);
 /* Whether id ends a turn (eos, eot, <|im_end|> …). */
 bool ig_tokenizer_is_end(const struct ig_tokenizer *t, int32_t id);
 /* The id of exactly this control token, or -1. */

@@ -210,6 +210,17 @@ struct ig_pairs {
 int ig_pairs_encode(const struct ig_tokenizer *t, struct ig_merge_work *w, const char *text,
 		    size_t len, size_t max_ids, struct ig_ids *out);
 
+/* ---- BERT's -------------------------------------------------------------------------- */
+
+struct ig_wordpiece {
+	bool clean, chinese, strip_accents, lowercase; /* tokenizer.json's BertNormalizer */
+	uint32_t max_chars;			       /* a longer word is unknown */
+	int32_t unknown;			       /* -1: dropped */
+};
+/* As ig_tokenizer_encode, of a text without special tokens. */
+int ig_wordpiece_encode(const struct ig_tokenizer *t, const char *text, size_t len, size_t max_ids,
+			struct ig_ids *out);
+
 /* ---- the tokenizer -------------------------------------------------------------- */
 
 enum {			 /* the kinds of tokens */
@@ -257,6 +268,7 @@ enum ig_token_model {
 	IG_MODEL_PAIRS,	 /* merges between characters, by rank */
 	IG_MODEL_SCORES, /* SentencePiece's BPE */
 	IG_MODEL_UNIGRAM,
+	IG_MODEL_WORDPIECE,
 };
 
 enum ig_prefix { /* a space before a text that begins with none (Metaspace) */
@@ -278,16 +290,20 @@ struct ig_tokenizer {
 	struct ig_splitter *splitter;	  /* NULL: a text is one piece */
 	bool metaspace; /* pieces get the prefix, and split_words cuts them before spaces */
 	bool split_words;
-	enum ig_prefix prefix;	     /* also of byte-level BPE: before every text */
-	struct ig_spm *spm;	     /* of SCORES and UNIGRAM */
-	struct ig_pairs pairs;	     /* of PAIRS */
-	struct ig_merges merges;     /* of BYTES and PAIRS; byte_ids of all models */
-	struct ig_token_table table; /* of BYTES only with ignore_merges */
-	bool ignore_merges;	     /* a piece that is a token is not merged */
-	bool cuts_user;		     /* USER tokens end a text, as CONTROL ones do */
-	bool adds_space, trims;	     /* see ig_tokenizer_adds_space */
+	enum ig_prefix prefix;	       /* also of byte-level BPE: before every text */
+	struct ig_spm *spm;	       /* of SCORES and UNIGRAM */
+	struct ig_pairs pairs;	       /* of PAIRS */
+	struct ig_wordpiece wordpiece; /* of WORDPIECE */
+	struct ig_merges merges;       /* of BYTES and PAIRS; byte_ids of all models */
+	struct ig_token_table table;   /* of BYTES only with ignore_merges */
+	bool ignore_merges;	       /* a piece that is a token is not merged */
+	bool cuts_user;		       /* USER tokens end a text, as CONTROL ones do */
+	bool adds_space, trims;	       /* see ig_tokenizer_adds_space */
 	bool add_bos;
 	int32_t bos;
+	int32_t suffix;	       /* see ig_tokenizer_suffix */
+	int32_t separators[2]; /* the same; [n_separators] */
+	unsigned n_separators;
 	int32_t ends[IG_MAX_ENDS];
 	unsigned n_ends;
 	size_t longest;

@@ -1,7 +1,8 @@
 /*
  * arch_qwen3.c: the dense models of Qwen 3 (Yang et al. 2025, arXiv:2505.09388): Llama's blocks
  * with QK norm, RoPE of halves, and a head_dim that is independent of the width.  Unsupported
- * features of a file (experts, sliding windows) are errors that name the key.
+ * features of a file (experts, sliding windows) are errors that name the key.  As a model of embeddings (pooling_type)
+ * it has no cache and makes a vector of the last token.
  */
 #include <ingot/arch_files.h>
 #include <ingot/layers.h>
@@ -9,6 +10,7 @@
 struct qwen3 {
 	struct ig_hparams p;
 	struct ig_rope rope;
+	struct ig_pooling pooling; /* of Qwen3-Embedding */
 };
 
 static int read_params(const struct ig_host *host, const struct ig_meta *meta, void *params,
@@ -20,9 +22,17 @@ static int read_params(const struct ig_host *host, const struct ig_meta *meta, v
 
 	if ((rc = ig_hparams_dense(&s, IG_RMS_NORM_EPS, &m->p)) ||
 	    (rc = ig_hparam_refuse_u32(&s, "attention.sliding_window", "a sliding window")) ||
-	    (rc = ig_hparams_rope(&s, &m->p, &m->rope)))
+	    (rc = ig_hparams_rope(&s, &m->p, &m->rope)) ||
+	    (rc = ig_hparams_pooling(&s, 0, &m->pooling)))
 		return rc;
-	ig_hparams_info(&m->p, 0, info);
+	if (m->pooling.kind == IG_POOL_RANK)
+		return ig_fail(err, -ENOTSUP,
+			       "qwen3.pooling_type is 4: rerankers of Qwen 3, whose query and text "
+			       "are in a chat template, are not supported");
+	if (m->pooling.kind)
+		ig_hparams_info_pooled(&m->p, &m->pooling, info);
+	else
+		ig_hparams_info(&m->p, 0, info);
 	return 0;
 }
 
@@ -36,9 +46,11 @@ static int record(const struct ig_host *host, struct ig_graph *g, const struct i
 		.rope = &m->rope,
 		.table = ig_layer_rope_table(&r, &m->rope),
 		.mode = IG_ROPE_HALVES,
-		.flags = IG_GQA_HEAD_NORMS,
+		.flags = IG_GQA_HEAD_NORMS | (m->pooling.kind ? IG_GQA_ROWS : 0),
+		.back = IG_ATTENTION_ALL,
 	};
 	ig_value x = ig_layer_embed(&r, &m->p, 1), h;
+	ig_weight norm;
 
 	for (uint32_t layer = 0; layer < m->p.n_layers; layer++) {
 		h = ig_layer_rms_norm(&r, &m->p, "blk.%u.attn_norm.weight", layer, x);
@@ -46,7 +58,11 @@ static int record(const struct ig_host *host, struct ig_graph *g, const struct i
 		h = ig_layer_rms_norm(&r, &m->p, "blk.%u.ffn_norm.weight", layer, x);
 		x = ig_layer_glu(&r, &m->p, IG_ACT_SILU, layer, h, x);
 	}
-	return ig_layer_norm_head(&r, &m->p, x);
+	if (!m->pooling.kind)
+		return ig_layer_norm_head(&r, &m->p, x);
+	norm = ig_rec_weight(&r, 1, m->p.width, "output_norm.weight");
+	x = ig_rec_rms_norm(&r, x, norm, m->p.norm_eps);
+	return ig_layer_pool(&r, &m->p, &m->pooling, IG_POOL_LAST, x);
 }
 
 static const struct ig_config_key keys[] = {

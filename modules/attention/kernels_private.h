@@ -11,6 +11,8 @@ extern const struct ig_op ig_op_rope_kv;
 extern const struct ig_op ig_op_attention;
 extern const struct ig_gpu_op ig_gpu_rope_table, ig_gpu_rope_kv, ig_gpu_attention; /* gpu.c */
 
+extern const struct ig_op ig_op_rope_rows, ig_op_attention_rows; /* attention_rows.c */
+
 #define MAX_HEAD_DIM IG_ATTENTION_MAX_HEAD_DIM
 #define MAX_HEADS IG_ATTENTION_MAX_HEADS
 
@@ -27,6 +29,11 @@ static inline uint32_t ig_rope_q_stride(const struct ig_rope_kv_params *p)
 }
 /* The scale of q in the i-th range of q_scale_length positions. */
 float ig_rope_q_scale(const struct ig_rope_kv_params *p, int32_t i);
+/* The check of rope_kv, and parts of its reference: 1 / rms(x[n]); y = RoPE(norm(x)) of one head. */
+int ig_rope_check(struct ig_op_shape *s, struct ig_error *err);
+double ig_rope_reference_inverse(const float *x, int64_t n, double eps);
+void ig_rope_reference_head(const struct ig_op_launch *launch, int64_t row, const float *x,
+			    const float *w, double inv, float *y);
 
 /* The dimensions of a value, and of a head's output. */
 static inline uint32_t value_dim(const struct ig_attention_params *p)

@@ -5,11 +5,13 @@
 #include <ingot/build_id.h>
 
 static const struct ig_op_version requires_ops[] = {
-	{ "embed", 1 },	 { "norm", 1 },	    { "linear", 1 },   { "glu", 1 }, { "logits", 1 },
-	{ "sample", 1 }, { "multiply", 1 }, { "soft_cap", 1 }, { NULL },
+	{ "embed", 1 },	 { "norm", 1 },	  { "linear", 1 },   { "glu", 1 },
+	{ "logits", 1 }, { "sample", 1 }, { "multiply", 1 }, { "soft_cap", 1 },
+	{ "pool", 1 },	 { "output", 1 }, { NULL },
 };
-static const struct ig_op *const ops[] = { &ig_op_rope_table, &ig_op_rope_kv, &ig_op_attention,
-					   NULL };
+static const struct ig_op *const ops[] = { &ig_op_rope_table,	  &ig_op_rope_kv,
+					   &ig_op_attention,	  &ig_op_rope_rows,
+					   &ig_op_attention_rows, NULL };
 #define X(name) extern const struct ig_arch ig_arch_##name;
 ARCHS
 #undef X

@@ -167,7 +167,7 @@ const struct ig_op ig_op_rope_table = {
 
 #define ALL_FLAGS (IG_ROPE_KV_Q_ONLY | IG_ROPE_KV_NO_V | IG_ROPE_KV_V_NORM)
 
-static int check_rope_kv(struct ig_op_shape *s, struct ig_error *err)
+int ig_rope_check(struct ig_op_shape *s, struct ig_error *err)
 {
 	const struct ig_rope_kv_params *p = s->params;
 	const int has_table = s->n_in > 1 && s->in[1].n_cols != 0;
@@ -254,7 +254,7 @@ static void rope_kv_generic(const struct ig_op_launch *launch, int64_t first, in
 }
 
 /* 1 / rms(x[n]) */
-static double reference_inverse(const float *x, int64_t n, double eps)
+double ig_rope_reference_inverse(const float *x, int64_t n, double eps)
 {
 	double sum = 0;
 	for (int64_t i = 0; i < n; i++)
@@ -264,8 +264,8 @@ static double reference_inverse(const float *x, int64_t n, double eps)
 
 /* One head in double: y = RoPE(norm(x)).  w: the head's weights or NULL; inv: 1 / rms of all
  * heads together, or 0. */
-static void reference_head(const struct ig_op_launch *launch, int64_t row, const float *x,
-			   const float *w, double inv, float *y)
+void ig_rope_reference_head(const struct ig_op_launch *launch, int64_t row, const float *x,
+			    const float *w, double inv, float *y)
 {
 	const struct ig_rope_kv_params *p = launch->params;
 	const struct ig_tensor *table = &launch->in[1];
@@ -275,7 +275,7 @@ static void reference_head(const struct ig_op_launch *launch, int64_t row, const
 	if (!w)
 		inv = 1;
 	else if (inv == 0)
-		inv = reference_inverse(x, p->head_dim, (double)p->norm_eps);
+		inv = ig_rope_reference_inverse(x, p->head_dim, (double)p->norm_eps);
 	for (uint32_t i = 0; i < p->head_dim; i++) {
 		n[i] = (double)x[i] * inv * (w ? (double)w[i] : 1);
 		y[i] = (float)n[i];
@@ -308,9 +308,9 @@ static void reference_rope_kv(const struct ig_op_launch *launch)
 						 row * launch->in[0].row_stride);
 		float *y = (float *)((char *)launch->out[0].data + row * launch->out[0].row_stride);
 		const float *w = q_norm;
-		double inv = w && q_n != dim ? reference_inverse(x, q_n, eps) : 0;
+		double inv = w && q_n != dim ? ig_rope_reference_inverse(x, q_n, eps) : 0;
 		for (uint32_t h = 0; h < p->n_heads; h++, x += ig_rope_q_stride(p), y += dim) {
-			reference_head(launch, row, x, w, inv, y);
+			ig_rope_reference_head(launch, row, x, w, inv, y);
 			for (uint32_t i = 0; p->q_scale_length && i < p->head_dim; i++)
 				y[i] *= ig_rope_q_scale(p, step->positions[row] /
 								   (int32_t)p->q_scale_length);
@@ -320,13 +320,13 @@ static void reference_rope_kv(const struct ig_op_launch *launch)
 		if (p->flags & IG_ROPE_KV_Q_ONLY)
 			continue;
 		w = k_norm;
-		inv = w && k_n != dim ? reference_inverse(x, k_n, eps) : 0;
+		inv = w && k_n != dim ? ig_rope_reference_inverse(x, k_n, eps) : 0;
 		for (uint32_t h = 0; h < p->n_kv_heads; h++, x += p->head_dim) {
 			const float *from = x + (n_kv_parts(p) - 1) * p->n_kv_heads * dim;
 			const double v_inv = p->flags & IG_ROPE_KV_V_NORM ?
-						     reference_inverse(from, dim, eps) :
+						     ig_rope_reference_inverse(from, dim, eps) :
 						     1;
-			reference_head(launch, row, x, w, inv, k);
+			ig_rope_reference_head(launch, row, x, w, inv, k);
 			for (int64_t i = 0; i < dim; i++)
 				v[i] = (float)((double)from[i] * v_inv);
 			if (inv != 0)
@@ -353,7 +353,7 @@ const struct ig_op ig_op_rope_kv = {
 	.params_size = sizeof(struct ig_rope_kv_params),
 	.name = "rope_kv",
 	.version = 1,
-	.check = check_rope_kv,
+	.check = ig_rope_check,
 	.reference = reference_rope_kv,
 	.cpu_kernels = rope_kv_kernels,
 	.n_cpu_kernels = sizeof rope_kv_kernels / sizeof rope_kv_kernels[0],

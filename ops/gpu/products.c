@@ -543,6 +543,9 @@ static int lower_linear(const struct ig_gpu_launch *c, const struct ig_gpu_host 
 	const struct ig_linear_params *params = c->params;
 	int64_t column = 0;
 
+	if (params->act >= IG_ACT_GELU_ERF)
+		return ig_fail(err, -ENOTSUP, "linear: activation %u has no kernel on GPUs yet",
+			       params->act);
 	for (uint32_t first = 0, next; first < params->n_weights; first = next) {
 		struct product p = { .launch = c,
 				     .op = "linear",

@@ -26,6 +26,8 @@ static int lower_embed(const struct ig_gpu_launch *c, const struct ig_gpu_host *
 	struct ig_gpu_ref ids;
 	int rc;
 
+	if (c->n_weights > 2)
+		return ig_fail(err, -ENOTSUP, "embed: types of tokens have no kernel on GPUs yet");
 	for (uint32_t i = 0; i < c->n_weights; i++) {
 		const struct ig_gpu_tensor *w = &c->weight[i];
 		if (!ig_gpu_format_name(w->dtype))

@@ -39,10 +39,15 @@
 #define FORMATS(X) X(IG_F32) X(IG_F16) X(IG_BF16) FORMATS_32(X)
 #define FORMATS_256(X) X(IG_Q2_K) X(IG_Q3_K) X(IG_Q4_K) X(IG_Q5_K) X(IG_Q6_K) X(IG_IQ4_XS)
 
+/* Activations that only linear has. */
+#define LINEAR_ACTS(t)                                                                             \
+	PRODUCT("linear", t, 40, 96, 3, .bias = true, .act = IG_ACT_GELU_ERF),                     \
+		PRODUCT("linear", t, 33, 576, 7, .act = IG_ACT_TANH),
+
 #define LINEAR(t)                                                                                  \
 	SHAPES("linear", t, 0), SHAPES("linear", t, .residual = true),                             \
 		SHAPES("linear", t, .bias = true, .act = IG_ACT_GELU, .residual = true),           \
-		SHAPES("linear", t, .act = IG_ACT_SILU),
+		SHAPES("linear", t, .act = IG_ACT_SILU), LINEAR_ACTS(t)
 #define GLU(t)                                                                                     \
 	SHAPES("glu", t, .act = IG_ACT_SILU), SHAPES("glu", t, .act = IG_ACT_GELU),                \
 		SHAPES("glu", t, .act = IG_ACT_NONE),

@@ -119,6 +119,61 @@ static void check_tables(uint32_t token_dtype, uint32_t position_dtype, int64_t 
 	free(learned.tiled);
 }
 
+/* Types of texts, with positions and without. */
+static void test_types(void **state)
+{
+	static const int32_t ids[3] = { 4, 0, 7 }, positions[3] = { 0, 1, 5 },
+			     types[3] = { 0, 1, 9 };
+	const struct ig_embed_params p = { sizeof p, 1.0f };
+	struct ig_step step = { .struct_size = sizeof step,
+				.n_rows = 3,
+				.token_ids = ids,
+				.positions = positions,
+				.row_types = types };
+	uint64_t random = 5;
+	struct table t[3] = { make_table(IG_F32, 20, &random), make_table(IG_F32, 20, &random),
+			      make_table(IG_F32, 2, &random) };
+	float want[3][N_COLS], got[3][N_COLS], scratch[N_COLS];
+
+	for (int with = 0; with < 4; with++) {
+		const bool positioned = with & 1;
+		struct ig_op_launch launch = {
+			.struct_size = sizeof launch,
+			.n_weights = 3,
+			.n_out = 1,
+			.params = &p,
+			.step = &step,
+			.weight = { tensor_of(&t[0], 0), { 0 }, tensor_of(&t[2], 0) },
+			.out = { { want, 3, N_COLS, sizeof want[0], IG_F32, IG_LAYOUT_ROWS } },
+		};
+		step.row_types = with & 2 ? types : NULL;
+		if (positioned)
+			launch.weight[1] = tensor_of(&t[1], 0);
+		ig_op_embed.reference(&launch);
+		for (int r = 0; r < 3; r++) {
+			/* one beyond the table is row 0 */
+			int type = with & 2 && types[r] < 2 ? types[r] : 0;
+			for (int i = 0; i < N_COLS; i++) {
+				float x = ((float *)t[0].rows)[ids[r] * N_COLS + i];
+				if (positioned)
+					x += ((float *)t[1].rows)[positions[r] * N_COLS + i];
+				x += ((float *)t[2].rows)[type * N_COLS + i];
+				assert_true(want[r][i] == x);
+			}
+		}
+		for (int i = 0; i < 3; i++)
+			if (launch.weight[i].data)
+				launch.weight[i] = tensor_of(&t[i], 1);
+		launch.out[0].data = got;
+		ig_op_embed.cpu_kernels[0].run(&launch, 0, 3, scratch);
+		assert_memory_equal(got, want, sizeof got);
+	}
+	for (int i = 0; i < 3; i++) {
+		free(t[i].rows);
+		free(t[i].tiled);
+	}
+}
+
 static void test_positions(void **state)
 {
 	check_tables(IG_F32, IG_F32, 20);
@@ -150,7 +205,13 @@ static void test_shapes(void **state)
 	s.weight[1].n_rows = 0;
 	assert_int_equal(ig_op_embed.check(&s, &err), -EINVAL);
 	s = good;
-	s.n_weights = 3;
+	s.n_weights = 3; /* the types have no rows */
+	assert_int_equal(ig_op_embed.check(&s, &err), -EINVAL);
+	assert_non_null(strstr(err.text, "types of [0, 0]"));
+	s.weight[2] = (struct ig_shape){ 2, 64, IG_F32, 0 };
+	s.weight[1] = (struct ig_shape){ 0 }; /* and there are no positions */
+	assert_int_equal(ig_op_embed.check(&s, &err), 0);
+	s.n_weights = 4;
 	assert_int_equal(ig_op_embed.check(&s, &err), -EINVAL);
 }
 
@@ -158,6 +219,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_positions),
+		cmocka_unit_test(test_types),
 		cmocka_unit_test(test_shapes),
 	};
 

@@ -44,6 +44,7 @@ void ig_choice_finish(struct ig_choice *c)
 	if (c->wake)
 		ig_wake_put(c->wake);
 	ig_stream_unref(c->stream);
+	ig_vectors_unref(c->vectors);
 	ig_completion_parser_destroy(c->parser);
 	ig_parts_finish(c);
 	free(c->logprobs);
@@ -98,6 +99,13 @@ int ig_choice_submit(struct ig_choice *c, struct ig_api_error *e)
 	};
 	int rc = -ENOMEM;
 
+	if (r->prepared.texts) {
+		c->vectors = ig_vectors_create((uint32_t)r->prepared.n_texts,
+					       r->prepared.model->n_results);
+		spec.texts = r->prepared.texts;
+		spec.n_texts = (int32_t)r->prepared.n_texts;
+		spec.vectors = c->vectors;
+	}
 	if (r->prepared.prediction) {
 		spec.predicted = r->prepared.prediction->ids;
 		spec.n_predicted = (int32_t)r->prepared.prediction->n;
@@ -113,7 +121,7 @@ int ig_choice_submit(struct ig_choice *c, struct ig_api_error *e)
 		snprintf(spec.id, sizeof spec.id, "%.52s-%u", r->id, c->index);
 	else
 		snprintf(spec.id, sizeof spec.id, "%s", r->id);
-	if (spec.stream &&
+	if (spec.stream && !(r->prepared.texts && !c->vectors) &&
 	    !(q->logprobs && ig_stream_enable_logprobs(spec.stream, RING_LOGPROBS) < 0))
 		rc = ig_engine_submit(r->api->deps.engine, &spec, &c->gen, &err);
 	if (!rc) {

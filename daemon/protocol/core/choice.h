@@ -32,6 +32,7 @@ struct ig_choice {
 	char id[64];   /* in the ledger */
 	bool finished; /* result is valid, all text was taken */
 	struct ig_gen_result result;
+	struct ig_vectors *vectors;	     /* of a request of texts, once it is submitted */
 	struct ig_completion_parser *parser; /* NULL: everything is one part of text */
 	struct ig_part *parts;		     /* [n_parts]; none before the first text */
 	size_t n_parts, cap_parts;

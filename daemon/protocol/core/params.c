@@ -526,6 +526,7 @@ void ig_request_finish(struct ig_request *r)
 	free(r->compare_id);
 	free(r->response_id);
 	free(r->steer);
+	free(r->query);
 	if (r->new_key)
 		memset(r->new_key, 0, sizeof *r->new_key);
 	free(r->new_key);

@@ -5,6 +5,7 @@
 #include "daemon/protocol/core/normalize.h"
 #include "daemon/protocol/core/params.h"
 #include "daemon/protocol/core/reply.h"
+#include "daemon/protocol/core/texts.h"
 #include "daemon/protocol/core/turns.h"
 
 #include <errno.h>
@@ -16,6 +17,7 @@ void ig_prepared_finish(struct ig_prepared *p)
 	for (size_t i = 0; i < p->n_prompts; i++)
 		ig_ids_finish(&p->prompts[i]);
 	free(p->prompts);
+	free(p->texts);
 	if (p->prediction)
 		ig_ids_finish(p->prediction);
 	free(p->prediction);
@@ -499,7 +501,13 @@ void ig_prepare_prompt(struct ig_reply *r)
 	const struct ig_protocol *protocol = r->protocol;
 	struct ig_prepared *p = &r->prepared;
 
-	if ((!p->model && ig_prepare_model(r) < 0) || read_style(r) < 0)
+	if ((!p->model && ig_prepare_model(r) < 0) || ig_check_task(r) < 0)
+		return;
+	if (protocol->task != IG_TASK_GENERATE) {
+		ig_prepare_texts(r);
+		return;
+	}
+	if (read_style(r) < 0)
 		return;
 	if (protocol->complete && protocol->complete(&r->request, &r->error) < 0)
 		return;

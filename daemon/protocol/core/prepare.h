@@ -13,6 +13,8 @@ struct ig_prepared {
 	const struct ig_engine_model *model; /* held */
 	struct ig_ids *prompts;		     /* [n_prompts] */
 	size_t n_prompts;
+	struct ig_text *texts; /* [n_texts] of the one prompt; NULL: it is no request of texts */
+	size_t n_texts;
 	struct ig_ids *prediction;  /* NULL: none */
 	struct ig_grammar *grammar; /* NULL: none */
 	struct ig_completion_style style;

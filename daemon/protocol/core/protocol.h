@@ -7,6 +7,9 @@ struct ig_api;
 struct ig_principal;
 struct ig_reply;
 
+/* What a request wants of its model. */
+enum ig_task { IG_TASK_GENERATE, IG_TASK_EMBED, IG_TASK_RANK };
+
 struct ig_protocol {
 	const char *id_prefix;
 	/* The names of the prompt and of the response format in errors: messages, prompt, input;
@@ -54,6 +57,7 @@ struct ig_protocol {
 	/* A prompt that is too long for the context fails as a stream, with events, not as a 400:
 	 * that is what agents compact their history at. */
 	bool streams_overflow;
+	enum ig_task task;
 	bool immediate;	     /* nothing is generated: complete after prep */
 	bool administrative; /* not in the ledger */
 };

@@ -120,6 +120,16 @@ struct ig_request {
 	char *response_id;  /* of a cancel; NULL: none */
 	char *steer;	    /* of a steer: a JSON object to return */
 
+	/* ---- embeddings and scores: of each of the prompts ---- */
+	int32_t dimensions; /* of a vector; 0: all */
+	bool base64;
+	bool raw_vectors;	/* not scaled to length 1 */
+	bool truncate;		/* a text that is too long is cut */
+	char *query;		/* of a reranker */
+	int32_t top_n;		/* the best; 0: all */
+	int32_t max_doc_tokens; /* 0: as many as the context takes */
+	bool return_documents;
+
 	/* ---- keys ---- */
 	struct ig_new_key *new_key; /* to add; NULL: none */
 

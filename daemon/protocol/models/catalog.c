@@ -47,6 +47,7 @@ void ig_catalog_write(struct ig_json_writer *w, const struct ig_model_status *li
 {
 	ig_json_open_array(w, "models");
 	for (size_t i = 0; i < n; i++)
-		entry(w, &list[i], i);
+		if (!list[i].traits.embeds && !list[i].traits.ranks)
+			entry(w, &list[i], i);
 	ig_json_close_array(w);
 }

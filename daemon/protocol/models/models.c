@@ -63,6 +63,10 @@ static void object(struct ig_json_writer *w, const struct ig_model_status *m, co
 		     id, (long long)m->created_s, m->name, when,
 		     m->n_context ? (double)m->n_context : NAN, ig_model_state_name(m->state),
 		     ig_json_bool(m->is_default));
+	/* once the file was opened */
+	ig_json_put_text(w, "task", m->traits.n_params ? ig_model_task(&m->traits) : NULL);
+	if (m->traits.n_dimensions)
+		ig_json_put_uint(w, "dimensions", m->traits.n_dimensions);
 	if (strcmp(id, m->name))
 		ig_json_putf(w, "'alias_of': %s", m->name);
 	if (m->is_adapter)

@@ -1,6 +1,6 @@
 /*
- * ollama_models.c: the models for Ollama's clients: /api/tags, /api/ps, /api/show, /api/version, GET
- * /, and /api/embed, which no model serves yet.  A model has the configuration's name; clients may
+ * ollama_models.c: the models for Ollama's clients: /api/tags, /api/ps, /api/show, /api/version and GET
+ * /.  A model has the configuration's name; clients may
  * add ":latest" to it.
  */
 #include "daemon/protocol/models/models.h"
@@ -48,7 +48,10 @@ static void put_details(struct ig_json_writer *w, const struct ig_model_status *
 
 static void put_capabilities(struct ig_json_writer *w, const struct ig_model_status *m)
 {
-	ig_json_putf(w, "'capabilities': ['completion'");
+	ig_json_putf(w, "'capabilities': [%s",
+		     m->traits.embeds ? "embedding" :
+		     m->traits.ranks  ? "rerank" :
+					"completion");
 	if (m->traits.tools)
 		ig_json_putf(w, "'tools'");
 	if (m->traits.thinking)
@@ -246,77 +249,6 @@ const struct ig_protocol ig_ollama_show_protocol = {
 	.request = &show_request,
 	.act = show,
 	.whole = write_show,
-	.error = ig_ollama_error,
-	.immediate = true,
-};
-
-/* ---- embed ------------------------------------------------------------------------------------- */
-
-static int param_input(struct ig_request *r, const char *name, json_t *v, struct ig_api_error *e)
-{
-	size_t i;
-	json_t *text;
-
-	if (!json_is_string(v) && !json_is_array(v))
-		return ig_fail_type(e, name, "a string or a list of strings", v);
-	json_array_foreach(v, i, text)
-	{
-		char sub[48];
-		snprintf(sub, sizeof sub, "%s[%zu]", name, i);
-		if (!json_is_string(text))
-			return ig_fail_type(e, sub, "a string", text);
-	}
-	return 0;
-}
-
-static const struct ig_param embed_common[] = {
-	{ "model", IG_PARAM_STRING, IG_AT(model), .required = true },
-	{ "options", .read = ig_ollama_options },
-	{ "keep_alive", .read = ig_ollama_keep_alive },
-	{ NULL },
-};
-
-static const struct ig_param embed_params[] = {
-	{ "input", .read = param_input, .required = true },
-	{ "truncate", IG_PARAM_BOOLEAN },
-	{ "dimensions", IG_PARAM_INT, .min = 1, .max = INT32_MAX },
-	{ .more = embed_common },
-	{ NULL },
-};
-
-static const struct ig_param embeddings_params[] = {
-	{ "prompt", IG_PARAM_TEXT, .required = true },
-	{ .more = embed_common },
-	{ NULL },
-};
-
-static const struct ig_request_format embed_request = { embed_params, check_model },
-				      embeddings_request = { embeddings_params, check_model };
-
-/* Always an error, so nothing writes a response. */
-static void embed(struct ig_reply *r)
-{
-	struct ig_model_status m;
-
-	if (find(r, &m))
-		ig_api_fail(&r->error, 400, "unsupported_model", "model",
-			    "The model '%s' can't make embeddings: this version of Ingot serves "
-			    "models that generate text, and no models that embed it.",
-			    m.name);
-}
-
-const struct ig_protocol ig_ollama_embed_protocol = {
-	.id_prefix = "embed-",
-	.request = &embed_request,
-	.act = embed,
-	.error = ig_ollama_error,
-	.immediate = true,
-};
-
-const struct ig_protocol ig_ollama_embeddings_protocol = {
-	.id_prefix = "embed-",
-	.request = &embeddings_request,
-	.act = embed,
 	.error = ig_ollama_error,
 	.immediate = true,
 };

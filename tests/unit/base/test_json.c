@@ -202,6 +202,11 @@ static void test_places(void **state)
 			fail_msg("%s: %u:%u, byte %zu: %s", rows[i].text, e.line, e.column, e.byte,
 				 e.text);
 	}
+	/* of a tokenizer's file in most folders of Hugging Face */
+	static const char big[] = "{\"model_max_length\": 1000000000000000019884624838656}";
+	assert_int_equal(ig_json_read_file("a.json", big, sizeof big - 1, &v, &err), 0);
+	assert_true(json_real_value(json_object_get(v, "model_max_length")) == 1e30);
+	json_decref(v);
 	assert_int_equal(ig_json_read_file("a.json", "{\n]", 3, &v, &err), -EINVAL);
 	assert_string_equal(err.text, "a.json: line 2, column 1: no JSON: no string");
 }

@@ -173,7 +173,7 @@ int ig_checkpoint_open(const char *path, const struct ig_arch *const *archs,
 	static const char *const known[] = { "good",   "good2",	       "groups",      "window",
 					     "nochat", "odd-template", "notokenizer", "noarch",
 					     "heavy",  "noload",       "wide",	      "strange",
-					     "short",  "brief",	       "state" };
+					     "short",  "brief",	       "state",	      "texts" };
 	char kind[64];
 	unsigned n;
 	bool found;
@@ -222,6 +222,10 @@ int32_t ig_tokenizer_n_vocab(const struct ig_tokenizer *t)
 {
 	return FAKE_VOCAB - (t && t->short_of_one);
 }
+
+int32_t ig_tokenizer_suffix(const struct ig_tokenizer *t) { return -1; }
+
+int32_t ig_tokenizer_find_special(const struct ig_tokenizer *t, const char *text) { return -1; }
 
 bool ig_tokenizer_is_end(const struct ig_tokenizer *t, int32_t id) { return id == FAKE_END; }
 
@@ -560,7 +564,12 @@ int ig_plan_record(const struct ig_modules *m, const struct ig_checkpoint *file,
 	p->info.groups[1] = (struct ig_cache_group){ sizeof p->info.groups[1], 1, 2, 24, 0 };
 	if (!strcmp(kind, "window"))
 		p->info.groups[1].window = FAKE_WINDOW;
-	if (!strcmp(kind, "state")) {
+	p->n_results = p->info.n_vocab;
+	if (!strcmp(file->path, "texts")) {
+		p->info.n_groups = 0;
+		p->info.result = IG_RESULT_EMBEDDING;
+		p->n_results = FAKE_COLUMNS;
+	} else if (!strcmp(kind, "state")) {
 		p->info.n_groups = 3;
 		p->info.groups[1] = p->info.groups[2] = (struct ig_cache_group){
 			.struct_size = sizeof p->info.groups[1],
@@ -1120,6 +1129,34 @@ static void draw(const struct ig_program *p, const struct ig_step *s)
 	}
 }
 
+/* Of a model without a cache: each sequence is whole, and its result of the last row. */
+static void draw_texts(const struct ig_step *s)
+{
+	int32_t row = 0;
+
+	if (s->n_logit_rows != s->n_seqs || !s->logits)
+		breach("%d results of %d texts", s->n_logit_rows, s->n_seqs);
+	for (int32_t i = 0; i < s->n_seqs; i++) {
+		fake_vector(s->token_ids + row, s->row_types + row, s->seq_lens[i],
+			    s->logits + i * FAKE_COLUMNS);
+		for (int32_t k = 0; k < s->seq_lens[i]; k++, row++)
+			if (s->row_seq[row] != i || s->positions[row] != k)
+				breach("row %d is no row of a whole text", row);
+		if (s->logit_rows[i] != row - 1)
+			breach("the result of text %d is of row %d", i, s->logit_rows[i]);
+	}
+}
+
+void fake_vector(const int32_t *tokens, const int32_t *types, int32_t n, float out[FAKE_COLUMNS])
+{
+	out[0] = (float)n;
+	out[1] = out[2] = 0;
+	for (int32_t i = 0; i < n; i++) {
+		out[1] += (float)(tokens[i] * (i + 1));
+		out[2] += (float)types[i];
+	}
+}
+
 int ig_program_wait(struct ig_program *p)
 {
 	const struct ig_step *s = p->n_steps ? p->steps[0] : NULL;
@@ -1155,7 +1192,10 @@ int ig_program_wait(struct ig_program *p)
 		if (checksum(p, s) != p->sums[0])
 			breach("the step was changed between submit and wait");
 		write_rows(p, s);
-		draw(p, s);
+		if (p->plan->info.n_groups)
+			draw(p, s);
+		else
+			draw_texts(s);
 	}
 	p->n_steps--;
 	p->steps[0] = p->steps[1];

@@ -8,7 +8,7 @@
  * A model "file" is its path: "good", "good2" (other tokens), "groups" (two cache
  * groups), "window" (the second with a window), "state" (two groups of state), "nochat", "odd-template",
  * "notokenizer", "noarch", "heavy" (1 TiB of weights), "w7" (7 MiB of weights), "wide"
- * (many logits), "noload"; "small:KIND", which guesses the tokens of KIND, with a vocabulary of other
+ * (many logits), "noload"; "texts" (no cache; its results are vectors); "small:KIND", which guesses the tokens of KIND, with a vocabulary of other
  * tokens if that is "strange", of fewer if it is "short", with a short context if it is "brief".  Of an absolute path the file's first word says so.  Anything
  * else does not exist.  An adapter is any path without "bad" in it; its rows' tokens are those of
  * a file "FILE:N", of adapter N - 1, and their places in the cache are marked with it.
@@ -33,6 +33,7 @@
 #define FAKE_WINDOW 40	 /* of the model "window" */
 #define FAKE_BRIEF 100	 /* the context of the model "brief" */
 #define FAKE_MAX_ROWS 4096
+#define FAKE_COLUMNS 3 /* of a result of the model "texts", which has no cache */
 
 struct fake {
 	pthread_mutex_t lock;
@@ -128,6 +129,7 @@ void fake_close_gate(void);
 /* The text of a token. */
 const char *fake_token_text(int32_t id);
 /* What the fake model samples after these tokens. */
+void fake_vector(const int32_t *tokens, const int32_t *types, int32_t n, float out[FAKE_COLUMNS]);
 int32_t fake_next(const char *model, const int32_t *tokens, int32_t n, uint64_t seed);
 
 /* The row of logits after these tokens; sampling does not depend on it. */

@@ -146,6 +146,9 @@ int client_try(struct client *c, struct ig_engine *e, const struct ask *a, struc
 	if (!a->prompt)
 		make_prompt(prompt, a->n_prompt, a->prompt_seed);
 	spec.prompt = a->prompt ? a->prompt : prompt;
+	spec.texts = a->texts;
+	spec.n_texts = a->n_texts;
+	spec.vectors = a->vectors;
 	spec.predicted = a->predicted;
 	spec.n_predicted = a->n_predicted;
 	spec.sampling = (struct ig_sampling){

@@ -648,6 +648,14 @@ int32_t ig_tokenizer_bos(const struct ig_tokenizer *t) { return -1; }
 
 bool ig_tokenizer_add_bos(const struct ig_tokenizer *t) { return false; }
 
+const int32_t *ig_tokenizer_separators(const struct ig_tokenizer *t, unsigned *n)
+{
+	static const int32_t between[] = { '\n' };
+
+	*n = 1;
+	return between;
+}
+
 void ig_ids_finish(struct ig_ids *l)
 {
 	free(l->ids);

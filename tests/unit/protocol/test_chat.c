@@ -615,7 +615,8 @@ static void test_chat_gone_early(void **state)
 #define MODEL                                                                                      \
 	"{\"id\":\"fake\",\"object\":\"model\",\"created\":1700000000,\"owned_by\":\"ingot\","     \
 	"\"type\":\"model\",\"display_name\":\"fake\",\"created_at\":\"2023-11-14T22:13:20Z\","    \
-	"\"lifecycle\":\"active\",\"max_input_tokens\":2000,\"state\":\"ready\",\"default\":true}"
+	"\"lifecycle\":\"active\",\"max_input_tokens\":2000,\"state\":\"ready\",\"default\":true," \
+	"\"task\":null}"
 
 static void test_routes(void **state)
 {

@@ -719,7 +719,8 @@ static void test_load(void **state)
 		"\"state\":\"ready\",\"default\":true,\"pinned\":false,\"architecture\":\"fake\","
 		"\"file\":\"fake.gguf\",\"error\":null,\"fits\":\"yes\",\"quantization\":\"Q8_0\","
 		"\"file_bytes\":990,\"weight_bytes\":1000,\"scratch_bytes\":10,"
-		"\"active_requests\":0,\"loads\":1,\"load_s\":0.5,\"idle_s\":2.0,\"expires_s\":60.0}");
+		"\"active_requests\":0,\"loads\":1,\"load_s\":0.5,\"idle_s\":2.0,\"expires_s\":60.0,"
+		"\"task\":null}");
 	free(body);
 	fake_engine_model(w->engine, -EIO);
 	check_admin(w, LOAD, "{\"model\":\"fake\",\"wait\":true}", 503, "the file is damaged");

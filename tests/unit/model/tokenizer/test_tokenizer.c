@@ -476,7 +476,7 @@ static void refused(const struct change *c, int code, const char *text)
 static void refusals(void **state)
 {
 	refused(&(struct change){ 0 }, 0, NULL);
-	refused(&(struct change){ .model = "bert" }, -ENOTSUP, "tokenizer.ggml.model is 'bert'");
+	refused(&(struct change){ .model = "rwkv" }, -ENOTSUP, "tokenizer.ggml.model is 'rwkv'");
 	refused(&(struct change){ .pre = "cobol" }, -ENOTSUP, "pre-tokenizer 'cobol' is unknown");
 	refused(&(struct change){ .type = 7 }, -EINVAL, "token 267 has unknown type 7");
 	refused(&(struct change){ .type = -1 }, -EINVAL, "token 267 has unknown type -1");

@@ -208,9 +208,9 @@ static void json_refusals(void **state)
 		{ { .normalizer = "{\"type\": \"Precompiled\", \"precompiled_charsmap\": \"A\"}" },
 		  -EINVAL,
 		  "no valid 'precompiled_charsmap'" },
-		{ { .pre_tokenizer = "{\"type\": \"BertPreTokenizer\"}" },
+		{ { .pre_tokenizer = "{\"type\": \"BertPreTokenizer\"}", .decoder = "null" },
 		  -ENOTSUP,
-		  "the pre_tokenizer 'BertPreTokenizer' is not supported" },
+		  "a WordPiece model and the pre_tokenizer 'BertPreTokenizer' belong together" },
 		{ { .pre_tokenizer = "{\"type\": \"Split\", \"pattern\": {\"Regex\": \"\\\\w+\"},"
 				     "\"behavior\": \"Isolated\"}" },
 		  -ENOTSUP,
@@ -236,8 +236,8 @@ static void json_refusals(void **state)
 		  -ENOTSUP,
 		  "by '_', not by U+2581" },
 		{ { .post_processor = "{\"type\": \"RobertaProcessing\"}" },
-		  -ENOTSUP,
-		  "the post_processor 'RobertaProcessing' is not supported" },
+		  -EINVAL,
+		  "the post_processor 'RobertaProcessing' has no valid 'sep'" },
 		{ { .post_processor =
 			    "{\"type\": \"TemplateProcessing\", \"single\": [{\"SpecialToken\":"
 			    "{\"id\": \"a\"}}, {\"SpecialToken\": {\"id\": \"a\"}}],"

@@ -460,7 +460,7 @@ static void refusals(void **state)
 		o.unknown = N_SPM;
 		refused(&o, -EINVAL, "unknown_token_id is 278, the vocabulary has 278");
 	}
-	refused(&(struct tiny_spm){ .model = "bert" }, -ENOTSUP, "tokenizer.ggml.model is 'bert'");
+	refused(&(struct tiny_spm){ .model = "rwkv" }, -ENOTSUP, "tokenizer.ggml.model is 'rwkv'");
 }
 
 static void text_of(const struct ig_tokenizer *t, bool begin, const char *want, ...)

@@ -1,0 +1,124 @@
+/*
+ * arch_nomic_bert.c: Nomic Embed (Nussbaum et al. 2024, arXiv:2402.01613): BERT's post-norm blocks with
+ * RoPE in place of learned positions, a gated feed-forward (SwiGLU), and no biases but the norms'.
+ * Texts begin with what they are for ("search_query: "), which the client writes.  Experts are an error.
+ */
+#include <ingot/arch_files.h>
+#include <ingot/layers.h>
+
+struct nomic_bert {
+	struct ig_hparams p;
+	struct ig_rope rope;
+	struct ig_pooling pooling;
+	uint32_t n_types; /* 0: texts have none */
+	uint32_t fused;	  /* 1: q, k and v are one matrix */
+};
+
+static int read_params(const struct ig_host *host, const struct ig_meta *meta, void *params,
+		       struct ig_model_info *info, struct ig_error *err)
+{
+	const struct ig_hparam_source s = { host, meta, "nomic-bert", err };
+	struct nomic_bert *m = params;
+	struct ig_hparams *p = &m->p;
+	int64_t n_rows, n_cols;
+	int rc;
+
+	if ((rc = ig_hparams_dense(&s, IG_LAYER_NORM_EPS, p)) ||
+	    (rc = ig_hparams_rope(&s, p, &m->rope)) ||
+	    (rc = ig_hparams_pooling(&s, IG_POOL_MEAN, &m->pooling)))
+		return rc;
+	if ((rc = ig_hparam_refuse_tensor(&s, "blk.0.attn_qkv.bias", "biases")) ||
+	    (rc = ig_hparam_refuse_tensor(&s, "blk.0.ffn_up.bias", "biases")))
+		return rc;
+	if (!host->meta_tensor(meta, "token_types.weight", &n_rows, &n_cols))
+		m->n_types = n_rows > 0 && n_rows < 1024 ? (uint32_t)n_rows : 1;
+	m->fused = host->meta_has_tensor(meta, "blk.0.attn_qkv.weight") != 0;
+	ig_hparams_info_pooled(p, &m->pooling, info);
+	return 0;
+}
+
+static ig_value record_norm(struct ig_rec *r, const struct ig_hparams *p, const char *weight,
+			    const char *bias, uint32_t layer, ig_value x)
+{
+	ig_weight w = ig_rec_layer_weight(r, 1, p->width, weight, layer);
+	ig_weight b = ig_rec_layer_weight(r, 1, p->width, bias, layer);
+	return ig_rec_layer_norm(r, x, w, b, p->norm_eps, 0);
+}
+
+static int record(const struct ig_host *host, struct ig_graph *g, const struct ig_meta *meta,
+		  const void *params)
+{
+	const struct nomic_bert *m = params;
+	const struct ig_hparams *p = &m->p;
+	struct ig_rec r = { host, g };
+	const struct ig_gqa attention = {
+		.p = p,
+		.rope = &m->rope,
+		.table = ig_layer_rope_table(&r, &m->rope),
+		.mode = IG_ROPE_HALVES,
+		.flags = IG_GQA_ROWS | (m->fused ? IG_GQA_FUSED : 0),
+		.back = IG_ATTENTION_ALL,
+		.ahead = IG_ATTENTION_ALL,
+	};
+	ig_weight tokens = ig_rec_weight(&r, p->n_vocab, p->width, "token_embd.weight"), types;
+	ig_value x, h;
+
+	if (m->n_types) {
+		types = ig_rec_weight(&r, m->n_types, p->width, "token_types.weight");
+		x = ig_rec_embed_types(&r, tokens, IG_NONE, types);
+	} else {
+		x = ig_rec_embed(&r, tokens);
+	}
+	x = record_norm(&r, p, "token_embd_norm.weight", "token_embd_norm.bias", 0, x);
+	for (uint32_t layer = 0; layer < p->n_layers; layer++) {
+		h = ig_layer_gqa(&r, &attention, layer, x, x);
+		h = record_norm(&r, p, "blk.%u.attn_output_norm.weight",
+				"blk.%u.attn_output_norm.bias", layer, h);
+		x = ig_layer_glu(&r, p, IG_ACT_SILU, layer, h, h);
+		x = record_norm(&r, p, "blk.%u.layer_output_norm.weight",
+				"blk.%u.layer_output_norm.bias", layer, x);
+	}
+	return ig_layer_pool(&r, p, &m->pooling, IG_POOL_CLS, x);
+}
+
+/* ---- folders of safetensors, as transformers writes them ------------------------------------- */
+
+static const struct ig_config_key keys[] = {
+	IG_CONFIG_NUMBER("num_hidden_layers", "block_count", 12),
+	IG_CONFIG_NUMBER("hidden_size", "embedding_length", 768),
+	IG_CONFIG_NUMBER("intermediate_size", "feed_forward_length", 3072),
+	IG_CONFIG_NUMBER("num_attention_heads", "attention.head_count", 12),
+	IG_CONFIG_NUMBER("max_position_embeddings", "context_length", 2048),
+	{ "layer_norm_eps", "attention.layer_norm_epsilon", IG_CONFIG_F32, 0, 1e-12, NULL },
+	IG_CONFIG_SILU,
+};
+static const struct ig_tensor_name names[] = {
+	{ "embeddings.word_embeddings", "token_embd" },
+	{ "embeddings.token_type_embeddings", "token_types", IG_TENSOR_F32 },
+	{ "embeddings.LayerNorm", "token_embd_norm", IG_TENSOR_BIAS },
+	{ "layers.%u.self_attn.q_proj", "blk.%u.attn_q" },
+	{ "layers.%u.self_attn.k_proj", "blk.%u.attn_k" },
+	{ "layers.%u.self_attn.v_proj", "blk.%u.attn_v" },
+	{ "layers.%u.self_attn.o_proj", "blk.%u.attn_output" },
+	{ "layers.%u.post_attention_layernorm", "blk.%u.attn_output_norm", IG_TENSOR_BIAS },
+	IG_TENSORS_GLU,
+	{ "layers.%u.post_mlp_layernorm", "blk.%u.layer_output_norm", IG_TENSOR_BIAS },
+};
+static const struct ig_arch_files nomic_bert_files = {
+	.struct_size = sizeof nomic_bert_files,
+	.model_type = "nomic_bert",
+	.tied = 1,
+	IG_CONFIG_KEYS(keys),
+	IG_TENSOR_NAMES(names),
+	.rope_theta = 1000,
+};
+static const struct ig_arch_files *const files[] = { &nomic_bert_files, NULL };
+
+const struct ig_arch ig_arch_nomic_bert = {
+	.struct_size = sizeof(struct ig_arch),
+	.params_size = sizeof(struct nomic_bert),
+	.name = "nomic-bert",
+	.read_params = read_params,
+	.record = record,
+	.files = files,
+};

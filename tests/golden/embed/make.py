@@ -1,0 +1,386 @@
+#!/usr/bin/env python3
+"""Tiny random models of embeddings, and the vectors that sentence-transformers makes of texts.
+
+    pip install torch transformers sentence-transformers gguf numpy
+    make.py [name ...]
+
+writes for each model NAME/, as sentence-transformers writes it, NAME.gguf with the names and keys of
+llama.cpp's converter and the same numbers, and NAME.golden.  Weights are random but of a size at which
+every part matters; matrices are rounded to F16 first, so that the files are small and exact.  The
+pipeline runs in float64.  NAME.golden, little-endian:
+
+    "IGE1", u32 n_columns, n_texts
+    for each text: u32 n_bytes, n_ids, i32 ids[n_ids], i32 types[n_ids], f64 result[n_columns],
+                   the text's bytes (of a reranker: the query, a NUL, the text)
+
+A result is a vector of length 1, or a reranker's logit.
+"""
+
+import json
+import pathlib
+import shutil
+import struct
+import sys
+import tempfile
+
+import gguf
+import numpy as np
+import torch
+import transformers as tf
+from safetensors.torch import save_file
+from sentence_transformers import SentenceTransformer
+from sentence_transformers import models as parts
+from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
+
+HERE = pathlib.Path(__file__).parent
+WORDS = ("the a of and to in is it that cat dog sat on mat house river bank money water runs quick brown fox "
+         "jumps over lazy what where who how un ##able ##ing ##ed ##s ##er ##ly ##ness re read light").split()
+TEXTS = ["The cat sat on the mat.", "", "a", "Who is reading in the house by the river?",
+         "Ünlightnessly RUNNING, über-quick; 猫 on 东京 mats!  \t tabs\u00a0and \u200bzero\u0000s",
+         "quick brown fox jumps over the lazy dog " * 33,
+         "money in the bank of the river " * 9, "zzz unknownwordthatisveryverylong" + "x" * 90]
+PAIRS = [("where is the cat?", "The cat sat on the mat."), ("where is the cat?", "money in the bank"),
+         ("who", ""), ("what runs", "water runs in the river " * 20)]
+ALPHABET = [c for c in "abcdefghijklmnopqrstuvwxyz0123456789.,;:!?'-"]
+
+
+def fill(model, seed, norms_are_offsets=False):
+    """Random weights, matrices rounded to F16."""
+    g = torch.Generator().manual_seed(seed)
+    for name, p in model.named_parameters():
+        r = torch.randn(p.shape, generator=g, dtype=torch.float64)
+        if p.ndim == 1:
+            is_norm = name.endswith("weight")
+            p.data = (0.25 * r + (1 if is_norm and not norms_are_offsets else 0)).float().double()
+        else:
+            size = 1.0 if "embed" in name else 1.3
+            p.data = (size * r / p.shape[1] ** 0.5).half().double()
+
+
+def wordpiece():
+    vocab = ["[PAD]", "[unused0]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"] + ALPHABET
+    vocab += ["##" + c for c in ALPHABET if c.isalnum()] + ["猫", "东"] + WORDS
+    vocab = list(dict.fromkeys(vocab))
+    t = Tokenizer(models.WordPiece({w: i for i, w in enumerate(vocab)}, unk_token="[UNK]"))
+    t.normalizer = normalizers.BertNormalizer(lowercase=True)
+    t.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    t.decoder = decoders.WordPiece()
+    t.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B:1 [SEP]:1",
+        special_tokens=[("[CLS]", 3), ("[SEP]", 4)])
+    return tf.PreTrainedTokenizerFast(tokenizer_object=t, unk_token="[UNK]", sep_token="[SEP]", pad_token="[PAD]",
+                                      cls_token="[CLS]", mask_token="[MASK]",
+                                      model_input_names=["input_ids", "token_type_ids", "attention_mask"]), vocab
+
+
+def short(state):
+    return {k: (p.float() if p.ndim == 1 else p.half()).contiguous() for k, p in state.items()}
+
+
+def tidy(folder, model):
+    """The same numbers in short types, and nothing that changes with the version."""
+    for path in folder.rglob("*"):
+        if path.is_file():
+            path.chmod(0o644)
+    save_file(short(model.state_dict()), folder / "model.safetensors", {"format": "pt"})
+    (folder / "model.safetensors").chmod(0o644)
+    c = json.loads((folder / "config.json").read_text())
+    for key in ("transformers_version", "_name_or_path", "dtype", "torch_dtype"):
+        c.pop(key, None)
+    (folder / "config.json").write_text(json.dumps(c, indent=1) + "\n")
+    for name in ("README.md", "config_sentence_transformers.json", "special_tokens_map.json", "vocab.txt",
+                 "generation_config.json"):
+        (folder / name).unlink(missing_ok=True)
+
+
+def pipeline(name, model, tokenizer, pooling, more=(), max_length=256):
+    """Saved to NAME/; the same in float64."""
+    folder = HERE / name
+    shutil.rmtree(folder, ignore_errors=True)
+    with tempfile.TemporaryDirectory() as d:
+        model.float().save_pretrained(d)
+        tokenizer.save_pretrained(d)
+        word = parts.Transformer(d, max_seq_length=max_length)
+    pool = parts.Pooling(model.config.hidden_size, pooling_mode=pooling)
+    st = SentenceTransformer(modules=[word, pool, *more, parts.Normalize()], device="cpu")
+    st.save(str(folder))
+    tidy(folder, model)
+    return st.double().eval()
+
+
+def write_golden(name, rows):
+    out = struct.pack("<4sII", b"IGE1", len(rows[0][3]), len(rows))
+    for text, ids, types, result in rows:
+        b = text.encode()
+        out += struct.pack(f"<II{len(ids)}i{len(ids)}i", len(b), len(ids), *ids, *types)
+        out += np.asarray(result, dtype="<f8").tobytes() + b
+    (HERE / f"{name}.golden").write_bytes(out)
+
+
+def golden(name, st, texts=TEXTS):
+    rows = []
+    for text in texts:
+        with torch.no_grad():
+            features = st.tokenize([text])
+            ids = features["input_ids"][0].tolist()
+            v = st.forward(dict(features))["sentence_embedding"][0]
+        rows.append((text, ids, [0] * len(ids), v.double().numpy()))
+    write_golden(name, rows)
+
+
+class Gguf:
+    def __init__(self, name, arch, keys):
+        self.w = gguf.GGUFWriter(HERE / f"{name}.gguf", arch)
+        for key, value in keys.items():
+            add = (self.w.add_bool if isinstance(value, bool) else self.w.add_float32 if isinstance(value, float) else
+                   self.w.add_uint32)
+            add(f"{arch}.{key}", value)
+
+    def words(self, vocab):
+        """The tokenizer, as the converter writes BERT's."""
+        w = self.w
+        special = [t.startswith("[") and t.endswith("]") for t in vocab]
+        w.add_tokenizer_model("bert")
+        w.add_token_list([t if s else t[2:] if t.startswith("##") else "\u2581" + t for t, s in zip(vocab, special)])
+        w.add_token_types([3 if s and "unused" not in t else 1 for t, s in zip(vocab, special)])
+        w.add_token_type_count(2)
+        w.add_uint32("tokenizer.ggml.cls_token_id", 3)
+        w.add_unk_token_id(2)
+        w.add_sep_token_id(4)
+        w.add_pad_token_id(0)
+
+    def tensors(self, table):
+        for to, p in table.items():
+            a = p.detach().numpy()
+            keep = a.ndim == 1 or to in ("position_embd.weight", "token_types.weight")
+            self.w.add_tensor(to, np.ascontiguousarray(a.astype(np.float32 if keep else np.float16)))
+        self.w.write_header_to_file()
+        self.w.write_kv_data_to_file()
+        self.w.write_tensors_to_file()
+        self.w.close()
+
+
+def bert_tensors(state):
+    names = {"embeddings.word_embeddings": "token_embd", "embeddings.position_embeddings": "position_embd",
+             "embeddings.token_type_embeddings": "token_types", "embeddings.LayerNorm": "token_embd_norm",
+             "attention.self.query": "attn_q", "attention.self.key": "attn_k", "attention.self.value": "attn_v",
+             "attention.output.dense": "attn_output", "attention.output.LayerNorm": "attn_output_norm",
+             "intermediate.dense": "ffn_up", "output.dense": "ffn_down", "output.LayerNorm": "layer_output_norm",
+             "pooler.dense": "cls", "classifier": "cls.output"}
+    out = {}
+    for hf, p in state.items():
+        module, kind = hf.removeprefix("bert.").rsplit(".", 1)
+        layer = ""
+        if module.startswith("encoder.layer."):
+            n, module = module.removeprefix("encoder.layer.").split(".", 1)
+            layer = f"blk.{n}."
+        if module in names:
+            out[f"{layer}{names[module]}.{kind}"] = p
+    return out
+
+
+def bert_config(vocab):
+    return tf.BertConfig(vocab_size=len(vocab), hidden_size=64, num_hidden_layers=2, num_attention_heads=4,
+                         intermediate_size=96, max_position_embeddings=320, type_vocab_size=2, initializer_range=0.5,
+                         attn_implementation="eager", num_labels=1)
+
+
+def bert_keys(c, pooling):
+    return {"block_count": c.num_hidden_layers, "context_length": c.max_position_embeddings,
+            "embedding_length": c.hidden_size, "feed_forward_length": c.intermediate_size,
+            "attention.head_count": c.num_attention_heads, "attention.layer_norm_epsilon": 1e-12,
+            "attention.causal": False, "pooling_type": pooling}
+
+
+def bert(name, pooling="mean", number=1, seed=1):
+    tokenizer, vocab = wordpiece()
+    c = bert_config(vocab)
+    m = tf.BertModel(c, add_pooling_layer=False).double().eval()
+    fill(m, seed)
+    st = pipeline(name, m, tokenizer, pooling, max_length=320)
+    m = m.double()
+    golden(name, st)
+    g = Gguf(name, "bert", bert_keys(c, number))
+    g.words(vocab)
+    g.tensors(bert_tensors(m.state_dict()))
+
+
+def bertcls(name):
+    bert(name, "cls", 2, 2)
+
+
+def bertrank(name):
+    tokenizer, vocab = wordpiece()
+    c = bert_config(vocab)
+    m = tf.BertForSequenceClassification(c).double().eval()
+    fill(m, 3)
+    folder = HERE / name
+    shutil.rmtree(folder, ignore_errors=True)
+    m.float().save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    tidy(folder, m)
+    m = m.double()
+    rows = []
+    for query, text in PAIRS:
+        x = tokenizer(query, text, return_tensors="pt")
+        with torch.no_grad():
+            logit = m(**x).logits[0]
+        rows.append((query + "\0" + text, x["input_ids"][0].tolist(), x["token_type_ids"][0].tolist(), logit.numpy()))
+    write_golden(name, rows)
+    g = Gguf(name, "bert", bert_keys(c, 4))
+    g.words(vocab)
+    g.tensors(bert_tensors(m.state_dict()))
+
+
+def bpe(special, before, after):
+    """Byte-level, of a few merges; special: ids from 260 on."""
+    byte = sorted(pre_tokenizers.ByteLevel.alphabet())
+    vocab = {c: i for i, c in enumerate(byte)}
+    merges = [("t", "h"), ("th", "e"), ("a", "t"), ("\u0120", "the"[0])]
+    for a, b in merges:
+        vocab[a + b] = len(vocab)
+    for s in special:
+        vocab[s] = len(vocab)
+    t = Tokenizer(models.BPE(vocab, merges))
+    t.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)
+    t.decoder = decoders.ByteLevel()
+    t.add_special_tokens(list(special))
+    t.post_processor = processors.TemplateProcessing(
+        single=" ".join([*before, "$A", *after]), special_tokens=[(s, vocab[s]) for s in special])
+    return tf.PreTrainedTokenizerFast(tokenizer_object=t, eos_token=special[-1], pad_token=special[0]), vocab, merges
+
+
+def put_bpe(g, vocab, merges, special):
+    w = g.w
+    w.add_tokenizer_model("gpt2")
+    w.add_tokenizer_pre("gpt-2")
+    w.add_token_list(list(vocab))
+    w.add_token_types([3 if t in special else 1 for t in vocab])
+    w.add_token_merges([" ".join(m) for m in merges])
+
+
+def decoder_tensors(state, gemma=False):
+    after = "post_attention_norm" if gemma else "ffn_norm"
+    names = {"input_layernorm": "attn_norm", "self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k",
+             "self_attn.v_proj": "attn_v", "self_attn.o_proj": "attn_output", "self_attn.q_norm": "attn_q_norm",
+             "self_attn.k_norm": "attn_k_norm", "post_attention_layernorm": after,
+             "pre_feedforward_layernorm": "ffn_norm", "post_feedforward_layernorm": "post_ffw_norm",
+             "mlp.gate_proj": "ffn_gate", "mlp.up_proj": "ffn_up", "mlp.down_proj": "ffn_down"}
+    out = {}
+    for hf, p in state.items():
+        module, kind = hf.removeprefix("model.").rsplit(".", 1)
+        if gemma and "norm" in module:
+            p = p + 1
+        if module.startswith("layers."):
+            _, n, module = module.split(".", 2)
+            out[f"blk.{n}.{names[module]}.{kind}"] = p
+        else:
+            out[{"embed_tokens": "token_embd", "norm": "output_norm"}[module] + "." + kind] = p
+    return out
+
+
+def qwen3embed(name):
+    """Causal, the last token's row; a token is put behind a text."""
+    special = ["<|pad|>", "<|endoftext|>"]
+    tokenizer, vocab, merges = bpe(special, [], special[1:])
+    c = tf.Qwen3Config(vocab_size=len(vocab), hidden_size=48, num_hidden_layers=2, num_attention_heads=4,
+                       num_key_value_heads=2, head_dim=16, intermediate_size=80, max_position_embeddings=512,
+                       tie_word_embeddings=True, attn_implementation="eager")
+    m = tf.Qwen3Model(c).double().eval()
+    fill(m, 5)
+    st = pipeline(name, m, tokenizer, "lasttoken", max_length=512)
+    golden(name, st, [t for t in TEXTS if t and len(t) < 400])
+    g = Gguf(name, "qwen3", {
+        "block_count": 2, "context_length": 512, "embedding_length": 48, "feed_forward_length": 80,
+        "attention.head_count": 4, "attention.head_count_kv": 2, "attention.key_length": 16,
+        "attention.value_length": 16, "attention.layer_norm_rms_epsilon": 1e-6, "rope.freq_base": 10000.0,
+        "pooling_type": 3})
+    put_bpe(g, vocab, merges, special)
+    g.w.add_eos_token_id(vocab[special[1]])
+    g.w.add_add_eos_token(True)
+    g.tensors(decoder_tensors(m.double().state_dict()))
+
+
+def nomic(name):
+    tokenizer, vocab = wordpiece()
+    c = tf.NomicBertConfig(vocab_size=len(vocab), hidden_size=64, num_hidden_layers=2, num_attention_heads=4,
+                           intermediate_size=96, max_position_embeddings=320, type_vocab_size=2, head_dim=16,
+                           attn_implementation="eager")
+    m = tf.NomicBertModel(c, add_pooling_layer=False).double().eval()
+    fill(m, 6)
+    st = pipeline(name, m, tokenizer, "mean", max_length=320)
+    m = m.double()
+    golden(name, st)
+    names = {"embeddings.word_embeddings": "token_embd", "embeddings.token_type_embeddings": "token_types",
+             "embeddings.LayerNorm": "token_embd_norm", "self_attn.o_proj": "attn_output",
+             "post_attention_layernorm": "attn_output_norm", "mlp.gate_proj": "ffn_gate", "mlp.up_proj": "ffn_up",
+             "mlp.down_proj": "ffn_down", "post_mlp_layernorm": "layer_output_norm"}
+    state, out = m.state_dict(), {}
+    for hf, p in state.items():
+        module, kind = hf.rsplit(".", 1)
+        layer = ""
+        if module.startswith("layers."):
+            _, n, module = module.split(".", 2)
+            layer = f"blk.{n}."
+        if module in names:
+            out[f"{layer}{names[module]}.{kind}"] = p
+    for n in range(2):
+        out[f"blk.{n}.attn_qkv.weight"] = torch.cat([state[f"layers.{n}.self_attn.{x}_proj.weight"] for x in "qkv"])
+    g = Gguf(name, "nomic-bert", {**bert_keys(c, 1), "rope.freq_base": 1000.0})
+    g.words(vocab)
+    g.tensors(out)
+
+
+def gemmaembed(name):
+    """In both directions, a window to both sides in every second layer; dense layers in gemmadense.gguf."""
+    special = ["<pad>", "<bos>", "<eos>"]
+    tokenizer, vocab, merges = bpe(special, ["<bos>"], ["<eos>"])
+    c = tf.Gemma3TextConfig(vocab_size=len(vocab), hidden_size=48, num_hidden_layers=3, num_attention_heads=4,
+                            num_key_value_heads=1, head_dim=16, query_pre_attn_scalar=16, intermediate_size=80,
+                            max_position_embeddings=512, sliding_window=40, use_bidirectional_attention=True,
+                            layer_types=["sliding_attention", "sliding_attention", "full_attention"],
+                            tie_word_embeddings=True, attn_implementation="eager")
+    m = tf.Gemma3TextModel(c).double().eval()
+    fill(m, 7, True)
+    st = pipeline(name, m, tokenizer, "mean", max_length=512)
+    m = m.double()
+    texts = [t for t in TEXTS if len(t) < 400]
+    golden(name, st, texts)
+
+    def write(name, extra):
+        g = Gguf(name, "gemma-embedding", {
+            "block_count": 3, "context_length": 512, "embedding_length": 48, "feed_forward_length": 80,
+            "attention.head_count": 4, "attention.head_count_kv": 1, "attention.key_length": 16,
+            "attention.value_length": 16, "attention.layer_norm_rms_epsilon": 1e-6, "rope.freq_base": 1e6,
+            "rope.freq_base_swa": 1e4, "attention.sliding_window": 40, "pooling_type": 1})
+        g.w.add_array("gemma-embedding.attention.sliding_window_pattern", [True, True, False])
+        put_bpe(g, vocab, merges, special)
+        g.w.add_bos_token_id(vocab["<bos>"])
+        g.w.add_eos_token_id(vocab["<eos>"])
+        g.w.add_add_bos_token(True)
+        g.w.add_add_eos_token(True)
+        g.tensors({**decoder_tensors(m.state_dict(), True), **extra})
+
+    write(name, {})
+    r = torch.Generator().manual_seed(8)
+    d2 = (torch.randn((96, 48), generator=r, dtype=torch.float64) / 7).half().double()
+    d3 = (torch.randn((48, 96), generator=r, dtype=torch.float64) / 10).half().double()
+    write("gemmadense", {"dense_2.weight": d2, "dense_3.weight": d3})
+    rows = []
+    for text in texts:
+        with torch.no_grad():
+            x = st.tokenize([text])
+            h = m(**{k: v for k, v in x.items() if k in ("input_ids", "attention_mask")}).last_hidden_state[0].mean(0)
+            v = d3 @ (d2 @ h)
+        ids = x["input_ids"][0].tolist()
+        rows.append((text, ids, [0] * len(ids), (v / v.norm()).numpy()))
+    write_golden("gemmadense", rows)
+
+
+MODELS = [bert, bertcls, bertrank, qwen3embed, nomic, gemmaembed]
+
+if __name__ == "__main__":
+    for make in MODELS:
+        if len(sys.argv) < 2 or make.__name__ in sys.argv[1:]:
+            make(make.__name__)
+            print(make.__name__)
