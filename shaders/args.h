@@ -24,12 +24,15 @@ struct linear_args {
 	uint rows_live; /* 0: the step's rows, 1: its logit rows */
 	uint shares;	/* that k is cut into; of the weight's shape alone */
 	uint w_row_bytes;
-	uint flags;  /* LINEAR_… */
-	uint column; /* of y and the residual as bound, where the first weight's begin */
-	uint format; /* of the weights, as enum ig_dtype */
+	uint flags;	 /* LINEAR_… */
+	uint column;	 /* of y and the residual as bound, where the first weight's begin */
+	uint format;	 /* of the weights, as enum ig_dtype */
+	uint share_step; /* shares begin at multiples of it */
+	/* product_tiles.h: teams of a threadgroup, threadgroups of a cluster */
+	uint width, cluster;
 	float limit; /* of PRODUCT_ACT_CLAMPED */
 };
-SHARED_SIZE(linear_args, 68);
+SHARED_SIZE(linear_args, 80);
 #define LINEAR_BIAS 1u
 #define LINEAR_RESIDUAL 2u
 #define LINEAR_OUT_F16 4u /* else, without LINEAR_OUT_BF16, float */
@@ -89,7 +92,7 @@ struct moe_args {
 	uint rows;	     /* of the weight, between experts */
 	uint up_row;	     /* of the first row of up in `up`, from the expert's first on */
 };
-SHARED_SIZE(moe_args, 100);
+SHARED_SIZE(moe_args, 112);
 
 struct moe_combine_args {
 	uint n_cols, top_k;
@@ -137,8 +140,20 @@ struct embed_args {
 	uint format;	     /* of the table, as enum ig_dtype */
 	uint n_positions;    /* rows of learned positions; 0: none */
 	uint learned_row_bytes, learned_format;
+	uint tiles; /* 1: the table is in tiles (core/tiles.h) */
 };
-SHARED_SIZE(embed_args, 40);
+SHARED_SIZE(embed_args, 44);
+
+/* repack: blocks of a file to tiles. */
+struct repack_args {
+	uint n_rows, k; /* of the blocks that are there */
+	uint row_bytes;
+	uint n_tiles; /* of a row of tiles */
+	uint format;  /* as enum ig_dtype */
+	uint n_words; /* of all tiles */
+	uint n_threads;
+};
+SHARED_SIZE(repack_args, 28);
 
 struct convert_args {
 	uint n_cols;

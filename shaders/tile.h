@@ -74,6 +74,8 @@ struct tile_block {
 	static constexpr constant int units = ROWS * per_row;
 	static constexpr constant int each = (units + THREADS - 1) / THREADS;
 
+	static constexpr constant bool early = false;
+
 	typename F::raw r[async ? 1 : each];
 
 	static METAL_FUNC device const uchar *row_at(tile_rows from, uint row, thread bool &there)
@@ -140,6 +142,118 @@ struct tile_block {
 				const uint first = F::place(c, run) / chunk;
 				F::put(r[async ? 0 : i], run, to + at(row, first),
 				       to + at(row, first + (8 / chunk - 1)));
+			}
+		}
+	}
+};
+
+// -- weights in tiles ------------------------------------------------------------
+
+// How a machine reads bytes that a threadgroup needs once, aligned to their size.
+struct tile_load {
+#ifdef MSL_NV
+	static METAL_FUNC uint4 four(device const uchar *p) { return nv_load_once_4(p); }
+	static METAL_FUNC uint2 two(device const uchar *p) { return nv_load_once_2(p); }
+#else
+	static METAL_FUNC uint4 four(device const uchar *p) { return *(device const uint4 *)p; }
+	static METAL_FUNC uint2 two(device const uchar *p) { return *(device const uint2 *)p; }
+#endif
+	static METAL_FUNC uint one(device const uchar *p) { return *(device const uint *)p; }
+	static METAL_FUNC uint half_of_one(device const uchar *p)
+	{
+		return *(device const ushort *)p;
+	}
+};
+
+// The part of a fragment (core/tiles.h) that is a lane's in this machine's matrix instruction, and
+// the lane whose part is that of the neighbouring output.
+#ifdef MSL_NV
+#define TILE_NEIGHBOUR 4
+METAL_FUNC uint tile_part(uint lane) { return lane; }
+#else
+#define TILE_NEIGHBOUR 2
+METAL_FUNC uint tile_part(uint lane)
+{
+	return ((lane / 4 & 4) + lane / 2 % 4) * 4 + (lane / 4 & 2) + lane % 2;
+}
+#endif
+
+// The format of weights in tiles: F is a tile_format.
+template <typename F> struct tiled {
+};
+
+// A block of such weights.  row_bytes is the sixteenth of what 16 rows have.  A simdgroup copies
+// 16 rows of 64 elements at once.
+template <typename F, typename T, int ROWS, int K, int THREADS, bool PAIR, bool PERMUTED,
+	  bool CACHED>
+struct tile_block<tiled<F>, T, ROWS, K, THREADS, PAIR, PERMUTED, CACHED> {
+	static constexpr constant int chunk = 8;
+	static constexpr constant int stride = PERMUTED ? K : K + chunk;
+	static constexpr constant int size = ROWS * stride;
+	static constexpr constant int bands = ROWS / 16, units = bands * (K / 64);
+	static constexpr constant int each = (units + THREADS / 32 - 1) / (THREADS / 32);
+	static_assert(sizeof(T) == 2 && K % 64 == 0 && ROWS % (PAIR ? 32 : 16) == 0, "tile");
+
+	static constexpr constant bool early = true; // a step's is fetched before its products
+
+	typename F::codes codes[each];
+	typename F::heads heads[each];
+	uint piece[each];
+
+	METAL_FUNC void fetch(threadgroup T *, tile_rows from, uint k, uint limit, uint tid,
+			      int part, int parts) thread
+	{
+		UNROLL
+		for (int i = 0; i < each; i++) {
+			const uint u = tid / 32 + i * (THREADS / 32);
+			if (i % parts != part || (units % (THREADS / 32) != 0 && u >= uint(units)))
+				continue;
+			const uint band = u % bands, at = k + u / bands * 64;
+			const bool second = PAIR && band >= uint(bands / 2);
+			const uint row = (second ? band - bands / 2 : band) * 16;
+			piece[i] = at % F::k / 64;
+			if (row < from.rows && at < limit) {
+				device const uchar *tile = (second ? from.b : from.a) +
+							   ulong(row) * from.row_bytes +
+							   ulong(at / F::k) * F::bytes;
+				F::template load_codes<tile_load>(codes[i], tile, piece[i],
+								  tile_part(tid % 32));
+				F::template load_heads<tile_load>(heads[i], tile,
+								  tile_part(tid % 32));
+			} else {
+				F::clear(codes[i], heads[i]);
+			}
+		}
+	}
+
+	METAL_FUNC void land(threadgroup T *to, uint tid) thread
+	{
+		const uint lane = tid % 32;
+		UNROLL
+		for (int i = 0; i < each; i++) {
+			const uint u = tid / 32 + i * (THREADS / 32);
+			if (units % (THREADS / 32) != 0 && u >= uint(units))
+				continue;
+			const uint row = u % bands * 16, c = u / bands * 8;
+			UNROLL
+			for (int e = 0; e < 4; e++) {
+				uint v[4];
+				F::fragment(codes[i], heads[i], piece[i], e, v);
+#ifdef NV_WGMMA
+				const uint r = row + lane % 16, at = c + e * 2 + lane / 16;
+				nv_stmatrix4(to + r * stride + (PERMUTED ? at ^ r % 8 : at) * chunk,
+					     v);
+#else
+				const uint p = tile_part(lane);
+				UNROLL
+				for (int j = 0; j < 4; j++) {
+					const uint r = row + p / 4 + j % 2 * 8,
+						   at = c + e * 2 + j / 2;
+					*(threadgroup uint *)(to + r * stride +
+							      (PERMUTED ? at ^ r % 8 : at) * chunk +
+							      p % 4 * 2) = v[j];
+				}
+#endif
 			}
 		}
 	}
@@ -446,14 +560,17 @@ struct tile_pipe {
 			const uint ahead = s + lead;
 			threadgroup T *next = shared + ahead % STAGES * stage;
 			threadgroup const T *now = shared + s % STAGES * stage;
+			if (block_w::early && ahead < steps)
+				b.fetch(next + block_x::size, w, from + ahead * BK, to, tid, 0, 1);
 			p.begin();
 			UNROLL
 			for (int part = 0; part < product::parts; part++) {
 				if (ahead < steps) {
 					a.fetch(next, x, from + ahead * BK, to, tid, part,
 						product::parts);
-					b.fetch(next + block_x::size, w, from + ahead * BK, to, tid,
-						part, product::parts);
+					if (!block_w::early)
+						b.fetch(next + block_x::size, w, from + ahead * BK,
+							to, tid, part, product::parts);
 				}
 				p.mma(now, now + block_x::size, part, x.rows, sg, lane);
 			}

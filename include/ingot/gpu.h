@@ -14,6 +14,7 @@
 #define INGOT_GPU_H
 
 #include <ingot/op.h>
+#include <stdbool.h>
 
 /* One .metal file, compiled by the build.  A variant that was not built is NULL. */
 struct ig_shader {
@@ -43,6 +44,8 @@ struct ig_gpu_facts {
 	uint64_t max_buffer_bytes;
 	uint64_t working_set_bytes; /* the most that the system recommends for one process */
 	char name[64];
+	uint32_t tiles; /* 1: there are kernels for weights in tiles (IG_GPU_TILES) */
+	uint32_t reserved;
 };
 
 /* ---- operands ------------------------------------------------------------------ */
@@ -54,17 +57,26 @@ struct ig_gpu_ref {
 	uint64_t offset; /* bytes */
 };
 
+/* The layouts of a weight. */
+enum ig_gpu_layout {
+	IG_GPU_ROWS = 0,  /* the file's: rows without padding */
+	IG_GPU_TILES = 1, /* shaders/core/tiles.h; only for ops whose tiles() agrees */
+};
+
 struct ig_gpu_tensor {
 	struct ig_gpu_ref ref; /* buffer -1: an omitted optional operand */
 	int64_t n_rows;	       /* weights; 0 for values */
 	int64_t n_cols;
-	uint64_t row_stride; /* bytes; rows of values start at multiples of 64 */
-	uint32_t dtype;	     /* values: IG_F32, IG_F16 or IG_BF16 */
-	uint32_t row_class;  /* values: enum ig_row_class */
+	/* Bytes; rows of values start at multiples of 64.  In tiles: a sixteenth of what sixteen
+	 * rows have. */
+	uint64_t row_stride;
+	uint32_t dtype;	    /* values: IG_F32, IG_F16 or IG_BF16 */
+	uint32_t row_class; /* values: enum ig_row_class */
+	uint32_t layout;    /* weights: enum ig_gpu_layout */
+	uint32_t reserved;
 };
 
-/* The node that is lowered.  Weights have the layout of their file (IG_LAYOUT_ROWS): rows without
- * padding; a tensor starts at a multiple of 32 bytes. */
+/* The node that is lowered.  Weights start at multiples of 32 bytes. */
 struct ig_gpu_launch {
 	uint32_t struct_size;
 	uint32_t n_in, n_weights, n_out;
@@ -196,6 +208,8 @@ struct ig_gpu_op {
 	/* Emit the node's dispatches.  -ENOTSUP with text if no kernel fits. */
 	int (*lower)(const struct ig_gpu_launch *c, const struct ig_gpu_host *h,
 		     struct ig_gpu_tape *t, struct ig_error *err);
+	/* Whether weight[i] may be in tiles.  No operand has a buffer yet.  NULL: none may. */
+	bool (*tiles)(const struct ig_gpu_launch *c, uint32_t i);
 };
 
 enum ig_gpu_op_flags {

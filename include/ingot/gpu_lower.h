@@ -33,10 +33,16 @@ static inline struct ig_gpu_bind ig_gpu_bind_value(const struct ig_gpu_tensor *v
 			       access);
 }
 
-/* All rows of a weight. */
+/* All rows of a weight; sixteen share a row of tiles. */
+static inline uint64_t ig_gpu_weight_bytes(const struct ig_gpu_tensor *w)
+{
+	uint64_t n = (uint64_t)w->n_rows;
+
+	return w->row_stride * (w->layout == IG_GPU_TILES ? (n + 15) / 16 * 16 : n);
+}
 static inline struct ig_gpu_bind ig_gpu_bind_weight(const struct ig_gpu_tensor *w)
 {
-	return ig_gpu_bind_ref(w->ref, w->row_stride * (uint64_t)w->n_rows, IG_GPU_READ);
+	return ig_gpu_bind_ref(w->ref, ig_gpu_weight_bytes(w), IG_GPU_READ);
 }
 
 /* The live count of a value's rows, and the largest number of rows of out[0]. */
@@ -79,6 +85,13 @@ static inline uint32_t ig_gpu_element_of(uint32_t dtype)
 static inline bool ig_gpu_is_blocks(uint32_t dtype)
 {
 	return dtype != IG_F16 && ig_gpu_element_of(dtype) == IG_F16;
+}
+
+/* The k of a tile of a block format: tile_k() of shaders/core/tiles.h. */
+static inline uint32_t ig_gpu_tile_k(uint32_t dtype)
+{
+	return dtype == IG_Q8_0 || dtype == IG_Q8_M || dtype == IG_Q4_1 || dtype == IG_Q5_1 ? 128 :
+											      256;
 }
 
 static inline bool ig_gpu_is_value(uint32_t dtype)

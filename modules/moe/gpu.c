@@ -12,7 +12,7 @@
 #include <ingot/gpu_lower.h>
 
 extern const struct ig_shader ig_shader_moe_route, ig_shader_moe, ig_shader_moe_q, ig_shader_moe_k,
-	ig_shader_moe_blocks, ig_shader_moe_f32;
+	ig_shader_moe_blocks, ig_shader_moe_f32, ig_shader_moe_tiles_q, ig_shader_moe_tiles_k;
 
 _Static_assert(PRODUCT_ACT_NONE == IG_ACT_NONE && PRODUCT_ACT_SILU == IG_ACT_SILU &&
 		       PRODUCT_ACT_GELU == IG_ACT_GELU && PRODUCT_ACT_RELU2 == IG_ACT_RELU2 &&
@@ -24,6 +24,7 @@ _Static_assert(MOE_FEW_THREADS / 32 == IG_GPU_FEW_ROWS &&
 
 #define SHARE_STEP 64 /* PRODUCT_STEP of product.h */
 #define MAX_SHARES 4
+#define MAX_TILE_SHARES 8
 #define MAX_VARIANTS 3
 #define SCRATCH_WORDS 64u /* MOE_ROOM of moe_route.metal */
 #define FEW IG_GPU_FEW_ROWS
@@ -120,6 +121,7 @@ struct variant {
 	struct shape shape;
 	uint32_t min_rows, max_rows;
 	bool tile;
+	bool direct; /* few rows of weights in tiles (core/product_tiles.h) */
 };
 
 /* For moe_glu and for moe_combine. */
@@ -146,6 +148,14 @@ static const struct variant metal[] = {
 }, nv_f32[] = {
 	{ "few", { SHAPE_NV_FEW_F32 }, 1, FEW, false },
 	{ "tile", { SHAPE_NV_TILE_F32 }, MANY, UINT32_MAX, true },
+}, metal_tiles[] = {
+	{ "8", { .bm = 8 }, 1, 8, false, true },
+	{ "16", { .bm = 16 }, 9, FEW, false, true },
+	{ "many", { SHAPE_METAL_TILES }, MANY, UINT32_MAX, true, false },
+}, nv_tiles[] = {
+	{ "8", { .bm = 8 }, 1, 8, false, true },
+	{ "16", { .bm = 16 }, 9, FEW, false, true },
+	{ "64", { SHAPE_NV_WIDE_64 }, MANY, UINT32_MAX, true, false },
 };
 
 struct product {
@@ -168,10 +178,18 @@ static uint32_t in_dtype(const struct ig_gpu_launch *c, uint32_t i)
 	return i || c->f32 || type == IG_DTYPE_NONE ? IG_F32 : type;
 }
 
+static bool is_tiled(const struct product *p)
+{
+	return p->launch->weight[0].layout == IG_GPU_TILES;
+}
+
 static const struct variant *variants_of(const struct product *p, uint32_t *n)
 {
 	const struct ig_gpu_facts *f = p->launch->facts;
 
+	*n = 3;
+	if (is_tiled(p))
+		return f->kind == IG_GPU_CUDA ? nv_tiles : metal_tiles;
 	*n = f->kind == IG_GPU_CUDA ? 2 : 3;
 	if (p->element == IG_F32)
 		return f->kind == IG_GPU_CUDA ? nv_f32 : metal_f32;
@@ -182,11 +200,103 @@ static const struct variant *variants_of(const struct product *p, uint32_t *n)
 	return p->pair ? nv_glu : nv_down;
 }
 
+/* ---- weights in tiles: as in ops/gpu/products.c -------------------------------------------- */
+
+/* Formats that have kernels for it. */
+static const struct ig_shader *tiles_shader(uint32_t dtype)
+{
+	switch (dtype) {
+	case IG_Q4_0:
+	case IG_Q4_1:
+	case IG_Q8_0:
+	case IG_Q8_M:
+	case IG_MXFP4: return &ig_shader_moe_tiles_q;
+	case IG_Q4_K:
+	case IG_Q5_K:
+	case IG_Q6_K: return &ig_shader_moe_tiles_k;
+	default: return NULL;
+	}
+}
+
+static uint32_t k_tiles(uint32_t dtype, uint64_t k)
+{
+	const uint64_t tile = ig_gpu_tile_k(dtype);
+	return (uint32_t)((k + tile - 1) / tile);
+}
+
+/* One row activates top_k experts: their outputs count. */
+static uint32_t tile_shares(uint32_t dtype, uint64_t outputs, uint64_t k)
+{
+	const uint32_t tiles = k_tiles(dtype, k);
+	uint32_t shares = outputs <= 4096 || k > 8192 ? MAX_TILE_SHARES :
+			  outputs <= 8192	      ? 4 :
+			  outputs <= 16384	      ? 2 :
+							1;
+	return shares < tiles ? shares : tiles;
+}
+
+/* Sums (on NVIDIA twice), and there the rows of x. */
+static uint64_t tiles_bytes(const struct ig_gpu_facts *f, uint32_t dtype, uint64_t k,
+			    uint32_t simdgroups, uint32_t rows)
+{
+	const uint64_t sums = (uint64_t)simdgroups * 64 * rows;
+
+	if (f->kind != IG_GPU_CUDA)
+		return sums;
+	return TILES_BARRIERS +
+	       rows * ((uint64_t)k_tiles(dtype, k) * ig_gpu_tile_k(dtype) + 8) * 2 + 2 * sums;
+}
+
+/* Whether weights of n outputs by k of each expert may be in tiles: with 16 rows of x in
+ * threadgroup memory, beside the index. */
+static bool fits_tiles(const struct ig_gpu_launch *c, bool pair, uint64_t n, uint64_t k,
+		       uint32_t top_k)
+{
+	const uint32_t dtype = c->weight[0].dtype;
+	const uint32_t team = (pair ? 2 : 1) * tile_shares(dtype, n * (pair ? 2 : 1) * top_k, k);
+
+	return !c->f32 && tiles_shader(dtype) && n % 16 == 0 && k % 32 == 0 &&
+	       tiles_bytes(c->facts, dtype, k, team, FEW) + 2 * FEW * 4 <=
+		       c->facts->max_threadgroup_bytes;
+}
+
+static uint32_t team_of(const struct product *p)
+{
+	return p->args.product.shares * (p->pair ? 2 : 1);
+}
+
+/* Teams of a threadgroup, so that the experts of one row occupy the GPU. */
+static uint32_t tiles_width(const struct product *p, const struct variant *v)
+{
+	const struct ig_gpu_facts *f = p->launch->facts;
+	const struct linear_args *a = &p->args.product;
+	const uint32_t cores = f->n_cores ? f->n_cores : 132, across = (a->n[0] + 15) / 16;
+	uint64_t least = UINT64_MAX;
+	uint32_t best = 1;
+
+	if (f->kind != IG_GPU_CUDA)
+		return 1;
+	for (uint32_t w = 1; w <= TILES_THREADS / 32 / team_of(p) && w <= across; w++) {
+		const uint64_t groups = (uint64_t)((across + w - 1) / w) * p->top_k;
+		const uint64_t tiles = (groups + cores - 1) / cores * w;
+		if (tiles <= least &&
+		    tiles_bytes(f, p->dtype, a->k, w * team_of(p), v->shape.bm) + 2 * FEW * 4 <=
+			    f->max_threadgroup_bytes) {
+			least = tiles;
+			best = w;
+		}
+	}
+	return best;
+}
+
 /* Threadgroup bytes before the index: the stages of the loop over k, later the sums; for each
  * share if shares run in parallel. */
 static uint32_t index_at(const struct product *p, const struct variant *v, uint32_t shares)
 {
 	const struct shape *s = &v->shape;
+	if (v->direct)
+		return (uint32_t)tiles_bytes(p->launch->facts, p->dtype, p->args.product.k,
+					     p->args.product.width * team_of(p), s->bm);
 	const uint32_t size = ig_gpu_element_bytes(p->element),
 		       stride = s->bk + (s->wide ? 0 : 16 / size);
 	const uint32_t walk = s->stages * (s->bm + s->bn) * stride * size;
@@ -206,6 +316,10 @@ static uint32_t shares_of(const struct product *p, const struct variant *v, uint
 	const uint32_t steps = (p->args.product.k + SHARE_STEP - 1) / SHARE_STEP;
 	uint32_t shares = steps < 8 ? 1 : steps / 4 < MAX_SHARES ? steps / 4 : MAX_SHARES;
 
+	if (is_tiled(p))
+		return tile_shares(p->dtype,
+				   (uint64_t)p->args.product.n[0] * (p->pair ? 2 : 1) * p->top_k,
+				   p->args.product.k);
 	if (f->kind == IG_GPU_CUDA)
 		return 1;
 	for (uint32_t i = 0; i < n; i++)
@@ -218,6 +332,8 @@ static uint32_t shares_of(const struct product *p, const struct variant *v, uint
  * float32. */
 static const struct ig_shader *shader_of(const struct product *p)
 {
+	if (is_tiled(p))
+		return tiles_shader(p->dtype);
 	if (p->element == IG_F32)
 		return &ig_shader_moe_f32;
 	switch (p->dtype) {
@@ -246,15 +362,18 @@ static int emit(struct product *p, const struct variant *v, const struct ig_gpu_
 {
 	const struct ig_gpu_launch *c = p->launch;
 	const struct shape *s = &v->shape;
-	const uint32_t width = p->pair ? s->bn / 2 : s->bn;
 	const uint32_t shares = p->args.product.shares, live = ig_gpu_live_of(&c->out[0]);
+	if (v->direct)
+		p->args.product.width = tiles_width(p, v);
+	const uint32_t width = v->direct ? 16 * p->args.product.width : p->pair ? s->bn / 2 : s->bn;
 	const struct ig_gpu_bind none = IG_GPU_NONE;
 	struct ig_gpu_dispatch d = {
 		.struct_size = sizeof d,
 		.n_binds = 7,
 		.args = &p->args,
 		.n_arg_bytes = sizeof p->args,
-		.threads = s->sm * s->sn * 32 * (v->tile ? 1 : shares),
+		.threads = v->direct ? p->args.product.width * team_of(p) * 32 :
+				       s->sm * s->sn * 32 * (v->tile ? 1 : shares),
 		.threadgroup_bytes = threadgroup_bytes(p, v, shares),
 		.when_live = live,
 		.when_min = v->min_rows,
@@ -280,8 +399,12 @@ static int emit(struct product *p, const struct variant *v, const struct ig_gpu_
 			       p->op, d.threadgroup_bytes, c->facts->max_threadgroup_bytes);
 	if (!v->tile && p->top_k * FEW < p->n_experts)
 		d.grid[1] = (struct ig_gpu_extent){ live, p->top_k, 1, 1 };
-	snprintf(kernel, sizeof kernel, "moe_%s_%s_%s_%s", p->pair ? "glu" : "down", format_name(p),
-		 ig_gpu_format_name(p->element), v->suffix);
+	if (is_tiled(p))
+		snprintf(kernel, sizeof kernel, "moe_%s_tiles_%s_%s", p->pair ? "glu" : "down",
+			 ig_gpu_format_name(p->dtype), v->suffix);
+	else
+		snprintf(kernel, sizeof kernel, "moe_%s_%s_%s_%s", p->pair ? "glu" : "down",
+			 format_name(p), ig_gpu_format_name(p->element), v->suffix);
 	d.kernel = kernel;
 	d.shader = shader_of(p);
 	p->args.index_at = index_at(p, v, shares);
@@ -320,6 +443,7 @@ static int lower_product(struct product *p, uint64_t n, uint64_t k, uint32_t y_t
 		   (y_type == IG_F16 ? LINEAR_OUT_F16 : 0) |
 		   (y_type == IG_BF16 ? LINEAR_OUT_BF16 : 0);
 	a->format = p->dtype;
+	a->share_step = is_tiled(p) ? ig_gpu_tile_k(p->dtype) : SHARE_STEP;
 	p->args.n_experts = p->n_experts;
 	p->args.top_k = p->top_k;
 	p->args.route_stride = ig_gpu_stride(&c->in[1]);
@@ -363,11 +487,22 @@ static int lower_glu(const struct ig_gpu_launch *c, const struct ig_gpu_host *h,
 		    lower_product(&p, f, (uint64_t)c->in[0].n_cols, c->out[0].dtype, h, t, err);
 }
 
+static bool glu_tiles(const struct ig_gpu_launch *c, uint32_t i)
+{
+	const struct ig_moe_glu_params *params = c->params;
+	const uint64_t rows = (uint64_t)c->weight[0].n_rows / params->n_experts;
+	const bool fused = params->form == IG_MOE_FUSED, pair = params->form == IG_MOE_PAIR;
+
+	return i <= pair && fits_tiles(c, fused || pair, fused ? rows / 2 : rows,
+				       (uint64_t)c->weight[0].n_cols, params->top_k);
+}
+
 const struct ig_gpu_op ig_gpu_moe_glu = {
 	.struct_size = sizeof(struct ig_gpu_op),
 	.flags = IG_GPU_OUT_ANY,
 	.in_dtype = in_dtype,
 	.lower = lower_glu,
+	.tiles = glu_tiles,
 };
 
 /* ---- moe_combine ------------------------------------------------------------------------- */
@@ -441,8 +576,17 @@ static int lower_combine(const struct ig_gpu_launch *c, const struct ig_gpu_host
 	return h->dispatch(t, &d);
 }
 
+static bool combine_tiles(const struct ig_gpu_launch *c, uint32_t i)
+{
+	const struct ig_moe_combine_params *params = c->params;
+
+	return i == 0 && fits_tiles(c, false, (uint64_t)c->weight[0].n_rows / params->n_experts,
+				    (uint64_t)c->weight[0].n_cols, params->top_k);
+}
+
 const struct ig_gpu_op ig_gpu_moe_combine = {
 	.struct_size = sizeof(struct ig_gpu_op),
 	.in_dtype = in_dtype,
 	.lower = lower_combine,
+	.tiles = combine_tiles,
 };

@@ -13,6 +13,8 @@
 extern const struct ig_shader ig_shader_linear, ig_shader_linear_bf16, ig_shader_linear_q,
 	ig_shader_linear_q5, ig_shader_linear_k, ig_shader_linear_k23, ig_shader_linear_table,
 	ig_shader_linear_f32;
+extern const struct ig_shader ig_shader_tiles_q, ig_shader_tiles_q5, ig_shader_tiles_k,
+	ig_shader_tiles_k23, ig_shader_tiles_table;
 extern const struct ig_shader ig_shader_glu, ig_shader_glu_bf16, ig_shader_glu_q, ig_shader_glu_q5,
 	ig_shader_glu_k, ig_shader_glu_k23, ig_shader_glu_table, ig_shader_glu_f32;
 
@@ -42,6 +44,7 @@ enum kind {
 	SHARES,	  /* few rows; a group of simdgroups per share */
 	RUSH,	  /* few rows; operands copied in boxes; one share */
 	STREAM,	  /* persistent threadgroups; operands copied in boxes; one share */
+	TILES,	  /* few rows of weights in tiles; a simdgroup per share (product_tiles.h) */
 };
 
 /* A kernel, and the number of rows for which it is used. */
@@ -50,9 +53,11 @@ struct variant {
 	struct shape shape;
 	uint32_t min_rows, max_rows;
 	enum kind kind;
+	uint32_t cluster; /* TILES: threadgroups that divide the shares; 0: one has all */
 };
 
 #define MAX_VARIANTS 8
+#define MAX_TILE_SHARES 8
 struct variants {
 	struct variant v[MAX_VARIANTS];
 	uint32_t n;
@@ -331,6 +336,109 @@ static struct variants nv_variants(const struct product *p, int64_t outputs, boo
 	return r;
 }
 
+/* ---- weights in tiles ---------------------------------------------------------------- */
+
+static bool is_tiled(const struct product *p) { return p->weight[0]->layout == IG_GPU_TILES; }
+
+/* The simdgroups of a threadgroup that compute the same outputs. */
+static uint32_t team_of(const struct product *p, const struct variant *v, uint32_t shares)
+{
+	if (v->cluster)
+		shares /= v->cluster;
+	return p->pair ? 2 * shares : shares;
+}
+
+/* Threadgroup memory of the kernel for few rows: sums (on NVIDIA twice), and the rows of x. */
+static uint64_t tiles_bytes(const struct product *p, const struct variant *v, uint32_t teams,
+			    uint32_t shares)
+{
+	const uint64_t tile = ig_gpu_tile_k(p->dtype), k = (uint64_t)p->launch->in[0].n_cols;
+	uint64_t sums = (uint64_t)teams * team_of(p, v, shares) * 64 * v->shape.bm;
+	uint64_t tiles = (k + tile - 1) / tile;
+
+	if (p->launch->facts->kind != IG_GPU_CUDA)
+		return sums;
+	if (v->cluster)
+		tiles = (tiles + shares - 1) / shares * (shares / v->cluster);
+	return TILES_BARRIERS + v->max_rows * (tiles * tile + 8) * 2 + 2 * sums;
+}
+
+/* The number of teams of a threadgroup: such that a multiprocessor has few tiles (in turns, the last
+ * of which leaves teams without one), and then as many as possible at once. */
+static uint32_t tiles_width(const struct product *p, const struct variant *v, uint32_t shares)
+{
+	const struct ig_gpu_facts *f = p->launch->facts;
+	const int64_t cores = n_cores(f) / (v->cluster ? v->cluster : 1),
+		      across = tiles_across(p, 16);
+	uint32_t most = TILES_THREADS / 32 / team_of(p, v, shares), width;
+
+	if (f->kind != IG_GPU_CUDA)
+		return 1;
+	while (most > 1 && tiles_bytes(p, v, most, shares) > f->max_threadgroup_bytes)
+		most--;
+	int64_t least = INT64_MAX;
+	uint32_t best = 1;
+	for (width = 1; width <= most; width++) {
+		int64_t tiles = (across + width * cores - 1) / (width * cores) * width;
+		if (tiles <= least) {
+			least = tiles;
+			best = width;
+		}
+	}
+	return best;
+}
+
+/* The kernels of weights in tiles.  k is split into tiles: few outputs need several shares of them
+ * to occupy a GPU; a long k in one chain of matrix instructions would take longer than its bytes. */
+static uint32_t choose_tiles(const struct product *p, int64_t outputs, struct variants *r)
+{
+	static const struct variant few[] = { { "8", { .bm = 8 }, 1, 8, TILES, 0 },
+					      { "8_cluster", { .bm = 8 }, 1, 8, TILES, 2 },
+					      { "16", { .bm = 16 }, 9, FEW, TILES, 0 },
+					      { "16_cluster", { .bm = 16 }, 9, FEW, TILES, 2 } };
+	const struct ig_gpu_facts *f = p->launch->facts;
+	const bool is_nv = f->kind == IG_GPU_CUDA;
+	const int64_t k = p->launch->in[0].n_cols, tile = ig_gpu_tile_k(p->dtype);
+	int64_t tiles = (k + tile - 1) / tile, down;
+	uint32_t shares = outputs <= 4096 || k > 8192 ? MAX_TILE_SHARES :
+			  outputs <= 8192	      ? 4 :
+			  outputs <= 16384	      ? 2 :
+							1;
+	uint32_t done = 0;
+
+	if (shares > tiles)
+		shares = (uint32_t)tiles;
+	r->n = 0;
+	for (size_t i = 0; i < sizeof few / sizeof *few; i++) {
+		struct variant v = few[i];
+		while (v.cluster && v.cluster * 2 <= MAX_TILE_SHARES &&
+		       shares % (v.cluster * 2) == 0 &&
+		       tiles_bytes(p, &v, 1, shares) > f->max_threadgroup_bytes)
+			v.cluster *= 2;
+		while (v.max_rows > done &&
+		       tiles_bytes(p, &v, 1, shares) > f->max_threadgroup_bytes)
+			v.max_rows--;
+		if (v.max_rows <= done || done < few[i].min_rows - 1 ||
+		    (v.cluster && (!is_nv || shares % v.cluster != 0)))
+			continue;
+		v.min_rows = done + 1;
+		done = v.max_rows;
+		r->v[r->n++] = v;
+	}
+	if (!is_nv) {
+		r->v[r->n++] = (struct variant){
+			"many", { SHAPE_METAL_TILES }, done + 1, UINT32_MAX, TILE
+		};
+		return shares;
+	}
+	down = n_cores(f) * 13 / 10 / ((outputs + 63) / 64);
+	uint32_t most_64 = down > 1 ? (uint32_t)down * 64 : 64;
+	r->v[r->n++] = (struct variant){ "64", { SHAPE_NV_WIDE_64 }, done + 1, most_64, TILE };
+	r->v[r->n++] =
+		(struct variant){ "128", { SHAPE_NV_WIDE_128 }, most_64 + 1, UINT32_MAX, TILE };
+	return shares;
+}
+
 /* The kernels, and the number of shares of k, each of at least four steps. */
 static uint32_t choose(const struct product *p, struct variants *variants)
 {
@@ -343,6 +451,8 @@ static uint32_t choose(const struct product *p, struct variants *variants)
 
 	for (uint32_t i = 0; i < p->n; i++)
 		outputs += p->weight[i]->n_rows;
+	if (is_tiled(p))
+		return choose_tiles(p, outputs, variants);
 	if (is_nv && (outputs > NV_SHARED_OUTPUTS || (!f32 && is_large(p))))
 		shares = 1;
 	if (f32)
@@ -407,12 +517,32 @@ static void bind_operands(const struct product *p, const struct linear_args *arg
 	d->bind[d->n_binds++] = bind_columns(&c->out[0], first, columns, IG_GPU_WRITE);
 }
 
-static int emit(const struct product *p, const struct variant *v, const struct linear_args *args,
+/* The grid and the threads of a kernel for few rows of weights in tiles. */
+static void size_tiles(const struct product *p, const struct variant *v, struct linear_args *args,
+		       struct ig_gpu_dispatch *d)
+{
+	const struct ig_gpu_facts *f = p->launch->facts;
+	int64_t groups;
+
+	args->width = tiles_width(p, v, args->shares);
+	args->cluster = v->cluster ? v->cluster : 1;
+	groups = (tiles_across(p, 16) + args->width - 1) / args->width;
+	if (f->kind == IG_GPU_CUDA && groups > n_cores(f) / args->cluster)
+		groups = n_cores(f) / args->cluster;
+	groups *= args->cluster;
+	d->cluster = v->cluster;
+	d->threads = args->width * team_of(p, v, args->shares) * 32;
+	d->threadgroup_bytes = (uint32_t)tiles_bytes(p, v, args->width, args->shares);
+	d->grid[0] = (struct ig_gpu_extent){ IG_LIVE_ONE, 1, 1, (uint32_t)groups };
+}
+
+static int emit(const struct product *p, const struct variant *v, const struct linear_args *common,
 		const struct ig_gpu_host *h, struct ig_gpu_tape *t)
 {
+	struct linear_args own = *common, *args = &own;
 	const uint32_t max_rows = ig_gpu_max_rows(p->launch);
 	const struct shape *s = &v->shape;
-	uint32_t width = p->pair ? s->bn / 2 : s->bn;
+	uint32_t width = v->kind == TILES ? 16 : p->pair ? s->bn / 2 : s->bn;
 	uint32_t groups = s->sm * s->sn * (v->kind == SHARES ? args->shares : 1);
 	struct ig_gpu_dispatch d = { .struct_size = sizeof d };
 	uint64_t tiles = 0;
@@ -422,9 +552,13 @@ static int emit(const struct product *p, const struct variant *v, const struct l
 		return 0;
 	for (uint32_t i = 0; i < args->n_weights; i++)
 		tiles += ((uint64_t)args->n[i] + width - 1) / width;
-	snprintf(name, sizeof name, "%s_%s_%s%s_%s", p->pair ? "glu" : "linear",
-		 format_name(p->dtype, p->element), ig_gpu_format_name(p->element),
-		 is_odd(p->dtype, args->k) ? "_odd" : "", v->suffix);
+	if (is_tiled(p))
+		snprintf(name, sizeof name, "%s_tiles_%s_%s", p->pair ? "glu" : "linear",
+			 ig_gpu_format_name(p->dtype), v->suffix);
+	else
+		snprintf(name, sizeof name, "%s_%s_%s%s_%s", p->pair ? "glu" : "linear",
+			 format_name(p->dtype, p->element), ig_gpu_format_name(p->element),
+			 is_odd(p->dtype, args->k) ? "_odd" : "", v->suffix);
 	d.shader = p->shader;
 	d.kernel = name;
 	d.args = args;
@@ -434,7 +568,9 @@ static int emit(const struct product *p, const struct variant *v, const struct l
 	d.when_live = ig_gpu_live_of(&p->launch->out[0]);
 	d.when_min = v->min_rows;
 	d.when_max = v->max_rows;
-	if (v->kind == STREAM) {
+	if (v->kind == TILES)
+		size_tiles(p, v, args, &d);
+	else if (v->kind == STREAM) {
 		d.cluster = PRODUCT_STREAM_CLUSTER;
 		d.grid[0] = (struct ig_gpu_extent){ IG_LIVE_ONE, 1, 1,
 						    (uint32_t)n_cores(p->launch->facts) /
@@ -473,7 +609,8 @@ static int lower(const struct product *p, const struct ig_gpu_host *h, struct ig
 		if (p->weight[i]->n_rows < 1 || (uint64_t)p->weight[i]->n_rows > limit)
 			return ig_fail(err, -ENOTSUP, "%s: a weight of %lld rows", p->op,
 				       (long long)p->weight[i]->n_rows);
-		if (p->weight[i]->row_stride != p->weight[0]->row_stride)
+		if (p->weight[i]->row_stride != p->weight[0]->row_stride ||
+		    p->weight[i]->layout != p->weight[0]->layout)
 			return ig_fail(err, -EINVAL, "%s: rows of one format differ in length",
 				       p->op);
 		if (!p->pair || i == 0)
@@ -489,6 +626,7 @@ static int lower(const struct product *p, const struct ig_gpu_host *h, struct ig
 	args.rows_live = y->row_class == IG_ROWS_LOGITS;
 	args.w_row_bytes = (uint32_t)p->weight[0]->row_stride;
 	args.shares = choose(p, &variants);
+	args.share_step = is_tiled(p) ? ig_gpu_tile_k(p->dtype) : SHARE_STEP;
 	args.column = (uint32_t)(p->column % 2);
 	args.format = p->dtype;
 	args.flags = (p->bias[0] ? LINEAR_BIAS : 0) | (residual ? LINEAR_RESIDUAL : 0) |
@@ -513,7 +651,7 @@ static int lower(const struct product *p, const struct ig_gpu_host *h, struct ig
 
 static const struct ig_shader *shader_of(const struct product *p)
 {
-	const bool pair = p->pair;
+	const bool pair = p->pair, tiled = is_tiled(p);
 
 	if (p->element == IG_F32)
 		return pair ? &ig_shader_glu_f32 : &ig_shader_linear_f32;
@@ -521,16 +659,26 @@ static const struct ig_shader *shader_of(const struct product *p)
 	case IG_F16: return pair ? &ig_shader_glu : &ig_shader_linear;
 	case IG_BF16: return pair ? &ig_shader_glu_bf16 : &ig_shader_linear_bf16;
 	case IG_Q5_0:
-	case IG_Q5_1: return pair ? &ig_shader_glu_q5 : &ig_shader_linear_q5;
+	case IG_Q5_1:
+		return tiled ? &ig_shader_tiles_q5 :
+		       pair  ? &ig_shader_glu_q5 :
+			       &ig_shader_linear_q5;
 	case IG_Q2_K:
-	case IG_Q3_K: return pair ? &ig_shader_glu_k23 : &ig_shader_linear_k23;
+	case IG_Q3_K:
+		return tiled ? &ig_shader_tiles_k23 :
+		       pair  ? &ig_shader_glu_k23 :
+			       &ig_shader_linear_k23;
 	case IG_Q4_K:
 	case IG_Q5_K:
-	case IG_Q6_K: return pair ? &ig_shader_glu_k : &ig_shader_linear_k;
+	case IG_Q6_K:
+		return tiled ? &ig_shader_tiles_k : pair ? &ig_shader_glu_k : &ig_shader_linear_k;
 	case IG_IQ4_NL:
 	case IG_IQ4_XS:
-	case IG_MXFP4: return pair ? &ig_shader_glu_table : &ig_shader_linear_table;
-	default: return pair ? &ig_shader_glu_q : &ig_shader_linear_q;
+	case IG_MXFP4:
+		return tiled ? &ig_shader_tiles_table :
+		       pair  ? &ig_shader_glu_table :
+			       &ig_shader_linear_table;
+	default: return tiled ? &ig_shader_tiles_q : pair ? &ig_shader_glu_q : &ig_shader_linear_q;
 	}
 }
 
@@ -553,13 +701,14 @@ static int lower_linear(const struct ig_gpu_launch *c, const struct ig_gpu_host 
 				     .element = c->in[0].dtype,
 				     .act = params->act,
 				     .column = column };
-		p.shader = shader_of(&p);
-		for (next = first; next < params->n_weights && c->weight[next].dtype == p.dtype;
+		for (next = first; next < params->n_weights && c->weight[next].dtype == p.dtype &&
+				   c->weight[next].layout == c->weight[first].layout;
 		     next++) {
 			p.weight[p.n] = &c->weight[next];
 			p.bias[p.n++] = params->bias ? &c->weight[params->n_weights + next] : NULL;
 			column += c->weight[next].n_rows;
 		}
+		p.shader = shader_of(&p);
 		int rc = lower(&p, h, t, err);
 		if (rc)
 			return rc;
@@ -601,7 +750,25 @@ static int lower_logits(const struct ig_gpu_launch *c, const struct ig_gpu_host 
 	return lower(&p, h, t, err);
 }
 
+/* Blocks that are multiplied in float16 may be in tiles. */
+static bool may_tile(const struct ig_gpu_launch *c, uint32_t i, uint32_t n_weights)
+{
+	return i < n_weights && wanted(c, n_weights) == IG_F16 &&
+	       ig_gpu_is_blocks(c->weight[i].dtype);
+}
+
+static bool linear_tiles(const struct ig_gpu_launch *c, uint32_t i)
+{
+	return may_tile(c, i, ((const struct ig_linear_params *)c->params)->n_weights);
+}
+
+static bool glu_tiles(const struct ig_gpu_launch *c, uint32_t i) { return may_tile(c, i, 2); }
+
+static bool logits_tiles(const struct ig_gpu_launch *c, uint32_t i) { return may_tile(c, i, 1); }
+
 const struct ig_gpu_op ig_gpu_linear = { sizeof(struct ig_gpu_op), IG_GPU_OUT_ANY, linear_in,
-					 lower_linear },
-		       ig_gpu_glu = { sizeof(struct ig_gpu_op), IG_GPU_OUT_ANY, glu_in, lower_glu },
-		       ig_gpu_logits = { sizeof(struct ig_gpu_op), 0, logits_in, lower_logits };
+					 lower_linear, linear_tiles },
+		       ig_gpu_glu = { sizeof(struct ig_gpu_op), IG_GPU_OUT_ANY, glu_in, lower_glu,
+				      glu_tiles },
+		       ig_gpu_logits = { sizeof(struct ig_gpu_op), 0, logits_in, lower_logits,
+					 logits_tiles };

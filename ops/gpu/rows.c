@@ -51,6 +51,7 @@ static int lower_embed(const struct ig_gpu_launch *c, const struct ig_gpu_host *
 		.n_positions = learned ? (uint32_t)learned->n_rows : 0,
 		.learned_row_bytes = learned ? (uint32_t)learned->row_stride : 0,
 		.learned_format = learned ? learned->dtype : IG_F32,
+		.tiles = w->layout == IG_GPU_TILES,
 	};
 	rc = h->ids(t, &ids);
 	if (rc)
@@ -77,7 +78,13 @@ static int lower_embed(const struct ig_gpu_launch *c, const struct ig_gpu_host *
 	return rc ? ig_fail(err, rc, "embed: its kernel could not be recorded") : 0;
 }
 
-const struct ig_gpu_op ig_gpu_embed = { sizeof(struct ig_gpu_op), 0, NULL, lower_embed };
+static bool embed_tiles(const struct ig_gpu_launch *c, uint32_t i)
+{
+	return i == 0 && ig_gpu_is_blocks(c->weight[0].dtype);
+}
+
+const struct ig_gpu_op ig_gpu_embed = { sizeof(struct ig_gpu_op), 0, NULL, lower_embed,
+					embed_tiles };
 
 /* ---- norm ------------------------------------------------------------------------------- */
 
@@ -147,7 +154,8 @@ static int lower_norm(const struct ig_gpu_launch *c, const struct ig_gpu_host *h
 	return rc ? ig_fail(err, rc, "norm: its kernel could not be recorded") : 0;
 }
 
-const struct ig_gpu_op ig_gpu_norm = { sizeof(struct ig_gpu_op), IG_GPU_OUT_ANY, NULL, lower_norm };
+const struct ig_gpu_op ig_gpu_norm = { sizeof(struct ig_gpu_op), IG_GPU_OUT_ANY, NULL, lower_norm,
+				       NULL };
 
 /* ---- multiply and soft_cap -------------------------------------------------------------- */
 
@@ -367,4 +375,4 @@ static int lower_sample(const struct ig_gpu_launch *c, const struct ig_gpu_host 
 	return rc ? ig_fail(err, rc, "sample: its kernels could not be recorded") : 0;
 }
 
-const struct ig_gpu_op ig_gpu_sample = { sizeof(struct ig_gpu_op), 0, NULL, lower_sample };
+const struct ig_gpu_op ig_gpu_sample = { sizeof(struct ig_gpu_op), 0, NULL, lower_sample, NULL };

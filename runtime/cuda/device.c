@@ -102,6 +102,7 @@ static int read_facts(struct ig_cuda *d, struct ig_error *err)
 		return rc;
 	f->struct_size = sizeof *f;
 	f->kind = IG_GPU_CUDA;
+	f->tiles = f->arch == 90; /* their kernels need its barriers and copies */
 	f->n_cores = (uint32_t)(cores > 0 ? cores : 0);
 	f->max_threadgroup_bytes = (uint32_t)(shared > 0 ? shared : 0);
 	f->max_threads = (uint32_t)(threads > 0 ? threads : 0);

@@ -82,7 +82,9 @@ struct ig_gpu_view {
 struct ig_gpu_weight {
 	int32_t buffer; /* of the tape; -1: no op uses the weight */
 	uint32_t view;
-	uint64_t offset; /* in the view */
+	uint64_t offset;  /* in the view */
+	uint64_t n_bytes; /* in its layout */
+	uint32_t layout;  /* enum ig_gpu_layout */
 };
 
 struct ig_gpu_weights {
@@ -98,6 +100,13 @@ int ig_gpu_weights_init(struct ig_gpu_weights *w, const struct ig_plan *plan, st
 int ig_gpu_weights_place(struct ig_gpu_weights *w, struct ig_gpu_device *d, struct ig_error *err);
 int ig_gpu_weights_load(struct ig_gpu_weights *w, struct ig_gpu_device *d, struct ig_error *err);
 void ig_gpu_weights_finish(struct ig_gpu_weights *w, struct ig_gpu_device *d);
+
+/* ---- tiles (repack.c) ------------------------------------------------------------- */
+
+/* Rows of blocks in a buffer to tiles in another one; both begin at multiples of 32 bytes.
+ * Blocking. */
+int ig_gpu_repack(struct ig_gpu_device *d, uint32_t dtype, int64_t n_rows, int64_t k,
+		  struct ig_gpu_place from, struct ig_gpu_place to, struct ig_error *err);
 
 /* ---- the driver ------------------------------------------------------------------- */
 

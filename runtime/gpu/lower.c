@@ -7,6 +7,8 @@
 #include "runtime/gpu/gpu_private.h"
 #include "shaders/step.h"
 
+#include <ingot/gpu_lower.h>
+
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -68,29 +70,44 @@ static uint32_t choose_max_partials(const struct ig_plan *plan,
 
 static const struct ig_gpu_tensor nothing = { .ref.buffer = -1, .dtype = IG_DTYPE_NONE };
 
+static void describe_weight(const struct lowering *l, ig_weight w, struct ig_gpu_tensor *out)
+{
+	const struct ig_shape *s = &l->plan->weights[w].shape;
+	const struct ig_gpu_weight *gw = &l->p->weights.weights[w];
+
+	*out = (struct ig_gpu_tensor){ .ref.buffer = gw->buffer,
+				       .n_rows = s->n_rows,
+				       .n_cols = s->n_cols,
+				       .dtype = s->dtype,
+				       .layout = gw->layout };
+	if (gw->layout == IG_GPU_TILES) {
+		int64_t k = ig_gpu_tile_k(s->dtype);
+		out->row_stride =
+			(uint64_t)((s->n_cols + k - 1) / k) * ig_dtype_row_bytes(s->dtype, k);
+	} else {
+		out->row_stride = ig_dtype_row_bytes(s->dtype, s->n_cols);
+	}
+}
+
 static int use_weight(struct lowering *l, ig_weight w, struct ig_gpu_tensor *out)
 {
-	const struct ig_plan_weight *pw = &l->plan->weights[w];
-	int32_t *buffer = &l->p->weights.weights[w].buffer;
+	struct ig_gpu_weight *gw = &l->p->weights.weights[w];
 
-	*out = (struct ig_gpu_tensor){ .ref.buffer = *buffer,
-				       .n_rows = pw->shape.n_rows,
-				       .n_cols = pw->shape.n_cols,
-				       .dtype = pw->shape.dtype,
-				       .row_stride = ig_dtype_row_bytes(pw->shape.dtype,
-									pw->shape.n_cols) };
-	if (*buffer >= 0)
+	describe_weight(l, w, out);
+	if (gw->buffer >= 0)
 		return 0;
-	int rc = ig_gpu_tape_weight(l->p->tape, pw->n_bytes, &out->ref);
-	*buffer = out->ref.buffer;
+	if (gw->layout == IG_GPU_TILES)
+		gw->n_bytes = ig_gpu_weight_bytes(out);
+	int rc = ig_gpu_tape_weight(l->p->tape, gw->n_bytes, &out->ref);
+	gw->buffer = out->ref.buffer;
 	return rc;
 }
 
-/* A call without the values' types and buffers. */
-static int begin_launch(struct lowering *l, const struct ig_plan_node *n, struct ig_gpu_launch *c)
+/* A call without types and buffers. */
+static void begin_plain_launch(struct lowering *l, const struct ig_plan_node *n,
+			       struct ig_gpu_launch *c)
 {
 	const struct ig_program_limits *limits = &l->p->shape.limits;
-	int rc = 0;
 
 	*c = (struct ig_gpu_launch){
 		.struct_size = sizeof *c,
@@ -122,6 +139,17 @@ static int begin_launch(struct lowering *l, const struct ig_plan_node *n, struct
 		c->in[i].n_cols = s->n_cols;
 		c->in[i].row_class = s->row_class;
 	}
+	for (uint32_t i = 0; i < n->n_weights; i++)
+		if (n->weight[i] != IG_NONE)
+			describe_weight(l, n->weight[i], &c->weight[i]);
+}
+
+/* A call without the values' types and buffers. */
+static int begin_launch(struct lowering *l, const struct ig_plan_node *n, struct ig_gpu_launch *c)
+{
+	int rc = 0;
+
+	begin_plain_launch(l, n, c);
 	for (uint32_t i = 0; i < n->n_weights && !rc; i++)
 		if (n->weight[i] != IG_NONE)
 			rc = use_weight(l, n->weight[i], &c->weight[i]);
@@ -152,6 +180,32 @@ static int refuse(struct lowering *l, const struct ig_plan_node *n, int rc, cons
 	char name[160];
 	name_node(l, n, name, sizeof name);
 	return ig_fail(l->err, rc, "%s: %.300s", name, why);
+}
+
+/* ---- layouts ---------------------------------------------------------------------- */
+
+/* A weight is in tiles if all of its readers can read them. */
+static void choose_layouts(struct lowering *l)
+{
+	struct ig_gpu_weight *weights = l->p->weights.weights;
+
+	for (uint32_t pass = 0; pass < 2 && l->facts->tiles; pass++)
+		for (uint32_t i = 0; i < l->plan->n_nodes; i++) {
+			const struct ig_plan_node *n = &l->plan->nodes[i];
+			struct ig_gpu_launch c;
+			if (!n->op->gpu)
+				continue;
+			begin_plain_launch(l, n, &c);
+			for (uint32_t j = 0; j < n->n_weights; j++) {
+				if (n->weight[j] == IG_NONE)
+					continue;
+				bool may = n->op->gpu->tiles && n->op->gpu->tiles(&c, j);
+				if (pass == 0 && may)
+					weights[n->weight[j]].layout = IG_GPU_TILES;
+				if (pass == 1 && !may)
+					weights[n->weight[j]].layout = IG_GPU_ROWS;
+			}
+		}
 }
 
 /* ---- element types ---------------------------------------------------------------- */
@@ -276,6 +330,7 @@ int ig_gpu_lower_plan(struct ig_gpu_lowered *p, const struct ig_plan *plan, stru
 		l.dtype[i] = IG_DTYPE_NONE;
 		l.value[i] = l.converted[i][WANT_F16] = l.converted[i][WANT_BF16] = nothing;
 	}
+	choose_layouts(&l);
 	rc = choose_types(&l);
 	for (uint32_t i = 0; i < plan->n_nodes && !rc; i++)
 		rc = lower_node(&l, i);

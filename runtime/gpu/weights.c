@@ -1,8 +1,8 @@
 /*
- * weights.c: a model's weights on the device, in the layout of the file.  A device that can use
- * host memory gets views of the mapped file: whole pages, split between tensors where a view would
- * exceed the largest buffer.  Any other device gets copies, in chunks, and the file's pages are
- * dropped from memory.  Adapters' matrices, which are not in the file, are always copied.
+ * weights.c: a model's weights on the device, in the layout of the file or in tiles.  A device that
+ * can use host memory gets views of the mapped file: whole pages, split between tensors where a
+ * view would exceed the largest buffer.  Any other device gets copies, in chunks, and the file's
+ * pages are dropped from memory.  Adapters' matrices, which are not in the file, are always copied.
  */
 #include "model/formats/checkpoint.h"
 #include "runtime/gpu/gpu_private.h"
@@ -15,8 +15,9 @@
 
 #define TENSOR_ALIGNMENT 32 /* as gpu.h promises */
 #define COPY_ALIGNMENT 256
-#define COPY_BYTES ((uint64_t)16 << 20) /* of one write */
-#define GAP_BYTES ((uint64_t)1 << 20)	/* a view ends before so many bytes of unused tensors */
+#define COPY_BYTES ((uint64_t)16 << 20)	  /* of one write */
+#define REPACK_BYTES ((uint64_t)32 << 20) /* of rows that are repacked at once */
+#define GAP_BYTES ((uint64_t)1 << 20)	  /* a view ends before so many bytes of unused tensors */
 
 int ig_gpu_weights_init(struct ig_gpu_weights *w, const struct ig_plan *plan, struct ig_error *err)
 {
@@ -26,7 +27,8 @@ int ig_gpu_weights_init(struct ig_gpu_weights *w, const struct ig_plan *plan, st
 		return ig_fail(err, -ENOMEM, "no memory for a table of %u weights",
 			       plan->n_weights);
 	for (uint32_t i = 0; i < plan->n_weights; i++)
-		w->weights[i] = (struct ig_gpu_weight){ .buffer = -1 };
+		w->weights[i] =
+			(struct ig_gpu_weight){ .buffer = -1, .n_bytes = plan->weights[i].n_bytes };
 	return 0;
 }
 
@@ -68,7 +70,8 @@ static bool can_wrap(const struct ig_gpu_weights *w, const struct ig_gpu_device 
 	if (!d->class->wrap || !ig_checkpoint_map(w->plan->file, &map, &size))
 		return false;
 	for (uint32_t i = 0; i < n; i++)
-		if (!p[i].data || (uintptr_t)p[i].data % TENSOR_ALIGNMENT)
+		if (!p[i].data || (uintptr_t)p[i].data % TENSOR_ALIGNMENT ||
+		    w->weights[p[i].weight].layout != IG_GPU_ROWS)
 			return false;
 	return true;
 }
@@ -137,7 +140,7 @@ int ig_gpu_weights_place(struct ig_gpu_weights *w, struct ig_gpu_device *d, stru
 			const struct ig_plan_weight *pw = &w->plan->weights[i];
 			if (w->weights[i].buffer < 0 || pw->of_adapters != own)
 				continue;
-			p[n++] = (struct place){ pw->tensor->data, pw->n_bytes, i };
+			p[n++] = (struct place){ pw->tensor->data, w->weights[i].n_bytes, i };
 			if (!largest || largest->n_bytes < pw->n_bytes)
 				largest = pw;
 		}
@@ -209,8 +212,73 @@ static int copy_weight(struct ig_gpu_weights *w, struct ig_gpu_device *d, uint32
 	return rc;
 }
 
+/* The rows of a tensor that are repacked at once: as many as the staging buffer has space for, a
+ * multiple of 16 (at least 16). */
+static int64_t rows_at_once(const struct ig_plan_weight *pw)
+{
+	int64_t n = (int64_t)(REPACK_BYTES / (pw->n_bytes / (uint64_t)pw->shape.n_rows)) / 16 * 16;
+
+	return n < 16 ? 16 : n;
+}
+
+static uint64_t staging_bytes(const struct ig_gpu_weights *w)
+{
+	uint64_t most = 0;
+
+	for (uint32_t i = 0; i < w->plan->n_weights; i++) {
+		const struct ig_plan_weight *pw = &w->plan->weights[i];
+		if (w->weights[i].buffer < 0 || w->weights[i].layout != IG_GPU_TILES)
+			continue;
+		int64_t n = rows_at_once(pw);
+		uint64_t row_bytes = pw->n_bytes / (uint64_t)pw->shape.n_rows;
+		uint64_t need = (uint64_t)(n < pw->shape.n_rows ? n : pw->shape.n_rows) * row_bytes;
+		most = most > need ? most : need;
+	}
+	return most;
+}
+
+/* Copy rows to the staging buffer and repack them from there. */
+static int copy_tiles(struct ig_gpu_weights *w, struct ig_gpu_device *d, uint32_t i,
+		      struct ig_gpu_buffer *staging, struct ig_error *err)
+{
+	const struct ig_plan_weight *pw = &w->plan->weights[i];
+	const struct ig_gpu_weight *to = &w->weights[i];
+	const uint64_t row_bytes = pw->n_bytes / (uint64_t)pw->shape.n_rows;
+	const int64_t bands = (pw->shape.n_rows + 15) / 16, at_once = rows_at_once(pw);
+	uint8_t *buf = NULL;
+	int rc = 0;
+
+	if (!pw->tensor->data) {
+		buf = malloc((uint64_t)(at_once < pw->shape.n_rows ? at_once : pw->shape.n_rows) *
+			     row_bytes);
+		if (!buf)
+			return ig_fail(err, -ENOMEM, "no memory to copy tensor \"%s\"", pw->name);
+	}
+	for (int64_t row = 0; !rc && row < pw->shape.n_rows; row += at_once) {
+		int64_t n = pw->shape.n_rows - row < at_once ? pw->shape.n_rows - row : at_once;
+		const uint8_t *src =
+			buf ? ig_checkpoint_rows(w->plan->file, pw->tensor, row, n, buf) :
+			      (const uint8_t *)pw->tensor->data + (uint64_t)row * row_bytes;
+		uint64_t at = to->offset + to->n_bytes / (uint64_t)bands * (uint64_t)(row / 16);
+		rc = d->class->write(d, staging, 0, src, (uint64_t)n * row_bytes, err);
+		if (!buf)
+			ig_checkpoint_drop_pages(w->plan->file, src, (uint64_t)n * row_bytes);
+		if (!rc)
+			rc = ig_gpu_repack(d, pw->shape.dtype, n, pw->shape.n_cols,
+					   (struct ig_gpu_place){ staging, 0 },
+					   (struct ig_gpu_place){ w->views[to->view].buffer, at },
+					   err);
+	}
+	if (buf)
+		ig_checkpoint_drop_tensor(w->plan->file, pw->tensor);
+	free(buf);
+	return rc;
+}
+
 int ig_gpu_weights_load(struct ig_gpu_weights *w, struct ig_gpu_device *d, struct ig_error *err)
 {
+	const uint64_t staged = staging_bytes(w);
+	struct ig_gpu_buffer *staging = NULL;
 	int rc = 0;
 
 	for (uint32_t i = 0; i < w->n_views && !rc; i++) {
@@ -219,9 +287,14 @@ int ig_gpu_weights_load(struct ig_gpu_weights *w, struct ig_gpu_device *d, struc
 			     d->class->wrap(d, v->base, v->n_bytes, &v->buffer, err) :
 			     d->class->alloc(d, v->n_bytes, IG_GPU_MEMORY_PRIVATE, &v->buffer, err);
 	}
+	if (!rc && staged)
+		rc = d->class->alloc(d, staged, IG_GPU_MEMORY_PRIVATE, &staging, err);
 	for (uint32_t i = 0; i < w->plan->n_weights && !rc; i++)
 		if (w->weights[i].buffer >= 0 && !w->views[w->weights[i].view].base)
-			rc = copy_weight(w, d, i, err);
+			rc = w->weights[i].layout == IG_GPU_TILES ?
+				     copy_tiles(w, d, i, staging, err) :
+				     copy_weight(w, d, i, err);
+	d->class->free(d, staging);
 	return rc;
 }
 

@@ -271,16 +271,21 @@ METAL_FUNC uint2 block_codes(uint format, thread const block_raw &r, int run)
 	}
 }
 
-// The run-th eight of the sixteen.
-METAL_FUNC void block_eight(uint format, thread const block_raw &r, int run, thread float4 &a,
-			    thread float4 &b)
+// Eight values: their codes, a byte each, and what block_scales returned.
+METAL_FUNC void block_values(uint format, float2 dm, uint2 codes, thread float4 &a,
+			     thread float4 &b)
 {
-	const float2 dm = block_scales(format, r);
-	const uint2 codes = block_codes(format, r, run);
 	const bool table =
 		format == BLOCK_IQ4_NL || format == BLOCK_IQ4_XS || format == BLOCK_MXFP4;
 	a = table ? table_values(format, codes.x) : bytes_of(codes.x);
 	b = table ? table_values(format, codes.y) : bytes_of(codes.y);
 	a = fma(a, float4(dm.x), float4(dm.y));
 	b = fma(b, float4(dm.x), float4(dm.y));
+}
+
+// The run-th eight of the sixteen.
+METAL_FUNC void block_eight(uint format, thread const block_raw &r, int run, thread float4 &a,
+			    thread float4 &b)
+{
+	block_values(format, block_scales(format, r), block_codes(format, r, run), a, b);
 }

@@ -5,6 +5,7 @@
 #include "portable.h"
 #include "blocks.h"
 #include "row.h"
+#include "tiles.h"
 
 using namespace metal;
 
@@ -37,7 +38,7 @@ METAL_FUNC void embed_eight(uint format, device const uchar *row, uint i, uint n
 	block_eight(format, raw, int(i / 8 % 2), a, b);
 }
 
-//   table    [n_vocab] rows of w_row_bytes
+//   table    [n_vocab] rows of w_row_bytes, or tiles of 16 rows
 //   ids      [halves][max_logit_rows] sampled ids
 //   learned  [n_positions] rows of learned_row_bytes
 //   y        [row][n_cols]
@@ -56,7 +57,9 @@ kernel void embed(constant embed_args &args [[buffer(0)]],
 				   step_at<int>(step, step->token_ids)[row];
 	// An id or a position out of range reads the first row, as on the CPU.
 	const uint token = uint(id) < args.n_vocab ? uint(id) : 0;
-	device const uchar *w = table + ulong(token) * args.w_row_bytes;
+	device const uchar *w =
+		table +
+		ulong(args.tiles != 0 ? token / TILE_ROWS * TILE_ROWS : token) * args.w_row_bytes;
 	device const uchar *l = learned;
 	if (args.n_positions != 0) {
 		const uint position = uint(step_at<int>(step, step->positions)[row]);
@@ -65,7 +68,10 @@ kernel void embed(constant embed_args &args [[buffer(0)]],
 	device float *to = y + ulong(row) * args.y_stride;
 	for (uint i = tid * 8; i < args.n_cols; i += threads * 8) {
 		float4 a, b;
-		embed_eight(args.format, w, i, args.n_cols, a, b);
+		if (args.tiles != 0)
+			tile_eight(args.format, w, token % TILE_ROWS, i, a, b);
+		else
+			embed_eight(args.format, w, i, args.n_cols, a, b);
 		a = a * args.scale;
 		b = b * args.scale;
 		if (args.n_positions != 0) {

@@ -125,8 +125,8 @@ METAL_FUNC tile_rows product_w(constant linear_args &args, product_place place,
 // The start of share number `share`.
 METAL_FUNC uint product_share(constant linear_args &args, uint share)
 {
-	const uint steps = (args.k + PRODUCT_STEP - 1) / PRODUCT_STEP;
-	return min(steps * share / args.shares * PRODUCT_STEP, args.k);
+	const uint steps = (args.k + args.share_step - 1) / args.share_step;
+	return min(steps * share / args.shares * args.share_step, args.k);
 }
 
 // -- the epilogue ----------------------------------------------------------------------
@@ -591,6 +591,7 @@ typedef product_shape<SHAPE_NV_TILE_F32> shape_tile_f32;
 typedef product_shape<SHAPE_METAL_FEW8> shape_few8;
 typedef product_shape<SHAPE_METAL_FEW16> shape_few16;
 typedef product_shape<SHAPE_METAL_TILE> shape_tile;
+typedef product_shape<SHAPE_METAL_TILES> shape_tiles;
 typedef product_shape<SHAPE_METAL_FEW8_F32> shape_few8_f32;
 typedef product_shape<SHAPE_METAL_FEW16_F32> shape_few16_f32;
 typedef product_shape<SHAPE_METAL_TILE_F32> shape_tile_f32;

@@ -14,6 +14,7 @@
 #define SHAPE_METAL_FEW8 8, 32, 32, 1, 1, 2, 0
 #define SHAPE_METAL_FEW16 16, 32, 32, 1, 1, 2, 0
 #define SHAPE_METAL_TILE 32, 64, 32, 2, 2, 2, 0
+#define SHAPE_METAL_TILES 32, 64, 64, 2, 2, 2, 0
 #define SHAPE_METAL_FEW8_F32 8, 16, 32, 1, 1, 2, 0
 #define SHAPE_METAL_FEW16_F32 16, 16, 32, 1, 1, 2, 0
 #define SHAPE_METAL_TILE_F32 32, 64, 32, 2, 2, 2, 0
@@ -59,3 +60,7 @@
 #define SHAPE_NV_FEW_MOE_PAIR 16, 48, 128, 1, 3, 4, 0
 #define SHAPE_NV_FEW_F32 16, 32, 64, 1, 2, 4, 0
 #define SHAPE_NV_TILE_F32 64, 64, 32, 2, 2, 3, 0
+/* Few rows of weights in tiles (product_tiles.h): the most threads of a threadgroup, and bytes of its
+ * memory before the rows of x. */
+#define TILES_THREADS 512
+#define TILES_BARRIERS 528

@@ -6,10 +6,13 @@
  */
 #include "tests/ops/gpu_case.h"
 
+#include "base/dtype.h"
 #include "ops/float.h"
+#include "runtime/gpu/gpu_private.h"
 #include "shaders/step.h"
 
 #include <errno.h>
+#include <ingot/gpu_lower.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -197,6 +200,17 @@ static void begin_launch(const struct ig_gpu_lab *lab, const struct ig_gpu_case 
 						       .row_stride = (uint64_t)w->row_stride,
 						       .dtype = w->dtype };
 	}
+	const struct ig_gpu_op *gpu = c->op->gpu;
+	for (uint32_t i = 0; c->tiles && gpu && gpu->tiles && i < launch->n_weights; i++) {
+		struct ig_gpu_tensor *w = &g->weight[i];
+		const int64_t k = ig_gpu_tile_k(w->dtype);
+
+		if (w->ref.buffer < 0 || !gpu->tiles(g, i))
+			continue;
+		w->layout = IG_GPU_TILES;
+		w->row_stride =
+			(uint64_t)((w->n_cols + k - 1) / k) * ig_dtype_row_bytes(w->dtype, k);
+	}
 }
 
 uint32_t ig_gpu_case_in_dtype(struct ig_gpu_lab *lab, const struct ig_gpu_case *c, uint32_t i)
@@ -275,7 +289,7 @@ static int lower(struct run *r, struct ig_error *err)
 
 		if (!w->data)
 			continue;
-		rc = ig_gpu_tape_weight(r->tape, (uint64_t)w->row_stride * (uint64_t)w->n_rows,
+		rc = ig_gpu_tape_weight(r->tape, ig_gpu_weight_bytes(&r->launch.weight[i]),
 					&r->launch.weight[i].ref);
 		if (rc)
 			return ig_fail(err, rc, "no memory for a weight");
@@ -523,8 +537,47 @@ static void fill_value(struct piece *p, const struct ig_gpu_tensor *to,
 	}
 }
 
+/* A weight as the device repacks it, which must write all of it and nothing else. */
+static int fill_tiles(struct run *r, struct piece *p, const struct ig_tensor *w,
+		      struct ig_error *err)
+{
+	const struct ig_gpu_device_class *class = r->lab->class;
+	const uint64_t n = p->n_bytes + 2 * GUARD;
+	struct ig_gpu_buffer *from = NULL, *to = NULL;
+	uint8_t *more = malloc(n);
+	int rc = more ? 0 : ig_fail(err, -ENOMEM, "no memory");
+
+	rc = rc ? rc :
+		  upload(r, w->data, (uint64_t)w->row_stride * (uint64_t)w->n_rows,
+			 IG_GPU_MEMORY_PRIVATE, &from, err);
+	/* From two different beginnings the tiles are the same. */
+	for (int pass = 0; pass < 2 && !rc; pass++) {
+		uint8_t *image = pass ? more : p->image;
+
+		memset(image + GUARD, pass ? GUARD_BYTE : UNSET_BYTE, p->n_bytes);
+		memset(image, GUARD_BYTE, GUARD);
+		memset(image + GUARD + p->n_bytes, GUARD_BYTE, GUARD);
+		rc = upload(r, image, n, IG_GPU_MEMORY_PRIVATE, &to, err);
+		rc = rc ? rc :
+			  ig_gpu_repack(r->lab->device, w->dtype, w->n_rows, w->n_cols,
+					(struct ig_gpu_place){ from, 0 },
+					(struct ig_gpu_place){ to, GUARD }, err);
+		rc = rc ? rc : class->read(r->lab->device, to, 0, image, n, err);
+		class->free(r->lab->device, to);
+		to = NULL;
+	}
+	for (uint64_t i = 0; i < GUARD && !rc; i++)
+		if (p->image[i] != GUARD_BYTE || p->image[n - 1 - i] != GUARD_BYTE)
+			rc = ig_fail(err, -EFAULT, "repack: a byte beside the tiles was written");
+	if (!rc && memcmp(p->image, more, n))
+		rc = ig_fail(err, -EFAULT, "repack: a byte of the tiles was not written");
+	class->free(r->lab->device, from);
+	free(more);
+	return rc;
+}
+
 /* What buffer b holds before the run, and what of it may be written. */
-static void fill_piece(struct run *r, uint32_t b)
+static int fill_piece(struct run *r, uint32_t b, struct ig_error *err)
 {
 	const struct ig_gpu_case *c = r->c;
 	const struct ig_gpu_tape_buffer *t = &r->tape->buffers[b];
@@ -541,12 +594,14 @@ static void fill_piece(struct run *r, uint32_t b)
 				p->row_bytes = (uint64_t)in->n_cols * dtype_bytes(in->dtype);
 				p->stride = in->row_stride;
 			}
-			return;
+			return 0;
 		}
 	for (uint32_t i = 0; i < launch->n_weights; i++)
 		if (r->launch.weight[i].ref.buffer == (int32_t)b) {
+			if (r->launch.weight[i].layout == IG_GPU_TILES)
+				return fill_tiles(r, p, &launch->weight[i], err);
 			memcpy(p->image + GUARD, launch->weight[i].data, p->n_bytes);
-			return;
+			return 0;
 		}
 	for (uint32_t i = 0; i < launch->n_out; i++) {
 		const struct ig_gpu_tensor *out = &r->launch.out[i];
@@ -558,17 +613,18 @@ static void fill_piece(struct run *r, uint32_t b)
 		p->stride = out->row_stride;
 		for (uint32_t row = 0; row < p->n_rows; row++)
 			memset(p->image + GUARD + row * p->stride, UNSET_BYTE, p->row_bytes);
-		return;
+		return 0;
 	}
 	if (t->kind == IG_GPU_BUFFER_CONSTANT) {
 		memcpy(p->image + GUARD, r->tape->constants + t->offset, t->n_bytes);
-		return;
+		return 0;
 	}
 	p->n_rows = UINT32_MAX;
 	memset(p->image + GUARD, UNSET_BYTE, p->n_bytes);
 	if (t->kind == IG_GPU_BUFFER_IDS && launch->step->prev_ids)
 		memcpy(p->image + GUARD + (1 - SLOT) * (uint64_t)r->launch.max_logit_rows * 4,
 		       launch->step->prev_ids, (uint64_t)r->launch.max_logit_rows * 4);
+	return 0;
 }
 
 static int make_memory(struct run *r, struct ig_error *err)
@@ -592,7 +648,9 @@ static int make_memory(struct run *r, struct ig_error *err)
 		p->image = malloc(p->n_bytes + 2 * GUARD);
 		if (!p->image)
 			return ig_fail(err, -ENOMEM, "no memory");
-		fill_piece(r, b);
+		rc = fill_piece(r, b, err);
+		if (rc)
+			return rc;
 		rc = upload(r, p->image, p->n_bytes + 2 * GUARD, IG_GPU_MEMORY_PRIVATE, &p->buffer,
 			    err);
 		if (rc)

@@ -43,6 +43,8 @@ struct ig_gpu_case {
 	/* What out[0] is stored as: IG_F32, or with IG_GPU_OUT_ANY IG_F16, IG_BF16. */
 	uint32_t out_dtype;
 	uint32_t f32; /* the option for products in float32 */
+	/* Weights that may be in tiles (shaders/core/tiles.h) are. */
+	uint32_t tiles;
 	/* 0: just the step's own counts, so that one row too many is out of bounds. */
 	uint32_t max_rows, max_seqs, max_logit_rows, max_context;
 	/* Partials that attention may keep; 0: none, every sequence loops. */

@@ -16,18 +16,20 @@
 #include "tests/ops/cases.h"
 #include "tests/ops/gpu_case.h"
 
+#include <ingot/gpu_lower.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 static struct ig_gpu_lab *lab;
 static const char *only_op;
-static bool on_soft = true;
+static bool on_soft = true, have_tiles;
 
 /* How a case is run. */
 struct way {
 	uint32_t f32; /* products in float32 */
 	uint32_t out_dtype;
+	uint32_t tiles; /* weights in tiles */
 };
 
 static void *must(void *p)
@@ -180,6 +182,7 @@ static int run_rows(struct ig_case_data *d, const struct ig_case *c, const struc
 		.op = ig_case_op(d),
 		.launch = &launch,
 		.f32 = how->f32,
+		.tiles = how->tiles,
 		.out_dtype = how->out_dtype,
 		.in_class = strcmp(c->op, "logits") ? IG_ROWS_TOKENS : IG_ROWS_LOGITS,
 	};
@@ -305,7 +308,7 @@ static void check_op(const char *name)
 		skip();
 	for (size_t i = 0; i < ig_n_cases; i++) {
 		const struct ig_case *c = &ig_cases[i];
-		struct way how = { 0, IG_F32 };
+		struct way how = { 0, IG_F32, 0 };
 		struct ig_case_data *d;
 		uint32_t flags;
 
@@ -329,7 +332,12 @@ static void check_op(const char *name)
 			n_checked++;
 		}
 		if (c->dtype != IG_F32 && i % 4 == 1) {
-			how = (struct way){ 1, IG_F32 };
+			how = (struct way){ 1, IG_F32, 0 };
+			n_failed += check_case(c, &how, &worst);
+			n_checked++;
+		}
+		if (have_tiles && ig_gpu_is_blocks(c->dtype)) {
+			how = (struct way){ 0, IG_F32, 1 };
 			n_failed += check_case(c, &how, &worst);
 			n_checked++;
 		}
@@ -364,6 +372,8 @@ int main(int argc, char **argv)
 		fprintf(stderr, "%s: %s\n", device ? device : "soft", err.text);
 		return 1;
 	}
+	/* the software device runs what Metal would */
+	have_tiles = on_soft || ig_gpu_lab_facts(lab)->tiles;
 	rc = cmocka_run_group_tests_name("core ops on a GPU", tests, NULL, NULL);
 	ig_gpu_lab_close(lab);
 	return rc;

@@ -29,6 +29,7 @@ struct layout {
 	uint32_t f32, out_dtype;
 	double tolerance;  /* of the result's largest value */
 	int32_t most_rows; /* 0: MOST_ROWS */
+	uint32_t tiles;	   /* weights are in tiles */
 };
 
 #define MOST_ROWS 70
@@ -109,7 +110,8 @@ static int run(struct world *w, int32_t first, int32_t n, float *out, bool refer
 				 .launch = &launch,
 				 .in_class = IG_ROWS_TOKENS,
 				 .out_dtype = l->out_dtype,
-				 .f32 = l->f32 };
+				 .f32 = l->f32,
+				 .tiles = l->tiles };
 
 	launch.in[0] = (struct ig_tensor){ w->x + first * l->k, n, l->k, l->k * 4, IG_F32,
 					   IG_LAYOUT_ROWS };
@@ -257,18 +259,106 @@ static void test_saturated(void **state)
 	close_world(&w);
 }
 
+static const uint32_t block_formats[] = { IG_Q4_0,   IG_Q4_1,	IG_Q5_0,  IG_Q5_1, IG_Q8_0,
+					  IG_Q2_K,   IG_Q3_K,	IG_Q4_K,  IG_Q5_K, IG_Q6_K,
+					  IG_IQ4_NL, IG_IQ4_XS, IG_MXFP4, IG_Q8_M };
+#define N_BLOCK_FORMATS (sizeof block_formats / sizeof *block_formats)
+
 /* Every format of blocks, with rows on both sides of every kernel; in float too. */
 static void test_blocks(void **state)
 {
-	static const uint32_t formats[] = { IG_Q4_0,   IG_Q4_1,	  IG_Q5_0,  IG_Q5_1, IG_Q8_0,
-					    IG_Q2_K,   IG_Q3_K,	  IG_Q4_K,  IG_Q5_K, IG_Q6_K,
-					    IG_IQ4_NL, IG_IQ4_XS, IG_MXFP4, IG_Q8_M };
+	for (size_t i = 0; i < N_BLOCK_FORMATS; i++) {
+		check(&(struct layout){ 1, SIDE(block_formats[i]), SIDE(37), 768, IG_ACT_NONE,
+					false, true, 0, IG_F32, 2e-3 });
+		check(&(struct layout){ 1, SIDE(block_formats[i]), SIDE(37), 512, IG_ACT_NONE,
+					false, false, 1, IG_F32, 1e-5, 20 });
+	}
+}
 
-	for (size_t i = 0; i < sizeof formats / sizeof *formats; i++) {
-		check(&(struct layout){ 1, SIDE(formats[i]), SIDE(37), 768, IG_ACT_NONE, false,
-					true, 0, IG_F32, 2e-3 });
-		check(&(struct layout){ 1, SIDE(formats[i]), SIDE(37), 512, IG_ACT_NONE, false,
-					false, 1, IG_F32, 1e-5, 20 });
+static bool have_tiles(void)
+{
+	return ig_gpu_lab_facts(lab)->kind != IG_GPU_CUDA || ig_gpu_lab_facts(lab)->tiles;
+}
+
+/* In tiles every weight has the bits that it has in rows: rows of x with a single one choose one
+ * after another, few rows and many. */
+static void test_tiles_are_the_weights(void **state)
+{
+	for (size_t i = 0; have_tiles() && i < N_BLOCK_FORMATS; i++) {
+		const struct layout l = { 2,
+					  SIDE(block_formats[i], block_formats[i]),
+					  SIDE(21, 16),
+					  768,
+					  IG_ACT_NONE,
+					  false,
+					  false,
+					  0,
+					  IG_F32,
+					  0 };
+		struct layout tiles = l;
+		struct ig_error err = { 0 };
+		struct world w;
+
+		tiles.tiles = 1;
+		open_world(&w, &l);
+		float *got[2];
+		for (int j = 0; j < 2; j++)
+			got[j] = must(malloc((size_t)(w.most_rows * w.columns) * sizeof **got));
+		for (int32_t n = 3; n <= w.most_rows; n += w.most_rows - 3) {
+			memset(w.x, 0, (size_t)(n * l.k) * sizeof *w.x);
+			for (int32_t r = 0; r < n; r++)
+				w.x[r * l.k + (r * 11 + n) % l.k] = 1.0f;
+			for (int j = 0; j < 2; j++) {
+				w.l = j ? &tiles : &l;
+				if (run(&w, 0, n, got[j], false, &err))
+					fail_msg("%s", err.text);
+			}
+			for (int64_t j = 0; j < n * w.columns; j++)
+				if (got[0][j] != got[1][j])
+					fail_msg("format %u, row %lld column %lld is %.9g, in rows "
+						 "%.9g",
+						 block_formats[i], (long long)(j / w.columns),
+						 (long long)(j % w.columns), (double)got[1][j],
+						 (double)got[0][j]);
+		}
+		free(got[0]);
+		free(got[1]);
+		close_world(&w);
+	}
+}
+
+/* Weights in tiles side by side, outputs that are no multiple of sixteen, k that is none of a
+ * tile's, with one share and with several; rows on both sides of every kernel. */
+static void test_tiles(void **state)
+{
+	for (size_t i = 0; have_tiles() && i < N_BLOCK_FORMATS; i++)
+		check(&(struct layout){ 1, SIDE(block_formats[i]), SIDE(37), 768, IG_ACT_NONE,
+					false, true, 0, IG_F32, 2e-3, 0, 1 });
+	if (!have_tiles())
+		return;
+	check(&(struct layout){ 3, SIDE(IG_Q4_0, IG_Q4_0, IG_Q4_0), SIDE(33, 17, 1), 96,
+				IG_ACT_SILU, true, true, 0, IG_F32, 1e-3, 0, 1 });
+	check(&(struct layout){ 4, SIDE(IG_Q8_0, IG_Q4_1, IG_Q4_1, IG_F16), SIDE(33, 16, 9, 3),
+				2080, IG_ACT_NONE, true, true, 0, IG_F16, 2e-3, 0, 1 });
+	check(&(struct layout){ 1, SIDE(IG_Q6_K), SIDE(16), 2304, IG_ACT_GELU, true, false, 0,
+				IG_BF16, 1e-2, 20, 1 });
+}
+
+/* The same of weights so large that all cuts of a GPU of 132 multiprocessors come up. */
+static void test_large_tiles(void **state)
+{
+	static const uint32_t formats[] = { IG_Q4_0, IG_Q8_0, IG_Q4_K, IG_Q6_K };
+
+	for (size_t i = 0; have_tiles() && i < sizeof formats / sizeof *formats; i++) {
+		check(&(struct layout){ 3, SIDE(formats[i], formats[i], formats[i]),
+					SIDE(2048, 256, 250), 2048, IG_ACT_NONE, true, true, 0,
+					IG_F32, 1e-3, 70, 1 });
+		check(&(struct layout){ 1, SIDE(formats[i]), SIDE(5120), 256, IG_ACT_NONE, false,
+					false, 0, IG_F16, 2e-3, 260, 1 });
+		check(&(struct layout){ 1, SIDE(formats[i]), SIDE(520), 14336, IG_ACT_NONE, false,
+					true, 0, IG_F32, 1e-3, 17, 1 });
+		check(&(struct layout){ 1, SIDE(formats[i]), SIDE(17000), 256, IG_ACT_NONE, false,
+					false, 0, IG_F32, 1e-3, 17, 1 });
 	}
 }
 
@@ -307,7 +397,9 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_one_format), cmocka_unit_test(test_several_formats),
 		cmocka_unit_test(test_blocks),	   cmocka_unit_test(test_in_float),
 		cmocka_unit_test(test_results),	   cmocka_unit_test(test_large),
-		cmocka_unit_test(test_saturated),  cmocka_unit_test(test_refused),
+		cmocka_unit_test(test_saturated),  cmocka_unit_test(test_tiles_are_the_weights),
+		cmocka_unit_test(test_tiles),	   cmocka_unit_test(test_large_tiles),
+		cmocka_unit_test(test_refused),
 	};
 	struct ig_error err = { 0 };
 	int rc = ig_gpu_lab_open(argc > 1 ? argv[1] : NULL, &lab, &err);
@@ -317,7 +409,7 @@ int main(int argc, char **argv)
 		return 1;
 	}
 	if (ig_gpu_lab_facts(lab)->kind != IG_GPU_CUDA)
-		cmocka_set_skip_filter("test_large");
+		cmocka_set_skip_filter("test_large*");
 	rc = cmocka_run_group_tests_name("products on a GPU", tests, NULL, NULL);
 	ig_gpu_lab_close(lab);
 	return rc;

@@ -92,13 +92,14 @@ static struct ig_tensor values(const void *data, int64_t n_rows, int64_t n_cols,
 }
 
 static void run(const struct ig_op *op, const struct ig_op_launch *launch, uint32_t out_dtype,
-		uint32_t f32, bool reference)
+		uint32_t f32, uint32_t tiles, bool reference)
 {
 	const struct ig_gpu_case c = { .op = op,
 				       .launch = launch,
 				       .in_class = IG_ROWS_TOKENS,
 				       .out_dtype = out_dtype,
-				       .f32 = f32 };
+				       .f32 = f32,
+				       .tiles = tiles };
 	struct ig_error err = { 0 };
 
 	if (reference ? ig_gpu_case_reference(lab, &c, &err) : ig_gpu_case_run(lab, &c, &err))
@@ -126,7 +127,7 @@ static void route_rows(const struct ig_moe_route_params *p, const float *x, cons
 	for (uint32_t i = 0; i < launch.n_weights; i++)
 		launch.weight[i] = values(w + (p->select_bias ? i : 1) * p->n_experts, 1,
 					  p->n_experts, IG_F32);
-	run(op_route, &launch, IG_F32, 0, reference);
+	run(op_route, &launch, IG_F32, 0, 0, reference);
 }
 
 static void check_options(const struct ig_moe_route_params *p)
@@ -243,6 +244,7 @@ struct layer {
 	uint32_t f32, out_dtype;
 	double tolerance;    /* of the result's largest value */
 	uint32_t form, bias; /* of moe_glu; moe_combine has the bias, too */
+	uint32_t tiles;	     /* weights are in tiles, where there are kernels for it */
 };
 
 struct world {
@@ -300,7 +302,7 @@ static void product_rows(const struct world *w, int32_t first, int32_t n, float 
 	for (uint32_t i = w->n_matrices; i < launch.n_weights; i++)
 		launch.weight[i] = values(w->bias[i - w->n_matrices], l->n_experts, l->n, IG_F32);
 	launch.out[0] = values(out, n, w->y_cols, IG_F32);
-	run(w->glu ? op_glu : op_combine, &launch, l->out_dtype, l->f32, reference);
+	run(w->glu ? op_glu : op_combine, &launch, l->out_dtype, l->f32, l->tiles, reference);
 	free(route);
 }
 
@@ -424,6 +426,30 @@ static void test_forms(void **state)
 				   1 });
 }
 
+/* In tiles: one share of k and several, k that is no multiple of a tile's, more teams than one. */
+static void test_tiles(void **state)
+{
+	static const uint32_t formats[] = { IG_Q4_0,  IG_Q4_1, IG_Q8_0, IG_Q8_M,
+					    IG_MXFP4, IG_Q4_K, IG_Q5_K, IG_Q6_K };
+	const struct ig_gpu_facts *f = ig_gpu_lab_facts(lab);
+
+	if (f->kind == IG_GPU_CUDA && !f->tiles)
+		skip();
+	for (size_t i = 0; i < sizeof formats / sizeof *formats; i++)
+		check_both((struct layer){ formats[i], 6, 2, 768, 48, IG_ACT_SILU, 0,
+					   i % 2 ? IG_F32 : IG_F16, 3e-3, IG_MOE_PAIR, 0, 1 });
+	check_both((struct layer){ IG_Q4_0, 5, 3, 352, 16, IG_ACT_GELU, 0, IG_F32, 3e-3,
+				   IG_MOE_PAIR, 0, 1 });
+	check_both((struct layer){ IG_Q8_0, 3, 1, 96, 160, IG_ACT_SILU, 0, IG_F16, 3e-3,
+				   IG_MOE_PAIR, 0, 1 });
+	check_both((struct layer){ IG_MXFP4, 4, 3, 256, 32, IG_ACT_CLAMPED, 0, IG_F16, 3e-3,
+				   IG_MOE_PAIR, 1, 1 });
+	check_both((struct layer){ IG_Q8_0, 5, 2, 160, 48, IG_ACT_GELU, 0, IG_F16, 3e-3,
+				   IG_MOE_FUSED, 0, 1 });
+	check_both((struct layer){ IG_Q4_K, 3, 2, 512, 48, IG_ACT_RELU2, 0, IG_F32, 3e-3, IG_MOE_UP,
+				   1, 1 });
+}
+
 /* What no kernel does is named. */
 static void test_refused(void **state)
 {
@@ -460,9 +486,10 @@ static void test_refused(void **state)
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_route),  cmocka_unit_test(test_route_options),
-		cmocka_unit_test(test_floats), cmocka_unit_test(test_blocks),
-		cmocka_unit_test(test_forms),  cmocka_unit_test(test_refused),
+		cmocka_unit_test(test_route),	cmocka_unit_test(test_route_options),
+		cmocka_unit_test(test_floats),	cmocka_unit_test(test_blocks),
+		cmocka_unit_test(test_forms),	cmocka_unit_test(test_tiles),
+		cmocka_unit_test(test_refused),
 	};
 	struct ig_error err = { 0 };
 	int rc = ig_gpu_lab_open(argc > 1 ? argv[1] : NULL, &lab, &err);

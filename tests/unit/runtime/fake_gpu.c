@@ -81,6 +81,7 @@ static int open_as(const struct ig_gpu_device_class *class, struct ig_gpu_device
 	fake_gpu.n_open++;
 	fake_facts.max_buffer_bytes =
 		fake_gpu.max_buffer_bytes ? fake_gpu.max_buffer_bytes : 1 << 30;
+	fake_facts.tiles = fake_gpu.tiles;
 	fake_facts.working_set_bytes =
 		fake_gpu.working_set_bytes ? fake_gpu.working_set_bytes : 12345678;
 	return 0;

@@ -16,6 +16,7 @@ struct fake_gpu {
 	uint64_t working_set_bytes; /* 0: 12345678 */
 	uint64_t max_bytes;	    /* of all memory; 0: no limit */
 	uint64_t pressure;	    /* bytes to give back, once */
+	bool tiles;		    /* its facts have tiles */
 	int fail_at;		/* this call from now on fails with -ENOMEM, 1 the next; 0: none */
 	int wait_error;		/* what the next waits return */
 	uint32_t n_wait_errors; /* so many of them */

@@ -444,6 +444,78 @@ static void test_weights(void **state)
 	}
 }
 
+static bool any_weight(const struct ig_gpu_launch *c, uint32_t i) { return true; }
+
+/* Weights whose readers all agree lie in tiles, filled up to sixteen rows, and are repacked once
+ * each. */
+static void test_tiles(void **state)
+{
+	const struct toy_model *m = *state;
+	struct ig_op ops[64];
+	const struct ig_op *before[64];
+	struct ig_gpu_op gpus[64];
+	struct session s;
+	uint32_t n_tiled = 0;
+
+	assert_true(m->plan->n_nodes <= 64);
+	for (uint32_t i = 0; i < m->plan->n_nodes; i++) {
+		before[i] = m->plan->nodes[i].op;
+		ops[i] = *before[i];
+		gpus[i] = *ops[i].gpu;
+		ops[i].gpu = &gpus[i];
+		if (!strcmp(ops[i].name, "linear") || !strcmp(ops[i].name, "logits"))
+			gpus[i].tiles = any_weight;
+		m->plan->nodes[i].op = &ops[i];
+	}
+	for (int have = 0; have < 2; have++) {
+		fake_gpu.tiles = have;
+		must_start(&s, m, have ? "wrapping" : "fake");
+		const struct ig_gpu_weights *w = &lowered(&s)->weights;
+		for (uint32_t i = 0; i < m->plan->n_nodes; i++) {
+			const struct ig_plan_node *n = &m->plan->nodes[i];
+			for (uint32_t j = 0; j < n->n_weights; j++) {
+				if (n->weight[j] == IG_NONE)
+					continue;
+				const struct ig_plan_weight *pw = &m->plan->weights[n->weight[j]];
+				const struct ig_gpu_weight *gw = &w->weights[n->weight[j]];
+				/* embed, which reads the logits' weight too, does not agree */
+				if (!have || strcmp(ops[i].name, "linear") != 0) {
+					assert_int_equal(gw->layout, IG_GPU_ROWS);
+					assert_int_equal(gw->n_bytes, pw->n_bytes);
+					continue;
+				}
+				assert_int_equal(gw->layout, IG_GPU_TILES);
+				assert_int_equal(gw->n_bytes,
+						 (pw->shape.n_rows + 15) / 16 * 16 *
+							 ((pw->shape.n_cols + 255) / 256 * 512));
+				n_tiled++;
+			}
+		}
+		/* views of a file are in rows: all is copied */
+		assert_int_equal(fake_gpu.n_wraps, 0);
+		assert_int_equal(fake_gpu.n_submits, n_tiled);
+		assert_runs(&s);
+		stop(&s);
+	}
+	assert_true(n_tiled > 2 * TOY_LAYERS);
+	/* Every call fails in turn, those of repacking too. */
+	for (int at = 1;; at++) {
+		static const struct ig_driver_options o = { .strict = 1 };
+		struct ig_error err = { 0 };
+		fake_gpu.tiles = true;
+		fake_gpu.fail_at = at;
+		int rc = start(&s, m, "fake", &o, &err);
+		bool last = !rc && fake_gpu.fail_at;
+		fake_gpu.fail_at = 0;
+		assert_true(last || (rc == -ENOMEM && err.text[0]));
+		stop(&s);
+		if (last)
+			break;
+	}
+	for (uint32_t i = 0; i < m->plan->n_nodes; i++)
+		m->plan->nodes[i].op = before[i];
+}
+
 /* Rows that no file has as they are wanted are made, whether a device could wrap or
  * not. */
 static void test_weights_of_a_folder(void **state)
@@ -856,13 +928,13 @@ static void test_each_failure(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_open),	      cmocka_unit_test(test_tape),
-		cmocka_unit_test(test_not_lowered),   cmocka_unit_test(test_partials),
-		cmocka_unit_test(test_weights),	      cmocka_unit_test(test_weights_of_a_folder),
-		cmocka_unit_test(test_two_in_flight), cmocka_unit_test(test_logits),
-		cmocka_unit_test(test_errors),	      cmocka_unit_test(test_copies),
-		cmocka_unit_test(test_host_copies),   cmocka_unit_test(test_slabs),
-		cmocka_unit_test(test_each_failure),
+		cmocka_unit_test(test_open),	    cmocka_unit_test(test_tape),
+		cmocka_unit_test(test_not_lowered), cmocka_unit_test(test_partials),
+		cmocka_unit_test(test_weights),	    cmocka_unit_test(test_weights_of_a_folder),
+		cmocka_unit_test(test_tiles),	    cmocka_unit_test(test_two_in_flight),
+		cmocka_unit_test(test_logits),	    cmocka_unit_test(test_errors),
+		cmocka_unit_test(test_copies),	    cmocka_unit_test(test_host_copies),
+		cmocka_unit_test(test_slabs),	    cmocka_unit_test(test_each_failure),
 	};
 	return cmocka_run_group_tests_name("the driver for GPUs", tests, setup, teardown);
 }

@@ -242,6 +242,35 @@ METAL_FUNC void nv_cp_async_4(threadgroup void *to, device const void *from)
 METAL_FUNC void nv_cp_async_commit() { __asm__ volatile("cp.async.commit_group;" ::: "memory"); }
 template <int N> METAL_FUNC void nv_cp_async_wait() { __asm__ volatile("cp.async.wait_group %0;" ::"n"(N) : "memory"); }
 
+// -- loads of what is read once: past the first-level cache, in the given order -------------------------
+
+METAL_FUNC uint4 nv_load_once_4(device const void *p)
+{
+	uint4 v;
+	uint a, b, c, d;
+	__asm__ volatile("ld.global.nc.L1::no_allocate.L2::128B.v4.u32 {%0,%1,%2,%3}, [%4];"
+			 : "=r"(a), "=r"(b), "=r"(c), "=r"(d)
+			 : "l"(p));
+	v[0] = a, v[1] = b, v[2] = c, v[3] = d;
+	return v;
+}
+METAL_FUNC uint2 nv_load_once_2(device const void *p)
+{
+	uint2 v;
+	uint a, b;
+	__asm__ volatile("ld.global.nc.L1::no_allocate.L2::128B.v2.u32 {%0,%1}, [%2];" : "=r"(a), "=r"(b) : "l"(p));
+	v[0] = a, v[1] = b;
+	return v;
+}
+
+// (x & mask) | bits
+METAL_FUNC uint nv_and_or(uint x, uint mask, uint bits)
+{
+	uint r;
+	__asm__("lop3.b32 %0, %1, %2, %3, 0xea;" : "=r"(r) : "r"(x), "r"(mask), "r"(bits));
+	return r;
+}
+
 // Bytes of a (0 to 3) and b (4 to 7) by the selector's four hexadecimal digits.
 METAL_FUNC uint nv_bytes(uint a, uint b, uint selector) { return __nvvm_prmt(a, b, selector); }
 
@@ -262,6 +291,16 @@ METAL_FUNC void nv_ldmatrix4_transposed(thread uint *r, threadgroup const void *
 			 : "r"((uint)(ulong)p)
 			 : "memory");
 }
+
+#ifdef NV_WGMMA
+// The reverse of nv_ldmatrix4.
+METAL_FUNC void nv_stmatrix4(threadgroup void *p, thread const uint *r)
+{
+	__asm__ volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1,%2,%3,%4};" ::"r"((uint)(ulong)p),
+			 "r"(r[0]), "r"(r[1]), "r"(r[2]), "r"(r[3])
+			 : "memory");
+}
+#endif
 
 // c (16x8, f32) += a (16x16) * b (16x8), of half or bfloat.
 template <typename T> METAL_FUNC void nv_mma_16x8x16(thread float *c, thread const uint *a, thread const uint *b);

@@ -79,6 +79,16 @@ METAL_FUNC void nv_copy_box_to(threadgroup void *to, nv_map m, uint column, uint
 			: "memory");
 }
 
+// So many bytes, a multiple of 16 as both addresses.
+METAL_FUNC void nv_copy_bytes(threadgroup void *to, device const void *from, uint bytes, threadgroup ulong *b)
+{
+	__asm__ volatile(
+		"cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
+			(uint)(ulong)to),
+		"l"(from), "r"(bytes), "r"((uint)(ulong)b)
+		: "memory");
+}
+
 // -- clusters ---------------------------------------------------------------------------------------
 
 METAL_FUNC uint nv_cluster_rank()
@@ -90,6 +100,20 @@ METAL_FUNC uint nv_cluster_rank()
 METAL_FUNC void nv_cluster_barrier()
 {
 	__asm__ volatile("barrier.cluster.arrive.release.aligned; barrier.cluster.wait.acquire.aligned;" ::: "memory");
+}
+
+// What the rank-th threadgroup of the cluster has at this address.
+METAL_FUNC float4 nv_cluster_load(threadgroup const float4 *p, uint rank)
+{
+	float4 v;
+	float a, b, c, d;
+	__asm__ volatile(
+		"{ .reg .b32 a; mapa.shared::cluster.u32 a, %4, %5; ld.shared::cluster.v4.f32 {%0,%1,%2,%3}, [a]; }"
+		: "=f"(a), "=f"(b), "=f"(c), "=f"(d)
+		: "r"((uint)(ulong)p), "r"(rank)
+		: "memory");
+	v[0] = a, v[1] = b, v[2] = c, v[3] = d;
+	return v;
 }
 
 // A barrier of some of a threadgroup's simdgroups; ids from 1 on.

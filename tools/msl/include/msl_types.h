@@ -158,6 +158,15 @@ template <> METAL_FUNC bfloat4 msl_make<bfloat4, float4>(float4 a)
 template <> METAL_FUNC bfloat2 msl_make<bfloat2, bfloat2>(bfloat2 a) { return a; }
 template <> METAL_FUNC bfloat4 msl_make<bfloat4, bfloat4>(bfloat4 a) { return a; }
 
+#ifdef MSL_NV // one instruction for two
+template <> METAL_FUNC half2 msl_make<half2, float2>(float2 a)
+{
+	uint r;
+	__asm__("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(a[1]), "f"(a[0]));
+	return __builtin_bit_cast(half2, r);
+}
+#endif
+
 template <typename To, typename From> METAL_FUNC To as_type(From x)
 {
 	static_assert(sizeof(To) == sizeof(From), "as_type: sizes differ");
