@@ -69,7 +69,7 @@ kernel void adapt_up(constant adapt_args &args [[buffer(0)]],
 		     device const float *b0 [[buffer(4)]], device const float *b1 [[buffer(5)]],
 		     device const float *b2 [[buffer(6)]], device const float *b3 [[buffer(7)]],
 		     device float *y [[buffer(8)]], uint2 group [[threadgroup_position_in_grid]],
-		     uint tid [[thread_position_in_threadgroup]])
+		     uint tid [[thread_index_in_threadgroup]])
 {
 	const uint row = group.y;
 	uint at = group.x * ADAPT_THREADS + tid, i = 0;
@@ -100,7 +100,7 @@ template <typename TO>
 kernel void
 glu_join(constant adapt_args &args [[buffer(0)]], device const step_head *step [[buffer(1)]],
 	 device const float *x [[buffer(2)]], device typename TO::element *y [[buffer(3)]],
-	 uint2 group [[threadgroup_position_in_grid]], uint tid [[thread_position_in_threadgroup]])
+	 uint2 group [[threadgroup_position_in_grid]], uint tid [[thread_index_in_threadgroup]])
 {
 	const uint row = group.y, at = group.x * ADAPT_THREADS + tid;
 	if (row >= live_rows(step, args.rows_live) || at >= args.n)

@@ -295,6 +295,8 @@ static void test_largest(void **state)
 	w.step.n_adjusts = n;
 	w.step.masks = &w.masks[0][0];
 	w.step.n_masks = LOGITS;
+	int32_t adapters[ROWS] = { 0 };
+	w.step.row_adapter = adapters;
 	assert_int_equal(pack(&w, &err), 0);
 	assert_int_equal(w.out.step_bytes, w.shape.area_bytes);
 	free(adjusts);
