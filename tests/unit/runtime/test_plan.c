@@ -78,7 +78,8 @@ static void test_mistakes(void **state)
 	expect("toy-long-params", 0, "");
 	expect("toy-short-params", -EINVAL, "logits: the input's rows are not gathered");
 	char text[96];
-	snprintf(text, sizeof text, "op norm, node 1: %zu bytes of parameters, of which it knows %zu",
+	snprintf(text, sizeof text,
+		 "op norm, node 1: %zu bytes of parameters, of which it knows %zu",
 		 sizeof(struct ig_norm_params) + 8, sizeof(struct ig_norm_params));
 	expect("toy-future-params", -EINVAL, text);
 	expect("toy-endless-params", -EINVAL, "op norm, node 1: its parameters do not begin with");

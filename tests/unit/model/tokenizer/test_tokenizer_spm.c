@@ -112,8 +112,8 @@ static void pairs(void **state)
 		"b",
 		"\n",
 		"ab",
-		"\xe2\x96\x81"
-		"ab",
+		("\xe2\x96\x81"
+		 "ab"),
 		"\n\n",
 		"b\n",
 		"<|turn>",
