@@ -116,7 +116,7 @@ static void put_models(struct ig_strbuf *b)
 		struct ig_strbuf line = { 0 };
 		ig_strbuf_printf(&line, "%s: %s ", o->key, o->help);
 		if (o->value) {
-			ig_strbuf_printf(&line, "Default %s; ", o->value);
+			ig_strbuf_printf(&line, "Default %s; ", *o->value ? o->value : "\"\"");
 			put_kind(&line, o);
 			ig_strbuf_puts(&line, ".");
 		} else {
