@@ -219,7 +219,8 @@ static void test_same_tokens(void **state)
 	fake.memory = 2;
 	fake.penalizes = true;
 	fake.delay_us = 20;
-	for (int i = 0; i < 25; i++)
+	/* who meets whom is the threads' matter: more rounds until somebody had to make room */
+	for (int i = 0; i < 25 || (!counter(IG_COUNTER_PREEMPTIONS) && i < 100); i++)
 		one_round("lookup");
 	int n = counter(IG_COUNTER_DRAFT_TOKENS), n_right = counter(IG_COUNTER_ACCEPTED_TOKENS);
 	print_message("# %d drafts of %d tokens, %d accepted, %d preemptions\n",
@@ -235,7 +236,7 @@ static void test_same_tokens_as_guessed(void **state)
 	fake.penalizes = true;
 	fake.delay_us = 40;
 	fake.small_us = 2;
-	for (int i = 0; i < 12; i++) {
+	for (int i = 0; i < 12 || (!counter(IG_COUNTER_PREEMPTIONS) && i < 60); i++) {
 		atomic_store(&fake.misguesses, rnd(3) * 15);
 		one_round(i % 3 ? "draft" : "on");
 	}
