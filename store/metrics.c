@@ -578,6 +578,7 @@ void ig_metrics_write(const struct ig_metrics *m, struct ig_strbuf *b)
 	uint64_t bytes = ig_process_memory();
 	double arena = number_get(&m->gauges[IG_GAUGE_KV_ARENA_BYTES]);
 	double used = number_get(&m->gauges[IG_GAUGE_KV_USED_BYTES]);
+	double share = arena > 0 ? used / arena : 0;
 
 	put_head(b, "build_info", "gauge", "Always 1; the labels identify the build.");
 	ig_strbuf_puts(b, "ingot_build_info{");
@@ -588,12 +589,12 @@ void ig_metrics_write(const struct ig_metrics *m, struct ig_strbuf *b)
 	for (size_t i = 0; i < IG_N_GAUGES; i++)
 		put_gauge(b, gauges[i].name, gauges[i].help, number_get(&m->gauges[i]));
 	put_gauge(b, "kv_cache_usage_perc", "Share of the arena in blocks in use, from 0 to 1.",
-		  arena > 0 ? used / arena : 0);
+		  share);
 	put_vllm_gauge(b, "num_requests_running",
 		       number_get(&m->gauges[IG_GAUGE_REQUESTS_RUNNING]));
 	put_vllm_gauge(b, "num_requests_waiting",
 		       number_get(&m->gauges[IG_GAUGE_REQUESTS_WAITING]));
-	put_vllm_gauge(b, "kv_cache_usage_perc", arena > 0 ? used / arena : 0);
+	put_vllm_gauge(b, "kv_cache_usage_perc", share);
 	for (size_t i = 0; i < IG_N_COUNTERS; i++) {
 		if (!i || strcmp(counters[i].name, counters[i - 1].name))
 			put_head(b, counters[i].name, "counter", counters[i].help);

@@ -61,10 +61,11 @@ int ig_kv_disk_init(struct ig_kv_disk *d, const struct ig_backend *b)
 
 /* ---- jobs ------------------------------------------------------------------------------------ */
 
-/* Blocks without the state of recurrent layers can't be continued, and files have no states yet. */
+/* Blocks without the state of recurrent layers can't be continued, and files have no states yet; a model
+ * of whole texts has no blocks. */
 static bool keeps(const struct ig_sched *sch, const struct ig_model *m)
 {
-	return sch->disk.namer && sch->b->prefix_cache && !m->has_state;
+	return sch->disk.namer && sch->b->prefix_cache && !m->has_state && !m->whole_texts;
 }
 
 static uint64_t salt_of(const struct ig_sched *sch, const struct ig_seq *s)
@@ -476,7 +477,7 @@ static void begin_restore(struct ig_sched *sch, struct ig_seq *s)
 
 bool ig_kv_disk_waits(struct ig_sched *sch, struct ig_seq *s)
 {
-	if (!keeps(sch, s->model) || s->model->whole_texts)
+	if (!keeps(sch, s->model))
 		return false;
 	if (!s->restore && !s->restore_over)
 		begin_restore(sch, s);
