@@ -106,9 +106,12 @@ def test_many(d):
     assert len(r.data) == 2048 and r.data[7].embedding != r.data[8].embedding
     one = client(d).embeddings.create(model="bert", input="a cat 2047")
     assert one.data[0].embedding == r.data[2047].embedding
-    rows = [x for x in ledger(d) if x["endpoint"] == "POST /v1/embeddings" and x["prompt_tokens"] == r.usage.prompt_tokens]
-    assert len(rows) == 1 and rows[0]["model"] == "bert" and rows[0]["status"] == 200
-    assert rows[0]["output_tokens"] == 0
+    # rows are written after the reply, by another thread
+    def rows():
+        return [x for x in ledger(d) if x["endpoint"] == "POST /v1/embeddings" and x["prompt_tokens"] == r.usage.prompt_tokens]
+    until(rows, "its row")
+    assert len(rows()) == 1 and rows()[0]["model"] == "bert" and rows()[0]["status"] == 200
+    assert rows()[0]["output_tokens"] == 0
 
 
 def test_refused(d):
