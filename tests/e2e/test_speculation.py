@@ -148,7 +148,11 @@ def test_useless_draft_model(start, models):
     with concurrent.futures.ThreadPoolExecutor(4) as pool:
         assert choices(list(pool.map(lambda r: ask(d, **r), requests))) == choices(wanted)
     _, n, n_right = drafts(d, source="model")
-    assert 0 < n < 200 and n_right < n / 4  # of 1,200 tokens
+    m = d.metrics()
+    lost = m.sum("ingot_spec_decode_spent_seconds_total") - m.sum("ingot_spec_decode_saved_seconds_total")
+    assert n > 0 and n_right < n / 4
+    # how many that are depends on what steps cost here (test_draft_model.c counts); beside each token they cost half of it
+    assert lost < m.sum("ingot_engine_step_seconds_sum") / 5
 
 
 def test_refused_draft_models(start, models, tmp_path):

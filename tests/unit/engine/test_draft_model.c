@@ -118,6 +118,39 @@ static void test_wrong_guesses(void **state)
 	harness_close(e);
 }
 
+/* Nor does it cost more of those that come together. */
+static void test_wrong_guesses_together(void **state)
+{
+	enum { N = 4 };
+	static struct client c[N];
+	struct ask a[N];
+	struct ig_engine *e;
+	char text[4096];
+	int n = 0;
+
+	fake.misguesses = 100;
+	configure("small:good", "draft");
+	e = harness_engine(&config);
+	for (int round = 0; round < 2; round++) {
+		for (int i = 0; i < N; i++) {
+			a[i] = (struct ask){ .n_prompt = 20,
+					     .max_tokens = 150,
+					     .prompt_seed = (unsigned)(round * N + i) };
+			client_ask(&c[i], e, &a[i]);
+		}
+		for (int i = 0; i < N; i++) {
+			client_finish(&c[i]);
+			n += c[i].result.n_drafted;
+			assert_int_equal(c[i].result.n_accepted, 0);
+			expected(&a[i], text, sizeof text);
+			assert_string_equal(c[i].text, text);
+		}
+	}
+	print_message("# %d drafted of 1,200 tokens\n", n);
+	assert_in_range(n, 1, 200);
+	harness_close(e);
+}
+
 /* One that takes as long as the model itself is not used. */
 static void test_dear_guesses(void **state)
 {
@@ -424,6 +457,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test_setup_teardown(test_right_guesses, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_options, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_wrong_guesses, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_wrong_guesses_together, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_dear_guesses, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_together, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_prefix_is_kept, setup, teardown),
