@@ -23,6 +23,7 @@ static const struct command commands[] = {
 	{ "models", ig_models_main,
 	  "list known, downloaded and served models; load and unload them" },
 	{ "stats", ig_stats_main, "show requests, tokens and latencies from the ledger" },
+	{ "bench", ig_bench_main, "send requests at given rates and measure latencies" },
 	{ "cache", ig_cache_main, "say how much of the last prompts was cached, and why" },
 	{ "backup", ig_backup_main, "copy ledger, configuration and API keys to a folder" },
 	{ "keys", ig_keys_main, "add, list and remove API keys" },

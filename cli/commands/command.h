@@ -19,4 +19,5 @@ int ig_backup_main(int argc, char **argv);
 int ig_doctor_main(int argc, char **argv);
 int ig_keys_main(int argc, char **argv);
 int ig_top_main(int argc, char **argv);
+int ig_bench_main(int argc, char **argv);
 int ig_launch_main(int argc, char **argv);

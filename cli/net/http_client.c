@@ -1,12 +1,12 @@
 /* http_client.c: see http_client.h.  No proxy, no redirects; at most 16 MiB. */
 #include "cli/net/http_client.h"
 
-#include <curl/curl.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/strbuf.h"
+#include "cli/net/http_private.h"
 
 #define MAX_BODY (16u << 20)
 
@@ -53,13 +53,39 @@ static bool set_headers(CURL *c, const struct ig_endpoint *e, bool has_body,
 	return ok && !curl_easy_setopt(c, CURLOPT_HTTPHEADER, *headers);
 }
 
+bool ig_http_prepare(CURL *c, const struct ig_endpoint *e, const char *path, bool has_body,
+		     struct curl_slist **headers)
+{
+	char url[600];
+	CURLcode code = CURLE_OK;
+
+	snprintf(url, sizeof url, "%s://%s%.200s", e->tls ? "https" : "http", e->authority, path);
+	if (!set_headers(c, e, has_body, headers))
+		return false;
+#define SET(opt, value)                                                                            \
+	do {                                                                                       \
+		if (!code)                                                                         \
+			code = curl_easy_setopt(c, opt, value);                                    \
+	} while (0)
+	SET(CURLOPT_URL, url);
+	SET(CURLOPT_USERAGENT, "ingot/" IG_VERSION);
+	SET(CURLOPT_NOPROXY, "*");
+	SET(CURLOPT_NOSIGNAL, 1L);
+	if (e->socket[0])
+		SET(CURLOPT_UNIX_SOCKET_PATH, e->socket);
+	if (e->cacert[0])
+		SET(CURLOPT_CAINFO, e->cacert);
+#undef SET
+	return !code;
+}
+
 /* method NULL: GET, or with text POST.  0 when a reply came, whatever its status; *out is NULL if its body is not
  * JSON, for the reason in je. */
 static int send_request(const struct ig_endpoint *e, const char *method, const char *path,
 			const char *text, int timeout_ms, json_t **out, struct ig_json_error *je,
 			long *status, struct ig_error *err)
 {
-	char url[600], why[CURL_ERROR_SIZE] = "";
+	char why[CURL_ERROR_SIZE] = "";
 	struct curl_slist *headers = NULL;
 	struct ig_strbuf body = { 0 };
 	CURLcode code = CURLE_OK;
@@ -68,11 +94,10 @@ static int send_request(const struct ig_endpoint *e, const char *method, const c
 
 	*out = NULL;
 	*status = 0;
-	snprintf(url, sizeof url, "%s://%s%.200s", e->tls ? "https" : "http", e->authority, path);
 	if (curl_global_init(CURL_GLOBAL_DEFAULT))
 		return ig_fail(err, -ENOMEM, "curl does not start");
 	c = curl_easy_init();
-	if (!c || !set_headers(c, e, text, &headers)) {
+	if (!c || !ig_http_prepare(c, e, path, text, &headers)) {
 		rc = ig_fail(err, -ENOMEM, "out of memory");
 		goto out;
 	}
@@ -81,11 +106,7 @@ static int send_request(const struct ig_endpoint *e, const char *method, const c
 		if (!code)                                                                         \
 			code = curl_easy_setopt(c, opt, value);                                    \
 	} while (0)
-	SET(CURLOPT_URL, url);
 	SET(CURLOPT_ERRORBUFFER, why);
-	SET(CURLOPT_USERAGENT, "ingot/" IG_VERSION);
-	SET(CURLOPT_NOPROXY, "*");
-	SET(CURLOPT_NOSIGNAL, 1L);
 	SET(CURLOPT_TIMEOUT_MS, (long)timeout_ms);
 	SET(CURLOPT_WRITEFUNCTION, on_body);
 	SET(CURLOPT_WRITEDATA, &body);
@@ -93,10 +114,6 @@ static int send_request(const struct ig_endpoint *e, const char *method, const c
 		SET(CURLOPT_POSTFIELDS, text);
 	if (method)
 		SET(CURLOPT_CUSTOMREQUEST, method);
-	if (e->socket[0])
-		SET(CURLOPT_UNIX_SOCKET_PATH, e->socket);
-	if (e->cacert[0])
-		SET(CURLOPT_CAINFO, e->cacert);
 #undef SET
 	if (!code)
 		code = curl_easy_perform(c);

@@ -203,6 +203,9 @@ int ig_response_event(struct ig_response *a, const char *json, size_t len, int64
 	} else if (!strcmp(type, "error")) {
 		/* nested over a WebSocket, flat over SSE */
 		const json_t *error = json_object_get(root, "error");
+		int64_t status = 0;
+		take_count(&status, root, "status");
+		a->status = status < 1000 ? (int)status : 0;
 		a->ended_ns = now_ns;
 		take_error(a, json_is_object(error) ? error : root, "the server reported an error");
 	}

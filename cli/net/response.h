@@ -62,6 +62,7 @@ struct ig_response {
 	char model[160]; /* the response's; "": not known yet */
 	char reason[64];
 	char error[1024], code[64];
+	int status; /* of an event `error`, as HTTP's; 0: it had none */
 	int64_t sent_ns, first_ns, last_ns, ended_ns; /* ig_now_ns; 0: not yet */
 	int64_t n_input, n_cached, n_output;	      /* -1: unknown */
 };

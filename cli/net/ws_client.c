@@ -333,15 +333,20 @@ int ig_ws_send(struct ig_ws *ws, const char *text, size_t len, struct ig_error *
 
 int ig_ws_next(struct ig_ws *ws, int timeout_ms, struct ig_strbuf *msg, struct ig_error *err)
 {
-	int64_t until = ig_now_ns() + (int64_t)timeout_ms * 1000000;
+	int64_t until = timeout_ms ? ig_now_ns() + (int64_t)timeout_ms * 1000000 : INT64_MAX;
+	bool idled = false;
 	struct message *m;
 
 	while (!ws->in.first) {
 		if (ws->rc)
 			return ig_fail(err, ws->rc, "%s", ws->err.text);
-		if (ig_now_ns() > until)
+		if (ig_now_ns() > until || idled)
 			return 0;
-		service(ws);
+		idled = timeout_ms == 0;
+		if (idled)
+			ig_ws_idle(ws);
+		else
+			service(ws);
 	}
 	m = queue_take(&ws->in);
 	ig_strbuf_clear(msg);

@@ -14,8 +14,8 @@ int ig_ws_open(const struct ig_endpoint *e, const char *path, int timeout_ms, st
 	       struct ig_error *err);
 /* Queue a text message, which the other calls send while they wait. */
 int ig_ws_send(struct ig_ws *ws, const char *text, size_t len, struct ig_error *err);
-/* Replace msg by the next text message.  1, 0: none arrived within timeout_ms, -ECONNRESET: the
- * connection has ended, with text. */
+/* Replace msg by the next text message.  1, 0: none arrived within timeout_ms (0: sends and
+ * receives what it can without waiting), -ECONNRESET: the connection has ended, with text. */
 int ig_ws_next(struct ig_ws *ws, int timeout_ms, struct ig_strbuf *msg, struct ig_error *err);
 /* For a caller that waits for input meanwhile: the socket to poll for reading (-1: none), and the
  * function to call when it is readable: replies to pings, notices the connection's end. */
