@@ -1,16 +1,29 @@
 /* pace.c: see pace_private.h. */
 #include "daemon/engine/pace_private.h"
 
+#include <math.h>
 #include <stddef.h>
 
 /* A step's rows of long prompts may take so many times what the streams alone take: with the
  * streams' own part a gap of 2.25 times that of a quiet engine. */
 #define LIMIT 1.25
-/* Rows while it is not known what one takes, and the fewest ever: with less, a step costs more
- * than its rows are worth. */
-#define FIRST_ROWS 16
+/* Where long prompts outnumber streams, nearly all steps have some of their rows: these take about what the
+ * streams alone take, and with drafts at most so much more.  Drafts beside any prompt have a part of that. */
+#define MANY_LIMIT 1.0
+#define MOST_MORE 1.75
+#define DRAFTS_PART 0.25
+/* Rows as few as that bound allows are worth a step if they are at least such a part of what they add; if not
+ * the bound is so much higher. */
+#define LEAST_PART 0.1
+#define HIGHER 1.6
+/* Rows while it is not known what streams alone take; while it is not known what a row takes; and the fewest
+ * ever: with less, a step costs more than its rows are worth. */
+#define UNKNOWN_ROWS 16
+#define FIRST_ROWS 8
 #define MIN_ROWS 4
 #define GROWTH 2 /* of the rows from one such step to the next, at most */
+/* The same where several prompts take turns: one behind few tokens and one behind many make the line wrong. */
+#define MANY_GROWTH 1.25
 /* So many steps with rows of prompts, then one without, which measures what streams take. */
 #define MIXED_STEPS 32
 /* Plans that wait for a measurement; streams beside prompts that are never held back give none. */
@@ -85,6 +98,17 @@ static double share_of(const struct ig_pace_plan *plan)
 	double equal = others / (others + plan->n_all_streams);
 
 	return equal > plan->share ? equal : plan->share;
+}
+
+static bool are_many(const struct ig_pace_plan *plan) { return share_of(plan) > plan->share; }
+
+/* So many times what streams alone take, or what the share needs. */
+static double limit_of(const struct ig_pace_plan *plan, double times)
+{
+	double least = LIMIT * plan->share / (1 - plan->share);
+
+	/* with a large share some steps must still be the streams' alone */
+	return plan->quiet_ns * (least > times ? least : times);
 }
 
 /* A step with n rows of long prompts costs *step + n * *row.  False: not known. */
@@ -168,16 +192,63 @@ static double learn_drafts(struct ig_pace *p, const struct ig_pace_step *step, d
 	return ig_pace_draft_cost(p, step->n_decode, &own, &row) ? own + row * step->n_drafts : 0;
 }
 
+/* Whether a round is the streams' alone: they have not had their time, or its cost must be measured. */
+static bool is_quiet(const struct ig_pace_account *a, const struct ig_pace_plan *plan)
+{
+	return a->credit_ns < 0 || (plan->n_streams && a->n_mixed >= MIXED_STEPS);
+}
+
+int32_t ig_pace_most_drafts(const struct ig_pace_account *a, const struct ig_pace *p,
+			    const struct ig_pace_plan *plan)
+{
+	double step, row, limit = DRAFTS_PART * limit_of(plan, MOST_MORE);
+
+	if (!plan->n_prompts || plan->quiet_ns <= 0 || is_quiet(a, plan) ||
+	    !ig_pace_draft_cost(p, plan->n_streams, &step, &row))
+		return IG_PACE_NO_LIMIT;
+	return limit > step ? (int32_t)fmin((limit - step) / row, IG_PACE_NO_LIMIT) : 0;
+}
+
 /* As many rows as cost limit_ns.  But a step has its own cost, too, which may be more than that: then
- * few large steps are better than many small ones, and half of what they cost should be their rows'. */
-static double affordable(const struct ig_pace_line *l, double limit_ns)
+ * few large steps are better than many small ones, and half of what they cost should be their rows'; though
+ * it costs no more than most_ns, if that leaves enough for rows. */
+static double affordable(const struct ig_pace_line *l, double limit_ns, double most_ns)
 {
 	double step, row;
 
 	if (!costs(l, &step, &row))
 		return FIRST_ROWS;
-	double rows = (limit_ns - step) / row, least = step / row;
-	return rows > least ? rows : least;
+	double rows = fmax((limit_ns - step) / row, step / row);
+	if (step > (1 - LEAST_PART) * most_ns)
+		most_ns *= HIGHER;
+	return step > (1 - LEAST_PART) * most_ns ? rows : fmin(rows, (most_ns - step) / row);
+}
+
+/* What this plan's drafts add to a step. */
+static double cost_of_drafts(const struct ig_pace *p, const struct ig_pace_plan *plan)
+{
+	double step, row;
+
+	if (!plan->n_drafts || !ig_pace_draft_cost(p, plan->n_streams, &step, &row))
+		return 0;
+	return step + row * plan->n_drafts;
+}
+
+/* Rows of long prompts beside streams, if they are to have any. */
+static double rows_beside(struct ig_pace_account *a, const struct ig_pace *p,
+			  const struct ig_pace_plan *plan)
+{
+	double most = HUGE_VAL, limit = a->limit_ns;
+	/* a line through few steps may be far off where none of them was */
+	double grown = a->last_rows > FIRST_ROWS / GROWTH ? GROWTH * a->last_rows : FIRST_ROWS;
+
+	if (are_many(plan)) {
+		most = limit_of(plan, MOST_MORE) - cost_of_drafts(p, plan);
+		limit = fmin(limit, most);
+	}
+	if (plan->n_prompts > 1 && a->last_rows > 0)
+		grown = fmax(MANY_GROWTH * a->last_rows, MIN_ROWS + 1);
+	return fmin(fmin(affordable(&p->line, limit, most), grown), plan->chunk);
 }
 
 /* Whether a whole chunk is better than so few rows. */
@@ -200,8 +271,6 @@ static bool takes_chunk(const struct ig_pace_account *a, struct ig_pace *p,
 
 int32_t ig_pace_rows(struct ig_pace_account *a, struct ig_pace *p, const struct ig_pace_plan *plan)
 {
-	double least = LIMIT * plan->share / (1 - plan->share);
-
 	a->chunk = plan->chunk;
 	if (!plan->n_all_streams) {
 		/* what streams are owed stays owed: a reply is often followed by the next one */
@@ -213,21 +282,16 @@ int32_t ig_pace_rows(struct ig_pace_account *a, struct ig_pace *p, const struct 
 		if (plan->n_streams && a->n_unknown++ < UNKNOWN_PLANS)
 			return 0;
 		a->n_unknown = 0;
-		return FIRST_ROWS;
+		return UNKNOWN_ROWS;
 	}
 	a->n_unknown = 0;
 	a->share = share_of(plan);
-	/* with a large share some steps must still be the streams' alone */
-	a->limit_ns = plan->quiet_ns * (least > LIMIT ? least : LIMIT);
-	if (a->credit_ns < 0 || (plan->n_streams && a->n_mixed >= MIXED_STEPS)) {
+	a->limit_ns = limit_of(plan, are_many(plan) ? MANY_LIMIT : LIMIT);
+	if (is_quiet(a, plan)) {
 		a->n_mixed = 0;
 		return 0;
 	}
-	double rows = affordable(&p->line, a->limit_ns);
-	/* a line through few steps may be far off where none of them was */
-	double most = a->last_rows > FIRST_ROWS / GROWTH ? GROWTH * a->last_rows : FIRST_ROWS;
-	rows = rows < most ? rows : most;
-	rows = rows < plan->chunk ? rows : plan->chunk;
+	double rows = rows_beside(a, p, plan);
 	a->last_rows = rows;
 	if (takes_chunk(a, p, plan, rows)) {
 		a->n_planned++;

@@ -2,7 +2,8 @@
  * pace_private.h: what long prompts get of a step's time while streams decode.  What a step of the
  * streams alone takes is measured, and so is what rows of prompts add to it.  Rows of long
  * prompts are added to so many steps that they have their share of the time, and to each step only
- * so many that no gap between two tokens of a stream becomes long.  But where few rows cost much more
+ * so many that no gap between two tokens of a stream becomes long.  Where prompts outnumber streams, and
+ * therefore nearly every step has rows of them, that is a bound, also with drafts.  But where few rows cost much more
  * each than a whole chunk's, as on a GPU behind a long prefix, a prompt that still has many gets whole
  * chunks in fewer steps, while one takes less than a tenth of a second.  Short prompts are not held
  * back.  Rows never depend on the steps that they are in, so only times change.
@@ -51,6 +52,7 @@ struct ig_pace_plan {
 	double share;		/* scheduler.prompt_share */
 	uint32_t n_all_streams; /* of all models, without extra ones; 0: nothing is limited */
 	uint32_t n_prompts;	/* long ones, of all models */
+	uint32_t n_drafts;	/* rows of drafts that are planned already */
 	int32_t chunk;		/* rows at most */
 	int32_t n_left;		/* rows that the longest of this model's prompts still has */
 };
@@ -81,6 +83,9 @@ void ig_pace_learn_guess(struct ig_pace *p, uint32_t n_rows, double ns);
 /* No draft seemed worth its cost: what was measured of that is forgotten slowly, in case it was
  * measured while the machine did something else. */
 void ig_pace_forget_drafts(struct ig_pace *p);
+/* Rows of drafts in the next round of steps at most, so that long prompts can have some too. */
+int32_t ig_pace_most_drafts(const struct ig_pace_account *a, const struct ig_pace *p,
+			    const struct ig_pace_plan *plan);
 /* Most rows of long prompts in the next round of steps; 0: none; IG_PACE_NO_LIMIT. */
 int32_t ig_pace_rows(struct ig_pace_account *a, struct ig_pace *p, const struct ig_pace_plan *plan);
 /* A step is done. */

@@ -260,8 +260,8 @@ static bool is_stream(const struct ig_seq *s)
 	       !s->prefill_only && (s->n_flights || can_join(s->model, s));
 }
 
-/* How many rows of long prompts a new round of m may have. */
-static int32_t pace(struct ig_sched *sch, struct ig_model *m)
+/* What pace.c must know to plan a new round of m. */
+static struct ig_pace_plan count_plan(struct ig_sched *sch, struct ig_model *m)
 {
 	struct ig_pace_plan plan = { .share = sch->now.prompt_share,
 				     .chunk = (int32_t)sch->now.prefill_chunk };
@@ -288,15 +288,16 @@ static int32_t pace(struct ig_sched *sch, struct ig_model *m)
 		plan.quiet_ns = 0;
 	plan.n_streams = m->n_streams;
 	m->limited = plan.n_all_streams > 0;
-	return ig_pace_rows(&sch->pace, &m->pace, &plan);
+	return plan;
 }
 
 /* Plan the prompts' part of a round. */
-static void plan_prompts(struct ig_sched *sch, struct ig_model *m, int32_t left, uint32_t n_seqs)
+static void plan_prompts(struct ig_sched *sch, struct ig_model *m, const struct ig_pace_plan *plan,
+			 int32_t left, uint32_t n_seqs)
 {
 	struct ig_seq *s;
 
-	sch->long_rows = pace(sch, m);
+	sch->long_rows = ig_pace_rows(&sch->pace, &m->pace, plan);
 	/* The few rows beside streams are not divided: of two such rounds one is the oldest's. */
 	bool shortest = m->limited && sch->long_rows > 0 && ++m->n_limited % 2;
 	s = due_prompt(sch, m, shortest);
@@ -337,8 +338,11 @@ static bool plan_round(struct ig_sched *sch, struct ig_model *m)
 	}
 	/* A victim may have been planned: it is no longer in the list. */
 	if (!sch->must_preempt) {
-		left -= ig_sched_draft(sch, m, left / 2); /* prompts have the rest */
-		plan_prompts(sch, m, left, n_seqs);
+		struct ig_pace_plan plan = count_plan(sch, m);
+		int32_t drafts = min(left / 2, ig_pace_most_drafts(&sch->pace, &m->pace, &plan));
+		drafts = ig_sched_draft(sch, m, drafts); /* prompts have the rest */
+		plan.n_drafts = (uint32_t)drafts;
+		plan_prompts(sch, m, &plan, left - drafts, n_seqs);
 	}
 	if (sch->must_preempt)
 		m->round++; /* what was planned is planned again then */

@@ -1181,8 +1181,10 @@ int ig_program_wait(struct ig_program *p)
 	int step_us = small ? fake.small_us : fake.delay_us + fake.row_us * (int)s->n_rows;
 	if (step_us)
 		usleep((useconds_t)step_us);
-	step_us += small ? 0 : fake.said_row_us * (int)s->n_rows;
+	step_us += small ? 0 : fake.said_us + fake.said_row_us * (int)s->n_rows;
 	p->driver->step_ns = step_us ? (int64_t)step_us * 1000 : LEAST_STEP_NS;
+	if (fake.on_step)
+		fake.on_step(s, p->driver->step_ns);
 	if (fake.no_compute) {
 		memset(s->sampled_ids, 0, (size_t)s->n_logit_rows * sizeof *s->sampled_ids);
 		for (size_t i = 0; s->logits && i < (size_t)s->n_logit_rows * p->plan->info.n_vocab;

@@ -58,7 +58,9 @@ struct fake {
 	bool no_logits;			  /* the device has no memory for copies of them */
 	/* Of a step, and of each of its rows; the driver says exactly that, however busy the machine is. */
 	int delay_us, row_us;
-	int said_row_us;	  /* that each row is said to take, besides */
+	int said_us, said_row_us; /* that it and each of its rows are said to take, besides */
+	/* Sees every step and what it is said to have taken; in the engine's thread. */
+	void (*on_step)(const struct ig_step *step, int64_t ns);
 	int small_us;		  /* of a step of a small model, whatever its rows */
 	atomic_int misguesses;	  /* percent of a small model's guesses that are wrong */
 	int unmap_us;		  /* that giving a slab back takes */

@@ -8,6 +8,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdlib.h>
 
 #include <cmocka.h>
 
@@ -214,6 +215,150 @@ static void test_whole_chunks(void **state)
 	assert_true(e.n_rows > e.n_mixed * 200);
 }
 
+/* ---- sixteen prompts of 2,000 tokens arrive -------------------------------------------------- */
+
+#define N_PROMPTS 16
+#define LENGTH 2000
+#define MOST_STEPS 40000
+
+/* Times in ms: what streams take alone, what a step with rows of a prompt adds, each of them, and each draft.
+ * Behind LENGTH tokens rows and such a step cost more. */
+struct arrival {
+	double quiet, step, row, deep_step, deep_row, draft;
+	uint32_t n_streams, n_drafts;
+	double noise; /* a part of what a step takes, more or less */
+};
+
+struct gaps {
+	double ms[MOST_STEPS], sum;
+	int n;
+};
+
+static int by_size(const void *a, const void *b)
+{
+	double x = *(const double *)a, y = *(const double *)b;
+
+	return (x > y) - (x < y);
+}
+
+/* The gaps between tokens of the streams, in ascending order. */
+static void arrive(const struct arrival *a, struct gaps *g)
+{
+	struct ig_pace pace = { 0 };
+	struct ig_pace_account account = { 0 };
+	int32_t left[N_PROMPTS];
+	uint32_t random = 1;
+	int first = 0;
+
+	g->n = 0;
+	g->sum = 0;
+	for (int i = 0; i < N_PROMPTS; i++)
+		left[i] = LENGTH + 7 * i % 5;
+	for (int i = 0; first < N_PROMPTS; i++) {
+		struct ig_pace_plan plan = { .n_streams = a->n_streams,
+					     .quiet_ns = ig_pace_quiet_ns(&pace, a->n_streams),
+					     .share = 0.36,
+					     .n_all_streams = a->n_streams,
+					     .n_prompts =
+						     i < 20 ? 0 : (uint32_t)(N_PROMPTS - first),
+					     .chunk = CHUNK,
+					     .n_left = LENGTH };
+		int32_t drafts = i % 3 ? ig_pace_most_drafts(&account, &pace, &plan) : 0, rows = 0;
+		/* the oldest and another in turn */
+		int p = first + (i % 2 && first + 1 < N_PROMPTS);
+		plan.n_drafts = drafts < (int32_t)a->n_drafts ? (uint32_t)drafts : a->n_drafts;
+		if (i >= 20)
+			rows = ig_pace_rows(&account, &pace, &plan);
+		rows = rows < left[p] ? rows : left[p];
+		double depth = 1 - (double)left[p] / LENGTH;
+		double ms = a->quiet + a->draft * plan.n_drafts +
+			    rows * (a->row + (a->deep_row - a->row) * depth) +
+			    (rows ? a->step + (a->deep_step - a->step) * depth : 0);
+		random = random * 1664525u + 1013904223u;
+		ms *= 1 + a->noise * ((random >> 8) / 8388608.0 - 1);
+		ig_pace_learn(&account, &pace,
+			      &(struct ig_pace_step){ .n_decode = a->n_streams,
+						      .n_prefill = (uint32_t)rows,
+						      .n_long = (uint32_t)rows,
+						      .n_drafts = plan.n_drafts,
+						      .limited = true,
+						      .ns = ms * 1e6 });
+		left[p] -= rows;
+		while (first < N_PROMPTS && !left[first])
+			first++;
+		if (i < 20)
+			continue;
+		assert_true(g->n < MOST_STEPS);
+		g->ms[g->n++] = ms;
+		g->sum += ms;
+	}
+	qsort(g->ms, (size_t)g->n, sizeof g->ms[0], by_size);
+}
+
+/* 99 of 100 gaps are at most three times those of a quiet engine, and none is more than four times as long. */
+static void test_sixteen_prompts(void **state)
+{
+	static const struct arrival cases[] = {
+		/* SmolLM2-135M on one core, by its processor time; with drafts; with a disturbed clock */
+		{ .quiet = 8, .row = 1.0, .deep_step = 4, .deep_row = 1.7, .n_streams = 1 },
+		{ .quiet = 8,
+		  .row = 1.0,
+		  .deep_step = 4,
+		  .deep_row = 1.7,
+		  .n_streams = 1,
+		  .n_drafts = 10,
+		  .draft = 0.9 },
+		{ .quiet = 8,
+		  .row = 1.0,
+		  .deep_step = 4,
+		  .deep_row = 1.7,
+		  .n_streams = 1,
+		  .noise = 0.15 },
+		/* many streams; a large model, whose rows cost much */
+		{ .quiet = 16,
+		  .row = 0.9,
+		  .deep_step = 4,
+		  .deep_row = 1.4,
+		  .n_streams = 12,
+		  .n_drafts = 20,
+		  .draft = 0.8 },
+		{ .quiet = 250, .row = 60, .deep_step = 20, .deep_row = 70, .n_streams = 1 },
+		/* a GPU: a step of more than 16 rows takes more than two, and its rows little */
+		{ .quiet = 0.93,
+		  .step = 1.2,
+		  .row = 0.006,
+		  .deep_step = 1.3,
+		  .deep_row = 0.007,
+		  .n_streams = 1,
+		  .noise = 0.05 },
+	};
+	static struct gaps g;
+
+	for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+		arrive(&cases[i], &g);
+		double median = cases[i].quiet, rows = N_PROMPTS * LENGTH;
+		print_message("# %d gaps, mean %.2f, p99 %.2f, longest %.2f; %.1f rows each\n", g.n,
+			      g.sum / g.n / median, g.ms[g.n * 99 / 100] / median,
+			      g.ms[g.n - 1] / median, rows / g.n);
+		assert_true(g.ms[g.n * 99 / 100] <= 3 * median);
+		assert_true(g.ms[g.n - 1] <= 4 * median);
+		/* nor do the prompts wait for ever */
+		assert_true(rows * (cases[i].row + cases[i].step / CHUNK) > 0.15 * g.sum);
+	}
+}
+
+/* Whoever gives prompts more of the time by option gets longer gaps for it. */
+static void test_sixteen_prompts_by_option(void **state)
+{
+	struct engine e = {
+		.quiet = 10, .row = 0.7, .n_streams = 1, .n_prompts = 16, .share = 0.8
+	};
+
+	run(&e, 1000);
+	assert_true(kept(&e) < 0.23);
+	assert_true(e.longest > 5 * e.quiet);
+}
+
 /* What large steps without streams have shown says little of small ones: rows grow step by step. */
 static void test_rows_grow(void **state)
 {
@@ -343,6 +488,8 @@ int main(void)
 		cmocka_unit_test(test_a_costly_step),
 		cmocka_unit_test(test_large_steps),
 		cmocka_unit_test(test_whole_chunks),
+		cmocka_unit_test(test_sixteen_prompts),
+		cmocka_unit_test(test_sixteen_prompts_by_option),
 		cmocka_unit_test(test_rows_grow),
 		cmocka_unit_test(test_nobody_waits),
 		cmocka_unit_test(test_a_hiccup),
