@@ -179,9 +179,9 @@ static void need_pool(const char *what)
 	FAKE_ADD(committed, 1);
 	stage = FAKE_COMMITTED;
 	for (struct fake_pass *p = passes; p; p = p->next)
-		fake_pass_under_way(p, 1);
+		fake_pass_under_way(p, queue->timeline, 1);
 	count_under_way(1);
-	number = fake_memory_commit();
+	number = fake_memory_commit(queue->timeline);
 	pthread_mutex_lock(&queue->lock);
 	status = MTLCommandBufferStatusCommitted;
 	[queue->committed addObject:self];
@@ -219,9 +219,9 @@ static void need_pool(const char *what)
 				"MTLCommandBufferErrorDomain", 3,
 				"Caused GPU Address Fault Error (0000000b:kIOGPUCommandBufferCallback"
 				"ErrorPageFault)");
-	fake_memory_judge(number);
+	fake_memory_judge(queue->timeline, number);
 	for (struct fake_pass *p = passes; p; p = p->next)
-		fake_pass_under_way(p, -1);
+		fake_pass_under_way(p, queue->timeline, -1);
 	for (struct fake_signal *s = signals; s && !e; s = s->next)
 		[s->event setSignaledValue:s->value];
 	if (fake_machine.lag_us)
@@ -278,6 +278,7 @@ static void *run_queue(void *arg)
 	self = [super init];
 	device = [d retain];
 	max_open = n;
+	timeline = fake_timeline_take();
 	pthread_mutex_init(&lock, NULL);
 	pthread_cond_init(&changed, NULL);
 	committed = [[NSMutableArray alloc] init];

@@ -28,7 +28,8 @@
 
 #define MAX_MEMORIES 8192
 #define MAX_TOUCHES 512
-#define UNIT 2 /* bytes that the shadow tells apart */
+#define MAX_TIMELINES 1024 /* of queues that live at the same time */
+#define UNIT 2		   /* bytes that the shadow tells apart */
 
 struct fake_shadow {
 	uint32_t writer, reader[2]; /* dispatches */
@@ -37,7 +38,8 @@ struct fake_shadow {
 /* A host's access to memory that the GPU may be using. */
 struct touch {
 	struct fake_memory *memory;
-	uint64_t offset, until; /* number of the last command buffer that was committed */
+	struct fake_timeline *timeline;
+	uint64_t offset, until; /* the last command buffer that was committed there */
 	uint32_t was;
 	bool writes;
 };
@@ -53,7 +55,8 @@ static uint64_t n_allocated;
 static struct touch touches[MAX_TOUCHES];
 static uint32_t n_touches;
 static bool touches_locked;
-static uint64_t n_committed; /* command buffers */
+static struct fake_timeline timelines[MAX_TIMELINES];
+static uint32_t n_timelines;
 static uint64_t page;
 
 /* Pages that are open for the instruction under way on this thread. */
@@ -144,10 +147,12 @@ static void on_fault(int number, siginfo_t *info, void *context)
 		errno = saved;
 		if (host_protection(m) == (PROT_READ | PROT_WRITE))
 			return; /* it was opened meanwhile */
+		struct fake_timeline *line = __atomic_load_n(&m->timeline, __ATOMIC_ACQUIRE);
 		struct touch t = { .memory = m,
+				   .timeline = line,
 				   .offset = (at - (uintptr_t)m->host) & ~(uint64_t)3,
 				   .writes = is_write(context),
-				   .until = __atomic_load_n(&n_committed, __ATOMIC_SEQ_CST) };
+				   .until = __atomic_load_n(&line->committed, __ATOMIC_SEQ_CST) };
 		memcpy(&t.was, m->host + t.offset, 4);
 		add_touches(&t, 1);
 		if (n_stepping < 4)
@@ -198,11 +203,10 @@ static void catch_faults(void)
 	sigaction(SIGTRAP, &a, NULL);
 }
 
-/* What did the host do while command buffers up to this number were under way?  Those
+/* What did the host do while this queue's command buffers up to this number were under way?  Those
  * behind it may change what it read: that is their right. */
-void fake_memory_judge(uint64_t number)
+void fake_memory_judge(struct fake_timeline *line, uint64_t number)
 {
-	static uint64_t last; /* number that was judged */
 	static struct touch taken[MAX_TOUCHES];
 
 	pthread_mutex_lock(&fake_lock);
@@ -211,13 +215,13 @@ void fake_memory_judge(uint64_t number)
 		struct touch *t = &taken[i];
 		struct fake_memory *m = t->memory;
 		uint32_t is;
-		if (t->until > number) {
+		if (t->timeline != line || t->until > number) {
 			taken[n_kept++] = *t;
 			continue;
 		}
 		/* Read when the last that was under way had been judged, and its buffers were not
 		 * open again yet: what changed them since came later. */
-		if (t->until <= last && !t->writes)
+		if (t->until <= line->judged && !t->writes)
 			continue;
 		mprotect(m->host, m->mapped_bytes, PROT_READ | PROT_WRITE);
 		memcpy(&is, m->host + t->offset, 4);
@@ -231,13 +235,20 @@ void fake_memory_judge(uint64_t number)
 				"the host reads byte %llu of buffer %u, and the GPU changes it later",
 				(unsigned long long)t->offset, m->serial);
 	}
-	if (number > last)
-		last = number;
+	line->judged = number;
 	add_touches(taken, n_kept);
 	pthread_mutex_unlock(&fake_lock);
 }
 
-uint64_t fake_memory_commit(void) { return __atomic_add_fetch(&n_committed, 1, __ATOMIC_SEQ_CST); }
+struct fake_timeline *fake_timeline_take(void)
+{
+	return &timelines[__atomic_fetch_add(&n_timelines, 1, __ATOMIC_SEQ_CST) % MAX_TIMELINES];
+}
+
+uint64_t fake_memory_commit(struct fake_timeline *t)
+{
+	return __atomic_add_fetch(&t->committed, 1, __ATOMIC_SEQ_CST);
+}
 
 /* ---- life -------------------------------------------------------------------------------- */
 
@@ -356,9 +367,10 @@ uint64_t fake_memory_allocated(void)
 
 /* ---- use ----------------------------------------------------------------------------------- */
 
-void fake_memory_use(struct fake_memory *m, bool writes, int by)
+void fake_memory_use(struct fake_memory *m, struct fake_timeline *t, bool writes, int by)
 {
 	pthread_mutex_lock(&fake_lock);
+	__atomic_store_n(&m->timeline, t, __ATOMIC_RELEASE);
 	uint32_t *n = writes ? &m->writers : &m->readers;
 	*n += (uint32_t)by;
 	protect(m);

@@ -75,6 +75,7 @@ const void *fake_data_bytes(dispatch_data_t data, size_t *n);
 	pthread_t thread;
 	NSMutableArray *committed;   /* in order */
 	NSUInteger n_open, max_open; /* command buffers that are not done */
+	struct fake_timeline *timeline;
 	int n_sets;
 	BOOL stop;
 }

@@ -22,18 +22,25 @@ extern struct fake_counts fake_counts;
 /* A buffer's bytes.  They are mapped twice, so that host and GPU can be kept out of them
  * apart: the host while a command buffer may use them, the GPU while they are not
  * resident.  Views of the caller's memory are mapped once, by the caller. */
+/* How far a queue has come: its command buffers are numbered from 1 and run in this order.  Never
+ * freed: memory may point to one after the queue is gone. */
+struct fake_timeline {
+	uint64_t committed, judged;
+};
+
 struct fake_memory {
 	uint8_t *gpu, *host;
 	uint64_t n_bytes, mapped_bytes;
 	uint32_t serial;
 	bool no_copy, untracked;
-	bool freed;		   /* the MTLBuffer is gone */
-	bool by_address;	   /* somebody asked for the GPU's address */
-	uint32_t refs;		   /* under fake_lock, as all below */
-	uint32_t readers, writers; /* command buffers under way */
-	uint32_t resident;	   /* reasons to be so */
-	bool registered;	   /* for kernels that follow addresses */
-	uint64_t encoder;	   /* the last that touched it */
+	bool freed;			/* the MTLBuffer is gone */
+	bool by_address;		/* somebody asked for the GPU's address */
+	uint32_t refs;			/* under fake_lock, as all below */
+	uint32_t readers, writers;	/* command buffers under way */
+	struct fake_timeline *timeline; /* of the queue that uses it, or did last */
+	uint32_t resident;		/* reasons to be so */
+	bool registered;		/* for kernels that follow addresses */
+	uint64_t encoder;		/* the last that touched it */
 	struct fake_shadow *shadow;
 };
 
@@ -43,12 +50,13 @@ extern pthread_mutex_t fake_lock;
 struct fake_memory *fake_memory_create(void *base, uint64_t n_bytes, bool untracked);
 void fake_memory_ref(struct fake_memory *m);
 void fake_memory_unref(struct fake_memory *m);
-/* Under way as an operand: by +1 or -1. */
-void fake_memory_use(struct fake_memory *m, bool writes, int by);
+/* Under way as an operand on this queue: by +1 or -1. */
+void fake_memory_use(struct fake_memory *m, struct fake_timeline *t, bool writes, int by);
 void fake_memory_resident(struct fake_memory *m, int by);
 /* A command buffer's number when it is committed; what the host did until it was done. */
-uint64_t fake_memory_commit(void);
-void fake_memory_judge(uint64_t number);
+struct fake_timeline *fake_timeline_take(void);
+uint64_t fake_memory_commit(struct fake_timeline *t);
+void fake_memory_judge(struct fake_timeline *t, uint64_t number);
 void fake_memory_address(struct fake_memory *m);
 uint64_t fake_memory_allocated(void);
 
@@ -105,6 +113,6 @@ struct fake_pass {
 struct fake_pass *fake_pass_create(void);
 void fake_pass_destroy(struct fake_pass *p);
 /* Nothing may run any more that uses it; by -1: it has run. */
-void fake_pass_under_way(struct fake_pass *p, int by);
+void fake_pass_under_way(struct fake_pass *p, struct fake_timeline *t, int by);
 /* 0, or -EFAULT: a kernel broke a rule. */
 int fake_pass_run(struct fake_pass *p);

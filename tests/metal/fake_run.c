@@ -49,12 +49,12 @@ static bool writes(const struct fake_command *c, uint32_t index)
 	return false; /* bound by an earlier dispatch, of no use to this one */
 }
 
-void fake_pass_under_way(struct fake_pass *p, int by)
+void fake_pass_under_way(struct fake_pass *p, struct fake_timeline *t, int by)
 {
 	for (struct fake_command *c = p->first; c; c = c->next)
 		for (uint32_t i = 0; i < c->n_bindings; i++)
 			if (c->binding[i].memory)
-				fake_memory_use(c->binding[i].memory, writes(c, i), by);
+				fake_memory_use(c->binding[i].memory, t, writes(c, i), by);
 }
 
 static void pass_resident(struct fake_pass *p, int by)
