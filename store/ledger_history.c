@@ -104,40 +104,30 @@ static double real_at(struct reader *r, int i)
 
 /* ---- the series ------------------------------------------------------------------------------ */
 
-/* Times to first token are counted in buckets, each 2 % wider than the one before, so that the memory
- * does not grow with the ledger and a percentile is within 1 %. */
 #define TTFT_LEAST_MS 0.01
 #define TTFT_RATIO 1.02
-#define TTFT_BUCKETS 1200 /* up to 2e8 ms */
-
-struct sums {
-	int64_t n, refused, errors, cancelled, prompt, cached, output;
-	double decode_ms;
-	int64_t itl[IG_ITL_BUCKETS];
-	uint32_t n_ttft, ttft[TTFT_BUCKETS];
-};
 
 struct series {
-	struct sums *steps, total; /* [n_steps] */
+	struct ig_ledger_sums *steps, total; /* [n_steps] */
 	size_t n_steps;
 };
 
-static void count_ttft(struct sums *s, double ms)
+static void count_ttft(struct ig_ledger_sums *s, double ms)
 {
 	double at = ms > TTFT_LEAST_MS ? log(ms / TTFT_LEAST_MS) / log(TTFT_RATIO) : 0;
 
-	s->ttft[at < TTFT_BUCKETS - 1 ? (int)at : TTFT_BUCKETS - 1]++;
-	s->n_ttft++;
+	s->ttft[at < IG_TTFT_BUCKETS - 1 ? (int)at : IG_TTFT_BUCKETS - 1]++;
 }
 
-/* The middle of the first bucket up to which at least this share of the times is; NaN: there are
- * none. */
-static double ttft_quantile(const struct sums *s, unsigned percent)
+double ig_ledger_ttft_quantile(const struct ig_ledger_sums *s, unsigned percent)
 {
-	uint64_t rank = ((uint64_t)s->n_ttft * percent + 99) / 100, below = 0;
+	uint64_t n = 0, below = 0;
 
-	for (int i = 0; i < TTFT_BUCKETS && rank; i++) {
-		below += s->ttft[i];
+	for (int i = 0; i < IG_TTFT_BUCKETS; i++)
+		n += (uint64_t)s->ttft[i];
+	uint64_t rank = (n * percent + 99) / 100;
+	for (int i = 0; i < IG_TTFT_BUCKETS && rank; i++) {
+		below += (uint64_t)s->ttft[i];
 		if (below >= rank)
 			return TTFT_LEAST_MS * pow(TTFT_RATIO, i + 0.5);
 	}
@@ -146,17 +136,18 @@ static double ttft_quantile(const struct sums *s, unsigned percent)
 
 #define FIRST_ITL 7
 
-static void put_series(struct ig_strbuf *sql)
+/* The last column is the name of the group. */
+static void put_series(struct ig_strbuf *sql, const char *group)
 {
 	ig_strbuf_puts(sql, "SELECT received_ns, finish, prompt_tokens, cached_tokens, "
 			    "output_tokens, decode_ms, ttft_ms");
 	for (int i = 0; i < IG_ITL_BUCKETS; i++)
 		ig_strbuf_printf(sql, ", itl_%d", i);
-	ig_strbuf_puts(sql, " FROM requests");
+	ig_strbuf_printf(sql, ", %s AS name FROM requests", group);
 	ig_strbuf_puts(sql, where);
 }
 
-static void add_row(struct reader *r, struct sums *s)
+static void add_row(struct reader *r, struct ig_ledger_sums *s)
 {
 	const char *finish = text_at(r, 1);
 	double decode_ms = real_at(r, 5), ttft_ms = real_at(r, 6);
@@ -176,7 +167,7 @@ static void add_row(struct reader *r, struct sums *s)
 		s->itl[i] += sqlite3_column_int64(r->st, FIRST_ITL + i);
 }
 
-static void write_sums(const struct sums *s, struct ig_json_writer *w)
+static void write_sums(const struct ig_ledger_sums *s, struct ig_json_writer *w)
 {
 	ig_json_putf(
 		w,
@@ -185,8 +176,9 @@ static void write_sums(const struct sums *s, struct ig_json_writer *w)
 		"'decode_ms': %.1f, 'ttft_ms': [%.4g, %.4g, %.4g], 'itl_ms': [%.4g, %.4g, %.4g]",
 		(long long)s->n, (long long)s->refused, (long long)s->errors,
 		(long long)s->cancelled, (long long)s->prompt, (long long)s->cached,
-		(long long)s->output, s->decode_ms, ttft_quantile(s, 50), ttft_quantile(s, 95),
-		ttft_quantile(s, 99), ig_itl_quantile(s->itl, 0.50), ig_itl_quantile(s->itl, 0.95),
+		(long long)s->output, s->decode_ms, ig_ledger_ttft_quantile(s, 50),
+		ig_ledger_ttft_quantile(s, 95), ig_ledger_ttft_quantile(s, 99),
+		ig_itl_quantile(s->itl, 0.50), ig_itl_quantile(s->itl, 0.95),
 		ig_itl_quantile(s->itl, 0.99));
 }
 
@@ -194,7 +186,7 @@ static int read_series(struct reader *r, const struct ig_ledger_query *q, struct
 {
 	struct ig_strbuf sql = { 0 };
 
-	put_series(&sql);
+	put_series(&sql, "''");
 	int rc = prepare(r, &sql, q);
 	while (!rc && next_row(r, &rc)) {
 		size_t i = (size_t)((sqlite3_column_int64(r->st, 0) - q->from_ns) / q->step_ns);
@@ -247,6 +239,117 @@ int ig_ledger_write_series(const char *path, const struct ig_ledger_query *q,
 	free(s->steps);
 	free(s);
 	return rc;
+}
+
+/* ---- groups ---------------------------------------------------------------------------------- */
+
+static void write_group(const char *name, const struct ig_ledger_sums *s, struct ig_json_writer *w)
+{
+	ig_json_open_object(w, NULL);
+	ig_json_put_text(w, "name", name);
+	write_sums(s, w);
+	/* most of these are 0: [bucket, count] of the others */
+	ig_json_open_array(w, "ttft_counts");
+	for (int i = 0; i < IG_TTFT_BUCKETS; i++)
+		if (s->ttft[i])
+			ig_json_putf(w, "[%d, %lld]", i, (long long)s->ttft[i]);
+	ig_json_close_array(w);
+	ig_json_open_array(w, "itl_counts");
+	for (int i = 0; i < IG_ITL_BUCKETS; i++)
+		ig_json_put_int(w, NULL, s->itl[i]);
+	ig_json_close_array(w);
+	ig_json_close_object(w);
+}
+
+int ig_ledger_write_groups(const char *path, const struct ig_ledger_query *q,
+			   struct ig_json_writer *w, struct ig_error *err)
+{
+	struct ig_ledger_sums *s = calloc(1, sizeof *s);
+	struct ig_strbuf sql = { 0 }, name = { 0 };
+	struct reader r;
+	int rc;
+
+	if (!s)
+		return ig_fail(err, -ENOMEM, "ledger %s: out of memory", path);
+	rc = open_reader(&r, path, err);
+	if (!rc && r.db) {
+		put_series(&sql, ig_ledger_by_name(q->by));
+		ig_strbuf_puts(&sql, " ORDER BY name");
+		rc = prepare(&r, &sql, q);
+	}
+	ig_json_open_array(w, "data");
+	while (r.st && !rc && next_row(&r, &rc)) {
+		const char *its = text_at(&r, FIRST_ITL + IG_ITL_BUCKETS);
+		if (s->n && strcmp(ig_strbuf_text(&name), its)) {
+			write_group(ig_strbuf_text(&name), s, w);
+			memset(s, 0, sizeof *s);
+		}
+		ig_strbuf_clear(&name);
+		ig_strbuf_puts(&name, its);
+		if (!ig_strbuf_ok(&name))
+			rc = ig_fail(err, -ENOMEM, "ledger %s: out of memory", path);
+		add_row(&r, s);
+	}
+	if (!rc && s->n)
+		write_group(ig_strbuf_text(&name), s, w);
+	ig_json_close_array(w);
+	close_reader(&r);
+	ig_strbuf_finish(&name);
+	free(s);
+	return rc;
+}
+
+/* A count of another daemon's; at most 2^53, so that sums of a million of them do not overflow. */
+static bool take_count(const json_t *v, int64_t *to)
+{
+	if (!json_is_integer(v) || json_integer_value(v) < 0 ||
+	    json_integer_value(v) > (int64_t)1 << 53 || *to > (int64_t)1 << 61)
+		return false;
+	*to += json_integer_value(v);
+	return true;
+}
+
+int ig_ledger_sums_add(struct ig_ledger_sums *to, const json_t *element)
+{
+	const json_t *ttft = json_object_get(element, "ttft_counts");
+	const json_t *itl = json_object_get(element, "itl_counts");
+	const json_t *decode = json_object_get(element, "decode_ms");
+	struct ig_ledger_sums *s = malloc(sizeof *s);
+	const struct {
+		const char *name;
+		int64_t *to;
+	} counts[] = {
+		{ "requests", s ? &s->n : NULL },
+		{ "refused", s ? &s->refused : NULL },
+		{ "errors", s ? &s->errors : NULL },
+		{ "cancelled", s ? &s->cancelled : NULL },
+		{ "prompt_tokens", s ? &s->prompt : NULL },
+		{ "cached_tokens", s ? &s->cached : NULL },
+		{ "output_tokens", s ? &s->output : NULL },
+	};
+	bool ok = true;
+
+	if (!s)
+		return -ENOMEM;
+	*s = *to;
+	for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++)
+		ok = ok && take_count(json_object_get(element, counts[i].name), counts[i].to);
+	ok = ok && json_is_number(decode) && json_is_array(ttft) &&
+	     json_array_size(itl) == IG_ITL_BUCKETS;
+	for (size_t i = 0; ok && i < IG_ITL_BUCKETS; i++)
+		ok = take_count(json_array_get(itl, i), &s->itl[i]);
+	for (size_t i = 0; ok && i < json_array_size(ttft); i++) {
+		const json_t *pair = json_array_get(ttft, i), *at = json_array_get(pair, 0);
+		ok = json_is_integer(at) && json_integer_value(at) >= 0 &&
+		     json_integer_value(at) < IG_TTFT_BUCKETS &&
+		     take_count(json_array_get(pair, 1), &s->ttft[json_integer_value(at)]);
+	}
+	if (ok) {
+		s->decode_ms += json_number_value(decode);
+		*to = *s;
+	}
+	free(s);
+	return ok ? 0 : -EBADMSG;
 }
 
 /* ---- rows ---------------------------------------------------------------------------------------- */

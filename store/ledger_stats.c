@@ -4,6 +4,7 @@
  * ranked with row_number(), and the percentiles of inter-token times are computed from the sums of
  * the histograms.
  */
+#include "store/ledger_history.h"
 #include "store/ledger_private.h"
 
 #include "base/array.h"

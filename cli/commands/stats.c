@@ -1,5 +1,5 @@
 /* stats.c: `ingot stats`: statistics of past requests by model, key or client, from the ledger.
- * Reads the SQLite file directly: the daemon need not run. */
+ * Reads the SQLite file directly: the daemon need not run; with --url asks daemons. */
 #include "cli/commands/stats.h"
 
 #include <errno.h>
@@ -183,7 +183,8 @@ static enum ig_ledger_by find_by(const char *name)
 
 int ig_stats_main(int argc, char **argv)
 {
-	const char *ledger = NULL, *config = NULL, *by_name = "model";
+	const char *ledger = NULL, *by_name = "model";
+	struct ig_where where = { 0 };
 	int64_t since_s = 0;
 	bool json = false, csv = false;
 	const struct ig_option opts[] = {
@@ -194,7 +195,16 @@ int ig_stats_main(int argc, char **argv)
 		IG_FLAG("json", 0, &json, "print JSON"),
 		IG_FLAG("csv", 0, &csv, "print CSV"),
 		IG_TEXT("ledger", 0, &ledger, "FILE", "the ledger (SQLite)"),
-		IG_TEXT("config", 'c', &config, "FILE", "the ingot.yaml that names the ledger"),
+		IG_TEXT("config", 'c', &where.config, "FILE",
+			"the ingot.yaml that names the ledger"),
+		IG_TEXT("url", 0, &where.url, "LIST",
+			"instead, the joined ledgers of the daemons at these addresses, with commas"),
+		IG_TEXT("api-key-file", 0, &where.api_key_file, "FILE",
+			"a file whose first line is an administrator's API key, for --url"),
+		IG_TEXT("api-key", 0, &where.api_key, "KEY",
+			"the API key; stays in the shell's history, so prefer --api-key-file"),
+		IG_TEXT("cacert", 0, &where.cacert, "FILE",
+			"certificates (PEM) to trust for https (default: the system's)"),
 		{ 0 },
 	};
 	struct ig_ledger_stats *s = NULL;
@@ -214,16 +224,24 @@ int ig_stats_main(int argc, char **argv)
 	by = find_by(by_name);
 	if (by == IG_N_LEDGER_BY)
 		return ig_wrong_usage("stats", "--by %.40s: model, key or client", by_name);
-	rc = ig_stats_ledger(ledger, config, &path, &err) ||
-	     ig_ledger_stats(path, by, since_s ? ig_wall_ns() - since_s * 1000000000 : 0, &s, &n,
-			     &err);
+	if (where.url && (ledger || where.config))
+		return ig_wrong_usage("stats", "--url asks daemons, which know their ledgers: no "
+					       "--ledger and no --config with it");
+	if (!where.url && (where.api_key || where.api_key_file || where.cacert))
+		return ig_wrong_usage("stats", "keys and certificates are for --url");
+	rc = where.url ? ig_stats_fleet(&where, by, since_s, &s, &n, &err) :
+			 ig_stats_ledger(ledger, where.config, &path, &err) ||
+				 ig_ledger_stats(path, by,
+						 since_s ? ig_wall_ns() - since_s * 1000000000 : 0,
+						 &s, &n, &err);
 	if (rc)
 		ig_complain("%s%s", err.text,
 			    path && access(path, F_OK) && errno == ENOENT ?
 				    "; the daemon creates it when it starts" :
 				    "");
 	else if (!json && !csv && n == 0)
-		printf("no request in %s%s\n", path, since_s ? " in that span" : "");
+		printf("no request in %s%s\n", path ? path : where.url,
+		       since_s ? " in that span" : "");
 	else if (!print_stats(s, n, by, since_s, json ? JSON : csv ? CSV : TABLE))
 		rc = ig_complain("out of memory");
 	free(s);

@@ -325,6 +325,45 @@ def test_stats_by(start, models, tmp_path):
         assert (code, out) == (2, "") and "stats: " in err
 
 
+def test_stats_of_a_fleet(start, models, tmp_path):
+    """Several daemons' ledgers as one; nothing if one of them does not answer."""
+    keys = tmp_path / "keys"
+    key = ingot(start(models.script()), "keys", "add", "--admin", "--file", str(keys))[1].strip()
+    fleet = [start(models.random(), {"server": {"keys_file": str(keys)}, "ledger": {"path": str(tmp_path / name)}})
+             for name in ("a.db", "b.db")]
+    headers = {"Authorization": "Bearer " + key}
+    body = {"model": "tiny", "messages": [{"role": "user", "content": "hi"}], "max_tokens": 9, "ignore_eos": True}
+    for d, n in zip(fleet, (3, 1)):
+        for _ in range(n):
+            assert d.http("POST", "/v1/chat/completions", body, headers).status == 200
+    until(lambda: sum(len(rows(d)) for d in fleet) == 4, "their rows")
+    urls = ",".join("http://%s:%d" % (d.host, d.port) for d in fleet)
+    (tmp_path / "key").write_text(key)
+
+    def joined(*args):
+        code, out, err = ingot(fleet[0], "stats", "--json", "--api-key-file", str(tmp_path / "key"), "--url", *args)
+        return code, json.loads(out) if code == 0 else err
+
+    code, report = joined(urls)
+    model, = report["models"]
+    assert (model["model"], model["requests"], model["output_tokens"], model["errors"]) == ("tiny", 4, 36, 0)
+    exact = sorted(r["ttft_ms"] for d in fleet for r in rows(d))
+    assert model["ttft_ms"]["p50"] == pytest.approx(exact[1], rel=0.011)
+    assert model["ttft_ms"]["p99"] == pytest.approx(exact[3], rel=0.011)
+    assert joined(urls.split(",")[1])[1]["models"][0]["requests"] == 1
+    assert joined(urls, "--by", "client")[1]["clients"][0]["client"] == "127.0.0.1"
+    assert joined(urls, "--since", "1h")[1]["models"][0]["requests"] == 4
+    code, err = joined(urls + ",http://127.0.0.1:9")
+    assert code == 1 and "127.0.0.1:9" in err
+    code, out, err = ingot(fleet[0], "stats", "--url", urls)
+    assert code == 1 and out == "" and "401" in err
+    for args in (["--url", urls, "--ledger", "x"], ["--api-key-file", "x"]):
+        assert ingot(fleet[0], "stats", *args)[0] == 2
+    r = fleet[0].http("GET", "/v1/ingot/stats?by=colour", headers=headers)
+    assert r.status == 400 and r.error["param"] == "by"
+    assert fleet[0].http("GET", "/v1/ingot/stats?by=model&step=5", headers=headers).status == 400
+
+
 def test_stats_without_a_ledger(scripted, tmp_path):
     path = tmp_path / "nowhere.db"
     code, _, err = ingot(scripted, "stats", "--ledger", str(path))

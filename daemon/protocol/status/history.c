@@ -126,6 +126,17 @@ static void start(struct ig_exchange *x, const struct ig_ledger_query *q, bool c
 
 /* ---- sums over time ------------------------------------------------------------------------- */
 
+static int read_by(const struct ig_query_pair *p, struct ig_ledger_query *q, struct ig_api_error *e)
+{
+	for (enum ig_ledger_by by = 0; by < IG_N_LEDGER_BY; by++)
+		if (!strcmp(p->value, ig_ledger_by_name(by))) {
+			q->grouped = true;
+			q->by = by;
+			return 0;
+		}
+	return ig_fail_value(e, p->name, "expected model, key or client");
+}
+
 static int read_stats(struct ig_ledger_query *q, const char *query, struct ig_api_error *e)
 {
 	struct ig_query_pair p;
@@ -133,15 +144,20 @@ static int read_stats(struct ig_ledger_query *q, const char *query, struct ig_ap
 
 	while (query && ig_query_next(&query, &p)) {
 		rc = !strcmp(p.name, "step") ? read_seconds(&p, &q->step_ns, e) :
+		     !strcmp(p.name, "by")   ? read_by(&p, q, e) :
 					       read_common(q, &p, e);
 		if (rc)
 			return rc < 0 ? rc : fail_unknown(&p, e);
 	}
+	if (q->grouped && q->step_ns)
+		return ig_fail_value(e, "step", "there are no steps with by");
 	if (!q->from_ns)
 		q->from_ns =
 			(q->to_ns ? q->to_ns : ig_wall_ns()) - (int64_t)DEFAULT_RANGE_S * SECOND_NS;
 	if (check_range(q, e) < 0)
 		return -1;
+	if (q->grouped)
+		return 0;
 	if (!q->step_ns)
 		q->step_ns = (q->to_ns - q->from_ns + DEFAULT_STEPS - 1) / DEFAULT_STEPS;
 	if ((q->to_ns - q->from_ns) / q->step_ns > MAX_STEPS)
@@ -153,11 +169,20 @@ static void write_stats(struct ig_errand *e)
 {
 	struct ig_json_writer w = { .out = &e->out };
 	const struct ig_ledger_query *q = &e->query;
+	const char *path = e->api->deps.ledger_path;
 	struct ig_error err = { 0 };
+	int rc;
 
-	ig_json_putf(&w, "{'object': 'list', 'from': %.3f, 'to': %.3f, 'step_s': %.3f",
-		     (double)q->from_ns * 1e-9, (double)q->to_ns * 1e-9, (double)q->step_ns * 1e-9);
-	if (ig_ledger_write_series(e->api->deps.ledger_path, q, &w, &err) < 0)
+	ig_json_putf(&w, "{'object': 'list', 'from': %.3f, 'to': %.3f", (double)q->from_ns * 1e-9,
+		     (double)q->to_ns * 1e-9);
+	if (q->grouped) {
+		ig_json_put_text(&w, "by", ig_ledger_by_name(q->by));
+		rc = ig_ledger_write_groups(path, q, &w, &err);
+	} else {
+		ig_json_put_real(&w, "step_s", "%.3f", (double)q->step_ns * 1e-9);
+		rc = ig_ledger_write_series(path, q, &w, &err);
+	}
+	if (rc < 0)
 		fail_reading(e, &err);
 	ig_json_close_object(&w);
 }

@@ -4,6 +4,7 @@
  */
 #include "support.h"
 
+#include "store/ledger_history.h"
 #include "store/ledger_private.h"
 
 #include <errno.h>
@@ -282,9 +283,125 @@ static void test_no_file(void **state)
 	free(stats_of(path, 0, 0));
 }
 
+/* ---- several ledgers ------------------------------------------------------------------ */
+
+/* The groups of a ledger, as another program reads them. */
+static json_t *groups_of(const char *path)
+{
+	const struct ig_ledger_query q = { .to_ns = INT64_MAX, .grouped = true };
+	struct ig_strbuf out = { 0 };
+	struct ig_json_writer w = { .out = &out };
+	struct ig_json_error why;
+	struct ig_error err = { 0 };
+	json_t *root;
+
+	ig_json_open_object(&w, NULL);
+	if (ig_ledger_write_groups(path, &q, &w, &err))
+		fail_msg("%s", err.text);
+	ig_json_close_object(&w);
+	assert_int_equal(ig_json_read(out.data, out.len, NULL, &root, &why), 0);
+	ig_strbuf_finish(&out);
+	return root;
+}
+
+static struct ig_ledger_row numbered(int i)
+{
+	struct ig_ledger_row r =
+		a_row(i % 5 ? "m" : "n", i % 7 ? "stop" : "error", i + 1, (float)(i * i % 997));
+
+	r.decode_ms = 2;
+	for (int k = 0; k < IG_ITL_BUCKETS; k++)
+		r.itl[k] = (uint32_t)(i * k % 3);
+	return r;
+}
+
+/* What two ledgers say together is what one says that has the rows of both. */
+static void test_ledgers_are_joined(void **state)
+{
+	struct ig_ledger_sums joined[2] = { 0 }, whole[2] = { 0 };
+	struct ig_ledger *all[3];
+	char path[3][256];
+
+	for (int k = 0; k < 3; k++) {
+		static const char *const names[] = { "join-a.db", "join-b.db", "join-c.db" };
+		all[k] = open_ledger(in_dir(path[k], names[k]));
+	}
+	for (int i = 0; i < 200; i++) {
+		put(all[i % 3 == 0], numbered(i));
+		put(all[2], numbered(i));
+	}
+	for (int k = 0; k < 3; k++)
+		ig_ledger_close(all[k]);
+	for (int k = 0; k < 3; k++) {
+		json_t *root = groups_of(path[k]);
+		const json_t *data = json_object_get(root, "data");
+		assert_int_equal(json_array_size(data), 2);
+		for (size_t g = 0; g < 2; g++) {
+			const json_t *element = json_array_get(data, g);
+			assert_string_equal(ig_json_text(element, "name"), g ? "n" : "m");
+			assert_int_equal(
+				ig_ledger_sums_add(k < 2 ? &joined[g] : &whole[g], element), 0);
+		}
+		json_decref(root);
+	}
+	assert_int_equal(joined[0].n, 160);
+	assert_int_equal(joined[1].n, 40);
+	assert_memory_equal(joined, whole, sizeof joined);
+	/* the percentiles of the exact times, within 1 % */
+	struct ig_ledger_stats *s = stats_of(path[2], 0, 2);
+	for (int g = 0; g < 2; g++) {
+		for (int i = 0; i < 3; i++) {
+			const unsigned percent[3] = { 50, 95, 99 };
+			double exact = s[g].ttft_ms[i];
+			assert_true(fabs(ig_ledger_ttft_quantile(&joined[g], percent[i]) / exact -
+					 1) < 0.0101);
+			near(ig_itl_quantile(joined[g].itl, percent[i] / 100.0), s[g].itl_ms[i]);
+		}
+	}
+	free(s);
+}
+
+static void test_elements_that_are_none(void **state)
+{
+#define COUNTS                                                                                     \
+	"\"requests\":1,\"refused\":0,\"errors\":0,\"cancelled\":0,\"prompt_tokens\":1,"           \
+	"\"cached_tokens\":0,\"output_tokens\":1,\"decode_ms\":0.5,"
+#define ZEROS "0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0"
+	static const char *const elements[] = {
+		"{" COUNTS "\"ttft_counts\":[[1199,2]],\"itl_counts\":[1," ZEROS "]}", /* is one */
+		"{}",
+		"[]",
+		"{" COUNTS "\"ttft_counts\":[[1200,2]],\"itl_counts\":[1," ZEROS "]}",
+		"{" COUNTS "\"ttft_counts\":[[-1,2]],\"itl_counts\":[1," ZEROS "]}",
+		"{" COUNTS "\"ttft_counts\":[[1,-2]],\"itl_counts\":[1," ZEROS "]}",
+		"{" COUNTS "\"ttft_counts\":[[1]],\"itl_counts\":[1," ZEROS "]}",
+		"{" COUNTS "\"ttft_counts\":[7],\"itl_counts\":[1," ZEROS "]}",
+		"{" COUNTS "\"ttft_counts\":{},\"itl_counts\":[1," ZEROS "]}",
+		"{" COUNTS "\"ttft_counts\":[],\"itl_counts\":[" ZEROS "]}",
+		"{" COUNTS "\"ttft_counts\":[],\"itl_counts\":[9223372036854775807," ZEROS "]}",
+		"{" COUNTS "\"ttft_counts\":[],\"itl_counts\":[1.5," ZEROS "]}",
+	};
+	struct ig_ledger_sums sums = { 0 }, before;
+
+	for (size_t i = 0; i < sizeof elements / sizeof elements[0]; i++) {
+		struct ig_json_error why;
+		json_t *v;
+		assert_int_equal(ig_json_read(elements[i], strlen(elements[i]), NULL, &v, &why), 0);
+		before = sums;
+		assert_int_equal(ig_ledger_sums_add(&sums, v), i ? -EBADMSG : 0);
+		if (i)
+			assert_memory_equal(&sums, &before, sizeof sums);
+		json_decref(v);
+	}
+	assert_int_equal(sums.ttft[1199], 2);
+	assert_int_equal(sums.itl[0], 1);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_ledgers_are_joined),
+		cmocka_unit_test(test_elements_that_are_none),
 		cmocka_unit_test(test_by_hand),
 		cmocka_unit_test(test_by_column),
 		cmocka_unit_test(test_copy),
