@@ -89,6 +89,10 @@ const struct config_option config_options[] = {
 	  .help = "File of the API keys that `ingot keys` adds; when it exists, requests need a key. "
 		  "\"\" means ingot/keys in $XDG_STATE_HOME or ~/.local/state, on macOS in the "
 		  "installed var. SIGHUP reads it again." },
+	{ "server.keys_command", CONFIG_PATH, FIELD(server.keys_command), .max = 4096, .value = "",
+	  .help = "A program that prints the keys, in the format of keys_file and instead of it: for "
+		  "a fleet whose keys are kept elsewhere. Run at the start and on SIGHUP without "
+		  "arguments and without a shell; it must end within 10 s." },
 	{ "server.unknown_parameters", CONFIG_CHOICE, FIELD(server.unknown_parameters), .min = 1,
 	  .max = 32, .choices = CHOICES("note", "refuse"), .value = "note", .reloadable = true,
 	  .help = "What happens to fields, content parts and tools of a request that Ingot does not "

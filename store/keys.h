@@ -64,6 +64,9 @@ struct ig_keys;
  * may read, that another user owns, or that has a malformed line is an error, whose text has the
  * path, the line and what to do. */
 int ig_keys_load(const char *path, struct ig_keys **out, struct ig_error *err);
+/* The keys that a program prints, in the file's format; *out is never NULL then.  -ETIMEDOUT: it was
+ * killed; an exit status other than 0 is an error, too. */
+int ig_keys_run(const char *program, int timeout_ms, struct ig_keys **out, struct ig_error *err);
 /* The same of a text; label is the path in messages. */
 int ig_keys_parse(const char *text, size_t len, const char *label, struct ig_keys **out,
 		  struct ig_error *err);

@@ -111,8 +111,9 @@ static int check_ports(const struct ig_config *config, struct ig_error *err)
 static int check_exposure(const struct ig_config *config, const struct ig_keys *keys,
 			  struct ig_error *err)
 {
-	const char *file =
-		is_set(config->server.keys_file) ? config->server.keys_file : "server.keys_file";
+	const char *file = is_set(config->server.keys_command) ? config->server.keys_command :
+			   is_set(config->server.keys_file)    ? config->server.keys_file :
+								 "server.keys_file";
 
 	if (!is_set(config->server.host) || ig_check_loopback(listen_host(config)) ||
 	    config->server.allow_anonymous || ig_keys_count(keys))

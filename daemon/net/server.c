@@ -331,11 +331,20 @@ static void *loop(void *ctx)
 
 /* ---- life --------------------------------------------------------------------------------- */
 
+#define KEYS_COMMAND_MS 10000
+
+static bool has_keys_command(const struct ig_config *config)
+{
+	return config->server.keys_command && config->server.keys_command[0];
+}
+
 static int load_keys(const struct ig_config *config, struct ig_keys **out, struct ig_error *err)
 {
 	const char *path = config->server.keys_file;
 
 	*out = NULL;
+	if (has_keys_command(config))
+		return ig_keys_run(config->server.keys_command, KEYS_COMMAND_MS, out, err);
 	return path && path[0] ? ig_keys_load(path, out, err) : 0;
 }
 
@@ -390,7 +399,7 @@ int ig_net_create(const struct ig_net_deps *deps, struct ig_net **out, struct ig
 		.reload_keys = reload_keys,
 		.responses = deps->responses,
 		.ledger_path = net->config->ledger.enabled ? net->config->ledger.path : NULL,
-		.keys_path = net->config->server.keys_file,
+		.keys_path = has_keys_command(net->config) ? "" : net->config->server.keys_file,
 		.options = net->options.api,
 	};
 	net->api = ig_api_create(&api);
@@ -450,7 +459,9 @@ static void log_keys(const struct ig_net *net, bool there, size_t n_keys, bool h
 {
 	const char *path = net->config->server.keys_file;
 
-	if (there)
+	if (there && has_keys_command(net->config))
+		ig_log_info("reload: %zu keys from %s", n_keys, net->config->server.keys_command);
+	else if (there)
 		ig_log_info("reload: %zu keys in %s", n_keys, path);
 	else if (had_keys)
 		ig_log_error(

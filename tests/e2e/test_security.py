@@ -1018,3 +1018,24 @@ def test_limits_without_keys(start, models):
     hang_up(d, "limits.requests_per_minute: 2 -> 0")
     until(lambda: d.chat(max_tokens=1).status == 200, "there is no limit")
     assert [d.chat(max_tokens=1).status for _ in range(20)] == [200] * 20
+
+
+def test_keys_from_a_program(start, models, tmp_path):
+    """server.keys_command instead of a file: at the start, on SIGHUP, and when it fails."""
+    file, command = tmp_path / "keys", tmp_path / "command"
+    key = add_key(file, "one", "--tokens-per-minute", "100000")
+    command.write_text("#!/bin/sh\ncat %s\n" % file)
+    command.chmod(0o700)
+    d = start(models.script(), {"server": {"keys_command": str(command), "keys_file": str(tmp_path / "other")}})
+    assert d.http("GET", "/v1/models").status == 401
+    assert d.http("GET", "/v1/models", headers=bearer(key)).status == 200
+    second = add_key(file, "two", "--admin")
+    assert d.http("GET", "/v1/models", headers=bearer(second)).status == 401
+    hang_up(d, "reload: 2 keys from " + str(command))
+    until(lambda: d.http("GET", "/v1/models", headers=bearer(second)).status == 200, "the second key holds")
+    r = d.http("GET", "/v1/ingot/keys", headers=bearer(second))
+    assert r.status == 409 and r.error["code"] == "no_keys_file"
+    command.write_text("#!/bin/sh\nexit 4\n")
+    hang_up(d, "ended with 4; the old keys stay")
+    assert d.http("GET", "/v1/models", headers=bearer(key)).status == 200
+    assert "ended with 4" in start.refused(models.script(), {"server": {"keys_command": str(command)}})

@@ -26,7 +26,8 @@ static const char *keys_path(const struct ig_api *api, struct ig_api_error *e)
 	if (path && path[0])
 		return path;
 	ig_api_fail(e, 409, "no_keys_file", NULL,
-		    "server.keys_file names no file, so there are no keys.");
+		    "There is no file of keys here: server.keys_file names none, or the keys come "
+		    "from server.keys_command.");
 	return NULL;
 }
 

@@ -406,13 +406,60 @@ static void test_words(void **state)
 	assert_string_equal(ig_role_name(IG_ROLE_MONITOR), "monitor");
 }
 
+/* ---- a program that prints keys --------------------------------------------------------- */
+
+static int run_script(const char *lines, int timeout_ms, struct ig_keys **keys,
+		      struct ig_error *err)
+{
+	char path[256], text[600];
+
+	snprintf(text, sizeof text, "#!/bin/sh\n%s\n", lines);
+	write_text(in_dir(path, "keys-command"), text);
+	assert_int_equal(chmod(path, 0700), 0);
+	*err = (struct ig_error){ 0 };
+	return ig_keys_run(path, timeout_ms, keys, err);
+}
+
+static void test_a_program(void **state)
+{
+#define LINE(id, digit)                                                                            \
+	"echo " id " user " digit                                                                  \
+	"0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcde "                         \
+	"2026-01-31T12:00:00Z tokens_per_minute=7\n"
+	struct ig_keys *keys;
+	struct ig_error err;
+	char path[256];
+
+	assert_int_equal(run_script(LINE("a", "1") LINE("b", "2") "exec 1>&-; sleep 0.02", 9000,
+				    &keys, &err),
+			 0);
+	assert_int_equal(ig_keys_count(keys), 2);
+	assert_int_equal(ig_keys_by_id(keys, "b")->limits.tokens_per_minute, 7);
+	ig_keys_destroy(keys);
+	/* nothing printed: keys are needed, and there is none */
+	assert_int_equal(run_script("true", 9000, &keys, &err), 0);
+	assert_non_null(keys);
+	assert_int_equal(ig_keys_count(keys), 0);
+	ig_keys_destroy(keys);
+	assert_int_equal(run_script(LINE("a", "1") "exit 3", 9000, &keys, &err), -EIO);
+	assert_null(keys);
+	assert_non_null(strstr(err.text, "keys-command: ended with 3"));
+	assert_int_equal(run_script("echo what", 9000, &keys, &err), -EINVAL);
+	assert_non_null(strstr(err.text, "keys-command:1: a line is ID"));
+	/* what it started is killed too, or this read would wait for it */
+	assert_int_equal(run_script("sleep 100 & sleep 100", 50, &keys, &err), -ETIMEDOUT);
+	assert_int_equal(run_script("exec 1>&-; sleep 100", 50, &keys, &err), -ETIMEDOUT);
+	assert_int_equal(run_script("yes", 9000, &keys, &err), -EFBIG);
+	assert_int_equal(ig_keys_run(in_dir(path, "nothing-here"), 50, &keys, &err), -ENOENT);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_lines),	    cmocka_unit_test(test_bad_lines),
 		cmocka_unit_test(test_too_many),    cmocka_unit_test(test_find),
 		cmocka_unit_test(test_permissions), cmocka_unit_test(test_writing),
-		cmocka_unit_test(test_words),
+		cmocka_unit_test(test_words),	    cmocka_unit_test(test_a_program),
 	};
 	return cmocka_run_group_tests_name("keys", tests, make_test_dir, remove_test_dir);
 }
