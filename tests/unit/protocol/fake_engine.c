@@ -542,6 +542,14 @@ int ig_ledger_write_series(const char *path, const struct ig_ledger_query *q,
 	return 0;
 }
 
+int ig_ledger_write_groups(const char *path, const struct ig_ledger_query *q,
+			   struct ig_json_writer *w, struct ig_error *err)
+{
+	return 0;
+}
+
+const char *ig_ledger_by_name(enum ig_ledger_by by) { return by ? "other" : "model"; }
+
 int ig_ledger_write_rows(const char *path, const struct ig_ledger_query *q,
 			 struct ig_json_writer *w, struct ig_error *err)
 {
