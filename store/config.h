@@ -63,7 +63,7 @@ struct ig_config {
 		char *unix_socket;	   /* a path to listen on too; empty: none */
 		uint32_t unix_socket_mode; /* 0600: its permissions */
 		char *tls_cert, *tls_key;  /* PEM files; empty: plain HTTP */
-		char *keys_command; /* a program that prints such a file instead; "": none */
+		char *keys_command;	   /* a program that prints such a file instead; "": none */
 		char *keys_file; /* of API keys; default: ~/.local/state/ingot/keys (as ledger.path) */
 		char *unknown_parameters; /* note, refuse: what a request has that is not known */
 		uint32_t prep_threads;	  /* 3: prompts that are rendered and tokenized at once */
