@@ -1,6 +1,7 @@
 """The daemon with `runtime.driver: metal`, on the double of Apple's API over the software
 device.  The double ends the daemon at the first breach of Apple's rules."""
 import os
+import re
 
 import pytest
 
@@ -77,6 +78,41 @@ def test_memory_pressure(tmp_path, models):
         assert d.metrics().sum("ingot_kv_cache_cached_bytes") == 0 and d.metrics().sum("ingot_model_unloads_total") == 1
         assert "the system is short of memory" in d.log
         assert d.chat_text("hello", model="idle", max_tokens=16, temperature=0) == said
+    finally:
+        s.finish()
+
+
+@pytest.mark.parametrize("keep", ["100ms", "0s", "1h"])
+def test_keep_wired(tmp_path, models, keep):
+    """So long after a step memory stays wired, and the next step wires it again; with 0 the system alone decides."""
+    s = Starter(tmp_path)
+    try:
+        d = s(models.script(), extra=ingot.merged(METAL, {"runtime": {"keep_wired": keep}}), program=PROGRAM,
+              env={"INGOT_FAKE_WIRED": "1"})
+
+        def wired():
+            return [int(n) for n in re.findall(r"the double: (\d+) residency sets are wired", d.log)]
+
+        def times():
+            """That memory was wired when it was not."""
+            return sum(n > 0 and not before for before, n in zip([0] + wired(), wired()))
+
+        def is_unwired():
+            return not wired() or wired()[-1] == 0
+        for _ in range(2):
+            if keep == "100ms":
+                ingot.until(is_unwired, "memory is unwired when nothing happens")
+            before = times()
+            d.chat_text("hello", max_tokens=4)
+            if keep == "100ms":
+                ingot.until(lambda: times() > before, "a step wires it")
+            elif keep == "1h":
+                ingot.until(times, "memory is wired")
+        d.until_idle()
+        if keep == "100ms":
+            ingot.until(is_unwired, "memory is unwired in the end")
+        else:
+            assert times() == (keep == "1h") and is_unwired() == (keep == "0s")
     finally:
         s.finish()
 

@@ -314,7 +314,7 @@ static void show(NSArray *allocations, int by)
 {
 	pthread_mutex_lock(&lock);
 	if (now != wired)
-		FAKE_ADD(wired, now ? 1 : -1);
+		fake_wire(now ? 1 : -1);
 	wired = now;
 	pthread_mutex_unlock(&lock);
 }

@@ -9,6 +9,8 @@
 
 /* ---- reports (fake_state.c) --------------------------------------------------------- */
 
+/* So many more residency sets are wired; whole programs print how many, if INGOT_FAKE_WIRED is set. */
+void fake_wire(int change);
 __attribute__((format(printf, 1, 2))) void fake_report(const char *fmt, ...);
 /* Count *n down; true when it becomes 0. */
 bool fake_due(uint32_t *n);

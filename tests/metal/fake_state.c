@@ -33,6 +33,14 @@ __attribute__((constructor)) static void read_environment(void)
 }
 struct fake_counts fake_counts;
 
+void fake_wire(int change)
+{
+	uint32_t n = FAKE_ADD(wired, change) + (uint32_t)change;
+
+	if (getenv("INGOT_FAKE_WIRED"))
+		fprintf(stderr, "the double: %u residency sets are wired\n", n);
+}
+
 /* Numbers that a test writes into the pipe INGOT_FAKE_PRESSURE come as events of memory pressure. */
 static void *read_pressure(void *path)
 {
