@@ -16,6 +16,11 @@
  * the bound is so much higher. */
 #define LEAST_PART 0.1
 #define HIGHER 1.6
+/* GPUs compute 16 rows nearly in the time of one, and more by other kernels: such rows of prompts, and what of the
+ * streams' time a step with them may add to call them free. */
+#define FEW_ROWS 15
+#define FREE 0.2
+#define TRIALS 6 /* of more rows, before they are compared with few */
 /* Rows while it is not known what streams alone take; while it is not known what a row takes; and the fewest
  * ever: with less, a step costs more than its rows are worth. */
 #define UNKNOWN_ROWS 16
@@ -234,21 +239,59 @@ static double cost_of_drafts(const struct ig_pace *p, const struct ig_pace_plan 
 	return step + row * plan->n_drafts;
 }
 
+/* How many rows a step has for its time, which is quiet_ns without them. */
+static double rate(const struct ig_pace_line *l, double rows, double quiet_ns)
+{
+	double step = 0, row = 0;
+
+	costs(l, &step, &row);
+	return rows / (quiet_ns + step + row * rows);
+}
+
+/* Whether few rows cost next to nothing, as on a GPU, so that a line through few and many means little. */
+static bool are_free(const struct ig_pace *p, double quiet_ns)
+{
+	const struct ig_pace_line *few = &p->few;
+
+	return few->n > 0 && few->ns < FREE * quiet_ns * few->n &&
+	       2 * few->rows > FIRST_ROWS * few->n;
+}
+
+/* Rows of many prompts. */
+static double rows_of_many(struct ig_pace *p, const struct ig_pace_plan *plan, double limit_ns,
+			   double most_ns)
+{
+	if (!are_free(p, plan->quiet_ns))
+		return affordable(&p->line, limit_ns, most_ns);
+	if (p->more.n < TRIALS) /* little is known: up to the bound */
+		return p->more.n > 0 ? fmax(affordable(&p->more, most_ns, most_ns), FEW_ROWS + 1) :
+				       plan->chunk;
+	double more = affordable(&p->more, limit_ns, most_ns);
+	if (more > FEW_ROWS &&
+	    rate(&p->more, more, plan->quiet_ns) > rate(&p->few, FEW_ROWS, plan->quiet_ns))
+		return more;
+	p->more.ns *= WHOLE_KEPT; /* it was long ago, behind less or more of a prefix */
+	p->more.rows_ns *= WHOLE_KEPT;
+	return FEW_ROWS;
+}
+
 /* Rows of long prompts beside streams, if they are to have any. */
-static double rows_beside(struct ig_pace_account *a, const struct ig_pace *p,
+static double rows_beside(struct ig_pace_account *a, struct ig_pace *p,
 			  const struct ig_pace_plan *plan)
 {
-	double most = HUGE_VAL, limit = a->limit_ns;
 	/* a line through few steps may be far off where none of them was */
 	double grown = a->last_rows > FIRST_ROWS / GROWTH ? GROWTH * a->last_rows : FIRST_ROWS;
+	double rows;
 
-	if (are_many(plan)) {
-		most = limit_of(plan, MOST_MORE) - cost_of_drafts(p, plan);
-		limit = fmin(limit, most);
-	}
 	if (plan->n_prompts > 1 && a->last_rows > 0)
 		grown = fmax(MANY_GROWTH * a->last_rows, MIN_ROWS + 1);
-	return fmin(fmin(affordable(&p->line, limit, most), grown), plan->chunk);
+	if (are_many(plan)) {
+		double most = limit_of(plan, MOST_MORE) - cost_of_drafts(p, plan);
+		rows = rows_of_many(p, plan, fmin(a->limit_ns, most), most);
+	} else {
+		rows = affordable(&p->line, a->limit_ns, HUGE_VAL);
+	}
+	return fmin(fmin(rows, grown), plan->chunk);
 }
 
 /* Whether a whole chunk is better than so few rows. */
@@ -315,6 +358,7 @@ static double learn_rows(const struct ig_pace_account *a, struct ig_pace *p, uin
 	}
 	usual = costs(&p->line, &own, &row) ? own + row * n : 0;
 	add_cost(&p->line, n, cost_ns);
+	add_cost(n > FEW_ROWS ? &p->more : &p->few, n, cost_ns);
 	return usual;
 }
 

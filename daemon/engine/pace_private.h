@@ -27,7 +27,8 @@ struct ig_pace_line {
 struct ig_pace {
 	/* [i]: a step of 2^i streams (less than twice as many) and no prompts; 0: unknown */
 	double quiet_ns[IG_PACE_SIZES];
-	struct ig_pace_line line;
+	struct ig_pace_line line, few,
+		more;	 /* few, more: the same of steps with few rows, and of the others */
 	double whole_ns; /* what a row costs in a chunk, which the line leaves out; 0: unknown */
 	struct ig_pace_line drafts;  /* what their rows add to a step of streams alone */
 	struct ig_pace_line guesses; /* steps of its draft model, by their rows */

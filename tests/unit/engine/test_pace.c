@@ -226,7 +226,8 @@ static void test_whole_chunks(void **state)
 struct arrival {
 	double quiet, step, row, deep_step, deep_row, draft;
 	uint32_t n_streams, n_drafts;
-	double noise; /* a part of what a step takes, more or less */
+	double noise;	/* a part of what a step takes, more or less */
+	int32_t n_free; /* rows that hardly cost anything, if there are no more of them */
 };
 
 struct gaps {
@@ -271,9 +272,10 @@ static void arrive(const struct arrival *a, struct gaps *g)
 			rows = ig_pace_rows(&account, &pace, &plan);
 		rows = rows < left[p] ? rows : left[p];
 		double depth = 1 - (double)left[p] / LENGTH;
-		double ms = a->quiet + a->draft * plan.n_drafts +
-			    rows * (a->row + (a->deep_row - a->row) * depth) +
-			    (rows ? a->step + (a->deep_step - a->step) * depth : 0);
+		double own = rows * (a->row + (a->deep_row - a->row) * depth) +
+			     (rows ? a->step + (a->deep_step - a->step) * depth : 0);
+		double ms =
+			a->quiet + a->draft * plan.n_drafts + (rows <= a->n_free ? own / 50 : own);
 		random = random * 1664525u + 1013904223u;
 		ms *= 1 + a->noise * ((random >> 8) / 8388608.0 - 1);
 		ig_pace_learn(&account, &pace,
@@ -331,6 +333,22 @@ static void test_sixteen_prompts(void **state)
 		  .deep_row = 0.007,
 		  .n_streams = 1,
 		  .noise = 0.05 },
+		{ .quiet = 0.93,
+		  .step = 1.2,
+		  .row = 0.006,
+		  .deep_step = 1.3,
+		  .deep_row = 0.007,
+		  .n_streams = 1,
+		  .noise = 0.05,
+		  .n_free = 15 },
+		{ .quiet = 1.3,
+		  .step = 0.5,
+		  .row = 0.006,
+		  .deep_step = 0.7,
+		  .deep_row = 0.007,
+		  .n_streams = 1,
+		  .noise = 0.05,
+		  .n_free = 15 },
 	};
 	static struct gaps g;
 
