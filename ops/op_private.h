@@ -33,7 +33,7 @@ void ig_weight_row(const struct ig_tensor *w, int64_t r, float *dst);
 void ig_reference_product(const float *x, const struct ig_tensor *w, float *w_row, float *y);
 
 /* GPU lowerings: ops/gpu/products.c, then ops/gpu/rows.c. */
-extern const struct ig_gpu_op ig_gpu_linear, ig_gpu_glu, ig_gpu_logits;
+extern const struct ig_gpu_op ig_gpu_linear, ig_gpu_linear_heads, ig_gpu_glu, ig_gpu_logits;
 extern const struct ig_gpu_op ig_gpu_embed, ig_gpu_norm, ig_gpu_sample;
 extern const struct ig_gpu_op ig_gpu_adapt_down, ig_gpu_adapt_up, ig_gpu_glu_join;
 extern const struct ig_gpu_op ig_gpu_multiply, ig_gpu_soft_cap;
@@ -57,7 +57,8 @@ extern const struct ig_gpu_op ig_gpu_multiply, ig_gpu_soft_cap;
 	}
 
 /* The kernels of linear, glu and logits, made from the list of tile products. */
-#define TILE_ENTRY(fn, isa, dtype, layout)                                                         \
+#define TILE_ENTRY(fn, isa, dtype, layout) TILE_ENTRY_OF(fn, isa, dtype, layout),
+#define TILE_ENTRY_OF(fn, isa, dtype, layout)                                                      \
 	{ sizeof(struct ig_cpu_kernel),                                                            \
 	  isa,                                                                                     \
 	  dtype,                                                                                   \
@@ -66,4 +67,4 @@ extern const struct ig_gpu_op ig_gpu_multiply, ig_gpu_soft_cap;
 	  IG_UNITS_OTHER,                                                                          \
 	  ig_units_tiles,                                                                          \
 	  NULL,                                                                                    \
-	  fn },
+	  fn }

@@ -297,12 +297,12 @@ int ig_plan_record_adapted(const struct ig_modules *m, const struct ig_checkpoin
 		goto fail;
 	}
 	for (uint32_t i = 0; i < info->n_groups; i++) {
-		if (info->groups[i].kind > IG_CACHE_STATE ||
+		if (info->groups[i].kind > IG_CACHE_K ||
 		    (info->groups[i].kind == IG_CACHE_STATE ?
 			     !i || info->groups[i].window :
 			     i && info->groups[i - 1].kind == IG_CACHE_STATE)) {
 			rc = ig_fail(err, -EINVAL,
-				     "architecture %s: cache group %u: groups of K and V come "
+				     "architecture %s: cache group %u: groups of tokens come "
 				     "first, then those of state",
 				     arch->name, i);
 			goto fail;

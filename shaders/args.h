@@ -30,9 +30,10 @@ struct linear_args {
 	uint share_step; /* shares begin at multiples of it */
 	/* product_tiles.h: teams of a threadgroup, threadgroups of a cluster */
 	uint width, cluster;
-	float limit; /* of PRODUCT_ACT_CLAMPED */
+	float limit;	     /* of PRODUCT_ACT_CLAMPED */
+	uint x_head, y_head; /* from a head's columns to the next one's; 0: there are no heads */
 };
-SHARED_SIZE(linear_args, 80);
+SHARED_SIZE(linear_args, 88);
 #define LINEAR_BIAS 1u
 #define LINEAR_RESIDUAL 2u
 #define LINEAR_OUT_F16 4u /* else, without LINEAR_OUT_BF16, float */
@@ -92,7 +93,7 @@ struct moe_args {
 	uint rows;	     /* of the weight, between experts */
 	uint up_row;	     /* of the first row of up in `up`, from the expert's first on */
 };
-SHARED_SIZE(moe_args, 112);
+SHARED_SIZE(moe_args, 120);
 
 struct moe_combine_args {
 	uint n_cols, top_k;
@@ -120,6 +121,15 @@ SHARED_SIZE(norm_args, 44);
 #define NORM_PLAIN 8u	/* no weights */
 #define NORM_AFTER 16u	/* delta is added to the result */
 #define NORM_FACTOR 32u /* the result is multiplied by a weight of one value */
+
+/* heads_rest: the last n columns of each head. */
+struct heads_args {
+	uint n;
+	uint x_stride, y_stride, x_head, y_head;
+	uint rows_live;
+};
+SHARED_SIZE(heads_args, 24);
+#define HEADS_THREADS 128u
 
 struct elementwise_args {
 	uint n; /* columns */
@@ -185,6 +195,17 @@ struct rope_kv_args {
 	uint q_stride;	     /* columns from one head of q to the next one */
 };
 SHARED_SIZE(rope_kv_args, 68);
+
+struct rope_latent_args {
+	uint n_heads, head_dim; /* of q */
+	uint n_latent, n_pairs;
+	uint mode; /* IG_ROPE_… */
+	uint group, layer;
+	uint x_stride, kv_stride, table_stride, y_stride;
+	float norm_eps;
+	uint y_type, k_type; /* ELEMENT_… */
+};
+SHARED_SIZE(rope_latent_args, 56);
 #define ROPE_NORM 2u
 #define ROPE_TABLE 4u
 #define ROPE_NORM_ALL_Q 8u /* all heads of q together */

@@ -243,7 +243,8 @@ static uint64_t kv_bytes_per_token(const struct ig_model_info *info, uint32_t k,
 		if (g->kind == IG_CACHE_STATE)
 			continue;
 		n += (uint64_t)g->n_layers * g->n_kv_heads *
-		     (ig_dtype_row_bytes(k, g->head_dim) + ig_dtype_row_bytes(v, g->head_dim));
+		     (ig_dtype_row_bytes(k, g->head_dim) +
+		      (g->kind == IG_CACHE_K ? 0 : ig_dtype_row_bytes(v, g->head_dim)));
 	}
 	return n;
 }

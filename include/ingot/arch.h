@@ -15,6 +15,7 @@ struct ig_arch_files; /* arch_files.h */
 enum {
 	IG_CACHE_KV = 0,    /* K and V of each token */
 	IG_CACHE_STATE = 1, /* a state of fixed size, whatever the number of tokens */
+	IG_CACHE_K = 2,	    /* K of each token alone: values are a part of it */
 };
 
 /* Layers with the same KV cache layout and window, or with the same state.  Of a state, n_kv_heads is
@@ -25,7 +26,7 @@ struct ig_cache_group {
 	uint32_t struct_size;
 	uint32_t n_layers, n_kv_heads, head_dim;
 	uint32_t window; /* of the sliding window, in tokens; 0: every position is cached */
-	uint32_t kind;	 /* IG_CACHE_KV or IG_CACHE_STATE */
+	uint32_t kind;	 /* IG_CACHE_KV … */
 	uint32_t reserved[2];
 };
 

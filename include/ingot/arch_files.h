@@ -32,6 +32,7 @@ enum ig_config_flags {
 	IG_CONFIG_OPTIONAL = 1 << 1, /* no GGUF key */
 	IG_CONFIG_NULLABLE = 1 << 2, /* null: no GGUF key; missing: fallback */
 	IG_CONFIG_TIMES = 1 << 3,    /* fallback times the number under the GGUF key `text` */
+	IG_CONFIG_PLUS = 1 << 4,     /* the integer, or fallback, plus the one under that key */
 };
 
 /* A key of config.json and its GGUF key.  Keys are read in order.  If two entries have the same
@@ -127,6 +128,10 @@ enum ig_tensor_flags {
 	IG_TENSOR_TILED = 1 << 10,
 	IG_TENSOR_TILED_COLUMNS = 1 << 11,
 	IG_TENSOR_NEGATIVE_EXP = 1 << 12, /* a vector x; it becomes -e^x */
+	/* Of each head one matrix: [head, rows, columns].  With IG_TENSOR_TWO and gguf "keys|values" the rows
+	 * of keys, then attention.value_length_mla rows of values, of each head after each other: keys are
+	 * transposed, as the absorbed product with a query needs them. */
+	IG_TENSOR_HEADS = 1 << 13,
 };
 
 /* A tensor's name in the file and in GGUF, without prefixes ("model.") and suffixes (".weight",
@@ -198,6 +203,9 @@ struct ig_arch_files {
 	 * file with another factor is refused. */
 	uint32_t rotary_percent;
 	void (*config)(const struct ig_config *c); /* called after the keys and RoPE; or NULL */
+	/* Of multi-head latent attention: the number under rope.scaling.yarn_log_multiplier is so many times
+	 * mscale_all_dim, and mscale must be the same.  0: it is another one's. */
+	double yarn_log_scale;
 };
 
 #define IG_CONFIG_KEYS(table)                                                                      \

@@ -89,7 +89,8 @@ struct ig_op_shape {
  * and V is v_offset bytes after it.  Of F16 and F32 a token's values are token * k_token_stride (or
  * v_token_stride) bytes further on.  Q8_0 has codes of 8 bits, of K [head_dim][IG_BLOCK_TOKENS], of V
  * [IG_BLOCK_TOKENS][head_dim], then scales, float16 [head_dim / 32][IG_BLOCK_TOKENS]: a value is its
- * code times the scale of its token and its 32 dimensions.
+ * code times the scale of its token and its 32 dimensions.  In a group of K alone (IG_CACHE_K) V is K:
+ * v_offset is 0, the rest is K's.
  *
  * In a group of state (kind IG_CACHE_STATE) a block is a part of a state: head_dim values of float32,
  * whose order is up to the ops that use it.  A state has n_layers * n_kv_heads parts, a layer's after

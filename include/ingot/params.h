@@ -76,6 +76,16 @@ struct ig_glu_params {
 	uint32_t bias; /* 0 or 1 */
 };
 
+/* linear_heads: a matrix for each head: y_h = x_h W_h^T, of the first k columns of a head, then its
+ * other columns as they are.  in: x [n, n_heads * (k + n_rest)] [, with n_rest > 0, x once more, whose
+ * other columns are read]; weights: W [n_heads * m, k], head after head, m a multiple of 16, k and n_rest
+ * of 8; out: [n, n_heads * (m + n_rest)]. */
+struct ig_linear_heads_params {
+	uint32_t struct_size;
+	uint32_t n_heads;
+	uint32_t n_rest;
+};
+
 /* logits: y = x W^T.  in: x of row class logits; weights: W [n_vocab, k] */
 struct ig_logits_params {
 	uint32_t struct_size;
@@ -144,6 +154,21 @@ struct ig_rope_kv_params {
 	uint32_t flags;	   /* enum ig_rope_kv_flags */
 	uint32_t q_stride; /* columns of x from one head of q to the next one; 0: head_dim */
 	uint32_t n_rest;   /* columns of x after q | k | v, which others read */
+};
+
+/* rope_latent (module attention): the keys of multi-head latent attention (DeepSeek-AI 2024,
+ * arXiv:2405.04434), absorbed: one head of n_latent + 2 * n_pairs, whose first n_latent dimensions are
+ * the values too.  RMSNorm of those, RoPE of the others, and of the last 2 * n_pairs columns of each
+ * head of q; writes the keys to the cache, whose group has the kind IG_CACHE_K.
+ * in: q [n, n_heads * head_dim], kv [n, n_latent + 2 * n_pairs], table of rope_table; weights: the
+ * norm's [1, n_latent]; out: the shape of q. */
+struct ig_rope_latent_params {
+	uint32_t struct_size;
+	uint32_t n_heads, head_dim;
+	uint32_t n_latent, n_pairs;
+	uint32_t mode; /* IG_ROPE_PAIRS, IG_ROPE_HALVES */
+	uint32_t group, layer;
+	float norm_eps;
 };
 
 /* attention (module attention): causal, over the cached blocks of the row's sequence.

@@ -156,6 +156,16 @@ static inline ig_value ig_rec_linear_bias(struct ig_rec *r, ig_value x, const ig
 	return ig_rec_op(r, "linear", &p, in, residual == IG_NONE ? 1 : 2, w, 2 * n);
 }
 
+/* The product of each head's first columns with its matrix, w [n_heads * m, k]; the last n_rest columns
+ * of each head stay as they are. */
+static inline ig_value ig_rec_linear_heads(struct ig_rec *r, ig_value x, ig_weight w,
+					   uint32_t n_heads, uint32_t n_rest)
+{
+	struct ig_linear_heads_params p = { sizeof p, n_heads, n_rest };
+	ig_value in[2] = { x, x };
+	return ig_rec_op(r, "linear_heads", &p, in, n_rest ? 2 : 1, &w, 1);
+}
+
 static inline ig_value ig_rec_glu(struct ig_rec *r, ig_value x, ig_weight gate, ig_weight up,
 				  uint32_t act)
 {
@@ -217,6 +227,14 @@ static inline ig_value ig_rec_rope_kv_norm(struct ig_rec *r, const struct ig_rop
 	ig_value in[2] = { qkv, table };
 	return ig_rec_op(r, "rope_kv", p, in, table == IG_NONE ? 1 : 2, norms,
 			 p->flags & IG_ROPE_KV_Q_ONLY ? 1 : 2);
+}
+
+/* Writes kv's keys to the cache; returns q with RoPE. */
+static inline ig_value ig_rec_rope_latent(struct ig_rec *r, const struct ig_rope_latent_params *p,
+					  ig_value q, ig_value kv, ig_value table, ig_weight norm)
+{
+	ig_value in[3] = { q, kv, table };
+	return ig_rec_op(r, "rope_latent", p, in, 3, &norm, 1);
 }
 
 static inline ig_value ig_rec_attention(struct ig_rec *r, const struct ig_attention_params *p,

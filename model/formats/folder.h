@@ -106,6 +106,7 @@ struct ig_hf_config {
 	/* Heads of values of recurrent layers, their groups, all their values; 0: none. */
 	uint32_t n_value_heads, n_value_groups, n_values;
 	uint32_t n_layers, n_heads, n_kv_heads, head_dim, n_experts;
+	uint32_t value_dim;  /* of latent attention's heads */
 	uint32_t n_next;     /* layers behind them that predict further tokens */
 	bool tied;	     /* lm_head is the embedding */
 	float *rope_factors; /* [head_dim / 2], malloced; or NULL */

@@ -87,9 +87,16 @@ static void proportional_factors(struct ig_hf_reading *r, const json_t *s, doubl
 /* transformers' attention_factor over 0.1 ln(factor) + 1, which the architectures apply. */
 static void put_yarn_attention(struct ig_hf_reading *r, const json_t *s, double factor)
 {
+	const double log_scale = r->out->files.yarn_log_scale;
 	double base = 0.1 * log(factor) + 1, attention, mscale = 0, all = 0;
 
-	if (ig_hf_number(r, s, "attention_factor", &attention)) {
+	if (log_scale != 0 && ig_hf_number(r, s, "mscale_all_dim", &all) && all != 0) {
+		if (!ig_hf_number(r, s, "mscale", &mscale) || mscale != all)
+			ig_hf_fail(r, -ENOTSUP, "mscale_all_dim",
+				   "is %g, and mscale %g: only equal ones are supported", all,
+				   mscale);
+		ig_hf_put_f32(r, "rope.scaling.yarn_log_multiplier", log_scale * all);
+	} else if (ig_hf_number(r, s, "attention_factor", &attention)) {
 		ig_hf_put_f32(r, "rope.scaling.attn_factor", attention / base);
 	} else if (ig_hf_number(r, s, "mscale", &mscale) &&
 		   ig_hf_number(r, s, "mscale_all_dim", &all) && mscale == 1 && all != 0) {
@@ -178,7 +185,8 @@ static void put_rope(struct ig_hf_reading *r)
 	}
 	n_rot = floor(part * r->out->head_dim);
 	if (percent)
-		ig_hf_number(r, r->text, "rotary_dim", &n_rot); /* MiniMax M2's files */
+		(void)(ig_hf_number(r, r->text, "rotary_dim", &n_rot) || /* MiniMax M2's files */
+		       ig_hf_number(r, r->text, "qk_rope_head_dim", &n_rot));
 	part = n_rot / r->out->head_dim;
 	if (!(part > 0 && part <= 1 && n_rot >= 2) || (part != 1 && !percent)) {
 		ig_hf_fail(r, -ENOTSUP, "partial_rotary_factor", "is %g: not supported", part);
@@ -255,6 +263,7 @@ static void put_heads(struct ig_hf_reading *r)
 	c->n_layers = ig_hf_was_put(r, "block_count");
 	c->n_heads = ig_hf_was_put(r, "attention.head_count");
 	c->n_experts = ig_hf_was_put(r, "expert_count");
+	c->value_dim = ig_hf_was_put(r, "attention.value_length_mla");
 	if (!ig_hf_whole(r, r->text, "num_nextn_predict_layers", &c->n_next))
 		ig_hf_whole(r, r->text, "num_mtp_layers", &c->n_next);
 	if (c->n_next > IG_HF_MAX_LAYERS)

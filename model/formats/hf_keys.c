@@ -214,6 +214,10 @@ static void put_number(struct ig_hf_reading *r, const struct ig_config_key *k, c
 		return;
 	if (!given && k->flags & IG_CONFIG_TIMES)
 		f *= ig_hf_was_put(r, k->text);
+	if (k->flags & IG_CONFIG_PLUS && !is_float) {
+		f = (given ? (double)u : f) + ig_hf_was_put(r, k->text);
+		given = false;
+	}
 	if (!given &&
 	    (k->flags & IG_CONFIG_REQUIRED || (!is_float && !(f >= 0 && f <= UINT32_MAX))))
 		ig_hf_fail(r, -EINVAL, name, "is missing");
@@ -295,7 +299,8 @@ static void put_key(struct ig_hf_reading *r, const struct ig_config_key *k)
 static bool is_whole_key(const struct ig_config_key *k)
 {
 	bool puts = k->kind <= IG_CONFIG_LAYERS, needs_bar = k->kind == IG_CONFIG_LAYERS;
-	bool needs_text = needs_bar || k->kind == IG_CONFIG_WORD || k->flags & IG_CONFIG_TIMES;
+	bool needs_text = needs_bar || k->kind == IG_CONFIG_WORD ||
+			  k->flags & (IG_CONFIG_TIMES | IG_CONFIG_PLUS);
 
 	return k->name && (k->gguf || !puts) && (k->text || !needs_text) &&
 	       (!needs_bar || strchr(k->text, '|'));

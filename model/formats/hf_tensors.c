@@ -304,6 +304,43 @@ static int conv_shape(const struct placing *p, const struct group *x, struct ig_
 	return 0;
 }
 
+/* The same of a matrix of each head.  Keys and values that lie in one are told apart by the values' number. */
+static int heads_shape(const struct placing *p, const struct group *x, struct ig_hf_made *m,
+		       struct ig_checkpoint_tensor *out)
+{
+	const struct ig_hf_config *c = &p->f->config;
+	const struct ig_st_tensor *t = x->main->t;
+	const bool two = x->main->place.flags & IG_TENSOR_TWO;
+	int64_t rows;
+	int rc;
+
+	for (uint32_t i = 0; i < t->n_dims; i++)
+		if (t->dims[i] < 1)
+			return bad(p, -EINVAL, t, "has no values");
+	if (t->n_dims != (two ? 2 : 3) || t->dims[0] % c->n_heads ||
+	    (!two && t->dims[0] != c->n_heads))
+		return bad(p, -EINVAL, t, "is not of %u heads", c->n_heads);
+	if ((rc = source_of(p, x, &m->source, &out->n_cols)))
+		return rc;
+	rows = two ? t->dims[0] / c->n_heads : t->dims[1];
+	m->step = 1;
+	out->n_dims = 3;
+	out->n_rows = rows;
+	if (!two)
+		return 0;
+	if (!c->value_dim || rows <= c->value_dim)
+		return bad(p, -EINVAL, t, "has %" PRId64 " rows a head, of which %u are of values",
+			   rows, c->value_dim);
+	out->n_rows = x->main->second ? c->value_dim : out->n_cols;
+	if (x->main->second)
+		return 0;
+	if (x->n_scales)
+		return bad(p, -ENOTSUP, t, "is quantised along its outputs: not supported");
+	out->n_cols = rows - c->value_dim;
+	m->transposed = true;
+	return 0;
+}
+
 /* [rows, columns] of one of the group's tensors; n_dims of GGUF. */
 static int shape_of(const struct placing *p, const struct group *x, struct ig_hf_made *m,
 		    struct ig_checkpoint_tensor *out)
@@ -319,6 +356,8 @@ static int shape_of(const struct placing *p, const struct group *x, struct ig_hf
 	m->skip = two && turn ? x->main->second : 0;
 	if (flags & IG_TENSOR_CONV && t->n_dims != 1)
 		return conv_shape(p, x, m, out);
+	if (flags & IG_TENSOR_HEADS)
+		return heads_shape(p, x, m, out);
 	if (experts ? t->n_dims != (mxfp4 ? 4 : merged ? 3 : 2) : t->n_dims != 1 && t->n_dims != 2)
 		return bad(p, -EINVAL, t, "has %u dimensions", t->n_dims);
 	for (uint32_t i = 0; i < t->n_dims; i++)
@@ -367,6 +406,26 @@ static bool is_by_expert(const struct group *x)
 	       (flags & IG_TENSOR_TWO || (flags & IG_TENSOR_TRANSPOSED && !is_mxfp4(x)));
 }
 
+/* The same of a head's rows. */
+static int add_heads(struct placing *p, const struct group *x, struct ig_hf_made *m,
+		     struct ig_checkpoint_tensor *out)
+{
+	const uint32_t n_heads = p->f->config.n_heads;
+	const bool two = x->main->place.flags & IG_TENSOR_TWO;
+	const int64_t each = x->main->t->dims[0] / n_heads, rows = out->n_rows;
+
+	m->pieces = &p->f->pieces[p->n_pieces];
+	m->n_pieces = two ? n_heads : 1;
+	p->n_pieces += m->n_pieces;
+	for (uint32_t i = 0; i < m->n_pieces; i++)
+		m->pieces[i] =
+			piece_of(x, 0, i * each + (two && x->main->second ? each - rows : 0));
+	if (__builtin_mul_overflow(rows, (int64_t)n_heads, &out->n_rows))
+		return bad(p, -EINVAL, x->main->t, "has more rows than a number can hold");
+	m->piece_rows = two ? rows : out->n_rows;
+	return 0;
+}
+
 /* out has the rows of one expert or of the tensor; afterwards all rows. */
 static int add_pieces(struct placing *p, const struct group *x, struct ig_hf_made *m,
 		      struct ig_checkpoint_tensor *out)
@@ -376,6 +435,9 @@ static int add_pieces(struct placing *p, const struct group *x, struct ig_hf_mad
 	const bool by_expert = is_by_expert(x);
 	const bool whole = out->n_dims == 3 && x->main->place.expert < 0 && !by_expert;
 	const int64_t rows = out->n_rows;
+
+	if (x->main->place.flags & IG_TENSOR_HEADS)
+		return add_heads(p, x, m, out);
 	/* of the file's, in front of each expert and of the second half */
 	const int64_t each = m->transposed ? out->n_cols : (two ? 2 : 1) * rows,
 		      half = two && m->step == 1 && x->main->second ? rows : 0;
@@ -444,6 +506,7 @@ static int place_group(struct placing *p, const struct group *x)
 	const uint32_t flags = x->main->place.flags;
 	struct ig_checkpoint_tensor *t = &p->g->tensors[p->g->n_tensors];
 	struct ig_hf_made *m = &p->f->made[p->g->n_tensors];
+	const uint32_t n_parts = flags & IG_TENSOR_HEADS ? c->n_heads : c->n_experts;
 	uint64_t row_bytes;
 	int rc;
 
@@ -474,9 +537,9 @@ static int place_group(struct placing *p, const struct group *x)
 		t->dims[d] = 1;
 	t->dims[0] = t->n_cols;
 	if (t->n_dims > 1)
-		t->dims[1] = t->n_dims == 3 ? t->n_rows / c->n_experts : t->n_rows;
+		t->dims[1] = t->n_dims == 3 ? t->n_rows / n_parts : t->n_rows;
 	if (t->n_dims > 2)
-		t->dims[2] = c->n_experts;
+		t->dims[2] = n_parts;
 	use_data(m, t);
 	p->g->n_tensors++;
 	return 0;
@@ -495,7 +558,9 @@ static int count_groups(const struct placing *p, size_t *n_tensors, size_t *n_pi
 		if ((rc = check_group(p, &x)))
 			return rc;
 		at += x.n + x.n_scales + x.n_biases;
-		*n_pieces += is_by_expert(&x) ? p->f->config.n_experts : x.n;
+		*n_pieces += x.main->place.flags & IG_TENSOR_HEADS ? p->f->config.n_heads :
+			     is_by_expert(&x)			   ? p->f->config.n_experts :
+								     x.n;
 		++*n_tensors;
 	}
 	return 0;

@@ -1,4 +1,4 @@
-/* gpu.c: GPU lowerings of rope_table, rope_kv and attention: argument structs, grids and the
+/* gpu.c: GPU lowerings of rope_table, rope_kv, rope_latent and attention: argument structs, grids and the
  * choice of kernels, which are in shaders/attention/. */
 #include "kernels_private.h"
 #include "shaders/args.h"
@@ -8,7 +8,7 @@
 #include <ingot/gpu_lower.h>
 #include <stdlib.h>
 
-extern const struct ig_shader ig_shader_rope_table, ig_shader_rope_kv;
+extern const struct ig_shader ig_shader_rope_table, ig_shader_rope_kv, ig_shader_rope_latent;
 extern const struct ig_shader ig_shader_attention, ig_shader_attention_f32, ig_shader_attention_q8;
 
 static_assert(ELEMENT_F32 == IG_F32 && ELEMENT_F16 == IG_F16 && ELEMENT_BF16 == IG_BF16 &&
@@ -43,15 +43,9 @@ static int check_result(const struct ig_gpu_launch *c, const char *op, struct ig
 	return 0;
 }
 
-static int has_codes(const struct ig_gpu_launch *c)
+static int check_cache(uint32_t k, uint32_t v, const struct ig_gpu_launch *c, uint32_t head_dim,
+		       const char *op, struct ig_error *err)
 {
-	return c->k_dtype == IG_Q8_0 || c->v_dtype == IG_Q8_0;
-}
-
-static int check_cache(const struct ig_gpu_launch *c, uint32_t head_dim, const char *op,
-		       struct ig_error *err)
-{
-	const uint32_t k = c->k_dtype, v = c->v_dtype;
 	const char *driver = c->facts->kind == IG_GPU_CUDA ? "cuda" : "metal";
 
 	if (!(k == IG_F32 && v == IG_F32) &&
@@ -62,7 +56,7 @@ static int check_cache(const struct ig_gpu_launch *c, uint32_t head_dim, const c
 			"type %u (kvcache.dtype, or the model's kv_dtype); it has them for f32, "
 			"and for f16 and q8_0 in any combination",
 			op, driver, k, v);
-	if (has_codes(c) && head_dim % IG_KV_GROUP)
+	if ((k == IG_Q8_0 || v == IG_Q8_0) && head_dim % IG_KV_GROUP)
 		return ig_fail(
 			err, -ENOTSUP,
 			"%s: a cache in q8_0 (kvcache.dtype, or the model's kv_dtype) needs heads "
@@ -178,7 +172,9 @@ static int lower_rope_kv(const struct ig_gpu_launch *c, const struct ig_gpu_host
 		.n_arg_bytes = sizeof args,
 		.threads = ROPE_THREADS,
 		.threadgroup_bytes = /* some, as the kernel names it */
-		has_codes(c) ? ROPE_HEADS * p->head_dim * (uint32_t)sizeof(float) : 16,
+		c->k_dtype == IG_Q8_0 || c->v_dtype == IG_Q8_0 ?
+			ROPE_HEADS * p->head_dim * (uint32_t)sizeof(float) :
+			16,
 		ALWAYS,
 		.grid = { { IG_LIVE_ONE, 1, 1, (n_heads + ROPE_HEADS - 1) / ROPE_HEADS },
 			  { IG_LIVE_ROWS, 1, 1, 1 },
@@ -186,7 +182,7 @@ static int lower_rope_kv(const struct ig_gpu_launch *c, const struct ig_gpu_host
 	};
 	const struct ig_gpu_tensor none = { .ref.buffer = -1 };
 	struct ig_gpu_ref kv;
-	int rc = check_cache(c, p->head_dim, "rope_kv", err);
+	int rc = check_cache(c->k_dtype, c->v_dtype, c, p->head_dim, "rope_kv", err);
 
 	if (rc || (rc = check_result(c, "rope_kv", err)))
 		return rc;
@@ -210,6 +206,73 @@ const struct ig_gpu_op ig_gpu_rope_kv = {
 	.struct_size = sizeof(struct ig_gpu_op),
 	.flags = IG_GPU_OUT_ANY,
 	.lower = lower_rope_kv,
+};
+
+/* ---- rope_latent --------------------------------------------------------------- */
+
+static int lower_rope_latent(const struct ig_gpu_launch *c, const struct ig_gpu_host *h,
+			     struct ig_gpu_tape *t, struct ig_error *err)
+{
+	const struct ig_rope_latent_params *p = c->params;
+	const uint32_t dim = p->n_latent + 2 * p->n_pairs;
+	const struct rope_latent_args args = {
+		.n_heads = p->n_heads,
+		.head_dim = p->head_dim,
+		.n_latent = p->n_latent,
+		.n_pairs = p->n_pairs,
+		.mode = p->mode,
+		.group = p->group,
+		.layer = p->layer,
+		.x_stride = ig_gpu_stride(&c->in[0]),
+		.kv_stride = ig_gpu_stride(&c->in[1]),
+		.table_stride = ig_gpu_stride(&c->in[2]),
+		.y_stride = ig_gpu_stride(&c->out[0]),
+		.norm_eps = p->norm_eps,
+		.y_type = c->out[0].dtype,
+		.k_type = c->k_dtype,
+	};
+	struct ig_gpu_dispatch d = {
+		.struct_size = sizeof d,
+		.n_binds = 6,
+		.shader = &ig_shader_rope_latent,
+		.kernel = "rope_latent",
+		.args = &args,
+		.n_arg_bytes = sizeof args,
+		.threads = ROPE_THREADS,
+		.threadgroup_bytes = /* some, as the kernel names it */
+		c->k_dtype == IG_Q8_0 ? dim * (uint32_t)sizeof(float) : 16,
+		ALWAYS,
+		/* the keys after the heads of q */
+		.grid = { { IG_LIVE_ONE, 1, 1, (p->n_heads + 1 + ROPE_HEADS - 1) / ROPE_HEADS },
+			  { IG_LIVE_ROWS, 1, 1, 1 },
+			  IG_GPU_ONE },
+		.bind = { ig_gpu_bind_value(&c->in[0], IG_GPU_READ),
+			  ig_gpu_bind_value(&c->in[1], IG_GPU_READ),
+			  ig_gpu_bind_value(&c->in[2], IG_GPU_READ), bind_weight(c, 0, p->n_latent),
+			  ig_gpu_bind_value(&c->out[0], IG_GPU_WRITE) },
+	};
+	struct ig_gpu_ref kv;
+	int rc = check_cache(c->k_dtype, c->k_dtype, c, dim, "rope_latent", err);
+
+	if (!rc && c->k_dtype == IG_Q8_0 && p->n_latent % IG_KV_GROUP)
+		rc = ig_fail(err, -ENOTSUP,
+			     "rope_latent: a latent of %u values has no kernel for a cache in q8_0 "
+			     "(kvcache.dtype, or the model's kv_dtype)",
+			     p->n_latent);
+	if (rc || (rc = check_result(c, "rope_latent", err)))
+		return rc;
+	rc = h->kv(t, p->group, p->layer, &kv);
+	if (rc)
+		return ig_fail(err, rc, "rope_latent: no cache of group %u, layer %u", p->group,
+			       p->layer);
+	d.bind[5] = (struct ig_gpu_bind){ kv, 1, IG_GPU_WRITE | IG_GPU_TOUCH, 0 };
+	return h->dispatch(t, &d);
+}
+
+const struct ig_gpu_op ig_gpu_rope_latent = {
+	.struct_size = sizeof(struct ig_gpu_op),
+	.flags = IG_GPU_OUT_ANY,
+	.lower = lower_rope_latent,
 };
 
 /* ---- attention ----------------------------------------------------------------- */
@@ -361,6 +424,7 @@ static int lower_attention(const struct ig_gpu_launch *c, const struct ig_gpu_ho
 {
 	const struct ig_attention_params *p = c->params;
 	const struct ig_gpu_tensor none = IG_GPU_NONE;
+	const uint32_t v_dtype = p->v_dim ? c->k_dtype : c->v_dtype;
 	struct attention a = {
 		.c = c,
 		.p = p,
@@ -375,7 +439,7 @@ static int lower_attention(const struct ig_gpu_launch *c, const struct ig_gpu_ho
 			  .window = p->window,
 			  .y_type = c->out[0].dtype,
 			  .k_type = c->k_dtype,
-			  .v_type = c->v_dtype,
+			  .v_type = v_dtype,
 			  .flags = (has_weight(c, 0) ? ATTENTION_SINKS : 0) |
 				   (p->gate == IG_GATE_SIGMOID	? ATTENTION_SIGMOID :
 				    p->gate == IG_GATE_SOFTPLUS ? ATTENTION_SOFTPLUS :
@@ -391,14 +455,14 @@ static int lower_attention(const struct ig_gpu_launch *c, const struct ig_gpu_ho
 		.q = ig_gpu_bind_value(&c->in[0], IG_GPU_READ),
 		.y = ig_gpu_bind_value(&c->out[0], IG_GPU_WRITE),
 		.element = ig_gpu_element_bytes(attention_in_dtype(c, 0)),
-		.codes = has_codes(c) ? 1 : 0,
+		.codes = c->k_dtype == IG_Q8_0 || v_dtype == IG_Q8_0,
 		.dim = built_dim(p->head_dim),
 		.nv = c->facts->kind == IG_GPU_CUDA,
 	};
 	const uint64_t n_partials = (uint64_t)c->max_partials * p->n_heads;
 	struct ig_gpu_bind outs[2], tops[2];
 	struct ig_gpu_ref kv;
-	int rc = check_cache(c, p->head_dim, "attention", err);
+	int rc = check_cache(c->k_dtype, v_dtype, c, p->head_dim, "attention", err);
 
 	if (rc || (rc = check_result(c, "attention", err)))
 		return rc;

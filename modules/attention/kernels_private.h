@@ -8,8 +8,10 @@
 
 extern const struct ig_op ig_op_rope_table;
 extern const struct ig_op ig_op_rope_kv;
+extern const struct ig_op ig_op_rope_latent;
 extern const struct ig_op ig_op_attention;
-extern const struct ig_gpu_op ig_gpu_rope_table, ig_gpu_rope_kv, ig_gpu_attention; /* gpu.c */
+extern const struct ig_gpu_op ig_gpu_rope_table, ig_gpu_rope_kv, ig_gpu_rope_latent,
+	ig_gpu_attention; /* gpu.c */
 
 extern const struct ig_op ig_op_rope_rows, ig_op_attention_rows; /* attention_rows.c */
 
@@ -70,6 +72,10 @@ static inline float gate_value(uint32_t kind, float x, float e)
 void ig_rope_kv_avx2(const struct ig_op_launch *launch, int64_t first, int64_t last, void *scratch);
 void ig_rope_kv_avx512(const struct ig_op_launch *launch, int64_t first, int64_t last,
 		       void *scratch);
+void ig_rope_latent_avx2(const struct ig_op_launch *launch, int64_t first, int64_t last,
+			 void *scratch);
+void ig_rope_latent_avx512(const struct ig_op_launch *launch, int64_t first, int64_t last,
+			   void *scratch);
 uint64_t ig_attention_scratch_avx2(const struct ig_op_launch *launch);
 uint64_t ig_attention_scratch_avx512(const struct ig_op_launch *launch);
 void ig_attention_avx2(const struct ig_op_launch *launch, int64_t first, int64_t last,
@@ -78,6 +84,8 @@ void ig_attention_avx512(const struct ig_op_launch *launch, int64_t first, int64
 			 void *scratch);
 #elif defined(__aarch64__)
 void ig_rope_kv_neon(const struct ig_op_launch *launch, int64_t first, int64_t last, void *scratch);
+void ig_rope_latent_neon(const struct ig_op_launch *launch, int64_t first, int64_t last,
+			 void *scratch);
 uint64_t ig_attention_scratch_neon(const struct ig_op_launch *launch);
 void ig_attention_neon(const struct ig_op_launch *launch, int64_t first, int64_t last,
 		       void *scratch);

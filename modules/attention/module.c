@@ -9,9 +9,13 @@ static const struct ig_op_version requires_ops[] = {
 	{ "logits", 1 }, { "sample", 1 }, { "multiply", 1 }, { "soft_cap", 1 },
 	{ "pool", 1 },	 { "output", 1 }, { NULL },
 };
-static const struct ig_op *const ops[] = { &ig_op_rope_table,	  &ig_op_rope_kv,
-					   &ig_op_attention,	  &ig_op_rope_rows,
-					   &ig_op_attention_rows, NULL };
+static const struct ig_op *const ops[] = { &ig_op_rope_table,
+					   &ig_op_rope_kv,
+					   &ig_op_rope_latent,
+					   &ig_op_attention,
+					   &ig_op_rope_rows,
+					   &ig_op_attention_rows,
+					   NULL };
 #define X(name) extern const struct ig_arch ig_arch_##name;
 ARCHS
 #undef X

@@ -1,4 +1,5 @@
-/* rope_avx512.c: rope_kv for AVX-512; the code is rope_row.h. */
+/* rope_avx512.c: rope_kv and rope_latent for AVX-512; the code is rope_row.h and
+ * latent_row.h. */
 #include <immintrin.h>
 #include <stdint.h>
 
@@ -15,11 +16,18 @@ static inline void store_f16(uint16_t *dst, const float *src, uint32_t n)
 								       _MM_FROUND_TO_NEAREST_INT));
 }
 
-#include "rope_row.h"
+#include "latent_row.h"
 
 void ig_rope_kv_avx512(const struct ig_op_launch *launch, int64_t first, int64_t last,
 		       void *scratch)
 {
 	(void)scratch;
 	rope_kv_rows(launch, first, last);
+}
+
+void ig_rope_latent_avx512(const struct ig_op_launch *launch, int64_t first, int64_t last,
+			   void *scratch)
+{
+	(void)scratch;
+	rope_latent_rows(launch, first, last);
 }

@@ -176,7 +176,7 @@ static int kv_layout(const struct ig_kvcache *c, struct ig_kv_layout *l, struct 
 
 	if (l->kind == IG_CACHE_STATE)
 		return state_layout(c, l, err);
-	if (l->kind != IG_CACHE_KV)
+	if (l->kind != IG_CACHE_KV && l->kind != IG_CACHE_K)
 		return ig_fail(err, -EINVAL, "kvcache: a cache group of kind %u", l->kind);
 
 	/* Bounds far beyond any model, so that the products below fit into 64 bits. */
@@ -185,10 +185,12 @@ static int kv_layout(const struct ig_kvcache *c, struct ig_kv_layout *l, struct 
 		return ig_fail(err, -EINVAL,
 			       "kvcache: %u layers of %u heads of %u values is no cache group",
 			       l->n_layers, l->n_kv_heads, l->head_dim);
+	if (l->kind == IG_CACHE_K)
+		l->v_dtype = l->k_dtype;
 	if ((rc = half_bytes(l, "keys", l->k_dtype, &l->k_token_stride, &k_bytes, err)) ||
 	    (rc = half_bytes(l, "values", l->v_dtype, &l->v_token_stride, &v_bytes, err)))
 		return rc;
-	l->v_offset = align(k_bytes);
+	l->v_offset = l->kind == IG_CACHE_K ? 0 : align(k_bytes);
 	l->head_stride = l->v_offset + align(v_bytes);
 	if (l->head_stride > c->arena.slab_bytes ||
 	    l->n_kv_heads > c->arena.slab_bytes / l->head_stride)

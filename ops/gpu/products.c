@@ -1,5 +1,5 @@
 /*
- * products.c: GPU lowerings of linear, glu and logits: dispatches of the kernels in
+ * products.c: GPU lowerings of linear, linear_heads, glu and logits: dispatches of the kernels in
  * shaders/core/linear.h and glu.h, with variants for different numbers of rows, of which a step
  * runs one.  Chosen here: the element type of the product, the tiles (shaders/core/shapes.h), and
  * the number of shares of k (split-K), which depends only on the weights' shape and the device.
@@ -15,6 +15,7 @@ extern const struct ig_shader ig_shader_linear, ig_shader_linear_bf16, ig_shader
 	ig_shader_linear_f32;
 extern const struct ig_shader ig_shader_tiles_q, ig_shader_tiles_q5, ig_shader_tiles_k,
 	ig_shader_tiles_k23, ig_shader_tiles_table;
+extern const struct ig_shader ig_shader_elementwise;
 extern const struct ig_shader ig_shader_glu, ig_shader_glu_bf16, ig_shader_glu_q, ig_shader_glu_q5,
 	ig_shader_glu_k, ig_shader_glu_k23, ig_shader_glu_table, ig_shader_glu_f32;
 
@@ -98,6 +99,10 @@ struct product {
 	uint32_t act;
 	float limit;
 	int64_t column; /* of the output: the first one of the first weight */
+	int64_t k;	/* inner length */
+	/* linear_heads: 0, or the number of heads, which divide rows of the weight, and the columns of a
+	 * head that are passed on */
+	uint32_t n_heads, n_rest;
 };
 
 /* ---- element types ------------------------------------------------------------------- */
@@ -120,6 +125,13 @@ static uint32_t linear_in(const struct ig_gpu_launch *c, uint32_t i)
 static uint32_t glu_in(const struct ig_gpu_launch *c, uint32_t i)
 {
 	return i ? IG_F32 : wanted(c, 2);
+}
+
+/* What is passed on is not rounded to bfloat16. */
+static uint32_t heads_in(const struct ig_gpu_launch *c, uint32_t i)
+{
+	const uint32_t type = wanted(c, 1);
+	return i && type == IG_BF16 ? IG_F32 : type;
 }
 
 static uint32_t logits_in(const struct ig_gpu_launch *c, uint32_t i)
@@ -162,8 +174,7 @@ static uint64_t threadgroup_bytes(const struct variant *v, uint32_t element, uin
 /* Float16 or bfloat16 with aligned rows: all kernels exist for it, and it has one share. */
 static bool is_large(const struct product *p)
 {
-	return (p->dtype == IG_F16 || p->dtype == IG_BF16) &&
-	       !is_odd(p->dtype, p->launch->in[0].n_cols);
+	return (p->dtype == IG_F16 || p->dtype == IG_BF16) && !is_odd(p->dtype, p->k);
 }
 
 static int64_t n_cores(const struct ig_gpu_facts *f) { return f->n_cores ? f->n_cores : 132; }
@@ -315,13 +326,17 @@ static struct variants nv_variants(const struct product *p, int64_t outputs, boo
 {
 	const struct ig_gpu_facts *f = p->launch->facts;
 
+	if (f->arch == 90 && is_large(p) && p->n_heads) /* a head is no tensor map */
+		return (struct variants){
+			{ { "wide_64", { SHAPE_NV_WIDE_64 }, 1, UINT32_MAX, TILE } }, 1
+		};
 	if (f->arch == 90 && is_large(p)) /* only this capability has wgmma and such tensor maps */
 		return nv_large(p, outputs);
 
 	struct variants r = { .v = { nv_few(p, outputs, shared) }, .n = 1 };
 	uint32_t many = r.v[0].max_rows + 1;
 
-	if (f->arch != 90 || is_odd(p->dtype, p->launch->in[0].n_cols)) {
+	if (f->arch != 90 || is_odd(p->dtype, p->k)) {
 		r.v[r.n++] = (struct variant){ "tile", { SHAPE_NV_TILE }, many, UINT32_MAX, TILE };
 		return r;
 	}
@@ -352,7 +367,7 @@ static uint32_t team_of(const struct product *p, const struct variant *v, uint32
 static uint64_t tiles_bytes(const struct product *p, const struct variant *v, uint32_t teams,
 			    uint32_t shares)
 {
-	const uint64_t tile = ig_gpu_tile_k(p->dtype), k = (uint64_t)p->launch->in[0].n_cols;
+	const uint64_t tile = ig_gpu_tile_k(p->dtype), k = (uint64_t)p->k;
 	uint64_t sums = (uint64_t)teams * team_of(p, v, shares) * 64 * v->shape.bm;
 	uint64_t tiles = (k + tile - 1) / tile;
 
@@ -398,7 +413,7 @@ static uint32_t choose_tiles(const struct product *p, int64_t outputs, struct va
 					      { "16_cluster", { .bm = 16 }, 9, FEW, TILES, 2 } };
 	const struct ig_gpu_facts *f = p->launch->facts;
 	const bool is_nv = f->kind == IG_GPU_CUDA;
-	const int64_t k = p->launch->in[0].n_cols, tile = ig_gpu_tile_k(p->dtype);
+	const int64_t k = p->k, tile = ig_gpu_tile_k(p->dtype);
 	int64_t tiles = (k + tile - 1) / tile, down;
 	uint32_t shares = outputs <= 4096 || k > 8192 ? MAX_TILE_SHARES :
 			  outputs <= 8192	      ? 4 :
@@ -443,7 +458,7 @@ static uint32_t choose_tiles(const struct product *p, int64_t outputs, struct va
 static uint32_t choose(const struct product *p, struct variants *variants)
 {
 	const struct ig_gpu_launch *c = p->launch;
-	int64_t steps = (c->in[0].n_cols + SHARE_STEP - 1) / SHARE_STEP, outputs = 0;
+	int64_t steps = (p->k + SHARE_STEP - 1) / SHARE_STEP, outputs = 0;
 	bool f32 = p->element == IG_F32, is_nv = c->facts->kind == IG_GPU_CUDA;
 	uint32_t shares = steps < 8		 ? 1 :
 			  steps / 4 < MAX_SHARES ? (uint32_t)(steps / 4) :
@@ -499,6 +514,8 @@ static void bind_operands(const struct product *p, const struct linear_args *arg
 
 	for (uint32_t i = 0; i < args->n_weights; i++)
 		columns += args->n[i];
+	if (p->n_heads)
+		columns = (uint64_t)c->out[0].n_cols;
 	d->bind[d->n_binds++] = ig_gpu_bind_value(&c->in[0], IG_GPU_READ);
 	for (uint32_t i = 0; i < (p->pair ? 2 : 4); i++)
 		d->bind[d->n_binds++] = i < p->n ? ig_gpu_bind_weight(p->weight[i]) : left_out;
@@ -580,6 +597,8 @@ static int emit(const struct product *p, const struct variant *v, const struct l
 	else
 		d.grid[0] = (struct ig_gpu_extent){ d.when_live, 1, s->bm, (uint32_t)tiles };
 	d.grid[1] = d.grid[2] = (struct ig_gpu_extent)IG_GPU_ONE;
+	if (p->n_heads)
+		d.grid[1].times = p->n_heads;
 	bind_operands(p, args, &d);
 	if (v->kind == RUSH)
 		box_operands(p, args, max_rows, 8, width, &d);
@@ -596,12 +615,12 @@ static int lower(const struct product *p, const struct ig_gpu_host *h, struct ig
 	struct variants variants;
 	uint64_t limit = INT32_MAX;
 	struct linear_args args = { 0 };
-	bool residual = !p->pair && c->n_in > 1 && c->in[1].ref.buffer >= 0;
+	bool residual = !p->pair && !p->n_heads && c->n_in > 1 && c->in[1].ref.buffer >= 0;
 	int rc = ig_gpu_check_product(p->op, p->dtype, p->element, y->dtype, err);
 
 	if (rc)
 		return rc;
-	if (x->n_cols < 1 || (uint64_t)x->n_cols > limit || p->weight[0]->row_stride > limit ||
+	if (p->k < 1 || (uint64_t)x->n_cols > limit || p->weight[0]->row_stride > limit ||
 	    x->row_stride > limit || y->row_stride > limit)
 		return ig_fail(err, -ENOTSUP, "%s: rows of %lld values are too long", p->op,
 			       (long long)x->n_cols);
@@ -616,7 +635,12 @@ static int lower(const struct product *p, const struct ig_gpu_host *h, struct ig
 		if (!p->pair || i == 0)
 			args.n[i] = (uint32_t)p->weight[i]->n_rows;
 	}
-	args.k = (uint32_t)x->n_cols;
+	if (p->n_heads) {
+		args.n[0] /= p->n_heads;
+		args.x_head = (uint32_t)p->k + p->n_rest;
+		args.y_head = args.n[0] + p->n_rest;
+	}
+	args.k = (uint32_t)p->k;
 	args.n_weights = p->pair ? 1 : p->n;
 	args.x_stride = ig_gpu_stride(x);
 	args.y_stride = ig_gpu_stride(y);
@@ -700,7 +724,8 @@ static int lower_linear(const struct ig_gpu_launch *c, const struct ig_gpu_host 
 				     .dtype = c->weight[first].dtype,
 				     .element = c->in[0].dtype,
 				     .act = params->act,
-				     .column = column };
+				     .column = column,
+				     .k = c->in[0].n_cols };
 		for (next = first; next < params->n_weights && c->weight[next].dtype == p.dtype &&
 				   c->weight[next].layout == c->weight[first].layout;
 		     next++) {
@@ -727,6 +752,7 @@ static int lower_glu(const struct ig_gpu_launch *c, const struct ig_gpu_host *h,
 			     .act = params->act,
 			     .limit = params->limit,
 			     .pair = 1,
+			     .k = c->in[0].n_cols,
 			     .n = 2,
 			     .weight = { &c->weight[0], &c->weight[1] } };
 
@@ -743,11 +769,69 @@ static int lower_logits(const struct ig_gpu_launch *c, const struct ig_gpu_host 
 			     .op = "logits",
 			     .dtype = c->weight[0].dtype,
 			     .element = c->in[0].dtype,
+			     .k = c->in[0].n_cols,
 			     .n = 1,
 			     .weight = { &c->weight[0] } };
 
 	p.shader = shader_of(&p);
 	return lower(&p, h, t, err);
+}
+
+/* The last columns of each head of in[1], as they are. */
+static int pass_on(const struct product *p, const struct ig_gpu_host *h, struct ig_gpu_tape *t,
+		   struct ig_error *err)
+{
+	const struct ig_gpu_launch *c = p->launch;
+	const struct ig_gpu_tensor *x = &c->in[1], *y = &c->out[0];
+	const struct heads_args args = {
+		.n = p->n_rest,
+		.x_stride = ig_gpu_stride(x),
+		.y_stride = ig_gpu_stride(y),
+		.x_head = (uint32_t)(x->n_cols / p->n_heads),
+		.y_head = (uint32_t)(y->n_cols / p->n_heads),
+		.rows_live = y->row_class == IG_ROWS_LOGITS,
+	};
+	char name[64];
+	const struct ig_gpu_dispatch d = {
+		.struct_size = sizeof d,
+		.n_binds = 2,
+		.shader = &ig_shader_elementwise,
+		.kernel = name,
+		.args = &args,
+		.n_arg_bytes = sizeof args,
+		.threads = HEADS_THREADS,
+		.when_live = IG_LIVE_ONE,
+		.when_max = UINT32_MAX,
+		.grid = { { IG_LIVE_ONE, 1, 1, p->n_heads },
+			  { ig_gpu_live_of(y), 1, 1, 1 },
+			  IG_GPU_ONE },
+		.bind = { ig_gpu_bind_value(x, IG_GPU_READ), ig_gpu_bind_value(y, IG_GPU_WRITE) },
+	};
+
+	snprintf(name, sizeof name, "heads_rest_%s_%s", ig_gpu_format_name(x->dtype),
+		 ig_gpu_format_name(y->dtype));
+	int rc = h->dispatch(t, &d);
+	return rc ? ig_fail(err, rc, "linear_heads: %s could not be recorded", name) : 0;
+}
+
+static int lower_linear_heads(const struct ig_gpu_launch *c, const struct ig_gpu_host *h,
+			      struct ig_gpu_tape *t, struct ig_error *err)
+{
+	const struct ig_linear_heads_params *params = c->params;
+	struct product p = { .launch = c,
+			     .op = "linear_heads",
+			     .dtype = c->weight[0].dtype,
+			     .element = c->in[0].dtype,
+			     .k = c->weight[0].n_cols,
+			     .n_heads = params->n_heads,
+			     .n_rest = params->n_rest,
+			     .n = 1,
+			     .weight = { &c->weight[0] } };
+	int rc;
+
+	p.shader = shader_of(&p);
+	rc = lower(&p, h, t, err);
+	return rc || !p.n_rest ? rc : pass_on(&p, h, t, err);
 }
 
 /* Blocks that are multiplied in float16 may be in tiles. */
@@ -768,6 +852,8 @@ static bool logits_tiles(const struct ig_gpu_launch *c, uint32_t i) { return may
 
 const struct ig_gpu_op ig_gpu_linear = { sizeof(struct ig_gpu_op), IG_GPU_OUT_ANY, linear_in,
 					 lower_linear, linear_tiles },
+		       ig_gpu_linear_heads = { sizeof(struct ig_gpu_op), IG_GPU_OUT_ANY, heads_in,
+					       lower_linear_heads, NULL },
 		       ig_gpu_glu = { sizeof(struct ig_gpu_op), IG_GPU_OUT_ANY, glu_in, lower_glu,
 				      glu_tiles },
 		       ig_gpu_logits = { sizeof(struct ig_gpu_op), 0, logits_in, lower_logits,

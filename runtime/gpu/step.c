@@ -276,16 +276,16 @@ static int check_layout(struct packing *k, uint32_t g)
 	const struct ig_kv_layout *l = k->step->kv[g].layout;
 	const struct ig_cache_group *c = &k->shape->info.groups[g];
 	const struct ig_program_limits *want = &k->shape->limits;
+	const uint32_t v_dtype = c->kind == IG_CACHE_K ? want->k_dtype : want->v_dtype;
 
-	if (l->k_dtype != want->k_dtype || l->v_dtype != want->v_dtype ||
+	if (l->k_dtype != want->k_dtype || l->v_dtype != v_dtype || l->kind != c->kind ||
 	    l->n_layers != c->n_layers || l->n_kv_heads != c->n_kv_heads ||
 	    l->head_dim != c->head_dim)
 		return ig_fail(k->err, -EINVAL,
 			       "cache group %u has %u layers of %u heads of %u, type %u and %u; "
 			       "the program was lowered for %u of %u of %u, type %u and %u",
 			       g, l->n_layers, l->n_kv_heads, l->head_dim, l->k_dtype, l->v_dtype,
-			       c->n_layers, c->n_kv_heads, c->head_dim, want->k_dtype,
-			       want->v_dtype);
+			       c->n_layers, c->n_kv_heads, c->head_dim, want->k_dtype, v_dtype);
 	/* Kernels have one stride for both: it is that of the ones that need it. */
 	if (!aligned(l->layer_stride) || !aligned(l->v_offset) || !aligned(l->head_stride) ||
 	    !aligned(l->block_bytes) || !aligned_tokens(l, l->k_dtype, l->k_token_stride) ||

@@ -12,76 +12,9 @@
 #include "../portable.h"
 #include "../args.h"
 #include "../step.h"
-#include "pages.h"
-#include "element.h"
+#include "heads.h"
 
 using namespace metal;
-
-#define PAIRS 0u /* IG_ROPE_PAIRS */
-
-// The largest value whose code times scale, 127 * 515.5, is finite as a half.
-#define Q8_MOST 65468.0f
-
-// The destination of a head: a row of q, or a token's slot in the cache.
-struct head_target {
-	device uchar *p;
-	uint type;
-	// of Q8_0 only
-	threadgroup float *row; // [head_dim]
-	device uchar *scales;	// p: codes
-	uint code_stride;
-};
-
-METAL_FUNC void put(head_target to, uint i, float x)
-{
-	if (to.type == ELEMENT_Q8_0)
-		to.row[i] = x;
-	else
-		store_element(to.p, i, x, to.type);
-}
-
-METAL_FUNC bool is_nan(float x) { return (as_type<uint>(x) & 0x7fffffff) > 0x7f800000; }
-
-// Round a head's n values, a multiple of PAGES_GROUP, as quantize_group does on the host
-// (modules/attention/cache_row.h): bit for bit the same of values up to Q8_MOST.
-METAL_FUNC void put_codes(head_target to, uint n, uint lane)
-{
-	simdgroup_barrier(mem_flags::mem_threadgroup); // the row is complete
-	for (uint i = lane; i < n; i += PAGES_GROUP) {
-		float x = to.row[i];
-		const bool lost = simd_any(is_nan(x));
-		x = lost ? 0.0f : clamp(x, -Q8_MOST, Q8_MOST);
-		const half scale = half(precise::divide(simd_max(fabs(x)), 127.0f));
-		const float by = scale == half(0.0f) ? 0.0f : precise::divide(1.0f, float(scale));
-		const int code = int(rint(clamp(x * by, -127.0f, 127.0f)));
-		to.p[i * to.code_stride] = uchar(code & 0xff);
-		if (lane == 0)
-			((device ushort *)to.scales)[i / PAGES_GROUP * STEP_BLOCK_TOKENS] =
-				lost ? ushort(0x7e00) : as_type<ushort>(scale);
-	}
-}
-
-// Head `nth` of K, or V, of a row of the step.
-METAL_FUNC head_target cache_target(constant rope_kv_args &args, device const step_head *step,
-				    uint row, uint nth, bool is_v, threadgroup float *room)
-{
-	const uint sequence = uint(step_array<int>(step, step->row_seq)[row]);
-	const uint position = uint(step_array<int>(step, step->positions)[row]);
-	const pages cache = pages_of(step, args.group, args.layer, sequence, nth);
-	const uint n = args.head_dim, token = position % STEP_BLOCK_TOKENS;
-	device uchar *block =
-		pages_block(cache, position / STEP_BLOCK_TOKENS) + (is_v ? cache.v_offset : 0);
-	head_target to;
-	to.type = is_v ? args.v_type : args.k_type;
-	to.row = room;
-	to.code_stride = is_v ? 1 : STEP_BLOCK_TOKENS;
-	to.scales = block + pages_scales(n) + token * sizeof(half);
-	if (to.type == ELEMENT_Q8_0)
-		to.p = block + token * (is_v ? n : 1);
-	else
-		to.p = block + ulong(token) * cache.token_stride;
-	return to;
-}
 
 METAL_FUNC void put_v(head_target to, device const float *from, float by, uint n, uint lane)
 {
@@ -98,15 +31,6 @@ METAL_FUNC bool is_lost(device const float *v, uint n, uint lane)
 	for (uint i = lane; i < n; i += 32)
 		lost = lost || is_nan(v[i]);
 	return simd_any(lost);
-}
-
-// 1 / the root of the mean square of a head's values, or of all heads' together.
-METAL_FUNC float inverse_norm(device const float *x, uint n, float eps, uint lane)
-{
-	float squares = 0.0f;
-	for (uint i = lane; i < n; i += 32)
-		squares = fma(x[i], x[i], squares);
-	return 1.0f / precise::sqrt(simd_sum(squares) / float(n) + eps);
 }
 
 //   x        [row][q heads | k heads | v heads][head_dim]; heads of q are q_stride apart
@@ -143,8 +67,9 @@ rope_kv(constant rope_kv_args &args [[buffer(0)]], device const step_head *step 
 		to.p = q + (ulong(row) * args.y_stride + head * n) * element_bytes(args.y_type);
 		to.type = args.y_type;
 	} else {
-		to = cache_target(args, step, row, (head - args.n_heads) % args.n_kv_heads, is_v,
-				  room + sg * n);
+		to = cache_target(step, args.group, args.layer, row,
+				  (head - args.n_heads) % args.n_kv_heads, is_v, n,
+				  is_v ? args.v_type : args.k_type, room + sg * n);
 	}
 	const bool lost = !is_q && !is_v && is_lost(from + v_columns, n, lane);
 	if (is_v || lost) {

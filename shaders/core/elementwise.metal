@@ -1,4 +1,4 @@
-// elementwise.metal: products of values and soft caps: one value a time.
+// elementwise.metal: products of values, soft caps and copies of columns: one value a time.
 #include <metal_stdlib>
 #include "portable.h"
 #include "row.h"
@@ -46,3 +46,27 @@ kernel void soft_cap(constant elementwise_args &args [[buffer(0)]],
 		to[i] = args.cap > 0.0f ? args.cap * precise::tanh(v) : v;
 	}
 }
+
+// Grid: heads, row.  Thread t has the columns t, t + HEADS_THREADS, … of the last n of a head.
+//   x, y   [row][head][.. n]
+template <typename X, typename Y>
+kernel void heads_rest(constant heads_args &args [[buffer(0)]],
+		       device const step_head *step [[buffer(1)]], device const X *x [[buffer(2)]],
+		       device Y *y [[buffer(3)]], uint3 group [[threadgroup_position_in_grid]],
+		       uint tid [[thread_index_in_threadgroup]])
+{
+	const uint row = group.y, head = group.x;
+	if (row >= live_rows(step, args.rows_live))
+		return;
+	device const X *from = x + ulong(row) * args.x_stride + (head + 1) * args.x_head - args.n;
+	device Y *to = y + ulong(row) * args.y_stride + (head + 1) * args.y_head - args.n;
+	for (uint i = tid; i < args.n; i += HEADS_THREADS)
+		to[i] = rounded<Y>(float(from[i]));
+}
+
+instantiate_kernel("heads_rest_f32_f32", heads_rest, float, float)
+instantiate_kernel("heads_rest_f32_f16", heads_rest, float, half)
+instantiate_kernel("heads_rest_f32_bf16", heads_rest, float, bfloat)
+instantiate_kernel("heads_rest_f16_f32", heads_rest, half, float)
+instantiate_kernel("heads_rest_f16_f16", heads_rest, half, half)
+instantiate_kernel("heads_rest_f16_bf16", heads_rest, half, bfloat)

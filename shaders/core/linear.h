@@ -1,5 +1,6 @@
 // linear.h: y = act(x * transpose(w) + bias) + residual, up to four weights of one format
-// side by side; logits too.  Kernels for linear.metal and linear_*.metal.
+// side by side; logits too, and linear_heads: a head's matrix is a part of the weight, and the grid's second
+// dimension its number.  Kernels for linear.metal and linear_*.metal.
 //
 // few: a threadgroup computes at most 16 rows of some columns of one weight; its simdgroups form
 // `shares` groups, one for each share of k.  tile: a threadgroup computes a tile, one share after
@@ -26,6 +27,19 @@ METAL_FUNC device const float *linear_bias(uint i, device const float *b0, devic
 	return i == 0 ? b0 : i == 1 ? b1 : i == 2 ? b2 : b3;
 }
 
+// Of linear_heads: the columns of x of a head, and where the tile's weights begin.
+template <typename F>
+METAL_FUNC device const uchar *linear_x(constant linear_args &args, uint head,
+					device const uchar *x)
+{
+	return x + ulong(head) * args.x_head * sizeof(typename F::element);
+}
+
+METAL_FUNC ulong linear_first(constant linear_args &args, uint head, product_place place)
+{
+	return (ulong(head) * args.n[0] + place.n0) * args.w_row_bytes;
+}
+
 #define LINEAR_OPERANDS                                                                            \
 	constant linear_args &args [[buffer(0)]], device const step_head *step [[buffer(1)]],      \
 		device const uchar *x [[buffer(2)]], device const uchar *w0 [[buffer(3)]],         \
@@ -41,12 +55,13 @@ METAL_FUNC device const float *linear_bias(uint i, device const float *b0, devic
 
 template <typename F, typename S> kernel void linear_few(LINEAR_OPERANDS)
 {
-	const product_place place =
+	product_place place =
 		product_find(args, args.n_weights, product_rows(args, step), group.x, S::BM, S::BN);
 	if (place.rows == 0)
 		return;
-	const ulong at = ulong(place.n0) * args.w_row_bytes;
-	const tile_rows rows = product_x<F>(args, place, x);
+	place.y0 += group.y * args.y_head;
+	const ulong at = linear_first(args, group.y, place);
+	const tile_rows rows = product_x<F>(args, place, linear_x<F>(args, group.y, x));
 	const tile_rows weights =
 		product_w(args, place, linear_weight(place.weight, w0, w1, w2, w3) + at, nullptr);
 	product_target to = product_to(y);
@@ -57,12 +72,13 @@ template <typename F, typename S> kernel void linear_few(LINEAR_OPERANDS)
 
 template <typename F, typename S> kernel void linear_tile(LINEAR_OPERANDS)
 {
-	const product_place place =
+	product_place place =
 		product_find(args, args.n_weights, product_rows(args, step), group.x, S::BM, S::BN);
 	if (place.rows == 0)
 		return;
-	const ulong at = ulong(place.n0) * args.w_row_bytes;
-	const tile_rows rows = product_x<F>(args, place, x);
+	place.y0 += group.y * args.y_head;
+	const ulong at = linear_first(args, group.y, place);
+	const tile_rows rows = product_x<F>(args, place, linear_x<F>(args, group.y, x));
 	const tile_rows weights =
 		product_w(args, place, linear_weight(place.weight, w0, w1, w2, w3) + at, nullptr);
 	product_target to = product_to(y);

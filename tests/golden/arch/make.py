@@ -211,10 +211,12 @@ def write(name, arch, model, keys, names, tied, norm_shift=0.0, permuted=False, 
     table = dict(ENDS)
     for i in range(c.num_hidden_layers):
         table.update(names(i))
-    for hf, p in stack_experts(model.state_dict()).items():
-        if hf == "lm_head.weight" and tied:
-            continue
-        to, a = table.pop(hf), p.numpy()
+    tensors = [(hf, table.pop(hf), p.numpy())
+               for hf, p in stack_experts(model.state_dict()).items()
+               if hf != "lm_head.weight" or not tied]
+    if arch == "deepseek2":
+        tensors = split_latent(tensors, c)
+    for hf, to, a in tensors:
         if "c_" in hf and a.ndim == 2:
             a = a.T  # Conv1D
         if to.endswith("norm.weight") and "ssm_norm" not in to and to not in unshifted:
@@ -780,6 +782,97 @@ def minimaxm2(name):
     return m
 
 
+def latent_names(i):
+    hf, to = f"model.layers.{i}.", f"blk.{i}."
+    parts = {"q_proj": "attn_q", "q_a_proj": "attn_q_a", "q_a_layernorm": "attn_q_a_norm",
+             "q_b_proj": "attn_q_b", "kv_a_proj_with_mqa": "attn_kv_a_mqa",
+             "kv_a_layernorm": "attn_kv_a_norm", "kv_b_proj": "attn_kv_b"}
+    return {**glm4moe_names(i), hf + "post_attention_layernorm.weight": to + "ffn_norm.weight",
+            **{hf + f"self_attn.{a}.weight": to + b + ".weight" for a, b in parts.items()}}
+
+
+def latent_model(name, seed, config, model, keys, **more):
+    """Multi-head latent attention; one dense layer, then experts.  Latents are small, so that the
+    norms' epsilon shows."""
+    c = config(**{**SIZES, "hidden_size": 32, "intermediate_size": 32, "num_key_value_heads": 4,
+                  **more}, tie_word_embeddings=False, kv_lora_rank=32,
+               qk_nope_head_dim=16, qk_rope_head_dim=8, v_head_dim=16, moe_intermediate_size=16,
+               n_routed_experts=8, num_experts_per_tok=3)
+    c._experts_implementation = "eager"  # in float64
+    m = model(c).double().eval()
+    fill(m, seed, False)
+    fill_experts(m, seed + 1)
+    for hf, p in m.named_parameters():
+        if "q_a_proj" in hf or "kv_a_proj" in hf:
+            p.data = (p.data / 128).half().double()
+            if "kv_a" in hf:
+                p.data[32:] *= 128
+    write(name, "deepseek2", m, {
+        "block_count": 2, "context_length": N_CONTEXT, "embedding_length": 32,
+        "feed_forward_length": 32, "attention.head_count": 4, "attention.head_count_kv": 1,
+        "attention.layer_norm_rms_epsilon": float(c.rms_norm_eps), "attention.kv_lora_rank": 32,
+        "attention.key_length": 40, "attention.value_length": 32,
+        "attention.key_length_mla": 24, "attention.value_length_mla": 16,
+        "rope.dimension_count": 8, "rope.freq_base": float(c.rope_parameters["rope_theta"]),
+        "vocab_size": N_VOCAB, "expert_count": 8, "expert_used_count": 3,
+        "expert_feed_forward_length": 16, "expert_shared_count": c.n_shared_experts,
+        "expert_weights_scale": c.routed_scaling_factor, "leading_dense_block_count": 1, **keys},
+          latent_names, False)
+    return m
+
+
+def split_latent(tensors, c):
+    """kv_b_proj as the converter has it: each head's keys transposed, and its values."""
+    out = []
+    for hf, to, a in tensors:
+        if not to.endswith("attn_kv_b.weight"):
+            out.append((hf, to, a))
+            continue
+        k, v = np.split(a.reshape(c.num_attention_heads, -1, a.shape[1]), [c.qk_nope_head_dim], 1)
+        out += [(hf, to.replace("kv_b", "k_b"), k.swapaxes(1, 2)),
+                (hf, to.replace("kv_b", "v_b"), v)]
+    return out
+
+
+def glmlite(name):
+    """GLM-4.7-Flash: queries by way of a latent, no YaRN."""
+    return latent_model(name, 61, tf.Glm4MoeLiteConfig, tf.Glm4MoeLiteForCausalLM,
+                        {"attention.q_lora_rank": 24, "expert_gating_func": 2,
+                         "expert_group_count": 1, "expert_group_used_count": 1,
+                         "expert_weights_norm": True},
+                        q_lora_rank=24, rms_norm_eps=1e-5, routed_scaling_factor=1.8,
+                        rope_parameters=dict(rope_type="default", rope_theta=1e6))
+
+
+YARN = dict(rope_type="yarn", rope_theta=1e4, factor=8.0, beta_fast=32, beta_slow=1,
+            original_max_position_embeddings=36)
+
+
+def deepseek3(name):
+    """V3: groups of experts, YaRN with a larger scale of q . k."""
+    return latent_model(name, 67, tf.DeepseekV3Config, tf.DeepseekV3ForCausalLM,
+                        {"attention.q_lora_rank": 24, "expert_gating_func": 2,
+                         "expert_group_count": 4, "expert_group_used_count": 2,
+                         "expert_weights_norm": True, "rope.scaling.type": "yarn",
+                         "rope.scaling.factor": 8.0, "rope.scaling.original_context_length": 36,
+                         "rope.scaling.yarn_log_multiplier": 0.1},
+                        q_lora_rank=24, rms_norm_eps=1e-6, n_group=4, topk_group=2,
+                        first_k_dense_replace=1, num_mtp_layers=0,
+                        rope_parameters={**YARN, "mscale": 1.0, "mscale_all_dim": 1.0})
+
+
+def deepseek2(name):
+    """V2 Lite: queries of the row itself, a softmax as the router, two shared experts."""
+    return latent_model(name, 61, tf.DeepseekV2Config, tf.DeepseekV2ForCausalLM,
+                        {"expert_gating_func": 1, "rope.scaling.type": "yarn",
+                         "rope.scaling.factor": 8.0, "rope.scaling.original_context_length": 36,
+                         "rope.scaling.yarn_log_multiplier": 0.0707},
+                        q_lora_rank=None, rms_norm_eps=1e-6, first_k_dense_replace=1,
+                        routed_scaling_factor=1.5,
+                        rope_parameters={**YARN, "mscale": 0.707, "mscale_all_dim": 0.707})
+
+
+MODELS.update({f.__name__: f for f in (glmlite, deepseek3, deepseek2)})
 MODELS.update({f.__name__: f for f in (glm4moe, gptoss, gptossmx, minimaxm2, lfm2, qwen35)})
 
 

@@ -460,7 +460,8 @@ int main(void)
 		FOLDER(mistral3), FOLDER(qwen2),     FOLDER(qwen3),	 FOLDER(gpt2),
 		FOLDER(gemma3),	  FOLDER(qwen3moe),  FOLDER(mixtral),	 FOLDER(olmoe),
 		MODEL(lfm2),	  FOLDER(lfm2),	     MODEL(qwen35),	 FOLDER(qwen35),
-		MLX(mlx),	  MLX(mlxmoe),
+		MODEL(glmlite),	  FOLDER(glmlite),   MODEL(deepseek3),	 FOLDER(deepseek3),
+		MODEL(deepseek2), FOLDER(deepseek2), MLX(mlx),		 MLX(mlxmoe),
 	};
 
 	return cmocka_run_group_tests_name("architectures", tests, NULL, NULL);

@@ -168,7 +168,11 @@ static void fill_layout(struct ig_kv_layout *l, const struct ig_cache_group *g,
 		l->block_bytes = ((uint64_t)g->head_dim * 4 + 63) / 64 * 64;
 		return;
 	}
+	if (g->kind == IG_CACHE_K)
+		l->v_dtype = o->k_dtype;
 	l->v_offset = half_bytes(g->head_dim, l->k_dtype, &l->k_token_stride);
+	if (g->kind == IG_CACHE_K)
+		l->v_offset = 0;
 	l->head_stride = l->v_offset + half_bytes(g->head_dim, l->v_dtype, &l->v_token_stride);
 	l->layer_stride = l->head_stride * g->n_kv_heads;
 	l->block_bytes = (l->layer_stride * g->n_layers + 63) / 64 * 64;

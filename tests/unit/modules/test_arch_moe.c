@@ -293,6 +293,73 @@ static void test_refusals(void **state)
 	}
 }
 
+/* GLM-4.7-Flash's sizes. */
+static void latent_reset(struct ig_meta *m)
+{
+	meta_reset(m, "deepseek2");
+	meta_set(m, (struct entry){ "deepseek2.attention.head_count_kv", U32, 1 });
+	meta_set(m, (struct entry){ "deepseek2.attention.kv_lora_rank", U32, 512 });
+	meta_set(m, (struct entry){ "deepseek2.attention.q_lora_rank", U32, 768 });
+	meta_set(m, (struct entry){ "deepseek2.attention.key_length", U32, 576 });
+	meta_set(m, (struct entry){ "deepseek2.attention.value_length", U32, 512 });
+	meta_set(m, (struct entry){ "deepseek2.attention.key_length_mla", U32, 256 });
+	meta_set(m, (struct entry){ "deepseek2.attention.value_length_mla", U32, 256 });
+	meta_set(m, (struct entry){ "deepseek2.rope.dimension_count", U32, 64 });
+}
+
+static void latent_refused(struct entry e, int code, const char *text)
+{
+	struct ig_model_info info;
+	struct ig_error err = { 0 };
+	struct ig_meta m;
+
+	latent_reset(&m);
+	meta_set(&m, e);
+	assert_int_equal(read_params("deepseek2", &m, &info, &err), code);
+	if (!strstr(err.text, text))
+		fail_msg("\"%s\" does not say \"%s\"", err.text, text);
+}
+
+/* Latent attention: the cache has one head of K. */
+static void test_latent(void **state)
+{
+	struct ig_model_info info;
+	struct ig_error err = { 0 };
+	struct ig_meta m;
+
+	latent_reset(&m);
+	assert_int_equal(read_params("deepseek2", &m, &info, &err), 0);
+	assert_int_equal(info.n_groups, 1);
+	assert_int_equal(info.groups[0].n_layers, 12);
+	assert_int_equal(info.groups[0].n_kv_heads, 1);
+	assert_int_equal(info.groups[0].head_dim, 576);
+	assert_int_equal(info.groups[0].kind, IG_CACHE_K);
+	meta_set(&m, (struct entry){ "deepseek2.nextn_predict_layers", U32, 1 });
+	assert_int_equal(read_params("deepseek2", &m, &info, &err), 0);
+	assert_int_equal(info.groups[0].n_layers, 11);
+	meta_set(&m, (struct entry){ "blk.0.attn_kv_b.weight", TENSOR, 1 });
+	assert_int_equal(read_params("deepseek2", &m, &info, &err), -ENOTSUP);
+	assert_non_null(strstr(err.text, "blk.0.attn_kv_b.weight: the file has attn_k_b and"));
+	meta_set(&m, (struct entry){ "blk.0.attn_k_b.weight", TENSOR, 1 });
+	assert_int_equal(read_params("deepseek2", &m, &info, &err), 0);
+	meta_drop(&m, "deepseek2.attention.kv_lora_rank");
+	assert_int_equal(read_params("deepseek2", &m, &info, &err), -ENOENT);
+	latent_refused((struct entry){ "deepseek2.attention.kv_lora_rank", U32, 500 }, -ENOTSUP,
+		       "a latent of 500 are not supported");
+	latent_refused((struct entry){ "deepseek2.attention.value_length_mla", U32, 100 }, -ENOTSUP,
+		       "with values of 100");
+	latent_refused((struct entry){ "deepseek2.attention.key_length_mla", U32, 64 }, -ENOTSUP,
+		       "heads of 64 dimensions, of which 64 rotate");
+	latent_refused((struct entry){ "deepseek2.attention.key_length", U32, 192 }, -EINVAL,
+		       "key_length 192");
+	latent_refused((struct entry){ "deepseek2.attention.value_length", U32, 128 }, -EINVAL,
+		       "value_length 128");
+	latent_refused((struct entry){ "deepseek2.attention.kv_lora_rank", U32, 528 }, -ENOTSUP,
+		       "a latent of 528");
+	latent_refused((struct entry){ "deepseek2.expert_group_count", U32, 33 }, -EINVAL,
+		       "expert_group_count is 33");
+}
+
 /* Routers that no op has are refused by name. */
 static void test_softmax_with_bias(void **state)
 {
@@ -342,6 +409,7 @@ int main(void)
 		cmocka_unit_test(test_windows),
 		cmocka_unit_test(test_refusals),
 		cmocka_unit_test(test_softmax_with_bias),
+		cmocka_unit_test(test_latent),
 		cmocka_unit_test(test_init),
 	};
 	void *so = dlopen(MOE_MODULE, RTLD_NOW | RTLD_LOCAL);

@@ -4,6 +4,7 @@
  * sequences wrongly share, or that moves, shows as a wrong stamp.
  */
 #include <ingot/build_id.h>
+#include <ingot/arch.h>
 #include <ingot/kvcache.h>
 #include <ingot/module.h>
 
@@ -98,6 +99,32 @@ static void test_module(void **state)
 	assert_string_equal(kv->name, "paged");
 	assert_int_equal(kv->struct_size, sizeof *kv);
 	assert_int_equal(kv->version, IG_KVCACHE_VERSION);
+}
+
+static void test_keys_alone(void **state)
+{
+	struct memory m;
+	struct ig_kvcache *c = make(&m, 64 << 20, 4 << 20);
+	struct ig_kv_layout l;
+	struct ig_error err;
+	uint32_t group;
+
+	/* GLM-4.7-Flash's, 52.9 KiB a token; where V would be, K is */
+	l = (struct ig_kv_layout){ .k_dtype = IG_F16,
+				   .v_dtype = IG_Q8_0,
+				   .n_layers = 47,
+				   .n_kv_heads = 1,
+				   .head_dim = 576,
+				   .kind = IG_CACHE_K };
+	assert_int_equal(kv->layout(c, &l, &err), 0);
+	assert_int_equal(l.v_dtype, IG_F16);
+	assert_int_equal(l.v_offset, 0);
+	assert_int_equal(l.v_token_stride, 1152);
+	assert_int_equal(l.block_bytes, 16 * 47 * 1152);
+	assert_int_equal(kv->add_group(c, &l, 0, &group, &err), 0);
+	l.v_offset = 64;
+	assert_int_equal(kv->add_group(c, &l, 0, &group, &err), -EINVAL);
+	kv->destroy(c);
 }
 
 static void test_layouts(void **state)
@@ -468,6 +495,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_module),
 		cmocka_unit_test(test_layouts),
+		cmocka_unit_test(test_keys_alone),
 		cmocka_unit_test(test_create_refusals),
 		cmocka_unit_test(test_exhaustion_is_all_or_nothing),
 		cmocka_unit_test(test_system_out_of_memory),

@@ -279,6 +279,21 @@ static void test_arch(void **state)
 	AT(ig_attention_params, gate_stride, 40);
 	AT(ig_attention_params, gate_dim, 44);
 	AT(ig_attention_params, v_dim, 48);
+	SIZE(ig_linear_heads_params, 12);
+	AT(ig_linear_heads_params, n_heads, 4);
+	AT(ig_linear_heads_params, n_rest, 8);
+	SIZE(ig_rope_latent_params, 36);
+	AT(ig_rope_latent_params, n_heads, 4);
+	AT(ig_rope_latent_params, head_dim, 8);
+	AT(ig_rope_latent_params, n_latent, 12);
+	AT(ig_rope_latent_params, n_pairs, 16);
+	AT(ig_rope_latent_params, mode, 20);
+	AT(ig_rope_latent_params, group, 24);
+	AT(ig_rope_latent_params, layer, 28);
+	AT(ig_rope_latent_params, norm_eps, 32);
+	assert_int_equal(IG_CACHE_KV, 0);
+	assert_int_equal(IG_CACHE_STATE, 1);
+	assert_int_equal(IG_CACHE_K, 2);
 	SIZE(ig_pool_params, 8);
 	SIZE(ig_output_params, 8);
 	SIZE(ig_attention_rows_params, 28);
@@ -361,7 +376,8 @@ static void test_arch_files(void **state)
 	SIZE(ig_tensor_name, 24);
 	AT(ig_tensor_name, gguf, 8);
 	AT(ig_tensor_name, flags, 16);
-	SIZE(ig_arch_files, 88);
+	SIZE(ig_arch_files, 96);
+	AT(ig_arch_files, yarn_log_scale, 88);
 	AT(ig_arch_files, tied, 4);
 	AT(ig_arch_files, model_type, 8);
 	AT(ig_arch_files, outer_type, 16);
@@ -381,14 +397,15 @@ static void test_arch_files(void **state)
 	for (int i = 0; i < 8; i++)
 		assert_int_equal(kinds[i], i);
 	const int flags[] = { IG_CONFIG_REQUIRED, IG_CONFIG_OPTIONAL, IG_CONFIG_NULLABLE,
-			      IG_CONFIG_TIMES };
-	for (int i = 0; i < 4; i++)
+			      IG_CONFIG_TIMES, IG_CONFIG_PLUS };
+	for (int i = 0; i < 5; i++)
 		assert_int_equal(flags[i], 1 << i);
 	const int names[] = { IG_TENSOR_BIAS,	    IG_TENSOR_F32,	IG_TENSOR_PAIRS,
 			      IG_TENSOR_TRANSPOSED, IG_TENSOR_PLUS_ONE, IG_TENSOR_EXPERTS,
 			      IG_TENSOR_TWO,	    IG_TENSOR_CONV };
 	for (int i = 0; i < 8; i++)
 		assert_int_equal(names[i], 1 << i);
+	assert_int_equal(IG_TENSOR_HEADS, 1 << 13);
 }
 
 static void test_gpu(void **state)

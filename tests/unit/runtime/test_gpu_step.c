@@ -338,6 +338,7 @@ static void test_hostile(void **state)
 	BAD("3 layers", w.layout.n_layers = 3);
 	BAD("layers of 1 heads", w.layout.n_kv_heads = 1);
 	BAD("heads of 32", w.layout.head_dim = 32);
+	BAD("cache group 0 has 2 layers", w.layout.kind = IG_CACHE_K);
 	BAD("too small", w.layout.block_bytes -= 16);
 	BAD("too small", w.layout.layer_stride += 16);
 	BAD("strides", w.layout.k_token_stride = 16);

@@ -780,6 +780,64 @@ static void experts_are_refused(void **state)
 		16, -EINVAL, "are the same part");
 }
 
+/* ---- heads of latent attention ---- */
+
+/* Two heads of two rows of keys and one of values, of a latent of four. */
+#define LATENT(more)                                                                               \
+	"{\"model_type\":\"deepseek_v2\",\"num_hidden_layers\":1,\"hidden_size\":8,"               \
+	"\"num_attention_heads\":2,\"kv_lora_rank\":4,\"qk_nope_head_dim\":2,"                     \
+	"\"qk_rope_head_dim\":2,\"v_head_dim\":1,\"tie_word_embeddings\":true" more "}"
+#define KV_B "model.layers.0.self_attn.kv_b_proj.weight"
+
+static void heads_are_split(void **state)
+{
+	const struct ig_checkpoint_tensor *t;
+	struct opened o;
+
+	fill_f32(24);
+	o = opened(LATENT(""), "{" T(KV_B, "F32", "[6,4]", 0, 96) "}", 96);
+	t = tensor(&o, "blk.0.attn_k_b.weight", IG_F32, 8, 2);
+	assert_true(t->n_dims == 3 && t->dims[0] == 2 && t->dims[1] == 4 && t->dims[2] == 2);
+	for (int64_t r = 0; r < 8; r++) /* row r % 4 of head r / 4: a column of its rows of keys */
+		for (int64_t c = 0; c < 2; c++)
+			assert_true(value(&o, t, r, c) == (float)(12 * (r / 4) + 4 * c + r % 4));
+	t = tensor(&o, "blk.0.attn_v_b.weight", IG_F32, 2, 4);
+	assert_true(t->n_dims == 3 && t->dims[0] == 4 && t->dims[1] == 1 && t->dims[2] == 2);
+	for (int64_t c = 0; c < 4; c++)
+		assert_true(value(&o, t, 0, c) == (float)(8 + c) &&
+			    value(&o, t, 1, c) == (float)(20 + c));
+	closed(&o);
+	/* MLX has both, transposed already */
+	o = opened(LATENT(""),
+		   "{" T("model.layers.0.self_attn.embed_q.weight", "F32", "[2,4,2]", 0,
+			 64) "," T("model.layers.0.self_attn.unembed_out.weight", "F32", "[2,1,4]",
+				   64, 96) "}",
+		   96);
+	t = tensor(&o, "blk.0.attn_k_b.weight", IG_F32, 8, 2);
+	assert_true(t->dims[1] == 4 && value(&o, t, 4, 1) == 9);
+	t = tensor(&o, "blk.0.attn_v_b.weight", IG_F32, 2, 4);
+	assert_true(value(&o, t, 1, 2) == 22);
+	closed(&o);
+}
+
+static void heads_are_refused(void **state)
+{
+	refused(LATENT(""), "{" T(KV_B, "F32", "[5,4]", 0, 80) "}", 80, -EINVAL,
+		"is not of 2 heads");
+	refused(LATENT(""), "{" T(KV_B, "F32", "[2,4]", 0, 32) "}", 32, -EINVAL,
+		"has 1 rows a head, of which 1 are of values");
+	refused(LATENT(""), "{" T(KV_B, "F32", "[6]", 0, 24) "}", 24, -EINVAL, "is not of 2 heads");
+	refused(LATENT(""),
+		"{" T("model.layers.0.self_attn.embed_q.weight", "F32", "[3,3,2]", 0, 72) "}", 72,
+		-EINVAL, "is not of 2 heads");
+	refused(LATENT(",\"rope_scaling\":{\"type\":\"yarn\",\"factor\":4,\"mscale\":1,"
+		       "\"mscale_all_dim\":0.5}"),
+		"{}", 0, -ENOTSUP, "\"mscale_all_dim\" is 0.5, and mscale 1");
+	refused(LATENT(",\"topk_method\":\"group_limited_greedy\""), "{}", 0, -ENOTSUP,
+		"only greedy is supported");
+	refused(LATENT(",\"attention_bias\":true"), "{}", 0, -ENOTSUP, "\"attention_bias\"");
+}
+
 /* ---- tables of a module from elsewhere ---- */
 
 /* Entries of a newer module's tables: unknown fields at their end are ignored. */
@@ -1221,6 +1279,7 @@ int main(void)
 		cmocka_unit_test(mxfp4_is_refused),	 cmocka_unit_test(headers_are_refused),
 		cmocka_unit_test(rows_are_put_in_order), cmocka_unit_test(tensors_are_refused),
 		cmocka_unit_test(groups_are_read),	 cmocka_unit_test(groups_are_refused),
+		cmocka_unit_test(heads_are_split),	 cmocka_unit_test(heads_are_refused),
 		cmocka_unit_test(experts_are_joined),	 cmocka_unit_test(experts_are_refused),
 		cmocka_unit_test(tables_are_followed),	 cmocka_unit_test(tables_refuse),
 		cmocka_unit_test(recurrent_layers),	 cmocka_unit_test(tables_are_whole),
