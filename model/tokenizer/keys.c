@@ -395,9 +395,9 @@ static int make_bytes(struct making *m, struct ig_tokenizer_keys *out)
 {
 	/* Of names with the same meaning, the most common one. */
 	static const char *const names[] = {
-		"gpt-2",  "llama-bpe", "qwen2", "deepseek-r1-qwen", "smollm",
-		"tekken", "gpt-4o",    "olmo",	"deepseek-v3",	    "deepseek-coder",
-		"qwen35", "default",   NULL,
+		"gpt-2",  "llama-bpe", "qwen2",	 "deepseek-r1-qwen", "smollm",
+		"tekken", "gpt-4o",    "olmo",	 "deepseek-v3",	     "deepseek-coder",
+		"qwen35", "kimi-k2",   "laguna", "default",	     NULL,
 	};
 	int rc;
 

@@ -34,6 +34,22 @@
 	"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?[\\p{L}\\p{M}]+|\\p{N}| ?[^" WS        \
 	"\\p{L}\\p{M}\\p{N}]+[\\r\\n]*|[" WS "]*[\\r\\n]+|" SPACES_BUT_LAST
 
+/* Kimi's: GPT-4o's with runs of Han, which no other piece has. */
+#define HAN                                                                                               \
+	"\\x{2e80}-\\x{2e99}\\x{2e9b}-\\x{2ef3}\\x{2f00}-\\x{2fd5}\\x{3005}\\x{3007}\\x{3021}-\\x{3029}"  \
+	"\\x{3038}-\\x{303b}\\x{3400}-\\x{4dbf}\\x{4e00}-\\x{9fff}\\x{f900}-\\x{fa6d}\\x{fa70}-\\x{fad9}" \
+	"\\x{16fe2}\\x{16fe3}\\x{16ff0}\\x{16ff1}\\x{20000}-\\x{2a6df}\\x{2a700}-\\x{2b739}"              \
+	"\\x{2b740}-\\x{2b81d}\\x{2b820}-\\x{2cea1}\\x{2ceb0}-\\x{2ebe0}\\x{2f800}-\\x{2fa1d}"            \
+	"\\x{30000}-\\x{3134a}\\x{31350}-\\x{323af}"
+#define NO_HAN(class) "(?:(?![" HAN "])" class ")"
+#define KIMI_K2                                                                                    \
+	"[" HAN "]+|[^\\r\\n\\p{L}\\p{N}]?" NO_HAN(UPPER) "*" NO_HAN(                              \
+		LOWER) "+" SUFFIXES                                                                \
+		       "|[^\\r\\n\\p{L}\\p{N}]?" NO_HAN(UPPER) "+" NO_HAN(                         \
+			       LOWER) "*" SUFFIXES "|\\p{N}{1,3}"                                  \
+				      "| ?[^" WS "\\p{L}\\p{N}]+[\\r\\n]*|[" WS                    \
+				      "]*[\\r\\n]+|" SPACES_BUT_LAST
+
 /* DeepSeek's: an ASCII mark takes the ASCII letters after it. */
 #define DEEPSEEK3                                                                                  \
 	"[!-/:-@\\[-`{-~][A-Za-z]+|[^\\r\\n\\p{L}\\p{P}\\p{S}]?[\\p{L}\\p{M}]+"                    \
@@ -73,6 +89,8 @@ static const struct pre {
 	  { O200K("\\p{N}{1,3}", SUFFIXES) } }, /* Muse Glimmer, too */
 	{ "minimax-m2", false, false, false, { O200K("\\p{N}{1,3}", SUFFIXES) } },
 	{ "glm4", true, false, false, { CL100K("\\p{N}{1,3}") } },
+	{ "kimi-k2", false, false, false, { KIMI_K2 } },
+	{ "laguna", false, false, false, { "[^\\n]+|\\n+", CL100K("\\p{N}") } },
 	{ "deepseek-coder",
 	  false,
 	  false,

@@ -130,6 +130,14 @@ FAMILIES = {
                      r"| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|" + ENDING), False),
     "tekken": (split(o200k(r"\p{N}")), True),
     "gpt-4o": (split(o200k(r"\p{N}{1,3}", CONTRACTIONS + "?")), False),
+    # Kimi's own code splits by this, in tiktoken
+    "kimi-k2": (split(
+        r"\p{Han}+|" + "|".join(
+            rf"[^\r\n\p{{L}}\p{{N}}]?{a}{CONTRACTIONS}?" for a in (
+                r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]*[\p{Ll}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]+",
+                r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]+[\p{Ll}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]*"))
+        + r"|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|" + ENDING), False),
+    "laguna": (split(r"[^\n]+|\n+", cl100k(r"\p{N}")), False),
     "deepseek-coder": (pre_tokenizers.Sequence([
         pre_tokenizers.Split(Regex(r"[\r\n]"), "isolated"),
         pre_tokenizers.Split(Regex(r"\s?\p{L}+"), "isolated"),

@@ -346,6 +346,13 @@ static void splitting(void **state)
 		{ "minimax-m2", "HelloWorld's 1234 IT'Sx", "Hello|World's| |123|4| IT'S|x|" },
 		{ "glm4", "Hello 12345 it'S\r\n\r\nx.y", "Hello| |123|45| it|'S|\r\n\r\n|x|.y|" },
 		{ "deepseek-r1-qwen", "x12", "x|1|2|" },
+		/* Han is apart, also its letter for repeating and its zero; kana is not Han */
+		{ "kimi-k2",
+		  "Hello \xe4\xb8\xad\xe3\x80\x85\xe3\x80\x87World's \xe3\x81\xab\xe4\xb8\xad 1234/\n",
+		  "Hello| |\xe4\xb8\xad\xe3\x80\x85\xe3\x80\x87|World's| \xe3\x81\xab|"
+		  "\xe4\xb8\xad| |123|4|/\n|" },
+		/* nothing goes over a line's end */
+		{ "laguna", "x12 don'T !\n\n  y \n z", "x|1|2| don|'T| !|\n\n| | y| |\n| z|" },
 		{ "deepseek-coder", "a b\n12 !? \xe4\xb8\xad\xe6\x96\x87x",
 		  "a| b|\n|1|2| !?| |\xe4\xb8\xad\xe6\x96\x87|x|" },
 		{ "deepseek-v3",
