@@ -74,7 +74,7 @@ struct ig_config {
 	int (*u32)(const struct ig_config *c, const char *name, uint32_t *out);
 	int (*f32)(const struct ig_config *c, const char *name, float *out);
 	int (*flag)(const struct ig_config *c, const char *name, uint32_t *out);
-	/* The integer under a GGUF key, or 0; set one more GGUF key. */
+	/* The integer under a GGUF key, or 0; set a GGUF key, in place of what it had. */
 	uint32_t (*get_u32)(const struct ig_config *c, const char *gguf);
 	void (*put_u32)(const struct ig_config *c, const char *gguf, uint32_t value);
 	/* Refuse the file.  The error is `"NAME" ` and the text. */
@@ -90,6 +90,8 @@ struct ig_config {
 	/* A tensor that GGUF has and the folder has not: [1, n] of one value in each layer, %u in its
 	 * name. */
 	void (*put_vectors)(const struct ig_config *c, const char *name, uint32_t n, float value);
+	/* Whether string i of a list is this word: 1 or 0, also beyond its end; -1: there is no list. */
+	int (*word_at)(const struct ig_config *c, const char *name, uint32_t i, const char *word);
 };
 
 /* Qwen: a sliding window, which most files do not use, and the first layer that has it. */

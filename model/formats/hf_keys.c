@@ -111,13 +111,25 @@ static void refuse(struct ig_hf_reading *r, const json_t *object, const char *ke
 
 /* ---- keys -------------------------------------------------------------------------------- */
 
-/* A key with its value, n elements of size bytes; all but general keys get the architecture's name
+const struct ig_kv *ig_hf_find_put(const struct ig_hf_reading *r, const char *key)
+{
+	const struct ig_checkpoint *g = r->g;
+	size_t arch = strlen(r->out->gguf) + 1, len = strlen(key);
+
+	for (uint32_t i = 0; i < g->n_kvs; i++)
+		if (g->kvs[i].key_len == arch + len && !memcmp(g->kvs[i].key + arch, key, len))
+			return &g->kvs[i];
+	return NULL;
+}
+
+/* A key with its value, n elements of size bytes, in place of the one that it had; all but general keys get the architecture's name
  * as a prefix.  elem: of an array. */
 static void put_all(struct ig_hf_reading *r, const char *key, enum ig_kv_type type, uint32_t elem,
 		    const void *value, uint64_t n, size_t size)
 {
 	struct ig_checkpoint *g = r->g;
 	struct ig_folder *f = g->folder;
+	struct ig_kv *kv = (struct ig_kv *)(uintptr_t)ig_hf_find_put(r, key);
 	char name[96];
 	bool general = !strncmp(key, "general.", 8);
 	size_t len = (size_t)snprintf(name, sizeof name, "%s%s%s", general ? "" : r->out->gguf,
@@ -125,7 +137,7 @@ static void put_all(struct ig_hf_reading *r, const char *key, enum ig_kv_type ty
 
 	if (r->rc)
 		return;
-	if (len >= sizeof name || g->n_kvs == IG_HF_MAX_KEYS) {
+	if (len >= sizeof name || f->n_owned == IG_HF_MAX_KEYS) {
 		ig_hf_fail(r, -EINVAL, key, "is too long, or there are too many keys");
 		return;
 	}
@@ -141,12 +153,13 @@ static void put_all(struct ig_hf_reading *r, const char *key, enum ig_kv_type ty
 	memcpy(at - 8, &n, 8);
 	memcpy(at, value, n * size);
 	memcpy(at + n * size, name, len);
-	g->kvs[g->n_kvs++] = (struct ig_kv){ .key = (char *)at + n * size,
-					     .key_len = (uint32_t)len,
-					     .value = at,
-					     .n = n,
-					     .type = (uint8_t)type,
-					     .elem = (uint8_t)elem };
+	kv = kv ? kv : &g->kvs[g->n_kvs++];
+	*kv = (struct ig_kv){ .key = (char *)at + n * size,
+			      .key_len = (uint32_t)len,
+			      .value = at,
+			      .n = n,
+			      .type = (uint8_t)type,
+			      .elem = (uint8_t)elem };
 }
 
 static void put(struct ig_hf_reading *r, const char *key, enum ig_kv_type type, const void *value,
@@ -175,17 +188,6 @@ void ig_hf_put_f32(struct ig_hf_reading *r, const char *key, double v)
 void ig_hf_put_str(struct ig_hf_reading *r, const char *key, const char *v)
 {
 	put(r, key, IG_KV_STRING, v, strlen(v), 1);
-}
-
-const struct ig_kv *ig_hf_find_put(const struct ig_hf_reading *r, const char *key)
-{
-	const struct ig_checkpoint *g = r->g;
-	size_t arch = strlen(r->out->gguf) + 1, len = strlen(key);
-
-	for (uint32_t i = 0; i < g->n_kvs; i++)
-		if (g->kvs[i].key_len == arch + len && !memcmp(g->kvs[i].key + arch, key, len))
-			return &g->kvs[i];
-	return NULL;
 }
 
 uint32_t ig_hf_was_put(const struct ig_hf_reading *r, const char *key)
@@ -445,6 +447,22 @@ static int hook_f32_at(const struct ig_config *c, const char *name, uint32_t i, 
 	return 1;
 }
 
+static int hook_word_at(const struct ig_config *c, const char *name, uint32_t i, const char *word)
+{
+	const json_t *object, *list;
+	const char *key, *is;
+
+	if (hook_value(reading_of(c), name, &object, &key) != 1)
+		return -1;
+	list = ig_hf_get(object, key);
+	if (!json_is_array(list)) {
+		ig_hf_fail(reading_of(c), -EINVAL, key, "is not a list");
+		return -1;
+	}
+	is = json_string_value(json_array_get(list, i));
+	return is && !strcmp(is, word);
+}
+
 static void hook_put_vectors(const struct ig_config *c, const char *name, uint32_t n, float value)
 {
 	struct ig_hf_reading *r = reading_of(c);
@@ -493,7 +511,8 @@ void ig_hf_run_hook(struct ig_hf_reading *r)
 				  .get_layer = hook_get_layer,
 				  .put_layers = hook_put_layers,
 				  .f32_at = hook_f32_at,
-				  .put_vectors = hook_put_vectors },
+				  .put_vectors = hook_put_vectors,
+				  .word_at = hook_word_at },
 				r };
 
 	if (r->out->files.config && !r->rc)

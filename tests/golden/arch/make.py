@@ -872,7 +872,64 @@ def deepseek2(name):
                         rope_parameters={**YARN, "mscale": 0.707, "mscale_all_dim": 0.707})
 
 
-MODELS.update({f.__name__: f for f in (glmlite, deepseek3, deepseek2)})
+def laguna_names(i):
+    hf, to = f"model.layers.{i}.", f"blk.{i}."
+    return {**glm4moe_names(i), hf + "self_attn.g_proj.weight": to + "attn_gate.weight",
+            hf + "post_attention_layernorm.weight": to + "ffn_norm.weight"}
+
+
+def laguna_model(name, seed, layers, heads, dense, gating, keys, full, **more):
+    """layers: a letter each, s for a sliding window; heads: of each layer."""
+    n = len(layers)
+    c = tf.LagunaConfig(
+        **{**SIZES, "hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": n, **more},
+        head_dim=16, tie_word_embeddings=False, rms_norm_eps=1e-6, sliding_window=40, num_experts=8,
+        num_experts_per_tok=3, moe_intermediate_size=16, shared_expert_intermediate_size=32,
+        moe_routed_scaling_factor=2.5, num_attention_heads_per_layer=heads, gating=gating,
+        layer_types=[{"s": "sliding_attention", "f": "full_attention"}[x] for x in layers],
+        mlp_layer_types=["dense"] * dense + ["sparse"] * (n - dense),
+        rope_parameters={"full_attention": full, "sliding_attention": dict(
+            rope_type="default", rope_theta=1e4, partial_rotary_factor=1.0)})
+    c._experts_implementation = "eager"  # in float64
+    m = tf.LagunaForCausalLM(c).double().eval()
+    fill(m, seed, False)
+    fill_experts(m, seed + 1)
+    for hf, p in m.named_parameters():
+        if hf.endswith("e_score_correction_bias"):
+            p.data = (p.data * 1.2).float().double()
+    write(name, "laguna", m, {
+        "block_count": n, "context_length": N_CONTEXT, "embedding_length": 32,
+        "feed_forward_length": 32, "attention.head_count": heads,
+        "attention.head_count_kv": c.num_key_value_heads, "attention.key_length": 16,
+        "attention.value_length": 16, "attention.layer_norm_rms_epsilon": 1e-6,
+        "vocab_size": N_VOCAB, "expert_count": 8, "expert_used_count": 3,
+        "expert_feed_forward_length": 16, "expert_shared_feed_forward_length": 32,
+        "expert_weights_scale": 2.5, "expert_weights_norm": True, "expert_gating_func": 2,
+        "leading_dense_block_count": dense, **keys}, laguna_names, False)
+    return m
+
+
+def laguna(name):
+    """XS.2: more heads where there is a window, gates by head, YaRN on half of a head."""
+    return laguna_model(
+        name, 71, "fsf", [2, 4, 2], 1, "per-head",
+        {"attention.sliding_window": 40, "attention.sliding_window_pattern": [False, True, False],
+         "rope.dimension_count": 8, "rope.freq_base": 5e5, "rope.dimension_count_swa": 16,
+         "rope.freq_base_swa": 1e4, "rope.scaling.type": "yarn", "rope.scaling.factor": 8.0,
+         "rope.scaling.original_context_length": 36},
+        dict(rope_type="yarn", rope_theta=5e5, factor=8.0, partial_rotary_factor=0.5,
+             beta_fast=32, beta_slow=1, original_max_position_embeddings=36))
+
+
+def lagunam(name):
+    """M.1: no window, gates by element, two dense layers."""
+    return laguna_model(
+        name, 71, "fff", [4, 4, 4], 2, "per-element",
+        {"rope.dimension_count": 16, "rope.freq_base": 5e5},
+        dict(rope_type="default", rope_theta=5e5, partial_rotary_factor=1.0))
+
+
+MODELS.update({f.__name__: f for f in (glmlite, deepseek3, deepseek2, laguna, lagunam)})
 MODELS.update({f.__name__: f for f in (glm4moe, gptoss, gptossmx, minimaxm2, lfm2, qwen35)})
 
 

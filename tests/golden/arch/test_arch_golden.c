@@ -461,7 +461,8 @@ int main(void)
 		FOLDER(gemma3),	  FOLDER(qwen3moe),  FOLDER(mixtral),	 FOLDER(olmoe),
 		MODEL(lfm2),	  FOLDER(lfm2),	     MODEL(qwen35),	 FOLDER(qwen35),
 		MODEL(glmlite),	  FOLDER(glmlite),   MODEL(deepseek3),	 FOLDER(deepseek3),
-		MODEL(deepseek2), FOLDER(deepseek2), MLX(mlx),		 MLX(mlxmoe),
+		MODEL(deepseek2), FOLDER(deepseek2), MODEL(laguna),	 FOLDER(laguna),
+		MODEL(lagunam),	  FOLDER(lagunam),   MLX(mlx),		 MLX(mlxmoe),
 	};
 
 	return cmocka_run_group_tests_name("architectures", tests, NULL, NULL);

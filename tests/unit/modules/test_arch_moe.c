@@ -360,6 +360,68 @@ static void test_latent(void **state)
 		       "expert_group_count is 33");
 }
 
+static void laguna_refused(struct entry e, int code, const char *text)
+{
+	struct ig_model_info info;
+	struct ig_error err = { 0 };
+	struct ig_meta m;
+
+	meta_reset(&m, "laguna");
+	meta_set(&m, (struct entry){ "laguna.attention.key_length", U32, 64 });
+	meta_set(&m, (struct entry){ "laguna.attention.sliding_window", U32, 256 });
+	meta_set(&m, e);
+	assert_int_equal(read_params("laguna", &m, &info, &err), code);
+	if (!strstr(err.text, text))
+		fail_msg("\"%s\" does not say \"%s\"", err.text, text);
+}
+
+/* Kinds of layers by a number, by a list, or none; heads by layer. */
+static void test_laguna(void **state)
+{
+	static const uint32_t heads[12] = { 9, 12, 12, 12, 9, 12, 12, 12, 9, 12, 12, 12 },
+			      odd[12] = { 9, 10 }, short_list[3] = { 9, 9, 9 },
+			      kinds[12] = { [3] = 1 };
+	struct ig_model_info info;
+	struct ig_error err = { 0 };
+	struct ig_meta m;
+
+	meta_reset(&m, "laguna");
+	meta_set(&m, (struct entry){ "laguna.attention.key_length", U32, 64 });
+	assert_int_equal(read_params("laguna", &m, &info, &err), 0);
+	assert_int_equal(info.n_groups, 1);
+	assert_int_equal(info.groups[0].window, 0);
+	meta_set(&m, (struct entry){ "laguna.attention.sliding_window", U32, 256 });
+	meta_set(&m, (struct entry){ "laguna.attention.head_count", LIST, 12, NULL, heads });
+	assert_int_equal(read_params("laguna", &m, &info, &err), 0);
+	assert_int_equal(info.n_groups, 2); /* every fourth layer sees all, from the first on */
+	assert_int_equal(info.groups[0].n_layers, 3);
+	assert_int_equal(info.groups[1].n_layers, 9);
+	assert_int_equal(info.groups[1].window, 256);
+	meta_set(&m, (struct entry){ "laguna.attention.sliding_window_pattern", U32, 6 });
+	assert_int_equal(read_params("laguna", &m, &info, &err), 0);
+	assert_int_equal(info.groups[0].n_layers, 2);
+	meta_set(&m, (struct entry){ "laguna.attention.sliding_window_pattern", LIST, 12, NULL,
+				     kinds });
+	assert_int_equal(read_params("laguna", &m, &info, &err), 0);
+	assert_int_equal(info.groups[0].n_layers, 11);
+	meta_set(&m, (struct entry){ "laguna.attention.sliding_window_pattern", U32, 0 });
+	assert_int_equal(read_params("laguna", &m, &info, &err), 0);
+	assert_int_equal(info.n_groups, 1);
+	assert_int_equal(info.groups[0].window, 256);
+	laguna_refused((struct entry){ "laguna.attention.head_count", LIST, 12, NULL, odd },
+		       -EINVAL, "head_count is 0 for layer 2");
+	laguna_refused((struct entry){ "laguna.attention.head_count", LIST, 3, NULL, short_list },
+		       -EINVAL, "has 3 elements");
+	laguna_refused((struct entry){ "laguna.attention.head_count", U32, 10 }, -EINVAL,
+		       "head_count is 10 for layer 0 with 3 KV heads");
+	laguna_refused((struct entry){ "laguna.attention.key_length", U32, 60 }, -ENOTSUP,
+		       "key_length 60");
+	laguna_refused((struct entry){ "laguna.attention.value_length", U32, 32 }, -ENOTSUP,
+		       "with values of 32");
+	laguna_refused((struct entry){ "laguna.rope.dimension_count_swa", U32, 33 }, -EINVAL,
+		       "dimension_count_swa 33 is odd");
+}
+
 /* Routers that no op has are refused by name. */
 static void test_softmax_with_bias(void **state)
 {
@@ -410,6 +472,7 @@ int main(void)
 		cmocka_unit_test(test_refusals),
 		cmocka_unit_test(test_softmax_with_bias),
 		cmocka_unit_test(test_latent),
+		cmocka_unit_test(test_laguna),
 		cmocka_unit_test(test_init),
 	};
 	void *so = dlopen(MOE_MODULE, RTLD_NOW | RTLD_LOCAL);
