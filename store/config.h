@@ -67,6 +67,7 @@ struct ig_config {
 		char *keys_file; /* of API keys; default: ~/.local/state/ingot/keys (as ledger.path) */
 		char *unknown_parameters; /* note, refuse: what a request has that is not known */
 		uint32_t prep_threads;	  /* 3: prompts that are rendered and tokenized at once */
+		bool open_metrics;	  /* /metrics needs no key */
 		bool allow_anonymous; /* false: without a key only where no keys are, on loopback */
 	} server;
 	struct {		/* tools: */

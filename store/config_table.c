@@ -102,6 +102,9 @@ const struct config_option config_options[] = {
 	  .value = "3", .unit = "threads",
 	  .help = "Threads that render and tokenize prompts.  Prompts of 64 KiB and more never have "
 		  "the last one of several, so that small ones do not wait for them." },
+	{ "server.open_metrics", CONFIG_BOOL, FIELD(server.open_metrics), .value = "false",
+	  .help = "/metrics needs no key: for who reads it and has none to send, as the endpoint picker "
+		  "of Kubernetes' inference gateway. It has names of models, counts and times." },
 	{ "server.allow_anonymous", CONFIG_BOOL, FIELD(server.allow_anonymous), .value = "false",
 	  .help = "Serve requests without a key even when there are keys or the client is not local; "
 		  "with the role user, never administrator." },

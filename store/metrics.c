@@ -573,6 +573,11 @@ static void put_models(const struct ig_metrics *m, struct ig_strbuf *b)
 	}
 }
 
+double ig_metrics_get(const struct ig_metrics *m, enum ig_gauge g)
+{
+	return number_get(&m->gauges[g]);
+}
+
 void ig_metrics_write(const struct ig_metrics *m, struct ig_strbuf *b)
 {
 	uint64_t bytes = ig_process_memory();

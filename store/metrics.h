@@ -57,6 +57,7 @@ enum ig_gauge {
 	IG_N_GAUGES,
 };
 void ig_metrics_set(struct ig_metrics *m, enum ig_gauge g, double v);
+double ig_metrics_get(const struct ig_metrics *m, enum ig_gauge g);
 
 enum ig_counter {
 	IG_COUNTER_PREEMPTIONS, /* num_preemptions_total */

@@ -114,9 +114,11 @@ struct ig_model_status {
 	bool is_default, pinned;
 	uint32_t n_context;		      /* 0: not known yet */
 	uint64_t weight_bytes, scratch_bytes; /* known once the file was opened */
-	uint32_t n_active;		      /* requests that run or wait */
-	uint64_t n_loads;		      /* since the start */
-	double loaded_s;		      /* how long the last load took */
+	uint64_t
+		block_bytes; /* of the cache for a block of tokens in all layers; 0: not loaded, or none */
+	uint32_t n_active;   /* requests that run or wait */
+	uint64_t n_loads;    /* since the start */
+	double loaded_s;     /* how long the last load took */
 	double idle_s;	     /* since its last request ended; 0 while one is active */
 	double expires_s;    /* until keep_alive unloads it; -1: never */
 	double keep_alive_s; /* of the model that is loaded; -1: for ever */

@@ -747,6 +747,8 @@ static void fill_status(const struct ig_models *ms, const struct ig_model_entry 
 	TAILQ_FOREACH(m, &ms->all, all)
 		if (m->entry == s)
 			out->n_active += atomic_load(&m->n_active);
+	for (uint32_t g = 0; s->model && g < s->model->n_groups; g++)
+		out->block_bytes += s->model->layouts[g].block_bytes;
 	if (!s->model || s->model->n_holds > 1)
 		return;
 	out->idle_s = (double)(now - s->model->idle_since_ns) * 1e-9;
@@ -763,7 +765,7 @@ static void show_as_adapter(const struct ig_model_entry *s, const struct ig_mode
 {
 	out->is_adapter = true;
 	out->is_default = false;
-	out->weight_bytes = out->scratch_bytes = out->traits.file_bytes = 0;
+	out->weight_bytes = out->scratch_bytes = out->block_bytes = out->traits.file_bytes = 0;
 	out->n_active = out->n_loads = 0;
 	snprintf(out->name, sizeof out->name, "%.*s:%s", IG_MAX_MODEL_NAME - 1, s->name, a->name);
 	snprintf(out->file, sizeof out->file, "%s", a->path);

@@ -123,7 +123,8 @@ static bool is_page(const struct conn *c)
 int ig_who_check(struct conn *c, struct refusal *why)
 {
 	/* Health checks need no key. */
-	if (!strcmp(c->path, "/healthz") || is_page(c)) {
+	if (!strcmp(c->path, "/healthz") || is_page(c) ||
+	    (c->net->config->server.open_metrics && !strcmp(c->path, "/metrics"))) {
 		set_anonymous(c);
 		return 0;
 	}

@@ -7,6 +7,7 @@ import xml.etree.ElementTree
 
 import pytest
 
+from test_adapters import adapter, entry
 from test_ledger import until_rows
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -83,9 +84,9 @@ def test_schema_of_the_ledger(start, models):
     db.close()
 
 
-def test_names_of_metrics(start, models):
+def test_names_of_metrics(start, models, tmp_path):
     """Each series that the daemon shows is in the table, and the other way round."""
-    d = start(models.script())
+    d = start(extra={"models": [entry(models, ("one", adapter(tmp_path / "one")))]})
     d.chat()
     shown = {}
     for name, kind in re.findall(r"^# TYPE (\S+) (\S+)$", d.http("GET", "/metrics").body.decode(),

@@ -1,8 +1,11 @@
 /* status.c: the daemon's health, metrics, status and running requests. */
 #include "daemon/protocol/status/status.h"
 
+#include "base/clock.h"
+#include "daemon/protocol/core/model_wait.h"
 #include "daemon/protocol/core/reply.h"
 #include "daemon/protocol/responses/responses.h"
+#include "daemon/protocol/status/gateway.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -23,7 +26,16 @@ void ig_get_health(struct ig_exchange *x, const struct ig_http_request *r)
 
 void ig_get_metrics(struct ig_exchange *x, const struct ig_http_request *r)
 {
-	ig_metrics_write(x->api->deps.metrics, &x->body);
+	const struct ig_metrics *m = x->api->deps.metrics;
+	size_t n = 0;
+	struct ig_model_status *list = ig_models_read(x->api->deps.engine, &n);
+
+	ig_metrics_write(m, &x->body);
+	if (list)
+		ig_gateway_write(list, n, ig_metrics_get(m, IG_GAUGE_KV_ARENA_BYTES),
+				 (double)ig_wall_ns() * 1e-9, &x->body);
+	x->body.failed |= !list;
+	free(list);
 	ig_exchange_reply(x, 200);
 	x->head.content_type = "text/plain; version=0.0.4; charset=utf-8";
 }
