@@ -40,7 +40,8 @@
 /* What a step counts after the next one; and of rows' counts the least spread that shows a line. */
 #define KEPT 0.92
 #define LEAST_SPREAD 0.005
-#define LEAST_ROW 0.02 /* of a row's whole cost: what a row adds at least */
+#define LEAST_ROW 0.02	 /* of a row's whole cost: what a row adds at least */
+#define LEAST_COST 0.001 /* of a step: what its rows of prompts cost at least */
 #define SMALLER 0.67
 /* A whole chunk instead of few rows: where these cost so many times what its rows do; it takes at most so
  * long; and the prompt has so many chunks left.  One such plan of so many has few rows, to measure them. */
@@ -371,8 +372,9 @@ void ig_pace_learn(struct ig_pace_account *a, struct ig_pace *p, const struct ig
 	quiet = ig_pace_quiet_ns(p, step->n_decode);
 	if (step->n_drafts)
 		quiet += learn_drafts(p, step, quiet);
-	if (step->n_long && step->ns > quiet) {
-		cost = (step->ns - quiet) * step->n_long / step->n_prefill;
+	if (step->n_long) { /* rows that are free are measured, too */
+		cost = fmax(step->ns - quiet, LEAST_COST * step->ns) * step->n_long /
+		       step->n_prefill;
 		usual = learn_rows(a, p, step->n_long, cost);
 	}
 	if (!step->limited)

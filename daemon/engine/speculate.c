@@ -365,7 +365,7 @@ static double begin_round(struct ig_sched *sch, struct ig_model *m, const struct
 	return chance;
 }
 
-int32_t ig_sched_draft(struct ig_sched *sch, struct ig_model *m, int32_t rows)
+int32_t ig_sched_draft(struct ig_sched *sch, struct ig_model *m, int32_t rows, int32_t rows_beside)
 {
 	uint32_t n_streams = 0, n_seqs = 0;
 	struct costs c;
@@ -384,19 +384,21 @@ int32_t ig_sched_draft(struct ig_sched *sch, struct ig_model *m, int32_t rows)
 	if (++m->n_draft_rounds % DRAFT_ROUNDS == 0)
 		return 0;
 	/* every sequence of the step may have one row with logits anyway */
-	int32_t most = min((int32_t)m->limits.max_logit_rows - (int32_t)n_seqs,
-			   ig_pace_draft_rows(&m->pace));
-	most = min(rows, most);
+	int32_t space = min((int32_t)m->limits.max_logit_rows - (int32_t)n_seqs,
+			    ig_pace_draft_rows(&m->pace));
+	space = min(rows, space);
+	int32_t most = min(space, rows_beside);
 	bool pays = give_rows(sch, m, &c, most, m->draft);
 	if (!pays && m->draft)
 		pays = give_rows(sch, m, &c, most, false);
 	if (!pays) {
 		clear_drafts(sch, m);
-		if (chance >= LIKELY)
+		/* beside prompts they would not be measured again */
+		if (chance >= LIKELY && rows_beside == IG_PACE_NO_LIMIT)
 			ig_pace_forget_drafts(&m->pace);
 	}
 	if (m->draft)
-		probe(sch, m, !sch->n_flights && most - n_given(sch, m) >= PROBE);
+		probe(sch, m, !sch->n_flights && space - n_given(sch, m) >= PROBE);
 	if (m->draft) /* also beside a step in flight */
 		ig_draft_read(sch, m, c.quiet);
 	return make_drafts(sch, m);

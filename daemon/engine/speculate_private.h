@@ -5,8 +5,9 @@
 #include "daemon/engine/scheduler_state_private.h"
 
 /* Give sequences that the new round of m decodes drafts, if they pay: s->n_draft tokens behind its
- * own, with their blocks.  Returns how many, of all sequences: at most `rows`. */
-int32_t ig_sched_draft(struct ig_sched *sch, struct ig_model *m, int32_t rows);
+ * own, with their blocks.  Returns how many, of all sequences: at most `rows`, of which a step with rows of
+ * prompts should have at most rows_beside (a draft that is only tried may have more). */
+int32_t ig_sched_draft(struct ig_sched *sch, struct ig_model *m, int32_t rows, int32_t rows_beside);
 /* Whether s, when its next token is being sampled, should wait for it to have a draft then. */
 bool ig_sched_would_draft(const struct ig_sched *sch, const struct ig_seq *s);
 /* The mask of the token after the first n of s's draft; for n ascending from 1. */

@@ -339,8 +339,9 @@ static bool plan_round(struct ig_sched *sch, struct ig_model *m)
 	/* A victim may have been planned: it is no longer in the list. */
 	if (!sch->must_preempt) {
 		struct ig_pace_plan plan = count_plan(sch, m);
-		int32_t drafts = min(left / 2, ig_pace_most_drafts(&sch->pace, &m->pace, &plan));
-		drafts = ig_sched_draft(sch, m, drafts); /* prompts have the rest */
+		int32_t beside = ig_pace_most_drafts(&sch->pace, &m->pace, &plan);
+		int32_t drafts =
+			ig_sched_draft(sch, m, left / 2, beside); /* prompts have the rest */
 		plan.n_drafts = (uint32_t)drafts;
 		plan_prompts(sch, m, &plan, left - drafts, n_seqs);
 	}
