@@ -30,5 +30,10 @@ template <typename To, typename From> METAL_FUNC To to(From from)
 #endif
 
 // UNROLL before a loop over registers: arrays that such loops index must not end up in
-// memory, which compilers do without a word.
+// memory, which compilers do without a word.  On the software device all lies in memory, and
+// unrolled loops make its code four times as large.
+#ifdef MSL_SOFT
+#define UNROLL _Pragma("clang loop unroll(disable)")
+#else
 #define UNROLL _Pragma("clang loop unroll(full)")
+#endif
