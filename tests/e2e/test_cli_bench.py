@@ -116,7 +116,7 @@ def test_what_is_good(scripted):
     good = lambda *args: bench(scripted, *args)["runs"][0]["good"]
     assert (good("--slo-ttft", "60000"), good("--slo-ttft", "0.001")) == (6, 0)
     assert good("--slo-itl", "60000") == 6
-    slow = "--model", "slow", "--output-tokens", "40"
+    slow = "--model", "slow", "--output-tokens", "12"
     assert good("--slo-itl", "0.001", *slow) == 0
 
 
