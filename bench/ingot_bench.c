@@ -49,7 +49,8 @@ struct work {
 static bool is_product(const struct ig_op *op)
 {
 	return (op->flags & IG_OP_EXPERTS) || !strcmp(op->name, "linear") ||
-	       !strcmp(op->name, "glu") || !strcmp(op->name, "logits");
+	       !strcmp(op->name, "linear_heads") || !strcmp(op->name, "glu") ||
+	       !strcmp(op->name, "logits");
 }
 
 static void count_work(const struct ig_plan *plan, struct work *w)

@@ -35,6 +35,18 @@ SHAPES = {
                           experts=128, experts_used=8, expert_ff=768,
                           keys={"attention.layer_norm_rms_epsilon": 1e-6,
                                 "rope.freq_base": 1e6}),
+    "glm-4.7-flash": dict(arch="deepseek2", title="GLM-4.7-Flash 30B-A3B", layers=47, width=2048,
+                          ff=10240, heads=20, kv_heads=1, head_dim=256, vocab=154880,
+                          context=202752, experts=64, experts_used=4, expert_ff=1536, dense=1,
+                          q_latent=768, latent=512, rotated=64,
+                          keys={"attention.layer_norm_rms_epsilon": 1e-5, "rope.freq_base": 1e6,
+                                "attention.q_lora_rank": 768, "attention.kv_lora_rank": 512,
+                                "attention.key_length": 576, "attention.value_length": 512,
+                                "attention.key_length_mla": 256,
+                                "attention.value_length_mla": 256, "rope.dimension_count": 64,
+                                "expert_shared_count": 1, "leading_dense_block_count": 1,
+                                "expert_gating_func": 2, "expert_weights_norm": 1,
+                                "expert_weights_scale": 1.8}),
 }
 
 
@@ -58,7 +70,7 @@ def keys_of(s):
            a + "block_count": s["layers"], a + "feed_forward_length": s["ff"],
            a + "attention.head_count": s["heads"], a + "attention.head_count_kv": s["kv_heads"],
            **{a + k: v for k, v in s["keys"].items()}}
-    if s["arch"] != "gpt2":
+    if s["arch"] not in ("gpt2", "deepseek2"):
         out.update({a + "attention.key_length": s["head_dim"],
                     a + "attention.value_length": s["head_dim"],
                     a + "rope.dimension_count": s["head_dim"]})
@@ -94,14 +106,29 @@ def tensors_of(s):
             vector(b + "attn_norm.bias", w, 0.0)
             vector(b + "ffn_norm.bias", w, 0.0)
             continue
-        matrix(b + "attn_q.weight", q, w)
-        matrix(b + "attn_k.weight", kv, w)
-        matrix(b + "attn_v.weight", kv, w)
         matrix(b + "attn_output.weight", w, q)
-        if "experts" in s:
+        if "latent" in s: # values are as wide as keys
+            matrix(b + "attn_q_a.weight", s["q_latent"], w)
+            vector(b + "attn_q_a_norm.weight", s["q_latent"])
+            matrix(b + "attn_q_b.weight", q, s["q_latent"])
+            matrix(b + "attn_kv_a_mqa.weight", s["latent"] + s["rotated"], w)
+            vector(b + "attn_kv_a_norm.weight", s["latent"])
+            matrix(b + "attn_k_b.weight", s["heads"], s["latent"], s["head_dim"] - s["rotated"])
+            matrix(b + "attn_v_b.weight", s["heads"], s["head_dim"], s["latent"])
+        else:
+            matrix(b + "attn_q.weight", q, w)
+            matrix(b + "attn_k.weight", kv, w)
+            matrix(b + "attn_v.weight", kv, w)
+        if "experts" in s and i >= s.get("dense", 0):
             e, f = s["experts"], s["expert_ff"]
-            vector(b + "attn_q_norm.weight", s["head_dim"])
-            vector(b + "attn_k_norm.weight", s["head_dim"])
+            if "latent" in s:
+                vector(b + "exp_probs_b.bias", e, 0.0)
+                matrix(b + "ffn_gate_shexp.weight", f, w)
+                matrix(b + "ffn_up_shexp.weight", f, w)
+                matrix(b + "ffn_down_shexp.weight", w, f)
+            else:
+                vector(b + "attn_q_norm.weight", s["head_dim"])
+                vector(b + "attn_k_norm.weight", s["head_dim"])
             out.append((b + "ffn_gate_inp.weight", (e, w), "router"))
             matrix(b + "ffn_gate_exps.weight", e, f, w)
             matrix(b + "ffn_up_exps.weight", e, f, w)
