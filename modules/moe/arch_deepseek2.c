@@ -74,10 +74,13 @@ static int read_heads(const struct ig_hparam_source *s, struct deepseek2 *m)
 static int read_scale(const struct ig_hparam_source *s, struct deepseek2 *m)
 {
 	const float none = 0;
-	float log_mul;
+	float log_mul = 0;
 	double by;
-	int rc = ig_hparam_f32(s, "rope.scaling.yarn_log_multiplier", 0, 1e3f, &none, &log_mul);
+	int rc = ig_hparam_refuse_f32(s, "attention.temperature_scale",
+				      "queries that are scaled by position");
 
+	if (!rc)
+		rc = ig_hparam_f32(s, "rope.scaling.yarn_log_multiplier", 0, 1e3f, &none, &log_mul);
 	m->scale = 1 / sqrtf((float)m->p.head_dim);
 	if (rc || log_mul == 0 || m->rope.table.ramp_last == 0)
 		return rc;

@@ -356,6 +356,9 @@ static void test_latent(void **state)
 		       "value_length 128");
 	latent_refused((struct entry){ "deepseek2.attention.kv_lora_rank", U32, 528 }, -ENOTSUP,
 		       "a latent of 528");
+	latent_refused((struct entry){ "deepseek2.attention.temperature_scale", F32, 0.1 },
+		       -ENOTSUP,
+		       "temperature_scale is 0.1: deepseek2 with queries that are scaled");
 	latent_refused((struct entry){ "deepseek2.expert_group_count", U32, 33 }, -EINVAL,
 		       "expert_group_count is 33");
 }
