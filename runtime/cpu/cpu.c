@@ -134,8 +134,10 @@ static void prepare(struct cpu_program *p, const struct ig_step *step)
 		set_rows(p, step, c->in, c->launch.in, c->launch.n_in);
 		set_rows(p, step, c->out, c->launch.out, c->launch.n_out);
 	}
-	for (uint32_t i = 0; i < p->n_phases; i++)
+	for (uint32_t i = 0; i < p->n_phases; i++) {
 		atomic_store_explicit(&p->counters[i].word, 0, memory_order_relaxed);
+		atomic_store_explicit(&p->counters[i].n_units, -1, memory_order_relaxed);
+	}
 }
 
 static int64_t phase_units(const struct cpu_program *p, const struct cpu_phase *ph)
@@ -150,6 +152,19 @@ static int64_t phase_units(const struct cpu_program *p, const struct cpu_phase *
 	for (uint32_t i = 0; i < ph->n_launches; i++)
 		n += c[i].kernel->n_units(&c[i].launch);
 	return n;
+}
+
+/* The units of phase i, of which the first thread decides.  For a thread that was preempted and comes when
+ * others are ahead, what an earlier phase computed, and the number depends on, may be overwritten. */
+static int64_t agree_units(struct cpu_program *p, uint32_t i)
+{
+	atomic_int_fast64_t *n_units = &p->counters[i].n_units;
+	int_fast64_t n = atomic_load_explicit(n_units, memory_order_acquire), mine;
+
+	if (n >= 0)
+		return n;
+	mine = phase_units(p, &p->phases[i]);
+	return atomic_compare_exchange_strong(n_units, &n, mine) ? mine : n;
 }
 
 static void run_units(const struct cpu_program *p, const struct cpu_phase *ph, int64_t first,
@@ -183,7 +198,7 @@ static void run_program(void *ctx, uint32_t thread)
 	for (uint32_t i = 0; i < p->n_phases; i++) {
 		const struct cpu_phase *ph = &p->phases[i];
 		atomic_uint_fast64_t *word = &p->counters[i].word;
-		int64_t n = phase_units(p, ph);
+		int64_t n = agree_units(p, i);
 		if (!thread)
 			atomic_fetch_add_explicit(&p->driver->base.pulse, 1, memory_order_relaxed);
 		if (n == 0)

@@ -56,9 +56,11 @@ struct cpu_phase {
 	bool rows; /* a chain of kernels whose units are rows */
 };
 
-/* Counts the units of one phase: taken in the low half, finished in the high half. */
+/* Counts the units of one phase: taken in the low half, finished in the high half.  n_units: as the
+ * first thread found them, negative before. */
 struct cpu_counter {
 	_Alignas(64) atomic_uint_fast64_t word;
+	atomic_int_fast64_t n_units;
 };
 
 struct cpu_program {
