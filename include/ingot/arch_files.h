@@ -134,6 +134,9 @@ enum ig_tensor_flags {
 	 * of keys, then attention.value_length_mla rows of values, of each head after each other: keys are
 	 * transposed, as the absorbed product with a query needs them. */
 	IG_TENSOR_HEADS = 1 << 13,
+	/* With IG_TENSOR_TWO: rows q | k | v | z of each of ssm.group_count heads of keys; the first
+	 * matrix gets all q, all k and all v, the second one all z.  q and k have ssm.state_size rows. */
+	IG_TENSOR_BY_KEY = 1 << 14,
 };
 
 /* A tensor's name in the file and in GGUF, without prefixes ("model.") and suffixes (".weight",

@@ -74,15 +74,20 @@ static inline int ig_hparam_f32(const struct ig_hparam_source *s, const char *ke
 	return 0;
 }
 
-/* An array of one number per layer, or one boolean (0 or 1): out [n_layers]. */
+/* An array of one number per layer, or one boolean (0 or 1): out [n_layers].  It may also have those of
+ * the blocks behind them that predict further tokens. */
 static inline int ig_hparam_layers(const struct ig_hparam_source *s, const char *key,
 				   uint32_t n_layers, uint32_t *out)
 {
-	const struct ig_hparam_key k = ig_hparam_key(s, key);
+	const struct ig_hparam_key k = ig_hparam_key(s, key),
+				   blocks = ig_hparam_key(s, "block_count");
+	uint32_t n_blocks = n_layers;
 	uint64_t n;
 	int rc = s->host->meta_array_u32(s->meta, k.text, out, n_layers, &n, s->err);
 
-	if (!rc && n != n_layers)
+	if (!rc && n > n_layers)
+		rc = s->host->meta_u32(s->meta, blocks.text, &n_blocks, s->err);
+	if (!rc && n != n_layers && n != n_blocks)
 		return ig_fail(s->err, -EINVAL, "%s has %llu elements, the model %u layers", k.text,
 			       (unsigned long long)n, n_layers);
 	return rc;
@@ -289,6 +294,18 @@ static inline int ig_hparams_read_layers(const struct ig_hparam_source *s, uint3
 	return rc;
 }
 
+/* The feed-forward's width; a model whose layers all have experts may tell theirs alone. */
+static inline int ig_hparams_read_ff(const struct ig_hparam_source *s, uint32_t *n_ff)
+{
+	const uint32_t none = 0;
+	uint32_t expert;
+	int rc = ig_hparam_u32(s, "expert_feed_forward_length", 0, 1u << 20, &none, &expert);
+
+	return rc ? rc :
+		    ig_hparam_u32(s, "feed_forward_length", 8, 1u << 20, expert ? &expert : NULL,
+				  n_ff);
+}
+
 /* ig_hparams_read, below, for models some of whose layers have no attention: kv_layers
  * [IG_MAX_LAYERS] are the KV heads of each. */
 static inline int ig_hparams_read_hybrid(const struct ig_hparam_source *s, const char *norm_eps,
@@ -299,7 +316,7 @@ static inline int ig_hparams_read_hybrid(const struct ig_hparam_source *s, const
 	/* RoPE converts positions to float, which is exact up to 2^24. */
 	if ((rc = ig_hparams_read_layers(s, &p->n_layers)) ||
 	    (rc = ig_hparam_u32(s, "embedding_length", 8, 1u << 17, NULL, &p->width)) ||
-	    (rc = ig_hparam_u32(s, "feed_forward_length", 8, 1u << 20, NULL, &p->n_ff)) ||
+	    (rc = ig_hparams_read_ff(s, &p->n_ff)) ||
 	    (rc = ig_hparams_read_vocab(s, &p->n_vocab)) ||
 	    (rc = ig_hparam_u32(s, "context_length", 1, 1u << 24, NULL, &p->n_context)) ||
 	    (rc = ig_hparams_read_heads(s, p, kv_layers)) ||
@@ -576,6 +593,9 @@ static inline int ig_hparams_experts_shared(const struct ig_hparam_source *s,
 		e->flags |= IG_EXPERTS_SHARED_GATE;
 		e->moe.shared = 1;
 	}
+	snprintf(name, sizeof name, "blk.%u.ffn_gate_up_exps.weight", e->n_dense);
+	if (s->host->meta_has_tensor(s->meta, name))
+		e->moe.form = IG_MOE_FUSED;
 	return 0;
 }
 

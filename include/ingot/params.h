@@ -303,7 +303,8 @@ struct ig_conv1d_params {
  * in: q | k | v [n, 2 * n_k_heads * k_dim + n_v_heads * v_dim], beta | alpha [n, 2 * n_v_heads];
  * weights: dt [1, n_v_heads], a [1, n_v_heads] of F32; out: y [n, n_v_heads * v_dim].  A head h of
  * values has the head h / (n_v_heads / n_k_heads) of keys, or, tiled 1, h % n_k_heads.  State: parts of
- * part_heads heads, [part_heads, k_dim, v_dim]. */
+ * part_heads heads, [part_heads, k_dim, v_dim].  by_key 1: in1 has, of each head of keys, its heads' betas, then
+ * their alphas; not with tiled. */
 struct ig_gated_delta_params {
 	uint32_t struct_size;
 	uint32_t n_k_heads, n_v_heads, k_dim, v_dim; /* v_dim: a multiple of 16 */
@@ -311,6 +312,7 @@ struct ig_gated_delta_params {
 	uint32_t part_heads;			     /* divides n_v_heads */
 	float norm_eps;
 	uint32_t group, layer; /* of the cache */
+	uint32_t by_key;       /* 0 or 1 */
 };
 #define IG_GATED_DELTA_MAX_HEADS 1024
 #define IG_GATED_DELTA_MAX_DIM 256

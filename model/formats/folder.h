@@ -56,6 +56,24 @@ static inline int64_t ig_hf_in_groups(int64_t i, const struct ig_hf_tiles *t)
 	return t->first + head * t->n + (i - t->first) % t->n;
 }
 
+/* Rows of n_heads heads, each with some rows of each section; n_heads 0: they are in order. */
+struct ig_hf_sections {
+	uint32_t n_heads, n_sections;
+	int64_t head_rows;   /* of the file, of a head */
+	int64_t n[3], at[3]; /* a section's rows of a head, and where they begin among the head's */
+};
+
+/* The file's index of row i of GGUF, which has section after section. */
+static inline int64_t ig_hf_in_sections(int64_t i, const struct ig_hf_sections *s)
+{
+	for (uint32_t k = 0; s->n_heads && k < s->n_sections; k++) {
+		if (i < s->n_heads * s->n[k])
+			return i / s->n[k] * s->head_rows + s->at[k] + i % s->n[k];
+		i -= s->n_heads * s->n[k];
+	}
+	return i;
+}
+
 struct ig_hf_made {
 	struct ig_hf_part *pieces; /* [n_pieces], in the order of rows; NULL: no conversion */
 	uint32_t n_pieces;
@@ -68,6 +86,7 @@ struct ig_hf_made {
 	float add;	    /* to every value; the tensor is then F32 */
 	bool negative_exp;  /* of every value of a vector */
 	struct ig_hf_tiles rows, cols;
+	struct ig_hf_sections sections;
 };
 
 /* Convert rows first … first + n - 1 of tensor t to buf. */
@@ -103,8 +122,9 @@ struct ig_hf_vectors {
 struct ig_hf_config {
 	struct ig_arch_files files; /* the architecture's tables */
 	const char *gguf;	    /* general.architecture */
-	/* Heads of values of recurrent layers, their groups, all their values; 0: none. */
-	uint32_t n_value_heads, n_value_groups, n_values;
+	/* Heads of values of recurrent layers, their groups, which are heads of keys, all their values,
+	 * and a key's; 0: none. */
+	uint32_t n_value_heads, n_value_groups, n_values, key_dim;
 	uint32_t n_layers, n_heads, n_kv_heads, head_dim, n_experts;
 	uint32_t value_dim;  /* of latent attention's heads */
 	uint32_t n_next;     /* layers behind them that predict further tokens */

@@ -422,6 +422,7 @@ int ig_hf_config_read(struct ig_checkpoint *g, const struct ig_arch *const *arch
 	out->n_value_heads = ig_hf_was_put(&r, "ssm.time_step_rank");
 	out->n_value_groups = ig_hf_was_put(&r, "ssm.group_count");
 	out->n_values = ig_hf_was_put(&r, "ssm.inner_size");
+	out->key_dim = ig_hf_was_put(&r, "ssm.state_size");
 	read_pooling(&r);
 	out->tied = ig_hf_flag(&r, out->root, "tie_word_embeddings",
 			       ig_hf_flag(&r, r.text, "tie_word_embeddings", out->files.tied));

@@ -208,8 +208,9 @@ void ig_hf_make_rows(const struct ig_checkpoint *g, uint32_t number, int64_t fir
 	}
 	for (int64_t i = first; i < first + n; i++, dst += row_bytes) {
 		const struct ig_hf_part *p = &m->pieces[i / m->piece_rows];
-		const int64_t row =
-			ig_hf_in_groups(ig_hf_in_pairs(i % m->piece_rows, m->head_rows), &m->rows);
+		const int64_t row = ig_hf_in_sections(
+			ig_hf_in_groups(ig_hf_in_pairs(i % m->piece_rows, m->head_rows), &m->rows),
+			&m->sections);
 		if (t->n_dims == 2 && m->step > 1)
 			make_values(t, m, i * t->n_cols * m->step, (float *)(void *)dst);
 		else

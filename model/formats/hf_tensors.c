@@ -341,6 +341,33 @@ static int heads_shape(const struct placing *p, const struct group *x, struct ig
 	return 0;
 }
 
+/* The rows of q, k and v, or of z, in a matrix of q | k | v | z by heads of keys. */
+static int find_sections(const struct placing *p, const struct group *x, struct ig_hf_made *m,
+			 struct ig_checkpoint_tensor *out)
+{
+	const struct ig_hf_config *c = &p->f->config;
+	const int64_t heads = c->n_value_groups, k = c->key_dim;
+	const int64_t v = heads ? c->n_values / heads : 0;
+	struct ig_hf_sections *s = &m->sections;
+
+	if (!heads || !k || !v || c->n_values % heads || out->n_dims != 2 ||
+	    out->n_rows != heads * (2 * k + 2 * v))
+		return bad(p, -EINVAL, x->main->t,
+			   "is not of %u heads of keys of %u and %u values in all",
+			   c->n_value_groups, c->key_dim, c->n_values);
+	*s = (struct ig_hf_sections){ .n_heads = c->n_value_groups,
+				      .n_sections = x->main->second ? 1 : 3,
+				      .head_rows = 2 * (k + v),
+				      .n = { k, k, v },
+				      .at = { 0, k, 2 * k } };
+	if (x->main->second) {
+		s->n[0] = v;
+		s->at[0] = 2 * k + v;
+	}
+	out->n_rows = x->main->second ? heads * v : heads * (2 * k + v);
+	return 0;
+}
+
 /* [rows, columns] of one of the group's tensors; n_dims of GGUF. */
 static int shape_of(const struct placing *p, const struct group *x, struct ig_hf_made *m,
 		    struct ig_checkpoint_tensor *out)
@@ -378,6 +405,8 @@ static int shape_of(const struct placing *p, const struct group *x, struct ig_hf
 		out->n_cols = rows;
 		m->transposed = true;
 	}
+	if (flags & IG_TENSOR_BY_KEY)
+		return find_sections(p, x, m, out);
 	if (two) {
 		int64_t *halved = experts ? &out->n_rows : &out->n_cols;
 		if (*halved % 2 || (!experts && (!turn || x->n_scales)))
@@ -460,7 +489,7 @@ static void use_data(struct ig_hf_made *m, struct ig_checkpoint_tensor *t)
 
 	if (m->n_pieces == 1 && !q->scales && m->source == t->dtype && !m->head_rows &&
 	    !m->transposed && m->step == 1 && m->add == 0 && q->first_row == 0 && !m->rows.n &&
-	    !m->cols.n && !m->negative_exp &&
+	    !m->cols.n && !m->sections.n_heads && !m->negative_exp &&
 	    (uintptr_t)q->weight->data % ig_dtype_row_bytes(t->dtype, 1) == 0)
 		t->data = q->weight->data;
 }

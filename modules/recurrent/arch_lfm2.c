@@ -1,8 +1,9 @@
 /*
- * arch_lfm2.c: LFM2 (Liquid AI 2025, arXiv:2511.23404).  Most layers have a short convolution of gated
+ * arch_lfm2.c: LFM2 (Liquid AI 2025, arXiv:2511.23404), dense and with experts.  Most layers have a short convolution of gated
  * columns instead of attention: y = Out(g * conv(b * x)), b | g | x = In(h).  The others have
  * grouped-query attention with QK norm and RoPE.  RMS norms before both and before a gated
- * feed-forward with SiLU; the embedding is also the output matrix, and its file's name of the last norm is
+ * feed-forward with SiLU; with experts in all layers but the first ones, which a sigmoid router selects with
+ * a bias that is only for the selection.  The embedding is also the output matrix, and its file's name of the last norm is
  * token_embd_norm.
  */
 #include <ingot/arch_files.h>
@@ -10,6 +11,7 @@
 
 struct lfm2 {
 	struct ig_hparams p;
+	struct ig_experts experts; /* moe.n_experts 0: none */
 	struct ig_rope rope;
 	uint32_t n_taps;
 	uint32_t state;			     /* the cache group of the convolutions */
@@ -46,20 +48,37 @@ static int set_groups(const struct ig_hparam_source *s, struct lfm2 *m, struct i
 	return 0;
 }
 
-static int read_params(const struct ig_host *host, const struct ig_meta *meta, void *params,
-		       struct ig_model_info *info, struct ig_error *err)
+static int read_model(const struct ig_hparam_source *s, uint32_t experts, struct lfm2 *m,
+		      struct ig_model_info *info)
 {
-	const struct ig_hparam_source s = { host, meta, "lfm2", err };
-	struct lfm2 *m = params;
+	const uint32_t sigmoid = 2;
 	int rc;
 
-	if ((rc = ig_hparam_refuse_u32(&s, "expert_count", "experts")) ||
-	    (rc = ig_hparams_read_hybrid(&s, IG_RMS_NORM_EPS, &m->p, m->attends)) ||
-	    (rc = ig_hparam_u32(&s, "shortconv.l_cache", 2, IG_CONV1D_MAX_TAPS, NULL,
-				&m->n_taps)) ||
-	    (rc = ig_hparams_rope(&s, &m->p, &m->rope)) || (rc = read_kinds(&s, m)))
+	if ((rc = ig_hparams_read_hybrid(s, IG_RMS_NORM_EPS, &m->p, m->attends)) ||
+	    (experts && (rc = ig_hparams_experts_shared(s, &m->p, sigmoid, &m->experts))) ||
+	    (rc = ig_hparam_u32(s, "shortconv.l_cache", 2, IG_CONV1D_MAX_TAPS, NULL, &m->n_taps)) ||
+	    (rc = ig_hparams_rope(s, &m->p, &m->rope)) || (rc = read_kinds(s, m)))
 		return rc;
-	return set_groups(&s, m, info);
+	m->experts.moe.normalise = 1;
+	m->experts.moe.sum_epsilon = 1e-6f;
+	return set_groups(s, m, info);
+}
+
+static int read_dense(const struct ig_host *host, const struct ig_meta *meta, void *params,
+		      struct ig_model_info *info, struct ig_error *err)
+{
+	const struct ig_hparam_source s = { host, meta, "lfm2", err };
+	int rc = ig_hparam_refuse_u32(&s, "expert_count", "experts");
+
+	return rc ? rc : read_model(&s, 0, params, info);
+}
+
+static int read_moe(const struct ig_host *host, const struct ig_meta *meta, void *params,
+		    struct ig_model_info *info, struct ig_error *err)
+{
+	const struct ig_hparam_source s = { host, meta, "lfm2moe", err };
+
+	return read_model(&s, 1, params, info);
 }
 
 /* ---- the model ------------------------------------------------------------------------ */
@@ -109,7 +128,8 @@ static int record(const struct ig_host *host, struct ig_graph *g, const struct i
 		x = m->attends[layer] ? ig_layer_gqa(&r, &attention, layer, h, x) :
 					short_conv(&r, m, layer, h, x);
 		h = ig_layer_rms_norm(&r, p, "blk.%u.ffn_norm.weight", layer, x);
-		x = ig_layer_glu(&r, p, IG_ACT_SILU, layer, h, x);
+		x = m->experts.moe.n_experts ? ig_layer_experts(&r, p, &m->experts, layer, h, x) :
+					       ig_layer_glu(&r, p, IG_ACT_SILU, layer, h, x);
 	}
 	norm = ig_rec_weight(&r, 1, p->width, "token_embd_norm.weight");
 	return ig_layer_head(&r, p, ig_rec_rms_norm_last(&r, x, norm, p->norm_eps));
@@ -117,17 +137,29 @@ static int record(const struct ig_host *host, struct ig_graph *g, const struct i
 
 /* ---- folders of safetensors -------------------------------------------------------------- */
 
-static const struct ig_config_key keys[] = {
-	IG_CONFIG_NUMBER("num_hidden_layers", "block_count", 32),
-	IG_CONFIG_NUMBER("hidden_size", "embedding_length", 2560),
-	IG_CONFIG_NUMBER("num_attention_heads", "attention.head_count", 32),
-	IG_CONFIG_NUMBER("max_position_embeddings", "context_length", 128000),
-	{ "norm_eps", "attention.layer_norm_rms_epsilon", IG_CONFIG_F32, 0, 1e-5, NULL },
-	IG_CONFIG_KV_HEADS(8),
-	IG_CONFIG_NUMBER("conv_L_cache", "shortconv.l_cache", 3),
-	{ "layer_types", "attention.recurrent_layers", IG_CONFIG_LAYERS, 0, 0,
-	  "full_attention|conv" },
-	{ "conv_bias", NULL, IG_CONFIG_FALSE },
+/* Keys that both have, with these defaults. */
+#define LFM2_KEYS(width)                                                                           \
+	IG_CONFIG_NUMBER("num_hidden_layers", "block_count", 32),                                  \
+		IG_CONFIG_NUMBER("hidden_size", "embedding_length", width),                        \
+		IG_CONFIG_NUMBER("num_attention_heads", "attention.head_count", 32),               \
+		IG_CONFIG_NUMBER("max_position_embeddings", "context_length", 128000),             \
+		{ "norm_eps", "attention.layer_norm_rms_epsilon", IG_CONFIG_F32, 0, 1e-5, NULL },  \
+		IG_CONFIG_KV_HEADS(8), IG_CONFIG_NUMBER("conv_L_cache", "shortconv.l_cache", 3),   \
+		{ "layer_types",	"attention.recurrent_layers", IG_CONFIG_LAYERS, 0, 0,      \
+		  "full_attention|conv" },                                                         \
+	{                                                                                          \
+		"conv_bias", NULL, IG_CONFIG_FALSE                                                 \
+	}
+static const struct ig_config_key dense_keys[] = { LFM2_KEYS(2560) };
+static const struct ig_config_key moe_keys[] = {
+	LFM2_KEYS(2048),
+	IG_CONFIG_NUMBER("intermediate_size", "feed_forward_length", 7168),
+	IG_CONFIG_NUMBER("num_experts", "expert_count", 32),
+	IG_CONFIG_NUMBER("num_experts_per_tok", "expert_used_count", 4),
+	IG_CONFIG_NUMBER("moe_intermediate_size", "expert_feed_forward_length", 1792),
+	IG_CONFIG_NUMBER("num_dense_layers", "leading_dense_block_count", 2),
+	{ "routed_scaling_factor", "expert_weights_scale", IG_CONFIG_F32, 0, 1 },
+	{ "norm_topk_prob", NULL, IG_CONFIG_TRUE, 0, 1 },
 };
 
 /* The feed-forward's width is rounded, unless the file says that it is not. */
@@ -149,41 +181,65 @@ static void put_width(const struct ig_config *c)
 	c->put_u32(c, "feed_forward_length", width);
 }
 
-static const struct ig_tensor_name names[] = {
-	{ "embed_tokens", "token_embd", 0 },
-	{ "embedding_norm", "token_embd_norm", 0 },
-	{ "lm_head", "output", 0 },
-	{ "layers.%u.operator_norm", "blk.%u.attn_norm", 0 },
-	{ "layers.%u.self_attn.q_proj", "blk.%u.attn_q", 0 },
-	{ "layers.%u.self_attn.k_proj", "blk.%u.attn_k", 0 },
-	{ "layers.%u.self_attn.v_proj", "blk.%u.attn_v", 0 },
-	{ "layers.%u.self_attn.out_proj", "blk.%u.attn_output", 0 },
-	{ "layers.%u.self_attn.q_layernorm", "blk.%u.attn_q_norm", 0 },
-	{ "layers.%u.self_attn.k_layernorm", "blk.%u.attn_k_norm", 0 },
-	{ "layers.%u.conv.in_proj", "blk.%u.shortconv.in_proj", 0 },
-	{ "layers.%u.conv.conv", "blk.%u.shortconv.conv", IG_TENSOR_CONV },
-	{ "layers.%u.conv.out_proj", "blk.%u.shortconv.out_proj", 0 },
-	{ "layers.%u.ffn_norm", "blk.%u.ffn_norm", 0 },
-	{ "layers.%u.feed_forward.w1", "blk.%u.ffn_gate", 0 },
-	{ "layers.%u.feed_forward.w3", "blk.%u.ffn_up", 0 },
-	{ "layers.%u.feed_forward.w2", "blk.%u.ffn_down", 0 },
+#define LFM2_TENSORS                                                                               \
+	{ "embed_tokens", "token_embd", 0 }, { "embedding_norm", "token_embd_norm", 0 },           \
+		{ "lm_head", "output", 0 }, { "layers.%u.operator_norm", "blk.%u.attn_norm", 0 },  \
+		{ "layers.%u.self_attn.q_proj", "blk.%u.attn_q", 0 },                              \
+		{ "layers.%u.self_attn.k_proj", "blk.%u.attn_k", 0 },                              \
+		{ "layers.%u.self_attn.v_proj", "blk.%u.attn_v", 0 },                              \
+		{ "layers.%u.self_attn.out_proj", "blk.%u.attn_output", 0 },                       \
+		{ "layers.%u.self_attn.q_layernorm", "blk.%u.attn_q_norm", 0 },                    \
+		{ "layers.%u.self_attn.k_layernorm", "blk.%u.attn_k_norm", 0 },                    \
+		{ "layers.%u.conv.in_proj", "blk.%u.shortconv.in_proj", 0 },                       \
+		{ "layers.%u.conv.conv", "blk.%u.shortconv.conv", IG_TENSOR_CONV },                \
+		{ "layers.%u.conv.out_proj", "blk.%u.shortconv.out_proj", 0 },                     \
+		{ "layers.%u.ffn_norm", "blk.%u.ffn_norm", 0 },                                    \
+		{ "layers.%u.feed_forward.w1", "blk.%u.ffn_gate", 0 },                             \
+		{ "layers.%u.feed_forward.w3", "blk.%u.ffn_up", 0 },                               \
+		{ "layers.%u.feed_forward.w2", "blk.%u.ffn_down", 0 }
+static const struct ig_tensor_name dense_names[] = { LFM2_TENSORS };
+static const struct ig_tensor_name moe_names[] = {
+	LFM2_TENSORS,
+	/* as MLX has the dense layers */
+	{ "layers.%u.feed_forward.gate_proj", "blk.%u.ffn_gate", 0 },
+	{ "layers.%u.feed_forward.up_proj", "blk.%u.ffn_up", 0 },
+	{ "layers.%u.feed_forward.down_proj", "blk.%u.ffn_down", 0 },
+	IG_TENSORS_EXPERTS("feed_forward", "w1", "w3", "w2"),
+	{ "layers.%u.feed_forward.expert_bias", "blk.%u.exp_probs_b.bias", IG_TENSOR_NAMED },
 };
-static const struct ig_arch_files lfm2_files = {
-	.struct_size = sizeof lfm2_files,
+static const struct ig_arch_files dense_files = {
+	.struct_size = sizeof dense_files,
 	.model_type = "lfm2",
 	.tied = 1,
-	IG_CONFIG_KEYS(keys),
-	IG_TENSOR_NAMES(names),
+	IG_CONFIG_KEYS(dense_keys),
+	IG_TENSOR_NAMES(dense_names),
 	.rope_theta = 1e6,
 	.config = put_width,
 };
-static const struct ig_arch_files *const files[] = { &lfm2_files, NULL };
+static const struct ig_arch_files moe_files = {
+	.struct_size = sizeof moe_files,
+	.model_type = "lfm2_moe",
+	.tied = 1,
+	IG_CONFIG_KEYS(moe_keys),
+	IG_TENSOR_NAMES(moe_names),
+	.rope_theta = 1e6,
+};
+static const struct ig_arch_files *const dense_folders[] = { &dense_files, NULL };
+static const struct ig_arch_files *const moe_folders[] = { &moe_files, NULL };
 
 const struct ig_arch ig_arch_lfm2 = {
 	.struct_size = sizeof(struct ig_arch),
 	.params_size = sizeof(struct lfm2),
 	.name = "lfm2",
-	.read_params = read_params,
+	.read_params = read_dense,
 	.record = record,
-	.files = files,
+	.files = dense_folders,
+};
+const struct ig_arch ig_arch_lfm2moe = {
+	.struct_size = sizeof(struct ig_arch),
+	.params_size = sizeof(struct lfm2),
+	.name = "lfm2moe",
+	.read_params = read_moe,
+	.record = record,
+	.files = moe_folders,
 };

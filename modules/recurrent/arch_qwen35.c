@@ -1,10 +1,13 @@
 /*
- * arch_qwen35.c: the text model of Qwen 3.5 and later (Qwen Team 2026).  Three of four layers have a gated
+ * arch_qwen35.c: the text models of Qwen3-Next (Qwen Team 2025) and of Qwen 3.5 and later (Qwen Team 2026),
+ * dense and with experts.  Three of four layers have a gated
  * delta net (Yang, Kautz and Hatamizadeh 2024, arXiv:2412.06464) instead of attention: q | k | v pass a
  * short convolution and SiLU, the delta rule keeps a matrix for each head of values, and its output is
  * normalised by head and gated.  The others have grouped-query attention with QK norm, RoPE of a
- * part of each head, and an output gate.  RMS norms before both and before a gated feed-forward.
- * In GGUF head h of values has the head h % n_k_heads of keys.
+ * part of each head, and an output gate.  RMS norms before both and before a gated feed-forward, or
+ * experts, of which a softmax router selects some, beside a shared one with a gate.
+ * In GGUF head h of values has the head h % n_k_heads of keys; of Qwen3-Next h / (n_v_heads / n_k_heads),
+ * whose betas and alphas are one matrix, by heads of keys.  Blocks that predict further tokens are left out.
  */
 #include <ingot/arch_files.h>
 #include <ingot/layers.h>
@@ -13,6 +16,7 @@
 
 struct qwen35 {
 	struct ig_hparams p;
+	struct ig_experts experts; /* moe.n_experts 0: none */
 	struct ig_rope rope;
 	struct ig_gated_delta_params delta;
 	uint32_t n_taps;
@@ -36,15 +40,15 @@ static int read_kinds(const struct ig_hparam_source *s, struct qwen35 *m)
 	return rc;
 }
 
-static int read_delta(const struct ig_hparam_source *s, struct qwen35 *m)
+static int read_delta(const struct ig_hparam_source *s, struct qwen35 *m, uint32_t by_key)
 {
 	struct ig_gated_delta_params *d = &m->delta;
 	uint32_t inner;
 	int rc;
 
-	*d = (struct ig_gated_delta_params){ .struct_size = sizeof *d,
-					     .tiled = 1,
-					     .norm_eps = 1e-6f };
+	*d = (struct ig_gated_delta_params){
+		.struct_size = sizeof *d, .tiled = !by_key, .norm_eps = 1e-6f, .by_key = by_key
+	};
 	if ((rc = ig_hparam_u32(s, "ssm.conv_kernel", 2, IG_CONV1D_MAX_TAPS, NULL, &m->n_taps)) ||
 	    (rc = ig_hparam_u32(s, "ssm.state_size", 1, IG_GATED_DELTA_MAX_DIM, NULL, &d->k_dim)) ||
 	    (rc = ig_hparam_u32(s, "ssm.group_count", 1, IG_GATED_DELTA_MAX_HEADS, NULL,
@@ -89,18 +93,47 @@ static int set_groups(const struct ig_hparam_source *s, struct qwen35 *m,
 	return 0;
 }
 
-static int read_params(const struct ig_host *host, const struct ig_meta *meta, void *params,
-		       struct ig_model_info *info, struct ig_error *err)
+/* by_key: of Qwen3-Next, heads of values lie by their heads of keys. */
+static int read_model(const struct ig_hparam_source *s, uint32_t experts, uint32_t by_key,
+		      struct qwen35 *m, struct ig_model_info *info)
+{
+	const uint32_t softmax = 1;
+	int rc = experts ? ig_hparams_read(s, IG_RMS_NORM_EPS, &m->p) :
+			   ig_hparams_dense(s, IG_RMS_NORM_EPS, &m->p);
+
+	if (!rc && experts)
+		rc = ig_hparams_experts_shared(s, &m->p, softmax, &m->experts);
+	m->experts.moe.normalise = 1;
+	if (rc || (rc = ig_hparams_rope(s, &m->p, &m->rope)) || (rc = read_kinds(s, m)) ||
+	    (rc = read_delta(s, m, by_key)))
+		return rc;
+	return set_groups(s, m, info);
+}
+
+static int read_dense(const struct ig_host *host, const struct ig_meta *meta, void *params,
+		      struct ig_model_info *info, struct ig_error *err)
 {
 	const struct ig_hparam_source s = { host, meta, "qwen35", err };
-	struct qwen35 *m = params;
-	int rc;
 
-	if ((rc = ig_hparams_dense(&s, IG_RMS_NORM_EPS, &m->p)) ||
-	    (rc = ig_hparams_rope(&s, &m->p, &m->rope)) || (rc = read_kinds(&s, m)) ||
-	    (rc = read_delta(&s, m)))
-		return rc;
-	return set_groups(&s, m, info);
+	return read_model(&s, 0, 0, params, info);
+}
+
+static int read_moe(const struct ig_host *host, const struct ig_meta *meta, void *params,
+		    struct ig_model_info *info, struct ig_error *err)
+{
+	const struct ig_hparam_source s = { host, meta, "qwen35moe", err };
+
+	return read_model(&s, 1, 0, params, info);
+}
+
+static int read_next(const struct ig_host *host, const struct ig_meta *meta, void *params,
+		     struct ig_model_info *info, struct ig_error *err)
+{
+	const struct ig_hparam_source s = { host, meta, "qwen3next", err };
+	int rc = ig_hparam_refuse_tensor(&s, "blk.0.ssm_in.weight",
+					 "q, k, v and z in one matrix (convert the model anew)");
+
+	return rc ? rc : read_model(&s, 1, 1, params, info);
 }
 
 /* ---- the model ------------------------------------------------------------------------ */
@@ -125,20 +158,23 @@ static ig_value delta_net(struct ig_rec *r, const struct qwen35 *m, uint32_t lay
 	ig_weight taps = ig_rec_layer_weight(r, qkv, m->n_taps, "blk.%u.ssm_conv1d.weight", layer);
 	ig_weight w = ig_rec_layer_weight(r, 1, delta.v_dim, "blk.%u.ssm_norm.weight", layer);
 	ig_weight out = ig_rec_layer_weight(r, n, v, "blk.%u.ssm_out.weight", layer);
-	const ig_weight ba[2] = {
-		ig_rec_layer_weight(r, heads, n, "blk.%u.ssm_beta.weight", layer),
-		ig_rec_layer_weight(r, heads, n, "blk.%u.ssm_alpha.weight", layer),
-	};
 	const ig_weight steps[2] = {
 		ig_rec_layer_weight(r, 1, heads, "blk.%u.ssm_dt.bias", layer),
 		ig_rec_layer_weight(r, 1, heads, "blk.%u.ssm_a", layer),
 	};
+	ig_weight ba[2];
 	ig_value y[2], z;
 
+	if (delta.by_key) {
+		ba[0] = ig_rec_layer_weight(r, 2 * heads, n, "blk.%u.ssm_ba.weight", layer);
+	} else {
+		ba[0] = ig_rec_layer_weight(r, heads, n, "blk.%u.ssm_beta.weight", layer);
+		ba[1] = ig_rec_layer_weight(r, heads, n, "blk.%u.ssm_alpha.weight", layer);
+	}
 	delta.layer = m->group_layer[layer];
 	y[0] = ig_rec_linear(r, h, &in, 1, IG_NONE);
 	z = ig_rec_linear(r, h, &gate, 1, IG_NONE);
-	y[1] = ig_rec_linear(r, h, ba, 2, IG_NONE);
+	y[1] = ig_rec_linear(r, h, ba, delta.by_key ? 1 : 2, IG_NONE);
 	y[0] = ig_rec_conv1d(r, &conv, y[0], taps, IG_NONE);
 	y[0] = ig_rec_op(r, "gated_delta", &delta, y, 2, steps, 2); /* [n_tokens, v] */
 	y[1] = z;
@@ -168,26 +204,60 @@ static int record(const struct ig_host *host, struct ig_graph *g, const struct i
 		x = m->recurrent[layer] ? delta_net(&r, m, layer, h, x) :
 					  ig_layer_gqa(&r, &attention, layer, h, x);
 		h = ig_layer_rms_norm(&r, p, "blk.%u.post_attention_norm.weight", layer, x);
-		x = ig_layer_glu(&r, p, IG_ACT_SILU, layer, h, x);
+		x = m->experts.moe.n_experts ? ig_layer_experts(&r, p, &m->experts, layer, h, x) :
+					       ig_layer_glu(&r, p, IG_ACT_SILU, layer, h, x);
 	}
 	return ig_layer_norm_head(&r, p, x);
 }
 
 /* ---- folders of safetensors -------------------------------------------------------------- */
 
-static const struct ig_config_key keys[] = {
+/* Keys and tensors that all have; eps is that of all norms. */
+#define DELTA_KEYS                                                                                 \
+	IG_CONFIG_SILU, IG_CONFIG_NUMBER("linear_conv_kernel_dim", "ssm.conv_kernel", 4),          \
+		IG_CONFIG_NUMBER("linear_key_head_dim", "ssm.state_size", 128),                    \
+		IG_CONFIG_NUMBER("linear_num_key_heads", "ssm.group_count", 16),                   \
+		IG_CONFIG_NUMBER("linear_num_value_heads", "ssm.time_step_rank", 32),              \
+		IG_CONFIG_NUMBER("full_attention_interval", "full_attention_interval", 4),         \
+		{ "layer_types",                                                                   \
+		  "attention.recurrent_layers",                                                    \
+		  IG_CONFIG_LAYERS,                                                                \
+		  0,                                                                               \
+		  0,                                                                               \
+		  "full_attention|linear_attention" },                                             \
+		{ "attention_bias", NULL, IG_CONFIG_FALSE },                                       \
+		{ "attn_output_gate", NULL, IG_CONFIG_TRUE, 0, 1 }
+#define EXPERT_KEYS(n, used)                                                                       \
+	IG_CONFIG_NUMBER("num_experts", "expert_count", n),                                        \
+		IG_CONFIG_NUMBER("num_experts_per_tok", "expert_used_count", used),                \
+		IG_CONFIG_NUMBER("moe_intermediate_size", "expert_feed_forward_length", 512),      \
+		IG_CONFIG_NUMBER("shared_expert_intermediate_size",                                \
+				 "expert_shared_feed_forward_length", 512),                        \
+		{ "norm_topk_prob", NULL, IG_CONFIG_TRUE, 0, 1 },                                  \
+		{ "mlp_only_layers", NULL, IG_CONFIG_REFUSED },                                    \
+		{ "decoder_sparse_step", NULL, IG_CONFIG_ONLY, 0, 1 }
+
+static const struct ig_config_key dense_keys[] = {
 	IG_CONFIG_DECODER(32, 4096, 12288, 16, 32768, 1e-6),
 	IG_CONFIG_KV_HEADS(4),
-	IG_CONFIG_SILU,
-	IG_CONFIG_NUMBER("linear_conv_kernel_dim", "ssm.conv_kernel", 4),
-	IG_CONFIG_NUMBER("linear_key_head_dim", "ssm.state_size", 128),
-	IG_CONFIG_NUMBER("linear_num_key_heads", "ssm.group_count", 16),
-	IG_CONFIG_NUMBER("linear_num_value_heads", "ssm.time_step_rank", 32),
-	IG_CONFIG_NUMBER("full_attention_interval", "full_attention_interval", 4),
-	{ "layer_types", "attention.recurrent_layers", IG_CONFIG_LAYERS, 0, 0,
-	  "full_attention|linear_attention" },
-	{ "attention_bias", NULL, IG_CONFIG_FALSE },
-	{ "attn_output_gate", NULL, IG_CONFIG_TRUE, 0, 1 },
+	DELTA_KEYS,
+};
+/* All layers have experts: there is no other feed-forward, whose width some files tell. */
+static const struct ig_config_key moe_keys[] = {
+	IG_CONFIG_NUMBER("num_hidden_layers", "block_count", 40),
+	IG_CONFIG_NUMBER("hidden_size", "embedding_length", 2048),
+	IG_CONFIG_NUMBER("num_attention_heads", "attention.head_count", 16),
+	IG_CONFIG_NUMBER("max_position_embeddings", "context_length", 32768),
+	{ "rms_norm_eps", "attention.layer_norm_rms_epsilon", IG_CONFIG_F32, 0, 1e-6, NULL },
+	IG_CONFIG_KV_HEADS(2),
+	DELTA_KEYS,
+	EXPERT_KEYS(256, 8),
+};
+static const struct ig_config_key next_keys[] = {
+	IG_CONFIG_DECODER(48, 2048, 5632, 16, 32768, 1e-6),
+	IG_CONFIG_KV_HEADS(2),
+	DELTA_KEYS,
+	EXPERT_KEYS(512, 10),
 };
 
 static void put_values(const struct ig_config *c)
@@ -204,48 +274,106 @@ static void put_values(const struct ig_config *c)
 }
 
 /* Norms are stored as w, but for that of the delta net; GGUF has 1 + w. */
-static const struct ig_tensor_name names[] = {
-	{ "embed_tokens", "token_embd", 0 },
-	{ "norm", "output_norm", IG_TENSOR_PLUS_ONE },
-	{ "lm_head", "output", 0 },
-	{ "layers.%u.input_layernorm", "blk.%u.attn_norm", IG_TENSOR_PLUS_ONE },
-	{ "layers.%u.self_attn.q_proj", "blk.%u.attn_q", 0 },
-	{ "layers.%u.self_attn.k_proj", "blk.%u.attn_k", 0 },
-	{ "layers.%u.self_attn.v_proj", "blk.%u.attn_v", 0 },
-	{ "layers.%u.self_attn.o_proj", "blk.%u.attn_output", 0 },
-	IG_TENSORS_QK_NORM(IG_TENSOR_PLUS_ONE),
-	{ "layers.%u.linear_attn.in_proj_qkv", "blk.%u.attn_qkv", IG_TENSOR_TILED },
-	{ "layers.%u.linear_attn.in_proj_z", "blk.%u.attn_gate", IG_TENSOR_TILED },
-	{ "layers.%u.linear_attn.in_proj_b", "blk.%u.ssm_beta", IG_TENSOR_TILED },
-	{ "layers.%u.linear_attn.in_proj_a", "blk.%u.ssm_alpha", IG_TENSOR_TILED },
-	{ "layers.%u.linear_attn.conv1d", "blk.%u.ssm_conv1d", IG_TENSOR_CONV | IG_TENSOR_TILED },
-	{ "layers.%u.linear_attn.dt_bias", "blk.%u.ssm_dt.bias",
-	  IG_TENSOR_NAMED | IG_TENSOR_TILED },
-	{ "layers.%u.linear_attn.A_log", "blk.%u.ssm_a",
-	  IG_TENSOR_NAMED | IG_TENSOR_TILED | IG_TENSOR_NEGATIVE_EXP },
-	{ "layers.%u.linear_attn.norm", "blk.%u.ssm_norm", 0 },
-	{ "layers.%u.linear_attn.out_proj", "blk.%u.ssm_out", IG_TENSOR_TILED_COLUMNS },
-	{ "layers.%u.post_attention_layernorm", "blk.%u.post_attention_norm", IG_TENSOR_PLUS_ONE },
-	IG_TENSORS_GLU,
+#define COMMON_TENSORS                                                                             \
+	{ "embed_tokens", "token_embd", 0 }, { "norm", "output_norm", IG_TENSOR_PLUS_ONE },        \
+		{ "lm_head", "output", 0 },                                                        \
+		{ "layers.%u.input_layernorm", "blk.%u.attn_norm", IG_TENSOR_PLUS_ONE },           \
+		{ "layers.%u.self_attn.q_proj", "blk.%u.attn_q", 0 },                              \
+		{ "layers.%u.self_attn.k_proj", "blk.%u.attn_k", 0 },                              \
+		{ "layers.%u.self_attn.v_proj", "blk.%u.attn_v", 0 },                              \
+		{ "layers.%u.self_attn.o_proj", "blk.%u.attn_output", 0 },                         \
+		IG_TENSORS_QK_NORM(IG_TENSOR_PLUS_ONE),                                            \
+		{ "layers.%u.linear_attn.norm", "blk.%u.ssm_norm", 0 },                            \
+	{                                                                                          \
+		"layers.%u.post_attention_layernorm", "blk.%u.post_attention_norm",                \
+			IG_TENSOR_PLUS_ONE                                                         \
+	}
+/* Of Qwen 3.5: heads of values are reordered; of Qwen3-Next they lie by heads of keys in both. */
+#define TILED_TENSORS                                                                              \
+	{ "layers.%u.linear_attn.in_proj_qkv", "blk.%u.attn_qkv", IG_TENSOR_TILED },               \
+		{ "layers.%u.linear_attn.in_proj_z", "blk.%u.attn_gate", IG_TENSOR_TILED },        \
+		{ "layers.%u.linear_attn.in_proj_b", "blk.%u.ssm_beta", IG_TENSOR_TILED },         \
+		{ "layers.%u.linear_attn.in_proj_a", "blk.%u.ssm_alpha", IG_TENSOR_TILED },        \
+		{ "layers.%u.linear_attn.conv1d", "blk.%u.ssm_conv1d",                             \
+		  IG_TENSOR_CONV | IG_TENSOR_TILED },                                              \
+		{ "layers.%u.linear_attn.dt_bias", "blk.%u.ssm_dt.bias",                           \
+		  IG_TENSOR_NAMED | IG_TENSOR_TILED },                                             \
+		{ "layers.%u.linear_attn.A_log", "blk.%u.ssm_a",                                   \
+		  IG_TENSOR_NAMED | IG_TENSOR_TILED | IG_TENSOR_NEGATIVE_EXP },                    \
+	{                                                                                          \
+		"layers.%u.linear_attn.out_proj", "blk.%u.ssm_out", IG_TENSOR_TILED_COLUMNS        \
+	}
+#define EXPERT_TENSORS                                                                             \
+	IG_TENSORS_EXPERTS("mlp", "gate_proj", "up_proj", "down_proj"),                            \
+		IG_TENSORS_SHARED_EXPERT("mlp.shared_expert"),                                     \
+	{                                                                                          \
+		"layers.%u.mlp.shared_expert_gate", "blk.%u.ffn_gate_inp_shexp", IG_TENSOR_F32     \
+	}
+
+static const struct ig_tensor_name dense_names[] = { COMMON_TENSORS, TILED_TENSORS,
+						     IG_TENSORS_GLU };
+static const struct ig_tensor_name moe_names[] = { COMMON_TENSORS, TILED_TENSORS, EXPERT_TENSORS };
+static const struct ig_tensor_name next_names[] = {
+	COMMON_TENSORS,
+	EXPERT_TENSORS,
+	{ "layers.%u.linear_attn.in_proj_qkvz", "blk.%u.attn_qkv|blk.%u.attn_gate",
+	  IG_TENSOR_TWO | IG_TENSOR_BY_KEY },
+	{ "layers.%u.linear_attn.in_proj_ba", "blk.%u.ssm_ba", 0 },
+	{ "layers.%u.linear_attn.conv1d", "blk.%u.ssm_conv1d", IG_TENSOR_CONV },
+	{ "layers.%u.linear_attn.dt_bias", "blk.%u.ssm_dt.bias", IG_TENSOR_NAMED },
+	{ "layers.%u.linear_attn.A_log", "blk.%u.ssm_a", IG_TENSOR_NAMED | IG_TENSOR_NEGATIVE_EXP },
+	{ "layers.%u.linear_attn.out_proj", "blk.%u.ssm_out", 0 },
 };
-static const struct ig_arch_files qwen35_files = {
-	.struct_size = sizeof qwen35_files,
+
+/* What the folders of all have in common. */
+#define QWEN_FOLDER                                                                                \
+	.struct_size = sizeof(struct ig_arch_files), .rope_theta = 1e7, .head_dim = 256,           \
+	.rotary_percent = 25, .config = put_values
+static const struct ig_arch_files dense_files = {
+	QWEN_FOLDER,
 	.model_type = "qwen3_5_text",
 	.outer_type = "qwen3_5",
-	IG_CONFIG_KEYS(keys),
-	IG_TENSOR_NAMES(names),
-	.rope_theta = 1e7,
-	.head_dim = 256,
-	.rotary_percent = 25,
-	.config = put_values,
+	IG_CONFIG_KEYS(dense_keys),
+	IG_TENSOR_NAMES(dense_names),
 };
-static const struct ig_arch_files *const files[] = { &qwen35_files, NULL };
+static const struct ig_arch_files moe_files = {
+	QWEN_FOLDER,
+	.model_type = "qwen3_5_moe_text",
+	.outer_type = "qwen3_5_moe",
+	IG_CONFIG_KEYS(moe_keys),
+	IG_TENSOR_NAMES(moe_names),
+};
+static const struct ig_arch_files next_files = {
+	QWEN_FOLDER,
+	.model_type = "qwen3_next",
+	IG_CONFIG_KEYS(next_keys),
+	IG_TENSOR_NAMES(next_names),
+};
+static const struct ig_arch_files *const dense_folders[] = { &dense_files, NULL };
+static const struct ig_arch_files *const moe_folders[] = { &moe_files, NULL };
+static const struct ig_arch_files *const next_folders[] = { &next_files, NULL };
 
 const struct ig_arch ig_arch_qwen35 = {
 	.struct_size = sizeof(struct ig_arch),
 	.params_size = sizeof(struct qwen35),
 	.name = "qwen35",
-	.read_params = read_params,
+	.read_params = read_dense,
 	.record = record,
-	.files = files,
+	.files = dense_folders,
+};
+const struct ig_arch ig_arch_qwen35moe = {
+	.struct_size = sizeof(struct ig_arch),
+	.params_size = sizeof(struct qwen35),
+	.name = "qwen35moe",
+	.read_params = read_moe,
+	.record = record,
+	.files = moe_folders,
+};
+const struct ig_arch ig_arch_qwen3next = {
+	.struct_size = sizeof(struct ig_arch),
+	.params_size = sizeof(struct qwen35),
+	.name = "qwen3next",
+	.read_params = read_next,
+	.record = record,
+	.files = next_folders,
 };

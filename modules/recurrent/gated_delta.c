@@ -27,12 +27,15 @@ static int check(struct ig_op_shape *s, struct ig_error *err)
 			       "gated_delta: keys of %u dimensions and values of %u; up to %d are "
 			       "supported, of values multiples of 16",
 			       p->k_dim, p->v_dim, IG_GATED_DELTA_MAX_DIM);
-	if (!p->part_heads || p->n_v_heads % p->part_heads || p->tiled > 1 ||
-	    p->group >= IG_MAX_CACHE_GROUPS || !(p->norm_eps >= 0 && p->norm_eps < 1))
-		return ig_fail(err, -EINVAL,
-			       "gated_delta: parts of %u heads of %u, tiled %u, group %u, eps %g",
-			       p->part_heads, p->n_v_heads, p->tiled, p->group,
-			       (double)p->norm_eps);
+	if (!p->part_heads || p->n_v_heads % p->part_heads || p->tiled > 1 || p->by_key > 1 ||
+	    (p->by_key && p->tiled) || p->group >= IG_MAX_CACHE_GROUPS ||
+	    !(p->norm_eps >= 0 && p->norm_eps < 1))
+		return ig_fail(
+			err, -EINVAL,
+			"gated_delta: parts of %u heads of %u, tiled %u, by_key %u, group %u, "
+			"eps %g",
+			p->part_heads, p->n_v_heads, p->tiled, p->by_key, p->group,
+			(double)p->norm_eps);
 	width = 2 * (int64_t)p->n_k_heads * p->k_dim + (int64_t)p->n_v_heads * p->v_dim;
 	if (s->in[0].n_cols != width || s->in[1].n_cols != 2 * (int64_t)p->n_v_heads)
 		return ig_fail(err, -EINVAL,
@@ -75,10 +78,11 @@ static void reference_row(const struct ig_op_launch *c, uint32_t head, int64_t r
 	const float *v = x + 2 * keys + head * p->v_dim;
 	float *o = tensor_row(&c->out[0], row) + head * p->v_dim;
 	double q[IG_GATED_DELTA_MAX_DIM], k[IG_GATED_DELTA_MAX_DIM];
-	double dt =
-		(double)ba[p->n_v_heads + head] + (double)((const float *)c->weight[0].data)[head];
+	const uint32_t beta_at = p->by_key ? key * 2 * group + head % group : head;
+	double dt = (double)ba[beta_at + (p->by_key ? group : p->n_v_heads)] +
+		    (double)((const float *)c->weight[0].data)[head];
 	double g = (double)((const float *)c->weight[1].data)[head] * log1p(exp(dt));
-	double beta = 1 / (1 + exp(-(double)ba[head]));
+	double beta = 1 / (1 + exp(-(double)ba[beta_at]));
 
 	unit_vector(x + key * p->k_dim, p->k_dim, (double)p->norm_eps, q);
 	unit_vector(x + keys + key * p->k_dim, p->k_dim, (double)p->norm_eps, k);

@@ -101,6 +101,9 @@ static inline void delta_load(const struct ig_op_launch *c, uint32_t head, int64
 {
 	const struct ig_gated_delta_params *p = c->params;
 	const uint32_t keys = p->n_k_heads * p->k_dim, from = delta_key_head(p, head) * p->k_dim;
+	const uint32_t group = p->n_v_heads / p->n_k_heads;
+	const uint32_t beta = p->by_key ? head / group * 2 * group + head % group : head;
+	const uint32_t alpha = beta + (p->by_key ? group : p->n_v_heads);
 	const float *dt = c->weight[0].data, *a = c->weight[1].data;
 
 	r->n = n;
@@ -112,8 +115,8 @@ static inline void delta_load(const struct ig_op_launch *c, uint32_t head, int64
 		delta_normalise(x + keys + from, p->k_dim, p->norm_eps, 1, r->k[i]);
 		r->v[i] = x + 2 * keys + head * p->v_dim;
 		r->o[i] = tensor_row(&c->out[0], row + i) + head * p->v_dim;
-		r->beta[i] = 1.0f / (1.0f + expf(-ba[head]));
-		r->decay[i] = expf(a[head] * delta_softplus(ba[p->n_v_heads + head] + dt[head]));
+		r->beta[i] = 1.0f / (1.0f + expf(-ba[beta]));
+		r->decay[i] = expf(a[head] * delta_softplus(ba[alpha] + dt[head]));
 	}
 }
 

@@ -64,7 +64,8 @@ def save(name, model, **more):
     strip_config(folder, "mistral3" if name.startswith("mistral") else None)
     if hasattr(model, "further"):  # a block that predicts further tokens
         t = load_file(folder / "model.safetensors")
-        t |= {f"model.layers.{model.config.num_hidden_layers}.{k}":
+        within = getattr(model, "further_in", f"model.layers.{model.config.num_hidden_layers}.")
+        t |= {within + k:
               np.ones(v, np.float16 if len(v) > 1 else np.float32)
               for k, v in model.further.items()}
         save_file(t, folder / "model.safetensors", metadata={"format": "pt"})
@@ -199,13 +200,14 @@ MLX = {"mlx": mlx_dense, "mlxmoe": mlx_moe}
 
 def main():
     make.write = lambda *args, **more: None  # the models alone
-    for name in sys.argv[1:] or [*make.MODELS, *MLX]:
+    models = make.all_models()
+    for name in sys.argv[1:] or [*models, *MLX]:
         if name in MLX:
             gap = MLX[name](name)
             if gap < 1e-3:
                 sys.exit(f"{name}: another seed is needed, the least gap is {gap}")
         else:
-            model = make.MODELS[name](name)
+            model = models[name](name)
             getattr(model, "restore", lambda: None)()
             save(name, model, **({"max_shard_size": "50KB"} if name == "linear" else {}))
         size = sum(f.stat().st_size for f in (HERE / name).iterdir())

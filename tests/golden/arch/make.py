@@ -194,7 +194,9 @@ ENDS = {"model.embed_tokens.weight": "token_embd.weight", "model.norm.weight": "
 
 
 def write(name, arch, model, keys, names, tied, norm_shift=0.0, permuted=False, extra=None,
-          unshifted=()):
+          unshifted=(), tensor=None, state=None):
+    """tensor(config, name in the file, values): values of a block in the file; state: as
+    state_dict, with other names or parts."""
     c = model.config
     w = gguf.GGUFWriter(HERE / f"{name}.gguf", arch)
     for key, value in keys.items():
@@ -212,7 +214,7 @@ def write(name, arch, model, keys, names, tied, norm_shift=0.0, permuted=False, 
     for i in range(c.num_hidden_layers):
         table.update(names(i))
     tensors = [(hf, table.pop(hf), p.numpy())
-               for hf, p in stack_experts(model.state_dict()).items()
+               for hf, p in stack_experts(state or model.state_dict()).items()
                if hf != "lm_head.weight" or not tied]
     if arch == "deepseek2":
         tensors = split_latent(tensors, c)
@@ -225,8 +227,8 @@ def write(name, arch, model, keys, names, tied, norm_shift=0.0, permuted=False, 
             a = permute(a, c.num_attention_heads if "attn_q." in to else c.num_key_value_heads)
         if "conv.weight" in to or "conv1d.weight" in to:
             a = a[:, 0]  # [width, 1, taps]
-        if arch.startswith("qwen35") and to.startswith("blk."):
-            a = qwen35_tensor(c, to, a)
+        if tensor and to.startswith("blk."):
+            a = tensor(c, to, a)
         if to in getattr(model, "mxfp4", {}):
             w.add_tensor(to, model.mxfp4[to][2], raw_dtype=gguf.GGMLQuantizationType.MXFP4)
             continue
@@ -675,7 +677,8 @@ def qwen35(name):
         "rope.dimension_count": 8, "rope.dimension_sections": [2, 1, 1, 0],
         "attention.key_length": 32, "attention.value_length": 32, "full_attention_interval": 4,
         "ssm.conv_kernel": 4, "ssm.state_size": 16, "ssm.group_count": 2,
-        "ssm.time_step_rank": 6, "ssm.inner_size": 96}, qwen35_names, True, norm_shift=1.0)
+        "ssm.time_step_rank": 6, "ssm.inner_size": 96}, qwen35_names, True, norm_shift=1.0,
+          tensor=qwen35_tensor)
     return m
 
 
@@ -933,9 +936,15 @@ MODELS.update({f.__name__: f for f in (glmlite, deepseek3, deepseek2, laguna, la
 MODELS.update({f.__name__: f for f in (glm4moe, gptoss, gptossmx, minimaxm2, lfm2, qwen35)})
 
 
+def all_models():
+    import hybrids  # which imports this file
+    return MODELS | hybrids.MODELS
+
+
 def main():
-    for name in sys.argv[1:] or MODELS:
-        model = MODELS[name](name)
+    models = all_models()
+    for name in sys.argv[1:] or models:
+        model = models[name](name)
         gap = run(name, model, 100)
         getattr(model, "restore", lambda: None)()
         size = sum((HERE / f"{name}.{end}").stat().st_size for end in ("gguf", "golden"))

@@ -370,6 +370,8 @@ static void expect_left_out(const char *name, const struct ig_stepper_model *m)
 	ig_plan_left_out(m->plan, text, sizeof text);
 	if (!strcmp(name, "glm4moe"))
 		assert_string_equal(text, "4 tensors of the prediction of further tokens (MTP)");
+	else if (!strcmp(name, "qwen35moe"))
+		assert_string_equal(text, "2 tensors of the prediction of further tokens (MTP)");
 	else if (!*text || strcmp(name, "mistral"))
 		assert_string_equal(text, "");
 	else
@@ -462,7 +464,9 @@ int main(void)
 		MODEL(lfm2),	  FOLDER(lfm2),	     MODEL(qwen35),	 FOLDER(qwen35),
 		MODEL(glmlite),	  FOLDER(glmlite),   MODEL(deepseek3),	 FOLDER(deepseek3),
 		MODEL(deepseek2), FOLDER(deepseek2), MODEL(laguna),	 FOLDER(laguna),
-		MODEL(lagunam),	  FOLDER(lagunam),   MLX(mlx),		 MLX(mlxmoe),
+		MODEL(lagunam),	  FOLDER(lagunam),   MODEL(qwen35moe),	 FOLDER(qwen35moe),
+		MODEL(qwen3next), FOLDER(qwen3next), MODEL(lfm2moe),	 FOLDER(lfm2moe),
+		MLX(mlx),	  MLX(mlxmoe),
 	};
 
 	return cmocka_run_group_tests_name("architectures", tests, NULL, NULL);

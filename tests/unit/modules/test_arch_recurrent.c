@@ -67,6 +67,23 @@ static void refused(const char *name, const struct ig_meta *good, const struct b
 	}
 }
 
+/* The keys of one architecture as another one's. */
+static struct ig_meta renamed(struct ig_meta m, const char *arch)
+{
+	static char keys[64][64];
+	static size_t n;
+
+	for (int i = 0; i < m.n; i++) {
+		const char *dot = strchr(m.entries[i].key, '.');
+		if (m.entries[i].kind == TENSOR)
+			continue;
+		n = (n + 1) % (sizeof keys / sizeof *keys);
+		snprintf(keys[n], sizeof keys[n], "%s%s", arch, dot);
+		m.entries[i].key = keys[n];
+	}
+	return m;
+}
+
 /* ---- LFM2 ------------------------------------------------------------------------------- */
 
 static const uint32_t lfm2_kv[6] = { 0, 0, 8, 0, 8, 0 };
@@ -139,6 +156,37 @@ static void test_lfm2(void **state)
 	assert_int_equal(read_params("lfm2", &folder, &info, &err), 0);
 	assert_int_equal(info.groups[0].n_layers, 1);
 	assert_int_equal(info.groups[1].n_layers, 5);
+}
+
+static void test_lfm2moe(void **state)
+{
+	static const struct entry more[] = {
+		{ "lfm2moe.expert_count", U32, 32 },
+		{ "lfm2moe.expert_used_count", U32, 4 },
+		{ "lfm2moe.expert_feed_forward_length", U32, 1792 },
+		{ "lfm2moe.leading_dense_block_count", U32, 2 },
+	};
+	static const struct bad bad[] = {
+		{ { "lfm2moe.expert_count", TENSOR }, -ENOENT, "lfm2moe.expert_count" },
+		{ { "lfm2moe.expert_used_count", U32, 33 }, -EINVAL, "not in 1 … 32" },
+		{ { "lfm2moe.leading_dense_block_count", U32, 7 }, -EINVAL, "not in 0 … 6" },
+		{ { "lfm2moe.expert_gating_func", U32, 4 }, -EINVAL, "not in 1 … 3" },
+		{ { "lfm2moe.expert_feed_forward_length", U32, 24 },
+		  -ENOTSUP,
+		  "multiples of 16 are" },
+		{ { "lfm2moe.shortconv.l_cache", TENSOR }, -ENOENT, "lfm2moe.shortconv.l_cache" },
+	};
+	struct ig_meta good = renamed(lfm2(), "lfm2moe");
+	struct ig_model_info info;
+	struct ig_error err = { 0 };
+
+	for (size_t i = 0; i < sizeof more / sizeof *more; i++)
+		meta_set(&good, more[i]);
+	if (read_params("lfm2moe", &good, &info, &err))
+		fail_msg("%s", err.text);
+	assert_int_equal(info.n_groups, 2);
+	assert_int_equal(info.groups[1].n_layers, 4);
+	refused("lfm2moe", &good, bad, sizeof bad / sizeof *bad);
 }
 
 /* ---- Qwen 3.5 ----------------------------------------------------------------------------- */
@@ -226,6 +274,53 @@ static void test_qwen35(void **state)
 	assert_int_equal(info.groups[1].n_kv_heads, 3);
 }
 
+/* With experts; the dense feed-forward's width may be missing, and lists have the blocks of the
+ * prediction of further tokens too. */
+static void test_qwen_moe(void **state)
+{
+	static const char *const names[] = { "qwen35moe", "qwen3next" };
+	static const uint32_t kinds[9] = { 1, 1, 0, 1, 0, 1, 1, 1, 0 };
+
+	for (size_t i = 0; i < 2; i++) {
+		char keys[8][64];
+		struct ig_meta good = renamed(qwen35(), names[i]);
+		struct ig_model_info info;
+		struct ig_error err = { 0 };
+#define KEY(n, text) (snprintf(keys[n], sizeof keys[n], "%s." text, names[i]), keys[n])
+		const struct bad bad[] = {
+			{ { KEY(0, "expert_count"), TENSOR }, -ENOENT, "expert_count" },
+			{ { KEY(1, "ssm.group_count"), U32, 12 }, -EINVAL, "12 heads of keys" },
+			{ { KEY(2, "expert_feed_forward_length"), TENSOR },
+			  -ENOENT,
+			  "feed_forward_length" },
+			{ { KEY(3, "attention.recurrent_layers"), LIST, 7, NULL, kinds },
+			  -EINVAL,
+			  "has 7 elements, the model 8 layers" },
+		};
+		meta_drop(&good, KEY(4, "feed_forward_length"));
+		meta_set(&good, (struct entry){ keys[0], U32, 256 });
+		meta_set(&good, (struct entry){ KEY(5, "expert_used_count"), U32, 8 });
+		meta_set(&good, (struct entry){ keys[2], U32, 512 });
+		if (read_params(names[i], &good, &info, &err))
+			fail_msg("%s", err.text);
+		assert_int_equal(info.n_groups, 3);
+		refused(names[i], &good, bad, sizeof bad / sizeof *bad);
+		meta_set(&good, (struct entry){ KEY(6, "block_count"), U32, 9 });
+		meta_set(&good, (struct entry){ KEY(7, "nextn_predict_layers"), U32, 1 });
+		meta_set(&good, (struct entry){ keys[3], LIST, 9, NULL, kinds });
+		if (read_params(names[i], &good, &info, &err))
+			fail_msg("%s", err.text);
+		assert_int_equal(info.groups[1].n_layers, 6);
+#undef KEY
+	}
+	struct ig_meta old = renamed(qwen35(), "qwen3next");
+	struct ig_model_info info;
+	struct ig_error err = { 0 };
+	meta_set(&old, (struct entry){ "blk.0.ssm_in.weight", TENSOR, 8 });
+	assert_int_equal(read_params("qwen3next", &old, &info, &err), -ENOTSUP);
+	assert_non_null(strstr(err.text, "convert the model anew"));
+}
+
 static int load(void **state)
 {
 	void *so = dlopen(RECURRENT_MODULE, RTLD_NOW | RTLD_LOCAL);
@@ -241,7 +336,9 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_lfm2),
+		cmocka_unit_test(test_lfm2moe),
 		cmocka_unit_test(test_qwen35),
+		cmocka_unit_test(test_qwen_moe),
 	};
 
 	return cmocka_run_group_tests(tests, load, NULL);

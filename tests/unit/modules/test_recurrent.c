@@ -483,6 +483,7 @@ static void test_gated_delta(void **state)
 		{ sizeof *shapes, 2, 6, 24, 16, 0, 2, 1e-6f, 0, LAYER },
 		{ sizeof *shapes, 1, 1, 128, 128, 1, 1, 1e-6f, 0, LAYER },
 		{ sizeof *shapes, 2, 2, 8, 80, 0, 1, 1e-3f, 0, LAYER },
+		{ sizeof *shapes, 2, 6, 16, 16, 0, 6, 1e-6f, 0, LAYER, .by_key = 1 },
 	};
 
 	for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
@@ -536,6 +537,8 @@ static void test_gated_delta_shapes(void **state)
 	BAD("parts of 4 heads of 6", p.part_heads = 4);
 	BAD("parts of 0 heads", p.part_heads = 0);
 	BAD("group 4", p.group = 4);
+	BAD("by_key 2", p.by_key = 2; p.tiled = 0);
+	BAD("tiled 1, by_key 1", p.by_key = 1);
 	BAD("inputs of 255", s.in[0].n_cols = 255);
 	BAD("and 13 columns", s.in[1].n_cols = 13);
 	BAD("operands 1", s.weight[1].n_cols = 5);

@@ -324,10 +324,11 @@ static void test_arch(void **state)
 	SIZE(ig_moe_combine_params, 20);
 	SIZE(ig_conv1d_params, 24);
 	AT(ig_conv1d_params, group, 16);
-	SIZE(ig_gated_delta_params, 40);
+	SIZE(ig_gated_delta_params, 44);
 	AT(ig_gated_delta_params, tiled, 20);
 	AT(ig_gated_delta_params, norm_eps, 28);
 	AT(ig_gated_delta_params, layer, 36);
+	AT(ig_gated_delta_params, by_key, 40);
 	SIZE(ig_norm_gated_params, 16);
 	AT(ig_norm_gated_params, eps, 8);
 	AT(ig_moe_route_params, normalise, 12);

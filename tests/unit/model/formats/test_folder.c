@@ -868,6 +868,7 @@ static const struct newer_key own_keys[] = {
 	KEY("value_heads", "ssm.time_step_rank", IG_CONFIG_U32, IG_CONFIG_OPTIONAL),
 	KEY("value_groups", "ssm.group_count", IG_CONFIG_U32, IG_CONFIG_OPTIONAL),
 	KEY("values", "ssm.inner_size", IG_CONFIG_U32, IG_CONFIG_OPTIONAL),
+	KEY("key_dim", "ssm.state_size", IG_CONFIG_U32, IG_CONFIG_OPTIONAL),
 };
 static const struct newer_name own_names[] = {
 	{ { "emb", "token_embd" } },
@@ -875,6 +876,7 @@ static const struct newer_name own_names[] = {
 	{ { "b.%u.taps", "blk.%u.taps", IG_TENSOR_CONV } },
 	{ { "b.%u.qkv", "blk.%u.qkv", IG_TENSOR_TILED } },
 	{ { "b.%u.out", "blk.%u.out", IG_TENSOR_TILED_COLUMNS } },
+	{ { "b.%u.qkvz", "blk.%u.abc|blk.%u.d", IG_TENSOR_TWO | IG_TENSOR_BY_KEY } },
 	{ { "b.%u.log", "blk.%u.a", IG_TENSOR_NAMED | IG_TENSOR_TILED | IG_TENSOR_NEGATIVE_EXP } },
 };
 
@@ -976,7 +978,29 @@ static void tables_are_followed(void **state)
 }
 
 #define HEADS                                                                                      \
-	"{\"model_type\":\"own\",\"depth\":1,\"value_heads\":4,\"value_groups\":2,\"values\":8}"
+	"{\"model_type\":\"own\",\"depth\":1,\"value_heads\":4,\"value_groups\":2,\"values\":8,"   \
+	"\"key_dim\":1}"
+
+/* q | k | v | z by heads of keys: one matrix of q, k and v, one of z. */
+static void rows_by_heads_of_keys(void **state)
+{
+	static const float first[] = { 0, 10, 1, 11, 2, 3, 4, 5, 12, 13, 14, 15 },
+			   second[] = { 6, 7, 8, 9, 16, 17, 18, 19 };
+	const struct ig_checkpoint_tensor *t;
+	struct ig_error err;
+	struct opened o;
+
+	fill_f32(20);
+	if (open_own(HEADS, "{" T("b.0.qkvz.weight", "F32", "[20,1]", 0, 80) "}", 80, &o, &err))
+		fail_msg("%s", err.text);
+	t = tensor(&o, "blk.0.abc.weight", IG_F32, 12, 1);
+	for (int i = 0; i < 12; i++)
+		assert_true(value(&o, t, i, 0) == first[i]);
+	t = tensor(&o, "blk.0.d.weight", IG_F32, 8, 1);
+	for (int i = 0; i < 8; i++)
+		assert_true(value(&o, t, i, 0) == second[i]);
+	closed(&o);
+}
 
 /* Taps of convolutions, and heads of values, which lie by their heads of keys. */
 static void recurrent_layers(void **state)
@@ -1032,6 +1056,10 @@ static void recurrent_layers(void **state)
 	BAD(HEADS, "b.0.qkv.weight", "[5,3]", 60, "is not of 4 heads of values in 2");
 	BAD(HEADS, "b.0.out.weight", "[3,5]", 60, "is not of 4 heads of values in 2");
 	BAD(HEADS, "b.0.log", "[4,3]", 48, "is not a vector");
+	BAD(HEADS, "b.0.qkvz.weight", "[19,1]", 76, "is not of 2 heads of keys of 1 and 8 values");
+	BAD(HEADS, "b.0.qkvz.weight", "[20]", 80, "is not of 2 heads of keys");
+	BAD("{\"model_type\":\"own\",\"depth\":1}", "b.0.qkvz.weight", "[20,1]", 80,
+	    "is not of 0 heads of keys");
 	BAD("{\"model_type\":\"own\",\"depth\":1}", "b.0.qkv.weight", "[10,1]", 40,
 	    "is not of 0 heads");
 	BAD("{\"model_type\":\"own\",\"depth\":1,\"value_heads\":4,\"value_groups\":3,\"values\":8}",
@@ -1282,8 +1310,9 @@ int main(void)
 		cmocka_unit_test(heads_are_split),	 cmocka_unit_test(heads_are_refused),
 		cmocka_unit_test(experts_are_joined),	 cmocka_unit_test(experts_are_refused),
 		cmocka_unit_test(tables_are_followed),	 cmocka_unit_test(tables_refuse),
-		cmocka_unit_test(recurrent_layers),	 cmocka_unit_test(tables_are_whole),
-		cmocka_unit_test(index_is_checked),	 cmocka_unit_test(paths_name_folders),
+		cmocka_unit_test(recurrent_layers),	 cmocka_unit_test(rows_by_heads_of_keys),
+		cmocka_unit_test(tables_are_whole),	 cmocka_unit_test(index_is_checked),
+		cmocka_unit_test(paths_name_folders),
 	};
 
 	return cmocka_run_group_tests_name("model/folder", tests, NULL, NULL);
