@@ -78,7 +78,7 @@ static void test_failing(void **state)
 	for (int k = 1; reached; k += step) {
 		uint64_t n_written, n_after;
 		/* one of each of the first, then a sample: preparing a statement has hundreds */
-		step = k < 100 ? 1 : 13;
+		step = k < 100 ? 1 : 41;
 		remove(path);
 		no_memory_at(k - 1);
 		bool opened = run(path, &n_written);
