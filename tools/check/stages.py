@@ -344,7 +344,7 @@ ASAN_HALF = e2e("soak", "sixteen", "options", "speculation", "engine", "grammar"
 LONGEST = ["golden/test_model_invariance"]
 # A third of the release build and of its tests' time: all shaders, compiled for the software Metal device, and
 # what runs on it or on the double of Apple's API.
-SOFTWARE_METAL = ["metal", "ops/test_*_plain", "ops/test_*_checked"]
+SOFTWARE_METAL = ["metal", "ops/test_*_checked"]
 METAL_E2E = e2e("metal")
 FAST_LEAVES_OUT = ["model-invariance", "the shaders on the software Metal device and the Metal driver on its double",
                    "PTX", "sanitizers", "other systems", "packages", "references of other libraries",
