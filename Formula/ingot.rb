@@ -20,6 +20,7 @@ class Ingot < Formula
   uses_from_macos "curl"
   uses_from_macos "libedit"
   uses_from_macos "sqlite"
+  uses_from_macos "zlib"
 
   def install
     system "meson", "setup", "build", "-Dtests=false", "-Dbench=false", "-Dptx=",

@@ -16,6 +16,14 @@
 #include <ingot/op.h>
 #include <stdbool.h>
 
+/* A kernel's PTX, which compiles alone: a program compiles what it uses.  Compressed (RFC 1950): as
+ * text it is ten to twenty times as large. */
+struct ig_ptx {
+	const char *kernel;
+	const uint8_t *zlib;
+	uint32_t n_bytes, n_text;
+};
+
 /* One .metal file, compiled by the build.  A variant that was not built is NULL. */
 struct ig_shader {
 	uint32_t struct_size;
@@ -24,8 +32,9 @@ struct ig_shader {
 	const char *source; /* Metal source with Ingot's includes inlined */
 	const uint8_t *metallib;
 	uint64_t metallib_size;
-	const char *ptx_sm80;  /* compute capability 8.0 or later */
-	const char *ptx_sm90a; /* compute capability 9.0 only: wgmma */
+	const struct ig_ptx *ptx_sm80;	/* compute capability 8.0 or later */
+	const struct ig_ptx *ptx_sm90a; /* compute capability 9.0 only: wgmma */
+	uint32_t n_sm80, n_sm90a;	/* kernels */
 };
 
 enum ig_gpu_kind {

@@ -7,9 +7,9 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-/* A shader's PTX, compiled once for all programs. */
+/* A kernel's PTX, compiled once for all programs. */
 struct ig_cuda_module {
-	const struct ig_shader *shader;
+	const struct ig_ptx *ptx;
 	CUmodule module;
 	struct ig_cuda_module *next;
 };
@@ -51,7 +51,10 @@ int ig_cuda_enter(struct ig_cuda *d, struct ig_error *err);
 int ig_cuda_check(struct ig_cuda *d, CUresult r, const char *what, struct ig_error *err);
 /* The same for a call of the library: CUDA(d, init(0), "starting the NVIDIA driver", err) */
 #define CUDA(d, call, what, err) ig_cuda_check(d, (d)->cu.call, what, err)
-/* The dispatch's kernel, prepared for its threadgroup memory.  Errors name it. */
+/* modules.c: compile the tape's kernels that no program has used before; the first error of them. */
+int ig_cuda_modules_load(struct ig_cuda *d, const struct ig_gpu_tape *tape, struct ig_error *err);
+void ig_cuda_modules_unload(struct ig_cuda *d);
+/* The dispatch's kernel, which is loaded, prepared for its threadgroup memory.  Errors name it. */
 int ig_cuda_function(struct ig_cuda *d, const struct ig_gpu_dispatch *dispatch, CUfunction *out,
 		     struct ig_error *err);
 /* The box of a dispatch's operand; NULL: none. */

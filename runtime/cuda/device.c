@@ -1,7 +1,7 @@
 /*
- * device.c: the device `cuda`: opening it, its memory, its kernels.  Owns the primary context of
- * one GPU, two streams (steps; transfers of weights and of tests, so that a model loads while
- * another one runs) and the modules compiled from PTX.
+ * device.c: the device `cuda`: opening it and its memory.  Owns the primary context of one GPU and
+ * two streams (steps; transfers of weights and of tests, so that a model loads while another one
+ * runs).  Its kernels: modules.c.
  */
 #include "runtime/cuda/cuda_private.h"
 
@@ -12,7 +12,6 @@
 /* Two buffers, used alternately: the processor fills one while the other is copied.  Copying
  * 4 MiB (about 80 µs at the 50 GB/s of PCIe) takes longer than the two calls for it. */
 #define TRANSFER_BYTES ((uint64_t)4 << 20)
-#define JIT_LOG_BYTES 4096u
 
 /* ---- errors ------------------------------------------------------------------------ */
 
@@ -137,11 +136,7 @@ static void close_device(struct ig_gpu_device *base)
 
 	if (d->ctx) {
 		d->cu.ctx_set(d->ctx);
-		for (struct ig_cuda_module *m = d->modules, *next; m; m = next) {
-			next = m->next;
-			d->cu.module_unload(m->module);
-			free(m);
-		}
+		ig_cuda_modules_unload(d);
 		/* Memory must not be freed while it is in use. */
 		if (d->transfers) {
 			d->cu.stream_sync(d->transfers);
@@ -315,144 +310,6 @@ static int read_buffer(struct ig_gpu_device *base, struct ig_gpu_buffer *b, uint
 			memcpy((char *)dst + done, d->pinned[0], n);
 	}
 	pthread_mutex_unlock(&d->transfer_lock);
-	return rc;
-}
-
-/* ---- kernels ------------------------------------------------------------------------------ */
-
-static int load_module(struct ig_cuda *d, const struct ig_shader *shader, CUmodule *out,
-		       struct ig_error *err)
-{
-	const char *ptx =
-		d->facts.arch == 90 && shader->ptx_sm90a ? shader->ptx_sm90a : shader->ptx_sm80;
-	char log[JIT_LOG_BYTES] = "", what[128];
-	int options[] = { CU_JIT_ERROR_LOG_BUFFER, CU_JIT_ERROR_LOG_BUFFER_BYTES };
-	void *values[] = { log, (void *)(uintptr_t)sizeof log };
-	struct ig_cuda_module *m;
-	struct ig_error e = { 0 };
-	int rc;
-
-	for (m = d->modules; m; m = m->next)
-		if (m->shader == shader) {
-			*out = m->module;
-			return 0;
-		}
-	if (!ptx)
-		return ig_fail(err, -ENOTSUP,
-			       "cuda: shader %s was built without PTX (build with clang 19)",
-			       shader->name);
-	m = calloc(1, sizeof *m);
-	if (!m)
-		return ig_fail(err, -ENOMEM, "cuda: no memory");
-	m->shader = shader;
-	snprintf(what, sizeof what, "compiling shader %s", shader->name);
-	rc = CUDA(d, module_load(&m->module, ptx, 2, options, values), what, &e);
-	if (rc) {
-		free(m);
-		log[sizeof log - 1] = 0;
-		for (char *c = log; *c; c++)
-			if (*c == '\n')
-				*c = ' ';
-		if (rc == -ENOTSUP)
-			return ig_fail(err, rc, "%.300s; the driver is CUDA %d.%d", e.text,
-				       d->driver_version / 1000, d->driver_version % 1000 / 10);
-		return ig_fail(err, rc, "%.200s%s%.280s", e.text, log[0] ? ": " : "", log);
-	}
-	m->next = d->modules;
-	d->modules = m;
-	*out = m->module;
-	return 0;
-}
-
-/* Check that the kernel's parameters fit the dispatch.  Argument structs are passed by value: if
- * sizes differ, the library reads past the end. */
-static int check_params(struct ig_cuda *d, const struct ig_gpu_dispatch *dispatch, CUfunction f,
-			struct ig_error *err)
-{
-	uint32_t n = 2;
-	size_t offset, size;
-
-	if (!d->cu.func_param)
-		return 0;
-	for (uint32_t i = 0; i < dispatch->n_binds; i++)
-		n += !(dispatch->bind[i].access & IG_GPU_TOUCH);
-	if (d->cu.func_param(f, 0, &offset, &size) || size != dispatch->n_arg_bytes)
-		return ig_fail(err, -EINVAL,
-			       "cuda: kernel %s of %s takes arguments of another size than "
-			       "%u bytes",
-			       dispatch->kernel, dispatch->shader->name, dispatch->n_arg_bytes);
-	if (d->cu.func_param(f, n - 1, &offset, &size) ||
-	    d->cu.func_param(f, n, &offset, &size) == CUDA_SUCCESS)
-		return ig_fail(err, -EINVAL, "cuda: kernel %s of %s does not take %u operands",
-			       dispatch->kernel, dispatch->shader->name, n - 2);
-	for (uint32_t i = 0, at = 2; i < dispatch->n_binds; i++) {
-		size_t expected = sizeof(CUdeviceptr);
-		if (dispatch->bind[i].access & IG_GPU_TOUCH)
-			continue;
-		if (ig_cuda_box(dispatch, i))
-			expected = sizeof(CUtensorMap);
-		if (d->cu.func_param(f, at++, &offset, &size) || size != expected)
-			return ig_fail(err, -EINVAL,
-				       "cuda: kernel %s of %s takes operand %u as another type",
-				       dispatch->kernel, dispatch->shader->name, i);
-	}
-	return 0;
-}
-
-static int prepare(struct ig_cuda *d, const struct ig_gpu_dispatch *dispatch, CUfunction f,
-		   struct ig_error *err)
-{
-	const uint32_t bytes = dispatch->threadgroup_bytes;
-	int threads = 0, own = 0, now = 0, rc;
-	char what[128];
-
-	snprintf(what, sizeof what, "looking at kernel %s", dispatch->kernel);
-	if ((rc = CUDA(d, func_get(&threads, CU_FUNC_MAX_THREADS_PER_BLOCK, f), what, err)) ||
-	    (rc = CUDA(d, func_get(&own, CU_FUNC_SHARED_BYTES, f), what, err)) ||
-	    (rc = CUDA(d, func_get(&now, CU_FUNC_MAX_DYNAMIC_SHARED_BYTES, f), what, err)))
-		return rc;
-	if (dispatch->threads > (uint32_t)threads)
-		return ig_fail(err, -ENOTSUP,
-			       "cuda: kernel %s runs with at most %d threads a group, not %u",
-			       dispatch->kernel, threads, dispatch->threads);
-	if ((uint64_t)bytes + (uint32_t)own > d->facts.max_threadgroup_bytes)
-		return ig_fail(err, -ENOTSUP,
-			       "cuda: kernel %s wants %u bytes of threadgroup memory, %s has %u",
-			       dispatch->kernel, bytes + (uint32_t)own, d->facts.name,
-			       d->facts.max_threadgroup_bytes);
-	/* More than 48 KB must be requested.  The limit is never lowered: another dispatch of the
-	 * same kernel may need it. */
-	if (bytes > (uint32_t)(now > 0 ? now : 0)) {
-		snprintf(what, sizeof what, "giving kernel %s %u bytes of threadgroup memory",
-			 dispatch->kernel, bytes);
-		rc = CUDA(d, func_set(f, CU_FUNC_MAX_DYNAMIC_SHARED_BYTES, (int)bytes), what, err);
-	}
-	return rc ? rc : check_params(d, dispatch, f, err);
-}
-
-int ig_cuda_function(struct ig_cuda *d, const struct ig_gpu_dispatch *dispatch, CUfunction *out,
-		     struct ig_error *err)
-{
-	CUmodule module;
-	CUresult r;
-	char what[128];
-	int rc;
-
-	pthread_mutex_lock(&d->module_lock);
-	if ((rc = load_module(d, dispatch->shader, &module, err)))
-		goto out;
-	r = d->cu.module_function(out, module, dispatch->kernel);
-	if (r == CUDA_ERROR_NOT_FOUND) {
-		rc = ig_fail(err, -ENOTSUP, "cuda: shader %s has no kernel %s",
-			     dispatch->shader->name, dispatch->kernel);
-		goto out;
-	}
-	snprintf(what, sizeof what, "finding kernel %s", dispatch->kernel);
-	rc = ig_cuda_check(d, r, what, err);
-	if (!rc)
-		rc = prepare(d, dispatch, *out, err);
-out:
-	pthread_mutex_unlock(&d->module_lock);
 	return rc;
 }
 

@@ -4,12 +4,14 @@
     embed.py FILE.metal OUT.c [--sm80 FILE.ptx] [--sm90a FILE.ptx] [--metallib FILE]
                                 [--depfile FILE]
 
-The source is the flattened text.  A file that is not given or is empty is NULL.
+The source is the flattened text.  A file that is not given or is empty is NULL.  PTX is
+cut into its kernels, each compressed.
 """
 import argparse
 import os
 import re
 import sys
+import zlib
 
 import common
 import flatten
@@ -22,6 +24,17 @@ from c_literal import literal  # noqa: E402
 def symbol(path):
     """core/linear is ig_shader_linear: names are unique over all folders."""
     return "ig_shader_" + re.sub(r"\W", "_", os.path.basename(common.shader_name(path)))
+
+
+ENTRY = re.compile(r"^(?:\.visible )?\.entry (\w+)\(.*?^}\n", re.M | re.S)
+
+
+def split(text, path):
+    """(kernel, PTX with what it and all others need) of each kernel."""
+    common = ENTRY.sub("", text)
+    if ".entry" in common or ".func" in common:
+        raise Failed("%s: a kernel or function that is not understood" % path)
+    return [(m[1], re.sub(r"\n{2,}", "\n", common) + m[0]) for m in ENTRY.finditer(text)]
 
 
 def embed(path, ptx80=None, ptx90a=None, metallib=None):
@@ -40,9 +53,23 @@ def embed(path, ptx80=None, ptx90a=None, metallib=None):
         with open(path, "rb") as f:
             return text(name, f.read())
 
+    def ptx(name, path):
+        kernels = []
+        if path is not None and os.path.getsize(path):
+            with open(path, encoding="ascii") as f:
+                kernels = split(f.read(), path)
+        if not kernels:
+            return "NULL", 0
+        out.append("static const struct ig_ptx %s[] = {" % name)
+        for kernel, data in kernels:
+            packed = zlib.compress(data.encode(), 9)
+            out.append("{ \"%s\", (const uint8_t *)\n%s,\n%d, %d }," % (kernel, literal(packed), len(packed), len(data)))
+        out.append("};\n")
+        return name, len(kernels)
+
     source = text("source", flatten.flatten(path).encode())
-    sm80, sm90a = file("sm80", ptx80), file("sm90a", ptx90a)
-    if sm80 == sm90a and (ptx80 or ptx90a):
+    (sm80, n_sm80), (sm90a, n_sm90a) = ptx("sm80", ptx80), ptx("sm90a", ptx90a)
+    if not n_sm80 and not n_sm90a and (ptx80 or ptx90a):
         raise common.Failed("%s: no given PTX file has code" % path)
     library = "NULL"
     if metallib is not None:
@@ -50,8 +77,8 @@ def embed(path, ptx80=None, ptx90a=None, metallib=None):
         library = "(const uint8_t *)" + file("metallib", metallib)
     name = symbol(path)
     out.append("extern const struct ig_shader %s;" % name)
-    out.append("const struct ig_shader %s = {\n\tsizeof(struct ig_shader), 0, \"%s\", %s, %s, %d, %s, %s,\n};"
-               % (name, common.shader_name(path), source, library, size, sm80, sm90a))
+    out.append("const struct ig_shader %s = {\n\tsizeof(struct ig_shader), 0, \"%s\", %s, %s, %d, %s, %s, %d, %d,\n};"
+               % (name, common.shader_name(path), source, library, size, sm80, sm90a, n_sm80, n_sm90a))
     return "\n".join(out) + "\n"
 
 

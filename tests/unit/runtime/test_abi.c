@@ -412,13 +412,19 @@ static void test_arch_files(void **state)
 
 static void test_gpu(void **state)
 {
-	SIZE(ig_shader, 56);
+	SIZE(ig_ptx, 24);
+	AT(ig_ptx, zlib, 8);
+	AT(ig_ptx, n_bytes, 16);
+	AT(ig_ptx, n_text, 20);
+	SIZE(ig_shader, 64);
 	AT(ig_shader, name, 8);
 	AT(ig_shader, source, 16);
 	AT(ig_shader, metallib, 24);
 	AT(ig_shader, metallib_size, 32);
 	AT(ig_shader, ptx_sm80, 40);
 	AT(ig_shader, ptx_sm90a, 48);
+	AT(ig_shader, n_sm80, 56);
+	AT(ig_shader, n_sm90a, 60);
 	SIZE(ig_gpu_facts, 112);
 	AT(ig_gpu_facts, kind, 4);
 	AT(ig_gpu_facts, arch, 8);

@@ -15,29 +15,61 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <zlib.h>
 
-#define PTX                                                                                        \
-	".entry first_8_1 { } .entry second_4_2 { } .entry ids_4_1 { } .entry big_4_0 { } "        \
-	".entry boxes_4_3 { } "
 #define STEP_BYTES 64u
 
 static struct fake_cuda *fake;
 
-static const struct ig_shader shader = {
-	sizeof shader, 0, "test/kernels", "", NULL, 0, PTX, PTX ".entry hopper_4_0 { } ",
-};
-static const struct ig_shader broken = {
-	sizeof broken, 0, "test/broken", "", NULL, 0, "broken", "broken",
-};
-static const struct ig_shader newer = {
-	sizeof newer, 0, "test/newer", "", NULL, 0, "newer", "newer",
-};
-static const struct ig_shader without = {
-	sizeof without, 0, "test/without", "", NULL, 0, NULL, NULL
-};
+/* What the build makes of PTX: one text for each kernel. */
+#define N_PTX 16
+static uint8_t packed[N_PTX][256];
+static struct ig_ptx ptx[N_PTX];
+static int n_ptx;
+
+static struct ig_ptx *pack(const char *kernel, const char *text)
+{
+	uLongf n = sizeof packed[0];
+	int i = n_ptx++;
+
+	assert_in_range(i, 0, N_PTX - 1);
+	assert_int_equal(compress(packed[i], &n, (const Bytef *)text, strlen(text)), Z_OK);
+	ptx[i] = (struct ig_ptx){ kernel, packed[i], (uint32_t)n, (uint32_t)strlen(text) };
+	return &ptx[i];
+}
+
+#define SHADER(name) { sizeof(struct ig_shader), 0, name, "", NULL, 0, NULL, NULL, 0, 0 }
+
+static struct ig_shader shader = SHADER("test/kernels"), broken = SHADER("test/broken"),
+			newer = SHADER("test/newer"), damaged = SHADER("test/damaged"),
+			other = SHADER("test/other");
+static const struct ig_shader without = SHADER("test/without");
+
+/* Hopper's own PTX has one kernel more. */
+static void pack_all(void)
+{
+	if (n_ptx)
+		return;
+	shader.ptx_sm80 = shader.ptx_sm90a = pack("first_8_1", ".entry first_8_1 { }");
+	pack("second_4_2", ".entry second_4_2 { }");
+	pack("ids_4_1", ".entry ids_4_1 { }");
+	pack("big_4_0", ".entry big_4_0 { }");
+	pack("boxes_4_3", ".entry boxes_4_3 { }");
+	pack("hopper_4_0", ".entry hopper_4_0 { }");
+	shader.n_sm80 = 5;
+	shader.n_sm90a = 6;
+	broken.ptx_sm80 = broken.ptx_sm90a = pack("a_4_0", "broken");
+	newer.ptx_sm80 = newer.ptx_sm90a = pack("a_4_0", "newer");
+	damaged.ptx_sm80 = damaged.ptx_sm90a = pack("a_4_0", ".entry a_4_0 { }");
+	packed[n_ptx - 1][8] ^= 1;
+	other.ptx_sm80 = other.ptx_sm90a = pack("other_4_0", ".entry other_4_0 { }");
+	broken.n_sm80 = broken.n_sm90a = newer.n_sm80 = newer.n_sm90a = 1;
+	damaged.n_sm80 = damaged.n_sm90a = other.n_sm80 = other.n_sm90a = 1;
+}
 
 static int setup(void **state)
 {
+	pack_all();
 	if (!fake) {
 		void *so = dlopen(INGOT_FAKE_LIBCUDA, RTLD_NOW);
 
@@ -600,6 +632,8 @@ static void test_kernels(void **state)
 	refuse_kernel(&broken, "a_4_0", 4, 0, 32, 0, -EIO, "line 3; unknown symbol broken");
 	refuse_kernel(&newer, "a_4_0", 4, 0, 32, 0, -ENOTSUP, "the driver is CUDA 12.4");
 	refuse_kernel(&without, "a_4_0", 4, 0, 32, 0, -ENOTSUP, "without PTX");
+	refuse_kernel(&damaged, "a_4_0", 4, 0, 32, 0, -ENOMEM,
+		      "PTX of kernel a_4_0, or it is damaged");
 	fake->kernel_threads = 256;
 	refuse_kernel(&shader, "big_4_0", 4, 0, 512, 0, -ENOTSUP, "at most 256 threads");
 }
@@ -621,6 +655,34 @@ static void test_ptx(void **state)
 		record(&w, &d);
 		assert_int_equal(make(&w, &err), capabilities[i] == 90 ? 0 : -ENOTSUP);
 		end(&w);
+	}
+}
+
+/* Each is compiled once; one that fails leaves those before it. */
+static void test_compiling(void **state)
+{
+	const struct ig_shader *good[] = { &shader, &other, &shader, &other };
+	const char *kernels[] = { "big_4_0", "other_4_0", "big_4_0", "other_4_0" };
+
+	for (int bad = 0; bad < 2; bad++) {
+		struct ig_gpu_dispatch d;
+		struct ig_error err = { 0 };
+		struct world w;
+		uint32_t arg = 0;
+
+		begin(&w);
+		for (int i = 0; i < 4; i++) {
+			bool is_bad = bad && i == 2;
+			d = dispatch(is_bad ? "a_4_0" : kernels[i], &arg, 4);
+			d.shader = is_bad ? &broken : good[i];
+			record(&w, &d);
+		}
+		assert_int_equal(make(&w, &err), bad ? -EIO : 0);
+		assert_int_equal(fake->modules, 2);
+		if (bad)
+			assert_non_null(strstr(err.text, "a_4_0"));
+		end(&w);
+		assert_int_equal(fake->modules, 0);
 	}
 }
 
@@ -795,6 +857,7 @@ int main(void)
 		cmocka_unit_test_setup(test_buckets, setup),
 		cmocka_unit_test_setup(test_kernels, setup),
 		cmocka_unit_test_setup(test_ptx, setup),
+		cmocka_unit_test_setup(test_compiling, setup),
 		cmocka_unit_test_setup(test_deadline, setup),
 		cmocka_unit_test_setup(test_lost_device, setup),
 		cmocka_unit_test_setup(test_every_call_fails, setup),
