@@ -350,6 +350,13 @@ FAST_LEAVES_OUT = ["model-invariance", "the shaders on the software Metal device
                    "PTX", "sanitizers", "other systems", "packages", "references of other libraries",
                    "agents", "the page in a browser"]
 TSAN_FOLDERS = ["unit/" + folder for folder in ("engine", "store", "net", "protocol", "runtime", "base")]
+# Of these, programs that start no thread: there is nothing that ThreadSanitizer could find.
+ONE_THREAD = [*("unit/base/test_base_" + n for n in (
+                  "machine_apple", "strbuf", "machine", "inherit", "process", "file_name", "utf8", "json")),
+              *("unit/store/test_store_" + n for n in ("config", "config_modules", "prompt_rules", "keys", "reference")),
+              *("unit/protocol/test_protocol_" + n for n in ("ollama", "limits", "request")),
+              *("unit/runtime/test_runtime_" + n for n in (
+                  "isa", "abi", "gpu_driver", "tape", "place", "figures", "plan", "gpu_step", "cuda"))]
 ARM64_FOLDERS = ["ops", "unit/base", "unit/runtime", "unit/modules", "fuzz"]
 # Times; what it lacks: a process that is started beside its parent (posix_spawn's errors and order).
 NOT_UNDER_QEMU = ["test_runtime_figures", "test_kv_window", "test_base_process"]
@@ -387,7 +394,8 @@ def other_stages(tests):
     asan = ["-Db_sanitize=address,undefined", "-Dc_args=%s %s" % (NO_RECOVER, LINES)]
     out = [
         Stage("build-asan", builder("asan", "clang", SANITIZED + asan), after=["build-release"], behind=True),
-        Stage("build-tsan", builder("tsan", "clang", [*SANITIZED, "-Db_sanitize=thread", "-Dc_args=" + LINES], TSAN_FOLDERS + ["modules"]),
+        Stage("build-tsan", builder("tsan", "clang", [*SANITIZED, "-Db_sanitize=thread", "-Dc_args=" + LINES], TSAN_FOLDERS + ["modules"],
+                                    ONE_THREAD),
               after=["build-release", "build-arm64"], behind=True),
         Stage("release-slow", tests.pytest("release", *SLOW), build="release",
               needs=["build-release", "python"], after=["release-unit", "release-e2e"], cost=0),
@@ -416,7 +424,7 @@ def other_stages(tests):
           for name, which in (("asan-e2e-half", ASAN_HALF), ("asan-e2e", but(ASAN_MORE + ASAN_HALF)))),
         Stage("asan-e2e-more", tests.pytest("asan", *ASAN_MORE, sanitizer="address"), build="asan",
               needs=["build-asan", "python"], after=["model", "release-e2e"], cost=0),
-        Stage("tsan-unit", tests.meson("tsan", 10, TSAN_FOLDERS), build="tsan", needs=["build-tsan"],
+        Stage("tsan-unit", tests.meson("tsan", 10, TSAN_FOLDERS, ONE_THREAD), build="tsan", needs=["build-tsan"],
               after=["model", "release-e2e"]),
         Stage("tsan-e2e", tests.pytest("tsan", *but([]), sanitizer="thread"), build="tsan",
               needs=["build-tsan", "python"], after=["model", "release-e2e"]),
