@@ -24,6 +24,7 @@ enum ig_config_kind {
 	IG_CONFIG_TRUE = 5,    /* a boolean; only true is supported.  fallback: 0 or 1 */
 	IG_CONFIG_FALSE = 6,   /* a boolean; only false is supported */
 	IG_CONFIG_REFUSED = 7, /* only false, null, 0 and an empty list are supported */
+	IG_CONFIG_COUNT = 8,   /* the number of a list's items, or of a string's characters */
 };
 
 /* What a missing or null number means.  Without a flag: fallback. */
@@ -90,8 +91,9 @@ struct ig_config {
 	/* A tensor that GGUF has and the folder has not: [1, n] of one value in each layer, %u in its
 	 * name. */
 	void (*put_vectors)(const struct ig_config *c, const char *name, uint32_t n, float value);
-	/* Whether string i of a list is this word: 1 or 0, also beyond its end; -1: there is no list. */
-	int (*word_at)(const struct ig_config *c, const char *name, uint32_t i, const char *word);
+	/* Which of the words "a|b|c" item i of a list is, or character i of a string; -1: there is none, or
+	 * after an error, which another word is. */
+	int (*word_at)(const struct ig_config *c, const char *name, uint32_t i, const char *words);
 };
 
 /* Qwen: a sliding window, which most files do not use, and the first layer that has it. */

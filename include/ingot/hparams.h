@@ -306,17 +306,32 @@ static inline int ig_hparams_read_ff(const struct ig_hparam_source *s, uint32_t 
 				  n_ff);
 }
 
-/* ig_hparams_read, below, for models some of whose layers have no attention: kv_layers
- * [IG_MAX_LAYERS] are the KV heads of each. */
-static inline int ig_hparams_read_hybrid(const struct ig_hparam_source *s, const char *norm_eps,
-					 struct ig_hparams *p, uint32_t *kv_layers)
+/* The widths of each layer's feed-forward, 0 for layers without one; n_ff is the largest. */
+static inline int ig_hparams_read_ff_layers(const struct ig_hparam_source *s, uint32_t n_layers,
+					    uint32_t *ff, uint32_t *n_ff)
+{
+	int rc = ig_hparam_each_layer(s, "feed_forward_length", 0, 1u << 20, n_layers, ff);
+
+	*n_ff = 0;
+	for (uint32_t i = 0; !rc && i < n_layers; i++)
+		*n_ff = ff[i] > *n_ff ? ff[i] : *n_ff;
+	return rc;
+}
+
+/* ig_hparams_read, below, for models some of whose layers have no attention, kv_layers
+ * [IG_MAX_LAYERS] are the KV heads of each, and unless it is NULL no feed-forward, ff_layers
+ * [IG_MAX_LAYERS] are the widths. */
+static inline int ig_hparams_read_mixed(const struct ig_hparam_source *s, const char *norm_eps,
+					struct ig_hparams *p, uint32_t *kv_layers,
+					uint32_t *ff_layers)
 {
 	int rc;
 
 	/* RoPE converts positions to float, which is exact up to 2^24. */
 	if ((rc = ig_hparams_read_layers(s, &p->n_layers)) ||
 	    (rc = ig_hparam_u32(s, "embedding_length", 8, 1u << 17, NULL, &p->width)) ||
-	    (rc = ig_hparams_read_ff(s, &p->n_ff)) ||
+	    (rc = ff_layers ? ig_hparams_read_ff_layers(s, p->n_layers, ff_layers, &p->n_ff) :
+			      ig_hparams_read_ff(s, &p->n_ff)) ||
 	    (rc = ig_hparams_read_vocab(s, &p->n_vocab)) ||
 	    (rc = ig_hparam_u32(s, "context_length", 1, 1u << 24, NULL, &p->n_context)) ||
 	    (rc = ig_hparams_read_heads(s, p, kv_layers)) ||
@@ -324,6 +339,13 @@ static inline int ig_hparams_read_hybrid(const struct ig_hparam_source *s, const
 		return rc;
 	p->tied = !s->host->meta_has_tensor(s->meta, "output.weight");
 	return 0;
+}
+
+/* The same with a feed-forward in each layer. */
+static inline int ig_hparams_read_hybrid(const struct ig_hparam_source *s, const char *norm_eps,
+					 struct ig_hparams *p, uint32_t *kv_layers)
+{
+	return ig_hparams_read_mixed(s, norm_eps, p, kv_layers, NULL);
 }
 
 /* Read all of them, for dense models and models with experts.  norm_eps: IG_RMS_NORM_EPS or
@@ -409,6 +431,20 @@ static inline uint32_t ig_hparams_state(struct ig_model_info *info, uint32_t n_l
 			.kind = IG_CACHE_STATE,
 		};
 	return group;
+}
+
+#define IG_STATE_PART_BYTES (1u << 20) /* of a part of a state, at most, unless a head has more */
+
+/* As many of n_heads heads of n_floats in a part of a state as fit well into slabs. */
+static inline uint32_t ig_hparams_part_heads(uint32_t n_heads, uint32_t n_floats)
+{
+	uint32_t n = n_heads;
+
+	while (n > 1 && 4ull * n_floats * n > IG_STATE_PART_BYTES)
+		do
+			n--;
+		while (n_heads % n);
+	return n;
 }
 
 /* ---- models of embeddings ------------------------------------------------------------------ */

@@ -285,7 +285,7 @@ struct ig_moe_combine_params {
 
 /* conv1d: each column by itself over the last n_taps tokens, u before the first token being 0:
  * y_t = act(b + w_0 u_(t - n_taps + 1) + ... + w_(n_taps - 1) u_t), added from left to right.
- * in: x [n, width], u = x; or, gated 1, x = p | q | r [n, 3 * width]: u = p * r, and y is multiplied
+ * in: x [n, first + width + rest], u = columns first … of x; or, gated 1, x = p | q | r [n, 3 * width]: u = p * r, and y is multiplied
  * by q.  weights: w [width, n_taps] of F32 [, b [1, width]]; out: y [n, width].  State: one part a
  * layer, [n_taps - 1, width], the last values of u. */
 struct ig_conv1d_params {
@@ -294,6 +294,7 @@ struct ig_conv1d_params {
 	uint32_t act;
 	uint32_t gated;	       /* 0 or 1 */
 	uint32_t group, layer; /* of the cache */
+	uint32_t first, rest;  /* columns of x before and behind; not with gated */
 };
 #define IG_CONV1D_MAX_TAPS 8
 
@@ -317,14 +318,31 @@ struct ig_gated_delta_params {
 #define IG_GATED_DELTA_MAX_HEADS 1024
 #define IG_GATED_DELTA_MAX_DIM 256
 
+/* selective_scan: the state space of Mamba-2.  Of each head with its state S [state_dim, head_dim], and
+ * b and c of its group: t = softplus(dt + bias); S = exp(a t) S + b (t x)^T; y = S^T c + d x.
+ * in: x | b | c [n, n_heads * head_dim + 2 * n_groups * state_dim], and dt in the n_heads columns from
+ * dt_first on, which are the last; weights: bias, a and d, [1, n_heads] or [n_heads, 1] of F32; out: y
+ * [n, n_heads * head_dim].  Head h has the group h / (n_heads / n_groups).  State: parts of part_heads heads,
+ * [part_heads, state_dim, head_dim]. */
+struct ig_selective_scan_params {
+	uint32_t struct_size;
+	uint32_t n_heads, head_dim, n_groups, state_dim; /* head_dim: a multiple of 16 */
+	uint32_t part_heads;				 /* divides n_heads */
+	uint32_t dt_first;
+	uint32_t group, layer; /* of the cache */
+};
+#define IG_SELECTIVE_SCAN_MAX_HEADS 1024
+#define IG_SELECTIVE_SCAN_MAX_DIM 256
+
 /* norm_gated: y = x / rms(x) * w * silu(z), the root mean square over each of n_groups groups of
- * columns; or, gate_first 1, u = x * silu(z), y = u / rms(u) * w.  in: x, z [n, width]; weights: w
- * [1, width / n_groups] or [1, width] of F32; out: y [n, width]. */
+ * columns; or, gate_first 1, u = x * silu(z), y = u / rms(u) * w.  in: x [n, width], z [n, width + rest]; weights: w
+ * [1, width / n_groups] or [1, width], or [n_groups, width / n_groups], of F32; out: y [n, width]. */
 struct ig_norm_gated_params {
 	uint32_t struct_size;
 	uint32_t n_groups;
 	float eps;
 	uint32_t gate_first; /* 0 or 1 */
+	uint32_t rest;	     /* columns of the second input behind z */
 };
 
 #endif

@@ -273,6 +273,19 @@ static void check_flag(struct ig_hf_reading *r, const struct ig_config_key *k, c
 			   want ? "false" : "true", r->out->files.model_type);
 }
 
+static void put_count(struct ig_hf_reading *r, const struct ig_config_key *k, const json_t *object,
+		      const char *name)
+{
+	const json_t *v = ig_hf_get(object, name);
+
+	if (json_is_array(v) || json_is_string(v))
+		ig_hf_put_u32(
+			r, k->gguf,
+			(uint32_t)(json_is_array(v) ? json_array_size(v) : json_string_length(v)));
+	else if (k->flags & IG_CONFIG_REQUIRED)
+		ig_hf_fail(r, -EINVAL, name, "is missing");
+}
+
 static void put_key(struct ig_hf_reading *r, const struct ig_config_key *k)
 {
 	const char *name;
@@ -294,13 +307,15 @@ static void put_key(struct ig_hf_reading *r, const struct ig_config_key *k)
 	case IG_CONFIG_TRUE:
 	case IG_CONFIG_FALSE: check_flag(r, k, object, name); break;
 	case IG_CONFIG_REFUSED: refuse(r, object, name); break;
+	case IG_CONFIG_COUNT: put_count(r, k, object, name); break;
 	default: ig_hf_fail(r, -ENOTSUP, name, "is of kind %u, which is not supported", k->kind);
 	}
 }
 
 static bool is_whole_key(const struct ig_config_key *k)
 {
-	bool puts = k->kind <= IG_CONFIG_LAYERS, needs_bar = k->kind == IG_CONFIG_LAYERS;
+	bool puts = k->kind <= IG_CONFIG_LAYERS || k->kind == IG_CONFIG_COUNT;
+	bool needs_bar = k->kind == IG_CONFIG_LAYERS;
 	bool needs_text = needs_bar || k->kind == IG_CONFIG_WORD ||
 			  k->flags & (IG_CONFIG_TIMES | IG_CONFIG_PLUS);
 
@@ -447,20 +462,33 @@ static int hook_f32_at(const struct ig_config *c, const char *name, uint32_t i, 
 	return 1;
 }
 
-static int hook_word_at(const struct ig_config *c, const char *name, uint32_t i, const char *word)
+static int hook_word_at(const struct ig_config *c, const char *name, uint32_t i, const char *words)
 {
-	const json_t *object, *list;
-	const char *key, *is;
+	const json_t *object, *v;
+	const char *key, *text;
+	char letter[2] = { 0 };
 
 	if (hook_value(reading_of(c), name, &object, &key) != 1)
 		return -1;
-	list = ig_hf_get(object, key);
-	if (!json_is_array(list)) {
-		ig_hf_fail(reading_of(c), -EINVAL, key, "is not a list");
-		return -1;
+	v = ig_hf_get(object, key);
+	text = json_string_value(json_is_array(v) ? json_array_get(v, i) : v);
+	if (json_is_string(v)) {
+		letter[0] = i < json_string_length(v) ? text[i] : 0;
+		text = letter;
 	}
-	is = json_string_value(json_array_get(list, i));
-	return is && !strcmp(is, word);
+	if (!text || !*text)
+		return -1;
+	for (int n = 0;; n++) {
+		const size_t len = strcspn(words, "|");
+		if (strlen(text) == len && !memcmp(text, words, len))
+			return n;
+		if (!words[len])
+			break;
+		words += len + 1;
+	}
+	ig_hf_fail(reading_of(c), -ENOTSUP, key, "has \"%s\": not supported",
+		   ig_show(text, strlen(text)).text);
+	return -1;
 }
 
 static void hook_put_vectors(const struct ig_config *c, const char *name, uint32_t n, float value)

@@ -226,6 +226,7 @@ static void put_heads(const struct ig_config *c, uint32_t n)
 
 static void config(const struct ig_config *c)
 {
+	static const char kinds[] = "dense|sparse";
 	const uint32_t n = c->get_u32(c, "block_count"),
 		       dim = c->get_u32(c, "attention.key_length");
 	uint32_t n_dense = 1;
@@ -241,12 +242,12 @@ static void config(const struct ig_config *c)
 	else
 		c->put_u32(c, "rope.dimension_count_swa", (uint32_t)(part * (float)dim));
 	put_heads(c, n);
-	if (c->word_at(c, "mlp_layer_types", 0, "dense") >= 0)
+	if (c->word_at(c, "mlp_layer_types", 0, kinds) >= 0)
 		for (n_dense = 0;
-		     n_dense < n && c->word_at(c, "mlp_layer_types", n_dense, "dense");)
+		     n_dense < n && c->word_at(c, "mlp_layer_types", n_dense, kinds) == 0;)
 			n_dense++;
-	for (uint32_t i = n_dense; i < n; i++)
-		if (c->word_at(c, "mlp_layer_types", i, "sparse") == 0)
+	for (uint32_t i = n_dense; i < n && c->word_at(c, "mlp_layer_types", 0, kinds) >= 0; i++)
+		if (c->word_at(c, "mlp_layer_types", i, kinds) != 1)
 			c->refuse(c, -ENOTSUP, "mlp_layer_types",
 				  "is not of dense layers, then sparse ones");
 	c->put_u32(c, "leading_dense_block_count", n_dense);

@@ -12,7 +12,7 @@
 #include <ingot/arch_files.h>
 #include <ingot/layers.h>
 
-#define PART_BYTES (1u << 20) /* of a part of the state, at most, unless a head has more */
+#include <stdbool.h>
 
 struct qwen35 {
 	struct ig_hparams p;
@@ -20,14 +20,16 @@ struct qwen35 {
 	struct ig_rope rope;
 	struct ig_gated_delta_params delta;
 	uint32_t n_taps;
-	uint32_t conv_state;		     /* the cache group of the convolutions */
-	uint32_t recurrent[IG_MAX_LAYERS];   /* 1: a gated delta net */
+	const char *dt_name;		   /* of the biases of steps; Ollama's files have another */
+	uint32_t conv_state;		   /* the cache group of the convolutions */
+	uint32_t recurrent[IG_MAX_LAYERS]; /* 1: a gated delta net */
 	uint16_t group_layer[IG_MAX_LAYERS]; /* the layer's index among those of its kind */
 };
 
-/* A list, or every n-th layer has attention. */
-static int read_kinds(const struct ig_hparam_source *s, struct qwen35 *m)
+/* A list, or no KV heads, as Ollama's files have it, or every n-th layer has attention. */
+static int read_kinds(const struct ig_hparam_source *s, struct qwen35 *m, const uint32_t *kv)
 {
+	bool by_heads = false;
 	const uint32_t fourth = 4;
 	uint32_t period;
 	int rc = ig_hparam_layers(s, "attention.recurrent_layers", m->p.n_layers, m->recurrent);
@@ -35,8 +37,10 @@ static int read_kinds(const struct ig_hparam_source *s, struct qwen35 *m)
 	if (rc != -ENOENT)
 		return rc;
 	rc = ig_hparam_u32(s, "full_attention_interval", 1, UINT32_MAX, &fourth, &period);
+	for (uint32_t i = 0; i < m->p.n_layers; i++)
+		by_heads |= !kv[i];
 	for (uint32_t i = 0; !rc && i < m->p.n_layers; i++)
-		m->recurrent[i] = (i + 1) % period != 0;
+		m->recurrent[i] = by_heads ? !kv[i] : (i + 1) % period != 0;
 	return rc;
 }
 
@@ -62,12 +66,7 @@ static int read_delta(const struct ig_hparam_source *s, struct qwen35 *m, uint32
 			       "%s.ssm: %u heads of keys, %u of values, and %u values do not fit",
 			       s->arch, d->n_k_heads, d->n_v_heads, inner);
 	d->v_dim = inner / d->n_v_heads;
-	/* as many heads in a part as fit well into slabs */
-	d->part_heads = d->n_v_heads;
-	while (d->part_heads > 1 && 4 * d->k_dim * d->v_dim * d->part_heads > PART_BYTES)
-		do
-			d->part_heads--;
-		while (d->n_v_heads % d->part_heads);
+	d->part_heads = ig_hparams_part_heads(d->n_v_heads, d->k_dim * d->v_dim);
 	return 0;
 }
 
@@ -98,13 +97,17 @@ static int read_model(const struct ig_hparam_source *s, uint32_t experts, uint32
 		      struct qwen35 *m, struct ig_model_info *info)
 {
 	const uint32_t softmax = 1;
-	int rc = experts ? ig_hparams_read(s, IG_RMS_NORM_EPS, &m->p) :
-			   ig_hparams_dense(s, IG_RMS_NORM_EPS, &m->p);
+	uint32_t kv[IG_MAX_LAYERS];
+	int rc = experts ? 0 : ig_hparam_refuse_u32(s, "expert_count", "experts");
 
+	if (!rc)
+		rc = ig_hparams_read_hybrid(s, IG_RMS_NORM_EPS, &m->p, kv);
 	if (!rc && experts)
 		rc = ig_hparams_experts_shared(s, &m->p, softmax, &m->experts);
 	m->experts.moe.normalise = 1;
-	if (rc || (rc = ig_hparams_rope(s, &m->p, &m->rope)) || (rc = read_kinds(s, m)) ||
+	m->dt_name = s->host->meta_has_tensor(s->meta, "blk.0.ssm_dt") ? "blk.%u.ssm_dt" :
+									 "blk.%u.ssm_dt.bias";
+	if (rc || (rc = ig_hparams_rope(s, &m->p, &m->rope)) || (rc = read_kinds(s, m, kv)) ||
 	    (rc = read_delta(s, m, by_key)))
 		return rc;
 	return set_groups(s, m, info);
@@ -159,7 +162,7 @@ static ig_value delta_net(struct ig_rec *r, const struct qwen35 *m, uint32_t lay
 	ig_weight w = ig_rec_layer_weight(r, 1, delta.v_dim, "blk.%u.ssm_norm.weight", layer);
 	ig_weight out = ig_rec_layer_weight(r, n, v, "blk.%u.ssm_out.weight", layer);
 	const ig_weight steps[2] = {
-		ig_rec_layer_weight(r, 1, heads, "blk.%u.ssm_dt.bias", layer),
+		ig_rec_layer_weight(r, 1, heads, m->dt_name, layer),
 		ig_rec_layer_weight(r, 1, heads, "blk.%u.ssm_a", layer),
 	};
 	ig_weight ba[2];

@@ -18,10 +18,11 @@ static int check(struct ig_op_shape *s, struct ig_error *err)
 	if (p->n_taps < 2 || p->n_taps > IG_CONV1D_MAX_TAPS)
 		return ig_fail(err, -EINVAL, "conv1d: %u taps, not 2 … %d", p->n_taps,
 			       IG_CONV1D_MAX_TAPS);
-	if (p->gated > 1 || (p->act != IG_ACT_NONE && p->act != IG_ACT_SILU) ||
-	    p->group >= IG_MAX_CACHE_GROUPS)
-		return ig_fail(err, -EINVAL, "conv1d: gated %u, act %u, group %u", p->gated, p->act,
-			       p->group);
+	if (p->gated > 1 || (p->gated && (p->first || p->rest)) ||
+	    (p->act != IG_ACT_NONE && p->act != IG_ACT_SILU) || p->group >= IG_MAX_CACHE_GROUPS)
+		return ig_fail(err, -EINVAL,
+			       "conv1d: gated %u, act %u, group %u, columns from %u on", p->gated,
+			       p->act, p->group, p->first);
 	width = s->weight[0].n_rows;
 	if (s->weight[0].n_cols != p->n_taps || s->weight[0].dtype != IG_F32)
 		return ig_fail(err, -EINVAL,
@@ -33,14 +34,14 @@ static int check(struct ig_op_shape *s, struct ig_error *err)
 	     s->weight[1].dtype != IG_F32))
 		return ig_fail(err, -EINVAL, "conv1d: the bias must be [1, %lld] of F32",
 			       (long long)width);
-	if (s->in[0].n_cols != (p->gated ? 3 : 1) * width || s->in[0].dtype != IG_F32 ||
-	    s->in[0].row_class != IG_ROWS_TOKENS)
+	if (s->in[0].n_cols != (p->gated ? 3 : 1) * width + p->first + p->rest ||
+	    s->in[0].dtype != IG_F32 || s->in[0].row_class != IG_ROWS_TOKENS)
 		return ig_fail(
 			err, -EINVAL,
 			"conv1d: the input has %lld columns of type %u, expected %lld of F32, "
 			"one row a token",
 			(long long)s->in[0].n_cols, s->in[0].dtype,
-			(long long)((p->gated ? 3 : 1) * width));
+			(long long)((p->gated ? 3 : 1) * width + p->first + p->rest));
 	s->out[0] = (struct ig_shape){ 0, width, IG_F32, IG_ROWS_TOKENS };
 	return 0;
 }
@@ -54,7 +55,7 @@ static double u_of(const struct ig_op_launch *c, struct run run, const float *be
 
 	if (row < run.first->first_row)
 		return (double)before[(int64_t)p->n_taps - 1 + row - run.first->first_row];
-	x = tensor_row(&c->in[0], row) + col;
+	x = tensor_row(&c->in[0], row) + p->first + col;
 	return (double)(p->gated ? x[0] * x[2 * c->out[0].n_cols] : x[0]);
 }
 

@@ -58,7 +58,7 @@ static inline void conv1d_unit(const struct ig_op_launch *c, struct run run, int
 	for (const struct ig_step_segment *s = run.first; s < run.end; s++) {
 		float *to = state_part(c->step, p->group, p->layer, 0, s->to);
 		for (int64_t row = s->first_row; row < s->first_row + s->n_rows; row++)
-			conv1d_row(p, tensor_row(&c->in[0], row) + first, width,
+			conv1d_row(p, tensor_row(&c->in[0], row) + p->first + first, width,
 				   (const float(*)[CONV_COLUMNS])taps, bias, last,
 				   tensor_row(&c->out[0], row) + first, n);
 		for (uint32_t k = 0; k + 1 < p->n_taps; k++)

@@ -46,8 +46,6 @@ static inline void delta_normalise(const float *x, uint32_t n, float eps, float 
 		y[i] = x[i] * sum[0] * scale;
 }
 
-static inline float delta_softplus(float x) { return x > 20 ? x : log1pf(expf(x)); }
-
 /* N vectors of columns of the state, rows by rows. */
 __attribute__((always_inline)) static inline void
 delta_columns(const struct ig_gated_delta_params *p, const struct delta_rows *r, float *s,
@@ -116,7 +114,7 @@ static inline void delta_load(const struct ig_op_launch *c, uint32_t head, int64
 		r->v[i] = x + 2 * keys + head * p->v_dim;
 		r->o[i] = tensor_row(&c->out[0], row + i) + head * p->v_dim;
 		r->beta[i] = 1.0f / (1.0f + expf(-ba[beta]));
-		r->decay[i] = expf(a[head] * delta_softplus(ba[alpha] + dt[head]));
+		r->decay[i] = expf(a[head] * softplus(ba[alpha] + dt[head]));
 	}
 }
 

@@ -4,6 +4,7 @@
 #include "gated_delta_row.h"
 #include "norm_gated_row.h"
 #include "recurrent_private.h"
+#include "selective_scan_row.h"
 
 #define JOIN_(a, b) a##b
 #define JOIN(a, b) JOIN_(a, b)
@@ -24,4 +25,10 @@ RECURRENT_FN(JOIN(ig_norm_gated_, IG_ISA_SUFFIX))
 {
 	(void)scratch;
 	norm_gated_rows(launch, first, last);
+}
+
+RECURRENT_FN(JOIN(ig_selective_scan_, IG_ISA_SUFFIX))
+{
+	(void)scratch;
+	scan_units(launch, first, last);
 }

@@ -9,7 +9,7 @@ static const struct ig_op_version requires_ops[] = {
 	{ "sample", 1 }, { "rope_table", 1 }, { "rope_kv", 1 }, { "attention", 1 }, { NULL },
 };
 static const struct ig_op *const ops[] = { &ig_op_conv1d, &ig_op_gated_delta, &ig_op_norm_gated,
-					   NULL };
+					   &ig_op_selective_scan, NULL };
 #define X(name) extern const struct ig_arch ig_arch_##name;
 ARCHS
 #undef X

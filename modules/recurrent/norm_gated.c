@@ -22,12 +22,15 @@ static int check(struct ig_op_shape *s, struct ig_error *err)
 			       "norm_gated: %lld columns in %u groups, eps %g, gate_first %u",
 			       (long long)width, p->n_groups, (double)p->eps, p->gate_first);
 	for (uint32_t i = 0; i < 2; i++)
-		if (s->in[i].n_cols != width || s->in[i].dtype != IG_F32 ||
+		if (s->in[i].n_cols != width + (i ? p->rest : 0) || s->in[i].dtype != IG_F32 ||
 		    s->in[i].row_class != IG_ROWS_TOKENS)
 			return ig_fail(err, -EINVAL, "norm_gated: inputs of %lld and %lld columns",
 				       (long long)width, (long long)s->in[1].n_cols);
-	if (s->weight[0].n_rows != 1 || s->weight[0].dtype != IG_F32 ||
-	    (s->weight[0].n_cols != width && s->weight[0].n_cols != width / p->n_groups))
+	if (s->weight[0].dtype != IG_F32 ||
+	    (s->weight[0].n_rows == 1 ?
+		     s->weight[0].n_cols != width && s->weight[0].n_cols != width / p->n_groups :
+		     s->weight[0].n_rows != p->n_groups ||
+			     s->weight[0].n_cols != width / p->n_groups))
 		return ig_fail(err, -EINVAL,
 			       "norm_gated: the weight must be [1, %lld] or [1, %lld] of F32",
 			       (long long)(width / p->n_groups), (long long)width);
@@ -40,6 +43,7 @@ static void reference(const struct ig_op_launch *c)
 	const struct ig_norm_gated_params *p = c->params;
 	const int64_t n = c->out[0].n_cols / p->n_groups;
 	const float *w = c->weight[0].data;
+	const bool each = norm_gated_each(c);
 
 	for (int64_t row = 0; row < c->out[0].n_rows; row++) {
 		const float *x = tensor_row(&c->in[0], row), *z = tensor_row(&c->in[1], row);
@@ -53,8 +57,7 @@ static void reference(const struct ig_op_launch *c)
 				sum += v * v;
 			}
 			tensor_row(&c->out[0], row)[i] =
-				(float)((double)x[i] * silu *
-					(double)w[c->weight[0].n_cols == n ? i % n : i] /
+				(float)((double)x[i] * silu * (double)w[each ? i : i % n] /
 					sqrt(sum / (double)n + (double)p->eps));
 		}
 	}

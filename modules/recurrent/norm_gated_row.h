@@ -6,6 +6,8 @@
 
 #include "ops/float.h"
 
+#include <stdbool.h>
+
 static inline float norm_gated_scale(const float *x, const float *z, int64_t n, float eps)
 {
 	float sum[16] = { 0 };
@@ -20,11 +22,17 @@ static inline float norm_gated_scale(const float *x, const float *z, int64_t n, 
 	return 1.0f / sqrtf(sum[0] / (float)n + eps);
 }
 
+/* Whether each group has weights of its own. */
+static inline bool norm_gated_each(const struct ig_op_launch *c)
+{
+	return c->weight[0].n_rows * c->weight[0].n_cols == c->out[0].n_cols;
+}
+
 static inline void norm_gated_rows(const struct ig_op_launch *c, int64_t first, int64_t last)
 {
 	const struct ig_norm_gated_params *p = c->params;
 	const int64_t n = c->out[0].n_cols / p->n_groups;
-	const int64_t step = c->weight[0].n_cols == n ? 0 : n;
+	const int64_t step = norm_gated_each(c) ? n : 0;
 
 	for (int64_t row = first; row < last; row++) {
 		const float *x = tensor_row(&c->in[0], row), *z = tensor_row(&c->in[1], row);

@@ -9,13 +9,15 @@
 extern const struct ig_op ig_op_conv1d;
 extern const struct ig_op ig_op_gated_delta;
 extern const struct ig_op ig_op_norm_gated;
+extern const struct ig_op ig_op_selective_scan;
 
 #define RECURRENT_FN(name)                                                                         \
 	void name(const struct ig_op_launch *launch, int64_t first, int64_t last, void *scratch)
 #define RECURRENT_FNS(isa)                                                                         \
 	RECURRENT_FN(ig_conv1d_##isa);                                                             \
 	RECURRENT_FN(ig_gated_delta_##isa);                                                        \
-	RECURRENT_FN(ig_norm_gated_##isa);
+	RECURRENT_FN(ig_norm_gated_##isa);                                                         \
+	RECURRENT_FN(ig_selective_scan_##isa);
 
 /* The kernels of an op: GENERIC, and NAME_ISA for each other instruction set.  units: IG_UNITS_… */
 #if defined(__x86_64__)

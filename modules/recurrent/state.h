@@ -9,6 +9,8 @@
 #include <ingot/arch.h>
 #include <ingot/op.h>
 
+#include <math.h>
+
 /* The segments of one sequence. */
 struct run {
 	const struct ig_step_segment *first, *end;
@@ -59,6 +61,8 @@ static inline float *state_part(const struct ig_step *step, uint32_t group, uint
 	return (float *)((char *)step->slab_bases[IG_BLOCK_SLAB(word)] +
 			 IG_BLOCK_INDEX(word) * l->block_bytes);
 }
+
+static inline float softplus(float x) { return x > 20 ? x : log1pf(expf(x)); }
 
 static inline float *tensor_row(const struct ig_tensor *t, int64_t row)
 {

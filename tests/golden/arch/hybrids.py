@@ -21,10 +21,64 @@ def shift(model, ending):
 
 # ---- Qwen ----
 
+def qwen35_names(i):
+    hf, to = f"model.layers.{i}.", f"blk.{i}."
+    parts = {"in_proj_qkv.weight": "attn_qkv.weight", "in_proj_z.weight": "attn_gate.weight",
+             "in_proj_b.weight": "ssm_beta.weight", "in_proj_a.weight": "ssm_alpha.weight",
+             "conv1d.weight": "ssm_conv1d.weight", "dt_bias": "ssm_dt.bias", "A_log": "ssm_a",
+             "norm.weight": "ssm_norm.weight", "out_proj.weight": "ssm_out.weight"}
+    return {**make.llama_names(i),
+            hf + "post_attention_layernorm.weight": to + "post_attention_norm.weight",
+            **{hf + "linear_attn." + a: to + b for a, b in parts.items()}}
+
+
+def qwen35_tensor(c, to, a):
+    """As the converter has it: a head of values h with the head h % n_k_heads of keys, A itself."""
+    n_k, n_v, dim = c.linear_num_key_heads, c.linear_num_value_heads, c.linear_value_head_dim
+
+    def tiled(x):
+        return x.reshape(n_k, n_v // n_k, -1, *x.shape[1:]).swapaxes(0, 1).reshape(x.shape)
+
+    part = to.split(".", 2)[2]
+    if part in ("attn_qkv.weight", "ssm_conv1d.weight"):
+        keys = 2 * n_k * c.linear_key_head_dim
+        return np.concatenate([a[:keys], tiled(a[keys:])])
+    if part == "ssm_out.weight":
+        return tiled(a.T).T
+    if part == "ssm_a":
+        a = (-np.exp(a.astype(np.float64))).astype(np.float32)
+    return tiled(a) if part in ("attn_gate.weight", "ssm_beta.weight", "ssm_alpha.weight",
+                                "ssm_dt.bias", "ssm_a") else a
+
+
+def qwen35(name):
+    """Three heads of values to a head of keys."""
+    c = tf.Qwen3_5TextConfig(
+        **{**make.SIZES, "num_hidden_layers": 4, "hidden_size": 40, "intermediate_size": 32,
+           "num_attention_heads": 2, "num_key_value_heads": 1}, head_dim=32,
+        tie_word_embeddings=True, rms_norm_eps=1e-6,
+        rope_parameters=dict(rope_type="default", rope_theta=1e7, partial_rotary_factor=0.25),
+        linear_num_key_heads=2, linear_num_value_heads=6, linear_key_head_dim=16,
+        linear_value_head_dim=16)
+    m = tf.Qwen3_5ForCausalLM(c).double().eval()
+    make.fill(m, 51, True)
+    for hf, p in m.named_parameters():
+        if hf.endswith("linear_attn.norm.weight"):
+            p.data += 1
+    make.write(name, "qwen35", m, {
+        **{k: v for k, v in make.base(c).items() if k != "rope.freq_base"}, "rope.freq_base": 1e7,
+        "rope.dimension_count": 8, "rope.dimension_sections": [2, 1, 1, 0],
+        "attention.key_length": 32, "attention.value_length": 32, "full_attention_interval": 4,
+        "ssm.conv_kernel": 4, "ssm.state_size": 16, "ssm.group_count": 2,
+        "ssm.time_step_rank": 6, "ssm.inner_size": 96}, qwen35_names, True, norm_shift=1.0,
+          tensor=qwen35_tensor)
+    return m
+
+
 def qwen_names(i):
     hf, to = f"model.layers.{i}.", f"blk.{i}."
     return {
-        **make.moe_names(i), **make.qwen35_names(i),
+        **make.moe_names(i), **qwen35_names(i),
         hf + "linear_attn.in_proj_ba.weight": to + "ssm_ba.weight",
         hf + "mlp.shared_expert_gate.weight": to + "ffn_gate_inp_shexp.weight",
         **{hf + f"mlp.shared_expert.{x}_proj.weight": to + f"ffn_{x}_shexp.weight"
@@ -38,7 +92,7 @@ def flat_gate(c, to, a):
 
 
 def qwen35moe_tensor(c, to, a):
-    return flat_gate(c, to, make.qwen35_tensor(c, to, a))
+    return flat_gate(c, to, qwen35_tensor(c, to, a))
 
 
 def qwen_keys(c, n_blocks, **more):
@@ -86,6 +140,35 @@ def qwen35moe(name):
     return m
 
 
+def qwen35o(name):
+    """Dense, with the deviations of Ollama's files: KV heads by layer, other names, vision."""
+    c = tf.Qwen3_5TextConfig(
+        **{**SIZES, "num_hidden_layers": 2}, intermediate_size=48, head_dim=16, rms_norm_eps=1e-6,
+        tie_word_embeddings=True, layer_types=["linear_attention", "full_attention"],
+        rope_parameters=dict(rope_type="default", rope_theta=1e7, partial_rotary_factor=0.25),
+        linear_num_key_heads=2, linear_num_value_heads=6, linear_key_head_dim=8,
+        linear_value_head_dim=16)
+    m = tf.Qwen3_5ForCausalLM(c).double().eval()
+    make.fill(m, 77, True)
+    shift(m, "linear_attn.norm.weight")
+
+    def names(i):
+        return {hf: to.replace("ssm_dt.bias", "ssm_dt") for hf, to in qwen35_names(i).items()}
+
+    def tensor(c, to, a):
+        return qwen35_tensor(c, to.replace("ssm_dt", "ssm_dt.bias"), a)
+    make.write(name, "qwen35", m, {
+        "block_count": 2, "context_length": make.N_CONTEXT, "embedding_length": 32,
+        "feed_forward_length": 48, "attention.head_count": 2, "attention.head_count_kv": [0, 1],
+        "attention.layer_norm_rms_epsilon": 1e-6, "attention.key_length": 16,
+        "attention.value_length": 16, "rope.freq_base": 1e7, "rope.dimension_count": 4,
+        "rope.dimension_sections": [1, 1, 0], "ssm.conv_kernel": 4, "ssm.state_size": 8,
+        "ssm.group_count": 2, "ssm.time_step_rank": 6, "ssm.inner_size": 96}, names, True,
+        norm_shift=1.0, tensor=tensor,
+        extra={"v.blk.0.attn_q.weight": np.ones((8, 8), np.float16)})
+    return m
+
+
 def by_heads_of_keys(c, state):
     """q | k | v and z out of their matrix, which has them by heads of keys."""
     out = {}
@@ -122,10 +205,43 @@ def qwen3next(name):
 
 # ---- LFM2 ----
 
+def lfm2_names(i):
+    hf, to = f"model.layers.{i}.", f"blk.{i}."
+    return {
+        hf + "operator_norm.weight": to + "attn_norm.weight",
+        hf + "ffn_norm.weight": to + "ffn_norm.weight",
+        **{hf + f"self_attn.{x}_proj.weight": to + f"attn_{x}.weight" for x in "qkv"},
+        hf + "self_attn.out_proj.weight": to + "attn_output.weight",
+        **{hf + f"self_attn.{x}_layernorm.weight": to + f"attn_{x}_norm.weight" for x in "qk"},
+        **{hf + f"conv.{x}.weight": to + f"shortconv.{x}.weight"
+           for x in ("in_proj", "conv", "out_proj")},
+        **{hf + f"feed_forward.{x}.weight": to + f"ffn_{y}.weight"
+           for x, y in (("w1", "gate"), ("w3", "up"), ("w2", "down"))},
+    }
+
+
+def lfm2(name):
+    """Convolutions before and behind attention."""
+    c = tf.Lfm2Config(**{**make.SIZES, "num_hidden_layers": 4, "hidden_size": 48,
+                         "num_attention_heads": 3, "num_key_value_heads": 1},
+                      tie_word_embeddings=True, norm_eps=1e-5, block_multiple_of=8,
+                      rope_parameters=dict(rope_type="default", rope_theta=1e6),
+                      layer_types=["conv", "conv", "full_attention", "conv"])
+    m = tf.Lfm2ForCausalLM(c).double().eval()
+    make.fill(m, 44, False)
+    make.write(name, "lfm2", m, {
+        "block_count": 4, "context_length": make.N_CONTEXT, "embedding_length": 48,
+        "feed_forward_length": 48, "attention.head_count": 3,
+        "attention.head_count_kv": [0, 0, 1, 0],
+        "attention.layer_norm_rms_epsilon": 1e-5, "rope.freq_base": 1e6, "vocab_size": make.N_VOCAB,
+        "shortconv.l_cache": 3}, lfm2_names, True)
+    return m
+
+
 def lfm2moe_names(i):
     hf, to = f"model.layers.{i}.", f"blk.{i}."
     return {
-        **make.moe_names(i), **make.lfm2_names(i),
+        **make.moe_names(i), **lfm2_names(i),
         hf + "feed_forward.gate.weight": to + "ffn_gate_inp.weight",
         hf + "feed_forward.expert_bias": to + "exp_probs_b.bias",
     }
@@ -156,4 +272,97 @@ def lfm2moe(name):
     return m
 
 
-MODELS = {f.__name__: f for f in (qwen35moe, qwen3next, lfm2moe)}
+# ---- Mamba-2 ----
+
+def mamba2_names(hf, to):
+    parts = {"in_proj.weight": "ssm_in.weight", "conv1d.weight": "ssm_conv1d.weight",
+             "conv1d.bias": "ssm_conv1d.bias", "dt_bias": "ssm_dt.bias", "A_log": "ssm_a",
+             "D": "ssm_d", "norm.weight": "ssm_norm.weight", "out_proj.weight": "ssm_out.weight"}
+    return {hf + a: to + b for a, b in parts.items()}
+
+
+def mamba2_tensor(n_groups):
+    """As the converter has them: A itself, a column each, norms by groups."""
+    def tensor(c, to, a):
+        if to.endswith("ssm_a"):
+            a = (-np.exp(a.astype(np.float64))).astype(np.float32)
+        if to.endswith(("ssm_a", "ssm_d")):
+            return a[:, None]
+        return a.reshape(n_groups, -1) if to.endswith("ssm_norm.weight") else a
+    return tensor
+
+
+def nemotron_names(i):
+    hf, to = f"model.layers.{i}.", f"blk.{i}."
+    mixer = hf + "mixer."
+    return {
+        hf + "norm.weight": to + "attn_norm.weight", **mamba2_names(mixer, to),
+        **{mixer + f"{x}_proj.weight": to + f"attn_{x}.weight" for x in "qkv"},
+        mixer + "o_proj.weight": to + "attn_output.weight",
+        mixer + "gate.weight": to + "ffn_gate_inp.weight",
+        mixer + "gate.e_score_correction_bias": to + "exp_probs_b.bias",
+        mixer + "experts.up_proj": to + "ffn_up_exps.weight",
+        to + "ffn_down_exps.weight": to + "ffn_down_exps.weight",
+        **{mixer + f"{x}_proj.weight": to + f"ffn_{x}.weight" for x in ("up", "down")},
+        **{mixer + f"shared_experts.{x}_proj.weight": to + f"ffn_{x}_shexp.weight"
+           for x in ("up", "down")},
+        mixer + "fc1_latent_proj.weight": to + "ffn_latent_down.weight",
+        mixer + "fc2_latent_proj.weight": to + "ffn_latent_up.weight",
+        "model.embeddings.weight": "token_embd.weight", "model.norm_f.weight": "output_norm.weight",
+    }
+
+
+def nemotron(name, seed, layers, arch="nemotron_h_moe", **more):
+    """layers: a letter each, M Mamba-2, * attention, - feed-forward, E experts."""
+    kinds = {"M": "linear_attention", "*": "full_attention", "-": "mlp", "E": "moe"}
+    c = tf.NemotronHConfig(
+        vocab_size=make.N_VOCAB, hidden_size=32, max_position_embeddings=make.N_CONTEXT,
+        layers_block_type=[kinds[x] for x in layers], num_attention_heads=2,
+        num_key_value_heads=1, head_dim=16, intermediate_size=48, mamba_num_heads=6,
+        mamba_head_dim=16, n_groups=2, ssm_state_size=16, n_routed_experts=6,
+        num_experts_per_tok=2, moe_intermediate_size=32, moe_shared_expert_intermediate_size=40,
+        routed_scaling_factor=2.5, attn_implementation="eager", **more)
+    c._experts_implementation = "eager"
+    m = tf.NemotronHForCausalLM(c).double().eval()
+    for layer in m.model.layers:  # as its own step by step, and other programs: not clamped
+        if layer.block_type == "linear_attention":
+            layer.mixer.time_step_limit = (0.0, float("inf"))
+    make.fill(m, seed, False)
+    make.fill_experts(m, seed + 1)
+    ff = {"M": 0, "*": 0, "-": 48, "E": 32}
+    keys = {
+        "block_count": len(layers), "context_length": make.N_CONTEXT, "embedding_length": 32,
+        "feed_forward_length": [ff[x] for x in layers], "attention.head_count": 2,
+        "attention.head_count_kv": [int(x == "*") for x in layers], "attention.key_length": 16,
+        "attention.value_length": 16, "attention.layer_norm_rms_epsilon": 1e-5,
+        "ssm.conv_kernel": 4, "ssm.inner_size": 96, "ssm.state_size": 16,
+        "ssm.time_step_rank": 6, "ssm.group_count": 2}
+    if "E" in layers:
+        keys |= {
+            "expert_count": 6, "expert_used_count": 2, "expert_feed_forward_length": 32,
+            "expert_shared_feed_forward_length": 40, "expert_shared_count": 1,
+            "expert_weights_norm": True, "expert_weights_scale": 2.5, "expert_gating_func": 2,
+            "expert_group_count": c.n_group, "expert_group_used_count": c.topk_group}
+    if c.moe_latent_size:
+        keys["moe_latent_size"] = c.moe_latent_size
+    make.write(name, arch, m, keys, nemotron_names, False, tensor=mamba2_tensor(2))
+    return m
+
+
+def nemotronh(name):
+    """Without experts."""
+    return nemotron(name, 91, "M-*M", "nemotron_h")
+
+
+def nemotron3(name):
+    """Experts, among them."""
+    return nemotron(name, 83, "MEM*E")
+
+
+def nemotron3l(name):
+    """Experts of fewer columns, in groups."""
+    return nemotron(name, 85, "ME*", moe_latent_size=16, n_group=3, topk_group=2)
+
+
+MODELS = {f.__name__: f for f in (lfm2, lfm2moe, qwen35, qwen35moe, qwen35o, qwen3next, nemotronh,
+                                  nemotron3, nemotron3l)}

@@ -99,51 +99,6 @@ def moe_names(i):
     }
 
 
-def lfm2_names(i):
-    hf, to = f"model.layers.{i}.", f"blk.{i}."
-    return {
-        hf + "operator_norm.weight": to + "attn_norm.weight",
-        hf + "ffn_norm.weight": to + "ffn_norm.weight",
-        **{hf + f"self_attn.{x}_proj.weight": to + f"attn_{x}.weight" for x in "qkv"},
-        hf + "self_attn.out_proj.weight": to + "attn_output.weight",
-        **{hf + f"self_attn.{x}_layernorm.weight": to + f"attn_{x}_norm.weight" for x in "qk"},
-        **{hf + f"conv.{x}.weight": to + f"shortconv.{x}.weight"
-           for x in ("in_proj", "conv", "out_proj")},
-        **{hf + f"feed_forward.{x}.weight": to + f"ffn_{y}.weight"
-           for x, y in (("w1", "gate"), ("w3", "up"), ("w2", "down"))},
-    }
-
-
-def qwen35_names(i):
-    hf, to = f"model.layers.{i}.", f"blk.{i}."
-    parts = {"in_proj_qkv.weight": "attn_qkv.weight", "in_proj_z.weight": "attn_gate.weight",
-             "in_proj_b.weight": "ssm_beta.weight", "in_proj_a.weight": "ssm_alpha.weight",
-             "conv1d.weight": "ssm_conv1d.weight", "dt_bias": "ssm_dt.bias", "A_log": "ssm_a",
-             "norm.weight": "ssm_norm.weight", "out_proj.weight": "ssm_out.weight"}
-    return {**llama_names(i),
-            hf + "post_attention_layernorm.weight": to + "post_attention_norm.weight",
-            **{hf + "linear_attn." + a: to + b for a, b in parts.items()}}
-
-
-def qwen35_tensor(c, to, a):
-    """As the converter has it: a head of values h with the head h % n_k_heads of keys, A itself."""
-    n_k, n_v, dim = c.linear_num_key_heads, c.linear_num_value_heads, c.linear_value_head_dim
-
-    def tiled(x):
-        return x.reshape(n_k, n_v // n_k, -1, *x.shape[1:]).swapaxes(0, 1).reshape(x.shape)
-
-    part = to.split(".", 2)[2]
-    if part in ("attn_qkv.weight", "ssm_conv1d.weight"):
-        keys = 2 * n_k * c.linear_key_head_dim
-        return np.concatenate([a[:keys], tiled(a[keys:])])
-    if part == "ssm_out.weight":
-        return tiled(a.T).T
-    if part == "ssm_a":
-        a = (-np.exp(a.astype(np.float64))).astype(np.float32)
-    return tiled(a) if part in ("attn_gate.weight", "ssm_beta.weight", "ssm_alpha.weight",
-                                "ssm_dt.bias", "ssm_a") else a
-
-
 def stack_experts(state):
     """Matrices of single experts become one of all, under the name that it has in the file."""
     out, stacks = {}, {}
@@ -233,7 +188,7 @@ def write(name, arch, model, keys, names, tied, norm_shift=0.0, permuted=False, 
             w.add_tensor(to, model.mxfp4[to][2], raw_dtype=gguf.GGMLQuantizationType.MXFP4)
             continue
         keep = a.ndim == 1 or to.endswith(".bias") or to == "position_embd.weight" or "ffn_gate_inp" in to
-        keep = keep or ("conv" in to and a.shape[1] <= 8)
+        keep = keep or ("conv" in to and a.shape[1] <= 8) or a.shape[-1] == 1 or "ssm_norm" in to
         w.add_tensor(to, np.ascontiguousarray(a.astype(np.float32 if keep else np.float16)))
     for to, a in (extra or {}).items():
         w.add_tensor(to, a)
@@ -640,48 +595,6 @@ def glm4moe(name):
     return m
 
 
-def lfm2(name):
-    """Convolutions before and behind attention."""
-    c = tf.Lfm2Config(**{**SIZES, "num_hidden_layers": 4, "hidden_size": 48,
-                         "num_attention_heads": 3, "num_key_value_heads": 1},
-                      tie_word_embeddings=True, norm_eps=1e-5, block_multiple_of=8,
-                      rope_parameters=dict(rope_type="default", rope_theta=1e6),
-                      layer_types=["conv", "conv", "full_attention", "conv"])
-    m = tf.Lfm2ForCausalLM(c).double().eval()
-    fill(m, 44, False)
-    write(name, "lfm2", m, {
-        "block_count": 4, "context_length": N_CONTEXT, "embedding_length": 48,
-        "feed_forward_length": 48, "attention.head_count": 3,
-        "attention.head_count_kv": [0, 0, 1, 0],
-        "attention.layer_norm_rms_epsilon": 1e-5, "rope.freq_base": 1e6, "vocab_size": N_VOCAB,
-        "shortconv.l_cache": 3}, lfm2_names, True)
-    return m
-
-
-def qwen35(name):
-    """Three heads of values to a head of keys."""
-    c = tf.Qwen3_5TextConfig(
-        **{**SIZES, "num_hidden_layers": 4, "hidden_size": 40, "intermediate_size": 32,
-           "num_attention_heads": 2, "num_key_value_heads": 1}, head_dim=32,
-        tie_word_embeddings=True, rms_norm_eps=1e-6,
-        rope_parameters=dict(rope_type="default", rope_theta=1e7, partial_rotary_factor=0.25),
-        linear_num_key_heads=2, linear_num_value_heads=6, linear_key_head_dim=16,
-        linear_value_head_dim=16)
-    m = tf.Qwen3_5ForCausalLM(c).double().eval()
-    fill(m, 51, True)
-    for hf, p in m.named_parameters():
-        if hf.endswith("linear_attn.norm.weight"):
-            p.data += 1
-    write(name, "qwen35", m, {
-        **{k: v for k, v in base(c).items() if k != "rope.freq_base"}, "rope.freq_base": 1e7,
-        "rope.dimension_count": 8, "rope.dimension_sections": [2, 1, 1, 0],
-        "attention.key_length": 32, "attention.value_length": 32, "full_attention_interval": 4,
-        "ssm.conv_kernel": 4, "ssm.state_size": 16, "ssm.group_count": 2,
-        "ssm.time_step_rank": 6, "ssm.inner_size": 96}, qwen35_names, True, norm_shift=1.0,
-          tensor=qwen35_tensor)
-    return m
-
-
 MODELS = {f.__name__: f for f in (llama3, linear, bias, mistral, mistral3, qwen2, qwen3, gpt2,
                                   gemma4, gemma4e, gemma4moe, museglimmer,
                                   gemma3, qwen3moe, mixtral, olmoe)}
@@ -933,7 +846,7 @@ def lagunam(name):
 
 
 MODELS.update({f.__name__: f for f in (glmlite, deepseek3, deepseek2, laguna, lagunam)})
-MODELS.update({f.__name__: f for f in (glm4moe, gptoss, gptossmx, minimaxm2, lfm2, qwen35)})
+MODELS.update({f.__name__: f for f in (glm4moe, gptoss, gptossmx, minimaxm2)})
 
 
 def all_models():

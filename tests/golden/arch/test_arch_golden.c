@@ -466,7 +466,9 @@ int main(void)
 		MODEL(deepseek2), FOLDER(deepseek2), MODEL(laguna),	 FOLDER(laguna),
 		MODEL(lagunam),	  FOLDER(lagunam),   MODEL(qwen35moe),	 FOLDER(qwen35moe),
 		MODEL(qwen3next), FOLDER(qwen3next), MODEL(lfm2moe),	 FOLDER(lfm2moe),
-		MLX(mlx),	  MLX(mlxmoe),
+		MLX(mlx),	  MLX(mlxmoe),	     MODEL(nemotronh),	 FOLDER(nemotronh),
+		MODEL(nemotron3), FOLDER(nemotron3), MODEL(nemotron3l),	 FOLDER(nemotron3l),
+		MODEL(qwen35o),
 	};
 
 	return cmocka_run_group_tests_name("architectures", tests, NULL, NULL);

@@ -221,7 +221,8 @@ static struct ig_meta qwen35(void)
 
 static void test_qwen35(void **state)
 {
-	static const uint32_t kinds[8] = { 1, 1, 0, 1, 0, 1, 1, 1 };
+	static const uint32_t kinds[8] = { 1, 1, 0, 1, 0, 1, 1, 1 },
+			      kv[8] = { 0, 0, 4, 0, 4, 0, 0, 4 };
 	static const struct bad bad[] = {
 		{ { "qwen35.ssm.conv_kernel", TENSOR }, -ENOENT, "qwen35.ssm.conv_kernel" },
 		{ { "qwen35.ssm.conv_kernel", U32, 9 }, -EINVAL, "not in 2 … 8" },
@@ -267,6 +268,14 @@ static void test_qwen35(void **state)
 		 (struct entry){ "qwen35.attention.recurrent_layers", LIST, 8, NULL, kinds });
 	assert_int_equal(read_params("qwen35", &good, &info, &err), 0);
 	assert_int_equal(info.groups[1].n_layers, 6);
+	/* as Ollama's files have it: no KV heads in recurrent layers */
+	meta_drop(&good, "qwen35.attention.recurrent_layers");
+	meta_set(&good, (struct entry){ "qwen35.attention.head_count_kv", LIST, 8, NULL, kv });
+	if (read_params("qwen35", &good, &info, &err))
+		fail_msg("%s", err.text);
+	assert_int_equal(info.groups[0].n_layers, 3);
+	assert_int_equal(info.groups[0].n_kv_heads, 4);
+	assert_int_equal(info.groups[1].n_layers, 5);
 	/* 48 heads: three parts; 4 heads of 32: one */
 	meta_set(&good, (struct entry){ "qwen35.ssm.time_step_rank", U32, 48 });
 	meta_set(&good, (struct entry){ "qwen35.ssm.inner_size", U32, 48 * 128 });
@@ -321,6 +330,87 @@ static void test_qwen_moe(void **state)
 	assert_non_null(strstr(err.text, "convert the model anew"));
 }
 
+/* ---- Nemotron-H ----------------------------------------------------------------------------- */
+
+static const uint32_t nemotron_kv[6] = { 0, 0, 0, 2, 0, 0 },
+		      nemotron_ff[6] = { 0, 1856, 0, 0, 1024, 1856 };
+
+/* The shape of Nano, with fewer layers: M E M * - E. */
+static struct ig_meta nemotron(void)
+{
+	static const struct entry all[] = {
+		{ "nemotron_h_moe.block_count", U32, 6 },
+		{ "nemotron_h_moe.context_length", U32, 262144 },
+		{ "nemotron_h_moe.embedding_length", U32, 576 },
+		{ "nemotron_h_moe.feed_forward_length", LIST, 6, NULL, nemotron_ff },
+		{ "nemotron_h_moe.attention.head_count", U32, 32 },
+		{ "nemotron_h_moe.attention.head_count_kv", LIST, 6, NULL, nemotron_kv },
+		{ "nemotron_h_moe.attention.key_length", U32, 128 },
+		{ "nemotron_h_moe.attention.value_length", U32, 128 },
+		{ "nemotron_h_moe.attention.layer_norm_rms_epsilon", F32, 1e-5 },
+		{ "nemotron_h_moe.ssm.conv_kernel", U32, 4 },
+		{ "nemotron_h_moe.ssm.inner_size", U32, 64 * 64 },
+		{ "nemotron_h_moe.ssm.state_size", U32, 128 },
+		{ "nemotron_h_moe.ssm.time_step_rank", U32, 64 },
+		{ "nemotron_h_moe.ssm.group_count", U32, 8 },
+		{ "nemotron_h_moe.expert_count", U32, 128 },
+		{ "nemotron_h_moe.expert_used_count", U32, 6 },
+		{ "nemotron_h_moe.expert_feed_forward_length", U32, 1856 },
+		{ "nemotron_h_moe.expert_shared_feed_forward_length", U32, 3712 },
+		{ "token_embd.weight", TENSOR, 300 },
+		{ "blk.1.ffn_gate_inp.weight", TENSOR, 128 },
+		{ "blk.5.ffn_gate_inp.weight", TENSOR, 128 },
+	};
+	struct ig_meta m = { .n = sizeof all / sizeof *all };
+
+	memcpy(m.entries, all, sizeof all);
+	return m;
+}
+
+static void test_nemotron(void **state)
+{
+	static const uint32_t no_mamba[6] = { 1, 1856, 1, 0, 1024, 1856 }, no_attention[6] = { 0 };
+	static const struct bad bad[] = {
+		{ { "nemotron_h_moe.ssm.conv_kernel", TENSOR }, -ENOENT, "ssm.conv_kernel" },
+		{ { "nemotron_h_moe.ssm.conv_kernel", U32, 9 }, -EINVAL, "not in 2 … 8" },
+		{ { "nemotron_h_moe.ssm.state_size", U32, 257 }, -EINVAL, "not in 1 … 256" },
+		{ { "nemotron_h_moe.ssm.group_count", U32, 7 },
+		  -EINVAL,
+		  "64 heads, 7 groups and 4096 values do not fit" },
+		{ { "nemotron_h_moe.ssm.inner_size", U32, 4095 }, -EINVAL, "4095 values" },
+		{ { "nemotron_h_moe.feed_forward_length", LIST, 5, NULL, nemotron_ff },
+		  -EINVAL,
+		  "has 5 elements, the model 6 layers" },
+		{ { "nemotron_h_moe.feed_forward_length", LIST, 6, NULL, no_mamba },
+		  -ENOTSUP,
+		  "1 layers with attention and 0 with Mamba-2" },
+		{ { "nemotron_h_moe.attention.head_count_kv", LIST, 6, NULL, no_attention },
+		  -ENOTSUP,
+		  "has only zeros" },
+		{ { "nemotron_h_moe.expert_count", TENSOR }, -EINVAL, "2 layers have experts" },
+		{ { "nemotron_h_moe.moe_latent_size", U32, 24 }, -ENOTSUP, "multiples of 16" },
+	};
+	struct ig_meta good = nemotron();
+	struct ig_model_info info;
+	struct ig_error err = { 0 };
+
+	if (read_params("nemotron_h_moe", &good, &info, &err))
+		fail_msg("%s", err.text);
+	assert_int_equal(info.n_groups, 3);
+	assert_int_equal(info.groups[0].n_layers, 1);
+	assert_int_equal(info.groups[0].n_kv_heads, 2);
+	/* parts of 1 MiB: 32 heads of 128 x 64 */
+	assert_int_equal(info.groups[1].kind, IG_CACHE_STATE);
+	assert_int_equal(info.groups[1].n_layers, 2);
+	assert_int_equal(info.groups[1].n_kv_heads, 2);
+	assert_int_equal(info.groups[1].head_dim, 32 * 128 * 64);
+	assert_int_equal(info.groups[2].head_dim, 3 * (4096 + 2 * 8 * 128));
+	refused("nemotron_h_moe", &good, bad, sizeof bad / sizeof *bad);
+	good = renamed(good, "nemotron_h");
+	assert_int_equal(read_params("nemotron_h", &good, &info, &err), -ENOTSUP);
+	assert_non_null(strstr(err.text, "experts"));
+}
+
 static int load(void **state)
 {
 	void *so = dlopen(RECURRENT_MODULE, RTLD_NOW | RTLD_LOCAL);
@@ -335,10 +425,9 @@ static int load(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_lfm2),
-		cmocka_unit_test(test_lfm2moe),
-		cmocka_unit_test(test_qwen35),
-		cmocka_unit_test(test_qwen_moe),
+		cmocka_unit_test(test_lfm2),	 cmocka_unit_test(test_lfm2moe),
+		cmocka_unit_test(test_qwen35),	 cmocka_unit_test(test_qwen_moe),
+		cmocka_unit_test(test_nemotron),
 	};
 
 	return cmocka_run_group_tests(tests, load, NULL);

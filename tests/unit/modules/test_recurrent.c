@@ -399,16 +399,18 @@ static void test_conv1d(void **state)
 		int64_t width;
 		uint32_t n_taps, act, gated;
 		bool bias;
+		uint32_t first, rest;
 	} shapes[] = {
 		{ 64, 3, IG_ACT_NONE, 1, false }, { 200, 4, IG_ACT_SILU, 0, false },
 		{ 96, 4, IG_ACT_SILU, 0, true },  { 8, 2, IG_ACT_NONE, 0, true },
-		{ 130, 8, IG_ACT_SILU, 1, true },
+		{ 130, 8, IG_ACT_SILU, 1, true }, { 72, 4, IG_ACT_SILU, 0, true, 40, 5 },
 	};
 
 	for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
 		const int64_t width = shapes[i].width;
 		const struct ig_conv1d_params p = {
-			sizeof p, shapes[i].n_taps, shapes[i].act, shapes[i].gated, 0, LAYER
+			sizeof p, shapes[i].n_taps, shapes[i].act, shapes[i].gated, 0,
+			LAYER,	  shapes[i].first,  shapes[i].rest
 		};
 		struct test_case t = { .op = op_of("conv1d"),
 				       .params = &p,
@@ -416,7 +418,8 @@ static void test_conv1d(void **state)
 				       .n_weights = shapes[i].bias ? 2 : 1,
 				       .n_parts = 1,
 				       .part_floats = (p.n_taps - 1) * (uint32_t)width };
-		t.in[0] = random_matrix(first_row(N_SEQS), (p.gated ? 3 : 1) * width, 2, 0);
+		t.in[0] = random_matrix(first_row(N_SEQS),
+					(p.gated ? 3 : 1) * width + p.first + p.rest, 2, 0);
 		t.weight[0] = random_matrix(width, p.n_taps, 1, 0);
 		if (shapes[i].bias)
 			t.weight[1] = random_matrix(1, width, 1, 0);
@@ -469,6 +472,8 @@ static void test_conv1d_shapes(void **state)
 	BAD("the bias must be [1, 64]", s.weight[1].n_cols = 63);
 	BAD("has 63 columns", s.in[0].n_cols = 63);
 	BAD("expected 192", p.gated = 1);
+	BAD("expected 67", p.first = 2; p.rest = 1);
+	BAD("columns from 2 on", p.gated = 1; p.first = 2);
 	BAD("one row a token", s.in[0].row_class = IG_ROWS_LOGITS);
 	BAD("0 inputs", s.n_in = 0);
 #undef BAD
@@ -547,6 +552,81 @@ static void test_gated_delta_shapes(void **state)
 #undef BAD
 }
 
+/* ---- selective_scan ---------------------------------------------------------------------------- */
+
+static void test_selective_scan(void **state)
+{
+	static const struct ig_selective_scan_params shapes[] = {
+		{ sizeof *shapes, 6, 16, 2, 24, 3, 0, 0, LAYER },
+		{ sizeof *shapes, 4, 64, 1, 128, 1, 7, 0, LAYER },
+		{ sizeof *shapes, 2, 80, 2, 8, 2, 64, 0, LAYER },
+	};
+
+	for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
+		const struct ig_selective_scan_params *p = &shapes[i];
+		const int rows = first_row(N_SEQS);
+		struct test_case t = { .op = op_of("selective_scan"),
+				       .params = p,
+				       .n_in = 2,
+				       .n_weights = 3,
+				       .n_parts = p->n_heads / p->part_heads,
+				       .part_floats = p->part_heads * p->state_dim * p->head_dim };
+		t.in[0] = random_matrix(
+			rows, p->n_heads * p->head_dim + 2 * p->n_groups * p->state_dim, 1, 0);
+		t.in[1] = random_matrix(rows, p->dt_first + p->n_heads, 3, 0);
+		t.in[1].data[p->dt_first] = 30; /* softplus is the value itself */
+		t.weight[0] = random_matrix(1, p->n_heads, 1, 0);
+		t.weight[1] = random_matrix(i ? 1 : p->n_heads, i ? p->n_heads : 1, 0.5f, -0.6f);
+		t.weight[2] = random_matrix(1, p->n_heads, 1, 0);
+		check_case(&t, "selective_scan", 5e-6);
+	}
+}
+
+static void test_selective_scan_shapes(void **state)
+{
+	const struct ig_op *op = op_of("selective_scan");
+	struct ig_selective_scan_params p = { sizeof p, 6, 16, 2, 24, 3, 5, 1, 0 };
+	const struct ig_op_shape good = {
+		.struct_size = sizeof good,
+		.n_in = 2,
+		.n_weights = 3,
+		.n_out = 1,
+		.params = &p,
+		.in = { { 0, 192, IG_F32, IG_ROWS_TOKENS }, { 0, 11, IG_F32, IG_ROWS_TOKENS } },
+		.weight = { { 1, 6, IG_F32, 0 }, { 6, 1, IG_F32, 0 }, { 1, 6, IG_F32, 0 } }
+	};
+	struct ig_op_shape s = good;
+	struct ig_error err;
+
+	assert_int_equal(op->check(&s, &err), 0);
+	assert_int_equal(s.out[0].n_cols, 96);
+#define BAD(text, change)                                                                          \
+	do {                                                                                       \
+		struct ig_selective_scan_params before = p;                                        \
+		s = good;                                                                          \
+		change;                                                                            \
+		refuses(op, &s, text);                                                             \
+		p = before;                                                                        \
+	} while (0)
+	BAD("6 heads in 4 groups", p.n_groups = 4);
+	BAD("6 heads in 0 groups", p.n_groups = 0);
+	BAD("0 heads in 2 groups", p.n_heads = 0);
+	BAD("for heads of 24", p.head_dim = 24);
+	BAD("states of 257", p.state_dim = 257);
+	BAD("states of 0", p.state_dim = 0);
+	BAD("parts of 4 heads of 6", p.part_heads = 4);
+	BAD("parts of 0 heads", p.part_heads = 0);
+	BAD("group 4", p.group = 4);
+	BAD("input 0 has 191 columns", s.in[0].n_cols = 191);
+	BAD("input 1 has 11 columns, expected 12", p.dt_first = 6);
+	BAD("input 0 has 192 columns", s.in[0].row_class = IG_ROWS_LOGITS);
+	BAD("weight 1 must be", s.weight[1].n_rows = 5);
+	BAD("weight 2 must be", s.weight[2].dtype = IG_F16);
+	BAD("weight 0 must be", s.weight[0] = ((struct ig_shape){ 2, 3, IG_F32, 0 }));
+	BAD("2 weights", s.n_weights = 2);
+#undef BAD
+}
+
 /* ---- norm_gated -------------------------------------------------------------------------------- */
 
 static void test_norm_gated(void **state)
@@ -554,11 +634,13 @@ static void test_norm_gated(void **state)
 	static const struct {
 		int64_t width, weight;
 		struct ig_norm_gated_params p;
+		int64_t weight_rows; /* 0: 1 */
 	} shapes[] = {
 		{ 96, 16, { sizeof shapes[0].p, 6, 1e-6f, 0 } },
 		{ 96, 96, { sizeof shapes[0].p, 2, 1e-5f, 1 } },
 		{ 130, 130, { sizeof shapes[0].p, 1, 1e-5f, 1 } },
 		{ 84, 21, { sizeof shapes[0].p, 4, 1e-6f, 0 } },
+		{ 96, 24, { sizeof shapes[0].p, 4, 1e-5f, 1, 13 }, 4 },
 	};
 
 	for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
@@ -566,8 +648,10 @@ static void test_norm_gated(void **state)
 			.op = op_of("norm_gated"), .params = &shapes[i].p, .n_in = 2, .n_weights = 1
 		};
 		t.in[0] = random_matrix(first_row(N_SEQS), shapes[i].width, 2, 0);
-		t.in[1] = random_matrix(first_row(N_SEQS), shapes[i].width, 3, 0);
-		t.weight[0] = random_matrix(1, shapes[i].weight, 1, 1);
+		t.in[1] =
+			random_matrix(first_row(N_SEQS), shapes[i].width + shapes[i].p.rest, 3, 0);
+		t.weight[0] = random_matrix(shapes[i].weight_rows ? shapes[i].weight_rows : 1,
+					    shapes[i].weight, 1, 1);
 		check_case(&t, "norm_gated", 1e-6);
 	}
 }
@@ -587,9 +671,13 @@ static int load(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_conv1d),	    cmocka_unit_test(test_conv1d_shapes),
-		cmocka_unit_test(test_gated_delta), cmocka_unit_test(test_gated_delta_shapes),
+		cmocka_unit_test(test_conv1d),
+		cmocka_unit_test(test_conv1d_shapes),
+		cmocka_unit_test(test_gated_delta),
+		cmocka_unit_test(test_gated_delta_shapes),
 		cmocka_unit_test(test_norm_gated),
+		cmocka_unit_test(test_selective_scan),
+		cmocka_unit_test(test_selective_scan_shapes),
 	};
 
 	return cmocka_run_group_tests(tests, load, NULL);

@@ -397,6 +397,21 @@ static void configs_are_refused(void **state)
 		  "\"norm_topk_prob\" is false", -ENOTSUP },
 		{ "{\"model_type\":\"glm4_moe\",\"num_nextn_predict_layers\":2000}",
 		  "\"num_nextn_predict_layers\" is 2000", -EINVAL },
+		{ "{\"model_type\":\"nemotron_h\"}", "\"hybrid_override_pattern\" is missing",
+		  -EINVAL },
+		{ "{\"model_type\":\"nemotron_h\",\"hybrid_override_pattern\":\"MX*\"}",
+		  "\"hybrid_override_pattern\" has \"X\": not supported", -ENOTSUP },
+		{ "{\"model_type\":\"nemotron_h\",\"layers_block_type\":[\"mamba\",3]}",
+		  "has no layer 1", -EINVAL },
+		{ "{\"model_type\":\"nemotron_h\",\"hybrid_override_pattern\":\"M*E\","
+		  "\"n_routed_experts\":2000}",
+		  "with 2000 experts is invalid", -EINVAL },
+		{ "{\"model_type\":\"nemotron_h\",\"hybrid_override_pattern\":\"M*\","
+		  "\"mlp_hidden_act\":\"silu\"}",
+		  "only relu2 is supported", -ENOTSUP },
+		{ "{\"model_type\":\"nemotron_h\",\"hybrid_override_pattern\":\"M*\","
+		  "\"mamba_head_dim\":1024}",
+		  "\"mamba_head_dim\" is 1024, of 128 heads", -ENOTSUP },
 		{ "{\"model_type\":\"minimax_m2\",\"rotary_dim\":129}",
 		  "\"partial_rotary_factor\" is 1.00781", -ENOTSUP },
 		{ "{\"model_type\":\"minimax_m2\",\"scoring_func\":\"softmax\"}",
@@ -859,6 +874,7 @@ static const struct newer_key own_keys[] = {
 	KEY("window", "attention.sliding_window", IG_CONFIG_U32, IG_CONFIG_NULLABLE, 7),
 	KEY("kinds", "pattern", IG_CONFIG_LAYERS, 0, 0, "a|b"),
 	KEY("period", "pattern", IG_CONFIG_U32, 0, 9),
+	KEY("letters", "count", IG_CONFIG_COUNT),
 	KEY("eps", "eps", IG_CONFIG_F32, IG_CONFIG_OPTIONAL),
 	KEY("act", NULL, IG_CONFIG_WORD, 0, 0, "relu"),
 	KEY("step", NULL, IG_CONFIG_ONLY, 0, 1),
@@ -880,6 +896,17 @@ static const struct newer_name own_names[] = {
 	{ { "b.%u.log", "blk.%u.a", IG_TENSOR_NAMED | IG_TENSOR_TILED | IG_TENSOR_NEGATIVE_EXP } },
 };
 
+static void reads_words(const struct ig_config *c)
+{
+	assert_int_equal(c->word_at(c, "letters", 1, "E|MM|M"), 0);
+	assert_int_equal(c->word_at(c, "letters", 2, "E|MM|M"), 2);
+	assert_int_equal(c->word_at(c, "letters", 4, "E|M"), -1);
+	assert_int_equal(c->word_at(c, "kinds", 1, "bb|a|b"), 2);
+	assert_int_equal(c->word_at(c, "kinds", 2, "a|b"), -1);
+	assert_int_equal(c->word_at(c, "none", 0, "a|b"), -1);
+	assert_int_equal(c->word_at(c, "own.five", 0, "a|b"), -1);
+}
+
 static void own_config(const struct ig_config *c)
 {
 	uint32_t n = 1, on = 0;
@@ -895,6 +922,8 @@ static void own_config(const struct ig_config *c)
 	assert_int_equal(c->f32(c, "own.five", &f), 1);
 	assert_true(n == 5 && f == 5);
 	c->put_u32(c, "five", n);
+	if (c->get_u32(c, "count"))
+		reads_words(c);
 	if (c->u32(c, "own.six", &n))
 		c->refuse(c, -ENOTSUP, "six", "is %u: not done", n);
 }
@@ -944,7 +973,7 @@ static void tables_are_followed(void **state)
 	fill_f32(4);
 	if (open_own("{\"model_type\":\"own_that_sees\",\"text_config\":{\"depth\":2,"
 		     "\"size\":{\"width\":8},\"width\":9,\"kinds\":[\"a\",\"b\"],\"window\":null,"
-		     "\"own\":{\"on\":true,\"null\":null,\"five\":5}}}",
+		     "\"letters\":\"MEM*\",\"own\":{\"on\":true,\"null\":null,\"five\":5}}}",
 		     "{" T("b.1.norm.weight", "F32", "[2]", 0, 8) "," T("b.1.norm.bias", "F32",
 									"[2]", 8, 16) "}",
 		     16, &o, &err))
@@ -953,6 +982,7 @@ static void tables_are_followed(void **state)
 	assert_int_equal(u32_key(o.g, "own.embedding_length"), 8);
 	assert_int_equal(u32_key(o.g, "own.feed_forward_length"), 24);
 	assert_int_equal(u32_key(o.g, "own.five"), 5);
+	assert_int_equal(u32_key(o.g, "own.count"), 4);
 	assert_int_equal(ig_checkpoint_array_len(o.g, "own.pattern", &n, NULL), 0);
 	assert_int_equal(n, 2);
 	assert_int_equal(
