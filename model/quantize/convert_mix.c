@@ -85,13 +85,14 @@ void ig_mix_model_init(struct ig_mix_model *m, const struct ig_checkpoint *in)
 
 /* ---- the choice ------------------------------------------------------------------------ */
 
-/* Not norms, biases, routers and learned positions, which are small or sensitive. */
+/* Not norms, biases, routers, taps of convolutions and learned positions, which are small or sensitive. */
 static bool is_matrix(const struct ig_checkpoint_tensor *t)
 {
 	size_t len = strlen(t->name);
 
 	return t->n_dims >= 2 && len >= 6 && !strcmp(t->name + len - 6, "weight") &&
 	       !strstr(t->name, "_norm.weight") && !strstr(t->name, "ffn_gate_inp") &&
+	       !strstr(t->name, "ssm_conv1d.") && !strstr(t->name, "shortconv.conv.") &&
 	       strcmp(t->name, "position_embd.weight") && strcmp(t->name, "token_types.weight");
 }
 

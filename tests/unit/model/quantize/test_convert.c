@@ -48,10 +48,17 @@ static void names_of_mixes(void **state)
 static void matrices_and_others(void **state)
 {
 	const struct ig_mix_model m = { .n_layers = 16, .heads_per_kv = 1, .has_output = true };
-	static const char *const exact[] = {
-		"output_norm.weight",	     "blk.0.attn_norm.weight", "blk.3.attn_q_norm.weight",
-		"blk.3.ffn_gate_inp.weight", "position_embd.weight",   "blk.3.attn_q.bias"
-	};
+	static const char *const exact[] = { "output_norm.weight",
+					     "blk.0.attn_norm.weight",
+					     "blk.3.attn_q_norm.weight",
+					     "blk.3.ffn_gate_inp.weight",
+					     "position_embd.weight",
+					     "blk.3.attn_q.bias",
+					     "blk.0.ssm_conv1d.weight",
+					     "blk.0.ssm_norm.weight",
+					     "blk.0.shortconv.conv.weight",
+					     "blk.0.ssm_a",
+					     "blk.0.ssm_d" };
 	struct ig_checkpoint_tensor t = { .name = "blk.3.attn_q.weight",
 					  .dtype = IG_F16,
 					  .n_dims = 1,
