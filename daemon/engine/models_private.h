@@ -2,34 +2,25 @@
 #pragma once
 
 #include "base/json.h"
-#include "daemon/engine/registry_private.h"
+#include "daemon/engine/entries_private.h"
 
-/* ---- the loader's ---------------------------------------------------------------- */
+/* ---- the loader's, and a reload's -------------------------------------------------- */
 
 /* The following are called under the lock. */
 
 /* Queue a load of s, or of its figures alone (look_only); not a second one beside a load
  * that runs. */
 void ig_entry_queue(struct ig_models *ms, struct ig_model_entry *s, bool look_only);
+/* Drop a queued load; a running one will be discarded. */
+void ig_entry_drop_load(struct ig_models *ms, struct ig_model_entry *s);
 /* Release its instance, which is unloaded as soon as nobody holds it. */
 void ig_entry_release(struct ig_models *ms, struct ig_model_entry *s);
-struct ig_waiter *ig_entry_take_waiters(struct ig_model_entry *s);
-/* Store the figures of the opened file in s. */
-void ig_entry_set_figures(struct ig_model_entry *s, const struct ig_model *m);
 /* Bytes of instances that nobody uses and that may be unloaded for s; bytes of instances of s
  * itself. */
 uint64_t ig_models_idle_bytes(const struct ig_models *ms, const struct ig_model_entry *s);
 uint64_t ig_models_own_bytes(const struct ig_models *ms, const struct ig_model_entry *s);
 
-/* The following without it. */
-
-/* The entries of a configuration, before there are threads. */
-int ig_models_set_entries(struct ig_models *ms, const struct ig_config *config,
-			  struct ig_error *err);
-/* Under the lock, once there are threads. */
-int ig_models_set_default(struct ig_models *ms, const char *name, struct ig_error *err);
-void ig_waiters_notify(struct ig_waiter *w);
-void ig_entry_free(struct ig_model_entry *s); /* NULL is fine */
+/* Without it, by the last holder. */
 void ig_models_free(struct ig_models *ms);
 
 /* ---- the engine's: see engine.h --------------------------------------------------- */

@@ -1,5 +1,5 @@
 /*
- * registry_private.h: configured models and their loaded instances: what models.c,
+ * registry_private.h: configured models and their loaded instances: what entries.c, models.c,
  * loader.c and contract.c share.
  *
  * An *entry* is a configured name; an *instance* (struct ig_model) is a file that was
