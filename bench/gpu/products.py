@@ -8,7 +8,7 @@ run checks the float16 kernels against float64, compares the bits of few rows wi
 many, then measures in rounds that alternate with cuBLAS, and prints the median: a CUDA graph
 of launches over rotated weights, which exceed the caches.  Both write float16; for very many
 rows Ingot is also measured with float output.  `lowered` below repeats the rule of
-ops/gpu/products.c that selects the kernel for a shape.
+ops/gpu/product_kernels.c that selects the kernel for a shape.
 """
 import ctypes as C
 import os

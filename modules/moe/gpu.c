@@ -200,7 +200,7 @@ static const struct variant *variants_of(const struct product *p, uint32_t *n)
 	return p->pair ? nv_glu : nv_down;
 }
 
-/* ---- weights in tiles: as in ops/gpu/products.c -------------------------------------------- */
+/* ---- weights in tiles: as in ops/gpu/product_kernels.c ------------------------------------- */
 
 /* Formats that have kernels for it. */
 static const struct ig_shader *tiles_shader(uint32_t dtype)

@@ -1,6 +1,6 @@
 /*
  * shapes.h: tiles of the products, for the kernels (product.h) and for their lowering
- * (ops/gpu/products.c): BM, BN, BK, simdgroups along rows, along columns, stages, and
+ * (ops/gpu/product_kernels.c): BM, BN, BK, simdgroups along rows, along columns, stages, and
  * whether a warpgroup multiplies (sm_90a).
  *
  * BM x BN elements of y (BM x BN / 2 columns if two products are computed together), BK elements

@@ -1,0 +1,392 @@
+/*
+ * product_kernels.c: which kernels multiply by given weights on a device: for each range of rows the
+ * tiles (shaders/core/shapes.h), and for all of them the number of shares of k (split-K), which
+ * depends only on the weights' shape and the device.
+ */
+#include "ops/gpu/product_private.h"
+
+#define MAX_SHARES 4
+/* On NVIDIA, weights with at most this many outputs have their k split into shares, except float16
+ * and bfloat16 multiplied as such: with one share many rows are a third faster, because sums need
+ * no second set of registers, and few rows occupy the GPU anyway (2048 x 2048 on an H200: 16 rows
+ * in 6.3 µs with or without shares; 4096 rows in 54 µs, with shares 79 µs). */
+#define NV_SHARED_OUTPUTS 4096
+/* 32 rows of 2048 x 2048: 7.7 µs with a few-row kernel, 12.3 µs with a tile. */
+#define NV_NARROW_ROWS 48
+/* Up to this many tiles of 128 rows, a stream's columns are chosen per number of tiles. */
+#define NV_STREAM_TILES 16
+
+#define MAX_TILE_SHARES 8
+
+#define FEW IG_GPU_FEW_ROWS
+#define MANY (FEW + 1)
+
+static const struct ig_product_variants
+	metal = { {
+			  { "few8", { SHAPE_METAL_FEW8 }, 1, 8, SHARES },
+			  { "few16", { SHAPE_METAL_FEW16 }, 9, FEW, SHARES },
+			  { "tile", { SHAPE_METAL_TILE }, MANY, UINT32_MAX, TILE },
+		  },
+		  3 },
+	metal_f32 = { {
+			      { "few8", { SHAPE_METAL_FEW8_F32 }, 1, 8, SHARES },
+			      { "few16", { SHAPE_METAL_FEW16_F32 }, 9, FEW, SHARES },
+			      { "tile", { SHAPE_METAL_TILE_F32 }, MANY, UINT32_MAX, TILE },
+		      },
+		      3 },
+	nv_f32 = { {
+			   { "few", { SHAPE_NV_FEW_F32 }, 1, FEW, SHARES },
+			   { "tile", { SHAPE_NV_TILE_F32 }, MANY, UINT32_MAX, TILE },
+		   },
+		   2 };
+
+bool ig_product_is_odd(uint32_t dtype, int64_t k)
+{
+	return dtype == IG_F32 ? k % 4 != 0 : (dtype == IG_F16 || dtype == IG_BF16) && k % 8 != 0;
+}
+
+/* ---- shares and sizes ---------------------------------------------------------------- */
+
+/* The stages of the loop over k, later the sums; for each share if shares run in parallel.  With a
+ * copy engine: both, and barriers. */
+uint64_t ig_product_threadgroup_bytes(const struct ig_product_variant *v, uint32_t element,
+				      uint32_t shares)
+{
+	const struct ig_product_tile *s = &v->shape;
+	uint64_t size = ig_gpu_element_bytes(element), stride = s->bk + (s->wide ? 0 : 16 / size);
+	uint64_t walk = s->stages * (s->bm + s->bn) * stride * size;
+	uint64_t sums = (uint64_t)s->bm * (s->bn + 8) * 4;
+
+	switch (v->kind) {
+	case RUSH: return walk + s->stages * 16;
+	case STREAM: return walk + 2 * 64 * PRODUCT_STREAM_CHUNK(s->bn) * 4 + s->stages * 16 + 16;
+	case SHARES: return (walk > sums ? walk : sums) * shares;
+	default: return walk > sums ? walk : sums;
+	}
+}
+
+/* Float16 or bfloat16 with aligned rows: all kernels exist for it, and it has one share. */
+static bool is_large(const struct ig_product *p)
+{
+	return (p->dtype == IG_F16 || p->dtype == IG_BF16) && !ig_product_is_odd(p->dtype, p->k);
+}
+
+int64_t ig_product_cores(const struct ig_gpu_facts *f) { return f->n_cores ? f->n_cores : 132; }
+
+/* The kernel for few rows on NVIDIA: the narrowest whose threadgroups all run concurrently. */
+static struct ig_product_variant nv_few(const struct ig_product *p, int64_t outputs, bool shared)
+{
+	static const struct ig_product_variant narrow[] = {
+		{ "few_16", { SHAPE_NV_FEW_16 }, 1, NV_NARROW_ROWS, SHARES },
+		{ "few_24", { SHAPE_NV_FEW_24 }, 1, NV_NARROW_ROWS, SHARES },
+		{ "few_32", { SHAPE_NV_FEW_32 }, 1, NV_NARROW_ROWS, SHARES },
+		{ "few_48", { SHAPE_NV_FEW_48 }, 1, FEW, SHARES },
+		{ "few", { SHAPE_NV_FEW }, 1, FEW, SHARES },
+		{ "few_96", { SHAPE_NV_FEW_96 }, 1, FEW, SHARES },
+	}, pairs[] = {
+		{ "few_48", { SHAPE_NV_FEW_48_PAIR }, 1, FEW, SHARES },
+		{ "few", { SHAPE_NV_FEW_PAIR }, 1, FEW, SHARES },
+		{ "few_96", { SHAPE_NV_FEW_96 }, 1, FEW, SHARES },
+	}, few = { "few", { SHAPE_NV_FEW }, 1, FEW, SHARES },
+	few_pair = { "few", { SHAPE_NV_FEW_PAIR }, 1, FEW, SHARES },
+	few_shares = { "few_shares", { SHAPE_NV_FEW_SHARES }, 1, NV_NARROW_ROWS, SHARES },
+	few_64 = { "few_64", { SHAPE_NV_FEW_64 }, 1, FEW, SHARES };
+	const struct ig_gpu_facts *f = p->launch->facts;
+	const struct ig_product_variant *v = p->pair ? pairs : narrow;
+	size_t n = p->pair ? sizeof pairs / sizeof *pairs : sizeof narrow / sizeof *narrow;
+
+	if (shared)
+		return few_shares;
+	if (!is_large(p))
+		return p->pair ? few_pair : few;
+	for (size_t i = 0; i < n; i++)
+		if ((outputs + v[i].shape.bn - 1) / v[i].shape.bn <= ig_product_cores(f) &&
+		    ig_product_threadgroup_bytes(&v[i], p->element, 1) <= f->max_threadgroup_bytes)
+			return v[i];
+	return few_64;
+}
+
+/* The number of tiles of `width` columns. */
+int64_t ig_product_tiles_across(const struct ig_product *p, int64_t width)
+{
+	int64_t across = 0;
+	for (uint32_t i = 0; i < (p->pair ? 1 : p->n); i++)
+		across += (p->weight[i]->n_rows + width - 1) / width;
+	return across;
+}
+
+/* The kernel for few rows with a copy engine: the narrowest whose threadgroups all run
+ * concurrently, two or one per multiprocessor.  It is also used for more rows as long as they
+ * do. */
+static struct ig_product_variant nv_rush(const struct ig_product *p, int64_t outputs)
+{
+	static const struct ig_product_variant
+		rush_24 = { "rush_24", { SHAPE_NV_RUSH_24 }, 1, FEW, RUSH },
+		rush_96 = { "rush_96", { SHAPE_NV_RUSH_96 }, 1, FEW, RUSH },
+		rush_64 = { "rush_64", { SHAPE_NV_RUSH_64 }, 1, FEW, RUSH },
+		rush_pair = { "rush_48", { SHAPE_NV_RUSH_48_PAIR }, 1, FEW, RUSH };
+	const int64_t cores = ig_product_cores(p->launch->facts);
+
+	if (outputs > 96 * cores)
+		return rush_64;
+	if (outputs > 48 * cores)
+		return rush_96;
+	struct ig_product_variant v = p->pair ? rush_pair : rush_24;
+	int64_t down = (p->pair ? 1 : 2) * cores / ig_product_tiles_across(p, 24);
+
+	if (down > 1)
+		v.max_rows = down < NV_NARROW_ROWS / 16 ? (uint32_t)down * 16 : NV_NARROW_ROWS;
+	return v;
+}
+
+/* The columns that a stream's threadgroup computes one after the other, for `down` tiles of rows;
+ * proportional to the time. */
+static int64_t stream_columns(const struct ig_product *p, int64_t bn, int64_t down)
+{
+	const int64_t clusters = ig_product_cores(p->launch->facts) / PRODUCT_STREAM_CLUSTER;
+	const int64_t across = ig_product_tiles_across(p, bn);
+	return (down / 2 * across + down % 2 * (across + 1) / 2 + clusters - 1) / clusters * bn;
+}
+
+/* Whether tiles of 160 columns occupy the GPU so much better that they take 1/8 less time; for
+ * very many rows, on average. */
+static bool stream_wider(const struct ig_product *p, int64_t down)
+{
+	int64_t wide = 0, narrow = 0, last = down > NV_STREAM_TILES ? 2 * NV_STREAM_TILES : down;
+
+	if (p->pair)
+		return false;
+	for (; down <= last; down++) {
+		wide += stream_columns(p, 160, down);
+		narrow += stream_columns(p, 128, down);
+	}
+	return wide * 8 <= narrow * 7;
+}
+
+/* Streams for all rows after `done`, in ranges of tiles of rows. */
+static void add_streams(const struct ig_product *p, uint32_t done, struct ig_product_variants *r)
+{
+	static const struct ig_product_variant
+		wide = { "stream_160", { SHAPE_NV_STREAM_160 }, 0, 0, STREAM },
+		narrow = { "stream_128", { SHAPE_NV_STREAM_128 }, 0, 0, STREAM };
+
+	for (uint32_t down = done / 128 + 1; done < UINT32_MAX; down++) {
+		bool wider = stream_wider(p, down);
+		if (r->n < MAX_VARIANTS - 1 && down <= NV_STREAM_TILES &&
+		    stream_wider(p, down + 1) == wider)
+			continue;
+		r->v[r->n] = wider ? wide : narrow;
+		r->v[r->n].min_rows = done + 1;
+		done = r->n == MAX_VARIANTS - 1 || down > NV_STREAM_TILES ? UINT32_MAX : down * 128;
+		r->v[r->n++].max_rows = done;
+	}
+}
+
+/* Kernels of sm_90a for large weights: one or two for few rows, tiles of 64 x 64 as long as all
+ * run concurrently, then streams. */
+static struct ig_product_variants nv_large(const struct ig_product *p, int64_t outputs)
+{
+	const int64_t cores = ig_product_cores(p->launch->facts);
+	struct ig_product_variants r = { .v = { nv_rush(p, outputs) }, .n = 1 };
+	uint32_t done = r.v[0].max_rows;
+	int64_t down =
+		p->pair || outputs > 48 * cores ? 0 : 2 * cores / ig_product_tiles_across(p, 64);
+
+	if (down > 8)
+		down = 8;
+	if (down * 16 > done) {
+		uint32_t most = (uint32_t)down * 16;
+		r.v[r.n++] = (struct ig_product_variant){
+			"rush_64", { SHAPE_NV_RUSH_64 }, done + 1, most, RUSH
+		};
+		done = most;
+	}
+	down = cores * 6 / 5 / ((outputs + 63) / 64);
+	if (down < 1)
+		down = 1;
+	if (down * 64 > done) {
+		uint32_t most = (uint32_t)down * 64;
+		r.v[r.n++] = (struct ig_product_variant){
+			"wide_64", { SHAPE_NV_WIDE_64 }, done + 1, most, TILE
+		};
+		done = most;
+	}
+	add_streams(p, done, &r);
+	return r;
+}
+
+/* Kernels for NVIDIA, elements of 2 bytes: one for few rows; for many rows the tile grows with
+ * their number, as long as there are enough tiles for the GPU. */
+static struct ig_product_variants nv_variants(const struct ig_product *p, int64_t outputs,
+					      bool shared)
+{
+	const struct ig_gpu_facts *f = p->launch->facts;
+
+	if (f->arch == 90 && is_large(p) && p->n_heads) /* a head is no tensor map */
+		return (struct ig_product_variants){
+			{ { "wide_64", { SHAPE_NV_WIDE_64 }, 1, UINT32_MAX, TILE } }, 1
+		};
+	if (f->arch == 90 && is_large(p)) /* only this capability has wgmma and such tensor maps */
+		return nv_large(p, outputs);
+
+	struct ig_product_variants r = { .v = { nv_few(p, outputs, shared) }, .n = 1 };
+	uint32_t many = r.v[0].max_rows + 1;
+
+	if (f->arch != 90 || ig_product_is_odd(p->dtype, p->k)) {
+		r.v[r.n++] = (struct ig_product_variant){
+			"tile", { SHAPE_NV_TILE }, many, UINT32_MAX, TILE
+		};
+		return r;
+	}
+	/* Small tiles as long as all run concurrently. */
+	int64_t down = ig_product_cores(f) * 13 / 10 / ((outputs + 63) / 64);
+	uint32_t most_64 = down > 1 ? (uint32_t)down * 64 : 64;
+
+	r.v[r.n++] =
+		(struct ig_product_variant){ "wide_64", { SHAPE_NV_WIDE_64 }, many, most_64, TILE };
+	r.v[r.n++] = (struct ig_product_variant){
+		"wide_128", { SHAPE_NV_WIDE_128 }, most_64 + 1, UINT32_MAX, TILE
+	};
+	return r;
+}
+
+/* ---- weights in tiles ---------------------------------------------------------------- */
+
+bool ig_product_is_tiled(const struct ig_product *p)
+{
+	return p->weight[0]->layout == IG_GPU_TILES;
+}
+
+/* The simdgroups of a threadgroup that compute the same outputs. */
+uint32_t ig_product_team(const struct ig_product *p, const struct ig_product_variant *v,
+			 uint32_t shares)
+{
+	if (v->cluster)
+		shares /= v->cluster;
+	return p->pair ? 2 * shares : shares;
+}
+
+/* Threadgroup memory of the kernel for few rows: sums (on NVIDIA twice), and the rows of x. */
+uint64_t ig_product_tiles_bytes(const struct ig_product *p, const struct ig_product_variant *v,
+				uint32_t teams, uint32_t shares)
+{
+	const uint64_t tile = ig_gpu_tile_k(p->dtype), k = (uint64_t)p->k;
+	uint64_t sums = (uint64_t)teams * ig_product_team(p, v, shares) * 64 * v->shape.bm;
+	uint64_t tiles = (k + tile - 1) / tile;
+
+	if (p->launch->facts->kind != IG_GPU_CUDA)
+		return sums;
+	if (v->cluster)
+		tiles = (tiles + shares - 1) / shares * (shares / v->cluster);
+	return TILES_BARRIERS + v->max_rows * (tiles * tile + 8) * 2 + 2 * sums;
+}
+
+/* The number of teams of a threadgroup: such that a multiprocessor has few tiles (in turns, the last
+ * of which leaves teams without one), and then as many as possible at once. */
+uint32_t ig_product_tiles_width(const struct ig_product *p, const struct ig_product_variant *v,
+				uint32_t shares)
+{
+	const struct ig_gpu_facts *f = p->launch->facts;
+	const int64_t cores = ig_product_cores(f) / (v->cluster ? v->cluster : 1),
+		      across = ig_product_tiles_across(p, 16);
+	uint32_t most = TILES_THREADS / 32 / ig_product_team(p, v, shares), width;
+
+	if (f->kind != IG_GPU_CUDA)
+		return 1;
+	while (most > 1 && ig_product_tiles_bytes(p, v, most, shares) > f->max_threadgroup_bytes)
+		most--;
+	int64_t least = INT64_MAX;
+	uint32_t best = 1;
+	for (width = 1; width <= most; width++) {
+		int64_t tiles = (across + width * cores - 1) / (width * cores) * width;
+		if (tiles <= least) {
+			least = tiles;
+			best = width;
+		}
+	}
+	return best;
+}
+
+/* The kernels of weights in tiles.  k is split into tiles: few outputs need several shares of them
+ * to occupy a GPU; a long k in one chain of matrix instructions would take longer than its bytes. */
+static uint32_t choose_tiles(const struct ig_product *p, int64_t outputs,
+			     struct ig_product_variants *r)
+{
+	static const struct ig_product_variant few[] = {
+		{ "8", { .bm = 8 }, 1, 8, TILES, 0 },
+		{ "8_cluster", { .bm = 8 }, 1, 8, TILES, 2 },
+		{ "16", { .bm = 16 }, 9, FEW, TILES, 0 },
+		{ "16_cluster", { .bm = 16 }, 9, FEW, TILES, 2 }
+	};
+	const struct ig_gpu_facts *f = p->launch->facts;
+	const bool is_nv = f->kind == IG_GPU_CUDA;
+	const int64_t k = p->k, tile = ig_gpu_tile_k(p->dtype);
+	int64_t tiles = (k + tile - 1) / tile, down;
+	uint32_t shares = outputs <= 4096 || k > 8192 ? MAX_TILE_SHARES :
+			  outputs <= 8192	      ? 4 :
+			  outputs <= 16384	      ? 2 :
+							1;
+	uint32_t done = 0;
+
+	if (shares > tiles)
+		shares = (uint32_t)tiles;
+	r->n = 0;
+	for (size_t i = 0; i < sizeof few / sizeof *few; i++) {
+		struct ig_product_variant v = few[i];
+		while (v.cluster && v.cluster * 2 <= MAX_TILE_SHARES &&
+		       shares % (v.cluster * 2) == 0 &&
+		       ig_product_tiles_bytes(p, &v, 1, shares) > f->max_threadgroup_bytes)
+			v.cluster *= 2;
+		while (v.max_rows > done &&
+		       ig_product_tiles_bytes(p, &v, 1, shares) > f->max_threadgroup_bytes)
+			v.max_rows--;
+		if (v.max_rows <= done || done < few[i].min_rows - 1 ||
+		    (v.cluster && (!is_nv || shares % v.cluster != 0)))
+			continue;
+		v.min_rows = done + 1;
+		done = v.max_rows;
+		r->v[r->n++] = v;
+	}
+	if (!is_nv) {
+		r->v[r->n++] = (struct ig_product_variant){
+			"many", { SHAPE_METAL_TILES }, done + 1, UINT32_MAX, TILE
+		};
+		return shares;
+	}
+	down = ig_product_cores(f) * 13 / 10 / ((outputs + 63) / 64);
+	uint32_t most_64 = down > 1 ? (uint32_t)down * 64 : 64;
+	r->v[r->n++] =
+		(struct ig_product_variant){ "64", { SHAPE_NV_WIDE_64 }, done + 1, most_64, TILE };
+	r->v[r->n++] = (struct ig_product_variant){
+		"128", { SHAPE_NV_WIDE_128 }, most_64 + 1, UINT32_MAX, TILE
+	};
+	return shares;
+}
+
+/* The kernels, and the number of shares of k, each of at least four steps. */
+uint32_t ig_product_choose(const struct ig_product *p, struct ig_product_variants *variants)
+{
+	const struct ig_gpu_launch *c = p->launch;
+	int64_t steps = (p->k + SHARE_STEP - 1) / SHARE_STEP, outputs = 0;
+	bool f32 = p->element == IG_F32, is_nv = c->facts->kind == IG_GPU_CUDA;
+	uint32_t shares = steps < 8		 ? 1 :
+			  steps / 4 < MAX_SHARES ? (uint32_t)(steps / 4) :
+						   MAX_SHARES;
+
+	for (uint32_t i = 0; i < p->n; i++)
+		outputs += p->weight[i]->n_rows;
+	if (ig_product_is_tiled(p))
+		return choose_tiles(p, outputs, variants);
+	if (is_nv && (outputs > NV_SHARED_OUTPUTS || (!f32 && is_large(p))))
+		shares = 1;
+	if (f32)
+		*variants = is_nv ? nv_f32 : metal_f32;
+	else
+		*variants = is_nv ? nv_variants(p, outputs, shares > 1) : metal;
+	for (uint32_t i = 0; i < variants->n; i++)
+		while (shares > 1 &&
+		       ig_product_threadgroup_bytes(&variants->v[i], p->element, shares) >
+			       c->facts->max_threadgroup_bytes)
+			shares--;
+	return shares;
+}
