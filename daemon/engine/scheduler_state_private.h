@@ -1,6 +1,6 @@
 /*
- * scheduler_state_private.h: the scheduler's state, which admission.c, step.c and loop.c share;
- * opaque to all others (scheduler_private.h).  One lock guards what other threads and the engine's
+ * scheduler_state_private.h: the scheduler's state, which admission.c, step.c, loop.c and
+ * their neighbours share; opaque to all others (scheduler_private.h).  One lock guards what other threads and the engine's
  * thread both touch: the inbox, the list of all sequences, requests to cancel or resume, the
  * options, the published figures.  Everything else belongs to the engine's thread.  No callback (a
  * stream's wake, the ledger) is called with the lock held.
@@ -114,3 +114,11 @@ struct ig_sched {
 	/* Bytes to be freed for the system; of them unmapped, but perhaps kept by the driver. */
 	uint64_t to_free, unmapped;
 };
+
+/* How many sequences could be admitted at the next boundary. */
+static inline uint32_t ig_sched_n_free(const struct ig_sched *sch)
+{
+	return sch->kv_blocked || sch->n_running > sch->b->max_seqs ?
+		       0 :
+		       sch->b->max_seqs - sch->n_running;
+}
