@@ -22,7 +22,7 @@ FOLDER = ROOT / "tests/formula"
 PREFIX = "/opt/homebrew"
 # What Homebrew calls what meson.build asks for.
 NAMES = {"yaml-0.1": "libyaml", "sqlite3": "sqlite", "jansson": "jansson", "libpcre2-8": "pcre2", "libutf8proc": "utf8proc",
-         "libwebsockets": "libwebsockets", "libcurl": "curl", "libcrypto": "openssl@3", "libedit": "libedit"}
+         "libwebsockets": "libwebsockets", "libcurl": "curl", "libcrypto": "openssl@3", "libedit": "libedit", "zlib": "zlib"}
 
 pytestmark = [pytest.mark.release, pytest.mark.skipif(not shutil.which("ruby"), reason="there is no ruby here")]
 
