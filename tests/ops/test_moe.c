@@ -18,6 +18,7 @@
 #include "runtime/modules/modules.h"
 #include "tests/emulated.h"
 #include "tests/ops/cases.h"
+#include "tests/ops/moe_routers.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -567,58 +568,14 @@ static void expect_route(const struct shape *s, const struct rows *logits)
 	expect_params(&p, NULL, logits);
 }
 
-/* Sigmoid routers as today's models have them: GLM 4.5, DeepSeek V3, MiniMax M2, Gemma 4. */
 static void test_route_options(void **state)
 {
-	static const struct ig_moe_route_params all[] = {
-		{ .n_experts = 128, .top_k = 8, .gating = IG_GATING_SIGMOID },
-		{ .n_experts = 128,
-		  .top_k = 8,
-		  .normalise = 1,
-		  .gating = IG_GATING_SIGMOID,
-		  .select_bias = 1,
-		  .sum_epsilon = 1e-20f },
-		{ .n_experts = 256,
-		  .top_k = 8,
-		  .normalise = 1,
-		  .gating = IG_GATING_SIGMOID,
-		  .select_bias = 1,
-		  .n_groups = 8,
-		  .n_groups_used = 4,
-		  .sum_epsilon = 1e-20f },
-		{ .n_experts = 10,
-		  .top_k = 4,
-		  .normalise = 1,
-		  .gating = IG_GATING_SIGMOID,
-		  .select_bias = 1,
-		  .n_groups = 5,
-		  .n_groups_used = 2,
-		  .expert_scale = 1,
-		  .shared = 1 },
-		{ .n_experts = 64,
-		  .top_k = 1,
-		  .gating = IG_GATING_SIGMOID,
-		  .n_groups = 32,
-		  .n_groups_used = 1 },
-		{ .n_experts = 16, .top_k = 2, .normalise = 1, .expert_scale = 1 },
-		{ .n_experts = 12,
-		  .top_k = 3,
-		  .normalise = 1,
-		  .gating = IG_GATING_SIGMOID,
-		  .select_bias = 1,
-		  .sum_epsilon = 0.5f,
-		  .expert_scale = 1 },
-		{ .n_experts = 7, .top_k = 7, .normalise = 0, .shared = 1 },
-	};
-
-	for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
-		struct ig_moe_route_params p = all[i];
+	for (size_t i = 0; i < N_MOE_ROUTERS; i++) {
+		const struct ig_moe_route_params p = moe_router(i);
 		struct rows logits = rows_make(20, p.n_experts + p.shared);
 		struct rows weights[2] = { rows_make(1, p.n_experts), rows_make(1, p.n_experts) };
 		uint64_t seed = 40 + i;
 
-		p.struct_size = sizeof p;
-		p.scale = 2.5f;
 		rows_random(&logits, &seed);
 		for (int w = 0; w < 2; w++)
 			rows_random(&weights[w], &seed);

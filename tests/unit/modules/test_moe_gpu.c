@@ -18,6 +18,7 @@
 #include "ops/ops.h"
 #include "tests/ops/cases.h"
 #include "tests/ops/gpu_case.h"
+#include "tests/ops/moe_routers.h"
 
 #include <dlfcn.h>
 #include <math.h>
@@ -199,38 +200,9 @@ static void test_route(void **state)
 
 static void test_route_options(void **state)
 {
-	static const struct ig_moe_route_params all[] = {
-		{ .n_experts = 128, .top_k = 8, .gating = IG_GATING_SIGMOID },
-		{ .n_experts = 256,
-		  .top_k = 8,
-		  .normalise = 1,
-		  .gating = IG_GATING_SIGMOID,
-		  .select_bias = 1,
-		  .n_groups = 8,
-		  .n_groups_used = 4,
-		  .sum_epsilon = 1e-20f },
-		{ .n_experts = 10,
-		  .top_k = 4,
-		  .normalise = 1,
-		  .gating = IG_GATING_SIGMOID,
-		  .select_bias = 1,
-		  .n_groups = 5,
-		  .n_groups_used = 2,
-		  .expert_scale = 1,
-		  .shared = 1 },
-		{ .n_experts = 64,
-		  .top_k = 1,
-		  .gating = IG_GATING_SIGMOID,
-		  .n_groups = 32,
-		  .n_groups_used = 1 },
-		{ .n_experts = 16, .top_k = 2, .normalise = 1, .expert_scale = 1, .shared = 1 },
-	};
+	for (size_t i = 0; i < N_MOE_ROUTERS; i++) {
+		const struct ig_moe_route_params p = moe_router(i);
 
-	for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
-		struct ig_moe_route_params p = all[i];
-
-		p.struct_size = sizeof p;
-		p.scale = 2.5f;
 		check_options(&p);
 	}
 }
