@@ -4,275 +4,20 @@
  * one for packed experts, one for experts in the mapped file, whose tiles are packed in scratch
  * memory.  Both give the same bits.  The code here gathers the rows of one expert, GROUP at a time,
  * and scatters the results.  A row's sums do not depend on other rows; the results of its experts
- * are added in ascending order of experts.
+ * are added in ascending order of experts.  What both ops accept and mean: experts_reference.c.
  */
-#include "moe_private.h"
+#include "experts_private.h"
 
 #include <errno.h>
 #include <ingot/build_id.h>
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define TILE 16
 #define GROUP 64 /* rows gathered at a time; they fit into the L2 cache */
 #define BLOCK 16 /* tiles whose results for a group are in scratch memory: 64 KiB */
 #define MAX_KERNELS 512
 
-static const struct ig_kernel_host *host; /* ig_moe_init */
-
-/* ---- checks ---------------------------------------------------------------------------- */
-
-/* Biases from weight `first` on: [n_experts, n]. */
-static int check_biases(const struct ig_op_shape *s, const char *op, uint32_t first,
-			uint32_t n_experts, int64_t n, struct ig_error *err)
-{
-	for (uint32_t i = first; i < s->n_weights; i++)
-		if (s->weight[i].n_rows != n_experts || s->weight[i].n_cols != n ||
-		    s->weight[i].dtype != IG_F32)
-			return ig_fail(err, -EINVAL, "%s: bias %u must be [%u, %lld] of F32", op,
-				       i - first, n_experts, (long long)n);
-	return 0;
-}
-
-/* Check the route and the experts' matrices.  shared: the words of the route for a shared expert.
- * *n: rows of one expert's matrix. */
-static int check_experts(const struct ig_op_shape *s, const char *op, uint32_t n_experts,
-			 uint32_t top_k, int64_t shared, int64_t *n, struct ig_error *err)
-{
-	const struct ig_shape *route = &s->in[1], *w = &s->weight[0];
-
-	if (n_experts < 1 || n_experts > IG_MOE_MAX_EXPERTS)
-		return ig_fail(err, -EINVAL, "%s: %u experts, not in 1 … %d", op, n_experts,
-			       IG_MOE_MAX_EXPERTS);
-	if (top_k < 1 || top_k > n_experts || top_k > IG_MOE_MAX_TOP_K)
-		return ig_fail(err, -EINVAL, "%s: top_k is %u, not in 1 … %u", op, top_k,
-			       n_experts < IG_MOE_MAX_TOP_K ? n_experts : IG_MOE_MAX_TOP_K);
-	if (route->dtype != IG_I32 || route->n_cols - 4 * (int64_t)top_k != shared ||
-	    route->row_class != s->in[0].row_class)
-		return ig_fail(err, -EINVAL,
-			       "%s: the route has %lld columns of type %u, expected "
-			       "%lld of moe_route",
-			       op, (long long)route->n_cols, route->dtype,
-			       (long long)(4 * top_k + shared));
-	if (s->in[0].dtype != IG_F32)
-		return ig_fail(err, -EINVAL, "%s: the input is of type %u, expected F32", op,
-			       s->in[0].dtype);
-	if (w->n_rows % n_experts || w->n_rows / n_experts % TILE || !w->n_rows)
-		return ig_fail(err, -ENOTSUP,
-			       "%s: %lld rows of weights for %u experts; each must "
-			       "have a multiple of %d",
-			       op, (long long)w->n_rows, n_experts, TILE);
-	*n = w->n_rows / n_experts;
-	return 0;
-}
-
-static uint32_t glu_matrices(const void *params)
-{
-	const struct ig_moe_glu_params *p = params;
-	return p->form == IG_MOE_PAIR ? 2 : 1;
-}
-
-static int check_glu(struct ig_op_shape *s, struct ig_error *err)
-{
-	const struct ig_moe_glu_params *p = s->params;
-	const struct ig_shape *g = &s->weight[0], *u = &s->weight[p->form == IG_MOE_PAIR];
-	const uint32_t n_matrices = glu_matrices(p);
-	int64_t f;
-	int rc;
-
-	if (p->form > IG_MOE_UP || p->bias > 1 || (p->bias && p->form == IG_MOE_FUSED))
-		return ig_fail(err, -EINVAL, "moe_glu: form is %u, bias %u", p->form, p->bias);
-	if (p->act > IG_ACT_CLAMPED ||
-	    p->act == (p->form == IG_MOE_UP ? IG_ACT_CLAMPED : IG_ACT_RELU2) ||
-	    (p->act == IG_ACT_CLAMPED && !(p->limit > 0 && isfinite(p->limit))))
-		return ig_fail(err, -EINVAL, "moe_glu: activation %u with limit %g", p->act,
-			       (double)p->limit);
-	if (s->n_in != 2 || s->n_weights != n_matrices * (1 + p->bias) || s->n_out != 1)
-		return ig_fail(err, -EINVAL,
-			       "moe_glu: %u inputs, %u weights, %u outputs; takes two, %u and one",
-			       s->n_in, s->n_weights, s->n_out, n_matrices * (1 + p->bias));
-	/* moe_combine checks whether there is the weight of a shared expert. */
-	if ((rc = check_experts(s, "moe_glu", p->n_experts, p->top_k,
-				s->in[1].n_cols == 4 * (int64_t)p->top_k + 1, &f, err)))
-		return rc;
-	if (g->n_cols != s->in[0].n_cols || u->n_cols != g->n_cols || u->n_rows != g->n_rows)
-		return ig_fail(err, -EINVAL,
-			       "moe_glu: gate [%lld, %lld] and up [%lld, %lld] do not fit %lld",
-			       (long long)g->n_rows, (long long)g->n_cols, (long long)u->n_rows,
-			       (long long)u->n_cols, (long long)s->in[0].n_cols);
-	if (g->dtype != u->dtype)
-		return ig_fail(err, -ENOTSUP, "moe_glu: gate and up have different weight formats");
-	if (p->form == IG_MOE_FUSED && f % (2 * TILE))
-		return ig_fail(
-			err, -ENOTSUP,
-			"moe_glu: %lld rows of gate and up for each expert; a multiple of %d "
-			"is needed",
-			(long long)f, 2 * TILE);
-	f = p->form == IG_MOE_FUSED ? f / 2 : f;
-	if ((rc = check_biases(s, "moe_glu", n_matrices, p->n_experts, f, err)))
-		return rc;
-	s->out[0] = (struct ig_shape){ .n_cols = f * p->top_k,
-				       .dtype = IG_F32,
-				       .row_class = s->in[0].row_class };
-	return 0;
-}
-
-static uint32_t one_matrix(const void *params) { return 1; }
-
-static int check_combine(struct ig_op_shape *s, struct ig_error *err)
-{
-	static const char *const names[] = { "residual", "shared expert's result" };
-	const struct ig_moe_combine_params *p = s->params;
-	const struct ig_shape *d = &s->weight[0];
-	int64_t width;
-	int rc;
-
-	if (p->shared > 1)
-		return ig_fail(err, -EINVAL, "moe_combine: shared is %u", p->shared);
-	if (s->n_in < (p->shared ? 4 : 2) || s->n_in > 3 + p->shared || p->bias > 1 ||
-	    s->n_weights != 1 + p->bias || s->n_out != 1)
-		return ig_fail(
-			err, -EINVAL,
-			"moe_combine: %u inputs, %u weights, %u outputs; takes "
-			"two or three, with a shared expert four, one, with a bias two, and one",
-			s->n_in, s->n_weights, s->n_out);
-	if ((rc = check_experts(s, "moe_combine", p->n_experts, p->top_k, p->shared, &width, err)))
-		return rc;
-	if (d->n_cols % TILE || d->n_cols * p->top_k != s->in[0].n_cols)
-		return ig_fail(err, d->n_cols % TILE ? -ENOTSUP : -EINVAL,
-			       "moe_combine: down has rows of %lld values, a multiple of %d is "
-			       "needed; the input has %u slots in %lld",
-			       (long long)d->n_cols, TILE, p->top_k, (long long)s->in[0].n_cols);
-	for (uint32_t i = 2; i < s->n_in; i++)
-		if (s->in[i].n_cols != width || s->in[i].dtype != IG_F32 ||
-		    s->in[i].row_class != s->in[0].row_class)
-			return ig_fail(err, -EINVAL,
-				       "moe_combine: the %s has %lld columns of type "
-				       "%u, expected %lld of F32",
-				       names[i - 2], (long long)s->in[i].n_cols, s->in[i].dtype,
-				       (long long)width);
-	if ((rc = check_biases(s, "moe_combine", 1, p->n_experts, width, err)))
-		return rc;
-	s->out[0] = (struct ig_shape){ .n_cols = width,
-				       .dtype = IG_F32,
-				       .row_class = s->in[0].row_class };
-	return 0;
-}
-
-/* ---- references ------------------------------------------------------------------------ */
-
-static float *row_of(const struct ig_tensor *t, int64_t row)
-{
-	return (float *)((char *)t->data + row * t->row_stride);
-}
-
-/* Weight i's rows of one expert, in file layout. */
-static struct ig_tensor expert_rows(const struct ig_op_launch *launch, uint32_t i, uint32_t expert,
-				    int64_t n)
-{
-	struct ig_tensor w = launch->weight[i];
-	w.data = (char *)w.data + expert * n * w.row_stride;
-	w.n_rows = n;
-	return w;
-}
-
-static struct ig_tensor one_row(float *data, int64_t n_cols)
-{
-	return (struct ig_tensor){ data,	  1, n_cols, n_cols * (int64_t)sizeof *data, IG_F32,
-				   IG_LAYOUT_ROWS };
-}
-
-/* Of a weight of vectors, the expert's; or no tensor. */
-static struct ig_tensor expert_bias(const struct ig_op_launch *launch, uint32_t i, uint32_t expert)
-{
-	struct ig_tensor b = launch->weight[i];
-
-	b.data = (char *)b.data + expert * b.row_stride;
-	b.n_rows = 1;
-	return b;
-}
-
-static void reference_glu(const struct ig_op_launch *launch)
-{
-	const struct ig_moe_glu_params *p = launch->params;
-	const struct ig_glu_params glu = { sizeof glu, p->act, p->limit, p->bias };
-	const struct ig_linear_params up = { sizeof up, 1, p->act, p->bias };
-	const struct route r = route_of(&launch->in[1], p->top_k);
-	const int64_t f = launch->out[0].n_cols / p->top_k;
-	const uint32_t n = glu_matrices(p);
-
-	for (uint32_t a = 0; a < r.n; a++) {
-		const uint32_t expert = *route_word(&r, IG_ROUTE_IDS, a);
-		struct ig_op_launch c = { .struct_size = sizeof c,
-					  .n_in = 1,
-					  .n_weights = 2 * (1 + p->bias),
-					  .n_out = 1,
-					  .params = &glu };
-
-		c.in[0] = one_row(row_of(&launch->in[0], a / p->top_k), launch->in[0].n_cols);
-		if (p->form == IG_MOE_FUSED) {
-			c.weight[0] = expert_rows(launch, 0, 2 * expert, f);
-			c.weight[1] = expert_rows(launch, 0, 2 * expert + 1, f);
-		}
-		for (uint32_t i = 0; i < n && p->form != IG_MOE_FUSED; i++) {
-			c.weight[i] = expert_rows(launch, i, expert, f);
-			if (p->bias)
-				c.weight[n + i] = expert_bias(launch, n + i, expert);
-		}
-		c.out[0] = one_row(row_of(&launch->out[0], a / p->top_k) + a % p->top_k * f, f);
-		if (p->form == IG_MOE_UP) {
-			c.params = &up;
-			c.n_weights = 1 + p->bias;
-		}
-		host->core_op(p->form == IG_MOE_UP ? "linear" : "glu")->reference(&c);
-	}
-}
-
-static void reference_combine(const struct ig_op_launch *launch)
-{
-	const struct ig_moe_combine_params *p = launch->params;
-	const struct ig_linear_params linear = { sizeof linear, 1, IG_ACT_NONE, p->bias };
-	const struct route r = route_of(&launch->in[1], p->top_k);
-	const int64_t width = launch->out[0].n_cols, f = launch->weight[0].n_cols;
-	float *y = malloc((size_t)width * sizeof *y);
-	double *sum = malloc((size_t)width * sizeof *sum);
-
-	if (!y || !sum)
-		abort(); /* a reference runs in tests */
-	for (int64_t row = 0; row < launch->out[0].n_rows; row++) {
-		memset(sum, 0, (size_t)width * sizeof *sum);
-		for (uint32_t j = 0; j < p->top_k; j++) {
-			const uint32_t a = (uint32_t)row * p->top_k + j;
-			struct ig_op_launch c = { .struct_size = sizeof c,
-						  .n_in = 1,
-						  .n_weights = 1 + p->bias,
-						  .n_out = 1,
-						  .params = &linear };
-
-			c.in[0] = one_row(row_of(&launch->in[0], row) + j * f, f);
-			if (p->bias)
-				c.weight[1] =
-					expert_bias(launch, 1, *route_word(&r, IG_ROUTE_IDS, a));
-			c.weight[0] =
-				expert_rows(launch, 0, *route_word(&r, IG_ROUTE_IDS, a), width);
-			c.out[0] = one_row(y, width);
-			host->core_op("linear")->reference(&c);
-			for (int64_t i = 0; i < width; i++)
-				sum[i] += (double)*route_weight(&r, a) * (double)y[i];
-		}
-		for (int64_t i = 0; i < width && p->shared; i++)
-			sum[i] += (double)*route_shared(&r, (uint32_t)row) *
-				  (double)row_of(&launch->in[3], row)[i];
-		for (int64_t i = 0; i < width; i++)
-			row_of(&launch->out[0], row)[i] =
-				(float)(sum[i] + (launch->in[2].data ?
-							  (double)row_of(&launch->in[2], row)[i] :
-							  0));
-	}
-	free(y);
-	free(sum);
-}
+const struct ig_kernel_host *ig_moe_host;
 
 /* ---- both kernels ---------------------------------------------------------------------- */
 
@@ -297,7 +42,7 @@ static uint64_t lay_out(const struct ig_op_launch *launch, int64_t row_bytes, ui
 	const uint64_t rows = (uint64_t)(GROUP * row_bytes);
 	const uint64_t results = GROUP * BLOCK * TILE * sizeof(float);
 	const uint64_t tiles = w->layout == IG_LAYOUT_ROWS ?
-				       n_products * host->tile_bytes(w->dtype, w->n_cols) :
+				       n_products * ig_moe_host->tile_bytes(w->dtype, w->n_cols) :
 				       0;
 
 	if (base)
@@ -316,15 +61,16 @@ static int64_t block_of(const struct ig_op_launch *launch)
 static struct ig_tensor tiles_of(const struct ig_tensor *w, uint32_t i, int64_t tile, int64_t n,
 				 const struct workspace *ws)
 {
-	const uint64_t bytes = host->tile_bytes(w->dtype, w->n_cols);
+	const uint64_t bytes = ig_moe_host->tile_bytes(w->dtype, w->n_cols);
 	struct ig_tensor t = { NULL, n * TILE, w->n_cols, 0, w->dtype, IG_LAYOUT_TILE16 };
 
 	if (w->layout == IG_LAYOUT_TILE16) {
 		t.data = (uint8_t *)w->data + (uint64_t)tile * bytes;
 	} else {
 		t.data = ws->tiles + i * bytes;
-		host->tile_pack(w->dtype, (const char *)w->data + tile * TILE * w->row_stride,
-				w->n_cols, t.data);
+		ig_moe_host->tile_pack(w->dtype,
+				       (const char *)w->data + tile * TILE * w->row_stride,
+				       w->n_cols, t.data);
 	}
 	return t;
 }
@@ -428,7 +174,7 @@ static struct inner glu_inner(const struct ig_op_launch *launch, uint32_t expert
 {
 	const struct ig_moe_glu_params *p = launch->params;
 	const int64_t n_tiles = tiles_of_expert(launch);
-	const uint32_t n = glu_matrices(p);
+	const uint32_t n = ig_moe_glu_matrices(p);
 	struct inner inner = { .kernel = launch->kernel->inner,
 			       .params = params,
 			       .n_matrices = p->form == IG_MOE_UP ? 1 : 2,
@@ -446,7 +192,7 @@ static struct inner glu_inner(const struct ig_op_launch *launch, uint32_t expert
 		inner.matrix[i] = launch->weight[i < n ? i : 0];
 		inner.first[i] = at * n_tiles;
 		if (p->bias)
-			inner.bias[i] = expert_bias(launch, n + i, expert);
+			inner.bias[i] = ig_moe_bias(launch, n + i, expert);
 	}
 	return inner;
 }
@@ -475,13 +221,13 @@ static void glu_group(const struct ig_op_launch *launch, const struct route *r, 
 		       (size_t)in->row_stride);
 	for (int64_t t = first; t < last; t += block) {
 		const int64_t n_cols = at_most(block, last - t) * TILE;
-		float *to = n == 1 ? row_of(out, a0 / p->top_k) + a0 % p->top_k * f + t * TILE :
+		float *to = n == 1 ? ig_moe_row(out, a0 / p->top_k) + a0 % p->top_k * f + t * TILE :
 				     ws->results;
 		run_inner(launch, &inner, x, ws->row_bytes, in->n_cols, n, t, n_cols / TILE, to,
 			  n_cols * (int64_t)sizeof *to, ws);
 		for (int64_t j = 0; n > 1 && j < n; j++) {
 			const uint32_t a = *route_word(r, IG_ROUTE_ORDER, i + (uint32_t)j);
-			memcpy(row_of(out, a / p->top_k) + a % p->top_k * f + t * TILE,
+			memcpy(ig_moe_row(out, a / p->top_k) + a % p->top_k * f + t * TILE,
 			       to + j * n_cols, (size_t)n_cols * sizeof *to);
 		}
 	}
@@ -559,7 +305,7 @@ static void add_slot(const struct ig_op_launch *launch, const struct route *r, u
 {
 	const uint32_t row = a / r->top_k, slot = a % r->top_k;
 	const float w = *route_weight(r, a);
-	float *to = row_of(&launch->out[0], row) + t * TILE;
+	float *to = ig_moe_row(&launch->out[0], row) + t * TILE;
 
 	if (slot == 0)
 		for (int64_t c = 0; c < n_cols; c++)
@@ -569,12 +315,12 @@ static void add_slot(const struct ig_op_launch *launch, const struct route *r, u
 			to[c] += w * y[c];
 	if (slot == r->top_k - 1 && launch->in[3].data) {
 		const float w_s = *route_shared(r, row);
-		const float *shared = row_of(&launch->in[3], row) + t * TILE;
+		const float *shared = ig_moe_row(&launch->in[3], row) + t * TILE;
 		for (int64_t c = 0; c < n_cols; c++)
 			to[c] += w_s * shared[c];
 	}
 	if (slot == r->top_k - 1 && launch->in[2].data) {
-		const float *residual = row_of(&launch->in[2], row) + t * TILE;
+		const float *residual = ig_moe_row(&launch->in[2], row) + t * TILE;
 		for (int64_t c = 0; c < n_cols; c++)
 			to[c] += residual[c];
 	}
@@ -595,7 +341,7 @@ static void combine_group(const struct ig_op_launch *launch, const struct route 
 			       .first = { expert * (launch->out[0].n_cols / TILE) } };
 
 	if (p->bias)
-		inner.bias[0] = expert_bias(launch, 1, expert);
+		inner.bias[0] = ig_moe_bias(launch, 1, expert);
 
 	for (int64_t j = 0; j < n; j++) {
 		const uint32_t a = *route_word(r, IG_ROUTE_ORDER, i + (uint32_t)j);
@@ -629,17 +375,19 @@ static void run_combine(const struct ig_op_launch *launch, int64_t first, int64_
 
 /* ---- the kernels' tables --------------------------------------------------------------- */
 
+static uint32_t one_matrix(const void *params) { return 1; }
+
 struct ig_op ig_op_moe_glu = {
 	.struct_size = sizeof(struct ig_op),
 	.params_size = sizeof(struct ig_moe_glu_params),
 	.name = "moe_glu",
 	.version = 1,
-	.check = check_glu,
-	.reference = reference_glu,
+	.check = ig_moe_check_glu,
+	.reference = ig_moe_reference_glu,
 	.cpu_kernels = glu_kernels,
 	.flags = IG_OP_EXPERTS,
 	.gpu = &ig_gpu_moe_glu,
-	.n_matrices = glu_matrices,
+	.n_matrices = ig_moe_glu_matrices,
 };
 
 struct ig_op ig_op_moe_combine = {
@@ -647,8 +395,8 @@ struct ig_op ig_op_moe_combine = {
 	.params_size = sizeof(struct ig_moe_combine_params),
 	.name = "moe_combine",
 	.version = 1,
-	.check = check_combine,
-	.reference = reference_combine,
+	.check = ig_moe_check_combine,
+	.reference = ig_moe_reference_combine,
 	.cpu_kernels = combine_kernels,
 	.flags = IG_OP_EXPERTS,
 	.gpu = &ig_gpu_moe_combine,
@@ -660,7 +408,7 @@ struct ig_op ig_op_moe_combine = {
 static int make_kernels(const char *inner, const struct ig_cpu_kernel *like, struct ig_op *op,
 			struct ig_cpu_kernel *kernels)
 {
-	const struct ig_op *of = host->core_op(inner);
+	const struct ig_op *of = ig_moe_host->core_op(inner);
 	uint32_t n = 0;
 
 	for (uint32_t i = 0; of && i < of->n_cpu_kernels; i++) {
@@ -685,7 +433,7 @@ static int make_kernels(const char *inner, const struct ig_cpu_kernel *like, str
 /* Find the kernel of linear for each kernel of moe_glu. */
 static int find_up_inner(void)
 {
-	const struct ig_op *linear = host->core_op("linear");
+	const struct ig_op *linear = ig_moe_host->core_op("linear");
 
 	for (uint32_t i = 0; i < ig_op_moe_glu.n_cpu_kernels; i++) {
 		const struct ig_cpu_kernel *of = glu_kernels[i].inner;
@@ -712,8 +460,8 @@ int ig_moe_init(const struct ig_host *h)
 	};
 	int rc;
 
-	host = h->kernels(IG_BUILD_ID);
-	if (!host)
+	ig_moe_host = h->kernels(IG_BUILD_ID);
+	if (!ig_moe_host)
 		return -ENOTSUP;
 	if ((rc = make_kernels("glu", &glu, &ig_op_moe_glu, glu_kernels)) ||
 	    (rc = make_kernels("linear", &combine, &ig_op_moe_combine, combine_kernels)))
