@@ -94,6 +94,8 @@ struct ig_config {
 	/* Which of the words "a|b|c" item i of a list is, or character i of a string; -1: there is none, or
 	 * after an error, which another word is. */
 	int (*word_at)(const struct ig_config *c, const char *name, uint32_t i, const char *words);
+	/* The same of a whole string; -1 also if it is null. */
+	int (*word)(const struct ig_config *c, const char *name, const char *words);
 };
 
 /* Qwen: a sliding window, which most files do not use, and the first layer that has it. */
@@ -119,7 +121,7 @@ enum ig_tensor_flags {
 	IG_TENSOR_PLUS_ONE = 1 << 4, /* a norm's weight; 1 is added */
 	/* [expert, rows, columns]; with "*" one tensor per expert.  The suffix may be missing. */
 	IG_TENSOR_EXPERTS = 1 << 5,
-	/* [expert, rows of two matrices, columns]; gguf: "first|second" */
+	/* [expert, rows of two matrices, columns], or one matrix of both's rows; gguf: "first|second" */
 	IG_TENSOR_TWO = 1 << 6,
 	/* [width, 1, taps], or [width, taps, 1] as MLX has it: a matrix [width, taps] of float32 */
 	IG_TENSOR_CONV = 1 << 7,
@@ -139,6 +141,8 @@ enum ig_tensor_flags {
 	/* With IG_TENSOR_TWO: rows q | k | v | z of each of ssm.group_count heads of keys; the first
 	 * matrix gets all q, all k and all v, the second one all z.  q and k have ssm.state_size rows. */
 	IG_TENSOR_BY_KEY = 1 << 14,
+	/* The entry is only of models with experts; the table may have another one for those without. */
+	IG_TENSOR_IF_EXPERTS = 1 << 15,
 };
 
 /* A tensor's name in the file and in GGUF, without prefixes ("model.") and suffixes (".weight",

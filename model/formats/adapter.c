@@ -480,7 +480,7 @@ static int take_peft_tensor(struct peft *p, const struct ig_st_tensor *t)
 	snprintf(hf, sizeof hf, "%s.weight", module);
 	if ((rc = find_name(p, hf, &place)))
 		return rc;
-	if (!place.name[0] || place.flags & (IG_TENSOR_EXPERTS | IG_TENSOR_HEADS))
+	if (!place.name[0] || place.flags & (IG_TENSOR_EXPERTS | IG_TENSOR_HEADS | IG_TENSOR_TWO))
 		return bad(r, -ENOTSUP, t->name, "is of a part that adapters can't change");
 	rank = number_of(p, "rank_pattern", module, p->rank);
 	if ((double)t->dims[is_a ? 0 : 1] != rank)

@@ -462,6 +462,32 @@ static int hook_f32_at(const struct ig_config *c, const char *name, uint32_t i, 
 	return 1;
 }
 
+/* Which of the words a text is; another one is an error. */
+static int find_word(struct ig_hf_reading *r, const char *key, const char *text, const char *words)
+{
+	for (int n = 0;; n++) {
+		const size_t len = strcspn(words, "|");
+		if (strlen(text) == len && !memcmp(text, words, len))
+			return n;
+		if (!words[len])
+			break;
+		words += len + 1;
+	}
+	ig_hf_fail(r, -ENOTSUP, key, "has \"%s\": not supported", ig_show(text, strlen(text)).text);
+	return -1;
+}
+
+static int hook_word(const struct ig_config *c, const char *name, const char *words)
+{
+	const json_t *object;
+	const char *key, *text;
+
+	if (hook_value(reading_of(c), name, &object, &key) != 1)
+		return -1;
+	text = ig_hf_string(reading_of(c), object, key);
+	return text ? find_word(reading_of(c), key, text, words) : -1;
+}
+
 static int hook_word_at(const struct ig_config *c, const char *name, uint32_t i, const char *words)
 {
 	const json_t *object, *v;
@@ -476,19 +502,7 @@ static int hook_word_at(const struct ig_config *c, const char *name, uint32_t i,
 		letter[0] = i < json_string_length(v) ? text[i] : 0;
 		text = letter;
 	}
-	if (!text || !*text)
-		return -1;
-	for (int n = 0;; n++) {
-		const size_t len = strcspn(words, "|");
-		if (strlen(text) == len && !memcmp(text, words, len))
-			return n;
-		if (!words[len])
-			break;
-		words += len + 1;
-	}
-	ig_hf_fail(reading_of(c), -ENOTSUP, key, "has \"%s\": not supported",
-		   ig_show(text, strlen(text)).text);
-	return -1;
+	return text && *text ? find_word(reading_of(c), key, text, words) : -1;
 }
 
 static void hook_put_vectors(const struct ig_config *c, const char *name, uint32_t n, float value)
@@ -540,7 +554,8 @@ void ig_hf_run_hook(struct ig_hf_reading *r)
 				  .put_layers = hook_put_layers,
 				  .f32_at = hook_f32_at,
 				  .put_vectors = hook_put_vectors,
-				  .word_at = hook_word_at },
+				  .word_at = hook_word_at,
+				  .word = hook_word },
 				r };
 
 	if (r->out->files.config && !r->rc)

@@ -106,7 +106,7 @@ static bool matches(const struct ig_hf_config *c, const struct ig_tensor_name *n
 	if ((!strcmp(s, ".bias") && !(n->flags & IG_TENSOR_BIAS)) ||
 	    (!*s && !(n->flags & IG_TENSOR_NAMED) &&
 	     (!(n->flags & IG_TENSOR_EXPERTS) || out->expert >= 0)) ||
-	    (n->flags & IG_TENSOR_EXPERTS && !c->n_experts))
+	    (n->flags & (IG_TENSOR_EXPERTS | IG_TENSOR_IF_EXPERTS) && !c->n_experts))
 		return false;
 	out->flags = n->flags;
 	if (n->flags & IG_TENSOR_NAMED) {

@@ -408,8 +408,9 @@ static int shape_of(const struct placing *p, const struct group *x, struct ig_hf
 	if (flags & IG_TENSOR_BY_KEY)
 		return find_sections(p, x, m, out);
 	if (two) {
-		int64_t *halved = experts ? &out->n_rows : &out->n_cols;
-		if (*halved % 2 || (!experts && (!turn || x->n_scales)))
+		const bool values = !experts && turn;
+		int64_t *halved = values ? &out->n_cols : &out->n_rows;
+		if (*halved % 2 || (values && x->n_scales))
 			return bad(p, -EINVAL, t, "has no two halves");
 		*halved /= 2;
 	}
@@ -460,7 +461,7 @@ static int add_pieces(struct placing *p, const struct group *x, struct ig_hf_mad
 		      struct ig_checkpoint_tensor *out)
 {
 	const uint32_t n_experts = p->f->config.n_experts;
-	const bool two = out->n_dims == 3 && x->main->place.flags & IG_TENSOR_TWO;
+	const bool two = x->main->place.flags & IG_TENSOR_TWO && !m->sections.n_heads;
 	const bool by_expert = is_by_expert(x);
 	const bool whole = out->n_dims == 3 && x->main->place.expert < 0 && !by_expert;
 	const int64_t rows = out->n_rows;
@@ -475,7 +476,7 @@ static int add_pieces(struct placing *p, const struct group *x, struct ig_hf_mad
 	m->n_pieces = by_expert ? n_experts : (uint32_t)x->n;
 	p->n_pieces += m->n_pieces;
 	for (uint32_t i = 0; i < m->n_pieces; i++)
-		m->pieces[i] = by_expert ? piece_of(x, 0, i * each + half) : piece_of(x, i, 0);
+		m->pieces[i] = by_expert ? piece_of(x, 0, i * each + half) : piece_of(x, i, half);
 	if (out->n_dims == 3 && __builtin_mul_overflow(rows, (int64_t)n_experts, &out->n_rows))
 		return bad(p, -EINVAL, x->main->t, "has more rows than a number can hold");
 	m->piece_rows = whole ? out->n_rows : rows;

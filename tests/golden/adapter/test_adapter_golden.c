@@ -458,6 +458,13 @@ static void test_wrong(void **state)
 	n = make_file(file, sizeof file, "layers.0.nothing", "F32", 4, 4, in, rows, 4);
 	refuse(&base, good, file, n, "layers.0.nothing");
 	ig_stepper_model_close(&base);
+	/* two matrices in one */
+	if (ig_stepper_model_open(&base, INGOT_TEST_ADAPTERS "/arch/granite4.gguf", NULL, &err))
+		fail_msg("%s", err.text);
+	n = make_file(file, sizeof file, "layers.0.shared_mlp.input_linear", "F32", 4, 4, 32, 96,
+		      4);
+	refuse(&base, good, file, n, "is of a part that adapters can't change");
+	ig_stepper_model_close(&base);
 }
 
 /* The converter's file with something else at one place. */

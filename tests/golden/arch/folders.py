@@ -48,6 +48,10 @@ def strip_config(folder, text_of=None):
         full = next(iter(c.pop("per_layer_config").values()))
         c["global_head_dim"] = full["head_dim"]
         c["num_global_key_value_heads"] = full.get("num_key_value_heads")
+    if folder.name == "granite4":  # as IBM's files have it
+        c["layer_types"] = ["mamba" if x == "linear_attention" else "attention"
+                            for x in c["layer_types"]]
+        c["position_embedding_type"] = "nope"
     if text_of:
         c = {"model_type": text_of, "text_config": c, "vision_config": {"model_type": "pixtral"}}
     (folder / "config.json").write_text(json.dumps(c, indent=1) + "\n")

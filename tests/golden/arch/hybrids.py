@@ -364,5 +364,80 @@ def nemotron3l(name):
     return nemotron(name, 85, "ME*", moe_latent_size=16, n_group=3, topk_group=2)
 
 
+# ---- Granite 4 ----
+
+def granite_names(i):
+    hf, to = f"model.layers.{i}.", f"blk.{i}."
+    return {
+        **make.moe_names(i), **mamba2_names(hf + "mamba.", to),
+        hf + "block_sparse_moe.router.weight": to + "ffn_gate_inp.weight",
+        **{to + f"ffn_{x}.weight": to + f"ffn_{x}.weight"
+           for x in ("gate", "up", "down", "gate_shexp", "up_shexp", "down_shexp")},
+    }
+
+
+def split_shared(state, ending):
+    """The two input matrices of the shared feed-forward are one in the folder."""
+    out = {}
+    for hf, p in state.items():
+        head, _, tail = hf.partition(".shared_mlp.")
+        to = f"{head.replace('model.layers', 'blk')}.ffn_%s{ending}.weight"
+        if tail == "input_linear.weight":
+            out[to % "gate"], out[to % "up"] = p.chunk(2)
+        elif tail:
+            out[to % "down"] = p
+        else:
+            out[hf] = p
+    return out
+
+
+def granite(name, seed, layers, n_experts=0, **more):
+    """layers: a letter each, M Mamba-2, * attention."""
+    kinds = {"M": "linear_attention", "*": "full_attention"}
+    c = tf.GraniteMoeHybridConfig(
+        **{**SIZES, "num_hidden_layers": len(layers)}, intermediate_size=16, rms_norm_eps=1e-5,
+        layer_types=[kinds[x] for x in layers], shared_intermediate_size=48,
+        num_local_experts=n_experts, num_experts_per_tok=2, embedding_multiplier=3.0,
+        residual_multiplier=0.22, attention_multiplier=0.4, logits_scaling=0.25,
+        mamba_n_heads=4, mamba_d_head=16, mamba_n_groups=2, mamba_d_state=16, **more)
+    c._experts_implementation = "eager"
+    m = tf.GraniteMoeHybridForCausalLM(c).double().eval()
+    make.fill(m, seed, False)
+    make.fill_experts(m, seed + 1)
+    keys = {
+        "block_count": len(layers), "context_length": make.N_CONTEXT, "embedding_length": 32,
+        "feed_forward_length": 16 if n_experts else 48, "attention.head_count": 2,
+        "attention.head_count_kv": [int(x == "*") for x in layers],
+        "attention.layer_norm_rms_epsilon": 1e-5, "embedding_scale": 3.0, "residual_scale": 0.22,
+        "attention.scale": 0.4, "logit_scale": 0.25, "rope.freq_base": 10000.0,
+        "rope.dimension_count": 16,
+        "rope.scaling.finetuned": c.position_embedding_type == "rope",
+        "expert_shared_feed_forward_length": 48}
+    if "M" in layers:
+        keys |= {"ssm.conv_kernel": 4, "ssm.inner_size": 64, "ssm.state_size": 16,
+                 "ssm.time_step_rank": 4, "ssm.group_count": 2}
+    if n_experts:
+        keys |= {"expert_count": n_experts, "expert_used_count": 2}
+    make.write(name, "granitehybrid", m, keys, granite_names, c.tie_word_embeddings,
+               permuted=True, tensor=mamba2_tensor(2),
+               state=split_shared(m.state_dict(), "_shexp" if n_experts else ""))
+    return m
+
+
+def granite4(name):
+    """Without experts, and without RoPE."""
+    return granite(name, 95, "MM*M", tie_word_embeddings=True)
+
+
+def granite4m(name):
+    return granite(name, 97, "M*", 5)
+
+
+def granite4a(name):
+    """Attention alone, with RoPE."""
+    return granite(name, 99, "**", tie_word_embeddings=True, position_embedding_type="rope")
+
+
 MODELS = {f.__name__: f for f in (lfm2, lfm2moe, qwen35, qwen35moe, qwen35o, qwen3next, nemotronh,
-                                  nemotron3, nemotron3l)}
+                                  nemotron3, nemotron3l, granite4,
+                                  granite4m, granite4a)}

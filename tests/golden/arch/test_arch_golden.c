@@ -468,7 +468,8 @@ int main(void)
 		MODEL(qwen3next), FOLDER(qwen3next), MODEL(lfm2moe),	 FOLDER(lfm2moe),
 		MLX(mlx),	  MLX(mlxmoe),	     MODEL(nemotronh),	 FOLDER(nemotronh),
 		MODEL(nemotron3), FOLDER(nemotron3), MODEL(nemotron3l),	 FOLDER(nemotron3l),
-		MODEL(qwen35o),
+		MODEL(qwen35o),	  MODEL(granite4a),  FOLDER(granite4a),	 MODEL(granite4m),
+		MODEL(granite4),  FOLDER(granite4m), FOLDER(granite4),
 	};
 
 	return cmocka_run_group_tests_name("architectures", tests, NULL, NULL);

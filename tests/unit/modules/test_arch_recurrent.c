@@ -411,6 +411,82 @@ static void test_nemotron(void **state)
 	assert_non_null(strstr(err.text, "experts"));
 }
 
+/* ---- Granite 4 ------------------------------------------------------------------------------ */
+
+static const uint32_t granite_kv[6] = { 0, 0, 0, 4, 0, 0 };
+
+/* The shape of H-Tiny, with fewer layers. */
+static struct ig_meta granite(void)
+{
+	static const struct entry all[] = {
+		{ "granitehybrid.block_count", U32, 6 },
+		{ "granitehybrid.context_length", U32, 1 << 20 },
+		{ "granitehybrid.embedding_length", U32, 1536 },
+		{ "granitehybrid.feed_forward_length", U32, 512 },
+		{ "granitehybrid.attention.head_count", U32, 12 },
+		{ "granitehybrid.attention.head_count_kv", LIST, 6, NULL, granite_kv },
+		{ "granitehybrid.attention.layer_norm_rms_epsilon", F32, 1e-5 },
+		{ "granitehybrid.rope.dimension_count", U32, 128 },
+		{ "granitehybrid.rope.scaling.finetuned", U32, 0 },
+		{ "granitehybrid.embedding_scale", F32, 12 },
+		{ "granitehybrid.residual_scale", F32, 0.22 },
+		{ "granitehybrid.attention.scale", F32, 0.0078125 },
+		{ "granitehybrid.logit_scale", F32, 6 },
+		{ "granitehybrid.ssm.conv_kernel", U32, 4 },
+		{ "granitehybrid.ssm.inner_size", U32, 3072 },
+		{ "granitehybrid.ssm.state_size", U32, 128 },
+		{ "granitehybrid.ssm.time_step_rank", U32, 48 },
+		{ "granitehybrid.ssm.group_count", U32, 1 },
+		{ "granitehybrid.expert_count", U32, 64 },
+		{ "granitehybrid.expert_used_count", U32, 6 },
+		{ "granitehybrid.expert_shared_feed_forward_length", U32, 1024 },
+		{ "token_embd.weight", TENSOR, 300 },
+	};
+	struct ig_meta m = { .n = sizeof all / sizeof *all };
+
+	memcpy(m.entries, all, sizeof all);
+	return m;
+}
+
+static void test_granite(void **state)
+{
+	static const uint32_t no_attention[6] = { 0 };
+	static const struct bad bad[] = {
+		{ { "granitehybrid.residual_scale", F32, 0 }, -EINVAL, "residual_scale is 0" },
+		{ { "granitehybrid.logit_scale", F32, 0 }, -EINVAL, "logit_scale is 0" },
+		{ { "granitehybrid.embedding_scale", F32, -1 }, -EINVAL, "embedding_scale is -1" },
+		{ { "granitehybrid.attention.scale", F32, -1 }, -EINVAL, "attention.scale is -1" },
+		{ { "granitehybrid.rope.scaling.finetuned", U32, 2 }, -EINVAL, "not in 0 … 1" },
+		{ { "granitehybrid.ssm.inner_size", U32, 3071 }, -EINVAL, "3071 values" },
+		{ { "granitehybrid.attention.head_count_kv", LIST, 6, NULL, no_attention },
+		  -ENOTSUP,
+		  "has only zeros" },
+		{ { "granitehybrid.expert_used_count", U32, 65 },
+		  -EINVAL,
+		  "expert_used_count is 65" },
+		{ { "granitehybrid.feed_forward_length", U32, 504 }, -ENOTSUP, "multiples of 16" },
+	};
+	struct ig_meta good = granite();
+	struct ig_model_info info;
+	struct ig_error err = { 0 };
+
+	if (read_params("granitehybrid", &good, &info, &err))
+		fail_msg("%s", err.text);
+	assert_int_equal(info.n_groups, 3);
+	assert_int_equal(info.groups[0].n_layers, 1);
+	assert_int_equal(info.groups[0].head_dim, 128);
+	assert_int_equal(info.groups[1].n_layers, 5);
+	assert_int_equal(info.groups[1].n_kv_heads, 2); /* parts of 24 heads of 128 x 64 */
+	assert_int_equal(info.groups[2].head_dim, 3 * (3072 + 2 * 128));
+	refused("granitehybrid", &good, bad, sizeof bad / sizeof *bad);
+	/* attention alone: nothing of Mamba-2 is read */
+	meta_set(&good, (struct entry){ "granitehybrid.attention.head_count_kv", U32, 4 });
+	meta_drop(&good, "granitehybrid.ssm.conv_kernel");
+	assert_int_equal(read_params("granitehybrid", &good, &info, &err), 0);
+	assert_int_equal(info.n_groups, 1);
+	assert_int_equal(info.groups[0].n_layers, 6);
+}
+
 static int load(void **state)
 {
 	void *so = dlopen(RECURRENT_MODULE, RTLD_NOW | RTLD_LOCAL);
@@ -427,7 +503,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_lfm2),	 cmocka_unit_test(test_lfm2moe),
 		cmocka_unit_test(test_qwen35),	 cmocka_unit_test(test_qwen_moe),
-		cmocka_unit_test(test_nemotron),
+		cmocka_unit_test(test_nemotron), cmocka_unit_test(test_granite),
 	};
 
 	return cmocka_run_group_tests(tests, load, NULL);

@@ -369,8 +369,9 @@ static void test_arch_files(void **state)
 	AT(ig_config_key, flags, 20);
 	AT(ig_config_key, fallback, 24);
 	AT(ig_config_key, text, 32);
-	SIZE(ig_config, 96);
+	SIZE(ig_config, 104);
 	AT(ig_config, word_at, 88);
+	AT(ig_config, word, 96);
 	AT(ig_config, get_layer, 56);
 	AT(ig_config, put_layers, 64);
 	AT(ig_config, f32_at, 72);

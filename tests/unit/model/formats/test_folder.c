@@ -412,6 +412,20 @@ static void configs_are_refused(void **state)
 		{ "{\"model_type\":\"nemotron_h\",\"hybrid_override_pattern\":\"M*\","
 		  "\"mamba_head_dim\":1024}",
 		  "\"mamba_head_dim\" is 1024, of 128 heads", -ENOTSUP },
+		{ "{\"model_type\":\"granitemoehybrid\",\"num_hidden_layers\":1}",
+		  "\"layer_types\" has no layer 0", -EINVAL },
+		{ "{\"model_type\":\"granitemoehybrid\",\"num_hidden_layers\":2,"
+		  "\"layer_types\":[\"mamba\",\"moe\"]}",
+		  "\"layer_types\" has \"moe\": not supported", -ENOTSUP },
+		{ "{\"model_type\":\"granitemoehybrid\",\"num_hidden_layers\":1,"
+		  "\"layer_types\":[\"mamba\"],\"mamba_expand\":65}",
+		  "\"mamba_expand\" is 65", -ENOTSUP },
+		{ "{\"model_type\":\"granitemoehybrid\",\"num_hidden_layers\":1,"
+		  "\"layer_types\":[\"attention\"],\"position_embedding_type\":\"alibi\"}",
+		  "\"position_embedding_type\" has \"alibi\": not supported", -ENOTSUP },
+		{ "{\"model_type\":\"granitemoehybrid\",\"num_hidden_layers\":1,"
+		  "\"layer_types\":[\"attention\"],\"position_embedding_type\":1}",
+		  "\"position_embedding_type\" is not a string", -EINVAL },
 		{ "{\"model_type\":\"minimax_m2\",\"rotary_dim\":129}",
 		  "\"partial_rotary_factor\" is 1.00781", -ENOTSUP },
 		{ "{\"model_type\":\"minimax_m2\",\"scoring_func\":\"softmax\"}",
@@ -884,6 +898,7 @@ static const struct newer_key own_keys[] = {
 	KEY("value_heads", "ssm.time_step_rank", IG_CONFIG_U32, IG_CONFIG_OPTIONAL),
 	KEY("value_groups", "ssm.group_count", IG_CONFIG_U32, IG_CONFIG_OPTIONAL),
 	KEY("values", "ssm.inner_size", IG_CONFIG_U32, IG_CONFIG_OPTIONAL),
+	KEY("experts", "expert_count", IG_CONFIG_U32, IG_CONFIG_OPTIONAL),
 	KEY("key_dim", "ssm.state_size", IG_CONFIG_U32, IG_CONFIG_OPTIONAL),
 };
 static const struct newer_name own_names[] = {
@@ -893,6 +908,9 @@ static const struct newer_name own_names[] = {
 	{ { "b.%u.qkv", "blk.%u.qkv", IG_TENSOR_TILED } },
 	{ { "b.%u.out", "blk.%u.out", IG_TENSOR_TILED_COLUMNS } },
 	{ { "b.%u.qkvz", "blk.%u.abc|blk.%u.d", IG_TENSOR_TWO | IG_TENSOR_BY_KEY } },
+	{ { "b.%u.in", "blk.%u.gate_shexp|blk.%u.up_shexp",
+	    IG_TENSOR_TWO | IG_TENSOR_IF_EXPERTS } },
+	{ { "b.%u.in", "blk.%u.gate|blk.%u.up", IG_TENSOR_TWO } },
 	{ { "b.%u.log", "blk.%u.a", IG_TENSOR_NAMED | IG_TENSOR_TILED | IG_TENSOR_NEGATIVE_EXP } },
 };
 
@@ -905,6 +923,9 @@ static void reads_words(const struct ig_config *c)
 	assert_int_equal(c->word_at(c, "kinds", 2, "a|b"), -1);
 	assert_int_equal(c->word_at(c, "none", 0, "a|b"), -1);
 	assert_int_equal(c->word_at(c, "own.five", 0, "a|b"), -1);
+	assert_int_equal(c->word(c, "letters", "M|ME|MEM*"), 2);
+	assert_int_equal(c->word(c, "own.null", "a|b"), -1);
+	assert_int_equal(c->word(c, "none", "a|b"), -1);
 }
 
 static void own_config(const struct ig_config *c)
@@ -1030,6 +1051,43 @@ static void rows_by_heads_of_keys(void **state)
 	for (int i = 0; i < 8; i++)
 		assert_true(value(&o, t, i, 0) == second[i]);
 	closed(&o);
+}
+
+/* One matrix of two's rows; which two it is of depends on whether there are experts. */
+static void rows_of_two_matrices(void **state)
+{
+	static const struct {
+		const char *config, *first, *second;
+	} cases[] = {
+		{ "{\"model_type\":\"own\",\"depth\":1}", "blk.0.gate.weight", "blk.0.up.weight" },
+		{ "{\"model_type\":\"own\",\"depth\":1,\"experts\":2}", "blk.0.gate_shexp.weight",
+		  "blk.0.up_shexp.weight" },
+	};
+	const struct ig_checkpoint_tensor *t;
+	struct ig_error err;
+	struct opened o;
+
+	fill_f32(12);
+	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+		if (open_own(cases[i].config, "{" T("b.0.in.weight", "F32", "[6,2]", 0, 48) "}", 48,
+			     &o, &err))
+			fail_msg("%s", err.text);
+		t = tensor(&o, cases[i].first, IG_F32, 3, 2);
+		assert_true(value(&o, t, 0, 0) == 0.0f);
+		assert_true(value(&o, t, 2, 1) == 5.0f);
+		t = tensor(&o, cases[i].second, IG_F32, 3, 2);
+		assert_true(value(&o, t, 0, 0) == 6.0f);
+		assert_true(value(&o, t, 2, 1) == 11.0f);
+		closed(&o);
+	}
+	for (int vector = 0; vector < 2; vector++) {
+		int rc = open_own(cases[0].config,
+				  vector ? "{" T("b.0.in.weight", "F32", "[10]", 0, 40) "}" :
+					   "{" T("b.0.in.weight", "F32", "[5,2]", 0, 40) "}",
+				  40, &o, &err);
+		fails(rc, &o.g, &err, -EINVAL, "has no two halves");
+		free(o.file);
+	}
 }
 
 /* Taps of convolutions, and heads of values, which lie by their heads of keys. */
@@ -1341,8 +1399,8 @@ int main(void)
 		cmocka_unit_test(experts_are_joined),	 cmocka_unit_test(experts_are_refused),
 		cmocka_unit_test(tables_are_followed),	 cmocka_unit_test(tables_refuse),
 		cmocka_unit_test(recurrent_layers),	 cmocka_unit_test(rows_by_heads_of_keys),
-		cmocka_unit_test(tables_are_whole),	 cmocka_unit_test(index_is_checked),
-		cmocka_unit_test(paths_name_folders),
+		cmocka_unit_test(rows_of_two_matrices),	 cmocka_unit_test(tables_are_whole),
+		cmocka_unit_test(index_is_checked),	 cmocka_unit_test(paths_name_folders),
 	};
 
 	return cmocka_run_group_tests_name("model/folder", tests, NULL, NULL);
