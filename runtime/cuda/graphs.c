@@ -14,7 +14,7 @@
 #include <string.h>
 
 /* A recording of 400 kernels takes about 1 MB of host and device memory together. */
-#define MAX_GRAPHS 64
+#define MAX_GRAPHS 128
 /* With more edges between two groups of nodes, an empty node is put between them. */
 #define MAX_EDGES 64
 #define MAX_CONDITIONS 64
@@ -62,9 +62,11 @@ struct ig_cuda_graphs {
 
 /* ---- buckets ----------------------------------------------------------------------- */
 
-/* 1, 2, 4, … 64, then in steps of an eighth of the power of two below: a large grid has at most
- * an eighth more threadgroups than needed. */
-static uint32_t round_count(uint32_t n)
+/* Rows: 1, 2, 4, … 64, then multiples of 64, and of an eighth of the power of two below where that is
+ * more: kernels take them in tiles of up to 64.  Other counts by fours up to 16, as a step beside
+ * prompts has a new combination each time, and a recording takes as long as a step of a small
+ * model. */
+static uint32_t round_count(uint32_t n, uint32_t kind)
 {
 	uint32_t to = 1;
 
@@ -74,8 +76,10 @@ static uint32_t round_count(uint32_t n)
 		return n;
 	while (to < n)
 		to *= 2;
+	if (kind != IG_LIVE_ROWS && to < 16)
+		to = to <= 4 ? 4 : 16;
 	if (to > 64) {
-		uint32_t step = to / 16;
+		uint32_t step = to / 16 > 64 ? to / 16 : 64;
 		to = (n + step - 1) / step * step;
 	}
 	return to;
@@ -87,7 +91,7 @@ static void make_key(const struct ig_cuda_graphs *g, const uint32_t live[IG_N_LI
 	memset(key, 0, sizeof *key);
 	for (uint32_t i = 0; i < IG_N_LIVE; i++)
 		if (g->follows[i])
-			key->live[i] = round_count(live[i]);
+			key->live[i] = round_count(live[i], i);
 	for (uint32_t i = 0; i < g->n_conditions; i++) {
 		const struct condition *c = &g->conditions[i];
 		if (live[c->live] >= c->min && live[c->live] <= c->max)

@@ -450,7 +450,7 @@ static void test_recording(void **state)
 	assert_memory_equal(r[0].args, &args, 8);
 	assert_true(r[0].address[1] == value);
 	assert_true(r[1].address[1] == value + 512);
-	assert_int_equal(r[1].grid[1], 2);
+	assert_int_equal(r[1].grid[1], 4); /* logit rows 2 in the bucket of 4 */
 	assert_int_equal(r[0].n_after + r[1].n_after, 0);
 	assert_string_equal(r[2].name, "second_4_2");
 	assert_int_equal(r[2].n_after, 2);
@@ -538,11 +538,40 @@ static void test_wide(void **state)
 	end(&w);
 }
 
-/* One recording a bucket; beyond 64 the one used longest ago goes. */
+/* Other counts than rows come in fewer buckets. */
+static void test_coarse_buckets(void **state)
+{
+	static const uint32_t counts[] = { 1, 2, 3, 4, 5, 16, 17, 32, 33, 64, 65 };
+	static const uint32_t grids[] = { 1, 4, 4, 4, 16, 16, 32, 32, 64, 64, 128 };
+	struct ig_gpu_dispatch d;
+	struct ig_error err = { 0 };
+	struct world w;
+	const int32_t *ids;
+	const float *logits;
+	uint32_t arg = 0;
+
+	begin(&w);
+	d = dispatch("big_4_0", &arg, 4);
+	d.grid[0] = (struct ig_gpu_extent){ IG_LIVE_LOOP_ROWS, 1, 1, 1 };
+	record(&w, &d);
+	assert_int_equal(make(&w, &err), 0);
+	for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
+		struct ig_gpu_submission s = submission(0, 5);
+
+		s.live[IG_LIVE_LOOP_ROWS] = counts[i];
+		assert_int_equal(w.d->class->submit(w.p, &s, &err), 0);
+		assert_int_equal(w.d->class->wait(w.p, 0, 1000, &ids, &logits, &err), 0);
+		assert_int_equal(fake->runs[i].grid[0], grids[i]);
+	}
+	assert_int_equal(fake->n_instantiated, 6);
+	end(&w);
+}
+
+/* One recording a bucket; beyond 128 the one used longest ago goes. */
 static void test_buckets(void **state)
 {
 	static const uint32_t rows[] = { 1, 2, 3, 4, 5, 8, 9, 16, 33, 64, 65, 72, 73, 1000, 1024 };
-	static const int made[] = { 1, 2, 3, 3, 4, 4, 5, 5, 6, 6, 7, 7, 8, 9, 9 };
+	static const int made[] = { 1, 2, 3, 3, 4, 4, 5, 5, 6, 6, 7, 7, 7, 8, 8 };
 	struct ig_gpu_dispatch d;
 	struct ig_error err = { 0 };
 	struct world w;
@@ -565,19 +594,20 @@ static void test_buckets(void **state)
 		assert_true(fake->runs[i].grid[0] >= rows[i]);
 		assert_true(fake->runs[i].grid[0] < 2 * rows[i]);
 	}
-	for (uint32_t i = 0; i < 100; i++) {
-		struct ig_gpu_submission s = submission(0, 1 + i * 10000);
+	for (uint32_t i = 0; i < 160; i++) {
+		/* an eighth more each time: its own bucket */
+		struct ig_gpu_submission s = submission(0, (8 + i % 8) << (7 + i / 8));
 
 		assert_int_equal(w.d->class->submit(w.p, &s, &err), 0);
 		assert_int_equal(w.d->class->wait(w.p, 0, 1000, &ids, &logits, &err), 0);
 		s = submission(1, 3); /* used again and again: it stays */
 		assert_int_equal(w.d->class->submit(w.p, &s, &err), 0);
 		assert_int_equal(w.d->class->wait(w.p, 1, 1000, &ids, &logits, &err), 0);
-		assert_in_range(fake->execs, 1, 64);
+		assert_in_range(fake->execs, 1, 128);
 	}
 	int before = fake->n_instantiated;
 	struct ig_gpu_submission s = submission(0, 4);
-	assert_true(before > 40);
+	assert_true(before > 140);
 	assert_int_equal(w.d->class->submit(w.p, &s, &err), 0);
 	assert_int_equal(w.d->class->wait(w.p, 0, 1000, &ids, &logits, &err), 0);
 	assert_int_equal(fake->n_instantiated, before);
@@ -855,6 +885,7 @@ int main(void)
 		cmocka_unit_test_setup(test_boxes, setup),
 		cmocka_unit_test_setup(test_wide, setup),
 		cmocka_unit_test_setup(test_buckets, setup),
+		cmocka_unit_test_setup(test_coarse_buckets, setup),
 		cmocka_unit_test_setup(test_kernels, setup),
 		cmocka_unit_test_setup(test_ptx, setup),
 		cmocka_unit_test_setup(test_compiling, setup),
