@@ -222,7 +222,7 @@ def test_stages_share_the_processors(tmp_path, capsys):
 
 @pytest.mark.parametrize("program, fast", [
     ("golden/test_model_truth", True), ("golden/test_model_invariance", False), ("ops/test_ops", True),
-    ("ops/test_gpu_ops_plain", False), ("ops/test_gpu_ops_checked", False), ("metal/test_model_truth_metal", False),
+    ("ops/test_gpu_ops_checked", False), ("metal/test_model_truth_metal", False),
     ("metal/soft/test_soft_bugs", False), ("unit/runtime/test_runtime_cuda", True), ("fuzz/fuzz_json", True)])
 def test_what_fast_leaves_out(program, fast):
     left_out = stages.LONGEST + stages.SOFTWARE_METAL
