@@ -88,9 +88,9 @@ static void reload(struct ig_service *s)
 	}
 	if (apply_log(config, &err) < 0)
 		ig_log_error("reload: %s", err.text);
-	ig_log_info("reload: %s", config->file);
 	ig_engine_reload(s->engine, config);
 	ig_net_reload(s->net, config);
+	ig_log_info("reload: %s", config->file); /* it holds now */
 	ig_net_reload_files(s->net);
 	if (s->ledger)
 		ig_ledger_set_retention(s->ledger, config->ledger.retention_days);
