@@ -31,6 +31,8 @@ struct ig_cuda {
 
 	pthread_mutex_t module_lock;
 	struct ig_cuda_module *modules;
+	uint32_t n_modules;
+	int64_t untold_ns; /* of compiling them, since the log said so */
 
 	/* The context is lost: every later function returns the first error. */
 	atomic_bool lost;
@@ -51,10 +53,10 @@ int ig_cuda_enter(struct ig_cuda *d, struct ig_error *err);
 int ig_cuda_check(struct ig_cuda *d, CUresult r, const char *what, struct ig_error *err);
 /* The same for a call of the library: CUDA(d, init(0), "starting the NVIDIA driver", err) */
 #define CUDA(d, call, what, err) ig_cuda_check(d, (d)->cu.call, what, err)
-/* modules.c: compile the tape's kernels that no program has used before; the first error of them. */
-int ig_cuda_modules_load(struct ig_cuda *d, const struct ig_gpu_tape *tape, struct ig_error *err);
+/* modules.c */
 void ig_cuda_modules_unload(struct ig_cuda *d);
-/* The dispatch's kernel, which is loaded, prepared for its threadgroup memory.  Errors name it. */
+/* The dispatch's kernel, compiled if no program has used it before, and prepared for its threadgroup
+ * memory.  Errors name it. */
 int ig_cuda_function(struct ig_cuda *d, const struct ig_gpu_dispatch *dispatch, CUfunction *out,
 		     struct ig_error *err);
 /* The box of a dispatch's operand; NULL: none. */

@@ -13,7 +13,7 @@
 #include <zlib.h>
 
 #define JIT_LOG_BYTES 4096u
-#define PROGRESS_NS 3000000000 /* between two lines of the log */
+#define PROGRESS_NS 3000000000 /* of compiling, between two lines of the log */
 
 static struct ig_cuda_module *find(const struct ig_cuda *d, const struct ig_ptx *ptx)
 {
@@ -90,9 +90,11 @@ static int compile(struct ig_cuda *d, const struct ig_ptx *ptx, CUmodule *out, s
 
 /* ---- modules ------------------------------------------------------------------------ */
 
-static int load(struct ig_cuda *d, const struct ig_ptx *ptx, struct ig_error *err)
+static int load(struct ig_cuda *d, const struct ig_ptx *ptx, struct ig_cuda_module **out,
+		struct ig_error *err)
 {
 	struct ig_cuda_module *m = calloc(1, sizeof *m);
+	int64_t start = ig_now_ns();
 	int rc;
 
 	if (!m)
@@ -104,34 +106,16 @@ static int load(struct ig_cuda *d, const struct ig_ptx *ptx, struct ig_error *er
 	}
 	m->ptx = ptx;
 	m->next = d->modules;
-	d->modules = m;
-	return 0;
-}
-
-int ig_cuda_modules_load(struct ig_cuda *d, const struct ig_gpu_tape *tape, struct ig_error *err)
-{
-	int64_t told = ig_now_ns();
-	uint32_t n = 0;
-	int rc = 0;
-
-	pthread_mutex_lock(&d->module_lock);
-	for (uint32_t i = 0; i < tape->n_dispatches && !rc; i++) {
-		const struct ig_ptx *ptx = choose(d, &tape->dispatches[i].d, err);
-		if (!ptx) {
-			rc = -ENOTSUP;
-		} else if (!find(d, ptx)) {
-			rc = load(d, ptx, err);
-			n++;
-		}
-		if (ig_now_ns() - told > PROGRESS_NS) {
-			ig_log_info("cuda: %u kernels are compiled for %s; the driver keeps them "
-				    "for the next start",
-				    n, d->facts.name);
-			told = ig_now_ns();
-		}
+	d->modules = *out = m;
+	d->n_modules++;
+	d->untold_ns += ig_now_ns() - start;
+	if (d->untold_ns > PROGRESS_NS) {
+		ig_log_info("cuda: %u kernels are compiled for %s; the driver keeps them for the "
+			    "next start",
+			    d->n_modules, d->facts.name);
+		d->untold_ns = 0;
 	}
-	pthread_mutex_unlock(&d->module_lock);
-	return rc;
+	return 0;
 }
 
 void ig_cuda_modules_unload(struct ig_cuda *d)
@@ -216,17 +200,19 @@ int ig_cuda_function(struct ig_cuda *d, const struct ig_gpu_dispatch *dispatch, 
 		     struct ig_error *err)
 {
 	const struct ig_ptx *ptx = choose(d, dispatch, err);
-	const struct ig_cuda_module *m;
+	struct ig_cuda_module *m;
 	char what[128];
-	int rc;
+	int rc = 0;
 
 	if (!ptx)
 		return -ENOTSUP;
 	pthread_mutex_lock(&d->module_lock);
 	m = find(d, ptx);
+	if (!m)
+		rc = load(d, ptx, &m, err);
 	snprintf(what, sizeof what, "finding kernel %s", dispatch->kernel);
-	rc = m ? CUDA(d, module_function(out, m->module, dispatch->kernel), what, err) :
-		 ig_fail(err, -EINVAL, "cuda: kernel %s is not loaded", dispatch->kernel);
+	if (!rc)
+		rc = CUDA(d, module_function(out, m->module, dispatch->kernel), what, err);
 	if (!rc)
 		rc = prepare(d, dispatch, *out, err);
 	pthread_mutex_unlock(&d->module_lock);

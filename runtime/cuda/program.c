@@ -73,9 +73,7 @@ int ig_cuda_program_create(struct ig_gpu_device *base, const struct ig_gpu_tape 
 	p->step_bytes = step_bytes;
 	p->ids = place_of(places, tape->ids);
 	p->logits = place_of(places, tape->logits);
-	rc = ig_cuda_modules_load(d, tape, err);
-	if (!rc)
-		rc = CUDA(d, mem_alloc(&p->step, step_bytes), "allocating the step", err);
+	rc = CUDA(d, mem_alloc(&p->step, step_bytes), "allocating the step", err);
 	for (uint32_t i = 0; !rc && i < IG_STEPS_IN_FLIGHT; i++)
 		rc = make_slot(p, &p->slots[i], err);
 	if (!rc)
