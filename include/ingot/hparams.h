@@ -318,6 +318,21 @@ static inline int ig_hparams_read_ff_layers(const struct ig_hparam_source *s, ui
 	return rc;
 }
 
+/* What all kinds of layers have in common: their number, the width, the vocabulary and the context. */
+static inline int ig_hparams_read_sizes(const struct ig_hparam_source *s, struct ig_hparams *p)
+{
+	int rc;
+
+	/* RoPE converts positions to float, which is exact up to 2^24. */
+	if ((rc = ig_hparams_read_layers(s, &p->n_layers)) ||
+	    (rc = ig_hparam_u32(s, "embedding_length", 8, 1u << 17, NULL, &p->width)) ||
+	    (rc = ig_hparams_read_vocab(s, &p->n_vocab)) ||
+	    (rc = ig_hparam_u32(s, "context_length", 1, 1u << 24, NULL, &p->n_context)))
+		return rc;
+	p->tied = !s->host->meta_has_tensor(s->meta, "output.weight");
+	return 0;
+}
+
 /* ig_hparams_read, below, for models some of whose layers have no attention, kv_layers
  * [IG_MAX_LAYERS] are the KV heads of each, and unless it is NULL no feed-forward, ff_layers
  * [IG_MAX_LAYERS] are the widths. */
@@ -327,18 +342,12 @@ static inline int ig_hparams_read_mixed(const struct ig_hparam_source *s, const 
 {
 	int rc;
 
-	/* RoPE converts positions to float, which is exact up to 2^24. */
-	if ((rc = ig_hparams_read_layers(s, &p->n_layers)) ||
-	    (rc = ig_hparam_u32(s, "embedding_length", 8, 1u << 17, NULL, &p->width)) ||
+	if ((rc = ig_hparams_read_sizes(s, p)) ||
 	    (rc = ff_layers ? ig_hparams_read_ff_layers(s, p->n_layers, ff_layers, &p->n_ff) :
 			      ig_hparams_read_ff(s, &p->n_ff)) ||
-	    (rc = ig_hparams_read_vocab(s, &p->n_vocab)) ||
-	    (rc = ig_hparam_u32(s, "context_length", 1, 1u << 24, NULL, &p->n_context)) ||
-	    (rc = ig_hparams_read_heads(s, p, kv_layers)) ||
-	    (rc = ig_hparam_f32(s, norm_eps, 0, 1, NULL, &p->norm_eps)))
+	    (rc = ig_hparams_read_heads(s, p, kv_layers)))
 		return rc;
-	p->tied = !s->host->meta_has_tensor(s->meta, "output.weight");
-	return 0;
+	return ig_hparam_f32(s, norm_eps, 0, 1, NULL, &p->norm_eps);
 }
 
 /* The same with a feed-forward in each layer. */

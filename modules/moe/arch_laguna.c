@@ -103,16 +103,12 @@ static int read_params(const struct ig_host *host, const struct ig_meta *meta, v
 	struct ig_hparams *p = &m->p;
 	int rc;
 
-	if ((rc = ig_hparams_read_layers(&s, &p->n_layers)) ||
-	    (rc = ig_hparam_u32(&s, "embedding_length", 8, 1u << 17, NULL, &p->width)) ||
+	if ((rc = ig_hparams_read_sizes(&s, p)) ||
 	    (rc = ig_hparam_u32(&s, "feed_forward_length", 8, 1u << 20, NULL, &p->n_ff)) ||
-	    (rc = ig_hparams_read_vocab(&s, &p->n_vocab)) ||
-	    (rc = ig_hparam_u32(&s, "context_length", 1, 1u << 24, NULL, &p->n_context)) ||
 	    (rc = ig_hparam_f32(&s, IG_RMS_NORM_EPS, 0, 1, NULL, &p->norm_eps)) ||
 	    (rc = read_kinds(&s, m)) || (rc = read_heads(&s, m)) || (rc = read_ropes(&s, m)) ||
 	    (rc = ig_hparams_experts_shared(&s, p, sigmoid, &m->experts)))
 		return rc;
-	p->tied = !host->meta_has_tensor(meta, "output.weight");
 	ig_hparams_info_kinds(p, m->kind, m->window, m->group, m->group_layer, info);
 	return 0;
 }
