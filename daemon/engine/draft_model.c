@@ -209,7 +209,7 @@ static bool run_step(struct ig_sched *sch, struct ig_model *m, uint32_t n)
 	struct ig_model *d = m->draft;
 	const struct ig_step *step = &d->steps[0].step;
 	int rc = ig_program_submit(d->program, step);
-	double ns;
+	double ns, own, row;
 
 	if (!rc)
 		rc = ig_program_wait(d->program);
@@ -221,8 +221,10 @@ static bool run_step(struct ig_sched *sch, struct ig_model *m, uint32_t n)
 		return false;
 	}
 	ns = (double)ig_driver_step_ns(sch->b->driver);
-	if (!sch->n_flights)
-		ig_pace_learn_guess(&m->pace, (uint32_t)step->n_rows, ns);
+	if (!sch->n_flights) {
+		ig_draft_cost(m, ig_pace_quiet_ns(&m->pace, 1), &own, &row);
+		ig_pace_learn_guess(&m->pace, (uint32_t)step->n_rows, ns, own + row * step->n_rows);
+	}
 	/* neither this nor what is in flight shows what it takes alone */
 	for (uint32_t i = 0; i < sch->n_flights; i++)
 		sch->flights[i].disturbed = true;

@@ -176,8 +176,12 @@ bool ig_pace_guess_cost(const struct ig_pace *p, double *step, double *row)
 	return costs(&p->guesses, step, row);
 }
 
-void ig_pace_learn_guess(struct ig_pace *p, uint32_t n_rows, double ns)
+void ig_pace_learn_guess(struct ig_pace *p, uint32_t n_rows, double ns, double expected_ns)
 {
+	double step, row;
+
+	if (!costs(&p->guesses, &step, &row) && ns > OUTLIER * expected_ns)
+		ns = OUTLIER * expected_ns;
 	add_cost(&p->guesses, n_rows, ns);
 }
 

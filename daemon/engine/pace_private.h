@@ -80,7 +80,9 @@ bool ig_pace_draft_cost(const struct ig_pace *p, uint32_t n, double *step, doubl
 int32_t ig_pace_draft_rows(const struct ig_pace *p);
 /* The same of a step of the draft model.  False: none was measured. */
 bool ig_pace_guess_cost(const struct ig_pace *p, double *step, double *row);
-void ig_pace_learn_guess(struct ig_pace *p, uint32_t n_rows, double ns);
+/* Such a step of n_rows took ns.  expected_ns: what it was thought to take; the first one may have been
+ * disturbed, so it counts as twice that at most. */
+void ig_pace_learn_guess(struct ig_pace *p, uint32_t n_rows, double ns, double expected_ns);
 /* No draft seemed worth its cost: what was measured of that is forgotten slowly, in case it was
  * measured while the machine did something else. */
 void ig_pace_forget_drafts(struct ig_pace *p);

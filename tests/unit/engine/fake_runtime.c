@@ -1178,7 +1178,8 @@ int ig_program_wait(struct ig_program *p)
 	fake.n_waiting--;
 	pthread_mutex_unlock(&fake.lock);
 	bool small = is_small(p->plan->file->path);
-	int step_us = small ? fake.small_us : fake.delay_us + fake.row_us * (int)s->n_rows;
+	int step_us = small ? fake.small_us + (fake.n_small_steps == 1 ? fake.small_first_us : 0) :
+			      fake.delay_us + fake.row_us * (int)s->n_rows;
 	if (step_us)
 		usleep((useconds_t)step_us);
 	step_us += small ? 0 : fake.said_us + fake.said_row_us * (int)s->n_rows;

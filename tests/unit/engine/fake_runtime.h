@@ -62,6 +62,7 @@ struct fake {
 	/* Sees every step and what it is said to have taken; in the engine's thread. */
 	void (*on_step)(const struct ig_step *step, int64_t ns);
 	int small_us;		  /* of a step of a small model, whatever its rows */
+	int small_first_us;	  /* that its first step takes besides */
 	atomic_int misguesses;	  /* percent of a small model's guesses that are wrong */
 	int unmap_us;		  /* that giving a slab back takes */
 	uint64_t driver_memory;	  /* that the driver says it has; 0: nothing */

@@ -166,6 +166,21 @@ static void test_dear_guesses(void **state)
 	harness_close(e);
 }
 
+/* A machine that did something else during its first step doesn't make it seem too dear for ever. */
+static void test_disturbed_at_first(void **state)
+{
+	struct ask a = { .n_prompt = 80, .max_tokens = 300 };
+	struct ig_engine *e;
+
+	fake.small_first_us = 30000;
+	configure("small:good", "draft");
+	e = harness_engine(&config);
+	ask_and_check(e, &a, &client);
+	print_message("# %d accepted\n", client.result.n_model_accepted);
+	assert_true(client.result.n_model_accepted > 100);
+	harness_close(e);
+}
+
 /* Sequences of one step share the draft model's steps. */
 static void test_together(void **state)
 {
@@ -459,6 +474,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test_setup_teardown(test_wrong_guesses, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_wrong_guesses_together, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_dear_guesses, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_disturbed_at_first, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_together, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_prefix_is_kept, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_reading_is_paid_for, setup, teardown),
