@@ -52,13 +52,6 @@ int ig_driver_lower(struct ig_driver *d, const struct ig_plan *plan,
 	if (!limits->max_rows || !limits->max_seqs || !limits->max_logit_rows ||
 	    !limits->max_context)
 		return ig_fail(err, -EINVAL, "a program's limits must not be zero");
-	for (uint32_t g = 0; g < plan->info.n_groups && g < IG_MAX_CACHE_GROUPS; g++)
-		if (plan->info.groups[g].kind == IG_CACHE_STATE && !d->class->has_states)
-			return ig_fail(
-				err, -ENOTSUP,
-				"the %s driver does not support models with recurrent layers "
-				"yet; runtime.driver: cpu does",
-				d->class->name);
 	if (plan->info.result != IG_RESULT_TOKENS && !d->class->encodes)
 		return ig_fail(err, -ENOTSUP,
 			       "the %s driver does not support models of embeddings yet; "

@@ -34,8 +34,7 @@ struct ig_driver_class {
 			     void *ctx);
 	uint64_t (*release)(struct ig_driver *d, uint64_t n_bytes);
 	uint32_t steps_in_flight;
-	bool has_states; /* it has kernels for recurrent layers */
-	bool encodes;	 /* it has kernels for plans without a cache */
+	bool encodes; /* it has kernels for plans without a cache */
 };
 
 /* The first member of every driver and of every program. */

@@ -233,6 +233,67 @@ SHARED_SIZE(attention_args, 72);
 #define ATTENTION_SOFTPLUS 4u
 #define ATTENTION_V_IN_K 8u
 
+/* conv1d: of each column a thread.  The state's part is the layer's only one. */
+struct conv1d_args {
+	uint width;
+	uint x_stride, y_stride;
+	uint y_type; /* ELEMENT_… */
+	uint group, layer;
+	uint first; /* of the columns of x that are u */
+	uint flags; /* CONV1D_… */
+};
+SHARED_SIZE(conv1d_args, 32);
+#define CONV1D_THREADS 128u
+#define CONV1D_GATED 1u
+#define CONV1D_BIAS 2u
+#define CONV1D_SILU 4u
+
+/* gated_delta and selective_scan: columns of a state. */
+#define STATE_COLUMNS 32u /* of a threadgroup */
+#define STATE_LANES 4u	  /* that share a column */
+#define STATE_THREADS (STATE_COLUMNS * STATE_LANES)
+#define STATE_ROWS 8u /* of the step, that are in threadgroup memory together */
+/* Of a column of `fours` groups of four values a lane. */
+#define STATE_DIM(fours) ((fours) * 4u * STATE_LANES)
+/* Floats of threadgroup memory: two vectors of a row, what goes into the columns, two factors. */
+#define STATE_ROOM(fours) (STATE_ROWS * (2u * STATE_DIM(fours) + STATE_COLUMNS + 2u))
+
+struct gated_delta_args {
+	uint n_k_heads, n_v_heads, k_dim, v_dim;
+	uint x_stride, gates_stride, y_stride;
+	uint tiled, by_key; /* as struct ig_gated_delta_params */
+	uint part_heads;
+	float norm_eps;
+	float q_scale;
+	uint group, layer;
+	uint tiles; /* threadgroups of a head */
+};
+SHARED_SIZE(gated_delta_args, 60);
+
+struct selective_scan_args {
+	uint n_heads, head_dim, n_groups, state_dim;
+	uint x_stride, dt_stride, y_stride;
+	uint part_heads;
+	uint dt_first;
+	uint group, layer;
+	uint tiles; /* threadgroups of a head */
+};
+SHARED_SIZE(selective_scan_args, 48);
+
+/* norm_gated: of a group of columns a simdgroup, or of a wide one a threadgroup. */
+struct norm_gated_args {
+	uint n; /* columns of a group */
+	uint n_groups;
+	uint x_stride, z_stride, y_stride;
+	float eps;
+	uint gate_first;
+	uint w_step; /* columns between the groups' weights; 0: all have the same */
+	uint y_type; /* ELEMENT_… */
+};
+SHARED_SIZE(norm_gated_args, 36);
+#define NORM_GATED_THREADS 256u
+#define NORM_GATED_WIDE 512u /* columns of a group, from which on it is a wide one */
+
 /* kv_copy: threads of the grid's first dimension, which share a copy. */
 struct copy_args {
 	uint n_threads;

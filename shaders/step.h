@@ -21,10 +21,12 @@
 #define STEP_SPLITS(rows, ranges)                                                                  \
 	((rows) <= STEP_FEW_ROWS || ((rows) <= STEP_SPLIT_ROWS && (ranges) >= STEP_SPLIT_RANGES))
 
-/* One cache group: block tables and the layout of a block, in bytes. */
+/* One cache group: block tables and the layout of a block, in bytes.  Of a group of state a row of the
+ * tables has the parts of a state: first those that the rows of each sequence begin with, STEP_NONE for zeros,
+ * then those that each segment leads to; layer_stride is the number of parts of a layer. */
 struct step_kv {
 	ulong block_bytes;
-	uint tables; /* place of uint [n_seqs, max_blocks] */
+	uint tables; /* place of uint [n_seqs, max_blocks]; of state [n_seqs + segments, max_blocks] */
 	uint max_blocks;
 	uint layer_stride, v_offset, head_stride, token_stride;
 };
@@ -82,6 +84,9 @@ struct step_head {
 	uint slabs;   /* addresses by slab number */
 	/* int [n_rows]: the row's adapter, negative: none; only in steps in which a row has one */
 	uint row_adapter;
+	/* Only with groups of state: rows of a sequence between two of its states. */
+	uint seq_segments; /* uint [n_seqs + 1]: first segment of each sequence */
+	uint segment_ends; /* uint []: the row behind each segment */
 	SHARED_STRUCT(step_kv) kv[STEP_MAX_GROUPS];
 };
-SHARED_SIZE(step_head, 216);
+SHARED_SIZE(step_head, 224);

@@ -126,4 +126,5 @@ const struct ig_op ig_op_conv1d = {
 	.reference = reference,
 	.cpu_kernels = kernels,
 	.n_cpu_kernels = sizeof kernels / sizeof kernels[0],
+	.gpu = &ig_gpu_conv1d,
 };

@@ -151,4 +151,5 @@ const struct ig_op ig_op_gated_delta = {
 	.reference = reference,
 	.cpu_kernels = kernels,
 	.n_cpu_kernels = sizeof kernels / sizeof kernels[0],
+	.gpu = &ig_gpu_gated_delta,
 };

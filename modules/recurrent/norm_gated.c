@@ -83,4 +83,5 @@ const struct ig_op ig_op_norm_gated = {
 	.reference = reference,
 	.cpu_kernels = kernels,
 	.n_cpu_kernels = sizeof kernels / sizeof kernels[0],
+	.gpu = &ig_gpu_norm_gated,
 };

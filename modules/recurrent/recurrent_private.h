@@ -2,6 +2,7 @@
  * instruction set from one text.  recurrent.so exports only ingot_module. */
 #pragma once
 
+#include <ingot/gpu.h>
 #include <ingot/module.h>
 #include <ingot/op.h>
 #include <ingot/params.h>
@@ -10,6 +11,8 @@ extern const struct ig_op ig_op_conv1d;
 extern const struct ig_op ig_op_gated_delta;
 extern const struct ig_op ig_op_norm_gated;
 extern const struct ig_op ig_op_selective_scan;
+extern const struct ig_gpu_op ig_gpu_conv1d, ig_gpu_gated_delta, ig_gpu_norm_gated,
+	ig_gpu_selective_scan; /* gpu.c */
 
 #define RECURRENT_FN(name)                                                                         \
 	void name(const struct ig_op_launch *launch, int64_t first, int64_t last, void *scratch)

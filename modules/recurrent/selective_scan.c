@@ -137,4 +137,5 @@ const struct ig_op ig_op_selective_scan = {
 	.reference = reference,
 	.cpu_kernels = kernels,
 	.n_cpu_kernels = sizeof kernels / sizeof kernels[0],
+	.gpu = &ig_gpu_selective_scan,
 };

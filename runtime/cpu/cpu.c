@@ -256,6 +256,5 @@ const struct ig_driver_class ig_driver_cpu = {
 	.read_slab = copy_slab,
 	.write_slab = copy_slab,
 	.steps_in_flight = 1,
-	.has_states = true,
 	.encodes = true,
 };

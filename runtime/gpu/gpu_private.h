@@ -49,9 +49,10 @@ struct ig_gpu_step_shape {
 	struct ig_program_limits limits; /* max_slabs filled in */
 	struct ig_model_info info;
 	uint32_t max_partials, max_adjusts;
-	uint64_t area_bytes;  /* the largest step */
-	uint64_t *slab_bytes; /* [max_slabs] sizes of the slabs of this step; others 0 */
-	uint32_t *slabs_seen; /* [max_slabs] numbers of the slabs of this step */
+	uint32_t max_segments; /* of a step of a plan with groups of state */
+	uint64_t area_bytes;   /* the largest step */
+	uint64_t *slab_bytes;  /* [max_slabs] sizes of the slabs of this step; others 0 */
+	uint32_t *slabs_seen;  /* [max_slabs] numbers of the slabs of this step */
 	uint32_t n_slabs_seen;
 };
 

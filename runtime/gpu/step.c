@@ -8,6 +8,8 @@
 #include "runtime/gpu/gpu_private.h"
 #include "shaders/step.h"
 
+#include <ingot/kvcache.h>
+
 #include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
@@ -21,7 +23,8 @@ _Static_assert(IG_GPU_COPY_AREA_BYTES >= (sizeof(struct step_head) + 15) / 16 * 
 						 IG_GPU_MAX_COPIES * sizeof(struct step_copy),
 	       "a step of copies");
 
-#define MAX_COUNT 65535 /* layers, heads, dimensions of a head of a cache group */
+#define MAX_COUNT 65535		   /* layers, heads, dimensions of a head of a cache group */
+#define MAX_PART_FLOATS (1u << 28) /* of a state's part */
 
 static uint64_t blocks_of(uint64_t n_tokens)
 {
@@ -40,6 +43,35 @@ static bool add_array(uint64_t *total, uint64_t n, uint64_t size)
 	       !__builtin_add_overflow(*total, (bytes + 15) & ~(uint64_t)15, total);
 }
 
+/* Whether a group's counts are so small that no product of them overflows. */
+static bool fits_counts(const struct ig_cache_group *c)
+{
+	const bool is_state = c->kind == IG_CACHE_STATE;
+
+	return c->n_layers && c->n_kv_heads && c->head_dim && c->n_layers <= MAX_COUNT &&
+	       c->n_kv_heads <= MAX_COUNT &&
+	       c->head_dim <= (is_state ? MAX_PART_FLOATS : MAX_COUNT) &&
+	       (!is_state || c->n_kv_heads <= MAX_COUNT / c->n_layers);
+}
+
+static uint64_t parts_of(const struct ig_cache_group *c)
+{
+	return (uint64_t)c->n_layers * c->n_kv_heads;
+}
+
+/* Add the tables of a group, and of the first one of state the segments. */
+static bool add_tables(uint64_t *total, const struct ig_gpu_step_shape *s, uint32_t g)
+{
+	const struct ig_cache_group *c = &s->info.groups[g];
+	const uint64_t seqs = s->limits.max_seqs;
+
+	if (c->kind != IG_CACHE_STATE)
+		return add_array(total, seqs * blocks_of(s->limits.max_context), 4);
+	return add_array(total, (seqs + s->max_segments) * parts_of(c), 4) &&
+	       ((g && s->info.groups[g - 1].kind == IG_CACHE_STATE) ||
+		(add_array(total, seqs + 1, 4) && add_array(total, s->max_segments, 4)));
+}
+
 int ig_gpu_step_init(struct ig_gpu_step_shape *s, const struct ig_model_info *info,
 		     const struct ig_program_limits *limits, uint32_t max_partials,
 		     struct ig_error *err)
@@ -51,6 +83,9 @@ int ig_gpu_step_init(struct ig_gpu_step_shape *s, const struct ig_model_info *in
 	s->limits = *limits;
 	s->info = *info;
 	s->max_partials = max_partials;
+	s->max_segments = (uint64_t)limits->max_seqs * IG_KV_MAX_SEGMENTS < limits->max_rows ?
+				  limits->max_seqs * IG_KV_MAX_SEGMENTS :
+				  limits->max_rows;
 	if (!info->n_groups || info->n_groups > STEP_MAX_GROUPS)
 		return ig_fail(err, -ENOTSUP, "%u cache groups", info->n_groups);
 	if (!s->limits.max_slabs || s->limits.max_slabs > 1u << (32 - IG_BLOCK_BITS))
@@ -60,8 +95,7 @@ int ig_gpu_step_init(struct ig_gpu_step_shape *s, const struct ig_model_info *in
 
 	for (uint32_t g = 0; g < info->n_groups; g++) {
 		const struct ig_cache_group *c = &info->groups[g];
-		if (!c->n_layers || !c->n_kv_heads || !c->head_dim || c->n_layers > MAX_COUNT ||
-		    c->n_kv_heads > MAX_COUNT || c->head_dim > MAX_COUNT)
+		if (!fits_counts(c))
 			return ig_fail(err, -ENOTSUP, "cache group %u: %u layers of %u heads of %u",
 				       g, c->n_layers, c->n_kv_heads, c->head_dim);
 	}
@@ -76,9 +110,7 @@ int ig_gpu_step_init(struct ig_gpu_step_shape *s, const struct ig_model_info *in
 	fits = fits &&
 	       add_array(&bytes, (uint64_t)limits->max_logit_rows * mask_words(info->n_vocab), 4);
 	for (uint32_t g = 0; g < info->n_groups; g++)
-		fits = fits &&
-		       add_array(&bytes,
-				 (uint64_t)limits->max_seqs * blocks_of(limits->max_context), 4);
+		fits = fits && add_tables(&bytes, s, g);
 	fits = fits && add_array(&bytes, s->limits.max_slabs, 8);
 	if (!fits || bytes > UINT32_MAX)
 		return ig_fail(err, -ENOTSUP,
@@ -276,16 +308,26 @@ static int check_layout(struct packing *k, uint32_t g)
 	const struct ig_kv_layout *l = k->step->kv[g].layout;
 	const struct ig_cache_group *c = &k->shape->info.groups[g];
 	const struct ig_program_limits *want = &k->shape->limits;
-	const uint32_t v_dtype = c->kind == IG_CACHE_K ? want->k_dtype : want->v_dtype;
+	const bool is_state = c->kind == IG_CACHE_STATE;
+	const uint32_t k_dtype = is_state ? IG_F32 : want->k_dtype;
+	const uint32_t v_dtype = is_state	       ? IG_F32 :
+				 c->kind == IG_CACHE_K ? want->k_dtype :
+							 want->v_dtype;
 
-	if (l->k_dtype != want->k_dtype || l->v_dtype != v_dtype || l->kind != c->kind ||
+	if (l->k_dtype != k_dtype || l->v_dtype != v_dtype || l->kind != c->kind ||
 	    l->n_layers != c->n_layers || l->n_kv_heads != c->n_kv_heads ||
 	    l->head_dim != c->head_dim)
 		return ig_fail(k->err, -EINVAL,
 			       "cache group %u has %u layers of %u heads of %u, type %u and %u; "
 			       "the program was lowered for %u of %u of %u, type %u and %u",
 			       g, l->n_layers, l->n_kv_heads, l->head_dim, l->k_dtype, l->v_dtype,
-			       c->n_layers, c->n_kv_heads, c->head_dim, want->k_dtype, v_dtype);
+			       c->n_layers, c->n_kv_heads, c->head_dim, k_dtype, v_dtype);
+	if (is_state)
+		return aligned(l->block_bytes) && l->block_bytes / sizeof(float) >= l->head_dim ?
+			       0 :
+			       ig_fail(k->err, -EINVAL,
+				       "cache group %u: parts of %" PRIu64 " bytes for %u values",
+				       g, l->block_bytes, l->head_dim);
 	/* Kernels have one stride for both: it is that of the ones that need it. */
 	if (!aligned(l->layer_stride) || !aligned(l->v_offset) || !aligned(l->head_stride) ||
 	    !aligned(l->block_bytes) || !aligned_tokens(l, l->k_dtype, l->k_token_stride) ||
@@ -356,6 +398,68 @@ static int pack_table(struct packing *k, uint32_t g, int32_t q, uint32_t *to, ui
 	return 0;
 }
 
+/* First segments and their ends, which all groups of state have in common. */
+static int pack_segments(struct packing *k)
+{
+	const struct ig_step *s = k->step;
+	int32_t i = 0;
+
+	if ((uint32_t)s->n_segments > k->shape->max_segments)
+		return ig_fail(k->err, -EINVAL, "a step of %d segments, at most %u fit",
+			       s->n_segments, k->shape->max_segments);
+	uint32_t *first = put(k, ((uint64_t)s->n_seqs + 1) * 4, &k->head.seq_segments);
+	uint32_t *ends = put(k, (uint64_t)s->n_segments * 4, &k->head.segment_ends);
+	for (int32_t q = 0; q < s->n_seqs; q++) {
+		first[q] = (uint32_t)i;
+		for (; i < s->n_segments && s->row_seq[s->segments[i].first_row] == q; i++)
+			ends[i] = (uint32_t)(s->segments[i].first_row + s->segments[i].n_rows);
+	}
+	first[s->n_seqs] = (uint32_t)i;
+	return 0;
+}
+
+/* The parts of a state; of none there are no words. */
+static int pack_state(struct packing *k, uint32_t g, int32_t q, int32_t state, uint32_t *to,
+		      uint32_t n_parts)
+{
+	const struct ig_step_kv *kv = &k->step->kv[g];
+
+	for (uint32_t i = 0; i < n_parts; i++) {
+		to[i] = state < 0 ? STEP_NONE : kv->block_tables[state * kv->max_blocks + i];
+		int rc = state < 0 ? 0 : check_word(k, g, q, to[i]);
+		if (rc)
+			return rc;
+	}
+	return 0;
+}
+
+/* The states that sequences begin with, then those that segments lead to. */
+static int pack_states(struct packing *k, uint32_t g)
+{
+	const struct ig_step *s = k->step;
+	const struct ig_kv_layout *l = s->kv[g].layout;
+	const uint32_t n = (uint32_t)parts_of(&k->shape->info.groups[g]);
+	const uint64_t n_states = (uint64_t)s->n_seqs + (uint64_t)s->n_segments;
+	int rc = 0;
+
+	if (!k->head.segment_ends && (rc = pack_segments(k)))
+		return rc;
+	const uint32_t *first = (const uint32_t *)(const void *)(k->area + k->head.seq_segments);
+	uint32_t *table = put(k, n_states * n * 4, &k->head.kv[g].tables);
+	for (int32_t q = 0; q < s->n_seqs && !rc; q++) {
+		const struct ig_step_segment *begin = &s->segments[first[q]];
+		rc = pack_state(k, g, q, first[q] < first[q + 1] ? begin->from : -1,
+				table + (uint64_t)q * n, n);
+		for (uint32_t i = first[q]; i < first[q + 1] && !rc; i++)
+			rc = pack_state(k, g, q, s->segments[i].to,
+					table + ((uint64_t)s->n_seqs + i) * n, n);
+	}
+	k->head.kv[g].block_bytes = l->block_bytes;
+	k->head.kv[g].max_blocks = n;
+	k->head.kv[g].layer_stride = l->n_kv_heads;
+	return rc;
+}
+
 static int pack_cache(struct packing *k)
 {
 	const struct ig_step *s = k->step;
@@ -371,8 +475,13 @@ static int pack_cache(struct packing *k)
 	for (uint32_t g = 0; g < s->n_groups; g++) {
 		const struct ig_kv_layout *l = s->kv[g].layout;
 		int rc = check_layout(k, g);
+		const bool is_state = l->kind == IG_CACHE_STATE;
+		if (!rc && is_state)
+			rc = pack_states(k, g);
 		if (rc)
 			return rc;
+		if (is_state)
+			continue;
 		uint32_t *tables =
 			put(k, (uint64_t)s->n_seqs * max_blocks * 4, &k->head.kv[g].tables);
 		for (int32_t q = 0; q < s->n_seqs; q++) {

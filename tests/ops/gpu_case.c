@@ -415,6 +415,51 @@ static int put_samples(struct run *r, struct step_head *head, struct ig_error *e
 	return 0;
 }
 
+/* The states that sequences begin with, then those that segments lead to. */
+static int put_states(struct run *r, const struct ig_step_kv *from, struct step_kv *to,
+		      struct ig_error *err)
+{
+	const struct ig_step *s = r->c->launch->step;
+	const uint64_t n = (uint64_t)from->max_blocks;
+	int rc = put(r, NULL, (uint64_t)(s->n_seqs + s->n_segments) * n * 4, &to->tables, err);
+
+	for (int32_t i = 0; !rc && i < s->n_segments; i++) {
+		const struct ig_step_segment *g = &s->segments[i];
+		const int32_t q = s->row_seq[g->first_row];
+		uint32_t *table = (uint32_t *)(void *)(r->step + to->tables);
+		uint32_t *begin = table + (uint64_t)q * n;
+
+		memcpy(table + (uint64_t)(s->n_seqs + i) * n,
+		       from->block_tables + (uint64_t)g->to * n, n * 4);
+		if (g->first_row && s->row_seq[g->first_row - 1] == q)
+			continue;
+		if (g->from >= 0)
+			memcpy(begin, from->block_tables + (uint64_t)g->from * n, n * 4);
+		else
+			memset(begin, 0xff, n * 4); /* STEP_NONE */
+	}
+	to->layer_stride = from->layout->n_kv_heads;
+	return rc;
+}
+
+static int put_segments(struct run *r, struct step_head *head, struct ig_error *err)
+{
+	const struct ig_step *s = r->c->launch->step;
+	uint32_t *first, *ends;
+	int rc = put(r, NULL, (uint64_t)(s->n_seqs + 1) * 4, &head->seq_segments, err);
+
+	rc = rc ? rc : put(r, NULL, (uint64_t)s->n_segments * 4, &head->segment_ends, err);
+	if (rc)
+		return rc;
+	first = (uint32_t *)(void *)(r->step + head->seq_segments);
+	ends = (uint32_t *)(void *)(r->step + head->segment_ends);
+	for (int32_t i = 0; i < s->n_segments; i++) {
+		ends[i] = (uint32_t)(s->segments[i].first_row + s->segments[i].n_rows);
+		first[s->row_seq[s->segments[i].first_row] + 1] = (uint32_t)i + 1;
+	}
+	return 0;
+}
+
 static int put_cache(struct run *r, struct step_head *head, struct ig_error *err)
 {
 	const struct ig_gpu_case *c = r->c;
@@ -435,9 +480,11 @@ static int put_cache(struct run *r, struct step_head *head, struct ig_error *err
 			.token_stride = (uint32_t)(l->k_token_stride ? l->k_token_stride :
 								       l->v_token_stride),
 		};
-		rc = put(r, s->kv[g].block_tables,
-			 (uint64_t)s->n_seqs * (uint64_t)s->kv[g].max_blocks * 4,
-			 &head->kv[g].tables, err);
+		rc = l->kind == IG_CACHE_STATE ?
+			     put_states(r, &s->kv[g], &head->kv[g], err) :
+			     put(r, s->kv[g].block_tables,
+				 (uint64_t)s->n_seqs * (uint64_t)s->kv[g].max_blocks * 4,
+				 &head->kv[g].tables, err);
 		if (rc)
 			return rc;
 	}
@@ -504,6 +551,8 @@ static int pack(struct run *r, struct ig_error *err)
 	r->live[IG_LIVE_WANT_LOGITS] = head.want_logits;
 	rc = rc ? rc : put_sequences(r, &head, err);
 	rc = rc ? rc : put_samples(r, &head, err);
+	if (!rc && s->n_segments)
+		rc = put_segments(r, &head, err);
 	rc = rc ? rc : put_cache(r, &head, err);
 	if (!rc)
 		memcpy(r->step, &head, sizeof head);

@@ -221,26 +221,6 @@ static bool on_gpu(void)
 	return driver && strcmp(driver, "cpu");
 }
 
-/* Models with recurrent layers run on the CPU only. */
-static bool is_refused(const struct ig_stepper_model *m)
-{
-	const struct ig_model_info *info = &m->plan->info;
-	const struct ig_stepper_options o = { .k_dtype = IG_F32,
-					      .v_dtype = IG_F32,
-					      .max_rows = 8,
-					      .max_seqs = 1,
-					      .max_context = 8,
-					      .cache_tokens = 16 };
-	struct ig_error err = { 0 };
-	struct ig_stepper *s;
-
-	if (!on_gpu() || info->groups[info->n_groups - 1].kind != IG_CACHE_STATE)
-		return false;
-	assert_int_equal(ig_stepper_open(m, &o, &s, &err), -ENOTSUP);
-	assert_non_null(strstr(err.text, "does not support models with recurrent layers yet"));
-	return true;
-}
-
 /* Whole prompts, alone; then every other way with the same bits.  0: not on this machine. */
 static int run_isa(const struct ig_stepper_model *m, const struct golden *g, const char *name,
 		   const char *isa)
@@ -348,11 +328,6 @@ static void test_model(void **state)
 	snprintf(path, sizeof path, INGOT_TEST_ARCHS "/%s.gguf", name);
 	if (ig_stepper_model_open(&m, path, NULL, &err))
 		fail_msg("%s", err.text);
-	if (is_refused(&m)) {
-		ig_stepper_model_close(&m);
-		close_golden(&g);
-		return;
-	}
 	assert_int_equal(run_isa(&m, &g, name, NULL), 1);
 	if (!on_gpu() && has_experts(m.plan))
 		run_mapped(&m, &g);

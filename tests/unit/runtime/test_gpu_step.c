@@ -12,6 +12,8 @@
 #include "shaders/step.h"
 #include "tests/unit/runtime/fake_gpu.h"
 
+#include <ingot/kvcache.h>
+
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -367,6 +369,164 @@ static void test_hostile(void **state)
 	end(&w);
 }
 
+/* ---- states of recurrent layers ---- */
+
+#define PARTS 3
+#define N_STATES 5
+#define PART 65536u /* values of a part: more than a head of pages may have */
+
+static const struct ig_model_info with_states = {
+	.struct_size = sizeof with_states,
+	.n_vocab = VOCAB,
+	.n_context = CONTEXT,
+	.n_groups = 3,
+	.groups = { { sizeof(struct ig_cache_group), LAYERS, HEADS, HEAD, 0, IG_CACHE_KV },
+		    { sizeof(struct ig_cache_group), 2, PARTS, 32, 0, IG_CACHE_STATE },
+		    { sizeof(struct ig_cache_group), 1, 1, PART, 0, IG_CACHE_STATE } },
+};
+
+struct states {
+	struct ig_kv_layout layout[2];
+	struct ig_step_kv kv[3];
+	uint32_t tables[N_STATES][2 * PARTS], last[N_STATES][2]; /* longer than needed */
+	struct ig_step_segment segments[SEQS * IG_KV_MAX_SEGMENTS + 1];
+};
+
+/* Sequences of 3, 1 and 2 rows; the first and the last one begin with a state. */
+static void add_states(struct world *w, struct states *s)
+{
+	static const struct ig_step_segment segments[] = {
+		{ 0, 2, 4, 0 }, { 2, 1, 0, 1 }, { 3, 1, -1, 2 }, { 4, 2, 3, 3 }
+	};
+
+	memset(s, 0, sizeof *s);
+	add(w, 100, 3, true);
+	add(w, 0, 1, true);
+	add(w, 7, 2, false);
+	s->layout[0] = (struct ig_kv_layout){ .k_dtype = IG_F32,
+					      .v_dtype = IG_F32,
+					      .n_layers = 2,
+					      .n_kv_heads = PARTS,
+					      .head_dim = 32,
+					      .kind = IG_CACHE_STATE,
+					      .block_bytes = 128 };
+	s->layout[1] = s->layout[0];
+	s->layout[1].n_layers = s->layout[1].n_kv_heads = 1;
+	s->layout[1].head_dim = PART;
+	s->layout[1].block_bytes = 4 * PART;
+	for (uint32_t i = 0; i < N_STATES; i++) {
+		for (uint32_t k = 0; k < 2 * PARTS; k++)
+			s->tables[i][k] = IG_BLOCK_WORD(2, i * 7 + k);
+		s->last[i][0] = IG_BLOCK_WORD(1, i);
+		s->last[i][1] = IG_BLOCK_NONE; /* is of no part */
+	}
+	w->bases[1] = (void *)(uintptr_t)ig_gpu_slabs_map(&w->slabs, N_STATES * 4 * PART, 0);
+	assert_non_null(w->bases[1]);
+	s->kv[0] = w->kv[0];
+	s->kv[1] = (struct ig_step_kv){ &s->layout[0], &s->tables[0][0], 2 * PARTS };
+	s->kv[2] = (struct ig_step_kv){ &s->layout[1], &s->last[0][0], 2 };
+	memcpy(s->segments, segments, sizeof segments);
+	w->step.kv = s->kv;
+	w->step.n_groups = 3;
+	w->step.segments = s->segments;
+	w->step.n_segments = 4;
+	w->step.n_states = N_STATES;
+}
+
+/* The rows of a table: of each sequence what it begins with, then where segments lead to. */
+static void test_states(void **state)
+{
+	static const uint32_t first[] = { 0, 2, 3, 4 }, ends[] = { 2, 3, 4, 6 };
+	static const int32_t rows[] = { 4, -1, 3, 0, 1, 2, 3 };
+	struct ig_error err = { 0 };
+	struct states s;
+	struct world w;
+
+	begin(&w, &with_states);
+	add_states(&w, &s);
+	assert_int_equal(pack(&w, &err), 0);
+	const struct step_head *h = head(&w);
+	assert_memory_equal(at(&w, h->seq_segments), first, sizeof first);
+	assert_memory_equal(at(&w, h->segment_ends), ends, sizeof ends);
+	assert_int_equal(h->kv[1].block_bytes, 128);
+	assert_int_equal(h->kv[1].max_blocks, 2 * PARTS);
+	assert_int_equal(h->kv[1].layer_stride, PARTS);
+	assert_int_equal(h->kv[2].max_blocks, 1);
+	const uint32_t *parts = at(&w, h->kv[1].tables), *last = at(&w, h->kv[2].tables);
+	for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+		for (uint32_t k = 0; k < 2 * PARTS; k++)
+			assert_int_equal(parts[i * 2 * PARTS + k],
+					 rows[i] < 0 ? STEP_NONE : s.tables[rows[i]][k]);
+		assert_int_equal(last[i], rows[i] < 0 ? STEP_NONE : s.last[rows[i]][0]);
+	}
+	/* pages are packed beside them */
+	assert_int_equal(((const uint32_t *)at(&w, h->kv[0].tables))[0], w.tables[0][0]);
+	end(&w);
+}
+
+/* The area has room for as many segments as a step can have. */
+static void test_most_segments(void **state)
+{
+	const uint32_t n = SEQS * IG_KV_MAX_SEGMENTS;
+	struct ig_error err = { 0 };
+	struct states s;
+	struct world w;
+
+	begin(&w, &with_states);
+	add_states(&w, &s);
+	w.step.n_rows = w.step.n_seqs = w.step.n_logit_rows = 0;
+	for (int q = 0; q < SEQS; q++)
+		add(&w, CONTEXT - IG_KV_MAX_SEGMENTS, IG_KV_MAX_SEGMENTS, true);
+	for (uint32_t i = 0; i <= n; i++)
+		s.segments[i] = (struct ig_step_segment){ (int32_t)i, 1, 0, 0 };
+	w.step.n_segments = (int32_t)n;
+	assert_int_equal(pack(&w, &err), 0);
+	assert_true(w.out.step_bytes <= w.shape.area_bytes);
+	w.step.n_segments++;
+	assert_int_equal(pack(&w, &err), -EINVAL);
+	assert_non_null(strstr(err.text, "33 segments, at most 32"));
+	end(&w);
+}
+
+static void test_hostile_states(void **state)
+{
+	struct ig_error err;
+	struct states s;
+	struct world w;
+
+#define BAD(says, change)                                                                          \
+	do {                                                                                       \
+		err = (struct ig_error){ 0 };                                                      \
+		begin(&w, &with_states);                                                           \
+		add_states(&w, &s);                                                                \
+		change;                                                                            \
+		assert_int_equal(pack(&w, &err), -EINVAL);                                         \
+		if (!strstr(err.text, says))                                                       \
+			fail_msg("\"%s\" does not say \"%s\"", err.text, says);                    \
+		end(&w);                                                                           \
+	} while (0)
+	BAD("sequence 0, cache group 1: block 4095 of slab 3 is not mapped",
+	    s.tables[1][5] = IG_BLOCK_WORD(3, 4095)); /* where a segment leads to */
+	BAD("sequence 2, cache group 1", s.tables[3][0] = IG_BLOCK_NONE);
+	BAD("sequence 0, cache group 2: block 5", s.last[4][0] = IG_BLOCK_WORD(1, N_STATES));
+	BAD("type 1 and 0", s.layout[0].k_dtype = IG_F16);
+	BAD("type 0 and 1", s.layout[0].v_dtype = IG_F16);
+	BAD("1 layers of 3 heads", s.layout[0].n_layers = 1);
+	BAD("2 layers of 2 heads", s.layout[0].n_kv_heads = 2);
+	BAD("of 33", s.layout[0].head_dim = 33);
+	BAD("cache group 1", s.layout[0].kind = IG_CACHE_KV);
+	BAD("parts of 112 bytes for 32 values", s.layout[0].block_bytes = 112);
+	BAD("parts of 136 bytes", s.layout[0].block_bytes = 136);
+#undef BAD
+	struct ig_gpu_step_shape shape;
+	struct ig_model_info i = with_states;
+	i.groups[2].head_dim = (1u << 28) + 1;
+	assert_int_equal(ig_gpu_step_init(&shape, &i, &limits, 1, &err), -ENOTSUP);
+	i = with_states;
+	i.groups[1].n_layers = i.groups[1].n_kv_heads = 1000;
+	assert_int_equal(ig_gpu_step_init(&shape, &i, &limits, 1, &err), -ENOTSUP);
+}
+
 /* A group with a window keeps no blocks before it. */
 static void test_window(void **state)
 {
@@ -501,10 +661,12 @@ static void test_slabs(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_packed),	cmocka_unit_test(test_split),
-		cmocka_unit_test(test_largest), cmocka_unit_test(test_hostile),
-		cmocka_unit_test(test_window),	cmocka_unit_test(test_limits),
-		cmocka_unit_test(test_copies),	cmocka_unit_test(test_slabs),
+		cmocka_unit_test(test_packed),	       cmocka_unit_test(test_split),
+		cmocka_unit_test(test_largest),	       cmocka_unit_test(test_hostile),
+		cmocka_unit_test(test_window),	       cmocka_unit_test(test_limits),
+		cmocka_unit_test(test_states),	       cmocka_unit_test(test_most_segments),
+		cmocka_unit_test(test_hostile_states), cmocka_unit_test(test_copies),
+		cmocka_unit_test(test_slabs),
 	};
 	return cmocka_run_group_tests_name("the step on a GPU", tests, NULL, NULL);
 }
