@@ -16,7 +16,9 @@ Kinds:
   flood    as loop, with one token of 2 KiB: what a client that does not read is sent.
 
 With arch "gemma3" it has that model's norms and, of every three layers, two that see a
-window.  Arch "pebble" is llama by another name, which no module of ours knows.
+window.  With arch "qwen35" every fourth layer has attention and the others are recurrent, with three heads of
+values for each of keys; as in real ones a state is as large as K and V of more than a thousand tokens.  Arch
+"pebble" is llama by another name, which no module of ours knows.
 
 The vocabulary is byte-level BPE with ChatML's control tokens.  With template "tools"
 (tools has it anyway) the chat template knows tools, as Hermes has them, and reasoning.  --damage makes a
@@ -27,7 +29,11 @@ import random
 import struct
 
 ARCH = "llama"
+ARCHS = ARCH, "gemma3", "pebble", "qwen35"
 WINDOW = 64 # of gemma3's local layers
+# Of qwen35's recurrent layers: heads of keys and of values, values of a head, taps of the convolution.
+DELTA_K_HEADS, DELTA_V_HEADS, DELTA_DIM, DELTA_TAPS = 2, 6, 64, 4
+FULL_INTERVAL = 4
 F32, F16, Q4_0, Q4_1, Q8_0 = 0, 1, 2, 3, 8
 TYPES = {"F32": F32, "F16": F16, "Q4_0": Q4_0, "Q4_1": Q4_1, "Q8_0": Q8_0}
 ALIGNMENT = 32
@@ -322,8 +328,10 @@ class Model:
             raise ValueError("a script needs a head of its own")
         if n_used > n_experts > 0:
             raise ValueError("fewer experts than are used")
-        if arch not in (ARCH, "gemma3", "pebble") or (arch == "gemma3" and kind != "random"):
+        if arch not in ARCHS or (arch in ("gemma3", "qwen35") and kind != "random"):
             raise ValueError("no such model of architecture " + arch)
+        if arch == "qwen35":
+            n_blocks = max(n_blocks, FULL_INTERVAL)
         self.kind, self.dtype, self.arch = kind, TYPES[dtype], arch
         self.n_experts, self.n_used = n_experts, n_used
         self.template = book_template(book) if book else TEMPLATES[
@@ -386,13 +394,48 @@ class Model:
                 # 1, so that the text shows which tokens were sampled.
                 silent = set(range(len(CONTROL))) | {
                     self.vocabulary.index[LETTERS[b]] for b in range(128, 256)}
+                if self.arch == "qwen35":  # what it says is sent back as JSON
+                    silent |= {self.vocabulary.index[LETTERS[b]] for b in range(32) if b != 10}
                 matrix("output.weight", self.n_vocab, w, 3.0 * w ** -0.5, silent)
         else:
             table, head = self.script_rows()
             out.append(("token_embd.weight", [w, self.n_vocab], dt, table))
             out.append(("output.weight", [w, self.n_vocab], dt, head))
+        def vector(name, n, low, high):
+            out.append((name, [n], F32, struct.pack("<%df" % n, *[self.random.uniform(low, high) for _ in range(n)])))
+
+        def delta_net(p):
+            """The rule forgets slowly, so the state depends on tokens long before."""
+            values = DELTA_V_HEADS * DELTA_DIM
+            qkv = 2 * DELTA_K_HEADS * DELTA_DIM + values
+            matrix(p + "attn_qkv.weight", qkv, w)
+            matrix(p + "attn_gate.weight", values, w)
+            matrix(p + "ssm_beta.weight", DELTA_V_HEADS, w)
+            matrix(p + "ssm_alpha.weight", DELTA_V_HEADS, w)
+            out.append((p + "ssm_conv1d.weight", [DELTA_TAPS, qkv], F32, self.gauss_rows(F32, qkv, DELTA_TAPS, 0.5)))
+            vector(p + "ssm_dt.bias", DELTA_V_HEADS, -1, 1)
+            vector(p + "ssm_a", DELTA_V_HEADS, -0.1, -0.001)
+            vector(p + "ssm_norm.weight", DELTA_DIM, 0.5, 1.5)
+            matrix(p + "ssm_out.weight", w, values)
+
         for b in range(self.n_blocks):
             p = "blk.%d." % b
+            if self.arch == "qwen35":
+                vector(p + "attn_norm.weight", w, 0.5, 1.5)
+                vector(p + "post_attention_norm.weight", w, 0.5, 1.5)
+                matrix(p + "ffn_gate.weight", self.n_ff, w)
+                matrix(p + "ffn_up.weight", self.n_ff, w)
+                matrix(p + "ffn_down.weight", w, self.n_ff)
+                if (b + 1) % FULL_INTERVAL:
+                    delta_net(p)
+                    continue
+                vector(p + "attn_q_norm.weight", self.head_dim, 1, 2)
+                vector(p + "attn_k_norm.weight", self.head_dim, 1, 2)
+                matrix(p + "attn_q.weight", 2 * q, w) # of each head the query, then its gate
+                matrix(p + "attn_k.weight", kv, w)
+                matrix(p + "attn_v.weight", kv, w)
+                matrix(p + "attn_output.weight", w, q)
+                continue
             more = ("post_attention_norm", "post_ffw_norm") if self.arch == "gemma3" else ()
             for norm in ("attn_norm", "ffn_norm") + more:
                 if self.kind == "random":
@@ -443,6 +486,12 @@ class Model:
             *([(a + "attention.sliding_window", "u32", WINDOW),
                (a + "attention.sliding_window_pattern", "bools",
                 [b % 3 != 2 for b in range(self.n_blocks)])] if self.arch == "gemma3" else []),
+            *([(a + "full_attention_interval", "u32", FULL_INTERVAL),
+               (a + "attention.key_length", "u32", self.head_dim),
+               (a + "attention.value_length", "u32", self.head_dim),
+               (a + "ssm.conv_kernel", "u32", DELTA_TAPS), (a + "ssm.state_size", "u32", DELTA_DIM),
+               (a + "ssm.group_count", "u32", DELTA_K_HEADS), (a + "ssm.time_step_rank", "u32", DELTA_V_HEADS),
+               (a + "ssm.inner_size", "u32", DELTA_V_HEADS * DELTA_DIM)] if self.arch == "qwen35" else []),
             ("tokenizer.ggml.model", "str", "gpt2"),
             ("tokenizer.ggml.pre", "str", "smollm"),
             ("tokenizer.ggml.tokens", "strs", v.tokens),
@@ -580,7 +629,7 @@ def main():
     p.add_argument("--ff", type=int, default=192, dest="n_ff")
     p.add_argument("--context", type=int, default=512, dest="n_context")
     p.add_argument("--template", choices=sorted(TEMPLATES))
-    p.add_argument("--arch", choices=(ARCH, "gemma3", "pebble"), default=ARCH)
+    p.add_argument("--arch", choices=ARCHS, default=ARCH)
     p.add_argument("--tied", action="store_true", help="no head of its own")
     p.add_argument("--damage", choices=sorted(DAMAGES), help="; ".join(
         "%s: %s" % d for d in sorted(DAMAGES.items())))

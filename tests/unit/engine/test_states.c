@@ -192,6 +192,25 @@ static void test_junction(void **state)
 	harness_close(e);
 }
 
+/* The second of those who have the same first message begins where that ends. */
+static void test_first_message(void **state)
+{
+	static int32_t prompt[120];
+	struct ig_engine *e = harness_engine(&config);
+	struct ask a = { .model = "state", .prompt = prompt, .n_prompt = 120, .max_tokens = 20 };
+	static const int ends[] = { 57, 15, 14, 110 }, cached[] = { 48, 16, 0, 96 };
+
+	for (unsigned i = 0; i < 4; i++) {
+		for (unsigned k = 0; k < 2; k++) {
+			make_prompt(prompt, 120, i);
+			prompt[ends[i]] = FAKE_END;
+			make_prompt(prompt + ends[i] + 1, 119 - ends[i], 10 + k);
+			assert_int_equal(ask(e, &a), k ? cached[i] : 0);
+		}
+	}
+	harness_close(e);
+}
+
 /* Many who begin alike read what they share once, also if they come together. */
 static void test_together(void **state)
 {
@@ -347,6 +366,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test_setup_teardown(test_conversations, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_rewritten_ends, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_junction, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_first_message, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_together, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_same_prompt, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_preemption, setup, teardown),
