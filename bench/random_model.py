@@ -35,6 +35,13 @@ SHAPES = {
                           experts=128, experts_used=8, expert_ff=768,
                           keys={"attention.layer_norm_rms_epsilon": 1e-6,
                                 "rope.freq_base": 1e6}),
+    "qwen3.5-9b": dict(arch="qwen35", title="Qwen3.5-9B", layers=32, width=4096, ff=12288, heads=16,
+                       kv_heads=4, head_dim=256, vocab=248320, context=262144, period=4,
+                       key_heads=16, value_heads=32, state=128, taps=4,
+                       keys={"attention.layer_norm_rms_epsilon": 1e-6, "rope.freq_base": 1e7,
+                             "rope.dimension_count": 64, "full_attention_interval": 4,
+                             "ssm.conv_kernel": 4, "ssm.state_size": 128, "ssm.group_count": 16,
+                             "ssm.time_step_rank": 32, "ssm.inner_size": 4096}),
     "glm-4.7-flash": dict(arch="deepseek2", title="GLM-4.7-Flash 30B-A3B", layers=47, width=2048,
                           ff=10240, heads=20, kv_heads=1, head_dim=256, vocab=154880,
                           context=202752, experts=64, experts_used=4, expert_ff=1536, dense=1,
@@ -69,20 +76,35 @@ def keys_of(s):
            a + "context_length": s["context"], a + "embedding_length": s["width"],
            a + "block_count": s["layers"], a + "feed_forward_length": s["ff"],
            a + "attention.head_count": s["heads"], a + "attention.head_count_kv": s["kv_heads"],
-           **{a + k: v for k, v in s["keys"].items()}}
-    if s["arch"] not in ("gpt2", "deepseek2"):
-        out.update({a + "attention.key_length": s["head_dim"],
-                    a + "attention.value_length": s["head_dim"],
-                    a + "rope.dimension_count": s["head_dim"]})
+           a + "attention.key_length": s["head_dim"], a + "attention.value_length": s["head_dim"],
+           a + "rope.dimension_count": s["head_dim"], **{a + k: v for k, v in s["keys"].items()}}
+    if s["arch"] == "gpt2":
+        for k in "attention.key_length", "attention.value_length", "rope.dimension_count":
+            del out[a + k]
     if "experts" in s:
         out.update({a + "expert_count": s["experts"], a + "expert_used_count": s["experts_used"],
                     a + "expert_feed_forward_length": s["expert_ff"]})
     return out
 
 
+def delta_net(b, s):
+    """The tensors of a layer with a gated delta net, as tensors_of has them."""
+    values = s["value_heads"] * s["state"]
+    qkv = 2 * s["key_heads"] * s["state"] + values
+    return [(b + "attn_qkv.weight", (qkv, s["width"]), None),
+            (b + "attn_gate.weight", (values, s["width"]), None),
+            (b + "ssm_conv1d.weight", (qkv, s["taps"]), "router"),
+            (b + "ssm_norm.weight", (s["state"],), 1.0),
+            (b + "ssm_out.weight", (s["width"], values), None),
+            (b + "ssm_dt.bias", (s["value_heads"],), 0.0),
+            (b + "ssm_a", (s["value_heads"],), -0.1),
+            (b + "ssm_beta.weight", (s["value_heads"], s["width"]), None),
+            (b + "ssm_alpha.weight", (s["value_heads"], s["width"]), None)]
+
+
 def tensors_of(s):
     """[(name, dimensions with columns last, value)]: value is that of a vector's elements,
-    "router" for a float32 matrix, None for a matrix of the file's type."""
+    "router" for a float32 matrix (of a router, or taps), None for a matrix of the file's type."""
     w, q, kv = s["width"], s["heads"] * s["head_dim"], s["kv_heads"] * s["head_dim"]
     out = [("token_embd.weight", (s["vocab"], w), None)]
 
@@ -97,7 +119,7 @@ def tensors_of(s):
     for i in range(s["layers"]):
         b = "blk.%d." % i
         vector(b + "attn_norm.weight", w)
-        vector(b + "ffn_norm.weight", w)
+        vector(b + ("post_attention_norm.weight" if "period" in s else "ffn_norm.weight"), w)
         if s["arch"] == "gpt2":
             for name, n, k in (("attn_qkv", 3 * w, w), ("attn_output", w, w),
                                ("ffn_up", s["ff"], w), ("ffn_down", w, s["ff"])):
@@ -106,8 +128,14 @@ def tensors_of(s):
             vector(b + "attn_norm.bias", w, 0.0)
             vector(b + "ffn_norm.bias", w, 0.0)
             continue
-        matrix(b + "attn_output.weight", w, q)
-        if "latent" in s: # values are as wide as keys
+        delta = "period" in s and (i + 1) % s["period"] != 0
+        if delta:
+            out += delta_net(b, s)
+        else:
+            matrix(b + "attn_output.weight", w, q)
+        if delta:
+            pass
+        elif "latent" in s: # values are as wide as keys
             matrix(b + "attn_q_a.weight", s["q_latent"], w)
             vector(b + "attn_q_a_norm.weight", s["q_latent"])
             matrix(b + "attn_q_b.weight", q, s["q_latent"])
@@ -115,10 +143,13 @@ def tensors_of(s):
             vector(b + "attn_kv_a_norm.weight", s["latent"])
             matrix(b + "attn_k_b.weight", s["heads"], s["latent"], s["head_dim"] - s["rotated"])
             matrix(b + "attn_v_b.weight", s["heads"], s["head_dim"], s["latent"])
-        else:
-            matrix(b + "attn_q.weight", q, w)
+        else: # with a period a gate of the output lies beside q
+            matrix(b + "attn_q.weight", (2 if "period" in s else 1) * q, w)
             matrix(b + "attn_k.weight", kv, w)
             matrix(b + "attn_v.weight", kv, w)
+            if "period" in s:
+                vector(b + "attn_q_norm.weight", s["head_dim"])
+                vector(b + "attn_k_norm.weight", s["head_dim"])
         if "experts" in s and i >= s.get("dense", 0):
             e, f = s["experts"], s["expert_ff"]
             if "latent" in s:

@@ -9,6 +9,7 @@ import daemon as ingot
 from conftest import Starter, configuration
 from test_adapters import adapter, entry
 from test_engine import ask_all
+from test_states import at_work, recurrent
 
 PROGRAM = ingot.BUILD / "tests" / "metal" / "ingotd-metal"
 CHECKED = ingot.BUILD / "tests" / "metal" / "ingotd-metal-checked"
@@ -40,6 +41,21 @@ def test_it_says_what_computes(on_metal):
     said = on_metal.http("GET", "/v1/ingot/status").json
     assert said["driver"] == "metal"
     assert said["device"].startswith("metal, Software M1")
+
+
+def test_states(tmp_path, models):
+    """Recurrent layers, with steps in flight: two agents that begin alike have the texts of a daemon without a cache."""
+    texts = []
+    for cache in True, False:
+        s = Starter(tmp_path / str(cache))
+        try:
+            d = s(recurrent(models), extra=ingot.merged(METAL, {"kvcache": {"prefix_cache": cache}}), program=PROGRAM)
+            agents = at_work(d, 2, 2)
+            texts.append([a.texts for a in agents])
+            assert all((n_cached >= 0.95 * n) == cache for a in agents for n, n_cached in a.turns[1:])
+        finally:
+            s.finish()
+    assert texts[0] == texts[1]
 
 
 def test_the_default_budget(tmp_path, models):

@@ -18,8 +18,8 @@ class Agent:
         self.number, self.turns, self.texts = number, [], []
         self.messages = [said("You are %d. %s" % (number // 2, WORDS), "system")]
 
-    def work(self, d):
-        for turn in range(TURNS):
+    def work(self, d, turns):
+        for turn in range(turns):
             self.messages.append(said("Go %d.%d." % (self.number, turn), "user"))
             r = d.http("POST", "/v1/chat/completions", {
                 "model": "tiny", "messages": self.messages, "max_tokens": REPLY, "temperature": 0})
@@ -30,15 +30,15 @@ class Agent:
             self.messages.append(said(text, "assistant"))
 
 
-def at_work(d, n=4):
+def at_work(d, n=4, turns=TURNS):
     """So many agents, when they have done their turns side by side."""
     agents = [Agent(i) for i in range(n)]
-    threads = [threading.Thread(target=a.work, args=(d,)) for a in agents]
+    threads = [threading.Thread(target=a.work, args=(d, turns)) for a in agents]
     for t in threads:
         t.start()
     for t in threads:
         t.join()
-    assert all(len(a.turns) == TURNS for a in agents)
+    assert all(len(a.turns) == turns for a in agents)
     return agents
 
 
