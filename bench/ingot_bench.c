@@ -3,7 +3,7 @@
  *
  *   ingot-bench MODEL.gguf [--prompt N] [--decode M] [--streams S[,S...]] [--rounds R]
  *       [--threads T] [--isa I] [--activations auto|f32] [--kv TYPES] [--chunk C]
- *       [--driver D] [--json] [--ops [--read-gbs X --gmacs Y]]
+ *       [--driver D] [--packed FILE] [--json] [--ops [--read-gbs X --gmacs Y]]
  *
  * A round prefills S streams with N random tokens each, in steps of up to C rows, then decodes M
  * tokens of all S streams together, each with its own sampled tokens.  Several S are measured one
@@ -11,6 +11,7 @@
  * llama-bench's tg.  After one round of warm-up, R rounds are timed: tokens per second of all
  * streams together, median (minimum-maximum).  --ops prints instead the cost of each kind of op in
  * a step (ops.c), and its bound if the machine's roofline is given (from ingot-limits).
+ * --packed maps a copy of the packed weights, and writes it first if it is not there.
  */
 #include "base/clock.h"
 #include "base/dtype.h"
@@ -178,10 +179,11 @@ static void report(struct bench *b, struct ig_stepper *s, const struct work *w, 
 	static const char *const names[2] = { "prefill", "decode" };
 
 	if (!b->json && first)
-		printf("%s\n%s; %.1f MiB of packed weights, %.1f MiB of scratch, loaded in %.0f ms\n",
+		printf("%s\n%s; %.1f MiB of packed weights, %.1f MiB of scratch, %s in %.0f ms\n",
 		       b->model, ig_stepper_describe(s),
 		       (double)ig_stepper_weight_bytes(s) / 1048576,
-		       (double)ig_stepper_scratch_bytes(s) / 1048576, load_s * 1e3);
+		       (double)ig_stepper_scratch_bytes(s) / 1048576,
+		       ig_stepper_is_mapped(s) ? "mapped" : "loaded", load_s * 1e3);
 	if (b->json) {
 		ig_json_open_object(&json, NULL);
 		ig_json_put_text(&json, "model", b->model);
@@ -292,7 +294,7 @@ static int usage(const char *what)
 		"usage: ingot-bench MODEL.gguf [--prompt N] [--decode M] [--streams S[,S...]]\n"
 		"    [--rounds R]\n"
 		"    [--threads T] [--isa I] [--activations auto|f32] [--kv TYPES] [--chunk C]\n"
-		"    [--driver D] [--json] [--ops [--read-gbs X --gmacs Y]]\n",
+		"    [--driver D] [--packed FILE] [--json] [--ops [--read-gbs X --gmacs Y]]\n",
 		what);
 	return 2;
 }
@@ -340,6 +342,7 @@ int main(int argc, char **argv)
 		{ "kv", required_argument, NULL, 'k' },
 		{ "chunk", required_argument, NULL, 'c' },
 		{ "driver", required_argument, NULL, 'd' },
+		{ "packed", required_argument, NULL, 'w' },
 		{ "json", no_argument, NULL, 'j' },
 		{ "ops", no_argument, NULL, 'o' },
 		{ "read-gbs", required_argument, NULL, 'b' },
@@ -370,6 +373,7 @@ int main(int argc, char **argv)
 		case 'i': b.o.isa = optarg; break;
 		case 'a': b.o.activations = optarg; break;
 		case 'd': b.o.driver = optarg; break;
+		case 'w': b.o.packed = optarg; break;
 		case 'k': ok = ig_cache_dtypes(optarg, &b.o.k_dtype, &b.o.v_dtype); break;
 		case 'j': b.json = true; break;
 		case 'o': b.ops = true; break;

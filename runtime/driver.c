@@ -81,6 +81,24 @@ int ig_program_load(struct ig_program *p, struct ig_error *err)
 	return rc;
 }
 
+int ig_program_load_packed(struct ig_program *p, struct ig_packed_file *f, struct ig_error *err)
+{
+	int rc;
+
+	f->result = IG_PACKED_NONE;
+	f->why = (struct ig_error){ 0 };
+	p->packed = f;
+	rc = ig_program_load(p, err);
+	p->packed = NULL;
+	return rc;
+}
+
+uint64_t ig_program_packed_layout(const struct ig_program *p, uint64_t *file_bytes)
+{
+	*file_bytes = 0;
+	return p->class->packed_layout ? p->class->packed_layout(p, file_bytes) : 0;
+}
+
 void ig_program_destroy(struct ig_program *p)
 {
 	if (p)

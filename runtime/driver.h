@@ -68,6 +68,27 @@ int ig_driver_lower(struct ig_driver *d, const struct ig_plan *plan,
 /* Allocate the memory that lower counted, and pack the weights; pages of the model's file are
  * dropped from memory after packing. */
 int ig_program_load(struct ig_program *p, struct ig_error *err);
+/* A file with a copy of the packed weights, for later loads (runtime/cpu/packed.h). */
+enum ig_packed_result {
+	IG_PACKED_NONE,	   /* there is no copy: it could not be written, or the driver makes none */
+	IG_PACKED_MAPPED,  /* the weights are those of the file */
+	IG_PACKED_WRITTEN, /* they were packed, and the file is new */
+};
+struct ig_packed_file {
+	const char *path;
+	/* Of all that the packed bytes depend on: the model's file, the programs, the instruction set, and
+	 * ig_program_packed_layout.  A file with another name in it is not used. */
+	uint8_t name[16];
+	/* what the load did, and if there is no copy, or no usable one was there, why */
+	enum ig_packed_result result;
+	struct ig_error why;
+};
+/* A number of how the weights lie in their file, of which *file_bytes are the bytes; 0: the driver makes
+ * none. */
+uint64_t ig_program_packed_layout(const struct ig_program *p, uint64_t *file_bytes);
+/* ig_program_load, but a whole file at f->path is mapped read-only instead of packing, and if there is none,
+ * it is written.  f is used until this returns.  A copy that can't be used or written is no error. */
+int ig_program_load_packed(struct ig_program *p, struct ig_packed_file *f, struct ig_error *err);
 void ig_program_destroy(struct ig_program *p); /* NULL is fine */
 /* A step with so many rows computes about as many of them per second as a larger one; 0: not
  * known. */

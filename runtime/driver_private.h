@@ -14,7 +14,9 @@ struct ig_driver_class {
 	int (*lower)(struct ig_driver *d, const struct ig_plan *plan,
 		     const struct ig_program_limits *limits, struct ig_program **out,
 		     struct ig_program_memory *memory, struct ig_error *err);
+	/* With p->packed, which may be NULL. */
 	int (*load)(struct ig_program *p, struct ig_error *err);
+	uint64_t (*packed_layout)(const struct ig_program *p, uint64_t *file_bytes); /* NULL: 0 */
 	void (*destroy)(struct ig_program *p);
 	/* As ig_program_submit and ig_program_wait, with the text in p->error.  wait waits for
 	 * in_flight[0]. */
@@ -54,8 +56,9 @@ struct ig_program {
 	uint32_t n_adapters;		       /* of the plan */
 	uint32_t strict;
 	uint32_t loaded;
-	bool whole_texts;    /* its plan has no cache: a step has its sequences whole */
-	uint32_t split_rows; /* see ig_program_split_rows; of lower */
+	struct ig_packed_file *packed; /* while it is loaded; NULL: none */
+	bool whole_texts;	       /* its plan has no cache: a step has its sequences whole */
+	uint32_t split_rows;	       /* see ig_program_split_rows; of lower */
 	const struct ig_step *in_flight[IG_STEPS_IN_FLIGHT]; /* oldest first */
 	int64_t submit_ns[IG_STEPS_IN_FLIGHT];
 	uint32_t n_in_flight;

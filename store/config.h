@@ -88,9 +88,11 @@ struct ig_config {
 	struct {	      /* runtime: */
 		char *driver; /* auto, cpu, metal, cuda */
 		char *isa; /* auto, generic, avx2, avx512, avx512_bf16, neon, neon_dotprod, neon_i8mm */
-		uint32_t threads;  /* 0: as many as there are processors */
-		char *activations; /* auto: as fits the weights (8 bit or bf16); f32 */
-		char *experts;	   /* packed, mapped: experts' weights are read from the file */
+		uint32_t threads;   /* 0: as many as there are processors */
+		char *activations;  /* auto: as fits the weights (8 bit or bf16); f32 */
+		char *experts;	    /* packed, mapped: experts' weights are read from the file */
+		char *packed_cache; /* a folder for copies of packed weights; "": none */
+		uint64_t packed_cache_size; /* 0: half of what is free there */
 		char *run_ahead; /* auto, on, off: may a step start before the last one is read? */
 		bool strict;	 /* true: a second wait within a step is an error */
 		uint32_t keep_wired_ms; /* metal: after the last step; 180,000; 0: never */

@@ -162,6 +162,15 @@ const struct config_option config_options[] = {
 	  .choices = CHOICES("packed", "mapped"), .value = "packed",
 	  .help = "How the CPU driver holds the weights of experts: packed in memory, or read from the "
 		  "mapped file when needed, which is slower and outside the memory budget." },
+	{ "runtime.packed_cache", CONFIG_PATH, FIELD(runtime.packed_cache), .max = 4096,
+	  .value = "",
+	  .help = "Folder in which the CPU driver keeps a copy of each model's packed weights, which later "
+		  "loads map instead of packing, so that a start takes the time of reading it once; \"\" "
+		  "keeps none. The first load is longer by what the disk takes to write it." },
+	{ "runtime.packed_cache_size", CONFIG_BYTES, FIELD(runtime.packed_cache_size),
+	  .max = GIB << 20, .value = "0", .unit = "bytes",
+	  .help = "Most bytes of that folder; 0 means half of what is free on its disk with what the folder "
+		  "has. The copies that were not loaded for the longest time are removed first." },
 	{ "runtime.run_ahead", CONFIG_CHOICE, FIELD(runtime.run_ahead), .min = 1, .max = 32,
 	  .choices = CHOICES("auto", "on", "off"), .value = "auto",
 	  .help = "Start a step before the previous step's tokens are read; auto means on with a GPU." },

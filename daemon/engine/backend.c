@@ -78,6 +78,19 @@ static int read_cache_options(struct ig_backend *b, const struct ig_config *conf
 	return 0;
 }
 
+static int open_packed(struct ig_backend *b, const struct ig_config *config, struct ig_error *err)
+{
+	int rc;
+
+	if (!config->runtime.packed_cache || !config->runtime.packed_cache[0])
+		return 0;
+	rc = ig_kv_name_programs(b, config, &b->programs, err);
+	b->named = rc == 0;
+	return rc ? rc :
+		    ig_packed_files_open(config->runtime.packed_cache,
+					 config->runtime.packed_cache_size, &b->packed, err);
+}
+
 /* Without the folder that nobody has named the daemon goes on; one that is named must be usable. */
 static int open_disk(struct ig_backend *b, const struct ig_config *config, struct ig_error *err)
 {
@@ -86,7 +99,7 @@ static int open_disk(struct ig_backend *b, const struct ig_config *config, struc
 
 	if (!config->kvcache.disk || !config->kvcache.disk[0] || !b->prefix_cache)
 		return 0;
-	rc = ig_kv_name_programs(b, config, &b->programs, &why);
+	rc = b->named ? 0 : ig_kv_name_programs(b, config, &b->programs, &why);
 	if (!rc)
 		rc = ig_kv_files_open(config->kvcache.disk, config->kvcache.disk_size, &b->disk,
 				      &why);
@@ -129,7 +142,8 @@ int ig_backend_open(struct ig_backend *b, const struct ig_config *config, struct
 	if (ig_grammar_cache_create(GRAMMAR_CACHE_BYTES, &b->grammars) < 0)
 		return ig_fail(err, -ENOMEM, "out of memory for the cache of grammars");
 	if ((rc = find_service(b, config, err)) || (rc = open_driver(b, config, err)) ||
-	    (rc = read_cache_options(b, config, err)) || (rc = open_disk(b, config, err)))
+	    (rc = read_cache_options(b, config, err)) || (rc = open_packed(b, config, err)) ||
+	    (rc = open_disk(b, config, err)))
 		return rc;
 	return ig_backend_make_cache(b, config->kvcache.slab, config->kvcache.slab, &b->ruler, err);
 }
@@ -141,6 +155,7 @@ void ig_backend_close(struct ig_backend *b)
 	if (b->cache)
 		b->kv->destroy(b->cache);
 	ig_kv_files_close(b->disk);
+	ig_packed_files_close(b->packed);
 	ig_grammar_cache_destroy(b->grammars);
 	if (b->driver)
 		ig_driver_close(b->driver);

@@ -12,6 +12,7 @@
 #include "store/kv_files.h"
 #include "store/ledger.h"
 #include "store/metrics.h"
+#include "store/packed_files.h"
 
 #include <ingot/kvcache.h>
 
@@ -30,8 +31,10 @@ struct ig_backend {
 	uint32_t max_seqs, max_rows;	      /* of a step */
 	uint32_t max_logit_rows; /* the same; some more than few sequences need, for drafts */
 	uint32_t max_flights; /* 2: a step starts before the results of the previous one are read */
-	struct ig_kv_files *disk;   /* computed blocks; NULL: none are kept */
-	struct ig_kv_name programs; /* that compute them (kv_names.c) */
+	struct ig_packed_files *packed; /* copies of packed weights; NULL: none are kept */
+	struct ig_kv_files *disk;	/* computed blocks; NULL: none are kept */
+	struct ig_kv_name programs;	/* that compute both (kv_names.c) */
+	bool named;			/* programs is known */
 	struct ig_grammar_cache *grammars;
 	struct ig_ledger *ledger; /* may be NULL */
 	struct ig_metrics *metrics;

@@ -522,9 +522,52 @@ static int make_step(const struct ig_model *m, struct ig_step_buffer *b, struct 
 	return 0;
 }
 
+/* Load with the copy of packed weights at f->path. */
+static int load_copy(struct ig_model *m, struct ig_packed_file *f, struct ig_error *err)
+{
+	int rc = ig_program_load_packed(m->program, f, err);
+
+	if (rc)
+		return rc;
+	if (f->why.code && f->why.code != -ENOENT)
+		ig_log_warn("model %s: its copy of packed weights: %s", m->name, f->why.text);
+	if (f->result != IG_PACKED_NONE)
+		ig_log_info("model %s: packed weights are %s %s", m->name,
+			    f->result == IG_PACKED_MAPPED ? "mapped from" : "written to", f->path);
+	return 0;
+}
+
+/* Load the program, with runtime.packed_cache if that is set and the driver packs. */
+static int load_program(struct ig_model *m, struct ig_error *err)
+{
+	struct ig_packed_files *files = m->backend->packed;
+	struct ig_packed_file f = { 0 };
+	struct ig_kv_name name;
+	struct ig_error why = { 0 };
+	uint64_t n_bytes, layout = files ? ig_program_packed_layout(m->program, &n_bytes) : 0;
+	char *path;
+	int rc;
+
+	if (!layout)
+		return ig_program_load(m->program, err);
+	if (!ig_kv_name_packed(m, layout, &name) || !(path = ig_packed_files_path(files, &name)))
+		return ig_fail(err, -ENOMEM, "out of memory");
+	if (!ig_packed_files_make_space(files, &name, n_bytes, &why)) {
+		ig_log_warn("model %s: %s", m->name, why.text);
+		free(path);
+		return ig_program_load(m->program, err);
+	}
+	f.path = path;
+	memcpy(f.name, name.bytes, sizeof f.name);
+	rc = load_copy(m, &f, err);
+	ig_packed_files_use(files, &name);
+	free(path);
+	return rc;
+}
+
 int ig_model_load(struct ig_model *m, struct ig_error *err)
 {
-	int rc = ig_program_load(m->program, err);
+	int rc = load_program(m, err);
 
 	m->max_blocks = (m->limits.max_context + IG_BLOCK_TOKENS - 1) / IG_BLOCK_TOKENS;
 	for (uint32_t i = 0; i < IG_STEPS_IN_FLIGHT && rc == 0; i++)

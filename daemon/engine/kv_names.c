@@ -1,5 +1,5 @@
 /*
- * kv_names.c: what the bytes of cached blocks depend on, as names (store/kv_name.h): first the programs that
+ * kv_names.c: what the bytes of cached blocks and of packed weights depend on, as names (store/kv_name.h): first the programs that
  * compute them, by their files, since no number says when a compiler orders two sums differently; the device
  * and the options of arithmetic; then the model's file.  Of the weights, which are too many to be read,
  * each tensor's first and last bytes count.
@@ -13,6 +13,7 @@
 #include <string.h>
 
 #define FORMAT "ingot kv 1"
+#define PACKED_FORMAT "ingot packed weights 1"
 #define SAMPLE_BYTES 64u
 
 static void add_text(struct ig_kv_namer *n, const char *text)
@@ -85,6 +86,38 @@ static void add_tensor(struct ig_kv_namer *n, const struct ig_checkpoint_tensor 
 	ig_kv_name_add(n, (const char *)t->data + t->n_bytes - sample, sample);
 }
 
+/* The model's file. */
+static void add_model(struct ig_kv_namer *n, const struct ig_model *m)
+{
+	add_text(n, m->arch);
+	ig_kv_name_add(n, &m->file_id.size, sizeof m->file_id.size);
+	ig_kv_name_add(n, &m->file_id.mtime_ns, sizeof m->file_id.mtime_ns);
+	ig_kv_name_add(n, &m->file_id.files, sizeof m->file_id.files);
+	for (uint64_t i = 0; i < ig_checkpoint_n_tensors(m->file); i++)
+		add_tensor(n, ig_checkpoint_tensor(m->file, i));
+}
+
+static bool end_name(struct ig_kv_namer *n, struct ig_kv_name *out)
+{
+	bool ok = ig_kv_name_end(n, out);
+
+	ig_kv_namer_destroy(n);
+	return ok;
+}
+
+bool ig_kv_name_packed(const struct ig_model *m, uint64_t layout, struct ig_kv_name *out)
+{
+	struct ig_kv_namer *n = ig_kv_namer_create();
+
+	if (!n)
+		return false;
+	ig_kv_name_begin(n, &m->backend->programs);
+	add_text(n, PACKED_FORMAT);
+	add_model(n, m);
+	ig_kv_name_add(n, &layout, sizeof layout);
+	return end_name(n, out);
+}
+
 bool ig_kv_name_model(const struct ig_model *m, struct ig_kv_name *out)
 {
 	struct ig_kv_namer *n = ig_kv_namer_create();
@@ -92,13 +125,8 @@ bool ig_kv_name_model(const struct ig_model *m, struct ig_kv_name *out)
 	if (!n)
 		return false;
 	ig_kv_name_begin(n, &m->backend->programs);
-	add_text(n, m->arch);
-	ig_kv_name_add(n, &m->file_id.size, sizeof m->file_id.size);
-	ig_kv_name_add(n, &m->file_id.mtime_ns, sizeof m->file_id.mtime_ns);
-	ig_kv_name_add(n, &m->file_id.files, sizeof m->file_id.files);
+	add_model(n, m);
 	ig_kv_name_add(n, &m->limits.max_context, sizeof m->limits.max_context);
-	for (uint64_t i = 0; i < ig_checkpoint_n_tensors(m->file); i++)
-		add_tensor(n, ig_checkpoint_tensor(m->file, i));
 	for (uint32_t g = 0; g < m->n_groups; g++) {
 		const struct ig_kv_layout *l = &m->layouts[g];
 		const uint64_t shape[] = { l->k_dtype,
@@ -116,7 +144,5 @@ bool ig_kv_name_model(const struct ig_model *m, struct ig_kv_name *out)
 					   l->kind };
 		ig_kv_name_add(n, shape, sizeof shape);
 	}
-	bool ok = ig_kv_name_end(n, out);
-	ig_kv_namer_destroy(n);
-	return ok;
+	return end_name(n, out);
 }

@@ -193,6 +193,8 @@ static void run_program(void *ctx, uint32_t thread)
 	void *scratch = p->scratch_mem + p->worker_offset + thread * p->worker_bytes;
 	int64_t chunks = (int64_t)ig_pool_n_threads(p->driver->pool) * CHUNKS_PER_THREAD;
 
+	uint32_t patience = ig_pool_patience(p->driver->pool);
+
 	if (chunks == CHUNKS_PER_THREAD)
 		chunks = 1;
 	for (uint32_t i = 0; i < p->n_phases; i++) {
@@ -219,7 +221,7 @@ static void run_program(void *ctx, uint32_t thread)
 		     (int64_t)(atomic_load_explicit(word, memory_order_acquire) >> 32) < n;
 		     spins++) {
 			ig_pool_relax();
-			if (spins > 20000)
+			if (spins > patience)
 				sched_yield(); /* the thread with the last chunk was preempted */
 		}
 	}
@@ -247,6 +249,7 @@ const struct ig_driver_class ig_driver_cpu = {
 	.describe = cpu_describe,
 	.lower = ig_cpu_lower,
 	.load = ig_cpu_load,
+	.packed_layout = ig_cpu_packed_layout,
 	.destroy = ig_cpu_destroy,
 	.submit = cpu_submit,
 	.wait = cpu_wait,

@@ -75,7 +75,8 @@ struct cpu_program {
 	uint32_t n_buffers, cap_buffers;
 	struct cpu_weight *weights;   /* [plan->n_weights] */
 	struct cpu_counter *counters; /* [n_phases] */
-	uint8_t *weight_mem, *scratch_mem;
+	uint8_t *weight_mem;	      /* read-only if it is a mapped copy */
+	uint8_t *scratch_mem;
 	uint64_t weight_bytes, scratch_bytes;
 	uint64_t worker_offset, worker_bytes; /* kernels' scratch, per thread */
 };
@@ -84,7 +85,10 @@ int ig_cpu_lower(struct ig_driver *d, const struct ig_plan *plan,
 		 const struct ig_program_limits *limits, struct ig_program **out,
 		 struct ig_program_memory *memory, struct ig_error *err);
 int ig_cpu_load(struct ig_program *p, struct ig_error *err);
+uint64_t ig_cpu_packed_layout(const struct ig_program *p, uint64_t *file_bytes);
 void ig_cpu_destroy(struct ig_program *p);
+
+static inline uint64_t ig_round_up(uint64_t n, uint64_t to) { return (n + to - 1) / to * to; }
 
 /* Zeroed memory from the system, in huge pages if possible; NULL: no memory. */
 void *ig_cpu_map(uint64_t bytes);

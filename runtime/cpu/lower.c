@@ -25,8 +25,6 @@ struct lowering {
  * docs/performance.md. */
 #define SPLIT_ROWS 32
 
-static uint64_t round_up(uint64_t n, uint64_t to) { return (n + to - 1) / to * to; }
-
 static int no_memory(struct lowering *l)
 {
 	return ig_fail(l->err, -ENOMEM, "cpu driver: no memory for the lowered plan");
@@ -86,7 +84,7 @@ static int32_t add_buffer(struct lowering *l, uint64_t row_bytes, uint32_t row_c
 	if (!ig_array_grow(p->buffers, &p->cap_buffers, p->n_buffers))
 		return -1;
 	p->buffers[p->n_buffers] = (struct cpu_buffer){
-		.row_bytes = round_up(row_bytes, 64),
+		.row_bytes = ig_round_up(row_bytes, 64),
 		.row_class = row_class,
 		.first_phase = UINT32_MAX,
 	};
@@ -403,7 +401,7 @@ static void place_workers(struct cpu_program *p)
 			c.in[j].n_rows = lim->max_rows;
 		for (uint32_t j = 0; j < c.n_out; j++)
 			c.out[j].n_rows = lim->max_rows;
-		uint64_t bytes = round_up(p->launches[i].kernel->scratch_bytes(&c), 64);
+		uint64_t bytes = ig_round_up(p->launches[i].kernel->scratch_bytes(&c), 64);
 		if (p->worker_bytes < bytes)
 			p->worker_bytes = bytes;
 	}
@@ -422,7 +420,7 @@ static void place_weights(struct cpu_program *p)
 			w->bytes = ig_tile16_tile_bytes(pw->shape.dtype, pw->shape.n_cols) *
 				   (uint64_t)ig_tile16_n_tiles(pw->shape.n_rows);
 		else
-			w->bytes = round_up(pw->n_bytes, 64);
+			w->bytes = ig_round_up(pw->n_bytes, 64);
 		w->offset = p->weight_bytes;
 		p->weight_bytes += w->bytes;
 	}
@@ -486,145 +484,4 @@ done:
 	else
 		*out = &p->base;
 	return rc;
-}
-
-/* ---- loading ------------------------------------------------------------------------------ */
-
-#define PACK_TILES 8 /* tiles that a thread takes at a time */
-
-struct packing {
-	struct cpu_program *p;
-	uint32_t weight; /* index in the plan */
-	atomic_int_fast64_t next_tile;
-	uint8_t *rows; /* [n_threads, rows_bytes], for converted tensors */
-	uint64_t rows_bytes;
-};
-
-static void pack_tiles(void *ctx, uint32_t thread)
-{
-	struct packing *k = ctx;
-	const struct ig_plan_weight *pw = &k->p->plan->weights[k->weight];
-	const struct cpu_weight *w = &k->p->weights[k->weight];
-	uint64_t tile_bytes = ig_tile16_tile_bytes(pw->shape.dtype, pw->shape.n_cols);
-	int64_t n_tiles = ig_tile16_n_tiles(pw->shape.n_rows), t;
-
-	while ((t = atomic_fetch_add(&k->next_tile, PACK_TILES)) < n_tiles) {
-		int64_t row = t * IG_TILE, n = pw->shape.n_rows - row;
-		if (n > PACK_TILES * IG_TILE)
-			n = PACK_TILES * IG_TILE;
-		const void *rows = ig_checkpoint_rows(k->p->plan->file, pw->tensor, row, n,
-						      k->rows + thread * k->rows_bytes);
-		ig_tile16_pack(pw->shape.dtype, rows, n, pw->shape.n_cols,
-			       k->p->weight_mem + w->offset + (uint64_t)t * tile_bytes, 0,
-			       ig_tile16_n_tiles(n));
-	}
-}
-
-/* Of all tensors that are converted while they are read: the most bytes of the rows that a
- * thread packs at a time. */
-static uint64_t converted_rows_bytes(const struct cpu_program *p)
-{
-	uint64_t most = 0;
-
-	for (uint32_t i = 0; i < p->plan->n_weights; i++) {
-		const struct ig_plan_weight *pw = &p->plan->weights[i];
-		uint64_t row = ig_dtype_row_bytes(pw->shape.dtype, pw->shape.n_cols);
-		if (p->weights[i].used && p->weights[i].layout == IG_LAYOUT_TILE16 &&
-		    !pw->tensor->data && most < row)
-			most = row;
-	}
-	return round_up(most * PACK_TILES * IG_TILE, 64);
-}
-
-static void copy_rows(const struct cpu_program *p, uint32_t i)
-{
-	const struct ig_plan_weight *pw = &p->plan->weights[i];
-	uint8_t *dst = p->weight_mem + p->weights[i].offset;
-	const void *rows = ig_checkpoint_rows(p->plan->file, pw->tensor, 0, pw->shape.n_rows, dst);
-	if (rows != dst)
-		memcpy(dst, rows, pw->n_bytes);
-}
-
-static void *address_of(const struct cpu_program *p, const struct cpu_operand *o)
-{
-	return o->buffer < 0 ? NULL : p->scratch_mem + p->buffers[o->buffer].offset + o->col_offset;
-}
-
-/* From buffers and offsets to addresses. */
-static void resolve(struct cpu_program *p)
-{
-	for (uint32_t i = 0; i < p->n_launches; i++) {
-		struct cpu_launch *c = &p->launches[i];
-		for (uint32_t j = 0; j < IG_MAX_IN; j++)
-			c->launch.in[j].data = address_of(p, &c->in[j]);
-		for (uint32_t j = 0; j < IG_MAX_OUT; j++)
-			c->launch.out[j].data = address_of(p, &c->out[j]);
-		for (uint32_t j = 0; j < IG_MAX_WEIGHTS; j++) {
-			if (c->weight[j] < 0)
-				continue;
-			const struct cpu_weight *w = &p->weights[c->weight[j]];
-			c->launch.weight[j].data =
-				w->mapped ? (void *)p->plan->weights[c->weight[j]].tensor->data :
-					    p->weight_mem + w->offset;
-		}
-	}
-}
-
-int ig_cpu_load(struct ig_program *base, struct ig_error *err)
-{
-	struct cpu_program *p = (struct cpu_program *)base;
-
-	p->weight_mem = ig_cpu_map(p->weight_bytes ? p->weight_bytes : 1);
-	p->scratch_mem = ig_cpu_map(p->scratch_bytes ? p->scratch_bytes : 1);
-	if (!p->weight_mem || !p->scratch_mem)
-		return ig_fail(
-			err, -ENOMEM, "no memory for %llu bytes of weights and %llu of scratch",
-			(unsigned long long)p->weight_bytes, (unsigned long long)p->scratch_bytes);
-	/* Packing has its own threads: the engine's steps use the driver's while a model loads. */
-	uint32_t n_threads = ig_pool_n_threads(p->driver->pool);
-	uint64_t rows_bytes = converted_rows_bytes(p);
-	uint8_t *rows = malloc(rows_bytes ? rows_bytes * n_threads : 1);
-	if (!rows)
-		return ig_fail(err, -ENOMEM, "no memory for packing weights");
-	struct ig_pool *pool;
-	int rc = ig_pool_create(n_threads, &pool);
-	if (rc) {
-		free(rows);
-		return ig_fail(err, rc, "threads for packing weights cannot be started");
-	}
-	for (uint32_t i = 0; i < p->plan->n_weights; i++) {
-		const struct ig_plan_weight *pw = &p->plan->weights[i];
-		const struct cpu_weight *w = &p->weights[i];
-		if (!w->used || w->mapped)
-			continue;
-		if (w->layout == IG_LAYOUT_TILE16) {
-			struct packing k = {
-				.p = p, .weight = i, .rows = rows, .rows_bytes = rows_bytes
-			};
-			ig_pool_run(pool, pack_tiles, &k);
-		} else {
-			copy_rows(p, i);
-		}
-		ig_checkpoint_drop_tensor(p->plan->file, pw->tensor);
-	}
-	ig_pool_destroy(pool);
-	free(rows);
-	resolve(p);
-	return 0;
-}
-
-void ig_cpu_destroy(struct ig_program *base)
-{
-	struct cpu_program *p = (struct cpu_program *)base;
-
-	if (!p)
-		return;
-	ig_cpu_unmap(p->weight_mem, p->weight_bytes ? p->weight_bytes : 1);
-	ig_cpu_unmap(p->scratch_mem, p->scratch_bytes ? p->scratch_bytes : 1);
-	free(p->counters);
-	free(p->weights);
-	free(p->buffers);
-	free(p->phases);
-	free(p->launches);
-	free(p);
 }

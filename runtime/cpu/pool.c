@@ -4,6 +4,7 @@
  * the count is zero.
  */
 #include "runtime/cpu/pool.h"
+#include "base/machine.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -19,6 +20,11 @@
 /* Polls before a worker sleeps: about 50 µs on a 3.5 GHz Zen 4, where a pause takes about 40
  * cycles; the engine needs 5 to 20 µs between two steps. */
 #define SPINS 4000
+/* Polls at a barrier: 0.2 ms there, 0.9 ms where a pause takes 140 cycles. */
+#define PATIENCE 20000
+/* The same of a pool with more threads than processors.  SmolLM2-135M with 64 threads on 2 processors:
+ * docs/performance.md. */
+#define SHARED_SPINS 32
 
 struct ig_pool {
 	_Alignas(64) atomic_uint_fast64_t word;
@@ -30,6 +36,7 @@ struct ig_pool {
 	pthread_cond_t wake;
 	uint32_t n_threads;
 	uint32_t n_started;
+	bool shares; /* threads share processors */
 	struct worker {
 		struct ig_pool *pool;
 		uint32_t number;
@@ -40,7 +47,7 @@ struct ig_pool {
 /* Wait for an open job other than number `seen`; false: the pool stops. */
 static bool await_job(struct ig_pool *p, uint_fast64_t seen, uint_fast64_t *word)
 {
-	for (int i = 0; i < SPINS; i++) {
+	for (uint32_t i = p->shares ? SHARED_SPINS : SPINS; i > 0; i--) {
 		*word = atomic_load_explicit(&p->word, memory_order_acquire);
 		if ((*word & OPEN) && *word / NEXT != seen)
 			return true;
@@ -90,7 +97,7 @@ int ig_pool_create(uint32_t n_threads, struct ig_pool **out)
 	p = aligned_alloc(64, (bytes + 63) & ~(size_t)63);
 	if (!p)
 		return -ENOMEM;
-	*p = (struct ig_pool){ .n_threads = n_threads };
+	*p = (struct ig_pool){ .n_threads = n_threads, .shares = n_threads > ig_machine_cpus() };
 	atomic_init(&p->word, NEXT);
 	pthread_mutex_init(&p->lock, NULL);
 	pthread_cond_init(&p->wake, NULL);
@@ -124,6 +131,8 @@ void ig_pool_destroy(struct ig_pool *p)
 
 uint32_t ig_pool_n_threads(const struct ig_pool *p) { return p->n_threads; }
 
+uint32_t ig_pool_patience(const struct ig_pool *p) { return p->shares ? SHARED_SPINS : PATIENCE; }
+
 void ig_pool_run(struct ig_pool *p, void (*job)(void *ctx, uint32_t thread), void *ctx)
 {
 	p->job = job;
@@ -137,7 +146,7 @@ void ig_pool_run(struct ig_pool *p, void (*job)(void *ctx, uint32_t thread), voi
 	job(ctx, 0);
 	uint_fast64_t word = atomic_fetch_and(&p->word, ~(uint_fast64_t)OPEN) & INSIDE;
 	for (uint32_t spins = 0; word; spins++) {
-		if (spins > SPINS)
+		if (spins > (p->shares ? SHARED_SPINS : SPINS))
 			sched_yield(); /* a worker was preempted */
 		ig_pool_relax();
 		word = atomic_load_explicit(&p->word, memory_order_acquire) & INSIDE;

@@ -39,6 +39,7 @@ struct ig_stepper {
 	struct ig_driver *driver;
 	struct ig_program *program;
 	struct ig_program_memory memory;
+	enum ig_packed_result packed;
 	struct ig_stepper_options o;
 	const struct ig_plan *plan;
 	uint32_t n_vocab, n_groups;
@@ -350,6 +351,22 @@ static bool is_cache(uint32_t dtype)
 	return dtype == IG_F16 || dtype == IG_F32 || dtype == IG_Q8_0;
 }
 
+/* With a packed copy its name is that of the layout: the caller knows whose weights are in it. */
+static int load(struct ig_stepper *s, const char *packed, struct ig_error *err)
+{
+	struct ig_packed_file f = { .path = packed };
+	uint64_t n_bytes, layout = ig_program_packed_layout(s->program, &n_bytes);
+
+	if (!packed)
+		return ig_program_load(s->program, err);
+	if (!layout)
+		return ig_fail(err, -ENOTSUP, "the driver makes no copies of packed weights");
+	memcpy(f.name, &layout, sizeof layout);
+	int rc = ig_program_load_packed(s->program, &f, err);
+	s->packed = f.result;
+	return rc ? rc : f.result ? 0 : ig_fail(err, f.why.code, "%s", f.why.text);
+}
+
 int ig_stepper_open(const struct ig_stepper_model *m, const struct ig_stepper_options *o,
 		    struct ig_stepper **out, struct ig_error *err)
 {
@@ -391,7 +408,7 @@ int ig_stepper_open(const struct ig_stepper_model *m, const struct ig_stepper_op
 	rc = ig_driver_lower(s->driver, m->plan, &limits, &s->program, &s->memory, err);
 	if (rc)
 		goto fail;
-	rc = ig_program_load(s->program, err);
+	rc = load(s, o->packed, err);
 	if (rc)
 		goto fail;
 	rc = make_cache(s, err);
@@ -453,6 +470,8 @@ const char *ig_stepper_describe(const struct ig_stepper *s)
 }
 
 uint64_t ig_stepper_weight_bytes(const struct ig_stepper *s) { return s->memory.weight_bytes; }
+
+bool ig_stepper_is_mapped(const struct ig_stepper *s) { return s->packed == IG_PACKED_MAPPED; }
 
 uint64_t ig_stepper_scratch_bytes(const struct ig_stepper *s) { return s->memory.scratch_bytes; }
 

@@ -38,6 +38,7 @@ struct ig_stepper_options {
 	const char *isa;	     /* NULL: auto */
 	const char *activations;     /* NULL: auto */
 	const char *experts;	     /* NULL: packed */
+	const char *packed;	     /* a file for a copy of the packed weights; NULL: none */
 	uint32_t n_threads;	     /* 0: as many as there are processors */
 	uint32_t k_dtype, v_dtype;   /* IG_F16, IG_F32, IG_Q8_0 */
 	uint32_t max_rows, max_seqs; /* of one step */
@@ -55,6 +56,7 @@ void ig_stepper_close(struct ig_stepper *s); /* NULL is fine */
 const char *ig_stepper_describe(const struct ig_stepper *s);
 uint64_t ig_stepper_weight_bytes(const struct ig_stepper *s); /* packed */
 uint64_t ig_stepper_scratch_bytes(const struct ig_stepper *s);
+bool ig_stepper_is_mapped(const struct ig_stepper *s); /* the packed weights are a file's */
 uint32_t ig_stepper_n_vocab(const struct ig_stepper *s);
 
 /* A new sequence of up to max_tokens: its number, or -ENOSPC, -ENOMEM, or -EINVAL past

@@ -645,6 +645,17 @@ int ig_driver_lower(struct ig_driver *d, const struct ig_plan *plan,
 	return 0;
 }
 
+uint64_t ig_program_packed_layout(const struct ig_program *p, uint64_t *file_bytes)
+{
+	*file_bytes = 0;
+	return 0;
+}
+
+int ig_program_load_packed(struct ig_program *p, struct ig_packed_file *f, struct ig_error *err)
+{
+	return ig_program_load(p, err);
+}
+
 int ig_program_load(struct ig_program *p, struct ig_error *err)
 {
 	if (!strcmp(own_kind(p->plan->file->path), "noload"))

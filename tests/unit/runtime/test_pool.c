@@ -5,6 +5,7 @@
 
 #include <cmocka.h>
 
+#include "base/machine.h"
 #include "runtime/cpu/pool.h"
 
 #include <errno.h>
@@ -49,6 +50,18 @@ static void test_jobs(void **state)
 	}
 }
 
+/* A thread that others wait for needs a processor of theirs. */
+static void test_patience(void **state)
+{
+	struct ig_pool *few, *many;
+
+	assert_int_equal(ig_pool_create(1, &few), 0);
+	assert_int_equal(ig_pool_create(ig_machine_cpus() + 1, &many), 0);
+	assert_true(ig_pool_patience(few) >= 100 * ig_pool_patience(many));
+	ig_pool_destroy(few);
+	ig_pool_destroy(many);
+}
+
 static void wait_for_all(void *ctx, uint32_t thread)
 {
 	struct job *j = ctx;
@@ -87,6 +100,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_jobs),
+		cmocka_unit_test(test_patience),
 		cmocka_unit_test(test_workers_come),
 		cmocka_unit_test(test_limits),
 	};

@@ -9,6 +9,7 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #include <cmocka.h>
 
@@ -17,9 +18,12 @@
 #include "tests/unit/model/formats/tiny_gguf.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #define LAYERS 3
 #define WIDTH 96
@@ -609,6 +613,136 @@ static void test_segments(void **state)
 	free_pages(&pages);
 }
 
+/* ---- more threads than processors, and copies of packed weights ---- */
+
+struct outcome {
+	float logits[sizeof steps / sizeof *steps][ROWS * VOCAB];
+	int32_t sampled[sizeof steps / sizeof *steps][ROWS];
+};
+
+/* All steps, some times over: they begin anew each time. */
+static void run_steps(struct ig_program *p, int times, struct outcome *out)
+{
+	static struct batch b;
+	struct pages pages;
+
+	for (int t = 0; t < times; t++) {
+		memset(out, 0, sizeof *out);
+		make_pages(&pages);
+		for (size_t i = 0; i < sizeof steps / sizeof *steps; i++) {
+			int n = 0;
+			while (n < SEQS && steps[i][n].n)
+				n++;
+			make_batch(&b, &pages, steps[i], n);
+			assert_int_equal(ig_program_submit(p, &b.step), 0);
+			assert_int_equal(ig_program_wait(p), 0);
+			memcpy(out->logits[i], b.logits, sizeof b.logits);
+			memcpy(out->sampled[i], b.sampled, sizeof b.sampled);
+		}
+		free_pages(&pages);
+	}
+}
+
+static void lower(const struct world *w, uint32_t threads, struct ig_driver **d,
+		  struct ig_program **p)
+{
+	const struct ig_driver_options o = { .isa = "auto", .n_threads = threads, .strict = 1 };
+	const struct ig_program_limits limits = { ROWS, SEQS, ROWS, CONTEXT };
+	struct ig_program_memory memory;
+	struct ig_error err;
+
+	if (ig_driver_open("cpu", &o, d, &err) ||
+	    ig_driver_lower(*d, w->plan, &limits, p, &memory, &err))
+		fail_msg("%s", err.text);
+}
+
+/* Most of 64 threads have no processor when they are waited for. */
+static void test_sixty_four_threads(void **state)
+{
+	static struct outcome one, many;
+	struct ig_driver *d;
+	struct ig_program *p;
+
+	lower(*state, 1, &d, &p);
+	assert_int_equal(ig_program_load(p, NULL), 0);
+	run_steps(p, 1, &one);
+	ig_program_destroy(p);
+	ig_driver_close(d);
+	lower(*state, 64, &d, &p);
+	assert_int_equal(ig_program_load(p, NULL), 0);
+	run_steps(p, 20, &many);
+	ig_program_destroy(p);
+	ig_driver_close(d);
+	assert_memory_equal(&one, &many, sizeof one);
+}
+
+static enum ig_packed_result run_packed(const struct world *w, const char *path,
+					struct ig_packed_file *f, struct outcome *out)
+{
+	struct ig_driver *d;
+	struct ig_program *p;
+	struct ig_error err;
+	uint64_t n_bytes, layout;
+
+	lower(w, 2, &d, &p);
+	layout = ig_program_packed_layout(p, &n_bytes);
+	assert_true(layout && n_bytes > 64 << 10);
+	f->path = path;
+	memcpy(f->name, &layout, sizeof layout);
+	if (ig_program_load_packed(p, f, &err))
+		fail_msg("%s", err.text);
+	run_steps(p, 2, out);
+	ig_program_destroy(p);
+	ig_driver_close(d);
+	return f->result;
+}
+
+static void test_copies_have_the_same_bits(void **state)
+{
+	static struct outcome plain, copied;
+	struct ig_driver *d;
+	struct ig_program *p;
+	struct ig_packed_file f = { 0 };
+	char folder[] = "/tmp/ingot-packed-XXXXXX", path[64];
+	int fd;
+
+	assert_non_null(mkdtemp(folder));
+	snprintf(path, sizeof path, "%s/copy", folder);
+	lower(*state, 2, &d, &p);
+	assert_int_equal(ig_program_load(p, NULL), 0);
+	run_steps(p, 1, &plain);
+	ig_program_destroy(p);
+	ig_driver_close(d);
+
+	assert_int_equal(run_packed(*state, path, &f, &copied), IG_PACKED_WRITTEN);
+	assert_memory_equal(&plain, &copied, sizeof plain);
+	assert_int_equal(run_packed(*state, path, &f, &copied), IG_PACKED_MAPPED);
+	assert_memory_equal(&plain, &copied, sizeof plain);
+	assert_int_equal(f.why.code, 0);
+
+	/* what another made is a miss, and is replaced */
+	f.name[15] = 1;
+	assert_int_equal(run_packed(*state, path, &f, &copied), IG_PACKED_WRITTEN);
+	assert_int_equal(f.why.code, -EBADMSG);
+	assert_memory_equal(&plain, &copied, sizeof plain);
+	/* and so is a damaged one */
+	chmod(path, 0600);
+	fd = open(path, O_WRONLY);
+	assert_int_equal(pwrite(fd, "\x55\xaa\x55\xaa", 4, (64 << 10) + 1000), 4);
+	close(fd);
+	assert_int_equal(run_packed(*state, path, &f, &copied), IG_PACKED_WRITTEN);
+	assert_int_equal(f.why.code, -EBADMSG);
+	assert_memory_equal(&plain, &copied, sizeof plain);
+	assert_int_equal(run_packed(*state, path, &f, &copied), IG_PACKED_MAPPED);
+	unlink(path);
+
+	/* without a place for it the model is loaded all the same */
+	assert_int_equal(run_packed(*state, "/dev/null/copy", &f, &copied), IG_PACKED_NONE);
+	assert_non_null(strstr(f.why.text, "/dev/null/copy: "));
+	assert_memory_equal(&plain, &copied, sizeof plain);
+	rmdir(folder);
+}
+
 static void test_slabs(void **state)
 {
 	struct ig_driver_options o = { .n_threads = 1 };
@@ -632,6 +766,8 @@ int main(void)
 		cmocka_unit_test(test_window),
 		cmocka_unit_test(test_segments),
 		cmocka_unit_test(test_slabs),
+		cmocka_unit_test(test_sixty_four_threads),
+		cmocka_unit_test(test_copies_have_the_same_bits),
 	};
 	return cmocka_run_group_tests_name("programs", tests, setup, teardown);
 }

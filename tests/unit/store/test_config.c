@@ -223,6 +223,8 @@ static const struct {
 	{ "runtime.threads", "3", "3" },
 	{ "runtime.activations", "f32", "f32" },
 	{ "runtime.experts", "mapped", "mapped" },
+	{ "runtime.packed_cache", "packed", "/etc/x/packed" },
+	{ "runtime.packed_cache_size", "40GiB", "40GiB" },
 	{ "runtime.run_ahead", "on", "on" },
 	{ "runtime.strict", "true", "true" },
 	{ "runtime.keep_wired", "0", "0s" },
