@@ -327,16 +327,6 @@ static void end_round(const struct ig_sched *sch, struct ig_model *m)
 	}
 }
 
-/* The tokens of a prompt's first message: up to the first that ends one.  All, if none does. */
-static int32_t first_message(const struct ig_seq *s)
-{
-	int32_t n = 0;
-
-	while (n < s->n_prompt && !ig_tokenizer_is_end(s->model->tokenizer, s->tokens[n]))
-		n++;
-	return n < s->n_prompt ? n + 1 : n;
-}
-
 /* A conversation goes on where its last prompt ended, or, if a template writes what begins a reply
  * in another way when the reply is there, a little before.  Another one begins as this one where
  * the first message, which has instructions and tools, ended. */
@@ -344,7 +334,7 @@ static void keep_states(const struct ig_sched *sch, const struct ig_seq *s)
 {
 	const struct ig_kvcache_service *kv = sch->b->kv;
 	int32_t end = (s->n_tokens - 1) / IG_BLOCK_TOKENS * IG_BLOCK_TOKENS;
-	int32_t first = first_message(s) / IG_BLOCK_TOKENS * IG_BLOCK_TOKENS;
+	int32_t first = ig_seq_first_message(s) / IG_BLOCK_TOKENS * IG_BLOCK_TOKENS;
 
 	if (first > s->n_done && first < end)
 		kv->seq_keep(s->kv, (uint32_t)first);

@@ -28,6 +28,7 @@
 /* Where files were slower than computing, one prompt in so many tries them again. */
 #define TRY_AGAIN 16
 #define LEAST_ROWS 64 /* of a step that shows what reading a prompt takes */
+#define MAX_SAVED_STATES 3
 
 struct ig_kv_job {
 	TAILQ_ENTRY(ig_kv_job) link;
@@ -40,6 +41,11 @@ struct ig_kv_job {
 	uint32_t n_blocks, n_names, next; /* next: to be saved or to be restored */
 	int64_t used_ns, began_ns;
 	struct ig_kv_block *copied; /* a save's, for which the files have no room yet */
+	/* Of a model with recurrent layers: the state that is being copied, and its parts that are. */
+	struct ig_kv_block *state;
+	uint32_t n_parts;
+	/* a save's: after which blocks it has states, ascending */
+	uint32_t states[MAX_SAVED_STATES], n_states, next_state;
 	/* a restore's */
 	uint32_t first, n_asked;
 	uint32_t *groups;		      /* [n_blocks]: which its file has */
@@ -61,11 +67,10 @@ int ig_kv_disk_init(struct ig_kv_disk *d, const struct ig_backend *b)
 
 /* ---- jobs ------------------------------------------------------------------------------------ */
 
-/* Blocks without the state of recurrent layers can't be continued, and files have no states yet; a model
- * of whole texts has no blocks. */
+/* A model of whole texts has no blocks. */
 static bool keeps(const struct ig_sched *sch, const struct ig_model *m)
 {
-	return sch->disk.namer && sch->b->prefix_cache && !m->has_state && !m->whole_texts;
+	return sch->disk.namer && sch->b->prefix_cache && !m->whole_texts;
 }
 
 static uint64_t salt_of(const struct ig_sched *sch, const struct ig_seq *s)
@@ -89,12 +94,22 @@ static bool make_seq(const struct ig_sched *sch, struct ig_kv_job *j)
 	return false;
 }
 
+static void forget_state(const struct ig_sched *sch, struct ig_kv_job *j)
+{
+	if (j->state)
+		ig_kv_files_forget(files_of(sch), j->state);
+	j->state = NULL;
+}
+
 static void destroy(struct ig_sched *sch, struct ig_kv_job *j)
 {
 	hold_nothing(sch, j);
 	for (; j->next < j->n_asked; j->next++)
 		ig_kv_files_forget(files_of(sch), j->reads[j->next % MAX_READS]);
 	ig_kv_block_destroy(j->copied);
+	if (j->n_asked) /* a restore's, which the files may be reading */
+		forget_state(sch, j);
+	ig_kv_block_destroy(j->state);
 	free(j->tokens);
 	free(j->names);
 	free(j->groups);
@@ -155,13 +170,28 @@ static bool name_blocks(const struct ig_sched *sch, struct ig_kv_job *j, uint32_
 	return true;
 }
 
+/* Blocks of a group: one, or the parts of a state. */
+static uint32_t blocks_of(const struct ig_kv_layout *l)
+{
+	return l->kind == IG_CACHE_STATE ? l->n_layers * l->n_kv_heads : 1;
+}
+
+static uint32_t state_groups(const struct ig_model *m)
+{
+	uint32_t groups = 0;
+
+	for (uint32_t g = 0; g < m->n_groups; g++)
+		groups |= (uint32_t)(m->layouts[g].kind == IG_CACHE_STATE) << g;
+	return groups;
+}
+
 static uint64_t bytes_of(const struct ig_model *m, uint32_t groups)
 {
 	uint64_t n = 0;
 
 	for (uint32_t g = 0; g < m->n_groups; g++)
 		if (groups >> g & 1)
-			n += m->layouts[g].block_bytes;
+			n += blocks_of(&m->layouts[g]) * m->layouts[g].block_bytes;
 	return n;
 }
 
@@ -181,29 +211,130 @@ static struct ig_kv_block *block_for(const struct ig_kv_job *j, uint32_t block, 
 	return b;
 }
 
+/* The name of the state after so many blocks, whose names are known.  False: the library failed. */
+static bool name_state(const struct ig_sched *sch, const struct ig_kv_job *j, uint32_t n_blocks,
+		       struct ig_kv_name *out)
+{
+	static const char what[] = "state 1";
+
+	return ig_kv_name_of(sch->disk.namer, before(j, n_blocks), what, sizeof what, out);
+}
+
+static bool has_state_file(const struct ig_sched *sch, const struct ig_kv_job *j, uint32_t n_blocks)
+{
+	struct ig_kv_name name;
+	uint32_t groups;
+
+	return name_state(sch, j, n_blocks, &name) &&
+	       ig_kv_files_find(files_of(sch), &name, j->used_ns, &groups) &&
+	       groups == state_groups(j->model);
+}
+
+/* For the file of the state after so many blocks; NULL: no memory. */
+static struct ig_kv_block *state_for(const struct ig_sched *sch, const struct ig_kv_job *j,
+				     uint32_t n_blocks)
+{
+	struct ig_kv_block *b = block_for(j, n_blocks - 1, state_groups(j->model));
+
+	if (b && !name_state(sch, j, n_blocks, &b->name)) {
+		ig_kv_block_destroy(b);
+		return NULL;
+	}
+	return b;
+}
+
+/* Copy n bytes between a file's data and the cache.  False: the device failed. */
+static bool copy_bytes(const struct ig_sched *sch, void *data, void *address, uint64_t n,
+		       bool to_cache)
+{
+	struct ig_error err = { 0 };
+
+	if ((to_cache ? ig_driver_write_slab(sch->b->driver, address, data, n, &err) :
+			ig_driver_read_slab(sch->b->driver, data, address, n, &err)) == 0)
+		return true;
+	ig_log_warn("a block of kvcache.disk can't be %s: %s", to_cache ? "restored" : "saved",
+		    err.text);
+	return false;
+}
+
 /* Copy a block's groups between its data and their places in the cache.  False: the device failed. */
 static bool copy_groups(const struct ig_sched *sch, const struct ig_model *m, struct ig_kv_block *b,
 			void *const *address, bool to_cache)
 {
-	struct ig_error err = { 0 };
 	uint8_t *at = b->data;
 
 	for (uint32_t g = 0; g < m->n_groups; g++) {
 		uint64_t n = m->layouts[g].block_bytes;
 		if (!(b->groups >> g & 1))
 			continue;
-		if ((to_cache ? ig_driver_write_slab(sch->b->driver, address[g], at, n, &err) :
-				ig_driver_read_slab(sch->b->driver, at, address[g], n, &err)) < 0) {
-			ig_log_warn("a block of kvcache.disk can't be %s: %s",
-				    to_cache ? "restored" : "saved", err.text);
+		if (!copy_bytes(sch, at, address[g], n, to_cache))
 			return false;
-		}
 		at += n;
 	}
 	return true;
 }
 
+static void *address_of(const struct ig_sched *sch, const struct ig_model *m, uint32_t group,
+			uint32_t word)
+{
+	uint32_t n_slabs;
+	void *const *bases = sch->b->kv->slab_bases(sch->b->cache, &n_slabs);
+
+	return (char *)bases[IG_BLOCK_SLAB(word)] +
+	       IG_BLOCK_INDEX(word) * m->layouts[group].block_bytes;
+}
+
+/* Copy the next part of the job's state, which is the one after n_blocks blocks.  False: the cache does
+ * not have it, or the device failed. */
+static bool copy_part(const struct ig_sched *sch, struct ig_kv_job *j, uint32_t n_blocks,
+		      bool to_cache)
+{
+	const uint32_t *words =
+		j->kv ? sch->b->kv->seq_state(j->kv, n_blocks * IG_BLOCK_TOKENS) : NULL;
+	const struct ig_model *m = j->model;
+	uint8_t *at = j->state->data;
+	uint32_t first = 0, n;
+
+	for (uint32_t g = 0; words && g < m->n_groups; g++, first += n) {
+		uint64_t bytes = m->layouts[g].block_bytes;
+		n = m->layouts[g].kind == IG_CACHE_STATE ? blocks_of(&m->layouts[g]) : 0;
+		if (j->n_parts < first + n) {
+			at += (j->n_parts - first) * bytes;
+			if (!copy_bytes(sch, at, address_of(sch, m, g, words[j->n_parts]), bytes,
+					to_cache))
+				return false;
+			j->n_parts++;
+			return true;
+		}
+		at += n * bytes;
+	}
+	return false;
+}
+
+static bool has_all_parts(const struct ig_kv_job *j)
+{
+	uint32_t n = 0;
+
+	for (uint32_t g = 0; g < j->model->n_groups; g++)
+		if (j->model->layouts[g].kind == IG_CACHE_STATE)
+			n += blocks_of(&j->model->layouts[g]);
+	return j->n_parts == n;
+}
+
 /* ---- saving ------------------------------------------------------------------------------------ */
+
+/* Of the states that the cache may have: where others begin, where this conversation goes on if the end
+ * of its prompt is written in another way then, and where it goes on otherwise. */
+static void choose_states(struct ig_kv_job *j, const struct ig_seq *s)
+{
+	const uint32_t end = (uint32_t)(s->n_prompt - 1) / IG_BLOCK_TOKENS;
+	const uint32_t at[MAX_SAVED_STATES] = { (uint32_t)ig_seq_first_message(s) / IG_BLOCK_TOKENS,
+						end ? end - 1 : 0, j->n_blocks };
+
+	for (uint32_t i = 0, last = 0; s->model->has_state && i < MAX_SAVED_STATES; i++)
+		if (at[i] > last && at[i] <= j->n_blocks)
+			j->states[j->n_states++] = last = at[i];
+}
 
 void ig_kv_disk_save(struct ig_sched *sch, struct ig_seq *s)
 {
@@ -217,6 +348,7 @@ void ig_kv_disk_save(struct ig_sched *sch, struct ig_seq *s)
 	if (n_jobs == MAX_SAVES || !(j = create(sch, s, n)))
 		return;
 	j->n_blocks = sch->b->kv->seq_share(j->kv, s->kv) / IG_BLOCK_TOKENS;
+	choose_states(j, s);
 	if (j->n_blocks < LEAST_BLOCKS)
 		destroy(sch, j);
 	else
@@ -235,16 +367,6 @@ static bool hold_again(const struct ig_sched *sch, struct ig_kv_job *j)
 	sch->b->kv->seq_match(j->kv, j->tokens, j->n_blocks * IG_BLOCK_TOKENS, &n_cached);
 	j->n_blocks = n_cached / IG_BLOCK_TOKENS;
 	return j->next < j->n_blocks;
-}
-
-static void *address_of(const struct ig_sched *sch, const struct ig_model *m, uint32_t group,
-			uint32_t word)
-{
-	uint32_t n_slabs;
-	void *const *bases = sch->b->kv->slab_bases(sch->b->cache, &n_slabs);
-
-	return (char *)bases[IG_BLOCK_SLAB(word)] +
-	       IG_BLOCK_INDEX(word) * m->layouts[group].block_bytes;
 }
 
 /* A copy of the job's next block; NULL: it can't be had. */
@@ -272,13 +394,39 @@ static struct ig_kv_block *copy_block(const struct ig_sched *sch, const struct i
 
 enum progress { GOES_ON, STUCK, OVER };
 
+/* Save one part of the state that is next, or pass over it: it has a file, or the cache has it no more. */
+static enum progress save_state(struct ig_sched *sch, struct ig_kv_job *j)
+{
+	uint32_t n_blocks = j->states[j->next_state];
+
+	if (!j->state && !has_state_file(sch, j, n_blocks))
+		j->state = state_for(sch, j, n_blocks);
+	if (j->state && !has_all_parts(j)) {
+		hold_again(sch, j); /* perhaps with fewer blocks */
+		if (copy_part(sch, j, n_blocks, false))
+			return GOES_ON;
+		ig_kv_block_destroy(j->state);
+		j->state = NULL;
+	}
+	if (j->state && !ig_kv_files_write(files_of(sch), j->state))
+		return STUCK;
+	j->state = NULL;
+	j->n_parts = 0;
+	j->next_state++;
+	return GOES_ON;
+}
+
 /* Save one block of the job, or pass over those that have files. */
 static enum progress save_some(struct ig_sched *sch, struct ig_kv_job *j)
 {
 	uint32_t groups, n_passed = 0;
 
+	if (!j->copied && j->next_state < j->n_states && j->next >= j->states[j->next_state])
+		return save_state(sch, j);
 	if (!j->copied) {
 		for (; j->next < j->n_blocks; j->next++) {
+			if (j->next_state < j->n_states && j->next == j->states[j->next_state])
+				return GOES_ON;
 			if (!name_blocks(sch, j, j->next + 1))
 				return OVER;
 			if (!ig_kv_files_find(files_of(sch), &j->names[j->next], j->used_ns,
@@ -287,6 +435,8 @@ static enum progress save_some(struct ig_sched *sch, struct ig_kv_job *j)
 			if (++n_passed == 256)
 				return GOES_ON;
 		}
+		if (j->next_state < j->n_states && j->next == j->states[j->next_state])
+			return GOES_ON;
 		if (j->next >= j->n_blocks || !hold_again(sch, j) ||
 		    !(j->copied = copy_block(sch, j)))
 			return OVER;
@@ -357,6 +507,8 @@ static void end_restore(struct ig_sched *sch, struct ig_kv_job *j)
 	uint32_t n = (j->next - j->first) * IG_BLOCK_TOKENS;
 	struct ig_seq *s;
 
+	if (j->model->has_state && !(j->state && has_all_parts(j)))
+		n = 0; /* nothing goes on behind blocks without a state */
 	if (n && j->next == j->n_blocks)
 		learn(sch, j->model, &rate_of(sch, j->model)->restore_ns,
 		      (double)(ig_now_ns() - j->began_ns) / n);
@@ -376,11 +528,13 @@ static void end_restore(struct ig_sched *sch, struct ig_kv_job *j)
 }
 
 /* Whether a sequence can go on after `end` blocks: in groups with a window, those that it reads must be
- * in files or in the cache. */
+ * in files or in the cache, and a state in a file. */
 static bool can_end_at(const struct ig_sched *sch, const struct ig_kv_job *j, uint32_t end)
 {
 	const struct ig_model *m = j->model;
 
+	if (m->has_state && !has_state_file(sch, j, end))
+		return false;
 	for (uint32_t g = 0; g < m->n_groups; g++) {
 		uint32_t window = m->plan->info.groups[g].window, n;
 		const uint32_t *table = sch->b->kv->seq_blocks(j->kv, g, &n);
@@ -402,9 +556,11 @@ static uint32_t find_end(const struct ig_sched *sch, struct ig_kv_job *j)
 
 	for (uint32_t g = 0; g < m->n_groups; g++)
 		needed |= (uint32_t)!m->plan->info.groups[g].window << g;
+	needed &= ~state_groups(m);
 	while (end < j->n_blocks && name_blocks(sch, j, end + 1) &&
 	       ig_kv_files_find(files_of(sch), &j->names[end], j->used_ns, &j->groups[end]) &&
-	       (j->groups[end] & needed) == needed && !(j->groups[end] >> m->n_groups))
+	       (j->groups[end] & needed) == needed && !(j->groups[end] >> m->n_groups) &&
+	       !(j->groups[end] & state_groups(m)))
 		end++;
 	while (end > j->first && !can_end_at(sch, j, end))
 		end--;
@@ -421,6 +577,12 @@ static struct ig_kv_job *same_work(const struct ig_sched *sch, const struct ig_k
 		    !memcmp(&o->names[j->first], &j->names[j->first], sizeof *j->names))
 			return o;
 	return NULL;
+}
+
+/* Whether the job still waits for something: its state comes last. */
+static bool goes_on(const struct ig_kv_job *j)
+{
+	return j->next < j->n_blocks || (j->state && !has_all_parts(j));
 }
 
 /* False: the job is over: without memory for the next block, and with none under way. */
@@ -441,7 +603,10 @@ static bool ask_for_blocks(struct ig_sched *sch, struct ig_kv_job *j)
 		j->reads[j->n_asked++ % MAX_READS] = b;
 		ig_kv_files_read(files_of(sch), b);
 	}
-	return j->next < j->n_blocks;
+	if (j->model->has_state && !j->state && j->n_asked == j->n_blocks &&
+	    (j->state = state_for(sch, j, j->n_blocks)))
+		ig_kv_files_read(files_of(sch), j->state);
+	return goes_on(j);
 }
 
 static void begin_restore(struct ig_sched *sch, struct ig_seq *s)
@@ -503,6 +668,24 @@ static bool add_block(struct ig_sched *sch, struct ig_kv_job *j, struct ig_kv_bl
 	return true;
 }
 
+/* Give the job's blocks their state, part by part.  False: the job is over. */
+static bool take_state(struct ig_sched *sch, struct ig_kv_job *j, int64_t end_ns)
+{
+	if (!j->state || !atomic_load(&j->state->done))
+		return j->state;
+	if (j->state->rc || (!j->n_parts && sch->b->kv->seq_add_state(j->kv) < 0))
+		return false;
+	do
+		if (!copy_part(sch, j, j->n_blocks, true))
+			return false;
+	while (!has_all_parts(j) && ig_now_ns() < end_ns);
+	if (!has_all_parts(j))
+		return true;
+	/* it is the index's when the job gives its blocks back */
+	sch->b->kv->seq_advance(j->kv, j->n_blocks * IG_BLOCK_TOKENS);
+	return false;
+}
+
 /* Take what has been read.  False: the job is over. */
 static bool take_blocks(struct ig_sched *sch, struct ig_kv_job *j, int64_t end_ns)
 {
@@ -520,6 +703,8 @@ static bool take_blocks(struct ig_sched *sch, struct ig_kv_job *j, int64_t end_n
 		if (ig_now_ns() >= end_ns)
 			break;
 	}
+	if (ok && j->model->has_state && j->next == j->n_blocks)
+		return take_state(sch, j, end_ns);
 	return ok && j->next < j->n_blocks;
 }
 
@@ -541,9 +726,12 @@ static bool has_blocks(const struct ig_sched *sch)
 {
 	const struct ig_kv_job *j = TAILQ_FIRST(&sch->disk.restores);
 
-	for (int n = 0; j && n < MAX_READING; j = TAILQ_NEXT(j, link), n++)
-		if (j->next < j->n_asked && atomic_load(&j->reads[j->next % MAX_READS]->done))
+	for (int n = 0; j && n < MAX_READING; j = TAILQ_NEXT(j, link), n++) {
+		const struct ig_kv_block *b =
+			j->next < j->n_asked ? j->reads[j->next % MAX_READS] : j->state;
+		if (b && atomic_load(&b->done))
 			return true;
+	}
 	return false;
 }
 

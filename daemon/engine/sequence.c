@@ -100,6 +100,15 @@ static int make_adjusts(struct ig_seq *s, const struct ig_gen_spec *spec)
 	return 0;
 }
 
+int32_t ig_seq_first_message(const struct ig_seq *s)
+{
+	int32_t n = 0;
+
+	while (n < s->n_prompt && !ig_tokenizer_is_end(s->model->tokenizer, s->tokens[n]))
+		n++;
+	return n < s->n_prompt ? n + 1 : n;
+}
+
 void ig_seq_count(struct ig_seq *s, int32_t id)
 {
 	if (!s->penalties)

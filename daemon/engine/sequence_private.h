@@ -192,6 +192,9 @@ static inline int32_t ig_seq_n_left(const struct ig_seq *s)
 	return ig_seq_tokens_then(s) - ig_seq_done_then(s);
 }
 
+/* The tokens of the prompt's first message: up to the first that ends one.  All, if none does. */
+int32_t ig_seq_first_message(const struct ig_seq *s);
+
 /* Count an output token for penalties. */
 void ig_seq_count(struct ig_seq *s, int32_t id);
 /* Write the penalties and biases as they are once the n tokens behind its own are sampled; out has

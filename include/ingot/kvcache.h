@@ -130,7 +130,7 @@ struct ig_kvcache_service {
 	uint32_t (*seq_known)(const struct ig_kv_seq *s, const int32_t *tokens, uint32_t n_tokens);
 
 	/* Start a sequence without blocks with those that another one of the same groups and salt
-	 * has committed.  Returns for how many tokens. */
+	 * has committed, but without a state.  Returns for how many tokens. */
 	uint32_t (*seq_share)(struct ig_kv_seq *s, const struct ig_kv_seq *from);
 	/* Add a block after those that the sequence has committed (a copied one after them is dropped),
 	 * whose K and V the caller has: of the i-th group if bit i of groups is set, which a group
@@ -150,6 +150,13 @@ struct ig_kvcache_service {
 	/* Keep the state after n_tokens tokens, whole blocks, if there is memory for it when the
 	 * sequence comes there: seq_commit gives it to the index, and seq_match then ends there. */
 	void (*seq_keep)(struct ig_kv_seq *s, uint32_t n_tokens);
+	/* The words of the parts, as in a segment, of the state after n_tokens tokens that the sequence or
+	 * one of its committed blocks has.  NULL: there is none. */
+	const uint32_t *(*seq_state)(const struct ig_kv_seq *s, uint32_t n_tokens);
+	/* Have a state, which the caller writes, after the tokens that the sequence has committed.  Told by
+	 * seq_advance that it is written, the sequence leaves it to the index when it is destroyed.
+	 * 0, -EINVAL, or -ENOSPC: nothing has changed. */
+	int (*seq_add_state)(struct ig_kv_seq *s);
 };
 
 #endif

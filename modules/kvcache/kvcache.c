@@ -563,9 +563,9 @@ static void kv_seq_match(struct ig_kv_seq *s, const int32_t *tokens, uint32_t n_
 static uint32_t kv_seq_share(struct ig_kv_seq *s, const struct ig_kv_seq *from)
 {
 	if (s->node != PREFIX_NONE || s->n_tokens || from->node == PREFIX_NONE ||
-	    s->n_state_groups || from->n_state_groups || s->salt != from->salt ||
+	    s->n_state_groups != from->n_state_groups || s->salt != from->salt ||
 	    s->n_groups != from->n_groups || s->max_blocks < from->n_indexed ||
-	    memcmp(s->group, from->group, s->n_groups * sizeof *s->group))
+	    memcmp(s->group, from->group, (s->n_groups + s->n_state_groups) * sizeof *s->group))
 		return 0;
 	move_to_node(s, from->node);
 	s->n_indexed = from->n_indexed;
@@ -586,7 +586,7 @@ static int kv_seq_append(struct ig_kv_seq *s, uint32_t groups, void **address)
 	uint32_t n = s->n_indexed, before[MAX_GROUPS_PER_SEQ];
 	int rc = 0;
 
-	if (n == s->max_blocks || s->n_state_groups)
+	if (n == s->max_blocks)
 		return -EINVAL;
 	for (uint32_t i = 0; i < s->n_groups; i++) {
 		if (!(groups >> i & 1) && !window_of(s, i))
@@ -729,6 +729,8 @@ static const struct ig_kvcache_service paged = {
 	.seq_step = kv_seq_step,
 	.seq_undo = kv_seq_undo,
 	.seq_keep = kv_seq_keep,
+	.seq_state = kv_seq_state,
+	.seq_add_state = kv_seq_add_state,
 };
 
 static const struct ig_module_option options[] = {

@@ -159,3 +159,5 @@ void states_drop(struct ig_kv_seq *s);
 int kv_seq_step(struct ig_kv_seq *s, uint32_t n_from, uint32_t n_to, struct ig_kv_segment *out);
 void kv_seq_undo(struct ig_kv_seq *s, uint32_t n_from);
 void kv_seq_keep(struct ig_kv_seq *s, uint32_t n_tokens);
+const uint32_t *kv_seq_state(const struct ig_kv_seq *s, uint32_t n_tokens);
+int kv_seq_add_state(struct ig_kv_seq *s);

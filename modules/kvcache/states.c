@@ -204,15 +204,23 @@ void states_move_blocks(struct ig_kvcache *c, uint32_t slab, const uint32_t *wor
 
 /* ---- snapshots --------------------------------------------------------------- */
 
+/* The node of the first n_tokens tokens, whole blocks that s has committed. */
+static uint32_t node_at(const struct ig_kv_seq *s, uint32_t n_tokens)
+{
+	uint32_t node = s->node;
+
+	for (uint32_t n = s->n_indexed; n > n_tokens / IG_BLOCK_TOKENS; n--)
+		node = prefix_parent(s->cache->prefix, node);
+	return node;
+}
+
 /* Give the state to the node of its tokens, which are whole blocks that s has committed. */
 static void snapshot(struct ig_kv_seq *s, const struct held *h)
 {
 	struct ig_kvcache *c = s->cache;
-	uint32_t node = s->node, bytes_known = s->n_indexed;
+	uint32_t node = node_at(s, h->n_tokens);
 	uint64_t bytes = bytes_of(c, h->state);
 
-	for (; bytes_known > h->n_tokens / IG_BLOCK_TOKENS; bytes_known--)
-		node = prefix_parent(c->prefix, node);
 	if (h->state->node != PREFIX_NONE || prefix_state(c->prefix, node))
 		return;
 	while (c->snapshot_bytes + bytes > c->max_snapshot_bytes && states_evict(c))
@@ -399,4 +407,34 @@ void kv_seq_keep(struct ig_kv_seq *s, uint32_t n_tokens)
 	if (s->n_state_groups && is_boundary(n_tokens) && n_tokens >= at(s) &&
 	    s->n_wants < MAX_WANTS && !is_wanted(s, n_tokens))
 		s->wants[s->n_wants++] = n_tokens;
+}
+
+/* ---- states from elsewhere ----------------------------------------------------- */
+
+const uint32_t *kv_seq_state(const struct ig_kv_seq *s, uint32_t n_tokens)
+{
+	const struct state *st;
+
+	for (uint32_t i = 0; i < s->n_states; i++)
+		if (s->states[i].n_tokens == n_tokens)
+			return s->states[i].state->words;
+	if (!s->n_state_groups || !is_boundary(n_tokens) ||
+	    n_tokens / IG_BLOCK_TOKENS > s->n_indexed)
+		return NULL;
+	st = prefix_state(s->cache->prefix, node_at(s, n_tokens));
+	return st ? st->words : NULL;
+}
+
+int kv_seq_add_state(struct ig_kv_seq *s)
+{
+	uint32_t n_tokens = s->n_indexed * IG_BLOCK_TOKENS;
+	struct state *st;
+
+	if (!s->n_state_groups || n_tokens <= at(s) || s->n_states == MAX_SEQ_STATES)
+		return -EINVAL;
+	st = take_state(s);
+	if (!st)
+		return -ENOSPC;
+	s->states[s->n_states++] = (struct held){ st, n_tokens, NO_TOKENS };
+	return 0;
 }

@@ -1,7 +1,10 @@
 """A model with recurrent layers: agents at work, whose states are found in the prefix cache and never mixed up."""
 import threading
 
-from test_kv_disk import said
+import pytest
+
+from daemon import until
+from test_kv_disk import ask, disk, files, kept, said, started
 
 WORDS = " ".join("word%d and so on;" % i for i in range(110))
 TURNS, REPLY = 5, 10
@@ -56,3 +59,37 @@ def test_agents(start, models):
     computed = at_work(start(path, {"kvcache": {"prefix_cache": False}}))
     assert [a.texts for a in cached] == [a.texts for a in computed]
     assert all(n_cached == 0 for a in computed for _, n_cached in a.turns)
+
+
+def states(folder):
+    """The files of states, of the groups after that of pages, by the number of tokens."""
+    parts = [(p, p.name.split(".")) for p in files(folder)]
+    return {(int(depth, 16) + 1) * 16: p for p, (_, groups, depth) in parts if groups == "6"}
+
+
+@pytest.mark.parametrize("how", ["kill", "damage"])
+def test_after_a_crash(start, models, tmp_path, how):
+    """A conversation goes on after SIGKILL where it was, with the same text; where its states are damaged it is read."""
+    path, folder, extra = recurrent(models), tmp_path / "kv", kept(tmp_path / "kv")
+    talk = [said("You are brief. " + WORDS, "system"), said("Who?")]
+    d = started(start, path, extra)
+    first, n_prompt, n_cached = ask(d, talk, seed=5, temperature=1)
+    assert n_cached == 0
+    # the last one that is saved, behind all blocks
+    until(lambda: max(states(folder), default=0) >= n_prompt // 16 * 16, "the states are saved")
+    d.kill()
+    talk += [said(first, "assistant"), said("And then?")]
+    for p in states(folder).values() if how == "damage" else []:
+        data = bytearray(p.read_bytes())
+        data[len(data) // 2] ^= 16
+        p.write_bytes(data)
+    d = started(start, path, extra)
+    more, n_more, n_cached = ask(d, talk)
+    if how == "kill":
+        assert n_cached in states(folder) and n_cached >= n_prompt - 33
+        assert d.metrics().sum("ingot_kv_cache_disk_restored_tokens_total") == n_cached
+    else:
+        assert n_cached == 0
+        until(lambda: disk(d)["damaged"] == 1, "it is said")
+    d.stop()
+    assert ask(start(path), talk) == (more, n_more, 0)

@@ -152,6 +152,131 @@ static void test_after_a_restart(void **state)
 	assert_in_range(counter(IG_COUNTER_KV_RESTORED_TOKENS), 3 * (192 + 224), 3 * (192 + 224));
 }
 
+/* ---- models with recurrent layers ----------------------------------------------------------------- */
+
+/* The files of states, of both groups that the model has: by name. */
+static int state_files(char out[][160], int cap)
+{
+	char names[80][160];
+	int n = files(names, 80), n_states = 0;
+
+	for (int i = 0; i < n && i < 80; i++)
+		if (strstr(names[i], ".6.") && n_states++ < cap)
+			memcpy(out[n_states - 1], names[i], sizeof names[i]);
+	return n_states;
+}
+
+/* A prompt whose first message has 70 tokens, then n more of another seed, then what was said. */
+static void write_talk(int32_t *tokens, int32_t n, unsigned seed)
+{
+	make_prompt(tokens, n, 3);
+	tokens[69] = FAKE_END;
+	make_prompt(tokens + 70, n - 70, seed);
+}
+
+static struct ig_engine *state_engine(void)
+{
+	static const char *const names[] = { "state" };
+
+	harness_config_finish(&config);
+	set_config(names, 1);
+	return engine();
+}
+
+/* A conversation goes on behind its answer, before the end of its prompt where that is written in another
+ * way, and others behind the first message; with the tokens that all of it computed would have. */
+static void test_states(void **state)
+{
+	static int32_t tokens[300];
+	struct ask a = { .model = "state",
+			 .prompt = tokens,
+			 .n_prompt = 200,
+			 .max_tokens = 30,
+			 .ignore_end = true };
+	char names[4][160];
+	struct ig_engine *e = state_engine();
+
+	write_talk(tokens, 200, 1);
+	assert_int_equal(answer(e, &a), 0);
+	harness_close(e);
+	/* 14 blocks; states after 64, 176 and 224 tokens */
+	assert_int_equal(n_files(), 14 + 3);
+	assert_int_equal(state_files(names, 4), 3);
+
+	for (int32_t n = 200; n < 230; n++)
+		tokens[n] = fake_next("state", tokens, n, 0);
+	make_prompt(tokens + 230, 30, 4);
+	a.n_prompt = 260;
+	e = state_engine();
+	assert_int_equal(answer(e, &a), 224);
+	assert_int_equal(fake.n_restored, 14 + 6); /* a state has six parts */
+	harness_close(e);
+
+	write_talk(tokens, 200, 1);
+	make_prompt(tokens + 195, 30, 5);
+	a.n_prompt = 225;
+	e = state_engine();
+	assert_int_equal(answer(e, &a), 176);
+	harness_close(e);
+
+	write_talk(tokens, 200, 2);
+	a.n_prompt = 200;
+	e = state_engine();
+	assert_int_equal(answer(e, &a), 64);
+	assert_int_equal(answer(e, &a), 192); /* from memory */
+	harness_close(e);
+}
+
+/* A state that is damaged, whose file is missing, or that the device does not write, is none. */
+static void test_damaged_states(void **state)
+{
+	static int32_t tokens[200];
+	struct ask a = { .model = "state", .prompt = tokens, .n_prompt = 200, .max_tokens = 2 };
+	char names[4][160];
+	struct ig_engine *e = state_engine();
+
+	write_talk(tokens, 200, 1);
+	answer(e, &a);
+	harness_close(e);
+	for (int i = 0; i < 6; i++) {
+		/* states after 64, 176 and 192 tokens, the last of which the prompt needs */
+		int n = state_files(names, 4), most = 0, depth;
+		const char *last = NULL;
+		assert_int_equal(n, 3);
+		for (int k = 0; k < 3; k++) {
+			assert_int_equal(sscanf(strrchr(names[k], '.'), ".%x", (unsigned *)&depth),
+					 1);
+			if (depth > most)
+				last = names[k];
+			most = depth > most ? depth : most;
+		}
+		assert_int_equal(most, 11);
+		struct stat st;
+		char byte;
+		int fd = open(last, O_RDWR);
+		assert_true(fd >= 0 && fstat(fd, &st) == 0);
+		off_t at = i == 0 ? st.st_size - 1 : i == 1 ? 3 : 200;
+		if (i < 3) {
+			assert_int_equal(pread(fd, &byte, 1, at), 1);
+			byte ^= 1;
+			assert_int_equal(pwrite(fd, &byte, 1, at), 1);
+		} else if (i == 3) {
+			assert_int_equal(ftruncate(fd, st.st_size / 2), 0);
+		} else if (i == 4) {
+			assert_int_equal(unlink(last), 0);
+		}
+		close(fd);
+		e = state_engine();
+		if (i == 5)
+			fake.fail_write_at = 15; /* the third part */
+		/* without its file the one before is found */
+		assert_int_equal(answer(e, &a), i == 4 ? 176 : 0);
+		if (i < 4)
+			assert_true(says(e, "\"damaged\":1"));
+		harness_close(e); /* it has been written again */
+	}
+}
+
 /* The files' limit: those of the oldest prompt go, its end first. */
 static void test_limit(void **state)
 {
@@ -528,6 +653,8 @@ int main(int argc, char **argv)
 	const struct CMUnitTest tests[] = {
 #define TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
 		TEST(test_after_a_restart),
+		TEST(test_states),
+		TEST(test_damaged_states),
 		TEST(test_limit),
 		TEST(test_whose),
 		TEST(test_not_restored),

@@ -320,6 +320,66 @@ static void test_keep(void **state)
 	close_cache();
 }
 
+/* Blocks and a state from a file: they are found when they are written, and not before. */
+static void test_from_elsewhere(void **state)
+{
+	struct text a = { 0 }, b = { 0 }, c = { 0 };
+	const uint32_t *words;
+	void *address[2];
+
+	open_cache(32);
+	for (int written = 0; written < 2; written++) {
+		assert_int_equal(begin(&a), 0);
+		write_text(&a, MAX_TOKENS, 0);
+		assert_int_equal(kv->seq_add_state(a.kv), -EINVAL); /* of no tokens */
+		for (uint32_t n = 16; n <= 64; n += 16) {
+			assert_int_equal(kv->seq_append(a.kv, 1, address), 0);
+			kv->seq_commit(a.kv, a.tokens, n);
+		}
+		assert_null(kv->seq_state(a.kv, 64));
+		assert_int_equal(kv->seq_add_state(a.kv), 0);
+		assert_int_equal(kv->seq_add_state(a.kv), -EINVAL); /* it has it */
+		words = kv->seq_state(a.kv, 64);
+		assert_non_null(words);
+		for (uint32_t p = 0; p < N_PARTS; p++)
+			*part_of(words[p]) = hash_of(&a, 64) + p;
+		if (written)
+			kv->seq_advance(a.kv, 64);
+		end(&a);
+		assert_int_equal(begin(&b), 0);
+		write_text(&b, 70, 1);
+		assert_int_equal(match(&b, 200), written ? 64 : 0);
+		if (written)
+			step(&b, 100);
+		land(&b);
+		end(&b);
+	}
+	/* one that only has the blocks sees the snapshots of them, until they are evicted */
+	assert_int_equal(begin(&b), 0);
+	write_text(&b, 70, 1);
+	assert_int_equal(match(&b, 200), 96);
+	assert_int_equal(begin(&c), 0);
+	assert_int_equal(kv->seq_share(c.kv, b.kv), 96);
+	end(&b);
+	assert_ptr_equal(kv->seq_state(c.kv, 64), words);
+	assert_int_equal(*part_of(words[0]), hash_of(&a, 64));
+	assert_non_null(kv->seq_state(c.kv, 96));
+	assert_null(kv->seq_state(c.kv, 80));  /* none was kept */
+	assert_null(kv->seq_state(c.kv, 65));  /* inside a block */
+	assert_null(kv->seq_state(c.kv, 112)); /* beyond them */
+	assert_null(kv->seq_state(c.kv, 0));
+	end(&c);
+	/* without memory for it */
+	close_cache();
+	open_cache(1);
+	assert_int_equal(begin(&a), 0);
+	assert_int_equal(kv->seq_append(a.kv, 1, address), 0);
+	kv->seq_commit(a.kv, a.tokens, 16);
+	assert_int_equal(kv->seq_add_state(a.kv), -ENOSPC);
+	end(&a);
+	close_cache();
+}
+
 /* Two steps in flight: nothing that they read is dropped or given away before they were waited for. */
 static void test_in_flight(void **state)
 {
@@ -516,11 +576,12 @@ static void test_many(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_layout),	  cmocka_unit_test(test_in_place),
-		cmocka_unit_test(test_continue),  cmocka_unit_test(test_keep),
-		cmocka_unit_test(test_in_flight), cmocka_unit_test(test_undo),
-		cmocka_unit_test(test_no_memory), cmocka_unit_test(test_bound),
-		cmocka_unit_test(test_many),	  cmocka_unit_test(test_limit),
+		cmocka_unit_test(test_layout),	       cmocka_unit_test(test_in_place),
+		cmocka_unit_test(test_continue),       cmocka_unit_test(test_keep),
+		cmocka_unit_test(test_in_flight),      cmocka_unit_test(test_undo),
+		cmocka_unit_test(test_no_memory),      cmocka_unit_test(test_bound),
+		cmocka_unit_test(test_many),	       cmocka_unit_test(test_limit),
+		cmocka_unit_test(test_from_elsewhere),
 	};
 
 	kv = ingot_module.kvcache;
