@@ -57,12 +57,27 @@ ALWAYS_INLINE void byte_rows(const uint8_t *tile, int64_t k, const uint8_t *x, i
 	}
 }
 
+/* Add the lower (k 0 … 15) or the upper halves of the bytes of a block. */
+ALWAYS_INLINE void add_nibbles(struct block_sums *s, const uint8_t *q, const int high,
+			       const uint8_t *x, int64_t stride, int64_t at, const int n_rows)
+{
+	int8x16_t w[4][2];
+
+	for (int g = 0; g < 4; g++)
+		QUADS(v) {
+			uint8x16_t u = vld1q_u8(q + g * GROUP_BYTES + v * QUAD_BYTES);
+			u = high ? vshrq_n_u8(u, 4) : vandq_u8(u, vdupq_n_u8(15));
+			w[g][v] = vreinterpretq_s8_u8(u);
+		}
+	block_add(s, w, x, stride, at + high * 16, n_rows, true);
+}
+
+/* Codes of Q4_0 are 8 too large, so the sums begin with -8 sum(q). */
 ALWAYS_INLINE void nibble_rows(const uint8_t *tile, int64_t k, const uint8_t *x, int64_t stride,
 			       float *out, const int n_rows, const bool has_min)
 {
 	const int64_t kb = k / 32;
 	const uint8_t *scales = tile + kb * 256, *mins = scales + kb * 32;
-	const int8x16_t bias = vdupq_n_s8(has_min ? 0 : 8);
 
 	HALVES(h) {
 		float32x4_t acc[4][2], d[2], m[2];
@@ -72,23 +87,16 @@ ALWAYS_INLINE void nibble_rows(const uint8_t *tile, int64_t k, const uint8_t *x,
 				acc[r][v] = vdupq_n_f32(0.0f);
 		for (int64_t b = 0; b < kb; b++) {
 			const uint8_t *q = tile + b * 256 + h * 2 * QUAD_BYTES;
+			int32_t first[4] = { 0 };
 			struct block_sums s;
 			QUADS(v)
 				d[v] = halves(scales + b * 32 + h * 16 + v * 8);
-			block_zero(&s, n_rows);
-			for (int high = 0; high < 2;
-			     high++) { /* halves of bytes: k 0 … 15, 16 … 31 */
-				int8x16_t w[4][2];
-				for (int g = 0; g < 4; g++)
-					QUADS(v) {
-						uint8x16_t u = vld1q_u8(q + g * GROUP_BYTES +
-									v * QUAD_BYTES);
-						u = high ? vshrq_n_u8(u, 4) :
-							   vandq_u8(u, vdupq_n_u8(15));
-						w[g][v] = vsubq_s8(vreinterpretq_s8_u8(u), bias);
-					}
-				block_add(&s, w, x, stride, b * 32 + high * 16, n_rows, true);
-			}
+			if (!has_min)
+				ROWS(r)
+					first[r] = neg_of(x, stride, r, k, b) * 8;
+			block_begin(&s, first, n_rows);
+			add_nibbles(&s, q, 0, x, stride, b * 32, n_rows);
+			add_nibbles(&s, q, 1, x, stride, b * 32, n_rows);
 			block_sums_of(&s, sum, n_rows);
 			block_scale(acc, sum, d, x, stride, k, b, n_rows);
 			if (has_min) {

@@ -102,14 +102,17 @@ struct block_sums {
 	int32x4_t last[2]; /* of an unpaired row */
 };
 
-ALWAYS_INLINE void block_zero(struct block_sums *s, const int n_rows)
+/* The sums of row r begin with first[r]. */
+ALWAYS_INLINE void block_begin(struct block_sums *s, const int32_t *first, const int n_rows)
 {
-	for (int p = 0; p < n_rows / 2; p++)
+	for (int p = 0; p < n_rows / 2; p++) {
+		int32x2_t two = vset_lane_s32(first[2 * p + 1], vdup_n_s32(first[2 * p]), 1);
 		for (int i = 0; i < 4; i++)
-			s->pair[p][i] = vdupq_n_s32(0);
+			s->pair[p][i] = vcombine_s32(two, two);
+	}
 	if (n_rows % 2)
 		QUADS(v)
-			s->last[v] = vdupq_n_s32(0);
+			s->last[v] = vdupq_n_s32(first[n_rows - 1]);
 }
 
 /* Groups g and g + 1 of two outputs side by side: what smmla reads as a row of eight k. */
@@ -119,24 +122,34 @@ ALWAYS_INLINE int8x16_t side_by_side(int8x16_t a, int8x16_t b, const int high)
 	return vreinterpretq_s8_s32(high ? vzip2q_s32(p, q) : vzip1q_s32(p, q));
 }
 
+/* Eight k of two rows, as smmla reads them. */
+ALWAYS_INLINE int8x16_t two_rows(int8x16_t a, int8x16_t b, const int high)
+{
+	int64x2_t p = vreinterpretq_s64_s8(a), q = vreinterpretq_s64_s8(b);
+	return vreinterpretq_s8_s64(high ? vzip2q_s64(p, q) : vzip1q_s64(p, q));
+}
+
 ALWAYS_INLINE void block_add(struct block_sums *s, int8x16_t (*w)[2], const uint8_t *x,
 			     int64_t stride, int64_t at, const int n_rows, const bool small)
 {
+	int8x16_t row[4];
+
+	ROWS(r)
+		row[r] = vld1q_s8(quants_of(x, stride, r, at));
 	if (n_rows > 1)
-		for (int g = 0; g < 4; g += 2) {
+		for (int high = 0; high < 2; high++) {
 			int8x16_t eight[4];
 			for (int i = 0; i < 4; i++)
-				eight[i] = side_by_side(w[g][i / 2], w[g + 1][i / 2], i % 2);
+				eight[i] = side_by_side(w[2 * high][i / 2], w[2 * high + 1][i / 2],
+							i % 2);
 			for (int p = 0; p < n_rows / 2; p++) {
-				int8x16_t two = vcombine_s8(
-					vld1_s8(quants_of(x, stride, 2 * p, at + g * 4)),
-					vld1_s8(quants_of(x, stride, 2 * p + 1, at + g * 4)));
+				int8x16_t two = two_rows(row[2 * p], row[2 * p + 1], high);
 				for (int i = 0; i < 4; i++)
 					s->pair[p][i] = vmmlaq_s32(s->pair[p][i], eight[i], two);
 			}
 		}
 	if (n_rows % 2)
-		dot_row(s->last, w, vld1q_s8(quants_of(x, stride, n_rows - 1, at)), small);
+		dot_row(s->last, w, row[n_rows - 1], small);
 }
 
 /* Row by row. */
@@ -158,11 +171,12 @@ struct block_sums {
 	int32x4_t row[4][2];
 };
 
-ALWAYS_INLINE void block_zero(struct block_sums *s, const int n_rows)
+/* The sums of row r begin with first[r]. */
+ALWAYS_INLINE void block_begin(struct block_sums *s, const int32_t *first, const int n_rows)
 {
 	ROWS(r)
 		QUADS(v)
-			s->row[r][v] = vdupq_n_s32(0);
+			s->row[r][v] = vdupq_n_s32(first[r]);
 }
 
 ALWAYS_INLINE void block_add(struct block_sums *s, int8x16_t (*w)[2], const uint8_t *x,
@@ -180,6 +194,11 @@ ALWAYS_INLINE void block_sums_of(const struct block_sums *s, int32x4_t (*sum)[2]
 }
 
 #endif
+
+ALWAYS_INLINE void block_zero(struct block_sums *s, const int n_rows)
+{
+	block_begin(s, (const int32_t[4]){ 0 }, n_rows);
+}
 
 /* acc += sum * (d of the weights * d of the row) for block b. */
 ALWAYS_INLINE void block_scale(float32x4_t (*acc)[2], int32x4_t (*sum)[2], const float32x4_t *d,
