@@ -211,6 +211,39 @@ static void test_first_message(void **state)
 	harness_close(e);
 }
 
+/* Who is cancelled in the middle of a prompt, with or without steps in flight, leaves states of what was
+ * read: the same prompt goes on there, and so does one that is read beside it. */
+static void test_cancelled(void **state)
+{
+	static struct client c[2];
+	struct ask a = { .model = "state", .n_prompt = 200, .max_tokens = 20 }, b = a;
+	int n_cached = 0;
+
+	config.scheduler.prefill_chunk = 20;
+	config.scheduler.max_batch_tokens = 24;
+	for (int n_steps = 1; n_steps < 8; n_steps++) {
+		struct ig_engine *e;
+		fake_reset();
+		fake.gated = true;
+		b.prompt_seed = 5;
+		e = harness_engine(&config);
+		client_ask(&c[0], e, &a);
+		client_ask(&c[1], e, &b);
+		for (int i = 0; i < n_steps; i++) {
+			fake_wait_at_gate();
+			fake_allow(1);
+		}
+		ig_engine_cancel(e, c[0].gen, "client_gone");
+		fake_open_gate();
+		client_finish(&c[0]);
+		n_cached += ask(e, &a);
+		client_finish(&c[1]);
+		assert_answer(&c[1], &b);
+		harness_close(e);
+	}
+	assert_true(n_cached > 7 * IG_BLOCK_TOKENS);
+}
+
 /* Many who begin alike read what they share once, also if they come together. */
 static void test_together(void **state)
 {
@@ -367,6 +400,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test_setup_teardown(test_rewritten_ends, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_junction, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_first_message, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_cancelled, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_together, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_same_prompt, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_preemption, setup, teardown),
