@@ -8,9 +8,9 @@
 #include <stdbool.h>
 #include <stdlib.h>
 
-/* Whether the kernel is also tried in pieces here: unit by unit, row by row.  The portable kernels'
- * pieces, which are the same C on each machine, are left to those that need no emulator for it
- * (./check sets INGOT_TEST_EMULATED). */
+/* Whether the kernel is also tried in pieces here: unit by unit, row by row, on more rows than it takes
+ * at once.  The portable kernels' pieces, which are the same C on each machine, are left to those that
+ * need no emulator for it (./check sets INGOT_TEST_EMULATED). */
 static inline bool cuts_are_tested(const struct ig_cpu_kernel *k)
 {
 	const char *emulated = getenv("INGOT_TEST_EMULATED");

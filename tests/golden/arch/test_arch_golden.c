@@ -221,6 +221,14 @@ static bool on_gpu(void)
 	return driver && strcmp(driver, "cpu");
 }
 
+static bool has_window(const struct ig_stepper_model *m)
+{
+	for (uint32_t g = 0; g < m->plan->info.n_groups; g++)
+		if (m->plan->info.groups[g].window)
+			return true;
+	return false;
+}
+
 /* Whole prompts, alone; then every other way with the same bits.  0: not on this machine. */
 static int run_isa(const struct ig_stepper_model *m, const struct golden *g, const char *name,
 		   const char *isa)
@@ -266,12 +274,14 @@ static int run_isa(const struct ig_stepper_model *m, const struct golden *g, con
 	assert_memory_equal(other, alone, n * sizeof *other);
 	ig_stepper_close(s);
 	/* whether or not blocks outside the window are freed */
-	s = open_stepper(m, g, isa, NULL, true);
-	run(s, g, 0, N_PROMPTS, 64, 3, other);
-	assert_memory_equal(other, alone, n * sizeof *other);
+	if (has_window(m)) {
+		s = open_stepper(m, g, isa, NULL, true);
+		run(s, g, 0, N_PROMPTS, 64, 3, other);
+		assert_memory_equal(other, alone, n * sizeof *other);
+		ig_stepper_close(s);
+	}
 	free(alone);
 	free(other);
-	ig_stepper_close(s);
 	return 1;
 }
 
