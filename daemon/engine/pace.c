@@ -4,60 +4,54 @@
 #include <math.h>
 #include <stddef.h>
 
-/* A step's rows of long prompts may take so many times what the streams alone take: with the
- * streams' own part a gap of 2.25 times that of a quiet engine. */
-#define LIMIT 1.25
-/* Where long prompts outnumber streams, nearly all steps have some of their rows: these take about what the
- * streams alone take, and with drafts at most so much more.  Drafts beside any prompt have a part of that. */
-#define MANY_LIMIT 1.0
-#define MOST_MORE 1.75
-#define DRAFTS_PART 0.25
-/* Rows as few as that bound allows are worth a step if they are at least such a part of what they add; if not
- * the bound is so much higher. */
-#define LEAST_PART 0.1
-#define HIGHER 1.6
-/* GPUs compute 16 rows nearly in the time of one, and more by other kernels: such rows of prompts, and what of the
- * streams' time a step with them may add to call them free. */
-#define FEW_ROWS 15
-#define FREE 0.2
-#define TRIALS 6 /* of more rows, before they are compared with few */
-/* Rows while it is not known what streams alone take; while it is not known what a row takes; and the fewest
- * ever: with less, a step costs more than its rows are worth. */
-#define UNKNOWN_ROWS 16
-#define FIRST_ROWS 8
+/* Rows of long prompts, with drafts, add so many times what the streams alone take: a gap between two tokens is
+ * 2.4 times as long as a quiet engine's, which leaves a fifth for noise below three times. */
+#define LIMIT 1.4
+/* That may be so many times as much where a step has so many times the rows, and prompts become so much faster: where
+ * a GPU's kernels for more than 16 rows cost much once. */
+#define LONGER 1.25
+#define TRIAL 1.4 /* as much again, by the size below, where a larger one is tried */
+#define MORE 1.8
+#define FASTER 1.15
+/* Drafts beside prompts have a part of the limit. */
+#define DRAFTS_PART 0.2
+/* The fewest rows ever, and the first: with less, a step costs more than its rows are worth.  Where these add so many
+ * times the limit, longer steps are better. */
 #define MIN_ROWS 4
-#define GROWTH 2 /* of the rows from one such step to the next, at most */
-/* The same where several prompts take turns: one behind few tokens and one behind many make the line wrong. */
-#define MANY_GROWTH 1.25
-/* So many steps with rows of prompts, then one without, which measures what streams take. */
+#define HOPELESS 2
+/* A prompt that has so many chunks left gets whole ones if they are faster, and take at most so long. */
+#define CHUNKS_LEFT 8
+#define MOST_CHUNK_NS 1e8
+/* One of so many plans measures what is not chosen: steps within the limit; or longer ones, where what is chosen adds
+ * at most such a part of the streams' own time. */
+#define OTHER_PLANS 16
+#define FREE 0.2
+/* So many steps with rows of prompts, then one without, which measures what streams take; and plans that wait
+ * for that: streams beside prompts that are never held back give none. */
 #define MIXED_STEPS 32
-/* Plans that wait for a measurement; streams beside prompts that are never held back give none. */
 #define UNKNOWN_PLANS 4
-/* A new measurement's weight; one that is far off, because the machine did something else, counts
- * as one that is twice as large. */
-#define WEIGHT 0.25
+/* A new measurement's weight.  One that is more than twice as large as usual counts as twice, since the machine
+ * did something else.  What was last measured more than FRESH steps ago, behind more or less of a prefix, is
+ * replaced; and a size of steps that was not for STALE steps is tried again. */
+#define WEIGHT 0.125
 #define OUTLIER 2.0
-/* What a step counts after the next one; and of rows' counts the least spread that shows a line. */
+#define FRESH 16
+#define STALE 128
+#define LEAST_COST 0.001 /* of a step: what its rows of prompts add at least */
+/* Lines: what a step counts after the next one; of rows' counts the least spread that shows one; what a row adds
+ * at least, in parts of its whole cost. */
 #define KEPT 0.92
 #define LEAST_SPREAD 0.005
-#define LEAST_ROW 0.02	 /* of a row's whole cost: what a row adds at least */
-#define LEAST_COST 0.001 /* of a step: what its rows of prompts cost at least */
-#define SMALLER 0.67
-/* A whole chunk instead of few rows: where these cost so many times what its rows do; it takes at most so
- * long; and the prompt has so many chunks left.  One such plan of so many has few rows, to measure them. */
-#define FEW_COST 1.25
-#define MOST_CHUNK_NS 1e8
-#define CHUNKS_LEFT 8
-#define FEW_PLANS 16
-#define CHUNK_PART 0.75 /* of a chunk is nearly one */
-#define WHOLE_KEPT 0.9995
-/* What a draft's row adds until it is known, in parts of a step of one stream; and how fast that is forgotten. */
+#define LEAST_ROW 0.02
+/* What a draft's row adds until it is known, in parts of a step of one stream; how fast that is forgotten; rows at
+ * first, and besides so many times as many as usual. */
 #define FIRST_DRAFT 0.25
 #define DRAFTS_KEPT 0.998
 #define FIRST_DRAFT_ROWS 4
+#define GROWTH 2
 /* The account is kept between a limit and a debt of so many, or of so many steps as they usually are: what
  * was long ago, or took long for another reason, is forgotten. */
-#define MOST_DEBT 4.0
+#define MOST_DEBT 2.0
 
 static size_t size_of(uint32_t n)
 {
@@ -68,15 +62,33 @@ static size_t size_of(uint32_t n)
 	return i;
 }
 
-static void measure(double *estimate, double ns)
+/* Rows of a step of size i at most: powers of two, beyond which devices have other kernels, and one between. */
+static uint32_t largest_step(size_t i) { return i % 2 ? 181u << i / 2 >> 7 : 1u << i / 2; }
+
+/* The least size of a step of n rows. */
+static size_t size_of_step(uint32_t n)
+{
+	size_t i = 0;
+
+	while (i + 1 < IG_PACE_STEPS && n > largest_step(i))
+		i++;
+	return i;
+}
+
+/* What takes less than half of what was thought was thought wrong: it is halved. */
+static void measure(double *estimate, double ns, double weight)
 {
 	if (*estimate <= 0) {
 		*estimate = ns;
 		return;
 	}
+	if (ns < *estimate / OUTLIER) {
+		*estimate /= OUTLIER;
+		return;
+	}
 	if (ns > OUTLIER * *estimate)
 		ns = OUTLIER * *estimate;
-	*estimate += WEIGHT * (ns - *estimate);
+	*estimate += weight * (ns - *estimate);
 }
 
 double ig_pace_quiet_ns(const struct ig_pace *p, uint32_t n)
@@ -106,18 +118,16 @@ static double share_of(const struct ig_pace_plan *plan)
 	return equal > plan->share ? equal : plan->share;
 }
 
-static bool are_many(const struct ig_pace_plan *plan) { return share_of(plan) > plan->share; }
-
-/* So many times what streams alone take, or what the share needs. */
-static double limit_of(const struct ig_pace_plan *plan, double times)
+/* What rows of prompts and drafts may add to a step. */
+static double limit_of(const struct ig_pace_plan *plan)
 {
-	double least = LIMIT * plan->share / (1 - plan->share);
+	double large = plan->share / (1 - plan->share);
 
 	/* with a large share some steps must still be the streams' alone */
-	return plan->quiet_ns * (least > times ? least : times);
+	return plan->quiet_ns * LIMIT * (large > 1 ? large : 1);
 }
 
-/* A step with n rows of long prompts costs *step + n * *row.  False: not known. */
+/* n rows cost *step + n * *row.  False: not known. */
 static bool costs(const struct ig_pace_line *l, double *step, double *row)
 {
 	double spread = l->n * l->rows2 - l->rows * l->rows;
@@ -211,27 +221,12 @@ static bool is_quiet(const struct ig_pace_account *a, const struct ig_pace_plan 
 int32_t ig_pace_most_drafts(const struct ig_pace_account *a, const struct ig_pace *p,
 			    const struct ig_pace_plan *plan)
 {
-	double step, row, limit = DRAFTS_PART * limit_of(plan, MOST_MORE);
+	double step, row, limit = limit_of(plan) * (is_quiet(a, plan) ? 1 : DRAFTS_PART);
 
-	if (!plan->n_prompts || plan->quiet_ns <= 0 || is_quiet(a, plan) ||
+	if (!plan->n_prompts || plan->quiet_ns <= 0 ||
 	    !ig_pace_draft_cost(p, plan->n_streams, &step, &row))
 		return IG_PACE_NO_LIMIT;
 	return limit > step ? (int32_t)fmin((limit - step) / row, IG_PACE_NO_LIMIT) : 0;
-}
-
-/* As many rows as cost limit_ns.  But a step has its own cost, too, which may be more than that: then
- * few large steps are better than many small ones, and half of what they cost should be their rows'; though
- * it costs no more than most_ns, if that leaves enough for rows. */
-static double affordable(const struct ig_pace_line *l, double limit_ns, double most_ns)
-{
-	double step, row;
-
-	if (!costs(l, &step, &row))
-		return FIRST_ROWS;
-	double rows = fmax((limit_ns - step) / row, step / row);
-	if (step > (1 - LEAST_PART) * most_ns)
-		most_ns *= HIGHER;
-	return step > (1 - LEAST_PART) * most_ns ? rows : fmin(rows, (most_ns - step) / row);
 }
 
 /* What this plan's drafts add to a step. */
@@ -244,127 +239,185 @@ static double cost_of_drafts(const struct ig_pace *p, const struct ig_pace_plan 
 	return step + row * plan->n_drafts;
 }
 
-/* How many rows a step has for its time, which is quiet_ns without them. */
-static double rate(const struct ig_pace_line *l, double rows, double quiet_ns)
-{
-	double step = 0, row = 0;
+/* ---- rows of long prompts ----------------------------------------------------------------- */
 
-	costs(l, &step, &row);
-	return rows / (quiet_ns + step + row * rows);
+/* Rows that a step may have, and what they add to it. */
+struct choice {
+	double rows, ns;
+};
+
+/* Rows of prompts in a step of size i at most; less than 1: its other rows alone are more. */
+static double most_rows(const struct ig_pace_plan *plan, size_t i)
+{
+	double others = (double)plan->n_streams + plan->n_drafts;
+
+	return fmin(largest_step(i) - others, plan->chunk);
 }
 
-/* Whether few rows cost next to nothing, as on a GPU, so that a line through few and many means little. */
-static bool are_free(const struct ig_pace *p, double quiet_ns)
+/* How fast prompts are read: in every step if their share pays for that. */
+static double speed(const struct ig_pace_plan *plan, struct choice c)
 {
-	const struct ig_pace_line *few = &p->few;
+	double every = c.rows / (plan->quiet_ns + c.ns);
 
-	return few->n > 0 && few->ns < FREE * quiet_ns * few->n &&
-	       2 * few->rows > FIRST_ROWS * few->n;
+	return c.ns > 0 ? fmin(every, share_of(plan) * c.rows / c.ns) : every;
 }
 
-/* Rows of many prompts. */
-static double rows_of_many(struct ig_pace *p, const struct ig_pace_plan *plan, double limit_ns,
-			   double most_ns)
+/* Whether steps of size i were measured or tried in the last n. */
+static bool was_seen(const struct ig_pace *p, size_t i, uint32_t n)
 {
-	if (!are_free(p, plan->quiet_ns))
-		return affordable(&p->line, limit_ns, most_ns);
-	if (p->more.n < TRIALS) /* little is known: up to the bound */
-		return p->more.n > 0 ? fmax(affordable(&p->more, most_ns, most_ns), FEW_ROWS + 1) :
-				       plan->chunk;
-	double more = affordable(&p->more, limit_ns, most_ns);
-	if (more > FEW_ROWS &&
-	    rate(&p->more, more, plan->quiet_ns) > rate(&p->few, FEW_ROWS, plan->quiet_ns))
-		return more;
-	p->more.ns *= WHOLE_KEPT; /* it was long ago, behind less or more of a prefix */
-	p->more.rows_ns *= WHOLE_KEPT;
-	return FEW_ROWS;
+	return p->last[i] && p->n_steps - p->last[i] < n;
 }
 
-/* Rows of long prompts beside streams, if they are to have any. */
-static double rows_beside(struct ig_pace_account *a, struct ig_pace *p,
-			  const struct ig_pace_plan *plan)
+/* Of a step of size i, with at most so many rows, what adds at most limit_ns: by the line to the size below,
+ * and carefully for more rows than usual, as if each cost as much. */
+static struct choice within(const struct ig_pace *p, size_t i, double most, double limit_ns)
 {
-	/* a line through few steps may be far off where none of them was */
-	double grown = a->last_rows > FIRST_ROWS / GROWTH ? GROWTH * a->last_rows : FIRST_ROWS;
-	double rows;
+	double usual = p->rows[i] * p->row_ns[i], row = p->row_ns[i];
+	double few = i ? p->rows[i - 1] : 0, below = i ? few * p->row_ns[i - 1] : 0;
 
-	if (plan->n_prompts > 1 && a->last_rows > 0)
-		grown = fmax(MANY_GROWTH * a->last_rows, MIN_ROWS + 1);
-	if (are_many(plan)) {
-		double most = limit_of(plan, MOST_MORE) - cost_of_drafts(p, plan);
-		rows = rows_of_many(p, plan, fmin(a->limit_ns, most), most);
-	} else {
-		rows = affordable(&p->line, a->limit_ns, HUGE_VAL);
+	if (limit_ns < usual && few > 0 && few < p->rows[i] && below < limit_ns)
+		row = (usual - below) / (p->rows[i] - few);
+	double rows = floor(fmin(most, p->rows[i] + (limit_ns - usual) / row));
+	return (struct choice){ rows, fmax(usual + (rows - p->rows[i]) * row, below) };
+}
+
+/* The fastest choice that adds at most limit_ns.  A size that was not tried, or not for long, is, with one row more
+ * than the size below can have, unless that might add more than trial_ns. */
+static struct choice fastest(const struct ig_pace *p, const struct ig_pace_plan *plan,
+			     double limit_ns, double trial_ns)
+{
+	struct choice best = { 0 };
+	double least = 0,
+	       below = 0; /* the most rows of the size below, and what they add at most */
+
+	for (size_t i = 0; i + 1 < IG_PACE_STEPS && least < plan->chunk; i++) {
+		bool is_known = p->row_ns[i] > 0;
+		double most = most_rows(plan, i);
+		if (most < MIN_ROWS && most < plan->chunk)
+			continue;
+		if (!is_known && least <= 0)
+			return (struct choice){ fmin(most, MIN_ROWS), 0 };
+		struct choice c = is_known ? within(p, i, most, limit_ns) : (struct choice){ 0 };
+		bool fits = c.rows > least && c.ns <= limit_ns;
+		bool is_due = !was_seen(p, i, STALE) && (!is_known || best.rows == least);
+		if (!fits && is_due && least > 0 && below <= trial_ns)
+			return (struct choice){ least + 1, 0 };
+		if (fits && speed(plan, c) > speed(plan, best))
+			best = c;
+		if (!fits && (!is_known || best.rows > 0))
+			break;
+		below = most * p->row_ns[i];
+		least = most;
 	}
-	return fmin(fmin(rows, grown), plan->chunk);
+	return best;
 }
 
-/* Whether a whole chunk is better than so few rows. */
-static bool takes_chunk(const struct ig_pace_account *a, struct ig_pace *p,
-			const struct ig_pace_plan *plan, double rows)
+/* Whether more than half of what steps of size i add is their own, and not their rows', if those of size i + 1
+ * are right. */
+static bool adds_much(const struct ig_pace *p, size_t i)
 {
-	double step = 0, row = 0, few;
+	double few = p->rows[i], many = p->rows[i + 1];
 
-	if (plan->n_left / CHUNKS_LEFT < plan->chunk || 2 * rows > plan->chunk ||
-	    !costs(&p->line, &step, &row))
-		return false;
-	few = step / rows + row;
-	if (p->whole_ns <= 0) /* a chunk should cost less than the line says, so it is tried */
-		return step + row * plan->chunk < 2 * MOST_CHUNK_NS;
-	if (p->whole_ns * FEW_COST < few)
-		return p->whole_ns * plan->chunk < MOST_CHUNK_NS && a->n_planned % FEW_PLANS;
-	p->whole_ns *= WHOLE_KEPT; /* it was long ago, behind less or more of a prefix */
-	return false;
+	return 2 * many * p->row_ns[i + 1] < (few + many) * p->row_ns[i];
+}
+
+/* What the fewest rows add. */
+static double least_ns(const struct ig_pace *p, const struct ig_pace_plan *plan)
+{
+	size_t i = size_of_step(MIN_ROWS + plan->n_streams + plan->n_drafts);
+
+	return p->row_ns[i] * p->rows[i];
+}
+
+/* Where a step adds much more than the limit, whatever its rows: from the fewest on twice as many, and again, until
+ * half of what it adds is theirs. */
+static struct choice cheaper(const struct ig_pace *p, const struct ig_pace_plan *plan)
+{
+	size_t i = size_of_step(MIN_ROWS + plan->n_streams + plan->n_drafts);
+
+	for (; i + 1 < IG_PACE_STEPS && most_rows(plan, i) < plan->chunk; i++) {
+		bool is_tried = p->row_ns[i + 1] > 0;
+		if (is_tried && !adds_much(p, i))
+			break;
+		if (!is_tried && p->row_ns[i] > 0) /* as if rows cost nothing */
+			return (struct choice){ most_rows(plan, i + 1),
+						most_rows(plan, i) * p->row_ns[i] };
+	}
+	return (struct choice){ most_rows(plan, i), most_rows(plan, i) * p->row_ns[i] };
+}
+
+/* If the prompt has many left.  What a chunk takes may be known only by steps with fewer rows, which make it seem
+ * too much. */
+static struct choice whole_chunk(const struct ig_pace *p, const struct ig_pace_plan *plan)
+{
+	size_t i = size_of_step((uint32_t)plan->chunk + plan->n_streams + plan->n_drafts);
+	double step, row, ns = p->row_ns[i] * plan->chunk;
+
+	if (plan->n_left / CHUNKS_LEFT < plan->chunk)
+		return (struct choice){ 0 };
+	if (p->row_ns[i] <= 0 || !was_seen(p, i, 4 * STALE))
+		ns = costs(&p->line, &step, &row) ? (step + row * plan->chunk) / 2 : HUGE_VAL;
+	return (struct choice){ ns < MOST_CHUNK_NS ? plan->chunk : 0, ns };
+}
+
+/* b, if it is worth a longer step. */
+static struct choice faster(const struct ig_pace_plan *plan, struct choice a, struct choice b)
+{
+	return b.rows > MORE * a.rows && speed(plan, b) > FASTER * speed(plan, a) ? b : a;
+}
+
+/* The most rows that add at most limit_ns. */
+static struct choice largest(const struct ig_pace *p, const struct ig_pace_plan *plan,
+			     double limit_ns, double trial_ns)
+{
+	struct ig_pace_plan slow =
+		*plan; /* where the streams' own part is long, rows are all that counts */
+
+	slow.quiet_ns *= 1e6;
+	return fastest(p, &slow, limit_ns, trial_ns);
+}
+
+/* Rows of long prompts beside streams, if they are to have any.  other: not what is best, but something else, to know
+ * what that takes now. */
+static struct choice choose(const struct ig_pace *p, const struct ig_pace_plan *plan, bool other)
+{
+	double limit = fmax(limit_of(plan) - cost_of_drafts(p, plan), 0), trial = TRIAL * limit;
+	struct choice c = fastest(p, plan, limit, trial);
+
+	if (other)
+		return c.ns < FREE * plan->quiet_ns ? largest(p, plan, LONGER * limit, trial) : c;
+	c = faster(plan, c, fastest(p, plan, LONGER * limit, trial));
+	if (least_ns(p, plan) > HOPELESS * limit_of(plan))
+		c = faster(plan, c, cheaper(p, plan));
+	return faster(plan, c, whole_chunk(p, plan));
 }
 
 int32_t ig_pace_rows(struct ig_pace_account *a, struct ig_pace *p, const struct ig_pace_plan *plan)
 {
-	a->chunk = plan->chunk;
 	if (!plan->n_all_streams) {
 		/* what streams are owed stays owed: a reply is often followed by the next one */
-		*a = (struct ig_pace_account){ .credit_ns = a->credit_ns < 0 ? a->credit_ns : 0,
-					       .chunk = plan->chunk };
+		*a = (struct ig_pace_account){ .credit_ns = a->credit_ns < 0 ? a->credit_ns : 0 };
 		return IG_PACE_NO_LIMIT;
 	}
 	if (plan->quiet_ns <= 0) {
 		if (plan->n_streams && a->n_unknown++ < UNKNOWN_PLANS)
 			return 0;
 		a->n_unknown = 0;
-		return UNKNOWN_ROWS;
+		return MIN_ROWS;
 	}
 	a->n_unknown = 0;
 	a->share = share_of(plan);
-	a->limit_ns = limit_of(plan, are_many(plan) ? MANY_LIMIT : LIMIT);
+	a->limit_ns = limit_of(plan);
+	a->n_others = plan->n_streams + plan->n_drafts;
 	if (is_quiet(a, plan)) {
 		a->n_mixed = 0;
 		return 0;
 	}
-	double rows = rows_beside(a, p, plan);
-	a->last_rows = rows;
-	if (takes_chunk(a, p, plan, rows)) {
-		a->n_planned++;
-		return plan->chunk;
-	}
-	/* every other step has a third less, or a step's own cost would never show */
-	rows *= ++a->n_planned % 2 ? SMALLER : 1;
-	return rows < MIN_ROWS ? MIN_ROWS : (int32_t)rows;
-}
-
-/* Rows of long prompts added cost_ns to a step; returns what they usually do, 0 if that is not known. */
-static double learn_rows(const struct ig_pace_account *a, struct ig_pace *p, uint32_t n,
-			 double cost_ns)
-{
-	double own, row, usual;
-
-	/* a chunk beside plans of few rows, or alone */
-	if (a->chunk > 0 && n >= CHUNK_PART * a->chunk && 2 * a->last_rows <= n) {
-		measure(&p->whole_ns, cost_ns / n);
-		return p->whole_ns * n;
-	}
-	usual = costs(&p->line, &own, &row) ? own + row * n : 0;
-	add_cost(&p->line, n, cost_ns);
-	add_cost(n > FEW_ROWS ? &p->more : &p->few, n, cost_ns);
-	return usual;
+	double rows = fmax(choose(p, plan, ++a->n_planned % OTHER_PLANS == 0).rows, MIN_ROWS);
+	size_t i = size_of_step((uint32_t)rows + plan->n_streams + plan->n_drafts);
+	if (p->row_ns[i] <= 0) /* it may come in two steps, and show nothing */
+		p->last[i] = p->n_steps ? p->n_steps : 1;
+	return (int32_t)rows;
 }
 
 void ig_pace_learn(struct ig_pace_account *a, struct ig_pace *p, const struct ig_pace_step *step)
@@ -372,14 +425,25 @@ void ig_pace_learn(struct ig_pace_account *a, struct ig_pace *p, const struct ig
 	double quiet, cost = 0, usual = 0;
 
 	if (step->n_decode && !step->n_prefill && !step->n_drafts)
-		measure(&p->quiet_ns[size_of(step->n_decode)], step->ns);
-	quiet = ig_pace_quiet_ns(p, step->n_decode);
+		measure(&p->quiet_ns[size_of(step->n_decode)], step->ns, WEIGHT);
+	/* where there are no streams a step reads the weights as well; beside some it is the rest of a round, and
+	 * all of it comes on top */
+	quiet = ig_pace_quiet_ns(p, step->n_decode || step->limited ? step->n_decode : 1);
 	if (step->n_drafts)
 		quiet += learn_drafts(p, step, quiet);
 	if (step->n_long) { /* rows that are free are measured, too */
-		cost = fmax(step->ns - quiet, LEAST_COST * step->ns) * step->n_long /
-		       step->n_prefill;
-		usual = learn_rows(a, p, step->n_long, cost);
+		bool is_rest = !step->n_decode && step->limited; /* of a round */
+		uint32_t others = is_rest ? a->n_others : step->n_decode + step->n_drafts;
+		size_t i = size_of_step(others + step->n_prefill);
+		double each = fmax(step->ns - quiet, LEAST_COST * step->ns) / step->n_prefill;
+		cost = each * step->n_long;
+		usual = p->row_ns[i] * step->n_long;
+		/* what it was long ago, behind less of a prefix, says little */
+		double weight = ++p->n_steps - p->last[i] > FRESH ? 1 : WEIGHT;
+		p->last[i] = p->n_steps;
+		measure(&p->row_ns[i], each, weight);
+		add_cost(&p->line, step->n_long, cost);
+		measure(&p->rows[i], step->n_long, weight);
 	}
 	if (!step->limited)
 		return;
@@ -387,7 +451,7 @@ void ig_pace_learn(struct ig_pace_account *a, struct ig_pace *p, const struct ig
 	a->credit_ns += a->share * (step->ns + step->draft_ns) - cost;
 	if (a->credit_ns > a->limit_ns)
 		a->credit_ns = a->limit_ns;
-	double most = -MOST_DEBT * (usual > a->limit_ns ? usual : a->limit_ns);
+	double most = -MOST_DEBT * fmax(usual, a->limit_ns);
 	if (step->n_long && a->credit_ns < most)
 		a->credit_ns = most;
 }

@@ -16,9 +16,10 @@
 #include <stdint.h>
 
 #define IG_PACE_SIZES 14
+#define IG_PACE_STEPS 28
 #define IG_PACE_NO_LIMIT INT32_MAX
 
-/* What rows of long prompts add to a step: a line through the steps of late, by their sums. */
+/* What rows take: a line through the steps of late, by their sums. */
 struct ig_pace_line {
 	double n, rows, ns, rows2, rows_ns;
 };
@@ -27,21 +28,23 @@ struct ig_pace_line {
 struct ig_pace {
 	/* [i]: a step of 2^i streams (less than twice as many) and no prompts; 0: unknown */
 	double quiet_ns[IG_PACE_SIZES];
-	struct ig_pace_line line, few,
-		more;	 /* few, more: the same of steps with few rows, and of the others */
-	double whole_ns; /* what a row costs in a chunk, which the line leaves out; 0: unknown */
+	/* [i]: what each row of long prompts adds to a step of at most 2^i rows in all; 0: unknown */
+	double row_ns[IG_PACE_STEPS];
+	double rows[IG_PACE_STEPS]; /* that such steps have of late */
+	uint32_t last[IG_PACE_STEPS],
+		n_steps;	     /* which of them was the last one of this size; all of them */
+	struct ig_pace_line line;    /* all steps with such rows */
 	struct ig_pace_line drafts;  /* what their rows add to a step of streams alone */
 	struct ig_pace_line guesses; /* steps of its draft model, by their rows */
 };
 
 /* Of all models together. */
 struct ig_pace_account {
-	double credit_ns; /* time that long prompts may take before streams have had theirs */
-	double share;	  /* of long prompts, at the time of the last step that was planned */
-	double limit_ns;  /* of their part in one step */
-	uint32_t n_mixed; /* steps with rows of long prompts since one without */
-	double last_rows; /* that the last of these plans had, or would have had instead of a chunk */
-	int32_t chunk;	  /* of the last plan */
+	double credit_ns;   /* time that long prompts may take before streams have had theirs */
+	double share;	    /* of long prompts, at the time of the last step that was planned */
+	double limit_ns;    /* of what they add to one step */
+	uint32_t n_others;  /* rows of streams and drafts in the last plan */
+	uint32_t n_mixed;   /* steps with rows of long prompts since one without */
 	uint32_t n_planned; /* plans with rows of long prompts */
 	uint32_t n_unknown; /* plans in a row that waited for a measurement */
 };

@@ -408,13 +408,38 @@ static void take_rows(struct ig_sched *sch, struct ig_model *m, struct ig_flight
 	}
 }
 
+/* Whether s, whose next token is being sampled, goes on, but in no step before that token is known. */
+static bool sits_out(const struct ig_model *m, const struct ig_seq *s)
+{
+	return s->n_flights && s->logit_index >= 0 && !s->held && !ig_seq_is_paused(s) &&
+	       s->n_tokens + 1 - s->n_prompt < s->max_output && !can_join(m, s);
+}
+
+/* Whether a step of m that runs ahead would have rows of long prompts, and not one of a stream that sits out: its
+ * time would come on top of that of the stream's own next step, which has such rows, too. */
+static bool would_widen_gap(const struct ig_sched *sch, const struct ig_model *m)
+{
+	bool sits = false, has_prompt = false;
+	const struct ig_seq *s;
+
+	if (!sch->n_flights)
+		return false;
+	TAILQ_FOREACH(s, &sch->running, link) {
+		if (s->model != m)
+			continue;
+		sits = sits || sits_out(m, s);
+		has_prompt = has_prompt || (s->is_long && ig_seq_n_left(s) > 1);
+	}
+	return sits && has_prompt;
+}
+
 /* Fill in f for m.  Of a sequence only its blocks, n_rows and logit_index change. */
 static bool build_step(struct ig_sched *sch, struct ig_model *m, struct ig_flight *f)
 {
 	struct ig_step *step = &m->steps[m->next_step].step;
 	uint32_t n_slabs;
 
-	if (ig_sched_awaits_draft(sch, m))
+	if (ig_sched_awaits_draft(sch, m) || would_widen_gap(sch, m))
 		return false;
 	f->model = m;
 	f->buffer = &m->steps[m->next_step];

@@ -1083,6 +1083,14 @@ static int32_t misguess(const int32_t *tokens, int32_t n, int32_t id)
 									    id;
 }
 
+/* With no_compute. */
+static int32_t id_of_position(int32_t position, bool small)
+{
+	int32_t id = fake.script ? fake.script(NULL, position) : 0;
+
+	return small ? misguess(&position, 1, id) : id;
+}
+
 static void draw(const struct ig_program *p, const struct ig_step *s)
 {
 	for (int32_t i = 0; i < s->n_logit_rows; i++) {
@@ -1193,12 +1201,13 @@ int ig_program_wait(struct ig_program *p)
 			      fake.delay_us + fake.row_us * (int)s->n_rows;
 	if (step_us)
 		usleep((useconds_t)step_us);
-	step_us += small ? 0 : fake.said_us + fake.said_row_us * (int)s->n_rows;
+	step_us += small ? 0 : fake.said_row_us * (int)s->n_rows;
 	p->driver->step_ns = step_us ? (int64_t)step_us * 1000 : LEAST_STEP_NS;
-	if (fake.on_step)
-		fake.on_step(s, p->driver->step_ns);
+	if (fake.took)
+		p->driver->step_ns = fake.took(s, small);
 	if (fake.no_compute) {
-		memset(s->sampled_ids, 0, (size_t)s->n_logit_rows * sizeof *s->sampled_ids);
+		for (int32_t i = 0; i < s->n_logit_rows; i++)
+			s->sampled_ids[i] = id_of_position(s->sample[i].position, small);
 		for (size_t i = 0; s->logits && i < (size_t)s->n_logit_rows * p->plan->info.n_vocab;
 		     i++)
 			s->logits[i] = (float)(i * 7919 % 1000) * -0.02f;

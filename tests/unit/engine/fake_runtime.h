@@ -58,9 +58,10 @@ struct fake {
 	bool no_logits;			  /* the device has no memory for copies of them */
 	/* Of a step, and of each of its rows; the driver says exactly that, however busy the machine is. */
 	int delay_us, row_us;
-	int said_us, said_row_us; /* that it and each of its rows are said to take, besides */
-	/* Sees every step and what it is said to have taken; in the engine's thread. */
-	void (*on_step)(const struct ig_step *step, int64_t ns);
+	int said_row_us; /* that each of its rows is said to take, besides */
+	/* Sees every step that is complete, and says what it took, in ns; in the engine's thread.  NULL: the
+	 * above.  small: of a small model. */
+	int64_t (*took)(const struct ig_step *step, bool small);
 	int small_us;		  /* of a step of a small model, whatever its rows */
 	int small_first_us;	  /* that its first step takes besides */
 	atomic_int misguesses;	  /* percent of a small model's guesses that are wrong */
@@ -72,8 +73,10 @@ struct fake {
 	void (*on_memory)(void *ctx, uint64_t n_bytes);
 	void *memory_ctx;
 	uint32_t split_rows; /* that the driver says; 0: it does not know */
-	bool no_compute;     /* the next token is 0; for timing the scheduler */
-	uint32_t n_context;  /* as trained, with no_compute; 0: FAKE_CONTEXT */
+	/* Nothing is read from the cache: the next token is the script's, which sees only the number of tokens, or
+	 * 0; for timing the scheduler, and for long texts. */
+	bool no_compute;
+	uint32_t n_context; /* as trained, with no_compute; 0: FAKE_CONTEXT */
 
 	atomic_uint k_dtype, v_dtype; /* of the cache of the model that was lowered last */
 	atomic_int n_errors;	      /* breaches of the contract */

@@ -487,7 +487,8 @@ static void test_drafts(void **state)
 						      .n_prefill = 10,
 						      .n_long = 10,
 						      .ns = 10.5 + 0.25 * 6 + 20 });
-	assert_true(p.line.ns / p.line.rows > 1.95 && p.line.ns / p.line.rows < 2.05);
+	/* 1 + 6 + 10 rows are at most 22 */
+	assert_true(p.row_ns[9] > 1.95 && p.row_ns[9] < 2.05);
 	for (int i = 0; i < 2000; i++)
 		ig_pace_forget_drafts(&p);
 	assert_true(ig_pace_draft_cost(&p, 1, &step, &row));

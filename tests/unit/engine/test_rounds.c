@@ -398,76 +398,6 @@ static void test_the_one_that_computes_it_ends(void **state)
 	harness_close(e);
 }
 
-/* ---- gaps ------------------------------------------------------------------------------------ */
-
-static double gaps[1000]; /* of the stream, in ms, while prompts were there */
-static int n_gaps, n_beside, last_position;
-
-static void note_gap(const struct ig_step *s, int64_t ns)
-{
-	/* the stream's row is the first one, as it is the oldest, and longer than any prompt in the end */
-	bool is_stream = s->n_logit_rows && !s->logit_rows[0] && s->positions[0] > last_position;
-
-	n_beside += s->n_seqs > 1;
-	if (is_stream && n_beside && n_gaps < (int)(sizeof gaps / sizeof gaps[0]))
-		gaps[n_gaps++] = (double)ns * 1e-6;
-	if (is_stream)
-		last_position = s->positions[0];
-}
-
-static int by_size(const void *a, const void *b)
-{
-	double x = *(const double *)a, y = *(const double *)b;
-
-	return (x > y) - (x < y);
-}
-
-/* Sixteen prompts arrive beside a stream: no gap between its tokens is more than four times what it is alone, and
- * 99 of 100 at most three times, also with drafts. */
-static void sixteen_prompts(const char *speculation)
-{
-	enum { PROMPT = 230 };
-	static struct client c[16], stream;
-	double quiet = 10.5;
-	struct ig_engine *e;
-	int n_rows;
-
-	harness_config_finish(&config);
-	harness_speculation = speculation;
-	harness_config(&config, one, 1);
-	harness_speculation = "off";
-	config.scheduler.max_seqs = 20;
-	fake.said_us = 10000;
-	fake.said_row_us = 500;
-	fake.on_step = note_gap;
-	n_gaps = n_beside = last_position = 0;
-	e = harness_engine(&config);
-	ask(&stream, e, 8, 0);
-	fake_wait_at_gate();
-	for (int i = 0; i < 5; i++)
-		step();
-	for (int i = 0; i < 16; i++)
-		ask(&c[i], e, PROMPT, 1);
-	fake_open_gate();
-	client_finish(&stream);
-	n_rows = fake.n_prefill_rows;
-	for (int i = 0; i < 16; i++)
-		client_finish(&c[i]);
-	harness_close(e);
-	qsort(gaps, (size_t)n_gaps, sizeof gaps[0], by_size);
-	print_message("# %d gaps, p99 %.2f, longest %.2f; %d rows\n", n_gaps,
-		      gaps[n_gaps * 99 / 100] / quiet, gaps[n_gaps - 1] / quiet, n_rows);
-	assert_true(gaps[n_gaps * 99 / 100] <= 3 * quiet);
-	assert_true(gaps[n_gaps - 1] <= 4 * quiet);
-	/* and the prompts go on meanwhile */
-	assert_true(n_rows > 10 * n_gaps || n_rows > 16 * PROMPT);
-	assert_int_equal(stream.result.n_accepted > 0, strcmp(speculation, "off") != 0);
-}
-
-static void test_sixteen_prompts_arrive(void **state) { sixteen_prompts("off"); }
-
-static void test_sixteen_prompts_beside_drafts(void **state) { sixteen_prompts("lookup"); }
-
 int main(void)
 {
 #define T(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
@@ -485,8 +415,6 @@ int main(void)
 		T(test_prefixes_of_others_are_not_waited_for),
 		T(test_a_short_one_does_not_wait),
 		T(test_the_one_that_computes_it_ends),
-		T(test_sixteen_prompts_arrive),
-		T(test_sixteen_prompts_beside_drafts),
 	};
 
 	return cmocka_run_group_tests_name("rounds", tests, NULL, NULL);
