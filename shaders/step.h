@@ -16,7 +16,7 @@
 /* Whether the attention of a sequence's rows is split over its ranges: few rows always, more where
  * it is long, or a few threadgroups would go through all of it one token after another. */
 #define STEP_FEW_ROWS 16
-#define STEP_SPLIT_ROWS 64
+#define STEP_SPLIT_ROWS 128
 #define STEP_SPLIT_RANGES 4
 #define STEP_SPLITS(rows, ranges)                                                                  \
 	((rows) <= STEP_FEW_ROWS || ((rows) <= STEP_SPLIT_ROWS && (ranges) >= STEP_SPLIT_RANGES))

@@ -338,7 +338,7 @@ static void test_partials(void **state)
 		uint32_t rows, seqs, context;
 		uint64_t expected; /* 0: 64 MiB of them */
 	} cases[] = {
-		{ 1, 1, 100, 1 },	{ 8, 64, 1000, 8 * 4 },		{ 512, 2, 1000, 128 * 4 },
+		{ 1, 1, 100, 1 },	{ 8, 64, 1000, 8 * 4 },		{ 512, 2, 1000, 256 * 4 },
 		{ 512, 64, 100000, 0 }, { 512, 4, 1u << 26, 1u << 18 },
 	};
 
