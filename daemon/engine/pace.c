@@ -420,6 +420,13 @@ int32_t ig_pace_rows(struct ig_pace_account *a, struct ig_pace *p, const struct 
 	return (int32_t)rows;
 }
 
+void ig_pace_forgive(struct ig_pace_account *a)
+{
+	a->credit_ns = fmax(a->credit_ns, 0);
+	a->n_mixed = 0;
+	a->n_unknown = UNKNOWN_PLANS;
+}
+
 void ig_pace_learn(struct ig_pace_account *a, struct ig_pace *p, const struct ig_pace_step *step)
 {
 	double quiet, cost = 0, usual = 0;

@@ -94,5 +94,7 @@ int32_t ig_pace_most_drafts(const struct ig_pace_account *a, const struct ig_pac
 			    const struct ig_pace_plan *plan);
 /* Most rows of long prompts in the next round of steps; 0: none; IG_PACE_NO_LIMIT. */
 int32_t ig_pace_rows(struct ig_pace_account *a, struct ig_pace *p, const struct ig_pace_plan *plan);
+/* No stream has had the round that prompts were held back for: they are not, in the next one. */
+void ig_pace_forgive(struct ig_pace_account *a);
 /* A step is done. */
 void ig_pace_learn(struct ig_pace_account *a, struct ig_pace *p, const struct ig_pace_step *step);

@@ -100,6 +100,7 @@ struct ig_sched {
 	uint32_t n_flights;
 	struct ig_pace_account pace;
 	int32_t long_rows;    /* of long prompts that the round being planned still has */
+	bool held_back;	      /* a round gave long prompts none, for streams that are owed time */
 	uint64_t n_submitted; /* steps, which use the copies of logits in rotation */
 	/* [max_logit_rows, n_logits] of any model that gives them */
 	float *logits[IG_STEPS_IN_FLIGHT];

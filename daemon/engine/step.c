@@ -298,6 +298,7 @@ static void plan_prompts(struct ig_sched *sch, struct ig_model *m, const struct 
 	struct ig_seq *s;
 
 	sch->long_rows = ig_pace_rows(&sch->pace, &m->pace, plan);
+	sch->held_back = sch->held_back || (plan->n_prompts && !sch->long_rows);
 	/* The few rows beside streams are not divided: of two such rounds one is the oldest's. */
 	bool shortest = m->limited && sch->long_rows > 0 && ++m->n_limited % 2;
 	s = due_prompt(sch, m, shortest);
@@ -532,7 +533,7 @@ static void remove_flight(struct ig_sched *sch, uint32_t i)
 	sch->flights[sch->n_flights] = f;
 }
 
-bool ig_sched_submit_step(struct ig_sched *sch)
+static bool submit_next(struct ig_sched *sch)
 {
 	struct ig_flight *f = &sch->flights[sch->n_flights];
 	struct ig_model *m, *next;
@@ -564,6 +565,19 @@ bool ig_sched_submit_step(struct ig_sched *sch)
 		return true;
 	}
 	return false;
+}
+
+bool ig_sched_submit_step(struct ig_sched *sch)
+{
+	sch->held_back = false;
+	if (submit_next(sch))
+		return true;
+	if (sch->n_flights || sch->must_preempt || sch->holds_back || !sch->held_back)
+		return false;
+	/* Streams that prompts were held back for have no step, since each waits for a block, say, which a
+	 * prompt has: nothing would ever happen. */
+	ig_pace_forgive(&sch->pace);
+	return submit_next(sch);
 }
 
 /* A token was sampled for s: time it, check it against the grammar and for an end, append it.

@@ -498,6 +498,25 @@ static void test_drafts(void **state)
 	assert_true(ig_pace_draft_cost(&p, 1, &step, &row) && step >= 0 && row > 0);
 }
 
+/* Prompts wait for streams that are owed time; if none of these can run, they wait no longer. */
+static void test_forgiven(void **state)
+{
+	struct engine e = { .quiet = 10, .row = 1, .n_streams = 1, .n_prompts = 1, .share = 0.33 };
+	struct ig_pace_plan plan = {
+		.n_streams = 1, .n_all_streams = 1, .n_prompts = 1, .chunk = CHUNK, .share = 0.33
+	};
+
+	run(&e, 50);
+	plan.quiet_ns = ig_pace_quiet_ns(&e.pace, 1);
+	for (int i = 0; ig_pace_rows(&e.account, &e.pace, &plan) && i < 100; i++)
+		step(&e);
+	for (int i = 0; i < 5; i++) /* nothing but a step changes that */
+		if (e.account.credit_ns < 0)
+			assert_int_equal(ig_pace_rows(&e.account, &e.pace, &plan), 0);
+	ig_pace_forgive(&e.account);
+	assert_true(ig_pace_rows(&e.account, &e.pace, &plan) > 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -512,6 +531,7 @@ int main(void)
 		cmocka_unit_test(test_rows_grow),
 		cmocka_unit_test(test_nobody_waits),
 		cmocka_unit_test(test_a_hiccup),
+		cmocka_unit_test(test_forgiven),
 		cmocka_unit_test(test_the_unknown),
 		cmocka_unit_test(test_drafts),
 	};
