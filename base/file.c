@@ -53,6 +53,21 @@ int ig_read_file(const char *path, size_t max, struct ig_strbuf *out, struct ig_
 	return rc;
 }
 
+int ig_read_at(int fd, void *to, uint64_t len, uint64_t at)
+{
+	while (len) {
+		ssize_t n = pread(fd, to, len, (off_t)at);
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n <= 0)
+			return n < 0 ? -errno : -EBADMSG;
+		to = (char *)to + n;
+		len -= (uint64_t)n;
+		at += (uint64_t)n;
+	}
+	return 0;
+}
+
 int ig_write_all(int fd, const void *data, size_t len)
 {
 	for (const char *p = data; len;) {
@@ -157,6 +172,30 @@ bool ig_program_folder(char *buf, size_t size)
 		return false;
 	*strrchr(buf, '/') = 0;
 	return true;
+}
+
+int ig_open_folder(const char *path, const char *what, struct ig_error *err)
+{
+	struct ig_strbuf inside = { 0 };
+	int fd, rc;
+
+	ig_strbuf_printf(&inside, "%s/x", path);
+	if (!ig_strbuf_ok(&inside))
+		return ig_fail(err, -ENOMEM, "out of memory");
+	rc = ig_make_folders_above(inside.data, 0700, err);
+	ig_strbuf_finish(&inside);
+	if (rc < 0)
+		return rc;
+	fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (fd < 0)
+		return ig_fail(err, -errno, "%s %s: %s", what, path, strerror(errno));
+	if (faccessat(fd, ".", R_OK | W_OK | X_OK, 0) < 0) {
+		rc = ig_fail(err, -errno, "%s %s: files can't be made there: %s", what, path,
+			     strerror(errno));
+		close(fd);
+		return rc;
+	}
+	return fd;
 }
 
 int64_t ig_mtime_ns(const struct stat *st)

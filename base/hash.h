@@ -32,6 +32,18 @@ static inline uint64_t ig_hash_load(const unsigned char *p, size_t n)
 	return v;
 }
 
+/* FNV-1a (Fowler, Noll, Vo), which has no key: of bytes that nobody gains by choosing, and where the number is
+ * kept or compared.  Begin with IG_FNV1A. */
+#define IG_FNV1A 0xcbf29ce484222325u
+static inline uint64_t ig_fnv1a(uint64_t h, const void *data, size_t n)
+{
+	const unsigned char *p = data;
+
+	for (size_t i = 0; i < n; i++)
+		h = (h ^ p[i]) * 0x100000001b3u;
+	return h;
+}
+
 static inline uint64_t ig_hash_u64(const struct ig_hash_key *key, uint64_t v)
 {
 	return ig_hash_mix(v ^ key->k[0], key->k[1] | 1);

@@ -112,21 +112,6 @@ int kv_file_write(int folder, struct ig_kv_namer *n, const struct ig_kv_block *b
 	return rc;
 }
 
-static int read_all(int fd, void *to, size_t len, off_t at)
-{
-	while (len) {
-		ssize_t n = pread(fd, to, len, at);
-		if (n < 0 && errno == EINTR)
-			continue;
-		if (n <= 0)
-			return n < 0 ? -errno : -EBADMSG;
-		to = (char *)to + n;
-		len -= (size_t)n;
-		at += n;
-	}
-	return 0;
-}
-
 static int check(int fd, struct ig_kv_namer *n, struct ig_kv_block *b)
 {
 	uint8_t h[KV_HEADER_BYTES], want[KV_HEADER_BYTES];
@@ -137,8 +122,8 @@ static int check(int fd, struct ig_kv_namer *n, struct ig_kv_block *b)
 		return -errno;
 	if (!S_ISREG(st.st_mode) || (uint64_t)st.st_size != KV_HEADER_BYTES + b->n_bytes)
 		return -EBADMSG;
-	if ((rc = read_all(fd, h, sizeof h, 0)) ||
-	    (rc = read_all(fd, b->data, b->n_bytes, sizeof h)))
+	if ((rc = ig_read_at(fd, h, sizeof h, 0)) ||
+	    (rc = ig_read_at(fd, b->data, b->n_bytes, sizeof h)))
 		return rc;
 	write_header(b, want);
 	if (!sum_of(n, want, b, want + SUM_AT))

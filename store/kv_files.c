@@ -337,27 +337,6 @@ static void *run(void *arg)
 
 /* ---- life ------------------------------------------------------------------------------------------ */
 
-static int open_folder(struct ig_kv_files *f, struct ig_error *err)
-{
-	struct ig_strbuf inside = { 0 };
-	int rc;
-
-	ig_strbuf_printf(&inside, "%s/x", f->path);
-	if (!ig_strbuf_ok(&inside))
-		return ig_fail(err, -ENOMEM, "out of memory");
-	rc = ig_make_folders_above(inside.data, 0700, err);
-	ig_strbuf_finish(&inside);
-	if (rc < 0)
-		return rc;
-	f->folder = open(f->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	if (f->folder < 0)
-		return ig_fail(err, -errno, "kvcache.disk %s: %s", f->path, strerror(errno));
-	if (faccessat(f->folder, ".", R_OK | W_OK | X_OK, 0) < 0)
-		return ig_fail(err, -errno, "kvcache.disk %s: files can't be made there: %s",
-			       f->path, strerror(errno));
-	return 0;
-}
-
 int ig_kv_files_open(const char *folder, uint64_t max_bytes, struct ig_kv_files **out,
 		     struct ig_error *err)
 {
@@ -381,7 +360,7 @@ int ig_kv_files_open(const char *folder, uint64_t max_bytes, struct ig_kv_files 
 	if (!f->path || !f->namer || kv_index_init(&f->index) < 0)
 		rc = ig_fail(err, -ENOMEM, "out of memory for kvcache.disk");
 	else
-		rc = open_folder(f, err);
+		rc = f->folder = ig_open_folder(f->path, "kvcache.disk", err);
 	if (rc < 0) {
 		ig_kv_files_close(f);
 		return rc;

@@ -197,29 +197,6 @@ void ig_packed_files_use(struct ig_packed_files *f, const struct ig_kv_name *nam
 
 /* ---- life ------------------------------------------------------------------------------------ */
 
-static int open_folder(struct ig_packed_files *f, struct ig_error *err)
-{
-	struct ig_strbuf inside = { 0 };
-	int rc;
-
-	ig_strbuf_printf(&inside, "%s/x", f->path);
-	if (!ig_strbuf_ok(&inside))
-		return ig_fail(err, -ENOMEM, "out of memory");
-	rc = ig_make_folders_above(inside.data, 0700, err);
-	ig_strbuf_finish(&inside);
-	if (rc < 0)
-		return rc;
-	f->folder = open(f->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	if (f->folder < 0)
-		return ig_fail(err, -errno, "runtime.packed_cache %s: %s", f->path,
-			       strerror(errno));
-	if (faccessat(f->folder, ".", R_OK | W_OK | X_OK, 0) < 0)
-		return ig_fail(err, -errno,
-			       "runtime.packed_cache %s: files can't be made there: %s", f->path,
-			       strerror(errno));
-	return 0;
-}
-
 int ig_packed_files_open(const char *folder, uint64_t max_bytes, struct ig_packed_files **out,
 			 struct ig_error *err)
 {
@@ -229,11 +206,11 @@ int ig_packed_files_open(const char *folder, uint64_t max_bytes, struct ig_packe
 	*out = NULL;
 	if (!f)
 		return ig_fail(err, -ENOMEM, "out of memory for runtime.packed_cache");
-	f->folder = -1;
 	f->max_bytes = max_bytes;
 	f->path = strdup(folder);
-	rc = f->path ? open_folder(f, err) :
+	rc = f->path ? ig_open_folder(f->path, "runtime.packed_cache", err) :
 		       ig_fail(err, -ENOMEM, "out of memory for runtime.packed_cache");
+	f->folder = rc;
 	if (rc < 0) {
 		ig_packed_files_close(f);
 		return rc;

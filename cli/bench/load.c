@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/array.h"
+#include "base/hash.h"
 #include "base/json.h"
 
 /* Four letters each and common: one token in most vocabularies, and with single bytes as tokens
@@ -119,15 +120,8 @@ static bool get_blocks(struct ig_bench_load *l, struct ig_bench_request *r, cons
 	return true;
 }
 
-/* FNV-1a, with a bit that no request's number has. */
-static uint64_t name_hash(const char *s)
-{
-	uint64_t h = 0xcbf29ce484222325;
-
-	for (; *s; s++)
-		h = (h ^ (unsigned char)*s) * 0x100000001b3;
-	return h | 1ull << 63;
-}
+/* With a bit that no request's number has. */
+static uint64_t name_hash(const char *s) { return ig_fnv1a(IG_FNV1A, s, strlen(s)) | 1ull << 63; }
 
 static bool get_request(struct ig_bench_load *l, struct ig_bench_request *r, const json_t *line,
 			size_t *cap_blocks, struct ig_error *err)

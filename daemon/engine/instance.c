@@ -6,6 +6,7 @@
 #include "daemon/engine/instance_private.h"
 
 #include "base/file.h"
+#include "base/hash.h"
 #include "base/log.h"
 #include "daemon/engine/kv_disk_private.h"
 
@@ -22,15 +23,6 @@
 
 /* ---- identity of the file ---------------------------------------------------------- */
 
-static uint64_t mix(uint64_t h, const void *data, size_t n)
-{
-	const unsigned char *p = data;
-
-	for (size_t i = 0; i < n; i++)
-		h = (h ^ p[i]) * 0x100000001b3ull;
-	return h;
-}
-
 /* A hash of the files of a folder that does not depend on their order. */
 static uint64_t folder_of(const char *path)
 {
@@ -45,10 +37,10 @@ static uint64_t folder_of(const char *path)
 		if (entry->d_name[0] == '.' || fstatat(dirfd(d), entry->d_name, &st, 0) < 0)
 			continue;
 		when = ig_mtime_ns(&st);
-		h = mix(0xcbf29ce484222325ull, entry->d_name, strlen(entry->d_name));
-		h = mix(h, &st.st_size, sizeof st.st_size);
-		h = mix(h, &st.st_ino, sizeof st.st_ino);
-		sum += mix(h, &when, sizeof when);
+		h = ig_fnv1a(IG_FNV1A, entry->d_name, strlen(entry->d_name));
+		h = ig_fnv1a(h, &st.st_size, sizeof st.st_size);
+		h = ig_fnv1a(h, &st.st_ino, sizeof st.st_ino);
+		sum += ig_fnv1a(h, &when, sizeof when);
 	}
 	if (d)
 		closedir(d);
@@ -135,7 +127,7 @@ uint64_t ig_model_salt(const struct ig_engine_model *m, uint64_t identity)
 		return identity;
 	/* of a hash, so two adapters', or one's and a key's, are never the same by chance */
 	memcpy(&part, m->instance->adapter_names[m->adapter - 1].bytes, sizeof part);
-	return mix(part, &identity, sizeof identity);
+	return ig_fnv1a(part, &identity, sizeof identity);
 }
 
 static int record(struct ig_model *m, struct ig_error *err)

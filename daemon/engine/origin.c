@@ -2,9 +2,11 @@
 #include "daemon/engine/origin.h"
 
 #include "base/clock.h"
+#include "base/hash.h"
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 struct ig_origin *ig_origin_create(const char *request_id, const char *endpoint, const char *client,
 				   const struct ig_principal *who)
@@ -35,14 +37,9 @@ void ig_origin_unref(struct ig_origin *o)
 		free(o);
 }
 
-/* FNV-1a */
 uint64_t ig_origin_client(const struct ig_origin *o)
 {
-	uint64_t h = 14695981039346656037ull;
-
-	for (const char *p = o->client; *p; p++)
-		h = (h ^ (unsigned char)*p) * 0x100000001b3ull;
-	return o->who.identity ? o->who.identity : h;
+	return o->who.identity ? o->who.identity : ig_fnv1a(IG_FNV1A, o->client, strlen(o->client));
 }
 
 void ig_origin_row(const struct ig_origin *o, int64_t now_ns, struct ig_ledger_row *row)

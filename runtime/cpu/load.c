@@ -2,6 +2,7 @@
  * load.c: gives a lowered plan its memory and its packed weights: packed from the model's file by threads of
  * its own, or mapped from a copy of an earlier load (packed.h).
  */
+#include "base/hash.h"
 #include "model/formats/checkpoint.h"
 #include "ops/cpu/tile16.h"
 #include "runtime/cpu/cpu_private.h"
@@ -122,19 +123,10 @@ static int pack_weights(struct cpu_program *p, struct ig_pool *pool, struct ig_e
 
 /* ---- loading ------------------------------------------------------------------------------ */
 
-static uint64_t mix(uint64_t h, const void *data, size_t n)
-{
-	const uint8_t *p = data;
-
-	for (size_t i = 0; i < n; i++) /* FNV-1a */
-		h = (h ^ p[i]) * 0x100000001b3u;
-	return h;
-}
-
 uint64_t ig_cpu_packed_layout(const struct ig_program *base, uint64_t *file_bytes)
 {
 	const struct cpu_program *p = (const struct cpu_program *)base;
-	uint64_t h = 0xcbf29ce484222325u;
+	uint64_t h = IG_FNV1A;
 
 	if (!p->weight_bytes)
 		return 0;
@@ -149,8 +141,8 @@ uint64_t ig_cpu_packed_layout(const struct ig_program *base, uint64_t *file_byte
 					  w->bytes };
 		if (!w->used || w->mapped)
 			continue;
-		h = mix(h, pw->name, strlen(pw->name) + 1);
-		h = mix(h, lies, sizeof lies);
+		h = ig_fnv1a(h, pw->name, strlen(pw->name) + 1);
+		h = ig_fnv1a(h, lies, sizeof lies);
 	}
 	*file_bytes = ig_packed_file_bytes(p->weight_bytes);
 	return h ? h : 1;

@@ -124,21 +124,6 @@ static void do_pieces(void *ctx, uint32_t thread)
 
 /* ---- reading ---------------------------------------------------------------------------- */
 
-static int read_all(int fd, void *to, uint64_t len, uint64_t at)
-{
-	while (len) {
-		ssize_t n = pread(fd, to, len, (off_t)at);
-		if (n < 0 && errno == EINTR)
-			continue;
-		if (n <= 0)
-			return n < 0 ? -errno : -EBADMSG;
-		to = (char *)to + n;
-		len -= (uint64_t)n;
-		at += (uint64_t)n;
-	}
-	return 0;
-}
-
 /* Whether the file begins as it must; its sums. */
 static int read_head(const struct ig_packed_file *f, int fd, uint64_t n_bytes, uint64_t *sums)
 {
@@ -150,12 +135,12 @@ static int read_head(const struct ig_packed_file *f, int fd, uint64_t n_bytes, u
 		return -errno;
 	if (!S_ISREG(st.st_mode) || (uint64_t)st.st_size != ig_packed_file_bytes(n_bytes))
 		return -EBADMSG;
-	if ((rc = read_all(fd, h, sizeof h, 0)))
+	if ((rc = ig_read_at(fd, h, sizeof h, 0)))
 		return rc;
 	write_header(f, n_bytes, want);
 	if (memcmp(h, want, sizeof h))
 		return -EBADMSG;
-	return read_all(fd, sums, n_pieces(n_bytes) * sizeof *sums, HEADER_BYTES);
+	return ig_read_at(fd, sums, n_pieces(n_bytes) * sizeof *sums, HEADER_BYTES);
 }
 
 static void *map_file(int fd, void *at, uint64_t n_bytes)

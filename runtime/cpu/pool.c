@@ -36,7 +36,7 @@ struct ig_pool {
 	pthread_cond_t wake;
 	uint32_t n_threads;
 	uint32_t n_started;
-	bool shares; /* threads share processors */
+	uint32_t spins, patience; /* SPINS, PATIENCE, or SHARED_SPINS for both */
 	struct worker {
 		struct ig_pool *pool;
 		uint32_t number;
@@ -47,7 +47,7 @@ struct ig_pool {
 /* Wait for an open job other than number `seen`; false: the pool stops. */
 static bool await_job(struct ig_pool *p, uint_fast64_t seen, uint_fast64_t *word)
 {
-	for (uint32_t i = p->shares ? SHARED_SPINS : SPINS; i > 0; i--) {
+	for (uint32_t i = p->spins; i > 0; i--) {
 		*word = atomic_load_explicit(&p->word, memory_order_acquire);
 		if ((*word & OPEN) && *word / NEXT != seen)
 			return true;
@@ -97,7 +97,10 @@ int ig_pool_create(uint32_t n_threads, struct ig_pool **out)
 	p = aligned_alloc(64, (bytes + 63) & ~(size_t)63);
 	if (!p)
 		return -ENOMEM;
-	*p = (struct ig_pool){ .n_threads = n_threads, .shares = n_threads > ig_machine_cpus() };
+	bool shares = n_threads > ig_machine_cpus();
+	*p = (struct ig_pool){ .n_threads = n_threads,
+			       .spins = shares ? SHARED_SPINS : SPINS,
+			       .patience = shares ? SHARED_SPINS : PATIENCE };
 	atomic_init(&p->word, NEXT);
 	pthread_mutex_init(&p->lock, NULL);
 	pthread_cond_init(&p->wake, NULL);
@@ -131,7 +134,7 @@ void ig_pool_destroy(struct ig_pool *p)
 
 uint32_t ig_pool_n_threads(const struct ig_pool *p) { return p->n_threads; }
 
-uint32_t ig_pool_patience(const struct ig_pool *p) { return p->shares ? SHARED_SPINS : PATIENCE; }
+uint32_t ig_pool_patience(const struct ig_pool *p) { return p->patience; }
 
 void ig_pool_run(struct ig_pool *p, void (*job)(void *ctx, uint32_t thread), void *ctx)
 {
@@ -146,7 +149,7 @@ void ig_pool_run(struct ig_pool *p, void (*job)(void *ctx, uint32_t thread), voi
 	job(ctx, 0);
 	uint_fast64_t word = atomic_fetch_and(&p->word, ~(uint_fast64_t)OPEN) & INSIDE;
 	for (uint32_t spins = 0; word; spins++) {
-		if (spins > (p->shares ? SHARED_SPINS : SPINS))
+		if (spins > p->spins)
 			sched_yield(); /* a worker was preempted */
 		ig_pool_relax();
 		word = atomic_load_explicit(&p->word, memory_order_acquire) & INSIDE;

@@ -5,6 +5,8 @@
  */
 #include "daemon/protocol/responses/response_store.h"
 
+#include "base/hash.h"
+
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -135,10 +137,8 @@ static struct ig_stored_response *node_new(const struct ig_response_record *r,
 /* Ids are random and our own: clients can't provoke collisions. */
 static size_t hash_of(const char *id)
 {
-	uint64_t h = 1469598103934665603u;
+	uint64_t h = ig_fnv1a(IG_FNV1A, id, strlen(id));
 
-	for (; *id; id++)
-		h = (h ^ (unsigned char)*id) * 1099511628211u;
 	return (size_t)(h ^ h >> 32);
 }
 
