@@ -38,6 +38,7 @@ struct bench {
 	int32_t *ids;					/* [n_prompt] */
 	int32_t *last;					/* [n_streams] */
 	double prefill[MAX_ROUNDS], decode[MAX_ROUNDS]; /* seconds */
+	double n_phases; /* that a step of decode opens for all threads; 0: the driver does not count */
 };
 
 /* The cost of one token, computed from the plan. */
@@ -126,9 +127,11 @@ static int run_round(struct bench *b, struct ig_stepper *s, int r)
 	if ((rc = b->n_prompt ? prefill(b, s) : 0))
 		return rc;
 	t1 = ig_now_ns();
+	b->n_phases = -(double)ig_stepper_pulse(s);
 	if ((rc = decode(b, s)))
 		return rc;
 	t2 = ig_now_ns();
+	b->n_phases = b->n_decode ? (b->n_phases + (double)ig_stepper_pulse(s)) / b->n_decode : 0;
 	if (r >= 0) {
 		b->prefill[r] = (double)(t1 - t0) * 1e-9;
 		b->decode[r] = (double)(t2 - t1) * 1e-9;
@@ -209,6 +212,8 @@ static void report(struct bench *b, struct ig_stepper *s, const struct work *w, 
 			       names[i], tokens[i], b->n_streams, b->n_streams == 1 ? "" : "s",
 			       r[1], r[0], r[2]);
 	}
+	if (!b->json && b->n_phases > 0)
+		printf("a step of decode opens %.0f phases for all threads\n", b->n_phases);
 	if (b->json) {
 		ig_json_close_object(&json);
 		puts(ig_strbuf_ok(&line) ? line.data : "null");

@@ -9,9 +9,11 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-/* Chunks of a phase per thread: enough that others take over the work of a thread that was
- * preempted, few enough that taking one costs nothing. */
-#define CHUNKS_PER_THREAD 4
+/* A thread takes a half of its share of the units that are left: large slices first, which cost little to take, and
+ * small ones at the end, so that all threads finish at about the same time. */
+#define SLICES_OF_REST 2
+/* No slice is smaller than this part of a thread's share of the whole phase. */
+#define MAX_SLICES 32
 
 static int cpu_open(const struct ig_driver_options *o, struct ig_driver **out, struct ig_error *err)
 {
@@ -135,8 +137,8 @@ static void prepare(struct cpu_program *p, const struct ig_step *step)
 		set_rows(p, step, c->out, c->launch.out, c->launch.n_out);
 	}
 	for (uint32_t i = 0; i < p->n_phases; i++) {
-		atomic_store_explicit(&p->counters[i].word, 0, memory_order_relaxed);
-		atomic_store_explicit(&p->counters[i].n_units, -1, memory_order_relaxed);
+		atomic_store_explicit(&p->counters[i].taken, 0, memory_order_relaxed);
+		atomic_store_explicit(&p->counters[i].finished, 0, memory_order_relaxed);
 	}
 }
 
@@ -152,19 +154,6 @@ static int64_t phase_units(const struct cpu_program *p, const struct cpu_phase *
 	for (uint32_t i = 0; i < ph->n_launches; i++)
 		n += c[i].kernel->n_units(&c[i].launch);
 	return n;
-}
-
-/* The units of phase i, of which the first thread decides.  For a thread that was preempted and comes when
- * others are ahead, what an earlier phase computed, and the number depends on, may be overwritten. */
-static int64_t agree_units(struct cpu_program *p, uint32_t i)
-{
-	atomic_int_fast64_t *n_units = &p->counters[i].n_units;
-	int_fast64_t n = atomic_load_explicit(n_units, memory_order_acquire), mine;
-
-	if (n >= 0)
-		return n;
-	mine = phase_units(p, &p->phases[i]);
-	return atomic_compare_exchange_strong(n_units, &n, mine) ? mine : n;
 }
 
 static void run_units(const struct cpu_program *p, const struct cpu_phase *ph, int64_t first,
@@ -187,42 +176,78 @@ static void run_units(const struct cpu_program *p, const struct cpu_phase *ph, i
 	}
 }
 
+static void *scratch_of(const struct cpu_program *p, uint32_t thread)
+{
+	return p->scratch_mem + p->worker_offset + thread * p->worker_bytes;
+}
+
+/* Let threads take units of phase i, when all before it is done.  A phase of one unit has nothing to share, so the
+ * thread that is here does it at once, without a barrier; with one row these are all phases of rows. */
+static void open_phase(struct cpu_program *p, uint32_t i, void *scratch)
+{
+	for (; i < p->n_phases; i++) {
+		int64_t n = phase_units(p, &p->phases[i]);
+		p->counters[i].n_units = n;
+		if (n > 1)
+			break;
+		if (n == 1)
+			run_units(p, &p->phases[i], 0, 1, scratch);
+	}
+	atomic_fetch_add_explicit(&p->driver->base.pulse, 1, memory_order_relaxed);
+	atomic_store_explicit(p->open, i, memory_order_release);
+}
+
+/* Take units of a phase; false: none are left. */
+static bool take_units(struct cpu_counter *c, int64_t n_threads, int64_t *first, int64_t *last)
+{
+	const int64_t n = c->n_units, slices = SLICES_OF_REST * n_threads;
+	const int64_t least = (n + MAX_SLICES * n_threads - 1) / (MAX_SLICES * n_threads);
+	int_fast64_t at = atomic_load_explicit(&c->taken, memory_order_relaxed);
+
+	do {
+		int64_t k = n_threads == 1 ? n : (n - at + slices - 1) / slices;
+		k = k < least ? least : k;
+		*first = at;
+		*last = at + k < n ? at + k : n;
+		if (at >= n)
+			return false;
+	} while (!atomic_compare_exchange_weak_explicit(&c->taken, &at, *last, memory_order_relaxed,
+							memory_order_relaxed));
+	return true;
+}
+
+/* The units of an open phase, as many as this thread gets.  Who finishes the last one opens the next phase.
+ * A thread that was preempted and comes when others are ahead gets none. */
+static void run_phase(struct cpu_program *p, uint32_t i, void *scratch)
+{
+	struct cpu_counter *c = &p->counters[i];
+	const int64_t n_threads = ig_pool_n_threads(p->driver->pool);
+	int64_t first, last;
+
+	while (take_units(c, n_threads, &first, &last)) {
+		run_units(p, &p->phases[i], first, last, scratch);
+		int64_t before =
+			atomic_fetch_add_explicit(&c->finished, last - first, memory_order_acq_rel);
+		if (before + last - first == c->n_units)
+			open_phase(p, i + 1, scratch);
+	}
+}
+
 static void run_program(void *ctx, uint32_t thread)
 {
 	struct cpu_program *p = ctx;
-	void *scratch = p->scratch_mem + p->worker_offset + thread * p->worker_bytes;
-	int64_t chunks = (int64_t)ig_pool_n_threads(p->driver->pool) * CHUNKS_PER_THREAD;
+	void *scratch = scratch_of(p, thread);
+	const uint32_t patience = ig_pool_patience(p->driver->pool);
+	uint32_t i = atomic_load_explicit(p->open, memory_order_acquire);
 
-	uint32_t patience = ig_pool_patience(p->driver->pool);
-
-	if (chunks == CHUNKS_PER_THREAD)
-		chunks = 1;
-	for (uint32_t i = 0; i < p->n_phases; i++) {
-		const struct cpu_phase *ph = &p->phases[i];
-		atomic_uint_fast64_t *word = &p->counters[i].word;
-		int64_t n = agree_units(p, i);
-		if (!thread)
-			atomic_fetch_add_explicit(&p->driver->base.pulse, 1, memory_order_relaxed);
-		if (n == 0)
-			continue;
-		int64_t chunk = (n + chunks - 1) / chunks;
-		for (;;) {
-			uint64_t w = atomic_fetch_add_explicit(word, (uint64_t)chunk,
-							       memory_order_relaxed);
-			int64_t first = (int64_t)(w & 0xffffffffu);
-			if (first >= n)
-				break;
-			int64_t last = first + chunk < n ? first + chunk : n;
-			run_units(p, ph, first, last, scratch);
-			atomic_fetch_add_explicit(word, (uint64_t)(last - first) << 32,
-						  memory_order_release);
-		}
+	while (i < p->n_phases) {
+		uint32_t done = i;
+		run_phase(p, i, scratch);
 		for (uint32_t spins = 0;
-		     (int64_t)(atomic_load_explicit(word, memory_order_acquire) >> 32) < n;
-		     spins++) {
+		     (i = atomic_load_explicit(p->open, memory_order_acquire)) == done; spins++) {
 			ig_pool_relax();
 			if (spins > patience)
-				sched_yield(); /* the thread with the last chunk was preempted */
+				sched_yield(); /* the thread with the last units was preempted */
 		}
 	}
 }
@@ -238,6 +263,7 @@ static int cpu_wait(struct ig_program *base)
 {
 	struct cpu_program *p = (struct cpu_program *)base;
 	prepare(p, base->in_flight[0]);
+	open_phase(p, 0, scratch_of(p, 0));
 	ig_pool_run(p->driver->pool, run_program, p);
 	return 0;
 }

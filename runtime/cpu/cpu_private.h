@@ -1,6 +1,6 @@
 /*
  * cpu_private.h: the cpu driver's program.  A lowered plan is a list of phases with a barrier
- * between them.  A phase of rows may chain several kernels, each of which reads only its own row of
+ * between them; one of a single unit is a part of the barrier before it.  A phase of rows may chain several kernels, each of which reads only its own row of
  * the previous result; any other phase may have several kernels that are independent of each other.
  */
 #pragma once
@@ -56,11 +56,11 @@ struct cpu_phase {
 	bool rows; /* a chain of kernels whose units are rows */
 };
 
-/* Counts the units of one phase: taken in the low half, finished in the high half.  n_units: as the
- * first thread found them, negative before. */
+/* Counts the units of one phase.  n_units is set before the phase opens. */
 struct cpu_counter {
-	_Alignas(64) atomic_uint_fast64_t word;
-	atomic_int_fast64_t n_units;
+	_Alignas(64) atomic_int_fast64_t taken;
+	atomic_int_fast64_t finished;
+	int64_t n_units;
 };
 
 struct cpu_program {
@@ -74,8 +74,9 @@ struct cpu_program {
 	struct cpu_buffer *buffers;
 	uint32_t n_buffers, cap_buffers;
 	struct cpu_weight *weights;   /* [plan->n_weights] */
-	struct cpu_counter *counters; /* [n_phases] */
-	uint8_t *weight_mem;	      /* read-only if it is a mapped copy */
+	struct cpu_counter *counters; /* [n_phases], and one more with `open` */
+	atomic_uint_fast32_t *open; /* the phase that threads are at, in a cache line of its own */
+	uint8_t *weight_mem;	    /* read-only if it is a mapped copy */
 	uint8_t *scratch_mem;
 	uint64_t weight_bytes, scratch_bytes;
 	uint64_t worker_offset, worker_bytes; /* kernels' scratch, per thread */

@@ -469,6 +469,7 @@ int ig_cpu_lower(struct ig_driver *d, const struct ig_plan *plan,
 		rc = no_memory(&l);
 		goto done;
 	}
+	p->open = (atomic_uint_fast32_t *)(void *)&p->counters[p->n_phases];
 	place_buffers(p);
 	place_workers(p);
 	place_weights(p);

@@ -471,6 +471,8 @@ const char *ig_stepper_describe(const struct ig_stepper *s)
 
 uint64_t ig_stepper_weight_bytes(const struct ig_stepper *s) { return s->memory.weight_bytes; }
 
+uint64_t ig_stepper_pulse(const struct ig_stepper *s) { return ig_driver_pulse(s->driver); }
+
 bool ig_stepper_is_mapped(const struct ig_stepper *s) { return s->packed == IG_PACKED_MAPPED; }
 
 uint64_t ig_stepper_scratch_bytes(const struct ig_stepper *s) { return s->memory.scratch_bytes; }

@@ -57,6 +57,8 @@ const char *ig_stepper_describe(const struct ig_stepper *s);
 uint64_t ig_stepper_weight_bytes(const struct ig_stepper *s); /* packed */
 uint64_t ig_stepper_scratch_bytes(const struct ig_stepper *s);
 bool ig_stepper_is_mapped(const struct ig_stepper *s); /* the packed weights are a file's */
+/* The driver's pulse: the cpu driver counts the phases that it opens for all threads. */
+uint64_t ig_stepper_pulse(const struct ig_stepper *s);
 uint32_t ig_stepper_n_vocab(const struct ig_stepper *s);
 
 /* A new sequence of up to max_tokens: its number, or -ENOSPC, -ENOMEM, or -EINVAL past

@@ -676,6 +676,56 @@ static void test_sixty_four_threads(void **state)
 	assert_memory_equal(&one, &many, sizeof one);
 }
 
+/* The phases that a step of these rows opens for all threads, each of which ends with a barrier. */
+static uint64_t n_opened(struct ig_driver *d, struct ig_program *p, struct pages *pages,
+			 const struct feed *f, int n, float *logits)
+{
+	static struct batch b;
+	uint64_t before = ig_driver_pulse(d);
+
+	make_batch(&b, pages, f, n);
+	assert_int_equal(ig_program_submit(p, &b.step), 0);
+	assert_int_equal(ig_program_wait(p), 0);
+	memcpy(logits, b.logits, VOCAB * sizeof *logits);
+	return ig_driver_pulse(d) - before;
+}
+
+/* In a step of one row every phase of rows is done by the thread that finishes the products before it: norms,
+ * conversions and RoPE cost no barrier.  With a row of another sequence beside it they are phases of
+ * their own, and the first row has the same bits. */
+static void test_barriers_of_one_row(void **state)
+{
+	static const struct feed prompts[] = { { 0, 0, 6, true }, { 1, 0, 6, true } };
+	const struct world *w = *state;
+
+	for (uint32_t threads = 1; threads <= 3; threads++) {
+		float alone[VOCAB], beside[VOCAB];
+		struct ig_driver *d;
+		struct ig_program *p;
+		struct pages pages;
+
+		lower(w, threads, &d, &p);
+		assert_int_equal(ig_program_load(p, NULL), 0);
+		make_pages(&pages);
+		n_opened(d, p, &pages, prompts, 2, alone);
+		for (int32_t at = 6; at < 9; at++) {
+			const struct feed rows[] = { { 0, at, 1, true }, { 1, at, 1, true } };
+			uint64_t few = n_opened(d, p, &pages, rows, 1, alone);
+			uint64_t many = n_opened(d, p, &pages, rows, 2, beside);
+
+			/* of a layer: q, k and v; output; gate and up; down (attention has one unit
+			 * here).  Then the logits, and the end. */
+			assert_int_equal(few, LAYERS * 4 + 2);
+			/* and norms (the first one with embed), RoPE, attention; the last norm, sampling */
+			assert_int_equal(many, LAYERS * 8 + 4);
+			assert_memory_equal(alone, beside, sizeof alone);
+		}
+		free_pages(&pages);
+		ig_program_destroy(p);
+		ig_driver_close(d);
+	}
+}
+
 static enum ig_packed_result run_packed(const struct world *w, const char *path,
 					struct ig_packed_file *f, struct outcome *out)
 {
@@ -767,6 +817,7 @@ int main(void)
 		cmocka_unit_test(test_segments),
 		cmocka_unit_test(test_slabs),
 		cmocka_unit_test(test_sixty_four_threads),
+		cmocka_unit_test(test_barriers_of_one_row),
 		cmocka_unit_test(test_copies_have_the_same_bits),
 	};
 	return cmocka_run_group_tests_name("programs", tests, setup, teardown);
