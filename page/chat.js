@@ -117,6 +117,7 @@ export class ChatView {
     this.views = new Map();
     /** @type {Model[]} */
     this.models = [];
+    this.modelsKnown = false;
     this.frame = 0;
     this.saved = 0;
     this.timer = 0;
@@ -209,8 +210,12 @@ export class ChatView {
     try {
       const list = await get(this.administrator ? "/v1/ingot/models" : "/v1/models");
       // models of embeddings and rerankers can't chat
-      this.models = list.data.filter((/** @type {Model} */ m) => !m.alias_of && (m.task ?? "generate") === "generate");
+      const models = list.data.filter((/** @type {Model} */ m) => !m.alias_of && (m.task ?? "generate") === "generate");
+      const changed = !this.modelsKnown || !models.length !== !this.models.length;
+      this.models = models;
+      this.modelsKnown = true;
       this.drawModels();
+      if (changed) this.drawWelcome();
     } catch (error) {
       if (!(error instanceof ApiError) || error.status === 0) return;
       this.say(textOf(error));
@@ -223,7 +228,11 @@ export class ChatView {
     if (labels.join("\n") !== this.labels)
       fill(this.model, ...this.models.map((m, i) => h("option", { value: m.id }, labels[i])));
     this.labels = labels.join("\n");
-    if (!chosen) return;
+    this.model.hidden = !labels.length;
+    if (!chosen) {
+      this.modelNote.textContent = "";
+      return;
+    }
     this.model.value = chosen.id;
     /** @type {Record<string, string>} */
     const states = { ready: "loaded", loading: "loading …", unloaded: "loads with the first message", unloading: "being unloaded", failed: "failed to load" };
@@ -299,9 +308,7 @@ export class ChatView {
     const last = turns[turns.length - 1];
     if (last?.role === "assistant") this.views.get(last.id)?.askForResults();
     fill(this.log, ...[...this.views.values()].map((v) => v.element));
-    if (!turns.length)
-      fill(this.log, h("div", { class: "empty" }, h("h1", {}, "What would you like to know?"),
-        h("p", {}, "Chats run on this machine and are saved in this browser alone.")));
+    this.drawWelcome();
     this.settings.hidden = true;
     this.tune.setAttribute("aria-expanded", "false");
     this.drawList();
@@ -309,6 +316,22 @@ export class ChatView {
     this.drawButtons();
     this.following = true;
     this.follow();
+  }
+
+  /** What a chat without a turn shows. */
+  drawWelcome() {
+    if (this.chat.leaf) return;
+    const none = this.modelsKnown && !this.models.length;
+    fill(this.log, h("div", { class: "empty" }, ...(none ? this.withoutModel() : [
+      h("h1", {}, "What would you like to know?"),
+      h("p", {}, "Chats run on this machine and are saved in this browser alone.")])));
+  }
+
+  withoutModel() {
+    const title = h("h1", {}, "There is no model yet");
+    if (!this.administrator) return [title, h("p", {}, "An administrator can download one.")];
+    return [title, h("p", {}, h("a", { href: "#/models" }, "Download one"), ", here or with ", h("code", {}, "ingot pull qwen3-4b"),
+      " on the daemon's machine.")];
   }
 
   /* ---- asking ---- */

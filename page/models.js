@@ -29,7 +29,8 @@ export class ModelsView {
     this.feed = new Feed((type) => { if (type === "models") this.read(); }, () => {});
     this.notice = h("p", { class: "notice", role: "alert" });
     this.list = h("ul", { class: "cards" });
-    this.name = h("input", { id: "pull-name", type: "text", required: true, maxlength: 200, autocomplete: "off", spellcheck: "false", placeholder: "smollm2-135m" });
+    this.name = h("input", { id: "pull-name", type: "text", required: true, maxlength: 200, autocomplete: "off", spellcheck: "false",
+      placeholder: "qwen3-4b", "aria-describedby": "pull-hint" });
     this.progress = h("progress", { max: 1, value: 0, hidden: true, "aria-label": "Download" });
     this.progressText = h("p", { class: "note", role: "status" });
     this.pullButton = h("button", { type: "submit" }, "Download");
@@ -37,6 +38,7 @@ export class ModelsView {
       h("section", { "aria-labelledby": "pull-title" }, h("h2", { id: "pull-title" }, "Download a model"),
         h("form", { class: "row", onsubmit: (e) => { e.preventDefault(); this.pull(); } },
           h("label", { for: "pull-name", class: "away" }, "Name of the model"), this.name, this.pullButton),
+        h("p", { id: "pull-hint", class: "note" }, "A name that ", h("code", {}, "ingot models"), " lists, or OWNER/REPO:QUANT of the Hugging Face Hub."),
         this.progress, this.progressText));
   }
 
@@ -127,7 +129,7 @@ export class ModelsView {
         if (line.total) {
           this.progress.value = (line.completed ?? 0) / line.total;
           fill(this.progressText, `${line.status}: ${bytes(line.completed ?? 0)} of ${bytes(line.total)}`);
-        } else fill(this.progressText, line.status ?? "");
+        } else fill(this.progressText, line.status === "success" ? "Downloaded: it is in the list above." : line.status ?? "");
       });
     } catch (error) {
       fill(this.progressText, textOf(error));

@@ -152,8 +152,10 @@ void ig_doctor_daemon(struct ig_doctor *d, const struct ig_where *where)
 		check_served(d, &e);
 		check_status(d, &e);
 	} else if (!http) {
-		NOTE(d, "daemon", "start it with: ingotd --config FILE", "none at %s (%s)", e.url,
-		     err.text);
+		NOTE(d, "daemon",
+		     "start it: ingotd, or as a service: brew services start ingot, systemctl start "
+		     "ingot",
+		     "none at %s (%s)", e.url, err.text);
 	} else {
 		WRONG(d, "daemon", "if it is another program, change server.port", "%s", err.text);
 	}

@@ -489,8 +489,7 @@ int ig_hub_ask(const struct ig_hub *h, const char *first, bool head, const char 
 		if (rc && rc != -EAGAIN)
 			return rc;
 		if (failed++ >= h->retries)
-			return rc ? ig_fail(err, -ETIMEDOUT, "%s", err ? err->text : "") :
-				    explain(h, r, what, err);
+			return rc ? -ETIMEDOUT : explain(h, r, what, err);
 		double s = !rc && r->status == 429 && isfinite(r->wait_s) && r->wait_s >= 0 ?
 				   fmin(r->wait_s, MAX_WAIT_S) :
 				   wait;

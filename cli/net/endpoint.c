@@ -239,7 +239,8 @@ int ig_endpoint_complain(const struct ig_endpoint *e, int rc, const char *why)
 			"INGOT_URL another address",
 			e->url, why);
 	return ig_complain(
-		"nothing answers at %s (%s); start the daemon with: ingotd --config FILE, "
-		"or name another address with --url or INGOT_URL",
+		"nothing answers at %s (%s); start the daemon (ingotd, or as a service: brew "
+		"services start ingot, systemctl start ingot), or name another address with --url "
+		"or INGOT_URL",
 		e->url, why);
 }

@@ -352,7 +352,7 @@ def test_no_daemon(env):
         url = "http://127.0.0.1:%d" % s.getsockname()[1]
         code, out, err = run(env, url, "x")
         assert code == 1 and err.count("\n") == 1
-        assert "nothing answers at " + url in err and "ingotd --config" in err
+        assert "nothing answers at " + url in err and "(ingotd, or as a service: brew services start ingot, systemctl start ingot)" in err
         code, out, err = run(env, url, command="ps")
         assert code == 1 and err.count("\n") == 1 and "nothing answers at " + url in err
 

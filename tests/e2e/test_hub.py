@@ -2,16 +2,22 @@
 breaks and redirects to another port.  Needs no daemon."""
 import json
 import os
+import pathlib
 import random
+import re
+import shutil
 import signal
+import socket
 import subprocess
 
 import pytest
+import yaml
 
 import daemon as ingot
 from fake_hub import Hub, Repo, git_sha1, sha256
 from test_pull import INGOT
 
+MODELS = pathlib.Path(__file__).resolve().parents[2] / "etc/models.yaml"
 R = random.Random(11)
 Q4 = b"GGUF" + R.randbytes(300_000)
 Q8 = b"GGUF" + R.randbytes(500_000)
@@ -182,6 +188,19 @@ def test_a_curated_name(pull, hub):
 
 
 # ---- choices ------------------------------------------------------------------------------------------
+
+def test_every_known_name(pull, hub):
+    """Each takes its first quantisation, of the several that its repository has."""
+    with open(MODELS, encoding="utf-8") as f:
+        known = [m for m in yaml.safe_load(f)["models"] if "hub" in m]
+    assert len(known) > 20 and [m["memory_gb"] for m in known] == sorted(m["memory_gb"] for m in known)
+    pull.list = MODELS
+    for m in known:
+        tags, base = m["tags"].split(), m["hub"].split("/")[1].removesuffix("-GGUF")
+        hub.repos = {m["hub"]: Repo({"%s-%s.gguf" % (base, t): b"GGUF " + t.encode() for t in {"BF16", "Q2_K", *tags}})}
+        p = pull(m["name"])
+        assert p.returncode == 0 and p.stdout.splitlines()[0] == "%s/%s-%s.gguf" % (pull.to, base, tags[0]), p.stderr
+
 
 def test_choices(pull, hub):
     budget = len(Q4) + (1 << 20)
@@ -354,6 +373,16 @@ def test_busy(pull, hub):
     hub.script = [lambda h, seen: h.reply(500)] * 9
     p = pull("them/two", "--retries", "2")
     assert p.returncode == 1 and "HTTP 500" in p.stderr and len(hub.script) == 6
+
+
+def test_nobody_there(pull):
+    """The last line says who does not answer."""
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        url = "http://127.0.0.1:%d" % s.getsockname()[1]
+        p = pull("them/one", "--retries", "1", env=pull.env() | {"HF_ENDPOINT": url})
+    assert refused(pull, p, "retrying in 0.01 s")
+    assert re.fullmatch(r"ingot: %s/api/models/them/one: \S.*" % url, p.stderr.splitlines()[-1]), p.stderr
 
 
 # ---- redirects ------------------------------------------------------------------------------------------------

@@ -112,6 +112,15 @@ class Browser:
         self.until("document.querySelectorAll('.turn.assistant').length >= %d && !document.querySelector('.turn.running')"
                    % n, "%d replies" % n)
 
+    def downloads(self, folder):
+        """Files that the page offers are saved in folder."""
+        self.driver.execute_cdp_cmd("Browser.setDownloadBehavior", {"behavior": "allow", "downloadPath": str(folder)})
+
+    def downloaded(self, folder, name):
+        """The path of such a file, when it is there."""
+        ingot.until((folder / name).exists, name)
+        return folder / name
+
     # ---- judging ----
 
     def complaints(self):

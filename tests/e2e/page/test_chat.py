@@ -164,15 +164,18 @@ def test_a_restart_of_the_daemon(browser, start, models, tmp_path):
     assert chat.text(".turn.assistant .end") in ("", "\n")
 
 
-def test_export(chat):
+def test_export(chat, tmp_path):
+    chat.downloads(tmp_path)
     chat.say("markdown")
     chat.replied()
-    text = chat.ask("""const store = await import('/ui/store.js'); store.load();
-        return store.asMarkdown(store.all()[0])""")
+    chat.click(".menu summary")
+    chat.click(".sheet button:first-child")
+    text = chat.downloaded(tmp_path, "markdown.md").read_text()
     assert text.startswith("# markdown\n") and CODE in text and "## You\n\nmarkdown" in text
+    assert chat.js("return document.querySelector('.menu').open") is False
     chat.click(".menu summary")
     chat.click_last(".sheet button")
-    assert chat.js("return document.querySelector('.menu').open") is False
+    assert json.loads(chat.downloaded(tmp_path, "markdown.json").read_text()) == saved(chat)[0]
 
 
 def test_chats_are_kept_and_deleted(chat):

@@ -1,6 +1,8 @@
 """The page's other views, signing in, and what all views owe to the keyboard, to screen readers, to small
 windows and to dark rooms."""
+import csv
 import pathlib
+import re
 import sqlite3
 import threading
 import time
@@ -9,7 +11,9 @@ import pytest
 
 import conftest as e2e
 import daemon as ingot
+from fake_hub import Hub, Repo
 from page.conftest import with_models
+from tiny_model import SCRIPT
 
 pytestmark = pytest.mark.release
 VIEWS = ["chat", "now", "numbers", "models", "keys"]
@@ -129,6 +133,48 @@ def test_numbers_count_the_ledger(browser, busy):
     browser.until("Number(document.querySelector('.tiles dd').textContent.replace(',', '')) < 4000", "fewer requests")
 
 
+def test_the_rows_as_csv(browser, busy, tmp_path):
+    """As filtered, and all of them."""
+    browser.downloads(tmp_path)
+    browser.visit(busy, "numbers")
+    browser.js("document.querySelector('#filter-finish').value = 'refused'")
+    browser.js("[...document.querySelectorAll('.filters button')].find((b) => b.textContent === 'CSV').click()")
+    with open(browser.downloaded(tmp_path, "ingot-requests.csv"), encoding="utf-8") as f:
+        assert [row["finish"] for row in csv.DictReader(f)] == ["refused"] * 500
+
+
+def test_from_no_model_to_a_chat(browser, start, models, tmp_path):
+    """Without a model the page says how to get one; a download is followed, and what it brought can be asked."""
+    hub = Hub()
+    hub.repos["them/tiny-GGUF"] = Repo({"tiny-Q4_K_M.gguf": pathlib.Path(models.script()).read_bytes()})
+    d = start(config=e2e.configuration(tmp_path, extra={"models": {"folder": str(tmp_path / "store")}}),
+              env={"HF_ENDPOINT": hub.url})
+    try:
+        browser.visit(d)
+        browser.until_text(".empty h1", "There is no model yet")
+        for look in LOOKS.values():
+            browser.look(**look)
+            assert browser.problems() + browser.unnamed() == [] and "ingot pull" in browser.text(".empty")
+        browser.look()
+        browser.click(".empty a")
+        browser.until("document.querySelector('#pull-name')", "the models")
+        browser.js("window.said = []; const e = document.querySelector('section [role=status]');"
+                   "new MutationObserver(() => said.push(e.textContent)).observe(e, { childList: true, characterData: true, subtree: true })")
+        browser.write("#pull-name", "them/tiny-GGUF:Q4_K_M")
+        browser.click("section form button")
+        browser.until_text("section [role=status]", "it is in the list above")
+        assert [t for t in browser.js("return said") if re.fullmatch(r".+: .+ of .+", t)], browser.js("return said")
+        browser.until_text("[data-id=tiny-Q4_K_M] .badge", "unloaded")
+        browser.go("chat")
+        browser.until("document.querySelector('#model').checkVisibility()", "the model")
+        assert browser.text(".empty h1") == "What would you like to know?"
+        browser.say("hello")
+        browser.replied()
+        assert browser.text(".turn.assistant .markdown") == SCRIPT
+    finally:
+        hub.stop()
+
+
 def test_models_load_unload_and_pin(browser, pages):
     browser.visit(pages, "models")
     card = "[data-id=tools]"
@@ -205,6 +251,25 @@ def test_the_first_load_is_small(browser, pages):
     assert len(sizes) > 10 and sum(sizes) < 200_000
     folder = pathlib.Path(__file__).resolve().parents[3] / "page"
     assert sum(p.stat().st_size for p in folder.iterdir() if p.suffix in (".js", ".css", ".html", ".svg")) < 200_000
+
+
+def test_the_first_paint_waits_for_the_style_alone(browser, pages):
+    browser.visit(pages)
+    waits = browser.js("return performance.getEntriesByType('resource').filter((e) => e.renderBlockingStatus !== 'non-blocking').map((e) => e.name)")
+    assert waits == [browser.base + "/ui/style.css"]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("view", VIEWS)
+def test_a_page_that_stays_open(browser, busy, view):
+    """Looked at all day it takes less than a thousandth of a processor."""
+    def cpu_s():
+        return sum(int(p.read_text().split()[0]) for p in pathlib.Path("/proc/%d/task" % busy.process.pid).glob("*/schedstat")) / 1e9
+    browser.visit(busy, view)
+    time.sleep(5)
+    before, began = cpu_s(), time.monotonic()
+    time.sleep(60)
+    assert cpu_s() - before < 0.001 * (time.monotonic() - began)
 
 
 def test_now_comes_back_after_a_restart(browser, start, models, tmp_path):
