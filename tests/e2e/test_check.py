@@ -3,6 +3,7 @@ or is empty is a failure; what the last lines say; and in which order stages run
 import json
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -232,6 +233,9 @@ def test_what_fast_leaves_out(program, fast):
 def test_fast_has_a_build_of_its_own():
     names = {fast: {s.name for s in stages.release_stages(stages.Tests(None), fast, False)} for fast in (False, True)}
     assert names[True] - names[False] == {"build-fast"} and names[False] - names[True] == {"build-release"}
+    # it is where the workflow for Macs looks for it
+    macs = (ROOT / ".github/workflows/macos.yml").read_text().split("\n  linux:\n")[0]
+    assert "./check --fast" in macs and set(re.findall(r"build-check/(\w+)/", macs)) == {"fast"}
 
 
 def test_a_mistake_in_a_stage_is_a_failure(tmp_path, capsys):
