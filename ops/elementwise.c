@@ -73,6 +73,7 @@ static const struct ig_cpu_kernel soft_cap_kernels[] = { ROWS_LIST(SOFT_CAP) };
 		.params_size = sizeof(struct ig_##op##_params),                                    \
 		.name = #op,                                                                       \
 		.version = 1,                                                                      \
+		.split = IG_SPLIT_COPY,                                                            \
 		.check = check_##op,                                                               \
 		.reference = reference_##op,                                                       \
 		.cpu_kernels = op##_kernels,                                                       \

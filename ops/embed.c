@@ -119,4 +119,4 @@ static const struct ig_cpu_kernel kernels[] = {
 	  IG_LAYOUT_ROWS, IG_UNITS_ROWS, ig_units_rows, scratch_bytes, run },
 };
 
-CORE_OP(embed, struct ig_embed_params, 0);
+CORE_OP(embed, struct ig_embed_params, 0, IG_SPLIT_COPY);

@@ -56,4 +56,4 @@ static void reference(const struct ig_op_launch *c)
 #define ENTRY(name, isa, dtype, layout) TILE_ENTRY(ig_glu_##name, isa, dtype, layout)
 static const struct ig_cpu_kernel kernels[] = { TILE_LIST(ENTRY) };
 
-CORE_OP(glu, struct ig_glu_params, 0);
+CORE_OP(glu, struct ig_glu_params, 0, IG_SPLIT_PAIRS);

@@ -220,4 +220,4 @@ static void run(const struct ig_op_launch *c, int64_t first, int64_t last, void 
 #define ENTRY(name, isa, dtype, layout) INNER(ig_linear_##name, isa, dtype, layout)
 static const struct ig_cpu_kernel kernels[] = { TILE_LIST(ENTRY) };
 
-CORE_OP(linear_heads, struct ig_linear_heads_params, 0);
+CORE_OP(linear_heads, struct ig_linear_heads_params, 0, IG_SPLIT_NONE);

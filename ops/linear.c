@@ -64,4 +64,4 @@ static void reference(const struct ig_op_launch *c)
 #define ENTRY(name, isa, dtype, layout) TILE_ENTRY(ig_linear_##name, isa, dtype, layout)
 static const struct ig_cpu_kernel kernels[] = { TILE_LIST(ENTRY) };
 
-CORE_OP(linear, struct ig_linear_params, IG_OP_SPLIT_WEIGHTS);
+CORE_OP(linear, struct ig_linear_params, IG_OP_SPLIT_WEIGHTS, IG_SPLIT_PRODUCT);

@@ -31,4 +31,4 @@ static void reference(const struct ig_op_launch *c)
 #define ENTRY(name, isa, dtype, layout) TILE_ENTRY(ig_logits_##name, isa, dtype, layout)
 static const struct ig_cpu_kernel kernels[] = { TILE_LIST(ENTRY) };
 
-CORE_OP(logits, struct ig_logits_params, 0);
+CORE_OP(logits, struct ig_logits_params, 0, IG_SPLIT_OUTPUTS);

@@ -103,4 +103,4 @@ static void reference(const struct ig_op_launch *c)
 #define ENTRY(name, isa) IG_CPU_KERNEL(isa, IG_UNITS_ROWS, ig_units_rows, NULL, ig_norm_##name),
 static const struct ig_cpu_kernel kernels[] = { ROWS_LIST(ENTRY) };
 
-CORE_OP(norm, struct ig_norm_params, 0);
+CORE_OP(norm, struct ig_norm_params, 0, IG_SPLIT_COPY);

@@ -3,9 +3,23 @@
 #include "model/formats/checkpoint.h"
 
 const struct ig_op *const ig_core_ops[] = {
-	&ig_op_embed,	 &ig_op_norm,	    &ig_op_linear,   &ig_op_glu,	  &ig_op_logits,
-	&ig_op_sample,	 &ig_op_adapt_down, &ig_op_adapt_up, &ig_op_glu_join,	  &ig_op_multiply,
-	&ig_op_soft_cap, &ig_op_pool,	    &ig_op_output,   &ig_op_linear_heads, NULL,
+	&ig_op_embed,
+	&ig_op_norm,
+	&ig_op_linear,
+	&ig_op_glu,
+	&ig_op_logits,
+	&ig_op_sample,
+	&ig_op_adapt_down,
+	&ig_op_adapt_up,
+	&ig_op_glu_join,
+	&ig_op_multiply,
+	&ig_op_soft_cap,
+	&ig_op_pool,
+	&ig_op_output,
+	&ig_op_linear_heads,
+	&ig_op_sum,
+	&ig_op_concat,
+	NULL,
 };
 
 int64_t ig_units_tiles(const struct ig_op_launch *c)

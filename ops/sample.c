@@ -115,4 +115,4 @@ static int64_t units(const struct ig_op_launch *c) { return c->in[0].n_rows; }
 	IG_CPU_KERNEL(isa, IG_UNITS_ROWS, units, ig_sample_scratch_##name, ig_sample_##name),
 static const struct ig_cpu_kernel kernels[] = { ROWS_LIST(ENTRY) };
 
-CORE_OP(sample, struct ig_sample_op_params, 0);
+CORE_OP(sample, struct ig_sample_op_params, 0, IG_SPLIT_COPY);

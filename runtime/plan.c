@@ -157,7 +157,9 @@ static int add_node(struct ig_graph *g, const struct ig_op *op, void *params, co
 			continue;
 		if (!grow(g, &p->values, p->n_values, &g->cap_values, sizeof *p->values))
 			return g->error.code;
-		p->values[p->n_values] = (struct ig_plan_value){ s->out[i], number, number };
+		p->values[p->n_values] = (struct ig_plan_value){ .shape = s->out[i],
+								 .first_node = number,
+								 .last_node = number };
 		node->out[i] = (ig_value)p->n_values++;
 		if (i < n_out)
 			out[i] = node->out[i];

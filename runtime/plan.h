@@ -18,6 +18,7 @@ struct ig_modules;
 struct ig_plan_value {
 	struct ig_shape shape;
 	int32_t first_node, last_node; /* first write, last read; for sharing scratch memory */
+	uint32_t part; /* of a divided plan: 1 + the rank that computes it; 0: all do */
 };
 
 struct ig_plan_weight {
@@ -50,6 +51,7 @@ struct ig_plan {
 	void **adapter_mem; /* [n_adapter_mem] */
 	uint32_t n_adapter_mem;
 	uint64_t adapter_bytes;
+	uint32_t n_ranks, rank; /* of a divided plan (split.h); 0: it is not */
 	uint32_t n_results; /* columns of step->logits: the vocabulary, or a vector's dimensions */
 	const struct ig_checkpoint *file; /* not owned; must outlive the programs lowered from it */
 };

@@ -141,6 +141,18 @@ struct elementwise_args {
 SHARED_SIZE(elementwise_args, 32);
 #define ELEMENTWISE_COLUMNS 2048u /* of a threadgroup */
 
+#define JOIN_MAX_IN 4
+struct join_args {
+	uint n;	   /* columns of the widest input */
+	uint n_in; /* 2 … JOIN_MAX_IN */
+	uint y_stride;
+	uint rows_live;
+	uint x_stride[JOIN_MAX_IN], x_n[JOIN_MAX_IN];
+};
+SHARED_SIZE(join_args, 48);
+#define JOIN_COLUMNS 2048u /* of a threadgroup */
+#define JOIN_THREADS 256u
+
 struct embed_args {
 	uint n_cols, n_vocab;
 	uint y_stride;

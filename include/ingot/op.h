@@ -296,7 +296,7 @@ struct ig_op {
 	uint32_t flags;		     /* enum ig_op_flags */
 	const struct ig_gpu_op *gpu; /* gpu.h; NULL: not supported on GPUs */
 	uint32_t version;	     /* at least 1; see struct ig_op_version */
-	uint32_t reserved;
+	uint32_t split;		     /* enum ig_op_split */
 	/* How many of the weights are matrices, which kernels on the cpu take in their own layout;
 	 * those behind them stay rows of float32.  NULL: all with more than one row are matrices,
 	 * and the first. */
@@ -313,6 +313,24 @@ enum ig_op_flags {
 	IG_OP_EXPERTS = 1u << 3,
 	/* out[0] is in[1], changed: they have the same memory.  Nothing reads in[1] later. */
 	IG_OP_IN_PLACE = 1u << 4,
+};
+
+/* How several devices compute the op together.  A divided value has some of its columns on each
+ * device; a sum has a value of its full width on each, which are added in the devices' order. */
+enum ig_op_split {
+	IG_SPLIT_NONE = 0, /* they can't */
+	IG_SPLIT_COPY,	   /* each computes all of it, from whole inputs */
+	/* The parameters and operands are those of linear: a divided input divides the weights' k, and
+	 * the result is a sum; of a whole one the outputs are divided, if the op that reads them is
+	 * divided, or it is computed by each. */
+	IG_SPLIT_PRODUCT,
+	IG_SPLIT_PAIRS,	  /* those of glu: by outputs */
+	IG_SPLIT_OUTPUTS, /* those of logits: by outputs */
+	IG_SPLIT_ROPE,	/* those of rope_kv: by heads of keys and values, which are copied if there
+			   * are fewer of them than devices */
+	IG_SPLIT_HEADS, /* those of attention: by the same heads */
+	IG_SPLIT_EXPERTS,     /* those of moe_glu: by the outputs of each expert */
+	IG_SPLIT_EXPERTS_SUM, /* those of moe_combine: by the k of each expert, with a sum */
 };
 
 /* ---- what the host provides to ops (struct ig_host, kernels) ------------------- */

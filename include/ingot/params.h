@@ -40,6 +40,18 @@ struct ig_multiply_params {
 	uint32_t first;
 };
 
+/* sum: y = in0 + in1 + ..., from left to right.  in: two to four values of one shape; out: that shape */
+struct ig_sum_params {
+	uint32_t struct_size;
+	uint32_t reserved;
+};
+
+/* concat: the columns of two to four values side by side.  in: [n, k_i] of one row class; out: [n, sum k_i] */
+struct ig_concat_params {
+	uint32_t struct_size;
+	uint32_t reserved;
+};
+
 /* soft_cap: y = cap * tanh(scale * x / cap), or scale * x if cap is 0.  in: x; out: its shape */
 struct ig_soft_cap_params {
 	uint32_t struct_size;

@@ -304,6 +304,8 @@ void ig_checkpoint_drop_pages(const struct ig_checkpoint *g, const void *data, u
 
 void ig_checkpoint_drop_tensor(const struct ig_checkpoint *g, const struct ig_checkpoint_tensor *t)
 {
+	if (t->slice)
+		t = t->slice->of;
 	if (g->folder)
 		ig_folder_drop(g, (uint32_t)(t - g->tensors));
 	else
@@ -584,9 +586,30 @@ const struct ig_checkpoint_tensor *ig_checkpoint_find_tensor(const struct ig_che
 	return slot ? &g->tensors[slot - 1] : NULL;
 }
 
+/* Rows of a slice that do not lie in the map as they are. */
+static const void *slice_rows(const struct ig_checkpoint *g, const struct ig_checkpoint_tensor *t,
+			      int64_t first, int64_t n, void *buf)
+{
+	const struct ig_checkpoint_slice *s = t->slice;
+	const uint64_t row_bytes = ig_dtype_row_bytes(t->dtype, t->n_cols);
+
+	for (int64_t i = 0; i < n; i++) {
+		const int64_t row =
+			(first + i) / s->n * s->period + s->first_row + (first + i) % s->n;
+		uint8_t *to = (uint8_t *)buf + (uint64_t)i * row_bytes;
+		/* Only whole rows of converted tensors are sliced. */
+		const uint8_t *from = ig_checkpoint_rows(g, s->of, row, 1, to);
+		if (from != to)
+			memcpy(to, from + ig_dtype_row_bytes(t->dtype, s->first_col), row_bytes);
+	}
+	return buf;
+}
+
 const void *ig_checkpoint_rows(const struct ig_checkpoint *g, const struct ig_checkpoint_tensor *t,
 			       int64_t first, int64_t n, void *buf)
 {
+	if (!t->data && t->slice)
+		return slice_rows(g, t, first, n, buf);
 	if (!t->data) {
 		ig_hf_make_rows(g, (uint32_t)(t - g->tensors), first, n, buf);
 		return buf;

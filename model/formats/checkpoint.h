@@ -16,6 +16,14 @@
 
 struct ig_checkpoint;
 
+/* Part of a tensor: row i of it has columns first_col … of row
+ * (i / n) * period + first_row + i % n of the other. */
+struct ig_checkpoint_slice {
+	const struct ig_checkpoint_tensor *of;
+	int64_t first_row, n, period;
+	int64_t first_col;
+};
+
 struct ig_checkpoint_tensor {
 	const char *name; /* NUL-terminated, owned by the file */
 	uint32_t dtype;	  /* enum ig_dtype; only supported types */
@@ -24,6 +32,7 @@ struct ig_checkpoint_tensor {
 	int64_t dims[4];	/* GGUF's ne; 1 from n_dims on */
 	const void *data;	/* into the map; NULL: converted row by row, ig_checkpoint_rows */
 	uint64_t n_bytes;	/* of all rows */
+	const struct ig_checkpoint_slice *slice; /* NULL: it is the file's own */
 };
 
 struct ig_arch;

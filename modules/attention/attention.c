@@ -405,5 +405,6 @@ const struct ig_op ig_op_attention = {
 	.cpu_kernels = kernels,
 	.n_cpu_kernels = sizeof kernels / sizeof kernels[0],
 	.flags = IG_OP_READS_KV,
+	.split = IG_SPLIT_HEADS,
 	.gpu = &ig_gpu_attention,
 };

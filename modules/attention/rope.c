@@ -160,6 +160,7 @@ const struct ig_op ig_op_rope_table = {
 	.reference = reference_table,
 	.cpu_kernels = table_kernels,
 	.n_cpu_kernels = sizeof table_kernels / sizeof table_kernels[0],
+	.split = IG_SPLIT_COPY,
 	.gpu = &ig_gpu_rope_table,
 };
 
@@ -358,5 +359,6 @@ const struct ig_op ig_op_rope_kv = {
 	.cpu_kernels = rope_kv_kernels,
 	.n_cpu_kernels = sizeof rope_kv_kernels / sizeof rope_kv_kernels[0],
 	.flags = IG_OP_WRITES_KV,
+	.split = IG_SPLIT_ROPE,
 	.gpu = &ig_gpu_rope_kv,
 };

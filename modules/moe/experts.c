@@ -386,6 +386,7 @@ struct ig_op ig_op_moe_glu = {
 	.reference = ig_moe_reference_glu,
 	.cpu_kernels = glu_kernels,
 	.flags = IG_OP_EXPERTS,
+	.split = IG_SPLIT_EXPERTS,
 	.gpu = &ig_gpu_moe_glu,
 	.n_matrices = ig_moe_glu_matrices,
 };
@@ -399,6 +400,7 @@ struct ig_op ig_op_moe_combine = {
 	.reference = ig_moe_reference_combine,
 	.cpu_kernels = combine_kernels,
 	.flags = IG_OP_EXPERTS,
+	.split = IG_SPLIT_EXPERTS_SUM,
 	.gpu = &ig_gpu_moe_combine,
 	.n_matrices = one_matrix,
 };

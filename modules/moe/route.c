@@ -352,5 +352,6 @@ const struct ig_op ig_op_moe_route = {
 	.reference = reference,
 	.cpu_kernels = kernels,
 	.n_cpu_kernels = sizeof kernels / sizeof kernels[0],
+	.split = IG_SPLIT_COPY,
 	.gpu = &ig_gpu_moe_route,
 };

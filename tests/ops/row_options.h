@@ -1,5 +1,5 @@
 /*
- * row_options.h: launches of norm with each of its options, of multiply and of soft_cap, for tests
+ * row_options.h: launches of norm with each of its options, of multiply, soft_cap, sum and concat, for tests
  * of the cpu kernels and of the GPU kernels.
  */
 #pragma once
@@ -99,5 +99,27 @@ static inline void each_row_option(void (*each)(const struct ig_op *op, struct i
 			.out = { { y, OPTION_ROWS, 1000, stride, IG_F32, IG_LAYOUT_ROWS } },
 		};
 		each(&ig_op_multiply, &launch, "multiply");
+	}
+	for (uint32_t n = 2; n <= IG_MAX_IN; n++) {
+		const struct ig_sum_params p = { .struct_size = sizeof p };
+		struct ig_op_launch launch = {
+			.struct_size = sizeof launch,
+			.params = &p,
+			.n_in = n,
+			.n_out = 1,
+			.step = &step,
+			.in = { { x, OPTION_ROWS, 1000, stride, IG_F32, IG_LAYOUT_ROWS },
+				{ b, OPTION_ROWS, 1000, stride, IG_F32, IG_LAYOUT_ROWS },
+				{ x + 1000, OPTION_ROWS, 1000, stride, IG_F32, IG_LAYOUT_ROWS },
+				{ b + 1000, OPTION_ROWS, 1000, stride, IG_F32, IG_LAYOUT_ROWS } },
+			.out = { { y, OPTION_ROWS, 1000, stride, IG_F32, IG_LAYOUT_ROWS } },
+		};
+		snprintf(what, sizeof what, "sum of %u", n);
+		each(&ig_op_sum, &launch, what);
+		launch.out[0].n_cols = 0;
+		for (uint32_t i = 0; i < n; i++)
+			launch.out[0].n_cols += launch.in[i].n_cols = 1000 - 32 * i;
+		snprintf(what, sizeof what, "concat of %u", n);
+		each(&ig_op_concat, &launch, what);
 	}
 }

@@ -30,6 +30,18 @@ static double defined(const struct ig_op *op, const struct ig_op_launch *c, int6
 		const double v = (double)row(&c->in[0], r)[i] * (double)p->scale;
 		return p->cap > 0 ? (double)p->cap * tanh(v / (double)p->cap) : v;
 	}
+	if (op == &ig_op_sum) {
+		double sum = 0;
+		for (uint32_t j = 0; j < c->n_in; j++)
+			sum += (double)row(&c->in[j], r)[i];
+		return sum;
+	}
+	if (op == &ig_op_concat) {
+		uint32_t j = 0;
+		for (; i >= c->in[j].n_cols; j++)
+			i -= c->in[j].n_cols;
+		return (double)row(&c->in[j], r)[i];
+	}
 	const struct ig_norm_params *p = c->params;
 	const int64_t from = p->gather ? c->step->logit_rows[r] : r;
 	const int64_t n = p->group ? p->group : OPTION_COLS, first = i / n * n;
@@ -183,13 +195,38 @@ static void test_check_elementwise(void **state)
 	refused(&ig_op_soft_cap, &s, "a scale of 0");
 }
 
+static void test_check_joins(void **state)
+{
+	const struct ig_sum_params p = { .struct_size = sizeof p };
+	struct ig_op_shape s = { .struct_size = sizeof s,
+				 .n_in = 3,
+				 .n_out = 1,
+				 .params = &p,
+				 .in = { { .n_cols = 6, .dtype = IG_F32 },
+					 { .n_cols = 6, .dtype = IG_F32 },
+					 { .n_cols = 6, .dtype = IG_F32 } } };
+	struct ig_error err;
+
+	assert_int_equal(ig_op_sum.check(&s, &err), 0);
+	assert_int_equal(s.out[0].n_cols, 6);
+	assert_int_equal(ig_op_concat.check(&s, &err), 0);
+	assert_int_equal(s.out[0].n_cols, 18);
+	s.in[2].n_cols = 5;
+	refused(&ig_op_sum, &s, "input 2 has 5 columns, the first 6");
+	assert_int_equal(ig_op_concat.check(&s, &err), 0);
+	assert_int_equal(s.out[0].n_cols, 17);
+	s.in[1].row_class = IG_ROWS_LOGITS;
+	refused(&ig_op_concat, &s, "input 1 has other rows");
+	s.n_in = 1;
+	refused(&ig_op_sum, &s, "two to 4 inputs");
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_options),
-		cmocka_unit_test(test_tanh),
-		cmocka_unit_test(test_check_norm),
-		cmocka_unit_test(test_check_elementwise),
+		cmocka_unit_test(test_options),	    cmocka_unit_test(test_tanh),
+		cmocka_unit_test(test_check_norm),  cmocka_unit_test(test_check_elementwise),
+		cmocka_unit_test(test_check_joins),
 	};
 	return cmocka_run_group_tests_name("rows", tests, NULL, NULL);
 }

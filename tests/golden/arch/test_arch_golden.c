@@ -9,6 +9,7 @@
  */
 #include "tests/golden/model/stepper.h"
 #include "ops/cpu/tile16.h"
+#include "runtime/split.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -347,6 +348,11 @@ static void test_model(void **state)
 	close_golden(&g);
 }
 
+struct ranks {
+	const char *name, *suffix; /* of the golden, and of the model */
+	const char *refused[3];	   /* on two, three and four: why not; NULL: it is divided */
+};
+
 /* What is left out is said, by the same words for both forms of a file. */
 static void expect_left_out(const char *name, const struct ig_stepper_model *m)
 {
@@ -429,33 +435,156 @@ static void test_mlx(void **state)
 	close_golden(&g);
 }
 
+/* The nodes of two, three and four devices, run on one: the same logits within the same bound, and the same
+ * bits in any chunk and batch.  What can't be divided is refused with the reason. */
+static void test_ranks(void **state)
+{
+	const struct ranks *t = *state;
+	struct golden g = { 0 };
+	struct ig_stepper_model whole;
+	struct ig_error err = { 0 };
+	char path[512];
+
+	open_golden(t->name, &g);
+	snprintf(path, sizeof path, INGOT_TEST_ARCHS "/%s%s.gguf", t->name, t->suffix);
+	if (ig_stepper_model_open(&whole, path, NULL, &err))
+		fail_msg("%s", err.text);
+	for (uint32_t n = 2; n <= 4; n++) {
+		struct ig_stepper_model m = whole;
+		int rc = ig_plan_split(whole.plan, n, IG_ALL_RANKS, &m.plan, &err);
+		printf("# %s, %u devices: %s\n", t->name, n, rc ? err.text : "divided");
+		if (t->refused[n - 2]) {
+			assert_int_equal(rc, -ENOTSUP);
+			assert_non_null(strstr(err.text, t->refused[n - 2]));
+			continue;
+		}
+		if (rc)
+			fail_msg("%s, %u devices: %s", t->name, n, err.text);
+		assert_int_equal(run_isa(&m, &g, t->name, NULL), 1);
+		ig_plan_destroy(m.plan);
+	}
+	ig_stepper_model_close(&whole);
+	close_golden(&g);
+}
+
+#define RANKS(name, ...)                                                                           \
+	{                                                                                          \
+		#name " on devices", test_ranks, NULL, NULL, &(struct ranks)                       \
+		{                                                                                  \
+			#name, "", { __VA_ARGS__ }                                                 \
+		}                                                                                  \
+	}
+#define WIDE(name, ...)                                                                            \
+	{                                                                                          \
+		#name "_wide on devices", test_ranks, NULL, NULL, &(struct ranks)                  \
+		{                                                                                  \
+			#name, "_wide", { __VA_ARGS__ }                                            \
+		}                                                                                  \
+	}
 #define MLX(name) { #name, test_mlx, NULL, NULL, (void *)#name }
 #define MODEL(name) { #name, test_model, NULL, NULL, (void *)#name }
 #define FOLDER(name) { #name "/", test_folder, NULL, NULL, (void *)#name }
 
-int main(void)
+/* An argument is a pattern for names of tests: "*devices". */
+int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
-		MODEL(llama3),	  MODEL(linear),     MODEL(bias),	 MODEL(mistral),
-		MODEL(mistral3),  MODEL(qwen2),	     MODEL(qwen3),	 MODEL(gpt2),
-		MODEL(gemma3),	  MODEL(gemma4e),    MODEL(museglimmer), MODEL(gemma4moe),
-		FOLDER(gemma4),	  FOLDER(gemma4e),   FOLDER(gemma4moe),	 FOLDER(museglimmer),
-		MODEL(gemma4),	  MODEL(qwen3moe),   MODEL(mixtral),	 MODEL(olmoe),
-		MODEL(glm4moe),	  FOLDER(glm4moe),   MODEL(gptoss),	 MODEL(gptossmx),
-		MODEL(minimaxm2), FOLDER(minimaxm2), FOLDER(gptoss),	 FOLDER(gptossmx),
-		FOLDER(llama3),	  FOLDER(linear),    FOLDER(bias),	 FOLDER(mistral),
-		FOLDER(mistral3), FOLDER(qwen2),     FOLDER(qwen3),	 FOLDER(gpt2),
-		FOLDER(gemma3),	  FOLDER(qwen3moe),  FOLDER(mixtral),	 FOLDER(olmoe),
-		MODEL(lfm2),	  FOLDER(lfm2),	     MODEL(qwen35),	 FOLDER(qwen35),
-		MODEL(glmlite),	  FOLDER(glmlite),   MODEL(deepseek3),	 FOLDER(deepseek3),
-		MODEL(deepseek2), FOLDER(deepseek2), MODEL(laguna),	 FOLDER(laguna),
-		MODEL(lagunam),	  FOLDER(lagunam),   MODEL(qwen35moe),	 FOLDER(qwen35moe),
-		MODEL(qwen3next), FOLDER(qwen3next), MODEL(lfm2moe),	 FOLDER(lfm2moe),
-		MLX(mlx),	  MLX(mlxmoe),	     MODEL(nemotronh),	 FOLDER(nemotronh),
-		MODEL(nemotron3), FOLDER(nemotron3), MODEL(nemotron3l),	 FOLDER(nemotron3l),
-		MODEL(qwen35o),	  MODEL(granite4a),  FOLDER(granite4a),	 MODEL(granite4m),
-		MODEL(granite4),  FOLDER(granite4m), FOLDER(granite4),
+		MODEL(llama3),
+		MODEL(linear),
+		MODEL(bias),
+		MODEL(mistral),
+		MODEL(mistral3),
+		MODEL(qwen2),
+		MODEL(qwen3),
+		MODEL(gpt2),
+		MODEL(gemma3),
+		MODEL(gemma4e),
+		MODEL(museglimmer),
+		MODEL(gemma4moe),
+		FOLDER(gemma4),
+		FOLDER(gemma4e),
+		FOLDER(gemma4moe),
+		FOLDER(museglimmer),
+		MODEL(gemma4),
+		MODEL(qwen3moe),
+		MODEL(mixtral),
+		MODEL(olmoe),
+		MODEL(glm4moe),
+		FOLDER(glm4moe),
+		MODEL(gptoss),
+		MODEL(gptossmx),
+		MODEL(minimaxm2),
+		FOLDER(minimaxm2),
+		FOLDER(gptoss),
+		FOLDER(gptossmx),
+		FOLDER(llama3),
+		FOLDER(linear),
+		FOLDER(bias),
+		FOLDER(mistral),
+		FOLDER(mistral3),
+		FOLDER(qwen2),
+		FOLDER(qwen3),
+		FOLDER(gpt2),
+		FOLDER(gemma3),
+		FOLDER(qwen3moe),
+		FOLDER(mixtral),
+		FOLDER(olmoe),
+		MODEL(lfm2),
+		FOLDER(lfm2),
+		MODEL(qwen35),
+		FOLDER(qwen35),
+		MODEL(glmlite),
+		FOLDER(glmlite),
+		MODEL(deepseek3),
+		FOLDER(deepseek3),
+		MODEL(deepseek2),
+		FOLDER(deepseek2),
+		MODEL(laguna),
+		FOLDER(laguna),
+		MODEL(lagunam),
+		FOLDER(lagunam),
+		MODEL(qwen35moe),
+		FOLDER(qwen35moe),
+		MODEL(qwen3next),
+		FOLDER(qwen3next),
+		MODEL(lfm2moe),
+		FOLDER(lfm2moe),
+		MLX(mlx),
+		MLX(mlxmoe),
+		MODEL(nemotronh),
+		FOLDER(nemotronh),
+		MODEL(nemotron3),
+		FOLDER(nemotron3),
+		MODEL(nemotron3l),
+		FOLDER(nemotron3l),
+		MODEL(qwen35o),
+		MODEL(granite4a),
+		FOLDER(granite4a),
+		MODEL(granite4m),
+		MODEL(granite4),
+		FOLDER(granite4m),
+		FOLDER(granite4),
+		RANKS(llama3, NULL, "2 heads of keys", NULL),
+		RANKS(linear, NULL, "2 heads of keys", NULL),
+		RANKS(bias, NULL, "2 heads of keys", NULL),
+		RANKS(mistral, NULL, "2 heads of keys", NULL),
+		RANKS(mistral3, NULL, "2 heads of keys", NULL),
+		RANKS(qwen2, NULL, "2 heads of keys", NULL),
+		RANKS(qwen3, NULL, "2 heads of keys", NULL),
+		RANKS(gemma4, NULL, "2 heads of keys", NULL),
+		RANKS(gemma3, NULL, "it has 4 heads", NULL),
+		RANKS(gpt2, "3 heads of keys", NULL, "3 heads of keys"),
+		RANKS(qwen3moe, "80 rows of weights for 10 experts", "2 heads",
+		      "its experts are too small"),
+		WIDE(gptoss, NULL, "2 heads of keys", "multiple of 16"),
+		WIDE(gemma4moe, NULL, "2 heads of keys", "multiple of 32"),
+		WIDE(qwen3moe, NULL, "2 heads of keys", "multiple of 16"),
+		RANKS(minimaxm2, "a norm over all heads", "2 heads", "a norm over all heads"),
+		RANKS(lfm2, "states", "states", "states"),
+		RANKS(deepseek3, "latent keys", "latent keys", "latent keys"),
 	};
 
+	if (argc > 1)
+		cmocka_set_test_filter(argv[1]);
 	return cmocka_run_group_tests_name("architectures", tests, NULL, NULL);
 }

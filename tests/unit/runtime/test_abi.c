@@ -68,6 +68,7 @@ static void test_op(void **state)
 	AT(ig_op, flags, 44);
 	AT(ig_op, gpu, 48);
 	AT(ig_op, version, 56);
+	AT(ig_op, split, 60);
 	AT(ig_op, n_matrices, 64);
 	SIZE(ig_kernel_host, 32);
 	AT(ig_kernel_host, core_op, 8);
@@ -247,6 +248,8 @@ static void test_arch(void **state)
 	AT(ig_norm_params, group, 20);
 	AT(ig_norm_params, scale, 24);
 	SIZE(ig_multiply_params, 8);
+	SIZE(ig_sum_params, 8);
+	SIZE(ig_concat_params, 8);
 	SIZE(ig_soft_cap_params, 12);
 	AT(ig_soft_cap_params, cap, 8);
 	SIZE(ig_linear_params, 16);
