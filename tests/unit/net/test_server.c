@@ -792,6 +792,7 @@ static void test_drain(void **state)
 	post_to(fd, CHAT);
 	get(fd, out, sizeof out, NULL);
 	assert_non_null(strstr(out, "HTTP/1.1 503"));
+	assert_non_null(strcasestr(out, "\r\nretry-after: "));
 	assert_non_null(strstr(out, "server_shutting_down"));
 	close(fd);
 	assert_int_equal(atomic_load(&w->n_drained), 0);
