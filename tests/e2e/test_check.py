@@ -221,6 +221,19 @@ def test_stages_share_the_processors(tmp_path, capsys):
     assert o.events.index("+later") > o.events.index("-both")
 
 
+def test_what_waits_shares_a_processor(tmp_path, capsys):
+    """Two of half a processor run beside one that computes; no third one does."""
+    o, met = Order(tmp_path, 2), threading.Barrier(3)
+
+    class Meeting:
+        def wait(self, seconds):
+            return met.wait(seconds) + 1
+    o.runner.run([o.stage(name, waits_for=Meeting(), cost=cost) for name, cost in (("a", 0.5), ("b", 1), ("c", 0.5))] +
+                 [o.stage("later", cost=0.5)])
+    assert set(o.events[:3]) == {"+a", "+b", "+c"}
+    assert o.events.index("+later") > min(o.events.index("-" + name) for name in "abc")
+
+
 @pytest.mark.parametrize("program, fast", [
     ("golden/test_model_truth", True), ("golden/test_model_invariance", False), ("ops/test_ops", True),
     ("ops/test_gpu_ops_checked", False), ("metal/test_model_truth_metal", False),

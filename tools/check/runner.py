@@ -2,7 +2,9 @@
 processors.
 
 What computes takes a processor (cost 1, or as many as it uses); what mostly waits, for a network
-or for deadlines, costs nothing and runs beside the others.  Builds of what later stages want run
+or for deadlines, costs nothing and runs beside the others, and what waits for a third of its time costs
+half: one more runs beside it then, and no processor waits.  Stages begin in their order: the longest
+come first, and short ones fill what is left, at the end too.  Builds of what later stages want run
 behind the tests, one at a time, at the lowest priority.  A stage's output is in logs/NAME.log; a
 line says how long it took and how much processor time it and all its processes used.
 """

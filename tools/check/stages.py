@@ -341,6 +341,9 @@ ASAN_MORE = SLOW + e2e("pull", "hub", "top", "page", "notify", "disk_full", "cli
 # Half of what remains: two stages, so that no processor waits for the other at the end.
 ASAN_HALF = e2e("soak", "sixteen", "options", "speculation", "engine", "grammar", "responses", "claude_code", "prep",
                 "ollama")
+# Of a processor: these tests wait for a third of their time, for daemons that start or end.  Two of them and one
+# that computes keep two processors busy.
+E2E_COST = 1 / 2
 LONGEST = ["golden/test_model_invariance"]
 # A third of the release build and of its tests' time: all shaders, compiled for the software Metal device, and
 # what runs on it or on the double of Apple's API.
@@ -381,7 +384,7 @@ def release_stages(tests, fast, long):
         Stage("release-unit", tests.meson(build, 2, but=LONGEST + SOFTWARE_METAL if fast else [], processes=N_CPUS),
               build="release", needs=["build-" + build], after=["model"], cost=max(1, N_CPUS - 1)),
         Stage("release-e2e", tests.pytest(build, *but(SLOW + RELEASE_MORE)), build="release",
-              needs=["build-" + build, "python"], after=["model"]),
+              needs=["build-" + build, "python"], after=["model"], cost=E2E_COST),
         Stage("release-e2e-more", tests.pytest(build, *more), build="release",
               needs=["build-" + build, "python"], after=["model"], cost=0),
         Stage("format", tests.golden([sys.executable, "tools/format", "--check"]), build="source")
@@ -402,33 +405,34 @@ def other_stages(tests):
         Stage("fetch-agents", agents, needs=["python"], cost=0),
         Stage("release-agents", tests.pytest("release", AGENTS, INGOT_AGENTS=str(OUT / "agents")), build="release",
               needs=["build-release", "fetch-agents"], after=["model", "release-e2e"], cost=0),
-        # Half a minute of processor time, most of it the browser's.
-        Stage("release-page", tests.pytest("release", PAGE_TESTS), build="release",
-              needs=["build-release", "python"], after=["release-e2e"]),
         Stage("fetch-templates", fetch_templates, needs=["python"], cost=0),
         Stage("fetch-o200k", fetch_o200k, needs=["python"], cost=0),
     ]
+    # The thousands of steps of tests/golden take an hour under a sanitizer: the same kernels run in
+    # tests/ops, and the demo model in one end-to-end test.
+    out += [
+        *(Stage(name, tests.pytest("asan", *which, sanitizer="address"), build="asan",
+                needs=["build-asan", "python"], after=["model", "release-e2e"], cost=E2E_COST)
+          for name, which in (("asan-e2e-half", ASAN_HALF), ("asan-e2e", but(ASAN_MORE + ASAN_HALF)))),
+        Stage("asan-unit", tests.meson("asan", 8, but=["golden"]), build="asan", needs=["build-asan"],
+              after=["model", "release-e2e"]),
+        Stage("asan-e2e-more", tests.pytest("asan", *ASAN_MORE, sanitizer="address"), build="asan",
+              needs=["build-asan", "python"], after=["model", "release-e2e"], cost=0),
+        Stage("tsan-e2e", tests.pytest("tsan", *but([]), sanitizer="thread"), build="tsan",
+              needs=["build-tsan", "python"], after=["model", "release-e2e"], cost=E2E_COST),
+        Stage("tsan-unit", tests.meson("tsan", 10, TSAN_FOLDERS, ONE_THREAD), build="tsan", needs=["build-tsan"],
+              after=["model", "release-e2e"]),
+    ]
+    out += other_systems(tests) + packages_of_debian(tests)
+    # Short ones, which fill the processors where nothing else can begin, and at the end.
     for name, commands in GOLDENS.items():
         out.append(Stage(name, tests.golden(*commands), build="release", needs=["build-release", "python"] + (
             ["fetch-templates"] if name in ("templates", "answers") else
             ["fetch-templates", "fetch-o200k"] if name == "harmony" else
             ["model"] if name in ("folders", "quantised") else []), after=["release-unit", "model"]))
-    out += other_systems(tests) + packages_of_debian(tests)
-    # The thousands of steps of tests/golden take an hour under a sanitizer: the same kernels run in
-    # tests/ops, and the demo model in one end-to-end test.
-    out += [
-        Stage("asan-unit", tests.meson("asan", 8, but=["golden"]), build="asan", needs=["build-asan"],
-              after=["model", "release-e2e"]),
-        *(Stage(name, tests.pytest("asan", *which, sanitizer="address"), build="asan",
-                needs=["build-asan", "python"], after=["model", "release-e2e"])
-          for name, which in (("asan-e2e-half", ASAN_HALF), ("asan-e2e", but(ASAN_MORE + ASAN_HALF)))),
-        Stage("asan-e2e-more", tests.pytest("asan", *ASAN_MORE, sanitizer="address"), build="asan",
-              needs=["build-asan", "python"], after=["model", "release-e2e"], cost=0),
-        Stage("tsan-unit", tests.meson("tsan", 10, TSAN_FOLDERS, ONE_THREAD), build="tsan", needs=["build-tsan"],
-              after=["model", "release-e2e"]),
-        Stage("tsan-e2e", tests.pytest("tsan", *but([]), sanitizer="thread"), build="tsan",
-              needs=["build-tsan", "python"], after=["model", "release-e2e"]),
-    ]
+    # Half a minute of processor time, most of it the browser's.
+    out.append(Stage("release-page", tests.pytest("release", PAGE_TESTS), build="release",
+                     needs=["build-release", "python"], after=["release-e2e"]))
     return out
 
 
