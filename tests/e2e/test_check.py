@@ -288,6 +288,13 @@ def test_shaders_are_made_once(tmp_path):
     assert make(name="y.ptx") == "from the cache"
     assert make("--sm", "90a") != "from the cache"
     assert make("-D", "X") == first
+    cache.rename(tmp_path / "away")
+    subprocess.run([sys.executable, ROOT / "tools/msl/msl", "ptx", shader, tmp_path / "z.ptx", "--depfile", tmp_path / "d"], check=True,
+                   stdin=subprocess.DEVNULL, env={k: v for k, v in os.environ.items() if k != "INGOT_SHADER_CACHE"})
+    target, names = (tmp_path / "d").read_text().replace("\\\n", " ").split(":")
+    assert target == str(tmp_path / "z.ptx") and str(header) in names.split()
+    assert all(os.path.exists(name) for name in names.split())  # else each build would compile anew
+    (tmp_path / "away").rename(cache)
     header.write_text("constant float a = 3;\n")
     assert make() not in ("from the cache", first)
     assert len(list(cache.iterdir())) == 4
