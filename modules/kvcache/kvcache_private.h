@@ -1,5 +1,5 @@
 /* kvcache_private.h: shared by the files of the service "paged": slabs and blocks (blocks.c),
- * states of recurrent layers (states.c), sequences and the service (kvcache.c). */
+ * states of recurrent layers (states.c), sequences (sequences.c) and the service (kvcache.c). */
 #pragma once
 
 #include "prefix.h"
@@ -110,6 +110,16 @@ static inline uint32_t *table(struct ig_kv_seq *s, uint32_t i)
 	return s->tables + (size_t)i * s->max_blocks;
 }
 
+static inline bool group_is_state(const struct group *g)
+{
+	return g->layout.kind == IG_CACHE_STATE;
+}
+
+/* ---- kvcache.c ---- */
+
+/* Evict cached blocks beyond the option's limit. */
+void kv_keep_within(struct ig_kvcache *c);
+
 /* ---- blocks.c ---- */
 
 /* A free block of group gi, with one reference: 0, or -ENOSPC. */
@@ -161,3 +171,18 @@ void kv_seq_undo(struct ig_kv_seq *s, uint32_t n_from);
 void kv_seq_keep(struct ig_kv_seq *s, uint32_t n_tokens);
 const uint32_t *kv_seq_state(const struct ig_kv_seq *s, uint32_t n_tokens);
 int kv_seq_add_state(struct ig_kv_seq *s);
+
+/* ---- sequences.c: as the service's ---- */
+
+int kv_seq_create(struct ig_kvcache *c, const uint32_t *groups, uint32_t n_groups,
+		  uint32_t max_tokens, uint64_t salt, struct ig_kv_seq **out);
+int kv_seq_reserve(struct ig_kv_seq *s, uint32_t n_tokens, uint32_t n_window);
+void kv_seq_advance(struct ig_kv_seq *s, uint32_t n_tokens);
+void kv_seq_destroy(struct ig_kv_seq *s);
+void kv_seq_match(struct ig_kv_seq *s, const int32_t *tokens, uint32_t n_tokens,
+		  uint32_t *n_cached);
+uint32_t kv_seq_share(struct ig_kv_seq *s, const struct ig_kv_seq *from);
+int kv_seq_append(struct ig_kv_seq *s, uint32_t groups, void **address);
+uint32_t kv_seq_known(const struct ig_kv_seq *s, const int32_t *tokens, uint32_t n_tokens);
+void kv_seq_commit(struct ig_kv_seq *s, const int32_t *tokens, uint32_t n_tokens);
+const uint32_t *kv_seq_blocks(const struct ig_kv_seq *s, uint32_t i, uint32_t *n_blocks);
