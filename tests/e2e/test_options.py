@@ -795,7 +795,7 @@ def test_stats_span_and_ledger(start, models, tmp_path):
 @pytest.mark.skipif(not shutil.which("meson"), reason="needs meson")
 def test_build_options(tmp_path):
     """-Dtests=false builds no test, -Dbench=false no benchmark; -Dfuzz=true makes the fuzz tests libFuzzer's; -Dptx names the
-    architectures for which there are kernels to test."""
+    architectures for which there are kernels to test, -Dptx_optimization says how they are compiled."""
     def tests_of(folder):
         out = subprocess.check_output(["meson", "introspect", "--tests", str(folder)])
         return {t["name"]: t["cmd"][1:] for t in json.loads(out)}
@@ -819,3 +819,10 @@ def test_build_options(tmp_path):
     if kernels: # else no compiler for them is here, or none was asked for
         assert {n.rsplit("-", 1)[1] for n in kernels} == set(ptx)
         assert not [n for n in set_up("none", "-Dptx=") if n.startswith("ptx-")]
+        texts = []
+        for level in "30":
+            subprocess.run(["meson", "configure", str(tmp_path / "none"), "-Dptx=90a", "-Dptx_optimization=" + level], check=True,
+                           stdout=subprocess.DEVNULL)
+            subprocess.run(["ninja", "-C", str(tmp_path / "none"), "shaders/copy.sm90a.ptx"], check=True, stdout=subprocess.DEVNULL)
+            texts.append((tmp_path / "none/shaders/copy.sm90a.ptx").read_text())
+        assert len(set(texts)) == 2 and all(".entry" in text for text in texts)

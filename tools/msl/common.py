@@ -91,14 +91,14 @@ def soft_flags(checked):
 PTX_VERSION = {"80": "75", "90a": "80"}
 
 
-def ptx_flags(sm):
+def ptx_flags(sm, level):
     if sm not in PTX_VERSION:
         raise Failed("no target sm_%s: one of %s" % (sm, ", ".join(PTX_VERSION)))
     return LANGUAGE + WITH_GLOBALS + [
         "-target", "nvptx64-nvidia-cuda", "-Xclang", "-target-cpu", "-Xclang", "sm_" + sm,
         # -target-feature would not replace the version of an installed CUDA toolkit
         "--cuda-feature=+ptx" + PTX_VERSION[sm],
-        "-O3", "-ffp-contract=fast", "-DMSL_NV"] + (["-DNV_WGMMA"] if sm == "90a" else [])
+        "-O" + level, "-ffp-contract=fast", "-DMSL_NV"] + (["-DNV_WGMMA"] if sm == "90a" else [])
 
 
 def run(command, **more):
