@@ -1,67 +1,18 @@
 /*
  * json.c: a tokenizer from Hugging Face's tokenizer.json: BPE over bytes, BPE over characters,
- * Unigram, and WordPiece.  The vocabulary and the merges are read in place (json_scan.c); the rest is small and
- * read with jansson (steps.c).  Truncation and padding are ignored.  Where Hugging Face's library
+ * Unigram, and WordPiece.  The vocabulary (json_tokens.c) and the merges are read in place (json_scan.c); the
+ * rest is small and read with jansson (steps.c).  Truncation and padding are ignored.  Where Hugging Face's library
  * and SentencePiece differ, the tokenizer of the model's training is followed: special tokens are
  * found in the original text, also those that the file calls "normalized"; a Precompiled normalizer
  * replaces as SentencePiece does.
  */
-#include "base/array.h"
-#include "base/json.h"
-#include "base/strbuf.h"
-#include "base/json_scan.h"
+#include "model/tokenizer/json_private.h"
 #include "model/tokenizer/steps_private.h"
 
 #include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-
-#define MAX_ADDED 65536
-
-struct entry {
-	const char *text;
-	uint32_t len;
-	int32_t id;
-	double score;
-};
-
-struct text { /* of one id */
-	const char *s;
-	uint32_t len;
-	uint8_t type; /* IG_TYPE_…; 0: no token with this id */
-};
-
-struct added {
-	struct text text;
-	int32_t id;
-	uint8_t flags;
-	bool special, normalized;
-};
-
-struct reading {
-	struct ig_builder *b;
-	const char *name; /* of the file */
-	struct ig_error *err;
-	bool jit;
-	json_t *added_json, *normalizer, *pre_tokenizer, *post_processor, *decoder, *options;
-	struct ig_json_scan vocab, merges; /* NULL begin: not there */
-	bool has_model, has_vocab, has_merges;
-	bool words; /* WordPiece */
-	struct entry *entries;
-	size_t n_entries, cap_entries;
-	struct added *added;
-	size_t n_added;
-	struct text *texts; /* [n_ids] */
-	size_t n_ids;
-	int64_t unknown_id; /* Unigram's; -1: none */
-	uint64_t n_merges;
-};
-
-static int fail(struct reading *r, int rc, const char *what)
-{
-	return ig_fail(r->err, rc, "%s: %s", r->name, what);
-}
 
 /* ---- the file ------------------------------------------------------------------------- */
 
@@ -139,11 +90,6 @@ static int take_key(void *ctx, struct ig_json_scan *s, const char *key, size_t l
 
 /* ---- the model's settings ------------------------------------------------------------ */
 
-static bool flag(const struct reading *r, const char *name)
-{
-	return json_is_true(json_object_get(r->options, name));
-}
-
 /* Settings that change ids and are not supported must have the value that changes nothing. */
 static int check_options(struct reading *r, bool unigram)
 {
@@ -217,261 +163,6 @@ static int read_type(struct reading *r, bool *unigram)
 			    r->has_merges ? "a WordPiece model with merges" :
 					    "the model has no merges");
 	return 0;
-}
-
-/* ---- tokens ----------------------------------------------------------------------------- */
-
-static int add_entry(struct reading *r, const char *text, size_t len, int64_t id, double score)
-{
-	if (id < 0 || id >= IG_MAX_VOCAB || len > UINT32_MAX)
-		return ig_fail(r->err, -EINVAL, "%s: the token '%.*s' has the id %" PRId64, r->name,
-			       len < 40 ? (int)len : 40, text, id);
-	if (!ig_array_grow(r->entries, &r->cap_entries, r->n_entries))
-		return -ENOMEM;
-	r->entries[r->n_entries++] = (struct entry){ text, (uint32_t)len, (int32_t)id, score };
-	return 0;
-}
-
-static int take_bpe_token(void *ctx, struct ig_json_scan *s, const char *key, size_t len)
-{
-	int64_t id;
-	int rc = ig_json_scan_integer(s, &id);
-
-	return rc ? rc : add_entry(ctx, key, len, id, 0);
-}
-
-struct pair {
-	struct reading *r;
-	const char *text[2];
-	size_t len[2];
-	double score;
-	uint64_t n;
-};
-
-static int take_part_of_piece(void *ctx, struct ig_json_scan *s, uint64_t i)
-{
-	struct pair *p = ctx;
-
-	p->n = i + 1;
-	return i == 0 ? ig_json_scan_string(s, &p->text[0], &p->len[0]) :
-	       i == 1 ? ig_json_scan_number(s, &p->score) :
-			ig_json_scan_bad(s, "more than two values");
-}
-
-static int take_piece(void *ctx, struct ig_json_scan *s, uint64_t i)
-{
-	struct pair p = { .r = ctx };
-	int rc = ig_json_scan_array(s, take_part_of_piece, &p);
-
-	if (!rc && p.n != 2)
-		rc = ig_json_scan_bad(s, "not a piece and its score");
-	return rc ? rc : add_entry(ctx, p.text[0], p.len[0], (int64_t)i, p.score);
-}
-
-static int read_added(struct reading *r)
-{
-	static const struct {
-		const char *name;
-		uint8_t flag;
-	} strips[] = { { "lstrip", IG_SPECIAL_LSTRIP }, { "rstrip", IG_SPECIAL_RSTRIP } };
-	const json_t *one;
-	size_t i;
-
-	if (!r->added_json || json_is_null(r->added_json))
-		return 0;
-	if (!json_is_array(r->added_json) || json_array_size(r->added_json) > MAX_ADDED)
-		return fail(r, -EINVAL, "added_tokens is not a list, or is too long");
-	r->added = calloc(json_array_size(r->added_json) + 1, sizeof *r->added);
-	if (!r->added)
-		return -ENOMEM;
-	json_array_foreach(r->added_json, i, one)
-	{
-		struct added *a = &r->added[r->n_added];
-		const json_t *content = json_object_get(one, "content");
-		const json_t *id = json_object_get(one, "id");
-		json_int_t v = json_integer_value(id);
-
-		if (!json_is_string(content) || !json_is_integer(id) || v < 0 ||
-		    v >= IG_MAX_VOCAB || json_string_length(content) > UINT32_MAX)
-			return ig_fail(r->err, -EINVAL,
-				       "%s: added token %zu has no valid content or id", r->name,
-				       i);
-		if (json_is_true(json_object_get(one, "single_word")))
-			return ig_fail(r->err, -ENOTSUP,
-				       "%s: the added token '%.60s' is a single_word", r->name,
-				       json_string_value(content));
-		a->text.s = json_string_value(content);
-		a->text.len = (uint32_t)json_string_length(content);
-		a->id = (int32_t)v;
-		a->special = json_is_true(json_object_get(one, "special")) ||
-			     ig_is_turn_marker(a->text.s, a->text.len);
-		a->normalized = json_is_true(json_object_get(one, "normalized"));
-		for (size_t k = 0; k < 2; k++)
-			if (json_is_true(json_object_get(one, strips[k].name)))
-				a->flags |= strips[k].flag;
-		r->n_added++;
-	}
-	return 0;
-}
-
-static int same_id_twice(struct reading *r, int32_t id)
-{
-	return ig_fail(r->err, -EINVAL, "%s: two tokens have the id %d", r->name, (int)id);
-}
-
-/* Texts by their ids, with their types. */
-static int place_tokens(struct reading *r, bool pieces)
-{
-	bool fallback = flag(r, "byte_fallback");
-	const char *unknown = json_string_value(json_object_get(r->options, "unk_token"));
-	size_t n_unknown = unknown ? strlen(unknown) : 0, n = 0;
-
-	for (size_t i = 0; i < r->n_entries; i++)
-		n = (size_t)r->entries[i].id >= n ? (size_t)r->entries[i].id + 1 : n;
-	for (size_t i = 0; i < r->n_added; i++)
-		n = (size_t)r->added[i].id >= n ? (size_t)r->added[i].id + 1 : n;
-	if (n == 0 || n - r->n_entries > IG_MAX_HOLES + r->n_added)
-		return ig_fail(r->err, -EINVAL, "%s: %zu tokens with ids up to %zu", r->name,
-			       r->n_entries, n);
-	if (r->b->pad_to > n && r->b->pad_to - n <= IG_MAX_HOLES)
-		n = (size_t)r->b->pad_to;
-	r->texts = calloc(n, sizeof *r->texts);
-	if (!r->texts)
-		return -ENOMEM;
-	r->n_ids = n;
-	for (size_t i = 0; i < r->n_entries; i++) {
-		const struct entry *e = &r->entries[i];
-		struct text *x = &r->texts[e->id];
-		if (x->type)
-			return same_id_twice(r, e->id);
-		*x = (struct text){ e->text, e->len, IG_TYPE_NORMAL };
-		if (pieces && fallback && ig_byte_of_name(e->text, e->len) >= 0)
-			x->type = IG_TYPE_BYTE;
-		if (pieces &&
-		    ((unknown && e->len == n_unknown && !memcmp(e->text, unknown, n_unknown)) ||
-		     e->id == r->unknown_id))
-			x->type = IG_TYPE_UNKNOWN;
-	}
-	for (size_t i = 0; i < r->n_added; i++) {
-		struct added *a = &r->added[i];
-		struct text *x = &r->texts[a->id];
-		bool known = x->type && x->len == a->text.len && !memcmp(x->s, a->text.s, x->len);
-		if (x->type && !known)
-			return same_id_twice(r, a->id);
-		if (known && x->type == IG_TYPE_UNKNOWN)
-			continue;
-		*x = a->text;
-		x->type = a->special ? IG_TYPE_CONTROL : known ? IG_TYPE_USER_PIECE : IG_TYPE_ADDED;
-	}
-	return 0;
-}
-
-/* "##ing" continues a word; any other token begins one, which U+2581 marks. */
-static int build_word(struct reading *r, size_t i)
-{
-	const struct text *x = &r->texts[i];
-	const char *prefix =
-		json_string_value(json_object_get(r->options, "continuing_subword_prefix"));
-	size_t n = prefix ? strlen(prefix) : 0;
-	char text[1024] = "\xe2\x96\x81";
-
-	if (n && x->len >= n && !memcmp(x->s, prefix, n))
-		return ig_builder_token(r->b, i, x->len > n ? IG_TYPE_NORMAL : IG_TYPE_UNUSED,
-					x->s + n, x->len - n);
-	if (x->len > sizeof text - 4)
-		return ig_fail(r->err, -EINVAL, "%s: token %zu has %u bytes", r->name, i, x->len);
-	memcpy(text + 3, x->s, x->len);
-	return ig_builder_token(r->b, i, IG_TYPE_NORMAL, text, x->len + 3);
-}
-
-static int build_tokens(struct reading *r, enum ig_token_model model)
-{
-	uint64_t n_bytes = 0;
-	size_t longest = 0;
-	int rc;
-
-	for (size_t i = 0; i < r->n_ids; i++) {
-		n_bytes += r->texts[i].len + (r->words ? 3 : 0);
-		longest = r->texts[i].len > longest ? r->texts[i].len : longest;
-	}
-	rc = ig_builder_begin(r->b, model, r->n_ids, n_bytes, longest);
-	for (size_t i = 0; i < r->n_ids && !rc; i++) {
-		const struct text *x = &r->texts[i];
-		if (r->words && x->type == IG_TYPE_NORMAL)
-			rc = build_word(r, i);
-		else
-			rc = ig_builder_token(r->b, i, x->type ? x->type : IG_TYPE_UNUSED,
-					      x->s ? x->s : "", x->len);
-	}
-	if (rc)
-		return rc;
-	if (r->b->twice >= 0)
-		return ig_fail(r->err, -EINVAL, "%s: the token '%.*s' is a duplicate", r->name,
-			       r->texts[r->b->twice].len < 60 ? (int)r->texts[r->b->twice].len : 60,
-			       r->texts[r->b->twice].s);
-	ig_builder_tokens_end(r->b);
-	return 0;
-}
-
-/* ---- special tokens ---------------------------------------------------------------------- */
-
-/* The text that is searched for in a normalized text: the token's own text, normalized. */
-static int pattern_of(struct reading *r, const struct added *a, struct ig_normal_work *w,
-		      struct ig_strbuf *out)
-{
-	const struct ig_tokenizer *t = r->b->t;
-	const char *s = a->text.s;
-	size_t len = a->text.len;
-	int rc = 0;
-
-	if (a->normalized && !a->special && t->normalizer)
-		rc = ig_normalizer_run(t->normalizer, t, s, len, w, &s, &len);
-	if (!rc)
-		ig_strbuf_add(out, s, len);
-	return rc ? rc : ig_strbuf_ok(out) ? 0 : -ENOMEM;
-}
-
-static int set_specials(struct reading *r)
-{
-	struct ig_tokenizer *t = r->b->t;
-	struct ig_normal_work w = { 0 };
-	struct ig_strbuf patterns = { 0 };
-	size_t *ends = calloc(r->n_added + 1, sizeof *ends);
-	int rc = ends ? 0 : -ENOMEM;
-
-	t->specials.list = calloc(r->n_added + 1, sizeof *t->specials.list);
-	t->normal.list = calloc(r->n_added + 1, sizeof *t->normal.list);
-	if (!t->specials.list || !t->normal.list)
-		rc = -ENOMEM;
-	for (size_t i = 0; i < r->n_added && !rc; i++) {
-		rc = pattern_of(r, &r->added[i], &w, &patterns);
-		ends[i] = patterns.len;
-	}
-	if (!rc && patterns.len) {
-		t->patterns = ig_strbuf_steal(&patterns);
-		rc = t->patterns ? 0 : -ENOMEM;
-	}
-	for (size_t i = 0; i < r->n_added && !rc; i++) {
-		const struct added *a = &r->added[i];
-		size_t from = i ? ends[i - 1] : 0;
-		struct ig_special_set *set =
-			a->normalized && !a->special ? &t->normal : &t->specials;
-		if (ends[i] > from)
-			set->list[set->n++] = (struct ig_special){
-				t->patterns + from,
-				(uint32_t)(ends[i] - from),
-				a->id,
-				a->flags,
-			};
-	}
-	if (!rc) {
-		ig_specials_sort(&t->specials, t->kinds);
-		ig_specials_sort(&t->normal, t->kinds);
-	}
-	ig_normal_work_finish(&w);
-	ig_strbuf_finish(&patterns);
-	free(ends);
-	return rc;
 }
 
 /* ---- merges ------------------------------------------------------------------------------- */
@@ -661,7 +352,7 @@ static int build(struct reading *r)
 	int rc;
 
 	if ((rc = read_type(r, &unigram)) || (rc = check_options(r, unigram)) ||
-	    (rc = read_added(r)))
+	    (rc = ig_json_tokens_read_added(r)))
 		return rc;
 	if (unigram && json_is_integer(json_object_get(r->options, "unk_id")))
 		r->unknown_id = json_integer_value(json_object_get(r->options, "unk_id"));
@@ -683,12 +374,12 @@ static int build(struct reading *r)
 	if (!rc && unigram && steps.byte_level)
 		rc = fail(r, -ENOTSUP, "a Unigram model with the pre_tokenizer 'ByteLevel'");
 	if (!rc)
-		rc = unigram ? ig_json_scan_array(&r->vocab, take_piece, r) :
-			       ig_json_scan_object(&r->vocab, take_bpe_token, r);
+		rc = unigram ? ig_json_scan_array(&r->vocab, ig_json_tokens_take_piece, r) :
+			       ig_json_scan_object(&r->vocab, ig_json_tokens_take, r);
 	if (!rc)
-		rc = place_tokens(r, model != IG_MODEL_BYTES);
+		rc = ig_json_tokens_place(r, model != IG_MODEL_BYTES);
 	if (!rc)
-		rc = build_tokens(r, model);
+		rc = ig_json_tokens_build(r, model);
 	if (rc) {
 		ig_normalizer_destroy(before.normalizer);
 		ig_splitter_close(before.splitter);
@@ -697,7 +388,7 @@ static int build(struct reading *r)
 	t = r->b->t;
 	move_steps(t, &before);
 	t->cuts_user = true;
-	if ((rc = set_specials(r)) || (r->has_merges && (rc = build_merges(r))))
+	if ((rc = ig_json_tokens_set_specials(r)) || (r->has_merges && (rc = build_merges(r))))
 		return rc;
 	if (steps.bos >= (int64_t)r->n_ids || steps.suffix >= (int64_t)r->n_ids ||
 	    steps.separators[0] >= (int64_t)r->n_ids || steps.separators[1] >= (int64_t)r->n_ids)
