@@ -14,6 +14,7 @@ import pytest
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 
+import access  # noqa: E402
 import daemon as ingot  # noqa: E402
 import tiny_model  # noqa: E402
 from witness import Witness  # noqa: E402
@@ -181,6 +182,19 @@ def start(tmp_path):
     s = Starter(tmp_path)
     yield s
     s.finish()
+
+
+@pytest.fixture
+def begin(start, models):
+    """begin(extra) starts a daemon that listens in whatever way."""
+    def one(extra, **options):
+        folder = start.folder / ("a%d" % start.n)
+        start.n += 1
+        d = access.AnyDaemon(folder, start.config(models.script(), extra), wait=False, **options)
+        start.running.append(d)
+        d.wait_ready()
+        return d
+    return one
 
 
 @pytest.fixture(scope="module")

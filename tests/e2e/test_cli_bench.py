@@ -7,10 +7,10 @@ import xml.etree.ElementTree
 
 import pytest
 
+from access import add_key
 from daemon import DEADLINE_S, until
 from test_cli import ingot, start_ingot
 from test_ledger import rows
-from test_security import add_key
 
 
 def served(d, model):

@@ -7,9 +7,9 @@ import subprocess
 import pytest
 import yaml
 
+from access import add_key, bearer
 from daemon import BUILD, clean_env, merged
 from test_adapters import adapter, entry
-from test_security import add_key, bearer
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "etc/kubernetes"

@@ -11,9 +11,9 @@ import urllib.request
 
 import pytest
 
+from access import add_key
 from daemon import BUILD, DEADLINE_S, REPORT, clean_env, until
 from test_models import ARENA, Stream, big, budget_for, lazy, model, sizes, states  # noqa: F401
-from test_security import add_key
 from tiny_model import SCRIPT
 
 INGOT = str(BUILD / "cli" / "ingot")

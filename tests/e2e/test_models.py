@@ -16,11 +16,11 @@ import time
 
 import pytest
 
+from access import add_key, bearer
 from conftest import configuration
 from daemon import PATIENCE, Daemon, text_of, until
 from test_cli import ingot
 from test_ledger import rows
-from test_security import add_key, bearer
 from tiny_model import SCRIPT
 
 CHAT = "/v1/chat/completions"

@@ -11,10 +11,10 @@ import ollama
 import pydantic
 import pytest
 
+from access import add_key, bearer
 from conftest import Starter, configuration
 from daemon import DEADLINE_S, in_pieces, until
 from test_pull import CONTENT, Handler, cut_after, sha256, url_of, whole
-from test_security import add_key, bearer
 import tiny_model
 from tiny_model import SCRIPT
 

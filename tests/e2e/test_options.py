@@ -18,13 +18,14 @@ import time
 
 import pytest
 
+from access import add_key, bearer
 from conftest import Starter, configuration
 from daemon import BUILD, DEADLINE_S, Daemon, clean_env, merged, read_reply, text_of, until
 from test_cli import CATALOG, ingot
 from test_engine import instruction_sets
 from test_hostile import CHAT, post, slow_reader
 from test_ledger import rows, until_rows
-from test_security import add_key, bearer, certificate
+from test_tls import certificate
 from tiny_model import SCRIPT
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]

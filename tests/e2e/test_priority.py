@@ -10,9 +10,9 @@ import ollama
 import openai
 import pytest
 
+from access import add_key, bearer, hang_up, ingot
 from daemon import until
 from test_ledger import rows, until_rows
-from test_security import add_key, bearer, hang_up, ingot
 
 MESSAGES = {"messages": [{"role": "user", "content": "hi"}]}
 # the path, the body, and where the parameters are

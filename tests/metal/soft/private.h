@@ -94,6 +94,11 @@ extern __thread struct soft_worker *soft_me __attribute__((tls_model("initial-ex
 void soft_fail(const void *pc, const char *format, ...)
 	__attribute__((noreturn, cold, format(printf, 2, 3)));
 
+/* bindings.c: whether the dispatch can run: 0, or -EINVAL with the reason. */
+int soft_refuse(const struct soft_dispatch *d, struct soft_report *r);
+/* The dispatch's own copy of the registered ranges, until the next one's; the caller has the turn. */
+int soft_copy_ranges(const struct soft_range **list, uint32_t *n);
+
 /* check.c: before a group of a checked shader; -ENOMEM. */
 int soft_check_prepare(struct soft_worker *w);
 void soft_check_group(struct soft_worker *w);

@@ -1,5 +1,6 @@
 /* fake_runtime.c: see fake_runtime.h. */
 #include "model/formats/adapter.h"
+#include "fake_files.h"
 #include "fake_runtime.h"
 #include "fake_states.h"
 
@@ -72,7 +73,7 @@ void fake_close_gate(void)
 	pthread_mutex_unlock(&fake.lock);
 }
 
-__attribute__((format(printf, 1, 2))) static void breach(const char *fmt, ...)
+void fake_report(const char *fmt, ...)
 {
 	va_list ap;
 
@@ -128,360 +129,7 @@ void fake_reset(void)
 #endif
 }
 
-static int no_memory(struct ig_error *err) { return ig_fail(err, -ENOMEM, "out of memory"); }
-
-/* ---- files, tokenizer, template -------------------------------------------------------- */
-
-struct ig_checkpoint {
-	char path[64];
-};
-struct ig_tokenizer {
-	bool strange, short_of_one;
-};
-struct ig_chat_template {
-	int unused;
-};
-
-#define SMALL "small:"
-
-static bool is_small(const char *path) { return !strncmp(path, SMALL, sizeof SMALL - 1); }
-
-/* Of a small model the kind whose tokens it guesses. */
-static const char *own_kind(const char *path)
-{
-	return is_small(path) ? path + sizeof SMALL - 1 : path;
-}
-
-/* A file's first word. */
-static bool read_kind(const char *path, char *out, size_t cap)
-{
-	int fd = open(path, O_RDONLY);
-	ssize_t n = fd < 0 ? -1 : read(fd, out, cap - 1);
-
-	if (fd >= 0)
-		close(fd);
-	if (n < 0)
-		return false;
-	out[n] = 0;
-	out[strcspn(out, " \n")] = 0;
-	return true;
-}
-
-int ig_checkpoint_open(const char *path, const struct ig_arch *const *archs,
-		       struct ig_checkpoint **out, struct ig_error *err)
-{
-	static const char *const known[] = { "good",   "good2",	       "groups",      "window",
-					     "nochat", "odd-template", "notokenizer", "noarch",
-					     "heavy",  "noload",       "wide",	      "strange",
-					     "short",  "brief",	       "state",	      "texts" };
-	char kind[64];
-	unsigned n;
-	bool found;
-
-	atomic_fetch_add(&fake.n_opens, 1);
-	snprintf(kind, sizeof kind, "%s", path);
-	if (path[0] == '/' && !read_kind(path, kind, sizeof kind))
-		return ig_fail(err, -ENOENT, "%s: no such file", path);
-	found = sscanf(kind, "w%u", &n) == 1;
-	for (size_t i = 0; i < sizeof known / sizeof *known; i++)
-		found |= !strcmp(own_kind(kind), known[i]);
-	if (!found)
-		return path[0] == '/' ? ig_fail(err, -EINVAL, "%s: not a model", path) :
-					ig_fail(err, -ENOENT, "%s: no such file", path);
-	*out = calloc(1, sizeof **out);
-	if (!*out)
-		return no_memory(err);
-	snprintf((*out)->path, sizeof(*out)->path, "%s", kind);
-	atomic_fetch_add(&fake.n_open, 1);
-	return 0;
-}
-
-void ig_checkpoint_close(struct ig_checkpoint *g)
-{
-	if (g)
-		atomic_fetch_sub(&fake.n_open, 1);
-	free(g);
-}
-
-int ig_tokenizer_open(const struct ig_checkpoint *g, struct ig_tokenizer **out,
-		      struct ig_error *err)
-{
-	if (!strcmp(g->path, "notokenizer"))
-		return ig_fail(err, -ENOTSUP, "tokenizer \"xyz\" is not known");
-	*out = calloc(1, sizeof **out);
-	if (*out)
-		(*out)->strange = !strcmp(g->path, "small:strange");
-	if (*out)
-		(*out)->short_of_one = !strcmp(g->path, "small:short");
-	return *out ? 0 : no_memory(err);
-}
-
-void ig_tokenizer_close(struct ig_tokenizer *t) { free(t); }
-
-int32_t ig_tokenizer_n_vocab(const struct ig_tokenizer *t)
-{
-	return FAKE_VOCAB - (t && t->short_of_one);
-}
-
-int32_t ig_tokenizer_suffix(const struct ig_tokenizer *t) { return -1; }
-
-int32_t ig_tokenizer_find_special(const struct ig_tokenizer *t, const char *text) { return -1; }
-
-bool ig_tokenizer_is_end(const struct ig_tokenizer *t, int32_t id) { return id == FAKE_END; }
-
-uint64_t ig_checkpoint_file_bytes(const struct ig_checkpoint *g) { return 77; }
-
-const char *ig_checkpoint_format(const struct ig_checkpoint *g) { return "GGUF"; }
-
-uint64_t ig_checkpoint_n_tensors(const struct ig_checkpoint *g) { return 1; }
-
-const struct ig_checkpoint_tensor *ig_checkpoint_tensor(const struct ig_checkpoint *g, uint64_t i)
-{
-	static const struct ig_checkpoint_tensor t = {
-		.dtype = IG_Q8_0, .n_rows = 3, .n_cols = 32, .n_bytes = 102
-	};
-
-	return &t;
-}
-
-int ig_checkpoint_u32(const struct ig_checkpoint *g, const char *key, uint32_t *out,
-		      struct ig_error *err)
-{
-	return -ENOENT;
-}
-
-void ig_completion_style_of(const struct ig_chat_template *c, struct ig_completion_style *out)
-{
-	*out = (struct ig_completion_style){ .reasoning = true };
-}
-
-int ig_chat_template_open(const struct ig_checkpoint *g, const struct ig_tokenizer *t,
-			  struct ig_chat_template **out, struct ig_error *err)
-{
-	if (!strcmp(g->path, "nochat"))
-		return -ENOENT;
-	if (!strcmp(g->path, "odd-template"))
-		return ig_fail(err, -ENOTSUP, "the chat template is not one that Ingot knows");
-	*out = calloc(1, sizeof **out);
-	return *out ? 0 : no_memory(err);
-}
-
-void ig_chat_template_close(struct ig_chat_template *c) { free(c); }
-
-const char *ig_chat_template_name(const struct ig_chat_template *c) { return "chatml"; }
-
-/* Letters, pairs and triples of a few letters (so that stop strings cross their
- * borders in many ways), a character of several bytes, long ones. */
-const char *fake_token_text(int32_t id)
-{
-	static const char *const texts[FAKE_N_TEXT] = {
-		"a",
-		"b",
-		"c",
-		"ab",
-		"ba",
-		"aa",
-		"bb",
-		"abc",
-		"cab",
-		"aab",
-		"bba",
-		"abab",
-		" ",
-		"\n",
-		"the ",
-		"quick ",
-		"brown ",
-		"fox",
-		"\xc3\xa9",
-		"\xe2\x82\xac",
-		"\xf0\x9f\x98\x80",
-		"d",
-		"e",
-		"f",
-		"g",
-		"h",
-		"i",
-		"j",
-		"k",
-		"l",
-		"m",
-		"n",
-		"o",
-		"p",
-		"q",
-		"r",
-		"s",
-		"t",
-		"u",
-		"v",
-		"w",
-		"x",
-		"y",
-		"z",
-		"0",
-		"1",
-		"2",
-		"3",
-		"4",
-		"5",
-		"6",
-		"7",
-		"8",
-		"9",
-		"one two three four five six seven eight nine ten",
-		".",
-		",",
-		"!",
-		"?",
-		"-",
-	};
-
-	return id >= 0 && id < FAKE_N_TEXT ? texts[id] : "";
-}
-
-/* The detokenizer is the real one. */
-const char *ig_tokenizer_token(const struct ig_tokenizer *t, int32_t id, size_t *len, bool *special)
-{
-	const char *text = id == FAKE_CONTROL ? FAKE_CONTROL_TEXT :
-			   id == FAKE_HALF_1  ? "\xe2\x82" :
-			   id == FAKE_HALF_2  ? "\xac" :
-			   id == FAKE_END     ? "<end>" :
-						fake_token_text(id);
-
-	if (id < 0 || id >= FAKE_VOCAB)
-		return NULL;
-	if (t && t->strange && id == 7)
-		text = "cba";
-	*len = strlen(text);
-	*special = id == FAKE_CONTROL || id == FAKE_END;
-	return text;
-}
-
-bool ig_tokenizer_adds_space(const struct ig_tokenizer *t) { return false; }
-
-bool ig_tokenizer_trims(const struct ig_tokenizer *t) { return false; }
-
-size_t ig_tokenizer_longest(const struct ig_tokenizer *t) { return 49; }
-
-/* ---- grammars ----------------------------------------------------------------------------- */
-
-/* Of the engine's cache only dropping tokenizers. */
-struct ig_grammar_cache {
-	int unused;
-};
-
-int ig_grammar_cache_create(uint64_t max_bytes, struct ig_grammar_cache **out)
-{
-	*out = calloc(1, sizeof **out);
-	return *out ? 0 : -ENOMEM;
-}
-
-void ig_grammar_cache_destroy(struct ig_grammar_cache *c) { free(c); }
-
-void ig_grammar_cache_drop(struct ig_grammar_cache *c, const struct ig_tokenizer *t)
-{
-	if (!c)
-		breach("a tokenizer goes after the cache of grammars");
-	atomic_fetch_add(&fake.n_dropped, 1);
-}
-
-struct ig_grammar {
-	atomic_int n_refs;
-	struct fake_grammar rules;
-};
-
-struct ig_grammar_matcher {
-	struct ig_grammar *grammar;
-	int n_accepted;
-	bool ended, borrows;
-};
-
-struct ig_grammar *fake_grammar(const struct fake_grammar *rules)
-{
-	struct ig_grammar *g = calloc(1, sizeof *g);
-
-	atomic_init(&g->n_refs, 1);
-	g->rules = *rules;
-	atomic_fetch_add(&fake.n_grammars, 1);
-	return g;
-}
-
-struct ig_grammar *ig_grammar_ref(struct ig_grammar *g)
-{
-	atomic_fetch_add(&g->n_refs, 1);
-	return g;
-}
-
-void ig_grammar_unref(struct ig_grammar *g)
-{
-	if (!g || atomic_fetch_sub(&g->n_refs, 1) != 1)
-		return;
-	atomic_fetch_sub(&fake.n_grammars, 1);
-	free(g);
-}
-
-struct ig_grammar_matcher *ig_grammar_matcher_create(struct ig_grammar *g)
-{
-	struct ig_grammar_matcher *m = calloc(1, sizeof *m);
-
-	if (!m)
-		return NULL;
-	m->borrows = !g;
-	if (g)
-		m->grammar = ig_grammar_ref(g);
-	return m;
-}
-
-void ig_grammar_matcher_copy(struct ig_grammar_matcher *to, const struct ig_grammar_matcher *from)
-{
-	if (!to->borrows || from->borrows)
-		breach("a matcher is copied that is not one to be copied");
-	to->grammar = from->grammar;
-	to->n_accepted = from->n_accepted;
-	to->ended = from->ended;
-}
-
-void ig_grammar_matcher_destroy(struct ig_grammar_matcher *m)
-{
-	if (!m)
-		return;
-	if (!m->borrows)
-		ig_grammar_unref(m->grammar);
-	free(m);
-}
-
-bool fake_grammar_allows(const struct fake_grammar *r, int i, int32_t id)
-{
-	if (i >= r->n_tokens)
-		return id == FAKE_END;
-	return id < FAKE_N_TEXT && id % r->modulus == i % r->modulus;
-}
-
-void ig_grammar_matcher_mask(struct ig_grammar_matcher *m, uint32_t *mask)
-{
-	memset(mask, fake.no_compute ? 0xff : 0, (FAKE_VOCAB + 31) / 32 * sizeof *mask);
-	if (fake.no_compute)
-		return;
-	for (int32_t id = 0; id < FAKE_VOCAB && !m->grammar->rules.allows_none; id++)
-		if (fake_grammar_allows(&m->grammar->rules, m->n_accepted, id))
-			mask[id / 32] |= 1u << id % 32;
-}
-
-int ig_grammar_matcher_accept(struct ig_grammar_matcher *m, int32_t id)
-{
-	if (m->ended || !fake_grammar_allows(&m->grammar->rules, m->n_accepted, id))
-		return -EINVAL;
-	m->n_accepted++;
-	m->ended = id == FAKE_END;
-	return 0;
-}
-
-bool ig_grammar_matcher_is_done(const struct ig_grammar_matcher *m)
-{
-	return m->ended ||
-	       (m->grammar->rules.closes && m->n_accepted >= m->grammar->rules.n_tokens);
-}
+int fake_no_memory(struct ig_error *err) { return ig_fail(err, -ENOMEM, "out of memory"); }
 
 /* ---- modules, plan ------------------------------------------------------------------------ */
 
@@ -514,7 +162,7 @@ int ig_adapter_open(const char *path, const struct ig_checkpoint *base,
 		a->parts = calloc(1, sizeof *a->parts);
 	if (!a || !a->parts) {
 		free(a);
-		return no_memory(err);
+		return fake_no_memory(err);
 	}
 	a->n_parts = 1; /* whose name tells adapters apart */
 	a->parts->scale = 1;
@@ -550,13 +198,13 @@ int ig_plan_record(const struct ig_modules *m, const struct ig_checkpoint *file,
 		return ig_fail(err, -ENOTSUP, "architecture \"strange\" is not known; known: fake");
 	p = calloc(1, sizeof *p);
 	if (!p)
-		return no_memory(err);
+		return fake_no_memory(err);
 	p->arch = &fake_arch;
 	p->file = file;
 	p->info.struct_size = sizeof p->info;
 	p->info.n_vocab = strcmp(file->path, "wide") ? FAKE_LOGITS : FAKE_WIDE_LOGITS;
 	p->info.n_context = fake.n_context ? fake.n_context : FAKE_CONTEXT;
-	const char *kind = own_kind(file->path);
+	const char *kind = fake_own_kind(file->path);
 	if (!strcmp(kind, "brief"))
 		p->info.n_context = FAKE_BRIEF;
 	p->info.n_groups = strcmp(kind, "groups") && strcmp(kind, "window") ? 1 : 2;
@@ -612,7 +260,7 @@ int ig_driver_open(const char *name, const struct ig_driver_options *o, struct i
 	if (strcmp(name, "auto") && strcmp(name, "cpu"))
 		return ig_fail(err, -ENOTSUP, "there is no driver \"%s\"", name);
 	*out = calloc(1, sizeof **out);
-	return *out ? 0 : no_memory(err);
+	return *out ? 0 : fake_no_memory(err);
 }
 
 void ig_driver_close(struct ig_driver *d) { free(d); }
@@ -629,7 +277,7 @@ int ig_driver_lower(struct ig_driver *d, const struct ig_plan *plan,
 	unsigned n;
 
 	if (!p)
-		return no_memory(err);
+		return fake_no_memory(err);
 	p->driver = d;
 	p->plan = plan;
 	p->limits = *limits;
@@ -639,7 +287,7 @@ int ig_driver_lower(struct ig_driver *d, const struct ig_plan *plan,
 	if (sscanf(plan->file->path, "w%u", &n) == 1)
 		memory->weight_bytes = (uint64_t)n << 20;
 	memory->scratch_bytes = 1 << 19;
-	if (is_small(plan->file->path))
+	if (fake_is_small(plan->file->path))
 		memory->weight_bytes /= 8;
 	*out = p;
 	return 0;
@@ -658,7 +306,7 @@ int ig_program_load_packed(struct ig_program *p, struct ig_packed_file *f, struc
 
 int ig_program_load(struct ig_program *p, struct ig_error *err)
 {
-	if (!strcmp(own_kind(p->plan->file->path), "noload"))
+	if (!strcmp(fake_own_kind(p->plan->file->path), "noload"))
 		return ig_fail(err, -ENOMEM, "out of memory for 1048576 bytes of weights");
 	pthread_mutex_lock(&fake.lock);
 	fake.n_loading++;
@@ -677,7 +325,7 @@ int ig_program_load(struct ig_program *p, struct ig_error *err)
 void ig_program_destroy(struct ig_program *p)
 {
 	if (p && p->n_steps)
-		breach("a program was destroyed while a step was under way");
+		fake_report("a program was destroyed while a step was under way");
 	if (p && p->loaded)
 		atomic_fetch_sub(&fake.n_programs, 1);
 	free(p);
@@ -835,7 +483,7 @@ static int32_t allowed(const struct ig_program *p, const struct ig_step *s, int3
 
 	for (int32_t k = FAKE_VOCAB; k < (int32_t)mask_words(p) * 32; k++)
 		if (mask[k / 32] >> k % 32 & 1)
-			breach("the mask of row %d allows token %d of %d", i, k, FAKE_VOCAB);
+			fake_report("the mask of row %d allows token %d of %d", i, k, FAKE_VOCAB);
 	for (int32_t k = 0; k < FAKE_VOCAB; k++) {
 		int32_t at = (id + k) % FAKE_VOCAB;
 		if (mask[at / 32] >> at % 32 & 1)
@@ -891,30 +539,31 @@ int ig_program_submit(struct ig_program *p, const struct ig_step *s)
 
 	guarded = false;
 	if (!p->loaded || p->n_steps == IG_STEPS_IN_FLIGHT)
-		breach("submitted before load, or without a wait between");
+		fake_report("submitted before load, or without a wait between");
 	if (p->n_steps && p->steps[0] == s)
-		breach("a step was submitted again while it is under way");
+		fake_report("a step was submitted again while it is under way");
 	for (int32_t r = 0; s->token_from && r < s->n_rows; r++)
 		if (s->token_from[r] >= 0 &&
 		    (!p->n_steps || s->prev_ids != p->steps[p->n_steps - 1]->sampled_ids ||
 		     s->token_from[r] >= p->steps[p->n_steps - 1]->n_logit_rows))
-			breach("row %d begins with token %d of no step under way", r,
-			       s->token_from[r]);
+			fake_report("row %d begins with token %d of no step under way", r,
+				    s->token_from[r]);
 	if (s->struct_size != sizeof *s || s->n_rows <= 0 || s->n_seqs <= 0 ||
 	    (uint32_t)s->n_rows > p->limits.max_rows || (uint32_t)s->n_seqs > p->limits.max_seqs ||
 	    (uint32_t)s->n_logit_rows > p->limits.max_logit_rows ||
 	    s->n_masks > p->limits.max_logit_rows || s->n_groups != p->plan->info.n_groups)
-		breach("a step of %d rows, %d sequences, %d logits, %u groups", s->n_rows,
-		       s->n_seqs, s->n_logit_rows, s->n_groups);
+		fake_report("a step of %d rows, %d sequences, %d logits, %u groups", s->n_rows,
+			    s->n_seqs, s->n_logit_rows, s->n_groups);
 	raise_to(&fake.max_rows_seen, s->n_rows);
 	raise_to(&fake.max_seqs_seen, s->n_seqs);
 	for (int32_t i = 0; i < s->n_logit_rows; i++)
 		if (s->sample[i].mask >= (int32_t)s->n_masks)
-			breach("row %d is under mask %d of %u", i, s->sample[i].mask, s->n_masks);
+			fake_report("row %d is under mask %d of %u", i, s->sample[i].mask,
+				    s->n_masks);
 	if (s->logits)
 		atomic_fetch_add(&fake.n_logit_steps, 1);
 	if (s->logits && p->n_steps && s->logits == p->steps[0]->logits)
-		breach("two steps under way share a copy of logits");
+		fake_report("two steps under way share a copy of logits");
 	p->error = (struct ig_error){ 0 };
 	if (s->logits && fake.no_logits) {
 		guarded = true;
@@ -927,7 +576,7 @@ int ig_program_submit(struct ig_program *p, const struct ig_step *s)
 		atomic_fetch_add(&fake.n_models_stepped[0], 1);
 	if (!strcmp(p->plan->file->path, "good2"))
 		atomic_fetch_add(&fake.n_models_stepped[1], 1);
-	if (is_small(p->plan->file->path)) {
+	if (fake_is_small(p->plan->file->path)) {
 		atomic_fetch_add(&fake.n_small_steps, 1);
 		atomic_fetch_add(&fake.n_small_rows, s->n_rows);
 		if (atomic_load(&fake.fail_small_at) &&
@@ -952,12 +601,13 @@ static unsigned char *place(const struct ig_step *s, uint32_t g, int32_t seq, in
 	unsigned char *base;
 
 	if (pos / IG_BLOCK_TOKENS >= kv->max_blocks) {
-		breach("position %d is beyond the table's %ld blocks", pos, (long)kv->max_blocks);
+		fake_report("position %d is beyond the table's %ld blocks", pos,
+			    (long)kv->max_blocks);
 		return NULL;
 	}
 	base = word == IG_BLOCK_NONE ? NULL : s->slab_bases[IG_BLOCK_SLAB(word)];
 	if (!base) {
-		breach("position %d lies in a slab without memory", pos);
+		fake_report("position %d lies in a slab without memory", pos);
 		return NULL;
 	}
 	base += IG_BLOCK_INDEX(word) * kv->layout->block_bytes +
@@ -994,7 +644,8 @@ static void check_window(const struct ig_program *p, const struct ig_step *s, in
 			if (at)
 				memcpy(mark, at, sizeof mark);
 			if (mark[1] != mark_of(s, r, k))
-				breach("row %d: group %u has position %d at %d", r, g, mark[1], k);
+				fake_report("row %d: group %u has position %d at %d", r, g, mark[1],
+					    k);
 		}
 	}
 }
@@ -1013,13 +664,14 @@ static void write_rows(const struct ig_program *p, const struct ig_step *s)
 		    (uint32_t)s->seq_lens[seq] > p->limits.max_context ||
 		    ((mark[0] < 0 || mark[0] >= FAKE_VOCAB) &&
 		     !(s->token_from && s->token_from[r] >= 0))) {
-			breach("row %d: sequence %d, position %d, token %d", r, seq, pos, mark[0]);
+			fake_report("row %d: sequence %d, position %d, token %d", r, seq, pos,
+				    mark[0]);
 			continue;
 		}
 		if (adapter < -1 || adapter >= (int32_t)p->plan->n_adapters)
-			breach("row %d: adapter %d", r, adapter);
+			fake_report("row %d: adapter %d", r, adapter);
 		if (seq_end[seq] >= 0 && pos != seq_end[seq])
-			breach("row %d: position %d does not follow", r, pos);
+			fake_report("row %d: position %d does not follow", r, pos);
 		if (seq_end[seq] < 0)
 			check_window(p, s, r);
 		seq_end[seq] = pos + 1;
@@ -1033,9 +685,9 @@ static void write_rows(const struct ig_program *p, const struct ig_step *s)
 	}
 	for (int32_t i = 0; i < s->n_seqs; i++)
 		if (seq_end[i] != s->seq_lens[i])
-			breach("sequence %d: its rows end at %d, its length is %d", i, seq_end[i],
-			       s->seq_lens[i]);
-	fake_step_states(s, breach);
+			fake_report("sequence %d: its rows end at %d, its length is %d", i,
+				    seq_end[i], s->seq_lens[i]);
+	fake_step_states(s, fake_report);
 }
 
 /* What a wide model has more of counts for nothing. */
@@ -1069,7 +721,7 @@ static const char *kind_of(const struct ig_program *p, const struct ig_step *s, 
 	int32_t mark = mark_of(s, r, 0);
 
 	if (!mark)
-		return own_kind(p->plan->file->path);
+		return fake_own_kind(p->plan->file->path);
 	snprintf(out, 256, "%s:%d", p->plan->file->path, mark >> 16);
 	return out;
 }
@@ -1099,9 +751,10 @@ static void draw(const struct ig_program *p, const struct ig_step *s)
 		char kind[256];
 
 		if (i && r <= s->logit_rows[i - 1])
-			breach("logit rows do not ascend");
+			fake_report("logit rows do not ascend");
 		if (s->sample[i].position != n)
-			breach("the token at %d is sampled as if at %d", n, s->sample[i].position);
+			fake_report("the token at %d is sampled as if at %d", n,
+				    s->sample[i].position);
 		for (int32_t k = 0; k < n; k++) {
 			for (uint32_t g = 0; g < s->n_groups && !fake_is_state(s, g); g++) {
 				for (int last = 0; last < 2 && k >= first_read(p, g, n - 1);
@@ -1113,14 +766,15 @@ static void draw(const struct ig_program *p, const struct ig_step *s)
 						memcpy(mark, at, sizeof mark);
 					if (mark[1] != mark_of(s, r, k) ||
 					    ((g || last) && mark[0] != tokens[k]))
-						breach("sequence %d: the cache at %d holds token %d of "
-						       "position %d",
-						       seq, k, mark[0], mark[1]);
+						fake_report(
+							"sequence %d: the cache at %d holds token %d of "
+							"position %d",
+							seq, k, mark[0], mark[1]);
 					tokens[k] = mark[0];
 				}
 			}
 		}
-		fake_check_state(s, r, tokens, n, breach);
+		fake_check_state(s, r, tokens, n, fake_report);
 		int n_sampled = 0, n_seen = 0;
 		float bias = 0;
 		for (uint32_t k = 0; k < s->sample[i].n_adjusts; k++) {
@@ -1134,7 +788,7 @@ static void draw(const struct ig_program *p, const struct ig_step *s)
 		atomic_store(&fake.n_seen, n_seen);
 		fake.bias = bias;
 		s->sampled_ids[i] = fake_next(kind_of(p, s, r, kind), tokens, n, s->sample[i].seed);
-		if (is_small(p->plan->file->path))
+		if (fake_is_small(p->plan->file->path))
 			s->sampled_ids[i] = misguess(tokens, n, s->sampled_ids[i]);
 		if (fake.penalizes)
 			s->sampled_ids[i] = penalized(s, i, s->sampled_ids[i]);
@@ -1154,15 +808,15 @@ static void draw_texts(const struct ig_step *s)
 	int32_t row = 0;
 
 	if (s->n_logit_rows != s->n_seqs || !s->logits)
-		breach("%d results of %d texts", s->n_logit_rows, s->n_seqs);
+		fake_report("%d results of %d texts", s->n_logit_rows, s->n_seqs);
 	for (int32_t i = 0; i < s->n_seqs; i++) {
 		fake_vector(s->token_ids + row, s->row_types + row, s->seq_lens[i],
 			    s->logits + i * FAKE_COLUMNS);
 		for (int32_t k = 0; k < s->seq_lens[i]; k++, row++)
 			if (s->row_seq[row] != i || s->positions[row] != k)
-				breach("row %d is no row of a whole text", row);
+				fake_report("row %d is no row of a whole text", row);
 		if (s->logit_rows[i] != row - 1)
-			breach("the result of text %d is of row %d", i, s->logit_rows[i]);
+			fake_report("the result of text %d is of row %d", i, s->logit_rows[i]);
 	}
 }
 
@@ -1184,7 +838,7 @@ int ig_program_wait(struct ig_program *p)
 
 	guarded = false;
 	if (!s) {
-		breach("a wait without a submit");
+		fake_report("a wait without a submit");
 		return -EINVAL;
 	}
 	pthread_mutex_lock(&fake.lock);
@@ -1196,7 +850,7 @@ int ig_program_wait(struct ig_program *p)
 		fake.n_allowed--;
 	fake.n_waiting--;
 	pthread_mutex_unlock(&fake.lock);
-	bool small = is_small(p->plan->file->path);
+	bool small = fake_is_small(p->plan->file->path);
 	int step_us = small ? fake.small_us + (fake.n_small_steps == 1 ? fake.small_first_us : 0) :
 			      fake.delay_us + fake.row_us * (int)s->n_rows;
 	if (step_us)
@@ -1213,7 +867,7 @@ int ig_program_wait(struct ig_program *p)
 			s->logits[i] = (float)(i * 7919 % 1000) * -0.02f;
 	} else {
 		if (checksum(p, s) != p->sums[0])
-			breach("the step was changed between submit and wait");
+			fake_report("the step was changed between submit and wait");
 		write_rows(p, s);
 		if (p->plan->info.n_groups)
 			draw(p, s);
@@ -1231,60 +885,4 @@ int ig_program_wait(struct ig_program *p)
 	leave_driver(start);
 	guarded = true;
 	return rc;
-}
-
-/* ---- ledger, metrics ---------------------------------------------------------------------------- */
-
-bool ig_ledger_failure(struct ig_ledger *l, char *buf, size_t size)
-{
-	snprintf(buf, size, "%s", "");
-	return false;
-}
-
-void ig_ledger_put(struct ig_ledger *l, const struct ig_ledger_row *row)
-{
-	pthread_mutex_lock(&fake.lock);
-	if (fake.n_rows < FAKE_MAX_ROWS)
-		fake.rows[fake.n_rows++] = *row;
-	pthread_cond_broadcast(&fake.changed);
-	pthread_mutex_unlock(&fake.lock);
-}
-
-int ig_itl_bucket(double ms) { return ms < 1 ? 0 : ms < 10 ? 1 : 2; }
-
-void ig_metrics_request(struct ig_metrics *m, const struct ig_ledger_row *row)
-{
-	atomic_fetch_add(&fake.n_requests, 1);
-}
-
-void ig_metrics_inter_token(struct ig_metrics *m, double seconds)
-{
-	atomic_fetch_add(&fake.n_itl, 1);
-}
-
-void ig_metrics_step(struct ig_metrics *m, uint32_t n_prefill, uint32_t n_decode, double seconds)
-{
-	atomic_fetch_add(&fake.n_step_metrics, 1);
-	atomic_fetch_add(&fake.n_prefill_rows, (int)n_prefill);
-	if (n_prefill) {
-		int none = -1;
-		atomic_compare_exchange_strong(&fake.n_decode_before, &none, fake.n_decode_rows);
-		fake.n_decode_until = fake.n_decode_rows;
-	}
-	atomic_fetch_add(&fake.n_decode_rows, (int)n_decode);
-}
-
-void ig_metrics_model_load(struct ig_metrics *m, double seconds)
-{
-	atomic_fetch_add(&fake.n_loads, 1);
-}
-
-void ig_metrics_set(struct ig_metrics *m, enum ig_gauge g, double v)
-{
-	atomic_store(&fake.gauges[g], v);
-}
-
-void ig_metrics_add(struct ig_metrics *m, enum ig_counter c, uint64_t n)
-{
-	atomic_fetch_add(&fake.counters[c], (int)n);
 }

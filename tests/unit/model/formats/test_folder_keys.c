@@ -1,0 +1,345 @@
+/* test_folder_keys.c: what config.json of a folder says, as keys of GGUF, and what of it is refused. */
+#include "folder_case.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static void keys_are_ggufs(void **state)
+{
+	struct ig_checkpoint_key k;
+	uint64_t len;
+	const char *s;
+	size_t n;
+	struct opened o = folder_opened(
+		CONFIG_WITH(",\"rms_norm_eps\":1e-5,\"rope_theta\":500000,\"hidden_act\":\"silu\","
+			    "\"rope_scaling\":{\"type\":\"linear\",\"factor\":4}"),
+		"{}", 0);
+
+	assert_int_equal(ig_checkpoint_str(o.g, "general.architecture", &s, &n, NULL), 0);
+	assert_int_equal(n, 5);
+	assert_memory_equal(s, "llama", 5);
+	assert_int_equal(folder_u32(o.g, "llama.block_count"), 1);
+	assert_int_equal(folder_u32(o.g, "llama.embedding_length"), 8);
+	assert_int_equal(folder_u32(o.g, "llama.context_length"), 64);
+	assert_int_equal(folder_u32(o.g, "llama.attention.head_count"), 2);
+	assert_int_equal(folder_u32(o.g, "llama.attention.head_count_kv"), 1);
+	assert_int_equal(folder_u32(o.g, "llama.rope.dimension_count"), 4);
+	assert_true(folder_f32(o.g, "llama.attention.layer_norm_rms_epsilon") == 1e-5f);
+	assert_true(folder_f32(o.g, "llama.rope.freq_base") == 500000.0f);
+	assert_true(folder_f32(o.g, "llama.rope.scaling.factor") == 4.0f);
+	assert_int_equal(ig_checkpoint_str(o.g, "llama.rope.scaling.type", &s, &n, NULL), 0);
+	assert_int_equal(n, 6);
+	/* as a file would have a string: its length before it */
+	for (uint64_t i = 0; i < ig_checkpoint_n_keys(o.g); i++) {
+		ig_checkpoint_key(o.g, i, &k);
+		if (k.name_len == 23 && !memcmp(k.name, "llama.rope.scaling.type", 23)) {
+			memcpy(&len, k.value, 8);
+			assert_int_equal(len, 6);
+			assert_int_equal(k.n_bytes, 14);
+		}
+	}
+	assert_int_equal(ig_checkpoint_n_tensors(o.g), 0);
+	assert_string_equal(ig_checkpoint_label(o.g), "dir");
+	assert_string_equal(ig_checkpoint_format(o.g), "safetensors");
+	folder_closed(&o);
+	/* what transformers takes where the file is silent */
+	o = folder_opened(
+		"{\"model_type\":\"qwen3\",\"num_hidden_layers\":3,\"tie_word_embeddings\":true}",
+		"{}", 0);
+	assert_int_equal(folder_u32(o.g, "qwen3.attention.key_length"), 128);
+	assert_int_equal(folder_u32(o.g, "qwen3.context_length"), 32768);
+	assert_int_equal(folder_u32(o.g, "qwen3.block_count"), 3);
+	folder_closed(&o);
+	o = folder_opened("{\"model_type\":\"mistral\",\"sliding_window\":null,"
+			  "\"tie_word_embeddings\":true}",
+			  "{}", 0);
+	assert_int_equal(
+		ig_checkpoint_u32(o.g, "llama.attention.sliding_window", &(uint32_t){ 0 }, NULL),
+		-ENOENT);
+	folder_closed(&o);
+	o = folder_opened("{\"model_type\":\"mistral\",\"tie_word_embeddings\":true}", "{}", 0);
+	assert_int_equal(folder_u32(o.g, "llama.attention.sliding_window"), 4096);
+	folder_closed(&o);
+}
+
+static void rope_is_scaled(void **state)
+{
+	struct opened o = folder_opened(
+		CONFIG_WITH(",\"rope_parameters\":{\"rope_type\":\"llama3\",\"rope_theta\":10000,"
+			    "\"factor\":8,\"low_freq_factor\":1,\"high_freq_factor\":4,"
+			    "\"original_max_position_embeddings\":128}"),
+		"{}", 0);
+	const struct ig_checkpoint_tensor *t = folder_tensor(&o, "rope_freqs.weight", IG_F32, 1, 2);
+
+	/* the first pair turns fast, the second (a wave of 628) too slowly for 128 positions */
+	assert_true(folder_value(&o, t, 0, 0) == 1.0f && folder_value(&o, t, 0, 1) == 8.0f);
+	folder_closed(&o);
+	o = folder_opened(CONFIG_WITH(",\"rope_scaling\":{\"rope_type\":\"yarn\",\"factor\":4,"
+				      "\"attention_factor\":1,\"beta_fast\":16,\"truncate\":false,"
+				      "\"original_max_position_embeddings\":16}"),
+			  "{}", 0);
+	assert_int_equal(folder_u32(o.g, "llama.rope.scaling.original_context_length"), 16);
+	assert_true(folder_f32(o.g, "llama.rope.scaling.yarn_beta_fast") == 16.0f);
+	assert_true(folder_f32(o.g, "llama.rope.scaling.attn_factor") < 0.88f);
+	assert_int_equal(folder_u32(o.g, "llama.rope.scaling.yarn_truncate"), 0);
+	folder_closed(&o);
+}
+
+static void gemma_has_a_list(void **state)
+{
+	int32_t local[3];
+	uint64_t n;
+	struct opened o = folder_opened(
+		"{\"model_type\":\"gemma3\",\"text_config\":{\"num_hidden_layers\":3,"
+		"\"layer_types\":[\"sliding_attention\",\"full_attention\",\"sliding_attention\"]}}",
+		"{\"vision_tower.x\":{\"dtype\":\"I64\",\"shape\":[1],\"data_offsets\":[0,8]},"
+		"\"language_model.model.norm.weight\":{\"dtype\":\"BF16\",\"shape\":[2],"
+		"\"data_offsets\":[8,12]}}",
+		12);
+	const char *key = "gemma3.attention.sliding_window_pattern";
+
+	assert_int_equal(ig_checkpoint_array_len(o.g, key, &n, NULL), 0);
+	assert_int_equal(n, 3);
+	assert_int_equal(ig_checkpoint_array_i32(o.g, key, local, 3, NULL), 0);
+	assert_true(local[0] == 1 && local[1] == 0 && local[2] == 1);
+	assert_int_equal(ig_checkpoint_n_tensors(o.g), 1); /* what sees is left out */
+	assert_true(folder_value(&o, folder_tensor(&o, "output_norm.weight", IG_F32, 1, 2), 0, 1) ==
+		    1.0f);
+	folder_closed(&o);
+}
+
+#define GEMMA4(more)                                                                               \
+	"{\"model_type\":\"gemma4_text\",\"num_hidden_layers\":3,\"hidden_size\":16,"              \
+	"\"num_attention_heads\":2,\"intermediate_size\":8,\"num_key_value_heads\":2" more "}"
+#define GEMMA4_LAYERS                                                                              \
+	",\"layer_types\":[\"sliding_attention\",\"full_attention\",\"full_attention\"]"
+
+/* Numbers that config.json has for kinds of layers are lists in GGUF. */
+static void gemma4_has_lists(void **state)
+{
+	int32_t n[3];
+	struct opened o = folder_opened(
+		GEMMA4(GEMMA4_LAYERS
+		       ",\"head_dim\":8,\"global_head_dim\":16,"
+		       "\"num_global_key_value_heads\":1,\"attention_k_eq_v\":true,"
+		       "\"num_kv_shared_layers\":1,\"use_double_wide_mlp\":true,"
+		       "\"rope_parameters\":{\"full_attention\":{\"rope_theta\":1e6,"
+		       "\"rope_type\":\"proportional\",\"partial_rotary_factor\":0.25}}"),
+		"{}", 0);
+	const struct ig_checkpoint_tensor *t = folder_tensor(&o, "rope_freqs.weight", IG_F32, 1, 8);
+
+	for (int64_t i = 0; i < 8; i++)
+		assert_true(folder_value(&o, t, 0, i) == (i < 2 ? 1.0f : 1e30f));
+	assert_int_equal(folder_u32(o.g, "gemma4.attention.key_length"), 16);
+	assert_int_equal(folder_u32(o.g, "gemma4.attention.key_length_swa"), 8);
+	assert_int_equal(folder_u32(o.g, "gemma4.rope.dimension_count"), 16);
+	assert_int_equal(ig_checkpoint_array_i32(o.g, "gemma4.attention.head_count_kv", n, 3, NULL),
+			 0);
+	assert_true(n[0] == 2 && n[1] == 1 && n[2] == 1);
+	assert_int_equal(ig_checkpoint_array_i32(o.g, "gemma4.feed_forward_length", n, 3, NULL), 0);
+	assert_true(n[0] == 8 && n[1] == 8 && n[2] == 16);
+	folder_closed(&o);
+	folder_refused(GEMMA4(""), "{}", 0, -ENOTSUP, "\"layer_types\" is missing");
+	folder_refused(GEMMA4(GEMMA4_LAYERS ",\"num_experts\":4"), "{}", 0, -ENOTSUP,
+		       "\"num_experts\" without enable_moe_block");
+	folder_refused(GEMMA4(GEMMA4_LAYERS ",\"per_layer_config\":{\"1\":{}}"), "{}", 0, -ENOTSUP,
+		       "per_layer_config");
+	folder_refused(GEMMA4(GEMMA4_LAYERS ",\"use_bidirectional_attention\":\"all\""), "{}", 0,
+		       -ENOTSUP, "only vision is supported");
+	folder_refused(GEMMA4(GEMMA4_LAYERS ",\"rope_parameters\":{\"full_attention\":{"
+					    "\"rope_type\":\"proportional\",\"factor\":2}}"),
+		       "{}", 0, -ENOTSUP, "of type proportional with a factor of 2");
+}
+
+#define MUSE(more)                                                                                 \
+	"{\"model_type\":\"muse_glimmer\",\"text_config\":{\"model_type\":\"muse_glimmer_text\","  \
+	"\"num_hidden_layers\":2,\"hidden_size\":16,\"num_attention_heads\":2,\"head_dim\":8,"     \
+	"\"tie_word_embeddings\":true" more "}}"
+#define MUSE_LAYERS ",\"layer_types\":[\"sliding_attention\",\"full_attention\"]"
+
+/* Muse Glimmer's QK norms are in no folder: their weights are made. */
+static void muse_has_made_norms(void **state)
+{
+	struct opened o = folder_opened(MUSE(MUSE_LAYERS ",\"qk_scale_factor\":2.5,"
+							 "\"rope_parameters\":{\"rope_theta\":500},"
+							 "\"layer_rope_theta\":[500,0]"),
+					"{}", 0);
+	const struct ig_checkpoint_tensor *t;
+
+	assert_int_equal(ig_checkpoint_n_tensors(o.g), 4);
+	t = folder_tensor(&o, "blk.1.attn_q_norm.weight", IG_F32, 1, 8);
+	assert_true(folder_value(&o, t, 0, 0) == 2.5f && folder_value(&o, t, 0, 7) == 2.5f);
+	t = folder_tensor(&o, "blk.0.attn_k_norm.weight", IG_F32, 1, 8);
+	assert_true(folder_value(&o, t, 0, 0) == 1 && folder_value(&o, t, 0, 7) == 1);
+	folder_closed(&o);
+	folder_refused(MUSE(""), "{}", 0, -ENOTSUP, "\"layer_types\" is missing");
+	folder_refused(MUSE(MUSE_LAYERS ",\"post_norm_eps\":1e-6"), "{}", 0, -ENOTSUP,
+		       "\"post_norm_eps\" is 1e-06");
+	folder_refused(MUSE(MUSE_LAYERS ",\"layer_rope_theta\":[10000,10000]"), "{}", 0, -ENOTSUP,
+		       "\"layer_rope_theta\" is 10000 for layer 1");
+	folder_refused(MUSE(MUSE_LAYERS ",\"layer_rope_theta\":[500,0]"), "{}", 0, -ENOTSUP,
+		       "is 500 for layer 0: only 10000");
+	folder_refused(MUSE(MUSE_LAYERS ",\"layer_rope_theta\":[\"x\",0]"), "{}", 0, -EINVAL,
+		       "is not a list of numbers");
+	folder_refused(MUSE(MUSE_LAYERS ",\"layer_rope_theta\":7"), "{}", 0, -EINVAL,
+		       "is not a list of numbers");
+}
+
+static void configs_are_refused(void **state)
+{
+	static const struct {
+		const char *config, *text;
+		int code;
+	} bad[] = {
+		{ "", "config.json: line 1, column 0: no JSON", -EINVAL },
+		{ "[]", "config.json: not an object", -EINVAL },
+		{ "{\"model_type\":\"llama\",\"model_type\":\"gpt2\"}", "duplicate", -EINVAL },
+		{ "{}", "\"model_type\" is missing", -EINVAL },
+		{ "{\"model_type\":7}", "\"model_type\" is not a string", -EINVAL },
+		{ "{\"model_type\":\"phi\\u00e9\"}", "\"phi??\": not supported; known: llama",
+		  -ENOTSUP },
+		{ "{\"model_type\":\"gemma3\",\"text_config\":4}",
+		  "\"text_config\" is not an object", -EINVAL },
+		{ CONFIG_WITH(",\"hidden_act\":\"gelu\""), "\"hidden_act\" is \"gelu\"", -ENOTSUP },
+		{ CONFIG_WITH(",\"rms_norm_eps\":\"x\""), "\"rms_norm_eps\" is not a number",
+		  -EINVAL },
+		{ CONFIG_WITH(",\"rms_norm_eps\":1e300"), "that float32 can hold", -EINVAL },
+		{ CONFIG_WITH(",\"head_dim\":5"), "\"head_dim\" of 5", -EINVAL },
+		{ CONFIG_WITH(",\"head_dim\":-4"), "\"head_dim\" is not a whole number", -EINVAL },
+		{ CONFIG_WITH(",\"partial_rotary_factor\":0.5"), "\"partial_rotary_factor\" is 0.5",
+		  -ENOTSUP },
+		{ CONFIG_WITH(",\"rope_scaling\":7"), "\"rope_scaling\" is not an object",
+		  -EINVAL },
+		{ CONFIG_WITH(",\"rope_scaling\":{\"type\":\"longrope\"}"),
+		  "\"longrope\": not supported", -ENOTSUP },
+		{ CONFIG_WITH(",\"rope_scaling\":{\"type\":\"linear\"}"), "needs a factor",
+		  -EINVAL },
+		{ CONFIG_WITH(",\"rope_scaling\":{\"type\":\"llama3\",\"factor\":8}"),
+		  "of type llama3 needs", -EINVAL },
+		{ CONFIG_WITH(
+			  ",\"rope_scaling\":{\"type\":\"llama3\",\"factor\":8,\"low_freq_factor\":4,"
+			  "\"high_freq_factor\":1,\"original_max_position_embeddings\":8}"),
+		  "invalid numbers", -EINVAL },
+		{ CONFIG_WITH(",\"quantization_config\":{\"quant_method\":\"gptq\"}"),
+		  "\"gptq\": not supported", -ENOTSUP },
+		{ CONFIG_WITH(",\"quantization\":[]"), "\"quantization\" is not an object",
+		  -EINVAL },
+		{ "{\"model_type\":\"llama\",\"num_hidden_layers\":0}", "0 layers", -EINVAL },
+		{ "{\"model_type\":\"llama\",\"num_hidden_layers\":5000}", "5000 layers", -EINVAL },
+		{ "{\"model_type\":\"llama\",\"num_hidden_layers\":1.5}",
+		  "\"num_hidden_layers\" is not a whole", -EINVAL },
+		{ "{\"model_type\":\"llama\",\"num_attention_heads\":0}", "0 heads", -EINVAL },
+		{ "{\"model_type\":\"llama\"}", "lm_head.weight is missing", -EINVAL },
+		{ "{\"model_type\":\"gemma3_text\",\"layer_types\":[\"full_attention\"]}",
+		  "not a list of 26", -EINVAL },
+		{ "{\"model_type\":\"gemma3_text\",\"num_hidden_layers\":1,\"layer_types\":[\"x\"]}",
+		  "\"layer_types\" has \"x\"", -ENOTSUP },
+		{ "{\"model_type\":\"gemma3_text\",\"query_pre_attn_scalar\":168}",
+		  "\"query_pre_attn_scalar\" is 168: only 256", -ENOTSUP },
+		{ "{\"model_type\":\"qwen3_moe\"}", "\"norm_topk_prob\" is false", -ENOTSUP },
+		{ "{\"model_type\":\"qwen3_moe\",\"norm_topk_prob\":true,\"mlp_only_layers\":[1]}",
+		  "\"mlp_only_layers\" is set", -ENOTSUP },
+		{ "{\"model_type\":\"gpt2\",\"scale_attn_weights\":0}", "neither true nor false",
+		  -EINVAL },
+		{ "{\"model_type\":\"glm4_moe\",\"partial_rotary_factor\":1.5}",
+		  "\"partial_rotary_factor\" is 1.5", -ENOTSUP },
+		{ "{\"model_type\":\"glm4_moe\",\"norm_topk_prob\":false}",
+		  "\"norm_topk_prob\" is false", -ENOTSUP },
+		{ "{\"model_type\":\"glm4_moe\",\"num_nextn_predict_layers\":2000}",
+		  "\"num_nextn_predict_layers\" is 2000", -EINVAL },
+		{ "{\"model_type\":\"nemotron_h\"}", "\"hybrid_override_pattern\" is missing",
+		  -EINVAL },
+		{ "{\"model_type\":\"nemotron_h\",\"hybrid_override_pattern\":\"MX*\"}",
+		  "\"hybrid_override_pattern\" has \"X\": not supported", -ENOTSUP },
+		{ "{\"model_type\":\"nemotron_h\",\"layers_block_type\":[\"mamba\",3]}",
+		  "has no layer 1", -EINVAL },
+		{ "{\"model_type\":\"nemotron_h\",\"hybrid_override_pattern\":\"M*E\","
+		  "\"n_routed_experts\":2000}",
+		  "with 2000 experts is invalid", -EINVAL },
+		{ "{\"model_type\":\"nemotron_h\",\"hybrid_override_pattern\":\"M*\","
+		  "\"mlp_hidden_act\":\"silu\"}",
+		  "only relu2 is supported", -ENOTSUP },
+		{ "{\"model_type\":\"nemotron_h\",\"hybrid_override_pattern\":\"M*\","
+		  "\"mamba_head_dim\":1024}",
+		  "\"mamba_head_dim\" is 1024, of 128 heads", -ENOTSUP },
+		{ "{\"model_type\":\"granitemoehybrid\",\"num_hidden_layers\":1}",
+		  "\"layer_types\" has no layer 0", -EINVAL },
+		{ "{\"model_type\":\"granitemoehybrid\",\"num_hidden_layers\":2,"
+		  "\"layer_types\":[\"mamba\",\"moe\"]}",
+		  "\"layer_types\" has \"moe\": not supported", -ENOTSUP },
+		{ "{\"model_type\":\"granitemoehybrid\",\"num_hidden_layers\":1,"
+		  "\"layer_types\":[\"mamba\"],\"mamba_expand\":65}",
+		  "\"mamba_expand\" is 65", -ENOTSUP },
+		{ "{\"model_type\":\"granitemoehybrid\",\"num_hidden_layers\":1,"
+		  "\"layer_types\":[\"attention\"],\"position_embedding_type\":\"alibi\"}",
+		  "\"position_embedding_type\" has \"alibi\": not supported", -ENOTSUP },
+		{ "{\"model_type\":\"granitemoehybrid\",\"num_hidden_layers\":1,"
+		  "\"layer_types\":[\"attention\"],\"position_embedding_type\":1}",
+		  "\"position_embedding_type\" is not a string", -EINVAL },
+		{ "{\"model_type\":\"minimax_m2\",\"rotary_dim\":129}",
+		  "\"partial_rotary_factor\" is 1.00781", -ENOTSUP },
+		{ "{\"model_type\":\"minimax_m2\",\"scoring_func\":\"softmax\"}",
+		  "\"scoring_func\" is \"softmax\"", -ENOTSUP },
+		{ "{\"model_type\":\"gpt_oss\",\"swiglu_alpha\":2}", "\"swiglu_alpha\" is 2",
+		  -ENOTSUP },
+	};
+
+	for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+		folder_refused(bad[i].config, "{}", 0, bad[i].code, bad[i].text);
+}
+
+/* Blocks of MXFP4 that do not fit their scales, and experts' matrices that have no two halves. */
+static void mxfp4_is_refused(void **state)
+{
+#define DOWN(type, shape, end, more)                                                               \
+	"{\"model.layers.0.mlp.experts.down_proj_blocks\":{\"dtype\":\"" type                      \
+	"\",\"shape\":" shape ",\"data_offsets\":[0," end "]}" more "}"
+#define SCALES(shape, from, to)                                                                    \
+	",\"model.layers.0.mlp.experts.down_proj_scales\":{\"dtype\":\"U8\",\"shape\":" shape      \
+	",\"data_offsets\":[" from "," to "]}"
+	static const struct {
+		const char *header, *text;
+		size_t n;
+		int code;
+	} bad[] = {
+		{ DOWN("U8", "[2,1,1,16]", "32", ""), "has 4 dimensions", 32, -EINVAL },
+		{ DOWN("U8", "[2,1,16]", "32", SCALES("[2,1]", "32", "34")),
+		  "not of MXFP4's blocks of experts", 34, -EINVAL },
+		{ DOWN("U8", "[2,1,1,16]", "32", SCALES("[2,1,2]", "32", "36")),
+		  "another type or shape than its blocks", 36, -EINVAL },
+		{ DOWN("U8", "[3,1,1,16]", "48", SCALES("[3,1,1]", "48", "51")), "has 3 experts",
+		  51, -EINVAL },
+		{ "{\"model.layers.0.mlp.experts.gate_up_proj\":{\"dtype\":\"F16\",\"shape\":[2,1,3],"
+		  "\"data_offsets\":[0,12]}}",
+		  "has no two halves", 12, -EINVAL },
+		{ "{\"model.layers.0.mlp.experts.gate_up_proj_bias\":{\"dtype\":\"F16\",\"shape\":[2,3],"
+		  "\"data_offsets\":[0,12]}}",
+		  "has no two halves", 12, -EINVAL },
+		{ "{\"model.layers.1.mlp.router.weight\":{\"dtype\":\"F16\",\"shape\":[1,1],"
+		  "\"data_offsets\":[0,2]}}",
+		  "is not a part of this architecture", 2, -ENOTSUP },
+	};
+
+	for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+		folder_refused(
+			"{\"model_type\":\"gpt_oss\",\"num_hidden_layers\":1,\"hidden_size\":64,"
+			"\"num_attention_heads\":2,\"num_local_experts\":2,"
+			"\"quantization_config\":{\"quant_method\":\"mxfp4\"}}",
+			bad[i].header, bad[i].n, bad[i].code, bad[i].text);
+#undef DOWN
+#undef SCALES
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(keys_are_ggufs),      cmocka_unit_test(rope_is_scaled),
+		cmocka_unit_test(gemma_has_a_list),    cmocka_unit_test(gemma4_has_lists),
+		cmocka_unit_test(muse_has_made_norms), cmocka_unit_test(configs_are_refused),
+		cmocka_unit_test(mxfp4_is_refused),
+	};
+
+	return cmocka_run_group_tests_name("model/folder keys", tests, NULL, NULL);
+}
