@@ -225,6 +225,9 @@ struct ig_op_launch {
 	struct ig_tensor out[IG_MAX_OUT];
 	const struct ig_step *step;
 	const struct ig_cpu_kernel *kernel; /* the running kernel; references ignore it */
+	/* Memory for all workers of a cpu kernel that asks for it (shared_bytes); NULL, 0: none. */
+	void *shared;
+	uint64_t shared_bytes;
 };
 
 /* ---- cpu kernels ------------------------------------------------------------ */
@@ -263,6 +266,13 @@ struct ig_cpu_kernel {
 	/* A kernel of another op, which run calls on operands that it prepares: an op made of
 	 * products then supports every weight format of those products.  NULL: none. */
 	const struct ig_cpu_kernel *inner;
+	/* The bytes of memory that all workers of a launch share, and that `then` finds as they left it.
+	 * Of the launch's step only the largest numbers of rows and sequences are known, and the longest
+	 * sequence, as seq_lens[0].  NULL: none. */
+	uint64_t (*shared_bytes)(const struct ig_op_launch *launch);
+	/* A kernel whose units are rows, for the same launch, when all units of this one are complete.
+	 * If it has nothing to do in a step, it has no units.  NULL: none. */
+	const struct ig_cpu_kernel *then;
 };
 
 /* Table entry of a kernel without 2-D weights, with in[0] in rows of float. */
@@ -276,6 +286,8 @@ struct ig_cpu_kernel {
 	  n_units_,                                                                                \
 	  scratch_bytes_,                                                                          \
 	  run_,                                                                                    \
+	  NULL,                                                                                    \
+	  NULL,                                                                                    \
 	  NULL }
 
 /* ---- the op ------------------------------------------------------------------ */

@@ -375,8 +375,38 @@ static void run_generic(const struct ig_op_launch *launch, int64_t first, int64_
 static int64_t n_units_vector(const struct ig_op_launch *launch)
 {
 	const struct ig_attention_params *p = launch->params;
-	return n_row_groups(launch->step, unit_rows(p)) * p->n_kv_heads;
+	const struct split split = split_of(launch);
+	return split.n_ranges ? split.n_units :
+				n_row_groups(launch->step, unit_rows(p)) * p->n_kv_heads;
 }
+
+static int64_t n_units_merge(const struct ig_op_launch *launch)
+{
+	return split_of(launch).n_ranges ? launch->step->n_rows : 0;
+}
+
+#define MERGE(name, isa)                                                                           \
+	static const struct ig_cpu_kernel merge_##name =                                           \
+		IG_CPU_KERNEL(isa, IG_UNITS_ROWS, n_units_merge, ig_attention_scratch_##name,      \
+			      ig_attention_merge_##name);
+#define VECTOR_KERNEL(name, isa_)                                                                  \
+	{ .struct_size = sizeof(struct ig_cpu_kernel),                                             \
+	  .isa = isa_,                                                                             \
+	  .weight_dtype = IG_DTYPE_NONE,                                                           \
+	  .weight_layout = IG_LAYOUT_ROWS,                                                         \
+	  .in_layout = IG_LAYOUT_ROWS,                                                             \
+	  .unit_kind = IG_UNITS_OTHER,                                                             \
+	  .n_units = n_units_vector,                                                               \
+	  .scratch_bytes = ig_attention_scratch_##name,                                            \
+	  .run = ig_attention_##name,                                                              \
+	  .shared_bytes = split_bytes,                                                             \
+	  .then = &merge_##name }
+#endif
+#if defined(__x86_64__)
+MERGE(avx2, IG_ISA_AVX2)
+MERGE(avx512, IG_ISA_AVX512)
+#elif defined(__aarch64__)
+MERGE(neon, IG_ISA_NEON)
 #endif
 
 /* ---- the table --------------------------------------------------------------------- */
@@ -385,13 +415,10 @@ static const struct ig_cpu_kernel kernels[] = {
 	IG_CPU_KERNEL(IG_ISA_GENERIC, IG_UNITS_OTHER, n_units_generic, scratch_generic,
 		      run_generic),
 #if defined(__x86_64__)
-	IG_CPU_KERNEL(IG_ISA_AVX2, IG_UNITS_OTHER, n_units_vector, ig_attention_scratch_avx2,
-		      ig_attention_avx2),
-	IG_CPU_KERNEL(IG_ISA_AVX512, IG_UNITS_OTHER, n_units_vector, ig_attention_scratch_avx512,
-		      ig_attention_avx512),
+	VECTOR_KERNEL(avx2, IG_ISA_AVX2),
+	VECTOR_KERNEL(avx512, IG_ISA_AVX512),
 #elif defined(__aarch64__)
-	IG_CPU_KERNEL(IG_ISA_NEON, IG_UNITS_OTHER, n_units_vector, ig_attention_scratch_neon,
-		      ig_attention_neon),
+	VECTOR_KERNEL(neon, IG_ISA_NEON),
 #endif
 };
 

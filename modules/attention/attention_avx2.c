@@ -121,3 +121,9 @@ void ig_attention_avx2(const struct ig_op_launch *launch, int64_t first, int64_t
 {
 	run_units(launch, first, last, scratch);
 }
+
+void ig_attention_merge_avx2(const struct ig_op_launch *launch, int64_t first, int64_t last,
+			     void *scratch)
+{
+	merge_rows(launch, first, last, scratch);
+}

@@ -188,3 +188,9 @@ void ig_attention_avx512(const struct ig_op_launch *launch, int64_t first, int64
 {
 	run_units(launch, first, last, scratch);
 }
+
+void ig_attention_merge_avx512(const struct ig_op_launch *launch, int64_t first, int64_t last,
+			       void *scratch)
+{
+	merge_rows(launch, first, last, scratch);
+}

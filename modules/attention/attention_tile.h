@@ -18,6 +18,9 @@
  *   p v: one fused sum a dimension, positions ascending;
  *   ranges are merged in ascending order, then the sink.
  *
+ * With few rows a unit has a single range, and its partial result is kept until all are there; a second kernel
+ * merges them by the same operations in the same order (units.h).
+ *
  * The includer defines
  *   VL, vec            floats in a vector, its type
  *   TILE_Q, TILE_V     query vectors and vectors of a tile that fit the registers
@@ -71,6 +74,8 @@ struct unit {
 	struct pages pages;
 	int32_t dim, v_dim, dim16; /* of a key; of a value; that rounded up to 16 */
 	struct cache_side v_side;
+	struct row_span rows;
+	uint32_t kv_head;
 	int32_t n; /* query vectors: row by row, head by head */
 	/* Scratch. */
 	float *kt;		      /* [dim, KT_STRIDE] */
@@ -681,24 +686,31 @@ static void apply_gate(struct unit *u, float *restrict y, const float *restrict 
 
 /* ---- a unit: rows row … row + n_rows - 1, one KV head ------------------------------------ */
 
-static void run_unit(struct unit *u, const struct ig_op_launch *launch, int64_t row, int64_t n_rows,
-		     uint32_t kv_head)
+static int32_t per_kv_head(const struct unit *u)
+{
+	return (int32_t)(u->p->n_heads / u->p->n_kv_heads);
+}
+
+static int64_t window_of(const struct unit *u)
+{
+	return u->p->window ? u->p->window : INT64_MAX / 2;
+}
+
+static void begin_unit(struct unit *u, const struct ig_op_launch *launch, struct row_span rows,
+		       uint32_t kv_head)
 {
 	const struct ig_attention_params *p = u->p;
-	const struct ig_step *step = launch->step;
-	const int32_t per_kv = (int32_t)(p->n_heads / p->n_kv_heads);
-	const int64_t first_pos = step->positions[row], last_pos = first_pos + n_rows - 1;
-	const int64_t heads = (int64_t)kv_head * per_kv; /* before the unit's */
-	const int64_t window = p->window ? p->window : INT64_MAX / 2;
-	const int64_t seen = first_pos + 1 > window ? first_pos + 1 - window : 0;
-	char *blocks[RANGE_BLOCKS];
+	const int32_t per_kv = per_kv_head(u);
 
-	u->pages = pages_of(step, p->group, p->layer, step->row_seq[row], kv_head);
-	u->n = (int32_t)n_rows * per_kv;
-	for (int32_t i = 0, q = 0; i < n_rows; i++) {
+	u->rows = rows;
+	u->kv_head = kv_head;
+	u->pages = pages_of(launch->step, p->group, p->layer, launch->step->row_seq[rows.first],
+			    kv_head);
+	u->n = (int32_t)rows.n * per_kv;
+	for (int32_t i = 0, q = 0; i < rows.n; i++) {
 		const float *x = (const float *)((const char *)launch->in[0].data +
-						 (row + i) * launch->in[0].row_stride) +
-				 heads * u->dim;
+						 (rows.first + i) * launch->in[0].row_stride) +
+				 (int64_t)kv_head * per_kv * u->dim;
 		for (int32_t g = 0; g < per_kv; g++, q++)
 			u->q[q] = x + g * u->dim;
 	}
@@ -707,54 +719,75 @@ static void run_unit(struct unit *u, const struct ig_op_launch *launch, int64_t 
 		u->sum[q] = u->sum_all[q] = 0;
 	}
 	memset(u->o_all, 0, (size_t)u->n * (size_t)u->dim16 * sizeof *u->o_all);
+}
 
-	for (int64_t base = seen - seen % RANGE; base <= last_pos; base += RANGE) {
-		/* what any row of the unit attends to */
-		const int32_t lo = (int32_t)(seen > base ? seen - base : 0);
-		const int32_t hi =
-			(int32_t)(last_pos + 1 - base < RANGE ? last_pos + 1 - base : RANGE);
-		const int32_t first_block = lo / IG_BLOCK_TOKENS;
-		const int32_t end_block = (hi + IG_BLOCK_TOKENS - 1) / IG_BLOCK_TOKENS;
+/* The partial result of the range at base: max, sum and o. */
+static void run_range(struct unit *u, int64_t base)
+{
+	const int64_t window = window_of(u), last_pos = u->rows.position + u->rows.n - 1;
+	const int64_t seen = u->rows.position + 1 > window ? u->rows.position + 1 - window : 0;
+	/* what any row of the unit attends to */
+	const int32_t lo = (int32_t)(seen > base ? seen - base : 0);
+	const int32_t hi = (int32_t)(last_pos + 1 - base < RANGE ? last_pos + 1 - base : RANGE);
+	const int32_t first_block = lo / IG_BLOCK_TOKENS;
+	const int32_t end_block = (hi + IG_BLOCK_TOKENS - 1) / IG_BLOCK_TOKENS;
+	char *blocks[RANGE_BLOCKS];
 
-		for (int32_t b = first_block; b < end_block; b++)
-			blocks[b] = pages_block(&u->pages, base / IG_BLOCK_TOKENS + b);
-		for (int32_t i = 0, q = 0; i < n_rows; i++) {
-			const int64_t pos = first_pos + i - base, from = pos + 1 - window;
-			for (int32_t g = 0; g < per_kv; g++, q++) {
-				u->lo[q] = (int32_t)(from < 0 ? 0 : from > RANGE ? RANGE : from);
-				u->hi[q] = (int32_t)(pos < 0	     ? 0 :
-						     pos + 1 > RANGE ? RANGE :
-								       pos + 1);
-			}
+	for (int32_t b = first_block; b < end_block; b++)
+		blocks[b] = pages_block(&u->pages, base / IG_BLOCK_TOKENS + b);
+	for (int32_t i = 0, q = 0; i < u->rows.n; i++) {
+		const int64_t pos = u->rows.position + i - base, from = pos + 1 - window;
+		for (int32_t g = 0; g < per_kv_head(u); g++, q++) {
+			u->lo[q] = (int32_t)(from < 0 ? 0 : from > RANGE ? RANGE : from);
+			u->hi[q] = (int32_t)(pos < 0 ? 0 : pos + 1 > RANGE ? RANGE : pos + 1);
 		}
-		range_scores(u, blocks, first_block, end_block);
-		for (int32_t q = 0; q < u->n; q++)
-			if (u->lo[q] < u->hi[q])
-				soft_max(u->s + q * S_STRIDE, u->lo[q], u->hi[q], p->scale,
-					 &u->max[q], &u->sum[q]);
-		range_values(u, blocks, lo, hi);
-		merge_range(u);
 	}
+	range_scores(u, blocks, first_block, end_block);
+	for (int32_t q = 0; q < u->n; q++)
+		if (u->lo[q] < u->hi[q])
+			soft_max(u->s + q * S_STRIDE, u->lo[q], u->hi[q], u->p->scale, &u->max[q],
+				 &u->sum[q]);
+	range_values(u, blocks, lo, hi);
+}
+
+/* The outputs, when all ranges are merged. */
+static void end_unit(struct unit *u, const struct ig_op_launch *launch)
+{
+	const int32_t per_kv = per_kv_head(u);
+	const uint32_t heads = u->kv_head * (uint32_t)per_kv; /* before the unit's */
+
 	if (sinks_of(launch))
-		merge_sinks(u, sinks_of(launch) + kv_head * (uint32_t)per_kv, per_kv);
-	for (int32_t i = 0, q = 0; i < n_rows; i++) {
+		merge_sinks(u, sinks_of(launch) + heads, per_kv);
+	for (int32_t i = 0, q = 0; i < u->rows.n; i++) {
 		float *restrict y = (float *)((char *)launch->out[0].data +
-					      (row + i) * launch->out[0].row_stride) +
-				    heads * u->v_dim;
+					      (u->rows.first + i) * launch->out[0].row_stride) +
+				    heads * (uint32_t)u->v_dim;
 		for (int32_t g = 0; g < per_kv; g++, q++, y += u->v_dim) {
 			const float *restrict o = u->o_all + q * u->dim16;
 			const float share = 1 / u->sum_all[q];
 			for (int32_t d = 0; d < u->v_dim; d++)
 				y[d] = o[d] * share;
-			if (p->gate)
+			if (u->p->gate)
 				apply_gate(u, y,
-					   gate_of_head(launch, row + i,
-							kv_head * (uint32_t)per_kv + (uint32_t)g));
+					   gate_of_head(launch, u->rows.first + i,
+							heads + (uint32_t)g));
 		}
 	}
 }
 
-static void run_units(const struct ig_op_launch *launch, int64_t first, int64_t last, void *scratch)
+static void run_unit(struct unit *u, const struct ig_op_launch *launch, struct row_span rows,
+		     uint32_t kv_head)
+{
+	begin_unit(u, launch, rows, kv_head);
+	for (int64_t i = 0, base = first_range(u->p, rows) * RANGE; i < n_ranges(u->p, rows);
+	     i++, base += RANGE) {
+		run_range(u, base);
+		merge_range(u);
+	}
+	end_unit(u, launch);
+}
+
+static struct unit make_unit(const struct ig_op_launch *launch, void *scratch)
 {
 	const struct ig_attention_params *p = launch->params;
 	struct unit u = { .p = p,
@@ -762,18 +795,118 @@ static void run_units(const struct ig_op_launch *launch, int64_t first, int64_t 
 			  .dim = (int32_t)p->head_dim,
 			  .v_dim = (int32_t)value_dim(p),
 			  .dim16 = (int32_t)(value_dim(p) + 15) / 16 * 16 };
-	const int64_t n_groups = n_row_groups(launch->step, unit_rows(p));
-	int64_t row = 0, n_rows = 0;
 
 	u.v_side = value_side(p, u.layout);
 	lay_out(&u, p, (uintptr_t)scratch);
+	return u;
+}
+
+static void run_whole(const struct ig_op_launch *launch, int64_t first, int64_t last, void *scratch)
+{
+	const struct ig_attention_params *p = launch->params;
+	const int64_t n_groups = n_row_groups(launch->step, unit_rows(p));
+	struct unit u = make_unit(launch, scratch);
+	struct row_span rows = { 0 };
+
 	for (int64_t unit = first; unit < last; unit++) {
 		const uint32_t kv_head = (uint32_t)(unit % p->n_kv_heads);
-		if (unit == first || kv_head == 0) {
-			row = group_row(launch->step, unit_rows(p),
-					n_groups - 1 - unit / p->n_kv_heads);
-			n_rows = row_group(launch->step, unit_rows(p), row);
+		if (unit == first || kv_head == 0)
+			rows = row_span(launch->step, unit_rows(p),
+					group_row(launch->step, unit_rows(p),
+						  n_groups - 1 - unit / p->n_kv_heads));
+		run_unit(&u, launch, rows, kv_head);
+	}
+}
+
+/* ---- a unit of one range (units.h) ------------------------------------------------------- */
+
+/* Keep the range's partial result for merge_rows. */
+static void store_parts(const struct unit *u, const struct ig_op_launch *launch,
+			const struct split *split, int64_t range)
+{
+	const int32_t per_kv = per_kv_head(u);
+
+	for (int32_t q = 0; q < u->n; q++) {
+		const uint32_t head = u->kv_head * (uint32_t)per_kv + (uint32_t)(q % per_kv);
+		float *part = part_of(launch, split, u->rows.first + q / per_kv, range, head);
+		part[PART_SEES] = u->lo[q] < u->hi[q];
+		part[PART_MAX] = u->max[q];
+		part[PART_SUM] = u->sum[q];
+		memcpy(part + PART_OUT, u->o + q * u->dim16, (size_t)u->dim16 * sizeof *part);
+	}
+}
+
+static void run_ranges(const struct ig_op_launch *launch, const struct split *split, int64_t first,
+		       int64_t last, void *scratch)
+{
+	const struct ig_attention_params *p = launch->params;
+	struct unit u = make_unit(launch, scratch);
+	int64_t before = 0; /* units of earlier groups */
+
+	for (int64_t row = 0; row < launch->step->n_rows && before < last;) {
+		const struct row_span rows = row_span(launch->step, unit_rows(p), row);
+		const int64_t n = n_ranges(p, rows) * p->n_kv_heads;
+		for (int64_t i = first > before ? first - before : 0; i < n && before + i < last;
+		     i++) {
+			const int64_t range = i / p->n_kv_heads;
+			begin_unit(&u, launch, rows, (uint32_t)(i % p->n_kv_heads));
+			run_range(&u, (first_range(p, rows) + range) * RANGE);
+			store_parts(&u, launch, split, range);
 		}
-		run_unit(&u, launch, row, n_rows, kv_head);
+		before += n;
+		row += rows.n;
+	}
+}
+
+static void run_units(const struct ig_op_launch *launch, int64_t first, int64_t last, void *scratch)
+{
+	const struct split split = split_of(launch);
+
+	if (split.n_ranges)
+		run_ranges(launch, &split, first, last, scratch);
+	else
+		run_whole(launch, first, last, scratch);
+}
+
+/* Merge a row's ranges as run_unit does: `then` of this kernel. */
+static void merge_row(struct unit *u, const struct ig_op_launch *launch, const struct split *split,
+		      struct row_span group, int64_t row)
+{
+	const struct row_span one = { row, 1, group.position + row - group.first };
+	const int32_t per_kv = per_kv_head(u);
+
+	for (uint32_t kv_head = 0; kv_head < u->p->n_kv_heads; kv_head++) {
+		begin_unit(u, launch, one, kv_head);
+		for (int64_t i = 0; i < n_ranges(u->p, group); i++) {
+			for (int32_t q = 0; q < per_kv; q++) {
+				const float *part =
+					part_of(launch, split, row, i,
+						kv_head * (uint32_t)per_kv + (uint32_t)q);
+				u->lo[q] = 0;
+				u->hi[q] = part[PART_SEES] != 0;
+				u->max[q] = part[PART_MAX];
+				u->sum[q] = part[PART_SUM];
+				memcpy(u->o + q * u->dim16, part + PART_OUT,
+				       (size_t)u->dim16 * sizeof *part);
+			}
+			merge_range(u);
+		}
+		end_unit(u, launch);
+	}
+}
+
+static void merge_rows(const struct ig_op_launch *launch, int64_t first, int64_t last,
+		       void *scratch)
+{
+	const struct ig_attention_params *p = launch->params;
+	const struct split split = split_of(launch);
+	struct unit u = make_unit(launch, scratch);
+
+	for (int64_t row = 0; row < last;) {
+		const struct row_span rows = row_span(launch->step, unit_rows(p), row);
+		for (int64_t i = row; i < row + rows.n; i++)
+			if (i >= first && i < last)
+				merge_row(&u, launch, &split, rows, i);
+		row += rows.n;
 	}
 }

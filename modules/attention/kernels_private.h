@@ -77,7 +77,11 @@ void ig_rope_latent_avx2(const struct ig_op_launch *launch, int64_t first, int64
 void ig_rope_latent_avx512(const struct ig_op_launch *launch, int64_t first, int64_t last,
 			   void *scratch);
 uint64_t ig_attention_scratch_avx2(const struct ig_op_launch *launch);
+void ig_attention_merge_avx2(const struct ig_op_launch *launch, int64_t first, int64_t last,
+			     void *scratch);
 uint64_t ig_attention_scratch_avx512(const struct ig_op_launch *launch);
+void ig_attention_merge_avx512(const struct ig_op_launch *launch, int64_t first, int64_t last,
+			       void *scratch);
 void ig_attention_avx2(const struct ig_op_launch *launch, int64_t first, int64_t last,
 		       void *scratch);
 void ig_attention_avx512(const struct ig_op_launch *launch, int64_t first, int64_t last,
@@ -87,6 +91,8 @@ void ig_rope_kv_neon(const struct ig_op_launch *launch, int64_t first, int64_t l
 void ig_rope_latent_neon(const struct ig_op_launch *launch, int64_t first, int64_t last,
 			 void *scratch);
 uint64_t ig_attention_scratch_neon(const struct ig_op_launch *launch);
+void ig_attention_merge_neon(const struct ig_op_launch *launch, int64_t first, int64_t last,
+			     void *scratch);
 void ig_attention_neon(const struct ig_op_launch *launch, int64_t first, int64_t last,
 		       void *scratch);
 #endif

@@ -149,10 +149,10 @@ static int64_t phase_units(const struct cpu_program *p, const struct cpu_phase *
 
 	if (rows_of(c->launch.step, c->row_class) == 0)
 		return 0;
-	if (ph->rows)
-		return c->kernel->n_units(&c->launch);
-	for (uint32_t i = 0; i < ph->n_launches; i++)
-		n += c[i].kernel->n_units(&c[i].launch);
+	for (uint32_t i = 0; i < ph->n_launches; i++) {
+		const int64_t of = c[i].kernel->n_units(&c[i].launch);
+		n = !ph->rows ? n + of : of > n ? of : n; /* a kernel of rows may have none */
+	}
 	return n;
 }
 
@@ -163,7 +163,8 @@ static void run_units(const struct cpu_program *p, const struct cpu_phase *ph, i
 
 	if (ph->rows) {
 		for (uint32_t i = 0; i < ph->n_launches; i++)
-			c[i].kernel->run(&c[i].launch, first, last, scratch);
+			if (c[i].kernel->n_units(&c[i].launch))
+				c[i].kernel->run(&c[i].launch, first, last, scratch);
 		return;
 	}
 	/* The units of the kernels are numbered consecutively. */

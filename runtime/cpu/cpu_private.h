@@ -31,7 +31,7 @@ struct cpu_weight {
 
 /* Scratch memory of a value, in one layout, in the phases that need it. */
 struct cpu_buffer {
-	uint64_t row_bytes;
+	uint64_t row_bytes; /* 0: it has no rows, and `bytes` is given */
 	uint32_t row_class;
 	uint32_t first_phase, last_phase;
 	uint64_t offset, bytes; /* in scratch_mem */
@@ -49,6 +49,7 @@ struct cpu_launch {
 	struct cpu_operand in[IG_MAX_IN], out[IG_MAX_OUT];
 	int32_t weight[IG_MAX_WEIGHTS]; /* index in the plan; negative: none */
 	uint32_t row_class;		/* of the rows that it computes */
+	int32_t shared;			/* buffer of what its workers share; negative: none */
 };
 
 struct cpu_phase {

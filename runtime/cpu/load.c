@@ -83,6 +83,7 @@ static void resolve(struct cpu_program *p)
 			c->launch.in[j].data = address_of(p, &c->in[j]);
 		for (uint32_t j = 0; j < IG_MAX_OUT; j++)
 			c->launch.out[j].data = address_of(p, &c->out[j]);
+		c->launch.shared = address_of(p, &(struct cpu_operand){ .buffer = c->shared });
 		for (uint32_t j = 0; j < IG_MAX_WEIGHTS; j++) {
 			if (c->weight[j] < 0)
 				continue;

@@ -107,8 +107,10 @@ static int add_launch(struct lowering *l, const struct cpu_launch *c, bool chain
 		last->n_launches++;
 	else
 		p->phases[p->n_phases++] = (struct cpu_phase){ p->n_launches - 1, 1, rows };
-	for (uint32_t i = 0; i < IG_MAX_IN + IG_MAX_OUT; i++) {
-		int32_t b = i < IG_MAX_IN ? c->in[i].buffer : c->out[i - IG_MAX_IN].buffer;
+	for (uint32_t i = 0; i <= IG_MAX_IN + IG_MAX_OUT; i++) {
+		int32_t b = i < IG_MAX_IN	       ? c->in[i].buffer :
+			    i < IG_MAX_IN + IG_MAX_OUT ? c->out[i - IG_MAX_IN].buffer :
+							 c->shared;
 		if (b < 0)
 			continue;
 		uint32_t phase = p->n_phases - 1;
@@ -121,7 +123,7 @@ static int add_launch(struct lowering *l, const struct cpu_launch *c, bool chain
 
 static struct cpu_launch empty_launch(const struct ig_cpu_kernel *k, uint32_t row_class)
 {
-	struct cpu_launch c = { .kernel = k, .row_class = row_class };
+	struct cpu_launch c = { .kernel = k, .row_class = row_class, .shared = -1 };
 
 	c.launch.struct_size = sizeof c.launch;
 	c.launch.kernel = k;
@@ -132,6 +134,35 @@ static struct cpu_launch empty_launch(const struct ig_cpu_kernel *k, uint32_t ro
 	for (uint32_t i = 0; i < IG_MAX_WEIGHTS; i++)
 		c.weight[i] = -1;
 	return c;
+}
+
+static uint64_t max_rows(const struct cpu_program *p, uint32_t row_class)
+{
+	return row_class == IG_ROWS_TOKENS ? p->base.limits.max_rows :
+					     p->base.limits.max_logit_rows;
+}
+
+/* The bytes that a kernel asks for by `ask`, for the largest step. */
+static uint64_t widest_bytes(const struct cpu_program *p, const struct cpu_launch *of,
+			     uint64_t (*ask)(const struct ig_op_launch *launch))
+{
+	const struct ig_program_limits *lim = &p->base.limits;
+	const int32_t longest = (int32_t)lim->max_context;
+	const struct ig_step widest = { .struct_size = sizeof widest,
+					.n_rows = (int32_t)lim->max_rows,
+					.n_seqs = (int32_t)lim->max_seqs,
+					.n_logit_rows = (int32_t)lim->max_logit_rows,
+					.seq_lens = &longest };
+	struct ig_op_launch c = of->launch;
+
+	if (!ask)
+		return 0;
+	c.step = &widest;
+	for (uint32_t j = 0; j < c.n_in; j++)
+		c.in[j].n_rows = lim->max_rows;
+	for (uint32_t j = 0; j < c.n_out; j++)
+		c.out[j].n_rows = lim->max_rows;
+	return ask(&c);
 }
 
 /* A buffer as an operand in this layout. */
@@ -328,6 +359,21 @@ static int lower_split(struct lowering *l, const struct ig_plan_node *n, uint32_
 	return 0;
 }
 
+/* Memory for what the workers of a launch share. */
+static int add_shared(struct lowering *l, struct cpu_launch *c)
+{
+	const uint64_t bytes = ig_round_up(widest_bytes(l->p, c, c->kernel->shared_bytes), 64);
+
+	if (!bytes)
+		return 0;
+	c->shared = add_buffer(l, 0, IG_ROWS_TOKENS);
+	if (c->shared < 0)
+		return no_memory(l);
+	l->p->buffers[c->shared].bytes = bytes;
+	c->launch.shared_bytes = bytes;
+	return 0;
+}
+
 static int lower_node(struct lowering *l, const struct ig_plan_node *n)
 {
 	uint32_t dtype = weight_dtype(l, n, 0);
@@ -347,23 +393,25 @@ static int lower_node(struct lowering *l, const struct ig_plan_node *n)
 	for (uint32_t i = 0; !rc && i < n->n_weights; i++)
 		if (n->weight[i] != IG_NONE)
 			rc = use_weight(l, n->op, &c, i, n->weight[i]);
-	return rc ? rc : add_launch(l, &c, chain, false);
+	if (!rc && k->shared_bytes)
+		rc = add_shared(l, &c);
+	if (!rc)
+		rc = add_launch(l, &c, chain, false);
+	if (rc || !k->then)
+		return rc;
+	c.kernel = c.launch.kernel = k->then;
+	return add_launch(l, &c, false, false);
 }
 
 /* ---- memory ---------------------------------------------------------------------------- */
-
-static uint64_t max_rows(const struct cpu_program *p, uint32_t row_class)
-{
-	return row_class == IG_ROWS_TOKENS ? p->base.limits.max_rows :
-					     p->base.limits.max_logit_rows;
-}
 
 /* First fit, in order of creation, among the buffers with overlapping lifetimes. */
 static void place_buffers(struct cpu_program *p)
 {
 	for (uint32_t i = 0; i < p->n_buffers; i++) {
 		struct cpu_buffer *b = &p->buffers[i];
-		b->bytes = b->row_bytes * max_rows(p, b->row_class);
+		if (b->row_bytes)
+			b->bytes = b->row_bytes * max_rows(p, b->row_class);
 		b->offset = 0;
 		for (bool moved = true; moved;) {
 			moved = false;
@@ -386,22 +434,9 @@ static void place_buffers(struct cpu_program *p)
 /* The most scratch memory that kernels need per thread. */
 static void place_workers(struct cpu_program *p)
 {
-	const struct ig_program_limits *lim = &p->base.limits;
-	struct ig_step widest = { .struct_size = sizeof widest,
-				  .n_rows = (int32_t)lim->max_rows,
-				  .n_seqs = (int32_t)lim->max_seqs,
-				  .n_logit_rows = (int32_t)lim->max_logit_rows };
-
 	for (uint32_t i = 0; i < p->n_launches; i++) {
-		struct ig_op_launch c = p->launches[i].launch;
-		if (!p->launches[i].kernel->scratch_bytes)
-			continue;
-		c.step = &widest;
-		for (uint32_t j = 0; j < c.n_in; j++)
-			c.in[j].n_rows = lim->max_rows;
-		for (uint32_t j = 0; j < c.n_out; j++)
-			c.out[j].n_rows = lim->max_rows;
-		uint64_t bytes = ig_round_up(p->launches[i].kernel->scratch_bytes(&c), 64);
+		const struct cpu_launch *c = &p->launches[i];
+		uint64_t bytes = ig_round_up(widest_bytes(p, c, c->kernel->scratch_bytes), 64);
 		if (p->worker_bytes < bytes)
 			p->worker_bytes = bytes;
 	}

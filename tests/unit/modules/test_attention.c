@@ -180,6 +180,7 @@ struct setup {
 	struct guarded q, gate, sinks;
 	int64_t out_cols;
 	int has_sinks;
+	int splits; /* not 0: units may share memory; one more after each launch that did */
 };
 
 static void setup_create(struct setup *s, const struct attention_case *c)
@@ -246,6 +247,35 @@ static void setup_destroy(struct setup *s)
 	free(s->row_seq);
 }
 
+/* The kernel with memory that its units share, and the one that ends the launch. */
+static void run_split(struct setup *s, const struct ig_cpu_kernel *k, struct ig_op_launch launch,
+		      int order)
+{
+	struct ig_step widest = *launch.step;
+	int32_t longest = 0;
+	unsigned char *shared;
+
+	for (int32_t i = 0; i < s->n_seqs; i++)
+		longest = s->lens[i] > longest ? s->lens[i] : longest;
+	widest.seq_lens = &longest;
+	launch.step = &widest;
+	launch.shared_bytes = k->shared_bytes ? k->shared_bytes(&launch) : 0;
+	shared = malloc(launch.shared_bytes + 16);
+	assert_non_null(shared);
+	memset(shared, 0xff, launch.shared_bytes + 16);
+	launch.shared = shared;
+	world_run(k, &launch, order);
+	if (k->then && k->then->n_units(&launch)) {
+		assert_int_equal(k->then->unit_kind, IG_UNITS_ROWS);
+		assert_int_equal(k->then->n_units(&launch), launch.step->n_rows);
+		world_run(k->then, &launch, order);
+		s->splits++;
+	}
+	for (int i = 0; i < 16; i++)
+		assert_int_equal(shared[launch.shared_bytes + (uint64_t)i], 0xff);
+	free(shared);
+}
+
 /* A call over rows first … first + n - 1 of the setup, into the same rows of out. */
 static void run_rows(struct setup *s, const struct ig_cpu_kernel *k, struct guarded *out,
 		     int32_t first, int32_t n, int order)
@@ -275,7 +305,9 @@ static void run_rows(struct setup *s, const struct ig_cpu_kernel *k, struct guar
 	launch.in[1].data = guarded_row(&s->gate, first);
 	launch.out[0].data = guarded_row(out, first);
 	launch.in[0].n_rows = launch.in[1].n_rows = launch.out[0].n_rows = n;
-	if (k)
+	if (k && s->splits)
+		run_split(s, k, launch, order);
+	else if (k)
 		world_run(k, &launch, order);
 	else
 		world_op("attention")->reference(&launch);
@@ -341,6 +373,9 @@ static void test_reference(void **state)
  * the units one by one in another order. */
 static void test_same_bits(void **state)
 {
+	bool has_vectors = false;
+	int n_splits = 0;
+
 	for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
 		struct setup s;
 		struct guarded batch, other;
@@ -364,11 +399,54 @@ static void test_same_bits(void **state)
 			for (int32_t r = 0; r < s.n_rows; r += 7)
 				run_rows(&s, k, &other, r, s.n_rows - r < 7 ? s.n_rows - r : 7, 0);
 			assert_same(&batch, &other, "in chunks of 7", i, isas[j]);
+			s.splits = 1;
+			for (int32_t r = 0; r < s.n_rows; r += 7)
+				run_rows(&s, k, &other, r, s.n_rows - r < 7 ? s.n_rows - r : 7, 1);
+			assert_same(&batch, &other, "range by range", i, isas[j]);
+			for (int32_t r = 0; r < s.n_rows; r++)
+				run_rows(&s, k, &other, r, 1, 0);
+			assert_same(&batch, &other, "range by range, alone", i, isas[j]);
+			n_splits += s.splits - 1;
+			has_vectors |= k->then != NULL;
+			s.splits = 0;
 			guarded_check(&other);
 		}
 		guarded_destroy(&batch);
 		guarded_destroy(&other);
 		setup_destroy(&s);
+	}
+	assert_true(n_splits > 0 || !has_vectors);
+}
+
+/* What units share is enough for a row of the longest sequence, is bounded, and is nothing where there is
+ * one range. */
+static void test_shared_bytes(void **state)
+{
+	struct ig_attention_params p = { sizeof p, 9, 3, 64, 0, 0, 0.125f, 0 };
+	int32_t longest = 256;
+	const struct ig_step step = { .struct_size = sizeof step,
+				      .n_rows = 512,
+				      .seq_lens = &longest };
+	const struct ig_op_launch launch = { .params = &p, .step = &step };
+	const uint64_t range = 9 * (16 + 64) * 4; /* of a row */
+
+	for (size_t j = 0; j < sizeof isas / sizeof isas[0]; j++) {
+		const struct ig_cpu_kernel *k = world_kernel(world_op("attention"), isas[j]);
+		if (!k || !k->shared_bytes)
+			continue;
+		longest = 256;
+		p.window = 0;
+		assert_int_equal(k->shared_bytes(&launch), 0);
+		longest = 257;
+		assert_int_equal(k->shared_bytes(&launch), 16 * 2 * range);
+		longest = 32768;
+		assert_int_equal(k->shared_bytes(&launch), 4 << 20);
+		longest = 1 << 20; /* a row of it takes more */
+		assert_int_equal(k->shared_bytes(&launch), 4096 * range);
+		longest = 1 << 21;
+		assert_int_equal(k->shared_bytes(&launch), 16 << 20);
+		p.window = 100;
+		assert_int_equal(k->shared_bytes(&launch), 16 * 3 * range);
 	}
 }
 
@@ -628,13 +706,10 @@ static void test_check(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_check),
-		cmocka_unit_test(test_reference),
-		cmocka_unit_test(test_same_bits),
-		cmocka_unit_test(test_causal),
-		cmocka_unit_test(test_q8_is_floats),
-		cmocka_unit_test(test_exponential),
-		cmocka_unit_test(test_sink_is_position),
+		cmocka_unit_test(test_check),	    cmocka_unit_test(test_reference),
+		cmocka_unit_test(test_same_bits),   cmocka_unit_test(test_shared_bytes),
+		cmocka_unit_test(test_causal),	    cmocka_unit_test(test_q8_is_floats),
+		cmocka_unit_test(test_exponential), cmocka_unit_test(test_sink_is_position),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

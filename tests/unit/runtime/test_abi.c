@@ -41,14 +41,16 @@ static void test_op(void **state)
 	AT(ig_tensor, row_stride, 24);
 	AT(ig_tensor, dtype, 32);
 	AT(ig_tensor, layout, 36);
-	SIZE(ig_op_launch, 600);
+	SIZE(ig_op_launch, 616);
 	AT(ig_op_launch, params, 16);
 	AT(ig_op_launch, in, 24);
 	AT(ig_op_launch, weight, 184);
 	AT(ig_op_launch, out, 504);
 	AT(ig_op_launch, step, 584);
 	AT(ig_op_launch, kernel, 592);
-	SIZE(ig_cpu_kernel, 56);
+	AT(ig_op_launch, shared, 600);
+	AT(ig_op_launch, shared_bytes, 608);
+	SIZE(ig_cpu_kernel, 72);
 	AT(ig_cpu_kernel, isa, 4);
 	AT(ig_cpu_kernel, weight_dtype, 8);
 	AT(ig_cpu_kernel, weight_layout, 12);
@@ -58,6 +60,8 @@ static void test_op(void **state)
 	AT(ig_cpu_kernel, scratch_bytes, 32);
 	AT(ig_cpu_kernel, run, 40);
 	AT(ig_cpu_kernel, inner, 48);
+	AT(ig_cpu_kernel, shared_bytes, 56);
+	AT(ig_cpu_kernel, then, 64);
 	SIZE(ig_op, 72);
 	AT(ig_op, params_size, 4);
 	AT(ig_op, name, 8);
