@@ -143,6 +143,9 @@ void KERNEL(ig_soft_cap)(const struct ig_op_launch *c, int64_t first, int64_t la
 
 static uint32_t magnitude(float x) { return ig_bits_from_f32(x) & 0x7fffffffu; }
 
+#if defined(__AVX512BW__) && defined(__AVX512DQ__) && defined(__AVX512VL__)
+#include "ops/cpu/pack_avx512.h"
+#else
 /* Bits of the largest magnitude of a block. */
 static uint32_t largest(const float *x)
 {
@@ -163,6 +166,20 @@ static bool has_outlier(const float *x, uint32_t top)
 		n_near += OUTLIER * ig_f32_from_bits(magnitude(x[i])) >= amax;
 	return top < 0x7f800000u && n_near == 1;
 }
+
+/* The codes of a finite block; sum: of either half. */
+static void codes(const float *x, float inv, int8_t *q, int32_t sum[2])
+{
+	sum[0] = sum[1] = 0;
+	for (int h = 0; h < 2; h++)
+		for (int i = 16 * h; i < 16 * h + 16; i++) {
+			float v = x[i] * inv + ROUNDER;
+			int32_t n = (int32_t)(ig_bits_from_f32(v) - 0x4b400000u);
+			q[i] = (int8_t)n;
+			sum[h] += n;
+		}
+}
+#endif
 
 /* Split a block into its largest value, *outlier, and the rest; returns the value's index. */
 static int split_outlier(const float *x, uint32_t top, float *rest, float *outlier)
@@ -202,16 +219,9 @@ void KERNEL(ig_pack_q8)(const struct ig_op_launch *c, int64_t first, int64_t las
 			/* A block that is not finite cannot be quantized: its scale is infinity or
 			 * NaN, its integers are 0 or 1. */
 			float inv = amax > 0x1p-100f && amax < INFINITY ? 127.0f / amax : 0.0f;
-			int32_t sum[2] = { 0, 0 };
+			int32_t sum[2];
 			if (inv != 0.0f) {
-				for (int h = 0; h < 2; h++)
-					for (int i = 16 * h; i < 16 * h + 16; i++) {
-						float v = x[i] * inv + ROUNDER;
-						int32_t n = (int32_t)(ig_bits_from_f32(v) -
-								      0x4b400000u);
-						q[i] = (int8_t)n;
-						sum[h] += n;
-					}
+				codes(x, inv, q, sum);
 			} else {
 				memset(q, top >= 0x7f800000u, 32);
 				sum[0] = sum[1] = top >= 0x7f800000u ? 16 : 0;
