@@ -18,6 +18,13 @@
 #define instantiate_kernel(name, function, ...)
 #endif
 
+// begins_early(function): on NVIDIA this kernel begins while the one before it is running; it calls
+// nv_wait_for_previous() before it reads what that one writes, or writes what it reads.  All others
+// begin with that.
+#ifndef MSL_SCAN
+#define begins_early(function)
+#endif
+
 // to<vec<T, 4>>(x): converts a vector or scalar where the target type depends on a
 // template argument.  Where it does not, write float4(x).
 #if defined(__METAL_VERSION__)

@@ -11,6 +11,7 @@
 struct ig_cuda_module {
 	const struct ig_ptx *ptx;
 	CUmodule module;
+	bool waits; /* for what ran before, itself: it may begin earlier */
 	struct ig_cuda_module *next;
 };
 
@@ -34,6 +35,9 @@ struct ig_cuda {
 	uint32_t n_modules;
 	int64_t untold_ns; /* of compiling them, since the log said so */
 
+	/* The NVIDIA driver refused a graph whose kernels overlap: no further one has any. */
+	atomic_bool plain_edges;
+
 	/* The context is lost: every later function returns the first error. */
 	atomic_bool lost;
 	pthread_mutex_t lost_lock;
@@ -56,9 +60,9 @@ int ig_cuda_check(struct ig_cuda *d, CUresult r, const char *what, struct ig_err
 /* modules.c */
 void ig_cuda_modules_unload(struct ig_cuda *d);
 /* The dispatch's kernel, compiled if no program has used it before, and prepared for its threadgroup
- * memory.  Errors name it. */
+ * memory.  *waits: it waits itself for the kernels before it.  Errors name it. */
 int ig_cuda_function(struct ig_cuda *d, const struct ig_gpu_dispatch *dispatch, CUfunction *out,
-		     struct ig_error *err);
+		     bool *waits, struct ig_error *err);
 /* The box of a dispatch's operand; NULL: none. */
 static inline const struct ig_gpu_box *ig_cuda_box(const struct ig_gpu_dispatch *d, uint32_t bind)
 {

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <ingot/error.h>
+#include <stdint.h>
 
 typedef int CUresult;
 typedef int CUdevice;
@@ -102,6 +103,16 @@ typedef union {
 	uint64_t size[8];
 } CUnodeAttribute;
 
+/* How a node of a graph waits for another one.  PROGRAMMATIC: both are kernels, and the second may begin
+ * when all threadgroups of the first have said so or ended; it waits itself for what it reads. */
+typedef struct {
+	uint8_t from_port, to_port, type, reserved[5];
+} CUgraphEdge;
+enum {
+	CU_PORT_PROGRAMMATIC = 1,
+	CU_EDGE_PROGRAMMATIC = 1,
+};
+
 /* X(return type, our name, the library's name, arguments) */
 #define CUDA_FUNCTIONS(X)                                                                          \
 	X(init, cuInit, (unsigned flags))                                                          \
@@ -155,9 +166,12 @@ typedef union {
 	X(error_name, cuGetErrorName, (CUresult r, const char **name))                             \
 	X(error_string, cuGetErrorString, (CUresult r, const char **text))
 
-/* As above; NULL with drivers before CUDA 12.4, which lack them. */
+/* As above; NULL with drivers before CUDA 12.4 and 12.3, which lack them. */
 #define CUDA_OPTIONAL_FUNCTIONS(X)                                                                 \
-	X(func_param, cuFuncGetParamInfo, (CUfunction f, size_t i, size_t *offset, size_t *size))
+	X(func_param, cuFuncGetParamInfo, (CUfunction f, size_t i, size_t *offset, size_t *size))  \
+	X(graph_add_edges, cuGraphAddDependencies_v2,                                              \
+	  (CUgraph g, const CUgraphNode *from, const CUgraphNode *to, const CUgraphEdge *edges,    \
+	   size_t n))
 
 struct ig_libcuda {
 	void *handle;

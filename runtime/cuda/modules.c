@@ -61,7 +61,8 @@ static char *inflate_ptx(const struct ig_ptx *p)
 	return text;
 }
 
-static int compile(struct ig_cuda *d, const struct ig_ptx *ptx, CUmodule *out, struct ig_error *err)
+static int compile(struct ig_cuda *d, const struct ig_ptx *ptx, CUmodule *out, bool *waits,
+		   struct ig_error *err)
 {
 	char log[JIT_LOG_BYTES] = "", what[128];
 	int options[] = { CU_JIT_ERROR_LOG_BUFFER, CU_JIT_ERROR_LOG_BUFFER_BYTES };
@@ -75,6 +76,7 @@ static int compile(struct ig_cuda *d, const struct ig_ptx *ptx, CUmodule *out, s
 			       ptx->kernel);
 	snprintf(what, sizeof what, "compiling kernel %s", ptx->kernel);
 	int rc = CUDA(d, module_load(out, text, 2, options, values), what, &e);
+	*waits = strstr(text, "griddepcontrol.wait") != NULL;
 	free(text);
 	if (!rc)
 		return 0;
@@ -99,7 +101,7 @@ static int load(struct ig_cuda *d, const struct ig_ptx *ptx, struct ig_cuda_modu
 
 	if (!m)
 		return ig_fail(err, -ENOMEM, "cuda: no memory");
-	rc = compile(d, ptx, &m->module, err);
+	rc = compile(d, ptx, &m->module, &m->waits, err);
 	if (rc) {
 		free(m);
 		return rc;
@@ -197,7 +199,7 @@ static int prepare(struct ig_cuda *d, const struct ig_gpu_dispatch *dispatch, CU
 }
 
 int ig_cuda_function(struct ig_cuda *d, const struct ig_gpu_dispatch *dispatch, CUfunction *out,
-		     struct ig_error *err)
+		     bool *waits, struct ig_error *err)
 {
 	const struct ig_ptx *ptx = choose(d, dispatch, err);
 	struct ig_cuda_module *m;
@@ -211,6 +213,8 @@ int ig_cuda_function(struct ig_cuda *d, const struct ig_gpu_dispatch *dispatch, 
 	if (!m)
 		rc = load(d, ptx, &m, err);
 	snprintf(what, sizeof what, "finding kernel %s", dispatch->kernel);
+	if (!rc)
+		*waits = m->waits;
 	if (!rc)
 		rc = CUDA(d, module_function(out, m->module, dispatch->kernel), what, err);
 	if (!rc)

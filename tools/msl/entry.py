@@ -13,7 +13,8 @@ of the positions below.  On the software device an entry point takes them from s
 soft_launch and soft_thread (msl_soft.h), and a constructor tells the device the kernel's
 signature.  In PTX a kernel's parameters are its buffers in ascending order of their
 index: `constant T &` by value, everything else as an address; threadgroup memory is the
-launch's dynamic shared memory.
+launch's dynamic shared memory.  For sm_90 an entry point begins with the wait for the kernels before
+it, and lets the next one begin; a function of which begins_early(function) is written does both itself.
 """
 import re
 import sys
@@ -38,11 +39,6 @@ def preprocess(path, defines, text=None):
     command = [common.find_clang(), *common.LANGUAGE, "-E", "-P", "-DMSL_SCAN", *defines,
                *common.includes(path), "-" if text is not None else path]
     return common.run(command, input=text)
-
-
-def differs(path, some, others):
-    """Whether these definitions change the text of a shader."""
-    return preprocess(path, some) != preprocess(path, others)
 
 
 def closing(text, at):
@@ -113,6 +109,7 @@ class Parameter:
 class Kernel:
     def __init__(self, name, template, parameters, limit):
         self.name, self.limit = name, limit
+        self.begins_early = False
         self.parameters = [Parameter(p) for p in parameters]
         self.template = template       # [(is a type, name, default or None)]
         at = [(p.attribute, p.index) for p in self.parameters if p.index is not None]
@@ -172,6 +169,10 @@ def kernels_of(text):
         if kernel.name in kernels:
             raise Failed("kernel %s: defined twice" % kernel.name)
         kernels[kernel.name] = kernel
+    for m in re.finditer(r"\bbegins_early\s*\(\s*(\w+)\s*\)", text):
+        if m.group(1) not in kernels:
+            raise Failed("begins_early(%s): no such kernel" % m.group(1))
+        kernels[m.group(1)].begins_early = True
     instances = [(k.name, k, []) for k in kernels.values() if not k.template]
     for m in re.finditer(r"\binstantiate_kernel\s*\(", text):
         parts = split(text[m.end():closing(text, m.end() - 1)])
@@ -276,7 +277,9 @@ def nv(path, instances):
         if kernel.limit:
             out[-1] = out[-1][:-2] + "static constexpr constant uint limit = (uint)(%s); };" % kernel.limit
             limit = '__asm__ volatile("// %s %%0" :: "n"(%s::limit)); ' % (LIMIT, traits)
-        out.append("__kernel void %s(%s) { %s%s %s%s }" % (name, parameters, limit, bind, addresses, body))
+        begin = "" if kernel.begins_early else "metal::nv_wait_for_previous(); metal::nv_begin_next(); "
+        out.append("__kernel void %s(%s) { %s%s %s%s%s }"
+                   % (name, parameters, limit, bind, addresses, begin, body))
     return "\n".join(out) + "\n"
 
 

@@ -543,6 +543,21 @@ FUNCTION(cuGraphAddKernelNode_v2, CUgraphNode *node, CUgraph g, const CUgraphNod
 	return CUDA_SUCCESS;
 }
 
+FUNCTION(cuGraphAddDependencies_v2, CUgraph g, const CUgraphNode *from, const CUgraphNode *to,
+	 const CUgraphEdge *edges, size_t n)
+{
+	ENTER(true);
+	for (size_t i = 0; i < n; i++) {
+		if (edges[i].from_port != CU_PORT_PROGRAMMATIC ||
+		    edges[i].type != CU_EDGE_PROGRAMMATIC || edges[i].to_port || from[i]->empty ||
+		    to[i]->empty || from[i] == to[i])
+			return CUDA_ERROR_INVALID_VALUE;
+		to[i]->run.n_after++;
+		to[i]->run.overlaps = true;
+	}
+	return CUDA_SUCCESS;
+}
+
 FUNCTION(cuGraphKernelNodeSetAttribute, CUgraphNode node, int attribute,
 	 const CUnodeAttribute *value)
 {
@@ -585,6 +600,11 @@ FUNCTION(cuGraphAddEmptyNode, CUgraphNode *node, CUgraph g, const CUgraphNode *a
 FUNCTION(cuGraphInstantiateWithFlags, CUgraphExec *exec, CUgraph g, unsigned long long flags)
 {
 	ENTER(true);
+	for (int i = 0; i < g->n; i++)
+		if (g->nodes[i]->run.overlaps && fake_cuda.refuse_overlaps) {
+			fake_cuda.n_refused++;
+			return CUDA_ERROR_INVALID_VALUE;
+		}
 	*exec = calloc(1, sizeof **exec);
 	(*exec)->runs = calloc((size_t)g->n + 1, sizeof *(*exec)->runs);
 	for (int i = 0; i < g->n; i++)

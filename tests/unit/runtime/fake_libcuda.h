@@ -9,6 +9,8 @@
 
 #include "runtime/cuda/libcuda.h"
 
+#include <stdbool.h>
+
 #define FAKE_MAX_GPUS 3
 #define FAKE_MAX_RUNS 4096
 
@@ -23,6 +25,7 @@ struct fake_run {
 		map[2]; /* of kernels whose names begin with `boxes`: their first two operands */
 	unsigned cluster[3];
 	unsigned n_after; /* nodes that it waits for */
+	bool overlaps;	  /* it begins while that one runs */
 };
 
 struct fake_cuda {
@@ -37,6 +40,7 @@ struct fake_cuda {
 	const char *fail;
 	CUresult fail_with;
 	int fail_after;
+	bool refuse_overlaps; /* no graph in which a kernel overlaps is made ready */
 	int n_not_ready; /* queries that find an event not done yet */
 	/* what the kernels do when they run */
 	void (*kernel)(const struct fake_run *run);
@@ -46,6 +50,7 @@ struct fake_cuda {
 	int n_launches; /* of functions that can fail */
 	int n_failing;	/* calls of `fail` so far */
 	int n_instantiated;
+	int n_refused; /* graphs */
 	int lost;	  /* a sticky error was given: everything fails with it */
 	char misuse[160]; /* the first call that a real driver would not forgive */
 	struct fake_run runs[FAKE_MAX_RUNS];

@@ -45,7 +45,7 @@ static struct ig_shader shader = SHADER("test/kernels"), broken = SHADER("test/b
 			other = SHADER("test/other");
 static const struct ig_shader without = SHADER("test/without");
 
-/* Hopper's own PTX has one kernel more. */
+/* Hopper's own PTX has two kernels more. */
 static void pack_all(void)
 {
 	if (n_ptx)
@@ -56,8 +56,9 @@ static void pack_all(void)
 	pack("big_4_0", ".entry big_4_0 { }");
 	pack("boxes_4_3", ".entry boxes_4_3 { }");
 	pack("hopper_4_0", ".entry hopper_4_0 { }");
+	pack("waits_4_1", ".entry waits_4_1 { griddepcontrol.wait; }");
 	shader.n_sm80 = 5;
-	shader.n_sm90a = 6;
+	shader.n_sm90a = 7;
 	broken.ptx_sm80 = broken.ptx_sm90a = pack("a_4_0", "broken");
 	newer.ptx_sm80 = newer.ptx_sm90a = pack("a_4_0", "newer");
 	damaged.ptx_sm80 = damaged.ptx_sm90a = pack("a_4_0", ".entry a_4_0 { }");
@@ -463,6 +464,91 @@ static void test_recording(void **state)
 	assert_int_equal(w.d->class->wait(w.p, 0, 1000, &ids, &logits, &err), 0);
 	assert_int_equal(fake->n_runs, 8);
 	assert_int_equal(r[7].n_after, 1);
+	end(&w);
+}
+
+/* A kernel that waits itself begins while the one before it runs, but for a first one and one that
+ * follows several. */
+static void record_overlaps(struct world *w)
+{
+	static const struct {
+		const char *kernel;
+		uint64_t offset, n_bytes;
+	} all[] = { { "waits_4_1", 0, 64 },  { "waits_4_1", 0, 64 },   { "ids_4_1", 0, 64 },
+		    { "waits_4_1", 0, 64 },  { "waits_4_1", 64, 64 }, { "waits_4_1", 0, 128 },
+		    { "waits_4_1", 0, 128 } };
+	uint32_t arg = 0;
+
+	for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+		struct ig_gpu_dispatch d = dispatch(all[i].kernel, &arg, 4);
+
+		d.n_binds = 1;
+		d.bind[0] = (struct ig_gpu_bind){ w->value, all[i].n_bytes, IG_GPU_WRITE, 0 };
+		d.bind[0].ref.offset = all[i].offset;
+		record(w, &d);
+	}
+}
+
+static void test_overlaps(void **state)
+{
+	static const bool overlaps[] = { false, true, false, true, true, false, true };
+	static const unsigned after[] = { 0, 1, 1, 1, 1, 2, 1 };
+	struct ig_gpu_submission s = submission(0, 1);
+	struct ig_error err = { 0 };
+	struct world w;
+	const int32_t *ids;
+	const float *logits;
+
+	for (int refused = 0; refused < 2; refused++) {
+		fake->n_runs = fake->n_refused = fake->n_instantiated = 0;
+		fake->refuse_overlaps = refused;
+		begin(&w);
+		record_overlaps(&w);
+		assert_int_equal(make(&w, &err), 0);
+		for (uint32_t rows = 1; rows < 4; rows++) { /* no grid follows them */
+			s = submission(0, rows);
+			assert_int_equal(w.d->class->submit(w.p, &s, &err), 0);
+			assert_int_equal(w.d->class->wait(w.p, 0, 1000, &ids, &logits, &err), 0);
+		}
+		assert_int_equal(fake->n_refused, refused);
+		assert_int_equal(fake->n_instantiated, 1);
+		assert_int_equal(fake->n_runs, 21);
+		for (size_t i = 0; i < sizeof after / sizeof *after; i++) {
+			assert_int_equal(fake->runs[i].overlaps, !refused && overlaps[i]);
+			assert_int_equal(fake->runs[i].n_after, after[i]);
+		}
+		end(&w);
+	}
+}
+
+/* Not in steps of many rows. */
+static void test_overlaps_of_few_rows(void **state)
+{
+	struct ig_error err = { 0 };
+	struct world w;
+	const int32_t *ids;
+	const float *logits;
+	uint32_t arg = 0;
+
+	begin(&w);
+	for (int i = 0; i < 2; i++) {
+		struct ig_gpu_dispatch d = dispatch("waits_4_1", &arg, 4);
+
+		d.n_binds = 1;
+		d.bind[0] = (struct ig_gpu_bind){ w.value, 64, IG_GPU_WRITE, 0 };
+		d.grid[0] = (struct ig_gpu_extent){ IG_LIVE_ROWS, 1, 1, 1 };
+		record(&w, &d);
+	}
+	assert_int_equal(make(&w, &err), 0);
+	for (uint32_t rows = 127; rows < 131; rows++) {
+		struct ig_gpu_submission s = submission(0, rows);
+
+		fake->n_runs = 0;
+		assert_int_equal(w.d->class->submit(w.p, &s, &err), 0);
+		assert_int_equal(w.d->class->wait(w.p, 0, 1000, &ids, &logits, &err), 0);
+		assert_int_equal(fake->runs[1].overlaps, rows <= 128);
+		assert_int_equal(fake->runs[1].n_after, 1);
+	}
 	end(&w);
 }
 
@@ -882,6 +968,8 @@ int main(void)
 		cmocka_unit_test_setup(test_two_steps, setup),
 		cmocka_unit_test_setup(test_logits, setup),
 		cmocka_unit_test_setup(test_recording, setup),
+		cmocka_unit_test_setup(test_overlaps, setup),
+		cmocka_unit_test_setup(test_overlaps_of_few_rows, setup),
 		cmocka_unit_test_setup(test_boxes, setup),
 		cmocka_unit_test_setup(test_wide, setup),
 		cmocka_unit_test_setup(test_buckets, setup),

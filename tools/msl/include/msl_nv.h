@@ -336,6 +336,24 @@ METAL_FUNC uint nv_tf32(float x)
 #include "msl_nv_bulk.h"
 #endif
 
+// -- kernels that follow one another ------------------------------------------------------------------
+
+// Waits until all kernels before this one have ended and what they wrote can be read.  Where the
+// target knows no kernels that begin earlier (before sm_90), nothing needs to be done.
+METAL_FUNC void nv_wait_for_previous()
+{
+#ifdef NV_WGMMA
+	__asm__ volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+// When all threadgroups have come here, the next kernel's begin as there is room for them.
+METAL_FUNC void nv_begin_next()
+{
+#ifdef NV_WGMMA
+	__asm__ volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+
 // -- for the entry points that entry.py writes --------------------------------------------------------
 
 // All threadgroup memory is dynamic.  Its start is aligned to 1024, as warpgroup products
