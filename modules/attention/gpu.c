@@ -383,7 +383,6 @@ static int lower_merge(const struct attention *a, const struct ig_gpu_host *h,
 		       struct ig_gpu_tape *t, const struct ig_gpu_bind *outs,
 		       const struct ig_gpu_bind *tops)
 {
-	const uint32_t groups = (a->p->n_heads + ATTENTION_SGS - 1) / ATTENTION_SGS;
 	const struct ig_gpu_dispatch d = {
 		.struct_size = sizeof d,
 		.n_binds = 5,
@@ -395,7 +394,7 @@ static int lower_merge(const struct attention *a, const struct ig_gpu_host *h,
 		.when_live = IG_LIVE_SPLIT_ROWS,
 		.when_min = 1,
 		.when_max = UINT32_MAX,
-		.grid = { { IG_LIVE_ONE, 1, 1, groups },
+		.grid = { { IG_LIVE_ONE, 1, 1, a->p->n_heads },
 			  { IG_LIVE_SPLIT_ROWS, 1, 1, 1 },
 			  { IG_LIVE_SEQS, 1, 1, 1 } },
 		.bind = { *outs, *tops, a->y, a->sinks, a->gates },

@@ -5,9 +5,10 @@
 
 using namespace metal;
 
-#define MERGED 18 /* values of a lane: of the largest head */
+#define MERGED 5      /* values of a lane: of the largest head */
+#define MERGE_AHEAD 8 /* ranges that are loaded together, as each takes as long as all of them */
 
-// Grid: four heads, row of the sequence, sequence; a simdgroup merges a head's ranges.
+// Grid: head, row of the sequence, sequence; a simdgroup merges every fourth 32 columns.
 [[max_total_threads_per_threadgroup(ATTENTION_THREADS)]] kernel void
 attention_merge(constant attention_args &args [[buffer(0)]],
 		device const step_head *step [[buffer(1)]], device const float *outs [[buffer(2)]],
@@ -16,8 +17,8 @@ attention_merge(constant attention_args &args [[buffer(0)]],
 		uint3 group [[threadgroup_position_in_grid]],
 		uint lane [[thread_index_in_simdgroup]], uint sg [[simdgroup_index_in_threadgroup]])
 {
-	const uint sequence = group.z, head = group.x * ATTENTION_SGS + sg;
-	if (sequence >= step->n_seqs || head >= args.n_heads)
+	const uint sequence = group.z, head = group.x, first = sg * 32 + lane;
+	if (sequence >= step->n_seqs)
 		return;
 	device const int *rows = step_array<int>(step, step->seq_rows) + sequence;
 	const uint row = uint(rows[0]) + group.y;
@@ -32,20 +33,35 @@ attention_merge(constant attention_args &args [[buffer(0)]],
 	UNROLL
 	for (int j = 0; j < MERGED; j++)
 		all[j] = 0.0f;
-	uint range = first_seen(position, args.window) / STEP_RANGE;
-	for (; range <= position / STEP_RANGE; range++) {
-		const ulong at = ulong(partial + range) * args.n_heads + head;
-		const float2 part = tops[at];
-		const float new_top = max(top, part.x);
-		const float a = merge_share(top, new_top), b = merge_share(part.x, new_top);
-		top = new_top;
-		sum = fma(sum, a, part.y * b);
-		device const float *from = outs + at * args.v_dim;
+	const uint last = position / STEP_RANGE;
+	for (uint range = first_seen(position, args.window) / STEP_RANGE; range <= last;
+	     range += MERGE_AHEAD) {
+		float2 parts[MERGE_AHEAD];
+		float values[MERGE_AHEAD][MERGED];
 		UNROLL
-		for (int j = 0; j < MERGED; j++) {
-			const uint column = lane + j * 32;
-			if (column < args.v_dim)
-				all[j] = fma(all[j], a, from[column] * b);
+		for (uint i = 0; i < MERGE_AHEAD; i++) {
+			const ulong at =
+				ulong(partial + min(range + i, last)) * args.n_heads + head;
+			device const float *from = outs + at * args.v_dim;
+			parts[i] = tops[at];
+			UNROLL
+			for (int j = 0; j < MERGED; j++)
+				if (first + j * ATTENTION_THREADS < args.v_dim)
+					values[i][j] = from[first + j * ATTENTION_THREADS];
+		}
+		UNROLL
+		for (uint i = 0; i < MERGE_AHEAD; i++) {
+			if (range + i > last)
+				continue;
+			const float new_top = max(top, parts[i].x);
+			const float a = merge_share(top, new_top),
+				    b = merge_share(parts[i].x, new_top);
+			top = new_top;
+			sum = fma(sum, a, parts[i].y * b);
+			UNROLL
+			for (int j = 0; j < MERGED; j++)
+				if (first + j * ATTENTION_THREADS < args.v_dim)
+					all[j] = fma(all[j], a, values[i][j] * b);
 		}
 	}
 	const float share = final_share(top, sum, sinks, head, args.flags);
@@ -53,7 +69,7 @@ attention_merge(constant attention_args &args [[buffer(0)]],
 		y + (ulong(row) * args.y_stride + head * args.v_dim) * element_bytes(args.y_type);
 	UNROLL
 	for (int j = 0; j < MERGED; j++) {
-		const uint column = lane + j * 32;
+		const uint column = first + j * ATTENTION_THREADS;
 		if (column < args.v_dim)
 			store_element(to, column,
 				      one_zero(all[j] * share *
