@@ -3,7 +3,8 @@
 //
 // A value is d s v (+ m n): d and m are halves, s and n small integers, v an integer from a code's
 // bits or a table.  Products of d, s and v and subtracting an offset of v are exact in float; only
-// adding a minimum rounds.  FORMAT is an enum ig_dtype: a constant in kernels for one
+// adding a minimum rounds.  As halves, values of Q4_K and Q5_K are d (s v) - h, rounded once, where h is
+// m n, rounded to half, and s v is exact.  FORMAT is an enum ig_dtype: a constant in kernels for one
 // format, otherwise known at run time.
 //
 // Blocks are aligned as far as their bytes allow: rows begin at multiples of their length.
@@ -201,6 +202,16 @@ METAL_FUNC float4 table_values(uint format, uint four)
 	return float4(iq4_value(a), iq4_value(b), iq4_value(c), iq4_value(d));
 }
 
+// s and n of Q4_K and Q5_K: 8 scales, 8 minima of 6 bits: 4 of each whole, then the others' lower 4
+// bits.
+METAL_FUNC uint2 block_six_bits(thread const block_raw &r)
+{
+	const uint j = r.at / 32, shift = j % 4 * 8;
+	const uint a = r.s.y >> shift, b = r.s.z >> shift, c = r.s.w >> shift;
+	return j < 4 ? uint2(a & 63, b & 63) :
+		       uint2((c & 15) | (a >> 2 & 48), (c >> 4 & 15) | (b >> 2 & 48));
+}
+
 // d s and m n, which the sixteen share: a value is v times the first plus the second.
 METAL_FUNC float2 block_scales(uint format, thread const block_raw &r)
 {
@@ -220,12 +231,9 @@ METAL_FUNC float2 block_scales(uint format, thread const block_raw &r)
 		return float2(s, -4.0f * s);
 	}
 	case BLOCK_Q4_K:
-	case BLOCK_Q5_K: { // 8 scales, 8 minima of 6 bits: 4 of each whole, then the others' lower 4 bits
-		const uint j = r.at / 32, shift = j % 4 * 8;
-		const uint a = r.s.y >> shift, b = r.s.z >> shift, c = r.s.w >> shift;
-		const uint s = j < 4 ? a & 63 : (c & 15) | (a >> 2 & 48);
-		const uint n = j < 4 ? b & 63 : (c >> 4 & 15) | (b >> 2 & 48);
-		return float2(d * float(s), -m * float(n));
+	case BLOCK_Q5_K: {
+		const uint2 sn = block_six_bits(r);
+		return float2(d * float(sn.x), -m * float(sn.y));
 	}
 	case BLOCK_Q6_K: {
 		const float s = d * float(int(r.s.y << 24) >> 24);
@@ -288,4 +296,21 @@ METAL_FUNC void block_eight(uint format, thread const block_raw &r, int run, thr
 			    thread float4 &b)
 {
 	block_values(format, block_scales(format, r), block_codes(format, r, run), a, b);
+}
+
+// Whether a format's values have a definition of their own as halves.
+METAL_FUNC constexpr bool block_has_halves(uint format)
+{
+	return format == BLOCK_Q4_K || format == BLOCK_Q5_K;
+}
+
+// The run-th eight of the sixteen as halves, of such a format.
+METAL_FUNC void block_eight_halves(uint format, thread const block_raw &r, int run, thread half4 &a,
+				   thread half4 &b)
+{
+	const uint2 codes = block_codes(format, r, run), sn = block_six_bits(r);
+	const half4 d = half4(as_type<half>(ushort(r.s.x))), s = half4(half(float(sn.x)));
+	const half4 h = half4(half(half_of(r.s.x >> 16) * -float(sn.y)));
+	a = fma(d, half4(bytes_of(codes.x)) * s, h);
+	b = fma(d, half4(bytes_of(codes.y)) * s, h);
 }

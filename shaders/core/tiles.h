@@ -15,7 +15,8 @@
 // elements 2 t, 2 t + 1, 2 t + 8, 2 t + 9: pair i is of output g + i % 2 * 8, elements
 // 2 t + i / 2 * 8 and the next.
 //
-// Dequantising rounds once to float16 and gives the bits of core/weights.h.
+// Dequantising gives the bits of core/weights.h: it rounds once to float16, or as blocks.h defines
+// halves.
 #pragma once
 
 #include <metal_stdlib>
@@ -126,24 +127,40 @@ METAL_FUNC float tile_magic(uint four, uint i)
 #endif
 }
 
-// block_scales() of Q4_K, Q5_K and Q6_K with few instructions: a code times the first, which is
-// multiplied by `by` (a power of two), plus the second.  A byte times a half is exact, also as
-// (2^23 + byte) x - 2^23 x.
-METAL_FUNC float2 tile_scales_k(uint format, uint4 head, uint more, uint at, float by)
+// block_scales() of Q6_K with few instructions, where codes are multiplied by 1 / `by` (a power of
+// two).  A byte times a half is exact, also as (2^23 + byte) x - 2^23 x.
+METAL_FUNC float2 tile_scales_q6_k(uint4 head, uint more, uint at, float by)
 {
-	if (format == BLOCK_Q6_K) {
-		const uint four = tile_word(head, at / 64) ^ 0x80808080;
-		const float s = (tile_magic(four, at / 16 % 4) - 8388736.0f) * (half_of(more) * by);
-		return float2(s, s * (-32.0f / by));
-	}
+	const uint four = tile_word(head, at / 64) ^ 0x80808080;
+	const float s = (tile_magic(four, at / 16 % 4) - 8388736.0f) * (half_of(more) * by);
+	return float2(s, s * (-32.0f / by));
+}
+
+// s and n of Q4_K and Q5_K (block_six_bits) as halves, from the heads of an output.
+METAL_FUNC half2 tile_six_bits(uint4 head, uint at)
+{
 	const uint j = at / 32;
 	const uint s =
 		j < 4 ? head.y & 0x3f3f3f3f : (head.w & 0x0f0f0f0f) | (head.y >> 2 & 0x30303030);
 	const uint n = j < 4 ? head.z & 0x3f3f3f3f :
 			       (head.w >> 4 & 0x0f0f0f0f) | (head.z >> 2 & 0x30303030);
-	const float d = half_of(head.x) * by, m = -half_of(head.x >> 16);
-	return float2(fma(tile_magic(s, j % 4), d, d * -8388608.0f),
-		      fma(tile_magic(n, j % 4), m, m * -8388608.0f));
+	const uint i = j % 4;
+#ifdef MSL_NV // 1024 + a byte as a half is the byte behind 0x64
+	const uint both = nv_bytes(s, n, i * 0x11 + (4 + i) * 0x1100);
+	return as_type<half2>(nv_and_or(both, 0x00ff00ff, 0x64006400)) - half2(half(1024.0f));
+#else
+	return half2(half(float(s >> (i * 8) & 255)), half(float(n >> (i * 8) & 255)));
+#endif
+}
+
+// Two values of Q4_K or Q5_K as blocks.h defines them: codes are 1024 + `times` code.
+METAL_FUNC half2 tile_two_k(half2 codes, uint times, half2 sn, uint dm)
+{
+	const half by = half(1.0f / float(times));
+	const half2 s = half2(sn.x), h = half2(-as_type<half>(ushort(dm >> 16)) * sn.y);
+	// s code, exactly: 1024 s is below the largest half
+	const half2 product = fma(codes, s * half2(by), s * half2(half(-1024.0f) * by));
+	return fma(half2(as_type<half>(ushort(dm))), product, h);
 }
 
 // The scales of sixteen values from element `at` of a tile on, in block_raw's form, from its output's
@@ -304,13 +321,20 @@ template <uint FORMAT> struct tile_format {
 				to[i] = as_type<uint>(q * half2(d));
 				continue;
 			}
+			if (block_has_halves(FORMAT)) {
+				const uint4 head = h.first[i % 2];
+				to[i] = as_type<uint>(tile_two_k(
+					as_type<half2>(pair(c, e, i, 0x64006400)), times(i),
+					tile_six_bits(head, piece * TILE_PIECE + e * 16), head.x));
+				continue;
+			}
 			const uint v = pair(c, e, i, 0);
 			const float by = times(i) == 16 ? 1048576.0f : 16777216.0f;
 			float2 q, dm;
 			float scale;
-			if (FORMAT == BLOCK_Q4_K || FORMAT == BLOCK_Q5_K || FORMAT == BLOCK_Q6_K) {
-				dm = tile_scales_k(FORMAT, h.first[i % 2], h.more[i % 2],
-						   piece * TILE_PIECE + e * 16, by);
+			if (FORMAT == BLOCK_Q6_K) {
+				dm = tile_scales_q6_k(h.first[i % 2], h.more[i % 2],
+						      piece * TILE_PIECE + e * 16, by);
 				to[i] = as_type<uint>(half2(fma(float2(as_type<half2>(v)),
 								float2(dm.x), float2(dm.y))));
 				continue;

@@ -3,7 +3,8 @@
 // 8 of its elements, dequantised, to threadgroup memory.
 // `place` is the first element of a run, counted from the tile's first.
 //
-// Dequantising rounds once, from float, so that every kernel has the same elements.
+// Dequantising rounds once, from float or as blocks.h says of halves, so that every kernel has the
+// same elements.
 #pragma once
 
 #include <metal_stdlib>
@@ -264,11 +265,25 @@ template <uint FORMAT> struct weights_blocks {
 	{
 		block_load(r, FORMAT == BLOCK_ANY ? format : FORMAT, row, k + c * 16, limit);
 	}
-	template <typename T>
-	static METAL_FUNC void put(thread raw &r, int run, threadgroup T *to, threadgroup T *more)
+	static METAL_FUNC void put(thread raw &r, int run, threadgroup float *to,
+				   threadgroup float *more)
 	{
 		float4 a, b;
 		block_eight(FORMAT == BLOCK_ANY ? r.format : FORMAT, r, run, a, b);
+		put_eight(to, more, a, b);
+	}
+	static METAL_FUNC void put(thread raw &r, int run, threadgroup half *to,
+				   threadgroup half *more)
+	{
+		const uint format = FORMAT == BLOCK_ANY ? r.format : FORMAT;
+		if (block_has_halves(format)) {
+			half4 a, b;
+			block_eight_halves(format, r, run, a, b);
+			*(threadgroup uint4 *)to = uint4(as_type<uint2>(a), as_type<uint2>(b));
+			return;
+		}
+		float4 a, b;
+		block_eight(format, r, run, a, b);
 		put_eight(to, more, a, b);
 	}
 };

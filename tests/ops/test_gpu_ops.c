@@ -12,6 +12,7 @@
 #include <cmocka.h>
 
 #include "model/formats/checkpoint.h"
+#include "ops/float.h"
 #include "ops/op_private.h"
 #include "tests/ops/cases.h"
 #include "tests/ops/gpu_case.h"
@@ -56,21 +57,42 @@ static double weight_eps(uint32_t dtype, uint32_t in_dtype)
 	return dtype == IG_F16 || dtype == IG_BF16 ? 0.0 : 0x1p-11;
 }
 
-/* The error that x W^T may have in one output.  Errors of weights are independent: five
- * times the root of the sum of squares, but never more than the sum of sizes. */
-static double product_bound(const float *x, const float *w, int64_t k, double w_eps, double *y)
+/* What the minimum takes from value i of a row of Q4_K or Q5_K; others: 0.  In products of halves it is
+ * rounded by itself. */
+static double minimum_of(const struct ig_tensor *w, int64_t row, int64_t i)
 {
-	double size = 0.0, squares = 0.0, sum = 0.0;
+	if (w->dtype != IG_Q4_K && w->dtype != IG_Q5_K)
+		return 0.0;
+	const uint8_t *p = (const uint8_t *)w->data + row * w->row_stride +
+			   i / 256 * (w->dtype == IG_Q4_K ? 144 : 176);
+	const uint8_t *n = p + 4;
+	const int64_t j = i % 256 / 32;
+	uint16_t m;
+
+	memcpy(&m, p + 2, sizeof m);
+	return (double)ig_f32_from_f16(m) *
+	       (j < 4 ? n[4 + j] & 63 : n[4 + j] >> 4 | (n[j] >> 6) << 4);
+}
+
+/* The error that x W^T may have in one output; low: what minima take from the weights.  Errors of
+ * weights are independent: five times the root of the sum of squares, but never more than the sum
+ * of sizes. */
+static double product_bound(const float *x, const float *w, const double *low, int64_t k,
+			    double w_eps, double *y)
+{
+	double size = 0.0, most = 0.0, squares = 0.0, sum = 0.0;
 
 	for (int64_t i = 0; i < k; i++) {
 		double p = (double)x[i] * (double)w[i];
+		double e = fabs(p) + fabs((double)x[i] * low[i]);
 
 		sum += p;
 		size += fabs(p);
-		squares += p * p;
+		most += e;
+		squares += e * e;
 	}
 	*y = sum;
-	return sum_eps(k) * size + w_eps * dmin(size, 5.0 * sqrt(squares));
+	return sum_eps(k) * size + w_eps * dmin(most, 5.0 * sqrt(squares));
 }
 
 /* bounds[] for the products: one for each value of the result. */
@@ -81,25 +103,31 @@ static void product_bounds(const struct ig_case *c, const struct ig_op_launch *l
 	const double w_eps = weight_eps(c->dtype, in_dtype);
 	float *x = must(malloc((size_t)c->k * sizeof *x));
 	float *w[2];
+	double *low[2];
 
-	for (int i = 0; i < 2; i++)
+	for (int i = 0; i < 2; i++) {
 		w[i] = must(malloc((size_t)c->k * sizeof *w[i]));
+		low[i] = must(calloc((size_t)c->k, sizeof *low[i]));
+	}
 	for (int64_t j = 0; j < c->n; j++) {
-		for (int i = 0; i <= glu; i++)
+		for (int i = 0; i <= glu; i++) {
 			ig_weight_row(&launch->weight[i], j, w[i]);
+			for (int64_t l = 0; in_dtype == IG_F16 && l < c->k; l++)
+				low[i][l] = minimum_of(&launch->weight[i], j, l);
+		}
 		for (int64_t r = 0; r < launch->out[0].n_rows; r++) {
 			const float *row = ig_row(&launch->in[0], r);
 			double y, u, e, f;
 
 			for (int64_t i = 0; i < c->k; i++)
 				x[i] = ig_gpu_case_round(in_dtype, row[i]);
-			e = product_bound(x, w[0], c->k, w_eps, &y);
+			e = product_bound(x, w[0], low[0], c->k, w_eps, &y);
 			if (c->bias)
 				y += (double)((const float *)launch->weight[1].data)[j];
 			/* silu and gelu: slope below 1.13, their own error some units */
 			e = 1.2 * e + 0x1p-21 * fabs(y);
 			if (glu) {
-				f = product_bound(x, w[1], c->k, w_eps, &u);
+				f = product_bound(x, w[1], low[1], c->k, w_eps, &u);
 				e = e * fabs(u) + fabs(y) * f + e * f + 0x1p-22 * fabs(y * u);
 			}
 			if (c->residual)
@@ -108,8 +136,10 @@ static void product_bounds(const struct ig_case *c, const struct ig_op_launch *l
 		}
 	}
 	free(x);
-	free(w[0]);
-	free(w[1]);
+	for (int i = 0; i < 2; i++) {
+		free(w[i]);
+		free(low[i]);
+	}
 }
 
 /* Some units of what was summed; the sum x + delta itself is exact. */

@@ -63,7 +63,31 @@ METAL_FUNC float divide(float x, float y) { return msl_precise_divide(x, y); }
 METAL_FUNC float pow(float x, float y) { return msl_pow(x, y); }
 METAL_FUNC float powr(float x, float y) { return msl_pow(x, y); }
 METAL_FUNC float fma(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
-METAL_FUNC half fma(half a, half b, half c) { return (half)__builtin_fmaf((float)a, (float)b, (float)c); }
+#ifdef MSL_NV
+METAL_FUNC half fma(half a, half b, half c) { return __builtin_elementwise_fma(a, b, c); }
+template <int N> METAL_FUNC msl_ext<half, N> fma(msl_ext<half, N> a, msl_ext<half, N> b, msl_ext<half, N> c)
+{
+	return __builtin_elementwise_fma(a, b, c);
+}
+#else
+// Rounded once.  The product is exact as a float, and what the sum loses is `rest`; of its two
+// neighbours the odd one is taken, so that rounding it to a half sees that something follows.
+METAL_FUNC half fma(half a, half b, half c)
+{
+	const float p = (float)a * (float)b, q = (float)c, sum = p + q;
+	const float part = sum - p, rest = (p - (sum - part)) + (q - part);
+	uint bits = __builtin_bit_cast(uint, sum);
+	if (rest != 0.0f && sum - sum == 0.0f && bits % 2 == 0)
+		bits += (rest > 0.0f) == (sum > 0.0f) ? 1 : -1;
+	return (half)__builtin_bit_cast(float, bits);
+}
+template <int N> METAL_FUNC msl_ext<half, N> fma(msl_ext<half, N> a, msl_ext<half, N> b, msl_ext<half, N> c)
+{
+	for (int i = 0; i < N; i++)
+		a[i] = fma((half)a[i], (half)b[i], (half)c[i]);
+	return a;
+}
+#endif
 template <int N> METAL_FUNC msl_ext<float, N> fma(msl_ext<float, N> a, msl_ext<float, N> b, msl_ext<float, N> c)
 {
 	for (int i = 0; i < N; i++)
