@@ -397,7 +397,9 @@ static int emit(struct product *p, const struct variant *v, const struct ig_gpu_
 			       "%s: its kernel needs %u bytes of threadgroup memory, the "
 			       "device has %u",
 			       p->op, d.threadgroup_bytes, c->facts->max_threadgroup_bytes);
-	if (!v->tile && p->top_k * FEW < p->n_experts)
+	/* A threadgroup without a run costs time, too: for one row and 128 experts 2,048 of them took
+	 * half of a product's 15 us. */
+	if (!v->tile && p->top_k * v->max_rows <= p->n_experts)
 		d.grid[1] = (struct ig_gpu_extent){ live, p->top_k, 1, 1 };
 	if (is_tiled(p))
 		snprintf(kernel, sizeof kernel, "moe_%s_tiles_%s_%s", p->pair ? "glu" : "down",

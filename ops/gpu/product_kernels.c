@@ -38,7 +38,12 @@ static const struct ig_product_variants
 			   { "few", { SHAPE_NV_FEW_F32 }, 1, FEW, SHARES },
 			   { "tile", { SHAPE_NV_TILE_F32 }, MANY, UINT32_MAX, TILE },
 		   },
-		   2 };
+		   2 },
+	nv_f32_narrow = { {
+				  { "few_8", { SHAPE_NV_FEW_F32_8 }, 1, FEW, SHARES },
+				  { "tile", { SHAPE_NV_TILE_F32 }, MANY, UINT32_MAX, TILE },
+			  },
+			  2 };
 
 bool ig_product_is_odd(uint32_t dtype, int64_t k)
 {
@@ -113,6 +118,14 @@ int64_t ig_product_tiles_across(const struct ig_product *p, int64_t width)
 	for (uint32_t i = 0; i < (p->pair ? 1 : p->n); i++)
 		across += (p->weight[i]->n_rows + width - 1) / width;
 	return across;
+}
+
+/* Kernels for NVIDIA in float32: narrow ones as long as all their threadgroups run concurrently. */
+static struct ig_product_variants nv_float(const struct ig_product *p)
+{
+	if (!p->pair && ig_product_tiles_across(p, 8) <= ig_product_cores(p->launch->facts))
+		return nv_f32_narrow;
+	return nv_f32;
 }
 
 /* The kernel for few rows with a copy engine: the narrowest whose threadgroups all run
@@ -380,7 +393,7 @@ uint32_t ig_product_choose(const struct ig_product *p, struct ig_product_variant
 	if (is_nv && (outputs > NV_SHARED_OUTPUTS || (!f32 && is_large(p))))
 		shares = 1;
 	if (f32)
-		*variants = is_nv ? nv_f32 : metal_f32;
+		*variants = is_nv ? nv_float(p) : metal_f32;
 	else
 		*variants = is_nv ? nv_variants(p, outputs, shares > 1) : metal;
 	for (uint32_t i = 0; i < variants->n; i++)
