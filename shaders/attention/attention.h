@@ -23,6 +23,7 @@
 
 #include <metal_stdlib>
 #include "../portable.h"
+#include "../early.h"
 #include "../args.h"
 #include "../step.h"
 #include "pages.h"
@@ -305,6 +306,10 @@ template <typename T, int D, int M, bool Q8> struct attention_tile {
 	METAL_FUNC void fetch_ahead(uint t, uint stage) thread
 	{
 		find(t);
+		fetch_found(t, stage);
+	}
+	METAL_FUNC void fetch_found(uint t, uint stage) thread
+	{
 		UNROLL
 		for (int v = 0; v < 2; v++) {
 			const uint offset = v != 0 ? cache.v_offset : 0;
@@ -590,6 +595,16 @@ template <typename T, int D, int M, bool Q8> struct attention_tile {
 	}
 };
 
+// Whether the step has the sequence, and splits it.
+METAL_FUNC bool attention_splits(device const step_head *step, device const uint *partials,
+				 uint sequence)
+{
+	if (sequence >= step->n_seqs)
+		return false;
+	const uint first_row = uint(step_array<int>(step, step->seq_rows)[sequence]);
+	return first_row < step->n_rows && partials[first_row] != STEP_NONE;
+}
+
 // Grid: tile and KV head, range, sequence.
 //   outs   [partial][head][head_dim]: sums of p V
 //   tops   [partial][head]: the score that they are relative to, the sum of p
@@ -602,25 +617,27 @@ template <typename T, int D, bool Q8>
 	uint lane [[thread_index_in_simdgroup]], uint sg [[simdgroup_index_in_threadgroup]])
 {
 	typedef attention_tile<T, D, 1, Q8> tile_type;
-	const uint sequence = group.z, start = group.y * STEP_RANGE;
-	if (sequence >= step->n_seqs)
-		return;
+	const uint sequence = group.z, start = group.y * STEP_RANGE, end = start + STEP_RANGE - 1;
 	device const uint *partials = step_array<uint>(step, step->partials);
-	const uint first_row = uint(step_array<int>(step, step->seq_rows)[sequence]);
-	if (first_row >= step->n_rows || partials[first_row] == STEP_NONE)
-		return;
 	tile_type t;
-	if (!t.begin(args, step, shared, sequence, group.x, false, tid, sg, lane))
+	bool there = attention_splits(step, partials, sequence) &&
+		     t.begin(args, step, shared, sequence, group.x, false, tid, sg, lane);
+	there = there && t.lowest <= end && t.highest >= start;
+	uint first = 0, last = 0;
+	if (there) {
+		first = max(t.lowest / tile_type::tokens * tile_type::tokens, start);
+		last = min(t.highest, end);
+		if (tile_type::async)
+			t.find(first);
+	}
+	wait_for_previous();
+	begin_next();
+	if (!there)
 		return;
-	const uint end = start + STEP_RANGE - 1;
-	if (t.lowest > end || t.highest < start)
-		return;
-	const uint first = max(t.lowest / tile_type::tokens * tile_type::tokens, start);
-	const uint last = min(t.highest, end);
 
 	t.fetch_q(q, args.q_stride);
 	if (tile_type::async)
-		t.fetch_ahead(first, 0);
+		t.fetch_found(first, 0);
 	uint stage = 0;
 	for (uint at = first; at <= last; at += tile_type::tokens) {
 		t.sub_step(at, stage, at + tile_type::tokens <= last);
@@ -654,6 +671,8 @@ template <typename T, int D, bool Q8>
 		}
 	}
 }
+
+begins_early(attention_split)
 
 // Grid: tile and KV head, sequence.
 template <typename T, int D, bool Q8, int M>

@@ -18,16 +18,19 @@ attention_merge(constant attention_args &args [[buffer(0)]],
 		uint lane [[thread_index_in_simdgroup]], uint sg [[simdgroup_index_in_threadgroup]])
 {
 	const uint sequence = group.z, head = group.x, first = sg * 32 + lane;
-	if (sequence >= step->n_seqs)
-		return;
-	device const int *rows = step_array<int>(step, step->seq_rows) + sequence;
-	const uint row = uint(rows[0]) + group.y;
-	if (row >= uint(rows[1]))
-		return;
-	const uint partial = step_array<uint>(step, step->partials)[row];
+	uint row = 0, partial = STEP_NONE, position = 0;
+	if (sequence < step->n_seqs) {
+		device const int *rows = step_array<int>(step, step->seq_rows) + sequence;
+		row = uint(rows[0]) + group.y;
+		if (row < uint(rows[1])) {
+			partial = step_array<uint>(step, step->partials)[row];
+			position = uint(step_array<int>(step, step->positions)[row]);
+		}
+	}
+	wait_for_previous();
+	begin_next();
 	if (partial == STEP_NONE)
 		return;
-	const uint position = uint(step_array<int>(step, step->positions)[row]);
 	float top = nothing_seen, sum = 0.0f;
 	float all[MERGED];
 	UNROLL
@@ -77,6 +80,8 @@ attention_merge(constant attention_args &args [[buffer(0)]],
 				      args.y_type);
 	}
 }
+
+begins_early(attention_merge)
 
 ATTENTION_INSTANCES("f16_d32", half, 32, false)
 ATTENTION_INSTANCES("f16_d64", half, 64, false)

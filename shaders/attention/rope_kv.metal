@@ -10,6 +10,7 @@
 // Order of sums: a lane's squares ascending, then the simdgroup's sum.
 #include <metal_stdlib>
 #include "../portable.h"
+#include "../early.h"
 #include "../args.h"
 #include "../step.h"
 #include "heads.h"
@@ -50,10 +51,21 @@ rope_kv(constant rope_kv_args &args [[buffer(0)]], device const step_head *step 
 {
 	const uint row = group.y, head = group.x * 4 + sg;
 	const uint n = args.head_dim, first_v = args.n_heads + args.n_kv_heads;
-	if (row >= step->n_rows || head >= first_v + args.n_kv_heads)
-		return;
 	const bool is_q = head < args.n_heads, is_v = head >= first_v;
-	if (!is_q && (args.flags & ROPE_Q_ONLY) != 0)
+	const bool there = row < step->n_rows && head < first_v + args.n_kv_heads &&
+			   (is_q || (args.flags & ROPE_Q_ONLY) == 0);
+	head_target to;
+	if (is_q) {
+		to.p = q + (ulong(row) * args.y_stride + head * n) * element_bytes(args.y_type);
+		to.type = args.y_type;
+	} else if (there) {
+		to = cache_target(step, args.group, args.layer, row,
+				  (head - args.n_heads) % args.n_kv_heads, is_v, n,
+				  is_v ? args.v_type : args.k_type, room + sg * n);
+	}
+	wait_for_previous();
+	begin_next();
+	if (!there)
 		return;
 	const uint v_columns = (args.flags & ROPE_NO_V) != 0 ? 0 : args.n_kv_heads * n;
 	device const float *from = x + ulong(row) * args.x_stride;
@@ -62,15 +74,6 @@ rope_kv(constant rope_kv_args &args [[buffer(0)]], device const step_head *step 
 	else
 		from += args.n_heads * args.q_stride + (head - args.n_heads) % args.n_kv_heads * n +
 			(is_v ? v_columns : 0);
-	head_target to;
-	if (is_q) {
-		to.p = q + (ulong(row) * args.y_stride + head * n) * element_bytes(args.y_type);
-		to.type = args.y_type;
-	} else {
-		to = cache_target(step, args.group, args.layer, row,
-				  (head - args.n_heads) % args.n_kv_heads, is_v, n,
-				  is_v ? args.v_type : args.k_type, room + sg * n);
-	}
 	const bool lost = !is_q && !is_v && is_lost(from + v_columns, n, lane);
 	if (is_v || lost) {
 		if (is_v)
@@ -125,3 +128,4 @@ rope_kv(constant rope_kv_args &args [[buffer(0)]], device const step_head *step 
 	if (to.type == ELEMENT_Q8_0)
 		put_codes(to, n, lane);
 }
+begins_early(rope_kv)

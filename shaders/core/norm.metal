@@ -6,11 +6,29 @@
 // squares is within 2e-6 of its value, usually 2e-7.
 #include <metal_stdlib>
 #include "portable.h"
+#include "early.h"
 #include "row.h"
 
 using namespace metal;
 
 METAL_FUNC float sum_of_four(float4 v) { return (v.x + v.y) + (v.z + v.w); }
+
+// What a thread has of a row, or of NORM_KEPT times 1024 elements of a long one: all is read at once,
+// and rows that are not long are read once.
+#define NORM_KEPT 8u
+struct norm_part {
+	float4 four[NORM_KEPT];
+
+	METAL_FUNC void load(device const float *row, uint at, uint step_of, uint n) thread
+	{
+		UNROLL
+		for (uint j = 0; j < NORM_KEPT; j++) {
+			four[j] = float4(0.0f);
+			if (at + j * step_of < n)
+				four[j] = load_four(row, at + j * step_of, n);
+		}
+	}
+};
 
 //   x, delta  [row][group][n]; with NORM_GATHER only rows that need logits
 //   w, bias   [n]
@@ -29,33 +47,48 @@ norm(constant norm_args &args [[buffer(0)]], device const step_head *step [[buff
      uint simdgroup [[simdgroup_index_in_threadgroup]])
 {
 	const uint row = unit / args.n_groups, part = unit % args.n_groups * args.n;
-	if (row >= live_rows(step, args.rows_live))
+	const uint n = args.n, step_of = threads * 4, most = NORM_KEPT * step_of;
+	const bool plain = (args.flags & NORM_PLAIN) != 0, there = row < live_rows(step, args.rows_live);
+	uint source = row;
+	if ((args.flags & NORM_GATHER) != 0 && there)
+		source = uint(step_at<int>(step, step->logit_rows)[row]);
+	norm_part v, weights;
+	if (!plain)
+		weights.load(w, tid * 4, step_of, n);
+	wait_for_previous();
+	begin_next();
+	if (!there)
 		return;
-	const uint n = args.n;
 	const bool after = (args.flags & NORM_AFTER) != 0;
 	const bool with_delta = !after && (args.flags & NORM_DELTA) != 0, layer = args.kind != 0;
 	const bool with_bias = (args.flags & NORM_BIAS) != 0;
-	const uint source = (args.flags & NORM_GATHER) != 0 ?
-				    uint(step_at<int>(step, step->logit_rows)[row]) :
-				    row;
 	device const float *from = x + ulong(source) * args.x_stride + part;
 	device const float *more = delta + ulong(source) * args.delta_stride + part;
 	device float *both = sum + ulong(row) * args.sum_stride + part;
 	device T *to = y + ulong(row) * args.y_stride + part;
-	const bool plain = (args.flags & NORM_PLAIN) != 0;
 	const float by = args.scale * ((args.flags & NORM_FACTOR) != 0 ? factor[0] : 1.0f);
 
 	float4 values = float4(0.0f), squares = float4(0.0f);
-	for (uint i = tid * 4; i < n; i += threads * 4) {
-		float4 v = load_four(from, i, n);
+	for (uint at = tid * 4; at < n; at += most) {
+		v.load(from, at, step_of, n);
 		if (with_delta) {
-			v += load_four(more, i, n);
-			store_four(both, i, n, v);
+			norm_part delta_of;
+			delta_of.load(more, at, step_of, n);
+			UNROLL
+			for (uint j = 0; j < NORM_KEPT; j++) {
+				v.four[j] += delta_of.four[j];
+				if (at + j * step_of < n)
+					store_four(both, at + j * step_of, n, v.four[j]);
+			}
 		}
-		values += v;
-		squares = fma(v, v, squares);
+		UNROLL
+		for (uint j = 0; j < NORM_KEPT; j++)
+			if (at + j * step_of < n) {
+				values += v.four[j];
+				squares = fma(v.four[j], v.four[j], squares);
+			}
 	}
-	// Each thread reads back what it wrote itself.
+	// Of long rows each thread reads back what it wrote itself.
 	if (with_delta)
 		from = both;
 	float mean = 0.0f;
@@ -64,29 +97,48 @@ norm(constant norm_args &args [[buffer(0)]], device const step_head *step [[buff
 			group_sum(sum_of_four(values), room + ROW_SIMDGROUPS, lane, simdgroup),
 			float(n));
 		squares = float4(0.0f);
-		for (uint i = tid * 4; i < n; i += threads * 4) {
-			float4 v = load_four(from, i, n) - mean;
+		for (uint at = tid * 4; at < n; at += most) {
+			if (n > most)
+				v.load(from, at, step_of, n);
 			UNROLL
-			for (uint j = 1; j < 4; j++)
-				if (i + j >= n)
-					v[j] = 0.0f;
-			squares = fma(v, v, squares);
+			for (uint j = 0; j < NORM_KEPT; j++) {
+				const uint i = at + j * step_of;
+				float4 distance = v.four[j] - mean;
+				UNROLL
+				for (uint e = 1; e < 4; e++)
+					if (i + e >= n)
+						distance[e] = 0.0f;
+				if (i < n)
+					squares = fma(distance, distance, squares);
+			}
 		}
 	}
 	const float square =
 		precise::divide(group_sum(sum_of_four(squares), room, lane, simdgroup), float(n));
 	const float scale = precise::divide(1.0f, precise::sqrt(square + args.eps));
-	for (uint i = tid * 4; i < n; i += threads * 4) {
-		float4 v = (load_four(from, i, n) - mean) * scale;
-		if (!plain)
-			v *= load_four(w, i, n);
-		if (with_bias)
-			v += load_four(bias, i, n);
-		if (after)
-			v = (v + load_four(more, i, n)) * by;
-		store_four(to, i, n, v);
+	for (uint at = tid * 4; at < n; at += most) {
+		if (n > most) {
+			v.load(from, at, step_of, n);
+			if (!plain)
+				weights.load(w, at, step_of, n);
+		}
+		UNROLL
+		for (uint j = 0; j < NORM_KEPT; j++) {
+			const uint i = at + j * step_of;
+			if (i >= n)
+				continue;
+			float4 r = (v.four[j] - mean) * scale;
+			if (!plain)
+				r *= weights.four[j];
+			if (with_bias)
+				r += load_four(bias, i, n);
+			if (after)
+				r = (r + load_four(more, i, n)) * by;
+			store_four(to, i, n, r);
+		}
 	}
 }
+begins_early(norm)
 
 instantiate_kernel("norm_f32", norm, float)
 instantiate_kernel("norm_f16", norm, half)

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "../tile_stream.h"
+#include "../early.h"
 #include "product.h"
 
 #ifdef NV_WGMMA
@@ -171,7 +172,7 @@ METAL_FUNC void product_rush(constant linear_args &args, device const step_head 
 		r.begin(lane);
 		for (uint s = 0; s < started; s++)
 			r.copy_w(wa, wb, place.n0, s, lane);
-		nv_wait_for_previous(); // weights do not depend on what ran before
+		wait_for_previous(); // weights do not depend on what ran before
 		threadgroup_barrier(mem_flags::mem_threadgroup);
 		for (uint s = 0; s < started; s++)
 			r.copy_x(operands.x, place.m0, rows, s, lane);
@@ -182,9 +183,9 @@ METAL_FUNC void product_rush(constant linear_args &args, device const step_head 
 		}
 		return;
 	}
-	nv_wait_for_previous();
+	wait_for_previous();
 	threadgroup_barrier(mem_flags::mem_threadgroup);
-	nv_begin_next();
+	begin_next();
 	typename rush::product p;
 	const uint rows = product_rows(args, step);
 	const product_target to = operands.target(place.weight);

@@ -11,6 +11,7 @@
 // (CLUSTER), the threadgroups of a cluster divide the shares among them.
 #pragma once
 
+#include "../early.h"
 #include "product.h"
 #include "tiles.h"
 
@@ -303,7 +304,7 @@ METAL_FUNC void product_tiles(constant linear_args &args, uint rows, thread cons
 	walk.fetch(args, operands, codes0, heads0, lane);
 	walk.fetch(args, operands, codes1, heads1, lane);
 
-	nv_wait_for_previous();
+	wait_for_previous();
 
 	threadgroup ulong *arrived = (threadgroup ulong *)shared;
 	threadgroup half *xs = (threadgroup half *)(shared + TILES_BARRIERS);
@@ -334,7 +335,7 @@ METAL_FUNC void product_tiles(constant linear_args &args, uint rows, thread cons
 	threadgroup_barrier(mem_flags::mem_threadgroup);
 	nv_barrier_wait(arrived, 0);
 	// Not before x is there: the next kernel's threadgroups would take room where weights are read.
-	nv_begin_next();
+	begin_next();
 
 	// Rows that do not exist are another's: nobody reads what becomes of them.
 	UNROLL
