@@ -429,8 +429,7 @@ struct tile_product {
 				for (int h = 0; h < 2; h++)
 					UNROLL
 				for (int e = 0; e < 4; e++) {
-					acc[i][j][2 * h] =
-						fma(x[i][h][e], w0[e], acc[i][j][2 * h]);
+					acc[i][j][2 * h] = fma(x[i][h][e], w0[e], acc[i][j][2 * h]);
 					acc[i][j][2 * h + 1] =
 						fma(x[i][h][e], w1[e], acc[i][j][2 * h + 1]);
 				}

@@ -2,6 +2,7 @@
  * logits.  The kernels are in shaders/core/{embed,norm,sample}.metal. */
 #include "ops/op_private.h"
 #include "shaders/args.h"
+#include "shaders/core/norm.h"
 
 #include <ingot/gpu_lower.h>
 
@@ -99,13 +100,14 @@ static int lower_norm(const struct ig_gpu_launch *c, const struct ig_gpu_host *h
 	const bool plain = c->weight[0].ref.buffer < 0;
 	const bool with_factor = c->n_weights > 2 && c->weight[2].ref.buffer >= 0;
 	bool with_bias = c->n_weights > 1 && c->weight[1].ref.buffer >= 0;
-	const char *kernel = y->dtype == IG_F32	 ? "norm_f32" :
-			     y->dtype == IG_F16	 ? "norm_f16" :
-			     y->dtype == IG_BF16 ? "norm_bf16" :
-						   NULL;
+	const char *type = y->dtype == IG_F32  ? "f32" :
+			   y->dtype == IG_F16  ? "f16" :
+			   y->dtype == IG_BF16 ? "bf16" :
+						 NULL;
+	char kernel[32];
 	int rc;
 
-	if (!kernel)
+	if (!type)
 		return ig_fail(err, -ENOTSUP, "norm: no kernel writes dtype %u", y->dtype);
 	if (!fits(x) || !fits(y) || (after && !fits(delta)) ||
 	    (with_delta && (!fits(delta) || !fits(sum))))
@@ -113,6 +115,7 @@ static int lower_norm(const struct ig_gpu_launch *c, const struct ig_gpu_host *h
 			       (long long)x->n_cols);
 	const uint64_t n = p->group ? p->group : (uint64_t)x->n_cols;
 	const uint32_t n_groups = (uint32_t)((uint64_t)x->n_cols / n);
+	snprintf(kernel, sizeof kernel, "norm_%s%s", type, n <= NORM_SHORT ? "_short" : "");
 	const struct norm_args args = {
 		.n = (uint32_t)n,
 		.eps = p->eps,

@@ -672,7 +672,7 @@ template <typename T, int D, bool Q8>
 	}
 }
 
-begins_early(attention_split)
+begins_early(attention_split);
 
 // Grid: tile and KV head, sequence.
 template <typename T, int D, bool Q8, int M>

@@ -81,7 +81,7 @@ attention_merge(constant attention_args &args [[buffer(0)]],
 	}
 }
 
-begins_early(attention_merge)
+begins_early(attention_merge);
 
 ATTENTION_INSTANCES("f16_d32", half, 32, false)
 ATTENTION_INSTANCES("f16_d64", half, 64, false)

@@ -128,4 +128,4 @@ rope_kv(constant rope_kv_args &args [[buffer(0)]], device const step_head *step 
 	if (to.type == ELEMENT_Q8_0)
 		put_codes(to, n, lane);
 }
-begins_early(rope_kv)
+begins_early(rope_kv);

@@ -42,7 +42,7 @@ template <typename F, typename S> kernel void glu_rush(GLU_MAP_OPERANDS)
 	const glu_map_operands operands = { x, gate, up, y };
 	product_rush<F, S, true>(args, step, operands, shared, group.x, tid, lane, sg);
 }
-begins_early(glu_rush)
+begins_early(glu_rush);
 
 #define GLU_LARGE(name, format)                                                                    \
 	instantiate_kernel("glu_" name "_rush_48", glu_rush, format, shape_rush_48_pair)           \

@@ -64,7 +64,7 @@ template <typename F, typename S> kernel void linear_rush(LINEAR_MAP_OPERANDS)
 	};
 	product_rush<F, S, false>(args, step, operands, shared, group.x, tid, lane, sg);
 }
-begins_early(linear_rush)
+begins_early(linear_rush);
 
 #define LINEAR_LARGE(name, format)                                                                 \
 	instantiate_kernel("linear_" name "_rush_24", linear_rush, format, shape_rush_24)          \

@@ -88,8 +88,8 @@ glu_tiles(TILES_OPERANDS, GLU_TILES_OPERANDS, TILES_PLACES)
 		args, product_rows(args, step), operands, shared, group.x, groups.x, tid, lane, sg);
 }
 
-begins_early(linear_tiles)
-begins_early(glu_tiles)
+begins_early(linear_tiles);
+begins_early(glu_tiles);
 
 // A tile of many rows, by way of threadgroup memory.
 template <typename F, typename S, bool PAIR, typename O>

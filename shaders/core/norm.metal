@@ -7,22 +7,22 @@
 #include <metal_stdlib>
 #include "portable.h"
 #include "early.h"
+#include "norm.h"
 #include "row.h"
 
 using namespace metal;
 
 METAL_FUNC float sum_of_four(float4 v) { return (v.x + v.y) + (v.z + v.w); }
 
-// What a thread has of a row, or of NORM_KEPT times 1024 elements of a long one: all is read at once,
-// and rows that are not long are read once.
-#define NORM_KEPT 8u
-struct norm_part {
-	float4 four[NORM_KEPT];
+// What a thread has of a row, or of KEPT times 1024 elements of a long one: all is read at once, and rows
+// that are not long are read once.
+template <uint KEPT> struct norm_part {
+	float4 four[KEPT];
 
 	METAL_FUNC void load(device const float *row, uint at, uint step_of, uint n) thread
 	{
 		UNROLL
-		for (uint j = 0; j < NORM_KEPT; j++) {
+		for (uint j = 0; j < KEPT; j++) {
 			four[j] = float4(0.0f);
 			if (at + j * step_of < n)
 				four[j] = load_four(row, at + j * step_of, n);
@@ -35,7 +35,7 @@ struct norm_part {
 //   y, sum    [row][group][n]
 //   factor    [1], with NORM_FACTOR
 // Where the flags say that delta, sum or bias is absent, its binding is unused.
-template <typename T>
+template <typename T, uint KEPT>
 kernel void
 norm(constant norm_args &args [[buffer(0)]], device const step_head *step [[buffer(1)]],
      device const float *x [[buffer(2)]], device const float *delta [[buffer(3)]],
@@ -47,12 +47,13 @@ norm(constant norm_args &args [[buffer(0)]], device const step_head *step [[buff
      uint simdgroup [[simdgroup_index_in_threadgroup]])
 {
 	const uint row = unit / args.n_groups, part = unit % args.n_groups * args.n;
-	const uint n = args.n, step_of = threads * 4, most = NORM_KEPT * step_of;
-	const bool plain = (args.flags & NORM_PLAIN) != 0, there = row < live_rows(step, args.rows_live);
+	const uint n = args.n, step_of = threads * 4, most = KEPT * step_of;
+	const bool plain = (args.flags & NORM_PLAIN) != 0,
+		   there = row < live_rows(step, args.rows_live);
 	uint source = row;
 	if ((args.flags & NORM_GATHER) != 0 && there)
 		source = uint(step_at<int>(step, step->logit_rows)[row]);
-	norm_part v, weights;
+	norm_part<KEPT> v, weights;
 	if (!plain)
 		weights.load(w, tid * 4, step_of, n);
 	wait_for_previous();
@@ -72,17 +73,17 @@ norm(constant norm_args &args [[buffer(0)]], device const step_head *step [[buff
 	for (uint at = tid * 4; at < n; at += most) {
 		v.load(from, at, step_of, n);
 		if (with_delta) {
-			norm_part delta_of;
+			norm_part<KEPT> delta_of;
 			delta_of.load(more, at, step_of, n);
 			UNROLL
-			for (uint j = 0; j < NORM_KEPT; j++) {
+			for (uint j = 0; j < KEPT; j++) {
 				v.four[j] += delta_of.four[j];
 				if (at + j * step_of < n)
 					store_four(both, at + j * step_of, n, v.four[j]);
 			}
 		}
 		UNROLL
-		for (uint j = 0; j < NORM_KEPT; j++)
+		for (uint j = 0; j < KEPT; j++)
 			if (at + j * step_of < n) {
 				values += v.four[j];
 				squares = fma(v.four[j], v.four[j], squares);
@@ -101,7 +102,7 @@ norm(constant norm_args &args [[buffer(0)]], device const step_head *step [[buff
 			if (n > most)
 				v.load(from, at, step_of, n);
 			UNROLL
-			for (uint j = 0; j < NORM_KEPT; j++) {
+			for (uint j = 0; j < KEPT; j++) {
 				const uint i = at + j * step_of;
 				float4 distance = v.four[j] - mean;
 				UNROLL
@@ -123,7 +124,7 @@ norm(constant norm_args &args [[buffer(0)]], device const step_head *step [[buff
 				weights.load(w, at, step_of, n);
 		}
 		UNROLL
-		for (uint j = 0; j < NORM_KEPT; j++) {
+		for (uint j = 0; j < KEPT; j++) {
 			const uint i = at + j * step_of;
 			if (i >= n)
 				continue;
@@ -138,8 +139,13 @@ norm(constant norm_args &args [[buffer(0)]], device const step_head *step [[buff
 		}
 	}
 }
-begins_early(norm)
+begins_early(norm);
 
-instantiate_kernel("norm_f32", norm, float)
-instantiate_kernel("norm_f16", norm, half)
-instantiate_kernel("norm_bf16", norm, bfloat)
+// Kernels for all rows, and for those of at most NORM_SHORT elements.
+#define NORM(name, T)                                                                              \
+	instantiate_kernel("norm_" name, norm, T, 8)                                               \
+	instantiate_kernel("norm_" name "_short", norm, T, NORM_SHORT / 1024)
+
+NORM("f32", float)
+NORM("f16", half)
+NORM("bf16", bfloat)

@@ -41,7 +41,7 @@ struct fake_cuda {
 	CUresult fail_with;
 	int fail_after;
 	bool refuse_overlaps; /* no graph in which a kernel overlaps is made ready */
-	int n_not_ready; /* queries that find an event not done yet */
+	int n_not_ready;      /* queries that find an event not done yet */
 	/* what the kernels do when they run */
 	void (*kernel)(const struct fake_run *run);
 
@@ -50,7 +50,7 @@ struct fake_cuda {
 	int n_launches; /* of functions that can fail */
 	int n_failing;	/* calls of `fail` so far */
 	int n_instantiated;
-	int n_refused; /* graphs */
+	int n_refused;	  /* graphs */
 	int lost;	  /* a sticky error was given: everything fails with it */
 	char misuse[160]; /* the first call that a real driver would not forgive */
 	struct fake_run runs[FAKE_MAX_RUNS];

@@ -474,8 +474,8 @@ static void record_overlaps(struct world *w)
 	static const struct {
 		const char *kernel;
 		uint64_t offset, n_bytes;
-	} all[] = { { "waits_4_1", 0, 64 },  { "waits_4_1", 0, 64 },   { "ids_4_1", 0, 64 },
-		    { "waits_4_1", 0, 64 },  { "waits_4_1", 64, 64 }, { "waits_4_1", 0, 128 },
+	} all[] = { { "waits_4_1", 0, 64 }, { "waits_4_1", 0, 64 },  { "ids_4_1", 0, 64 },
+		    { "waits_4_1", 0, 64 }, { "waits_4_1", 64, 64 }, { "waits_4_1", 0, 128 },
 		    { "waits_4_1", 0, 128 } };
 	uint32_t arg = 0;
 

@@ -79,7 +79,7 @@ METAL_FUNC half fma(half a, half b, half c)
 	uint bits = __builtin_bit_cast(uint, sum);
 	if (rest != 0.0f && sum - sum == 0.0f && bits % 2 == 0)
 		bits += (rest > 0.0f) == (sum > 0.0f) ? 1 : -1;
-	return (half)__builtin_bit_cast(float, bits);
+	return (half) __builtin_bit_cast(float, bits);
 }
 template <int N> METAL_FUNC msl_ext<half, N> fma(msl_ext<half, N> a, msl_ext<half, N> b, msl_ext<half, N> c)
 {
