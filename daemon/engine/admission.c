@@ -295,8 +295,12 @@ static bool waits_for_prefix(const struct ig_sched *sch, struct ig_seq *s)
 	return false;
 }
 
+/* Once: one that was preempted for others may be admitted again in the same admission. */
 static void add_prompt(struct ig_sched *sch, struct ig_seq *s)
 {
+	if (s->listed_in == sch->clients.n_admissions)
+		return;
+	s->listed_in = sch->clients.n_admissions;
 	s->next_prompt = sch->prompts_first;
 	sch->prompts_first = s;
 }

@@ -715,9 +715,11 @@ static void restore_until(struct ig_sched *sch, int64_t end_ns)
 
 	for (j = TAILQ_FIRST(&sch->disk.restores); j && n < MAX_READING; j = next, n++) {
 		next = TAILQ_NEXT(j, link);
-		if (!ask_for_blocks(sch, j) || !take_blocks(sch, j, end_ns) ||
-		    !ask_for_blocks(sch, j))
-			end_restore(sch, j);
+		if (ask_for_blocks(sch, j) && take_blocks(sch, j, end_ns) && ask_for_blocks(sch, j))
+			continue;
+		end_restore(sch, j);
+		sch->moved =
+			true; /* it may be another one's turn, which has asked for nothing yet */
 	}
 }
 

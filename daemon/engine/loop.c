@@ -165,20 +165,28 @@ static void sleep_until_event(struct ig_sched *sch)
 	pthread_mutex_unlock(&sch->lock);
 }
 
+bool ig_sched_turn(struct ig_sched *sch, bool *rests)
+{
+	if (!boundary(sch))
+		return false;
+	while (sch->n_flights < sch->b->max_flights && ig_sched_submit_step(sch))
+		;
+	ig_sched_show_all(sch);
+	*rests = !sch->n_flights && TAILQ_EMPTY(&sch->show) && !sch->moved;
+	if (sch->n_flights)
+		ig_sched_wait_step(sch);
+	return true;
+}
+
 static void *loop_main(void *arg)
 {
 	struct ig_sched *sch = arg;
+	bool rests;
 
 	ig_name_thread("engine");
-	while (boundary(sch)) {
-		while (sch->n_flights < sch->b->max_flights && ig_sched_submit_step(sch))
-			;
-		ig_sched_show_all(sch);
-		if (sch->n_flights)
-			ig_sched_wait_step(sch);
-		else if (TAILQ_EMPTY(&sch->show) && !sch->moved)
+	while (ig_sched_turn(sch, &rests))
+		if (rests)
 			sleep_until_event(sch);
-	}
 	while (sch->n_flights)
 		ig_sched_wait_step(sch);
 	ig_kv_disk_finish(sch);

@@ -22,6 +22,9 @@ int ig_sched_start(struct ig_sched *sch, struct ig_error *err);
 /* Before the thread starts: fn(ctx, n_bytes) is called on it when the cache has no idle blocks left
  * and the system is still short of n_bytes of memory. */
 void ig_sched_on_short(struct ig_sched *sch, void (*fn)(void *ctx, uint64_t n_bytes), void *ctx);
+/* What its thread does over and over: one boundary, and the steps behind it.  False: it is to end.  rests:
+ * nothing is left to do before another thread wakes it, or a time comes. */
+bool ig_sched_turn(struct ig_sched *sch, bool *rests);
 /* Refuse new requests. */
 void ig_sched_drain(struct ig_sched *sch);
 /* Cancel all sequences and end the thread. */

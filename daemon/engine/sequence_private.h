@@ -104,6 +104,7 @@ struct ig_seq {
 		int32_t of_tokens, n, n_computed;
 	} prefix;
 	struct ig_seq *next_prompt; /* of the prompts that run, in one admission */
+	uint64_t listed_in;	    /* the number of that admission */
 	struct ig_seq *next_ending; /* of those that a boundary ends */
 	bool is_cancelled;	    /* it does so because it was cancelled, not displaced */
 	struct ig_seq_list *list;   /* the one that link is in; NULL: none */

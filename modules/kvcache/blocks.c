@@ -345,6 +345,15 @@ static void empty_slab(struct ig_kvcache *c, uint32_t gi, uint32_t slab)
 	blocks_release_slab(c, slab);
 }
 
+/* Whether the slabs of g that are in use are one more than its blocks need.  Its spare slab doesn't count: to
+ * move blocks there frees nothing, and could be done for ever. */
+static bool is_sparse(const struct group *g)
+{
+	uint64_t n_slabs = g->n_slabs - (g->spare != NO_SLAB);
+
+	return n_slabs * g->blocks_per_slab - g->n_blocks_used >= g->blocks_per_slab;
+}
+
 int blocks_compact(struct ig_kvcache *c)
 {
 	uint32_t best = NO_SLAB;
@@ -352,8 +361,7 @@ int blocks_compact(struct ig_kvcache *c)
 	for (uint32_t i = 0; i < c->n_slabs; i++) {
 		const struct slab *s = &c->slabs[i];
 		const struct group *g = s->group == NO_SLAB ? NULL : &c->groups[s->group];
-		if (!g || !s->n_used || !s->n_free ||
-		    g->n_slabs * g->blocks_per_slab - g->n_blocks_used < g->blocks_per_slab)
+		if (!g || !s->n_used || !s->n_free || !is_sparse(g))
 			continue;
 		if (best == NO_SLAB || s->n_used < c->slabs[best].n_used)
 			best = i;

@@ -252,6 +252,39 @@ static void test_nobody_waits_for_what_is_held(void **state)
 	harness_close(e);
 }
 
+/* A prompt gives its place to a more urgent one of its model, and gets that of a less urgent one of another model,
+ * all at one boundary: it is once among the prompts whose prefix others may wait for. */
+static void test_out_and_in_again(void **state)
+{
+	static const char *const two[] = { "good", "good2" };
+	struct ig_engine *e;
+
+	harness_config_finish(&config);
+	harness_config(&config, two, 2);
+	config.scheduler.max_seqs = 3;
+	fake.gated = true;
+	e = harness_engine(&config);
+	send(e, 0, 'g', (struct ask){ .n_prompt = 400, .max_tokens = 5, .priority = 1 });
+	send(e, 1, 'o',
+	     (struct ask){ .model = "good2", .n_prompt = 400, .max_tokens = 5, .priority = 4 });
+	send(e, 2, 'p',
+	     (struct ask){ .model = "good2", .n_prompt = 400, .max_tokens = 5, .priority = 5 });
+	for (fake_wait_at_gate(); !n_running(e, 'g') || !n_running(e, 'o') || !n_running(e, 'p');)
+		step();
+	send(e, 3, 'g', (struct ask){ .n_prompt = 200, .max_tokens = 5 });
+	send(e, 4, 'a', (struct ask){ .n_prompt = 200, .max_tokens = 5, .priority = 3 });
+	step();
+	assert_int_equal(n_running(e, 'g'), 2);
+	assert_int_equal(n_running(e, 'a'), 1);
+	assert_int_equal(counter(IG_COUNTER_PREEMPTIONS), 3);
+	fake_open_gate();
+	for (int i = 0; i < 5; i++) {
+		client_finish(&c[i]);
+		assert_answer(&c[i], &asks[i]);
+	}
+	harness_close(e);
+}
+
 /* ---- the queue ------------------------------------------------------------------------------- */
 
 /* Its place in the queue went to another client. */
@@ -617,6 +650,7 @@ int main(int argc, char **argv)
 		T(test_places_by_weight),
 		T(test_blocks),
 		T(test_nobody_waits_for_what_is_held),
+		T(test_out_and_in_again),
 		T(test_queue),
 		T(test_queue_by_weight),
 		T(test_what_keeps_its_place_in_the_queue),

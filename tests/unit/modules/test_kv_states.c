@@ -528,6 +528,28 @@ static void test_bound(void **state)
 	close_cache();
 }
 
+/* Who has no space for several blocks gives those back that it took: a slab is empty then, and kept.  To move
+ * another slab's blocks there would free one slab, and so on for ever. */
+static void test_compact_ends(void **state)
+{
+	struct text a = { 0 }, b = { 0 };
+
+	open_cache(3); /* two slabs of 8 blocks, and one of two states */
+	assert_int_equal(begin(&a), 0);
+	write_text(&a, MAX_TOKENS, 0);
+	assert_int_equal(step(&a, 1), 1);
+	assert_int_equal(kv->seq_reserve(a.kv, 40, 1), 0);
+	assert_int_equal(begin(&b), 0);
+	for (int i = 0; i < 3; i++) {
+		assert_int_equal(kv->seq_reserve(b.kv, 14 * 16, 1), -ENOSPC);
+		assert_int_equal(kv->compact(cache), 0);
+	}
+	assert_int_equal(kv->seq_reserve(b.kv, 13 * 16, 1), 0);
+	end(&a);
+	end(&b);
+	close_cache();
+}
+
 /* Any texts in a small arena, and compaction. */
 static void test_many(void **state)
 {
@@ -581,7 +603,7 @@ int main(void)
 		cmocka_unit_test(test_in_flight),      cmocka_unit_test(test_undo),
 		cmocka_unit_test(test_no_memory),      cmocka_unit_test(test_bound),
 		cmocka_unit_test(test_many),	       cmocka_unit_test(test_limit),
-		cmocka_unit_test(test_from_elsewhere),
+		cmocka_unit_test(test_from_elsewhere), cmocka_unit_test(test_compact_ends),
 	};
 
 	kv = ingot_module.kvcache;
