@@ -121,7 +121,8 @@ static void scan(struct ig_kv_files *f, const char *above)
 	closedir(dir);
 }
 
-/* What is free there for this user, and what the disk has; false: not known. */
+/* What is free there for this user, and what the disk has; false: not known.  It may wait for the disk: not under the
+ * lock, which the engine's thread takes. */
 static bool space(const struct ig_kv_files *f, uint64_t *n_free, uint64_t *n_all)
 {
 	struct statvfs v;
@@ -143,10 +144,10 @@ static void look_around(struct ig_kv_files *f)
 		snprintf(above, sizeof above, "%02x", i);
 		scan(f, above);
 	}
+	bool known = space(f, &n_free, &n_all);
 	pthread_mutex_lock(&f->lock);
 	if (!most) {
-		most = space(f, &n_free, &n_all) ? (n_free + f->index.n_bytes) / DEFAULT_SHARE :
-						   DEFAULT_MOST;
+		most = known ? (n_free + f->index.n_bytes) / DEFAULT_SHARE : DEFAULT_MOST;
 		most = most < DEFAULT_MOST ? most : DEFAULT_MOST;
 	}
 	f->stats.max_bytes = most;
@@ -185,7 +186,10 @@ static bool make_room(struct ig_kv_files *f, uint64_t n_bytes)
 		return false;
 	while (f->index.n && f->index.n_bytes + n_bytes > f->stats.max_bytes)
 		evict(f);
-	if (!space(f, &n_free, &n_all))
+	pthread_mutex_unlock(&f->lock);
+	bool known = space(f, &n_free, &n_all);
+	pthread_mutex_lock(&f->lock);
+	if (!known)
 		return true; /* the write will say */
 	if (n_all / LEAST_FREE_SHARE < least)
 		least = n_all / LEAST_FREE_SHARE;

@@ -9,7 +9,8 @@
 #include "cli/download/files.h"
 
 #define CONNECT_TIMEOUT_MS 10000
-#define CANCEL_WAIT_MS 2000
+/* The daemon answers within a step, but a busy machine may not let it; who can't wait presses Ctrl-C again. */
+#define CANCEL_WAIT_MS 30000
 #define TICK_MS 100
 #define FIRST_WAIT_MS 500
 #define MAX_WAIT_MS 8000
