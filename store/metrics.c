@@ -184,6 +184,8 @@ static const struct {
 } counters[IG_N_COUNTERS] = {
 	[IG_COUNTER_PREEMPTIONS] = { "num_preemptions_total",
 				     "Sequences that were preempted to free their blocks." },
+	[IG_COUNTER_STANDSTILLS] = { "engine_standstills_total",
+				     "Times that the engine's loop went round and moved nothing." },
 	[IG_COUNTER_REFUSED] = { "requests_refused_total",
 				 "Requests refused with 503: the queue is full, or their model does "
 				 "not fit in memory or was not loaded in time." },

@@ -61,6 +61,7 @@ double ig_metrics_get(const struct ig_metrics *m, enum ig_gauge g);
 
 enum ig_counter {
 	IG_COUNTER_PREEMPTIONS, /* num_preemptions_total */
+	IG_COUNTER_STANDSTILLS, /* of the engine's loop */
 	IG_COUNTER_REFUSED,	/* requests refused with 503 */
 	IG_COUNTER_LEDGER_DROPPED,
 	IG_COUNTER_CONNECTIONS, /* accepted */

@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "daemon/engine/queue_private.h"
+#include "daemon/engine/standstill_private.h"
 
 /* A boundary frees cached blocks of a removed model for at most this time, TRIM_BLOCKS at a time. */
 #define TRIM_NS 1000000
@@ -68,8 +69,10 @@ static void apply(struct ig_sched *sch, struct ig_change *c)
 static bool trim_some(struct ig_sched *sch, const struct ig_model *m)
 {
 	for (; m; m = m->draft)
-		if (m->n_groups && sch->b->kv->trim(sch->b->cache, m->kv_groups[0], TRIM_BLOCKS))
+		if (m->n_groups && sch->b->kv->trim(sch->b->cache, m->kv_groups[0], TRIM_BLOCKS)) {
+			ig_sched_note_move(sch);
 			return true;
+		}
 	return false;
 }
 
@@ -89,11 +92,14 @@ static bool trim(struct ig_sched *sch, const struct ig_model *m)
  * starts before. */
 void ig_sched_make_change(struct ig_sched *sch, struct ig_change *c)
 {
-	if (c->remove && c->remove->in_rotation &&
-	    (!ig_kv_disk_leave(sch, c->remove) || !trim(sch, c->remove))) {
-		sch->kv_freed = true;
-		sch->moved = true; /* continue at the next boundary */
-		return;
+	if (c->remove && c->remove->in_rotation) {
+		if (!ig_kv_disk_leave(sch, c->remove))
+			return; /* when something has been saved, or it was long enough */
+		if (!trim(sch, c->remove)) {
+			sch->kv_freed = true;
+			sch->moved = true; /* continue at the next boundary */
+			return;
+		}
 	}
 	sch->holds_back = c->swaps_logits && sch->n_flights;
 	if (sch->holds_back)

@@ -8,6 +8,7 @@
 #include "daemon/engine/admission_private.h"
 #include "daemon/engine/prefix_report_private.h"
 #include "daemon/engine/queue_private.h"
+#include "daemon/engine/standstill_private.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -44,6 +45,7 @@ static void complete(struct ig_sched *sch, struct ig_seq *s)
 	pthread_mutex_unlock(&sch->lock);
 	ig_stream_finish(s->stream, &s->result);
 	s->completed = true;
+	ig_sched_note_move(sch);
 	sch->moved = true;
 	sch->kv_freed = true; /* also if it only blocked waiting ones */
 	if (!s->n_flights)
@@ -157,8 +159,11 @@ void ig_sched_end_late(struct ig_sched *sch)
 /* When the first paused sequence reaches its timeout, or any its deadline; INT64_MAX: none will. */
 int64_t ig_sched_next_timeout(const struct ig_sched *sch)
 {
-	int64_t first = sch->first_deadline_ns;
+	int64_t first = sch->first_deadline_ns, leave = sch->disk.leave_ns;
 	const struct ig_seq *s;
+
+	if (leave && leave < first)
+		first = leave;
 
 	TAILQ_FOREACH(s, &sch->paused, paused_link) {
 		int64_t end = stalled_since(s) + sch->now.slow_client_timeout_ns;

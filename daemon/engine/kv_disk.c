@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "daemon/engine/scheduler_state_private.h"
+#include "daemon/engine/standstill_private.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -456,7 +457,12 @@ static bool save_until(struct ig_sched *sch, int64_t end_ns)
 
 	while ((j = TAILQ_FIRST(&sch->disk.saves))) {
 		enum progress p = save_some(sch, j);
+		if (p != STUCK)
+			ig_sched_note_move(sch);
 		if (p == OVER) {
+			if (sch->disk.leave_ns)
+				sch->moved =
+					true; /* its model may be removed at the next boundary */
 			TAILQ_REMOVE(&sch->disk.saves, j, link);
 			destroy(sch, j);
 		}
@@ -675,10 +681,11 @@ static bool take_state(struct ig_sched *sch, struct ig_kv_job *j, int64_t end_ns
 		return j->state;
 	if (j->state->rc || (!j->n_parts && sch->b->kv->seq_add_state(j->kv) < 0))
 		return false;
-	do
+	do {
 		if (!copy_part(sch, j, j->n_blocks, true))
 			return false;
-	while (!has_all_parts(j) && ig_now_ns() < end_ns);
+		ig_sched_note_move(sch);
+	} while (!has_all_parts(j) && ig_now_ns() < end_ns);
 	if (!has_all_parts(j))
 		return true;
 	/* it is the index's when the job gives its blocks back */
@@ -700,6 +707,7 @@ static bool take_blocks(struct ig_sched *sch, struct ig_kv_job *j, int64_t end_n
 			break; /* it is forgotten with the rest */
 		ig_kv_block_destroy(b);
 		j->next++;
+		ig_sched_note_move(sch);
 		if (ig_now_ns() >= end_ns)
 			break;
 	}
@@ -718,8 +726,9 @@ static void restore_until(struct ig_sched *sch, int64_t end_ns)
 		if (ask_for_blocks(sch, j) && take_blocks(sch, j, end_ns) && ask_for_blocks(sch, j))
 			continue;
 		end_restore(sch, j);
-		sch->moved =
-			true; /* it may be another one's turn, which has asked for nothing yet */
+		ig_sched_note_move(sch);
+		/* it may be another one's turn, which has asked for nothing yet */
+		sch->moved = true;
 	}
 }
 

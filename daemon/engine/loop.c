@@ -18,6 +18,7 @@
 #include "daemon/engine/endings_private.h"
 #include "daemon/engine/prefix_report_private.h"
 #include "daemon/engine/queue_private.h"
+#include "daemon/engine/standstill_private.h"
 #include "daemon/engine/step_private.h"
 
 #include <errno.h>
@@ -136,6 +137,7 @@ static bool boundary(struct ig_sched *sch)
 		ig_sched_note_deadline(sch, s);
 		if (TAILQ_FIRST(&s->client->waiting) == s)
 			sch->kv_freed = true; /* others may have to give it blocks */
+		ig_sched_note_move(sch);
 		n_arrived++;
 	}
 	while ((s = ending)) {
@@ -155,14 +157,19 @@ static bool boundary(struct ig_sched *sch)
 
 /* ---- the thread -------------------------------------------------------------------------- */
 
-static void sleep_until_event(struct ig_sched *sch)
+/* Whether it has slept at all. */
+static bool sleep_until_event(struct ig_sched *sch)
 {
 	int64_t deadline = ig_sched_next_timeout(sch);
+	bool slept = false;
 
 	pthread_mutex_lock(&sch->lock);
-	while (!sch->events && (deadline == INT64_MAX || deadline > ig_now_ns()))
+	while (!sch->events && (deadline == INT64_MAX || deadline > ig_now_ns())) {
 		ig_wait_until(&sch->wake, &sch->lock, deadline);
+		slept = true;
+	}
 	pthread_mutex_unlock(&sch->lock);
+	return slept;
 }
 
 bool ig_sched_turn(struct ig_sched *sch, bool *rests)
@@ -185,8 +192,7 @@ static void *loop_main(void *arg)
 
 	ig_name_thread("engine");
 	while (ig_sched_turn(sch, &rests))
-		if (rests)
-			sleep_until_event(sch);
+		ig_sched_watch_turn(sch, rests && sleep_until_event(sch));
 	while (sch->n_flights)
 		ig_sched_wait_step(sch);
 	ig_kv_disk_finish(sch);

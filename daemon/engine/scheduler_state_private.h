@@ -96,6 +96,8 @@ struct ig_sched {
 	bool kv_freed;		       /* since admission last ran out of blocks */
 	bool kv_blocked;	       /* admission ran out of blocks */
 	bool moved;		       /* something ended or was preempted: do not sleep */
+	uint64_t n_moves, seen_moves;  /* standstill.c */
+	uint32_t n_still;	       /* turns since the last of them */
 	struct ig_flight flights[IG_STEPS_IN_FLIGHT]; /* oldest first */
 	uint32_t n_flights;
 	struct ig_pace_account pace;

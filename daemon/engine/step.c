@@ -28,6 +28,8 @@
  */
 #include "daemon/engine/step_private.h"
 
+#include "daemon/engine/standstill_private.h"
+
 #include "base/clock.h"
 #include "base/log.h"
 #include "daemon/engine/admission_private.h"
@@ -562,6 +564,7 @@ static bool submit_next(struct ig_sched *sch)
 		m->next_step = (m->next_step + 1) % IG_STEPS_IN_FLIGHT;
 		sch->n_flights++;
 		sch->n_submitted++;
+		ig_sched_note_move(sch);
 		return true;
 	}
 	return false;
@@ -651,6 +654,7 @@ void ig_sched_wait_step(struct ig_sched *sch)
 	int64_t now = ig_now_ns();
 	double ns;
 
+	ig_sched_note_move(sch);
 	if (rc < 0) {
 		/* no step of this program that was under way has results */
 		for (uint32_t i = 0; i < sch->n_flights;) {

@@ -18,6 +18,7 @@
 #include "daemon/engine/models_private.h"
 #include "daemon/engine/queue_private.h"
 #include "daemon/engine/scheduler_state_private.h"
+#include "daemon/engine/standstill_private.h"
 
 #include "base/log.h"
 
@@ -54,10 +55,14 @@ static unsigned draw_of(unsigned n)
 
 static bool chance(unsigned percent) { return draw_of(100) < percent; }
 
+static int64_t row_ns; /* of a step; with much, files are faster */
+
 /* What a step takes, by the clock too. */
 static int64_t took(const struct ig_step *step, bool small)
 {
-	int64_t ns = small ? 20000 + step->n_rows * 2000 : 200000 + step->n_rows * 20000;
+	int64_t ns = 10 * row_ns + step->n_rows * row_ns;
+
+	ns = small ? ns / 10 : ns;
 
 	now_ns += ns;
 	return ns;
@@ -67,6 +72,7 @@ static int64_t took(const struct ig_step *step, bool small)
 
 static const char *const names[] = { "good", "window", "groups", "state", "good2", "texts" };
 #define N_NAMES 6
+#define STATE 3
 
 struct reader {
 	struct client c;
@@ -122,6 +128,7 @@ static void open_sim(unsigned seed)
 	fake.memory = chance(50) ? 2 : 0;
 	fake.split_rows = chance(50) ? 8 + draw_of(60) : 0;
 	fake.took = took;
+	row_ns = chance(50) ? 20000 : 2000000;
 	atomic_store(&fake.misguesses, (int)draw_of(100));
 	sim_files_reset(chance(50) ? 3 : 64);
 	if (ig_backend_open(&sim.b, &sim.config, &err) ||
@@ -196,12 +203,11 @@ static void show_state(void)
 
 /* ---- requests ---------------------------------------------------------------------------------------- */
 
-static void ask_one(struct reader *r)
+static void ask_one(struct reader *r, int model)
 {
 	static const struct fake_grammar rules = { .n_tokens = 12, .modulus = 3 };
 	struct ig_gen_spec spec = { 0 };
 	struct ig_error err = { 0 };
-	int model = (int)draw_of(N_NAMES);
 	bool whole = !strcmp(names[model], "texts");
 	struct ig_text texts[6];
 
@@ -352,7 +358,7 @@ static void make_events(void)
 	struct reader *r = &sim.readers[draw_of(N_CLIENTS)];
 
 	if (!r->used && chance(60))
-		ask_one(r);
+		ask_one(r, (int)draw_of(N_NAMES));
 	else if (r->used && chance(8)) {
 		ig_sched_cancel(sim.sch, r->c.gen, "client_gone");
 		r->is_plain = false;
@@ -370,19 +376,6 @@ static void make_events(void)
 		reload();
 	if (chance(2))
 		switch_models();
-}
-
-/* What changes whenever anything gets on: steps, ends, blocks saved, restored or evicted. */
-static uint64_t what_moved(void)
-{
-	struct ig_kv_stats kv;
-
-	sim.b.kv->stats(sim.b.cache, &kv);
-	return sim.sch->n_submitted * 1000003 + (uint64_t)atomic_load(&fake.n_requests) * 10007 +
-	       (uint64_t)atomic_load(&fake.n_small_steps) * 7 +
-	       (uint64_t)atomic_load(&fake.counters[IG_COUNTER_KV_SAVED_TOKENS]) * 31 +
-	       (uint64_t)atomic_load(&fake.n_restored) * 131 + kv.cached_bytes * 17 +
-	       sim.sch->n_waiting;
 }
 
 /* It rests: whether anything comes that wakes it. */
@@ -421,9 +414,8 @@ static void run_turns(bool events)
 				return;
 		}
 		assert_true(ig_sched_turn(sim.sch, &rests));
-		uint64_t now = what_moved();
-		n_idle = rests || now != last ? 0 : n_idle + 1;
-		last = now;
+		n_idle = rests || sim.sch->n_moves != last ? 0 : n_idle + 1;
+		last = sim.sch->n_moves;
 		if (n_idle > MOST_IDLE)
 			FAIL("seed %u: %d turns without a rest moved nothing", sim.seed, n_idle);
 		if (rests)
@@ -468,10 +460,58 @@ static void test_any(void **state)
 	}
 }
 
+/* ---- the guard --------------------------------------------------------------------------------------- */
+
+static struct ig_kvcache_service broken;
+static const struct ig_kvcache_service *whole;
+static bool is_broken;
+
+/* A mistake: there are never states for a step. */
+static int no_states(struct ig_kv_seq *s, uint32_t n_from, uint32_t n_to, struct ig_kv_segment *out)
+{
+	return is_broken ? -ENOSPC : whole->seq_step(s, n_from, n_to, out);
+}
+
+/* A loop that goes round for nothing says so once, and goes on when it can. */
+static void test_standstill(void **state)
+{
+	struct reader *r = &sim.readers[0];
+	bool rests;
+
+	for (unsigned seed = 1; open_sim(seed), !sim.held[STATE]; seed++)
+		close_sim();
+	whole = sim.b.kv;
+	broken = *whole;
+	broken.seq_step = no_states;
+	sim.b.kv = &broken;
+	is_broken = true;
+	do {
+		ask_one(r, STATE);
+	} while (!r->used);
+	TAILQ_FIRST(&sim.sch->all)->deadline_ns = 0;
+	for (int i = 0; i < IG_STILL_TURNS + 20; i++) {
+		assert_true(ig_sched_turn(sim.sch, &rests));
+		ig_sched_watch_turn(sim.sch, rests);
+		assert_false(rests);
+	}
+	assert_int_equal(counter(IG_COUNTER_STANDSTILLS), 1);
+	is_broken = false;
+	while (r->used) {
+		assert_true(ig_sched_turn(sim.sch, &rests));
+		ig_sched_watch_turn(sim.sch, rests);
+		read_one(r);
+	}
+	assert_int_equal(counter(IG_COUNTER_STANDSTILLS), 1);
+	assert_int_equal(sim.sch->n_still, 0);
+	sim.b.kv = whole;
+	close_sim();
+}
+
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = { cmocka_unit_test(test_admitted_again),
-					    cmocka_unit_test(test_any) };
+					    cmocka_unit_test(test_any),
+					    cmocka_unit_test(test_standstill) };
 
 	ig_log_set_level(IG_LOG_ERROR);
 	if (argc > 2) {
