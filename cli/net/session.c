@@ -10,7 +10,7 @@
 
 #define CONNECT_TIMEOUT_MS 10000
 /* The daemon answers within a step, but a busy machine may not let it; who can't wait presses Ctrl-C again. */
-#define CANCEL_WAIT_MS 30000
+#define CANCEL_WAIT_MS 10000
 #define TICK_MS 100
 #define FIRST_WAIT_MS 500
 #define MAX_WAIT_MS 8000
