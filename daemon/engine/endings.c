@@ -65,7 +65,11 @@ void ig_sched_end_cancelled(struct ig_sched *sch, struct ig_seq *s, const char *
 /* Write its text to the stream; s is freed when that was all. */
 static void show_seq(struct ig_sched *sch, struct ig_seq *s)
 {
+	uint64_t text_at = s->text_at;
+
 	ig_seq_show(s);
+	if (s->text_at != text_at)
+		ig_sched_note_move(sch);
 	if (s->result.finish != IG_FINISH_NONE && ig_seq_is_shown(s)) {
 		complete(sch, s);
 		return;
