@@ -384,7 +384,7 @@ static void rest(bool events)
 	int64_t next = ig_sched_next_timeout(sim.sch);
 
 	sim.n_rests++;
-	if (sim.sch->events || events)
+	if (sim.sch->events || events || (!sim.sch->figures.n_all && !is_changing()))
 		return;
 	if (sim_files_work(1, 0, draw_of))
 		return;
