@@ -363,6 +363,7 @@ static void test_gauges_and_counters(void **state)
 	};
 	static const char *const counters[IG_N_COUNTERS] = {
 		[IG_COUNTER_PREEMPTIONS] = "ingot_num_preemptions_total",
+		[IG_COUNTER_STANDSTILLS] = "ingot_engine_standstills_total",
 		[IG_COUNTER_REFUSED] = "ingot_requests_refused_total",
 		[IG_COUNTER_LEDGER_DROPPED] = "ingot_ledger_rows_dropped_total",
 		[IG_COUNTER_CONNECTIONS] = "ingot_connections_total",
