@@ -3,7 +3,7 @@
  *
  *   ingot-bench MODEL.gguf [--prompt N] [--decode M] [--streams S[,S...]] [--rounds R]
  *       [--threads T] [--isa I] [--activations auto|f32] [--kv TYPES] [--chunk C]
- *       [--driver D] [--packed FILE] [--json] [--ops [--read-gbs X --gmacs Y]]
+ *       [--driver D] [--devices N] [--packed FILE] [--json] [--ops [--read-gbs X --gmacs Y]]
  *
  * A round prefills S streams with N random tokens each, in steps of up to C rows, then decodes M
  * tokens of all S streams together, each with its own sampled tokens.  Several S are measured one
@@ -11,6 +11,7 @@
  * llama-bench's tg.  After one round of warm-up, R rounds are timed: tokens per second of all
  * streams together, median (minimum-maximum).  --ops prints instead the cost of each kind of op in
  * a step (ops.c), and its bound if the machine's roofline is given (from ingot-limits).
+ * --devices N divides the model over the first N devices (cuda).
  * --packed maps a copy of the packed weights, and writes it first if it is not there.
  */
 #include "base/clock.h"
@@ -299,7 +300,7 @@ static int usage(const char *what)
 		"usage: ingot-bench MODEL.gguf [--prompt N] [--decode M] [--streams S[,S...]]\n"
 		"    [--rounds R]\n"
 		"    [--threads T] [--isa I] [--activations auto|f32] [--kv TYPES] [--chunk C]\n"
-		"    [--driver D] [--packed FILE] [--json] [--ops [--read-gbs X --gmacs Y]]\n",
+		"    [--driver D] [--devices N] [--packed FILE] [--json] [--ops [--read-gbs X --gmacs Y]]\n",
 		what);
 	return 2;
 }
@@ -347,6 +348,7 @@ int main(int argc, char **argv)
 		{ "kv", required_argument, NULL, 'k' },
 		{ "chunk", required_argument, NULL, 'c' },
 		{ "driver", required_argument, NULL, 'd' },
+		{ "devices", required_argument, NULL, 'D' },
 		{ "packed", required_argument, NULL, 'w' },
 		{ "json", no_argument, NULL, 'j' },
 		{ "ops", no_argument, NULL, 'o' },
@@ -378,6 +380,7 @@ int main(int argc, char **argv)
 		case 'i': b.o.isa = optarg; break;
 		case 'a': b.o.activations = optarg; break;
 		case 'd': b.o.driver = optarg; break;
+		case 'D': ok = number(optarg, 1, 8, &b.o.n_devices); break;
 		case 'w': b.o.packed = optarg; break;
 		case 'k': ok = ig_cache_dtypes(optarg, &b.o.k_dtype, &b.o.v_dtype); break;
 		case 'j': b.json = true; break;

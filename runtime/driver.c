@@ -1,5 +1,6 @@
 /* driver.c: opening drivers by name, and the contract of submit and wait that all share. */
 #include "runtime/driver_private.h"
+#include "runtime/split.h"
 #include "base/clock.h"
 #include "base/log.h"
 
@@ -12,6 +13,8 @@
 int ig_driver_open(const char *name, const struct ig_driver_options *o, struct ig_driver **out,
 		   struct ig_error *err)
 {
+	const bool named =
+		o->n_devices || o->all_devices; /* who names devices is told what they lack */
 	bool any = !strcmp(name, "auto");
 	char known[128] = "auto";
 	int rc = -ENOTSUP;
@@ -23,8 +26,10 @@ int ig_driver_open(const char *name, const struct ig_driver_options *o, struct i
 		snprintf(known + n, sizeof known - n, ", %s", (*c)->name);
 		if (!any && strcmp(name, (*c)->name))
 			continue;
-		rc = (*c)->open(o, out, &why);
-		if (rc != -ENOTSUP || !any || !c[1]) {
+		rc = named && *c == &ig_driver_cpu ?
+			     ig_fail(&why, -ENOTSUP, "the driver cpu has no devices with numbers") :
+			     (*c)->open(o, out, &why);
+		if (rc != -ENOTSUP || !any || named || !c[1]) {
 			if (rc)
 				ig_fail(err, rc, "%s", why.text);
 			return rc;
@@ -287,6 +292,17 @@ static int check_step(const struct ig_program *p, const struct ig_step *s, struc
 				       s->logit_rows[i]);
 	}
 	return p->whole_texts ? check_whole(s, err) : 0;
+}
+
+uint32_t ig_driver_n_ranks(const struct ig_driver *d)
+{
+	return d->class->n_ranks ? d->class->n_ranks : 1;
+}
+
+int ig_driver_model_info(const struct ig_driver *d, const struct ig_plan *plan,
+			 struct ig_model_info *out, struct ig_error *err)
+{
+	return ig_split_info(&plan->info, ig_driver_n_ranks(d), 0, out, err);
 }
 
 uint64_t ig_driver_memory(const struct ig_driver *d)

@@ -25,6 +25,11 @@ struct ig_driver_options {
 	const char *experts;	 /* packed (or NULL); mapped: read from the model's file */
 	uint32_t strict;	 /* 1: violations of the contract are errors */
 	uint32_t keep_wired_ms;	 /* metal: after the last step; 0: memory is never kept wired */
+	/* cuda: the numbers of GPUs; over several plans are divided.  0: all of them if all_devices is 1, else
+	 * the first that is supported. */
+	const uint32_t *devices; /* [n_devices] */
+	uint32_t n_devices;
+	uint32_t all_devices;
 };
 
 struct ig_program_limits {
@@ -94,6 +99,12 @@ void ig_program_destroy(struct ig_program *p); /* NULL is fine */
  * known. */
 uint32_t ig_program_split_rows(const struct ig_program *p);
 
+/* Over how many devices the driver divides plans; 1 for most.  What it says of memory, and slabs, are those of
+ * each device. */
+uint32_t ig_driver_n_ranks(const struct ig_driver *d);
+/* A plan's cache groups as a device has them. */
+int ig_driver_model_info(const struct ig_driver *d, const struct ig_plan *plan,
+			 struct ig_model_info *out, struct ig_error *err);
 /* Bytes of device memory that a process should use at most; 0: it uses the host's memory. */
 uint64_t ig_driver_memory(const struct ig_driver *d);
 /* Whether that memory is the host's, too. */

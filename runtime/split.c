@@ -585,25 +585,25 @@ static int divide_node(struct ig_split *s, const struct ig_plan_node *n)
 	}
 }
 
-static int divide_cache(struct ig_split *s)
+int ig_split_info(const struct ig_model_info *whole, uint32_t n_ranks, uint32_t rank,
+		  struct ig_model_info *out, struct ig_error *err)
 {
-	struct ig_model_info *info = &s->to->info;
-
-	for (uint32_t g = 0; g < info->n_groups; g++) {
-		struct ig_cache_group *c = &info->groups[g];
+	*out = *whole;
+	for (uint32_t g = 0; g < out->n_groups && n_ranks > 1; g++) {
+		struct ig_cache_group *c = &out->groups[g];
 		if (c->kind != IG_CACHE_KV)
-			return ig_fail(s->err, -ENOTSUP,
+			return ig_fail(err, -ENOTSUP,
 				       "a cache of latent keys or of states can't be divided over "
 				       "%u devices",
-				       s->n);
-		if (c->n_kv_heads % s->n && s->n % c->n_kv_heads)
+				       n_ranks);
+		if (c->n_kv_heads % n_ranks && n_ranks % c->n_kv_heads)
 			return ig_fail(
-				s->err, -ENOTSUP,
+				err, -ENOTSUP,
 				"%u heads of keys and values can't be divided over %u devices",
-				c->n_kv_heads, s->n);
-		c->n_kv_heads = c->n_kv_heads < s->n ? 1 : c->n_kv_heads / s->n;
-		if (s->rank == IG_ALL_RANKS)
-			c->n_layers *= s->n;
+				c->n_kv_heads, n_ranks);
+		c->n_kv_heads = c->n_kv_heads < n_ranks ? 1 : c->n_kv_heads / n_ranks;
+		if (rank == IG_ALL_RANKS)
+			c->n_layers *= n_ranks;
 	}
 	return 0;
 }
@@ -640,7 +640,6 @@ int ig_plan_split(const struct ig_plan *whole, uint32_t n_ranks, uint32_t rank,
 		rc = ig_split_no_memory(&s);
 		goto done;
 	}
-	s.to->info = whole->info;
 	s.to->arch = whole->arch;
 	s.to->file = whole->file;
 	s.to->n_results = whole->n_results;
@@ -648,7 +647,7 @@ int ig_plan_split(const struct ig_plan *whole, uint32_t n_ranks, uint32_t rank,
 	s.to->rank = rank;
 	for (uint32_t i = 0; i < whole->n_weights; i++)
 		s.weights[i] = IG_NONE;
-	rc = divide_cache(&s);
+	rc = ig_split_info(&whole->info, n_ranks, rank, &s.to->info, err);
 	for (uint32_t i = 0; i < whole->n_nodes && !rc; i++)
 		rc = divide_node(&s, &whole->nodes[i]);
 	if (!rc) {

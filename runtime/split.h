@@ -21,3 +21,7 @@
  * -ENOTSUP with text for a plan that can't be divided so.  `whole` must outlive the result. */
 int ig_plan_split(const struct ig_plan *whole, uint32_t n_ranks, uint32_t rank,
 		  struct ig_plan **out, struct ig_error *err);
+/* The model's description with a rank's part of each cache group, or of all ranks; of one rank it is the
+ * model's own. */
+int ig_split_info(const struct ig_model_info *whole, uint32_t n_ranks, uint32_t rank,
+		  struct ig_model_info *out, struct ig_error *err);

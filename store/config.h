@@ -10,6 +10,7 @@
 
 #include <ingot/module.h>
 #include <stdbool.h>
+#include <stdlib.h>
 
 /* An adapter of a model (model/formats/adapter.h): requests name it MODEL:NAME. */
 struct ig_config_adapter {
@@ -85,8 +86,9 @@ struct ig_config {
 		bool persist;		      /* true: they survive a restart */
 		char *path; /* their file; default: ledger-responses.db beside the ledger */
 	} responses;
-	struct {	      /* runtime: */
-		char *driver; /* auto, cpu, metal, cuda */
+	struct {		/* runtime: */
+		char *driver;	/* auto, cpu, metal, cuda */
+		char **devices; /* numbers of GPUs, or `all`; none: the first */
 		char *isa; /* auto, generic, avx2, avx512, avx512_bf16, neon, neon_dotprod, neon_i8mm */
 		uint32_t threads;   /* 0: as many as there are processors */
 		char *activations;  /* auto: as fits the weights (8 bit or bf16); f32 */
@@ -176,3 +178,23 @@ int ig_config_check_modules(struct ig_config *c, const struct ig_module *const *
 
 /* Write etc/ingot.yaml: every option, those of these modules too, with comment and default. */
 int ig_config_write_reference(FILE *f, const struct ig_module *const *modules, size_t n);
+
+#define IG_CONFIG_DEVICES 16
+/* The numbers of runtime.devices: how many, at most IG_CONFIG_DEVICES + 1; *all 1: all that there are. */
+static inline uint32_t ig_config_devices(const struct ig_config *c, uint32_t out[IG_CONFIG_DEVICES],
+					 uint32_t *all)
+{
+	uint32_t n = 0;
+
+	*all = 0;
+	for (char *const *item = c->runtime.devices; item && *item; item++) {
+		if ((*item)[0] == 'a') { /* "all" */
+			*all = 1;
+			return 0;
+		}
+		if (n < IG_CONFIG_DEVICES)
+			out[n] = (uint32_t)strtoul(*item, NULL, 10);
+		n += n <= IG_CONFIG_DEVICES;
+	}
+	return n;
+}

@@ -33,6 +33,7 @@ enum config_type {
 	CONFIG_ORIGINS,
 	CONFIG_PATHS,
 	CONFIG_PATTERNS, /* names in which * stands for any characters */
+	CONFIG_DEVICES,	 /* numbers, or `all` */
 };
 
 struct config_option {

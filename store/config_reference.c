@@ -50,6 +50,7 @@ static const char *shown_unit(const struct config_option *o)
 	case CONFIG_HOSTS: return "a list of host names";
 	case CONFIG_ORIGINS: return "a list of origins such as https://chat.example";
 	case CONFIG_PATHS: return "a list of folders";
+	case CONFIG_DEVICES: return "a list of numbers, or [all]";
 	case CONFIG_PATTERNS: return "a list of names, with * for any characters";
 	case CONFIG_CHOICE: return "one of";
 	default: return o->unit ? o->unit : "a whole number";

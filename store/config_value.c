@@ -230,6 +230,7 @@ void config_expected(const struct config_option *o, struct ig_strbuf *out)
 		ig_strbuf_puts(out, "origins such as https://chat.example, without a path");
 		break;
 	case CONFIG_PATHS: ig_strbuf_puts(out, "paths of folders"); break;
+	case CONFIG_DEVICES: ig_strbuf_puts(out, "numbers of devices from 0 to 255, or all"); break;
 	case CONFIG_PATTERNS:
 		ig_strbuf_puts(out, "names: 1 to 128 of A-Z a-z 0-9 . _ : / - = and * for any "
 				    "characters");
@@ -447,6 +448,14 @@ static char *resolve_path(const char *dir, const char *who, const char *path, st
 	return out;
 }
 
+static bool is_device(const char *text, size_t len)
+{
+	uint64_t v;
+
+	return (len == 3 && !memcmp(text, "all", 3)) ||
+	       (read_digits(text, len, &v) == len && v <= 255);
+}
+
 /* A string in its stored form, or NULL with err filled in. */
 static char *make_string(const char *dir, const struct config_option *o, const char *who,
 			 const char *text, size_t len, struct ig_error *err)
@@ -460,6 +469,8 @@ static char *make_string(const char *dir, const struct config_option *o, const c
 		ok = config_is_name(text, len, "");
 	else if (ok && o->type == CONFIG_PATTERNS)
 		ok = config_is_name(text, len, "*=");
+	else if (ok && o->type == CONFIG_DEVICES)
+		ok = is_device(text, len);
 	else if (ok && o->type == CONFIG_HOSTS)
 		ok = !memchr(text, '/', len) && !memchr(text, ' ', len);
 	else if (ok && o->type == CONFIG_ORIGINS) {

@@ -63,8 +63,11 @@ static void check_driver(struct ig_doctor *d)
 	struct ig_memory_facts memory = { .budget = c->memory.budget,
 					  .machine = ig_machine_memory(),
 					  .wired_limit_mb = ig_gpu_wired_limit_mb() };
+	uint32_t devices[IG_CONFIG_DEVICES];
 	struct ig_error err = { 0 };
 
+	o.devices = devices;
+	o.n_devices = ig_config_devices(c, devices, &o.all_devices);
 	if (ig_driver_open(c->runtime.driver, &o, &d->driver, &err)) {
 		WRONG(d, "driver",
 		      "set runtime.driver and runtime.isa to auto, or to values that this machine has",

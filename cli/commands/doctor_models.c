@@ -146,6 +146,11 @@ static void check_plan(struct ig_doctor *d, const char *what, const struct ig_co
 		WRONG(d, what, "the driver cannot run this model; see its error", "%s", err.text);
 		goto out;
 	}
+	struct ig_model_info info;
+	if (ig_driver_model_info(d->driver, plan, &info, &err)) {
+		WRONG(d, what, "the driver cannot run this model; see its error", "%s", err.text);
+		goto out;
+	}
 	*bytes = memory.weight_bytes + memory.scratch_bytes;
 	if (whole_texts) {
 		OK(d, what,
@@ -158,13 +163,12 @@ static void check_plan(struct ig_doctor *d, const char *what, const struct ig_co
 	OK(d, what, "memory: %s for weights, %s for scratch, %s of cache for each token",
 	   ig_text_bytes(weights, sizeof weights, memory.weight_bytes),
 	   ig_text_bytes(scratch, sizeof scratch, memory.scratch_bytes),
-	   ig_text_bytes(kv, sizeof kv,
-			 kv_bytes_per_token(&plan->info, limits.k_dtype, limits.v_dtype)));
+	   ig_text_bytes(kv, sizeof kv, kv_bytes_per_token(&info, limits.k_dtype, limits.v_dtype)));
 	if (state_bytes(&plan->info))
 		OK(d, what, "memory: %s of state for each sequence, and as much for each snapshot",
 		   ig_text_bytes(state, sizeof state, state_bytes(&plan->info)));
 	if (d->files)
-		show_contexts(d, what, &plan->info, &limits, *bytes);
+		show_contexts(d, what, &info, &limits, *bytes);
 out:
 	ig_program_destroy(program);
 }

@@ -21,7 +21,10 @@ static uint64_t default_budget(const struct ig_config *c)
 	struct ig_driver *driver = NULL;
 	uint64_t device = 0;
 	bool unified = false;
+	uint32_t devices[IG_CONFIG_DEVICES];
 
+	o.devices = devices;
+	o.n_devices = ig_config_devices(c, devices, &o.all_devices);
 	if (strcmp(c->runtime.driver, "cpu") &&
 	    !ig_driver_open(c->runtime.driver, &o, &driver, &err)) {
 		device = ig_driver_memory(driver);

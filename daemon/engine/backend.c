@@ -46,8 +46,12 @@ static int open_driver(struct ig_backend *b, const struct ig_config *config, str
 		.strict = config->runtime.strict,
 		.keep_wired_ms = config->runtime.keep_wired_ms,
 	};
-	int rc = ig_driver_open(config->runtime.driver, &o, &b->driver, err);
+	uint32_t devices[IG_CONFIG_DEVICES];
+	int rc;
 
+	o.devices = devices;
+	o.n_devices = ig_config_devices(config, devices, &o.all_devices);
+	rc = ig_driver_open(config->runtime.driver, &o, &b->driver, err);
 	if (rc < 0)
 		return rc;
 	if (!strcmp(config->runtime.run_ahead, "auto"))
@@ -99,6 +103,15 @@ static int open_disk(struct ig_backend *b, const struct ig_config *config, struc
 
 	if (!config->kvcache.disk || !config->kvcache.disk[0] || !b->prefix_cache)
 		return 0;
+	if (ig_driver_n_ranks(b->driver) > 1) {
+		if (!config->kvcache.disk_by_default)
+			return ig_fail(
+				err, -ENOTSUP,
+				"kvcache.disk: blocks that are divided over devices can't be "
+				"kept on disk; \"\" keeps none");
+		ig_log_info("computed blocks are not kept on disk: they are divided over devices");
+		return 0;
+	}
 	rc = b->named ? 0 : ig_kv_name_programs(b, config, &b->programs, &why);
 	if (!rc)
 		rc = ig_kv_files_open(config->kvcache.disk, config->kvcache.disk_size, &b->disk,

@@ -215,10 +215,11 @@ static int open_tokenizer(struct ig_model *m, bool is_draft, struct ig_error *er
 static int fill_layouts(struct ig_model *m, struct ig_error *err)
 {
 	const struct ig_backend *b = m->backend;
+	struct ig_model_info info;
+	int rc = ig_driver_model_info(b->driver, m->plan, &info, err);
 
-	for (uint32_t g = 0; g < m->n_groups; g++) {
-		const struct ig_cache_group *group = &m->plan->info.groups[g];
-		int rc;
+	for (uint32_t g = 0; g < m->n_groups && !rc; g++) {
+		const struct ig_cache_group *group = &info.groups[g];
 		m->layouts[g] = (struct ig_kv_layout){ .k_dtype = m->limits.k_dtype,
 						       .v_dtype = m->limits.v_dtype,
 						       .n_layers = group->n_layers,
@@ -226,10 +227,8 @@ static int fill_layouts(struct ig_model *m, struct ig_error *err)
 						       .head_dim = group->head_dim,
 						       .kind = group->kind };
 		rc = b->kv->layout(b->ruler, &m->layouts[g], err);
-		if (rc < 0)
-			return rc;
 	}
-	return 0;
+	return rc;
 }
 
 static int lower(struct ig_model *m, uint32_t context, bool is_draft, struct ig_error *err)

@@ -3,6 +3,7 @@
 
 #include "runtime/cuda/libcuda.h"
 #include "runtime/gpu/device.h"
+#include "runtime/split.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -37,6 +38,11 @@ struct ig_cuda {
 
 	/* The NVIDIA driver refused a graph whose kernels overlap: no further one has any. */
 	atomic_bool plain_edges;
+
+	/* One of several ranks (exchange.c); NULL: none.  The stream is for recording. */
+	struct ig_cuda_group *group;
+	uint32_t rank;
+	CUstream capture;
 
 	/* The context is lost: every later function returns the first error. */
 	atomic_bool lost;
@@ -85,6 +91,16 @@ int ig_cuda_submit(struct ig_gpu_program *p, const struct ig_gpu_submission *s,
 		   struct ig_error *err);
 int ig_cuda_wait(struct ig_gpu_program *p, uint32_t slot, uint32_t timeout_ms, const int32_t **ids,
 		 const float **logits, struct ig_error *err);
+
+/* exchange.c: as struct ig_gpu_device_class has them; and one device leaves its group. */
+int ig_cuda_connect(struct ig_gpu_device **devices, uint32_t n, struct ig_error *err);
+void ig_cuda_abort(struct ig_gpu_device *d);
+void ig_cuda_disconnect(struct ig_cuda *d);
+/* Record an exchange of so many rows as a node behind others. */
+int ig_cuda_record_exchange(struct ig_cuda *d, const struct ig_gpu_tape_dispatch *x,
+			    const struct ig_gpu_place *places, uint32_t rows, CUgraph graph,
+			    const CUgraphNode *before, uint32_t n_before, CUgraphNode *node,
+			    struct ig_error *err);
 
 /* graphs.c: recordings of a tape, one for each bucket of live counts. */
 struct ig_cuda_graphs;

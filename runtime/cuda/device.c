@@ -48,16 +48,19 @@ int ig_cuda_enter(struct ig_cuda *d, struct ig_error *err)
 
 /* ---- opening ------------------------------------------------------------------------- */
 
-/* Choose the first supported GPU: sets dev, facts.name and facts.arch.  The error names the first
- * unsupported one. */
-static int choose(struct ig_cuda *d, struct ig_error *err)
+/* Choose the GPU of that number, or of a negative one the first supported: sets dev, facts.name and
+ * facts.arch.  The error names the first unsupported one. */
+static int choose(struct ig_cuda *d, int64_t only, struct ig_error *err)
 {
 	char old[64] = "";
 	int n = 0, rc, first_arch = 0;
 
 	if ((rc = CUDA(d, device_count(&n), "counting GPUs", err)))
 		return rc;
-	for (int i = 0; i < n; i++) {
+	if (only >= n)
+		return ig_fail(err, -ENOTSUP, "cuda: there is no GPU %lld; %d are here",
+			       (long long)only, n);
+	for (int i = only < 0 ? 0 : (int)only; i < (only < 0 ? n : (int)only + 1); i++) {
 		char name[64] = "";
 		int major = 0, minor = 0;
 		if ((rc = CUDA(d, device_get(&d->dev, i), "asking for a GPU", err)) ||
@@ -136,6 +139,7 @@ static void close_device(struct ig_gpu_device *base)
 
 	if (d->ctx) {
 		d->cu.ctx_set(d->ctx);
+		ig_cuda_disconnect(d);
 		ig_cuda_modules_unload(d);
 		/* Memory must not be freed while it is in use. */
 		if (d->transfers) {
@@ -181,7 +185,7 @@ static int open_device(const struct ig_driver_options *o, struct ig_gpu_device *
 	 * "auto" tries the next driver. */
 	rc = CUDA(d, init(0), "starting the NVIDIA driver", err);
 	if (!rc)
-		rc = choose(d, err);
+		rc = choose(d, o->n_devices ? (int64_t)o->devices[0] : -1, err);
 	if (rc) {
 		rc = -ENOTSUP;
 		goto fail;
@@ -198,6 +202,20 @@ fail:
 		err->code = rc;
 	close_device(&d->base);
 	return rc;
+}
+
+static int count_devices(struct ig_error *err)
+{
+	struct ig_libcuda cu;
+	int n = 0, rc = ig_libcuda_open(&cu, err);
+
+	if (rc)
+		return rc;
+	rc = ig_libcuda_check(&cu, cu.init(0), "starting the NVIDIA driver", err);
+	if (!rc)
+		rc = ig_libcuda_check(&cu, cu.device_count(&n), "counting GPUs", err);
+	ig_libcuda_close(&cu);
+	return rc ? -ENOTSUP : n;
 }
 
 static const struct ig_gpu_facts *facts(const struct ig_gpu_device *d)
@@ -328,4 +346,7 @@ const struct ig_gpu_device_class ig_gpu_cuda = {
 	.staging = ig_cuda_staging,
 	.submit = ig_cuda_submit,
 	.wait = ig_cuda_wait,
+	.count = count_devices,
+	.connect = ig_cuda_connect,
+	.abort = ig_cuda_abort,
 };

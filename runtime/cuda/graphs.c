@@ -56,6 +56,7 @@ struct graph {
 struct ig_cuda_graphs {
 	struct ig_cuda *d;
 	const struct ig_gpu_tape *tape;
+	const struct ig_gpu_place *places;
 	struct launch *launches; /* [tape->n_dispatches] */
 	struct condition conditions[MAX_CONDITIONS];
 	uint32_t n_conditions;
@@ -177,6 +178,7 @@ static int record(struct ig_cuda_graphs *g, const struct key *key, CUgraph graph
 {
 	uint32_t n_before = 0, n_now = 0;
 	bool barrier = false, empty = false; /* before[0] is no kernel */
+	bool exchanged = false;		     /* one of now[] is none */
 	int rc = 0;
 
 	*n_nodes = 0;
@@ -195,7 +197,8 @@ static int record(struct ig_cuda_graphs *g, const struct key *key, CUgraph graph
 			g->now = t;
 			n_before = n_now;
 			n_now = 0;
-			empty = false;
+			empty = exchanged;
+			exchanged = false;
 		}
 		barrier = false;
 		if (n_before > 1 && n_now * n_before > MAX_EDGES) {
@@ -207,10 +210,15 @@ static int record(struct ig_cuda_graphs *g, const struct key *key, CUgraph graph
 			n_before = 1;
 			empty = true;
 		}
-		bool overlaps = n_before == 1 && !empty && may_overlap(g, key, i);
-		if ((rc = add_node(g, graph, i, grid, n_before, overlaps, &g->now[n_now], err)))
+		bool overlaps = !d->exchange && n_before == 1 && !empty && may_overlap(g, key, i);
+		rc = d->exchange ?
+			     ig_cuda_record_exchange(g->d, d, g->places, grid[0], graph, g->before,
+						     n_before, &g->now[n_now], err) :
+			     add_node(g, graph, i, grid, n_before, overlaps, &g->now[n_now], err);
+		if (rc)
 			return rc;
 		*any_overlap = *any_overlap || overlaps;
+		exchanged = exchanged || d->exchange;
 		n_now++;
 		(*n_nodes)++;
 	}
@@ -327,12 +335,16 @@ static int make_launch(struct ig_cuda_graphs *g, uint32_t i, const struct ig_gpu
 	const struct ig_gpu_dispatch *d = &g->tape->dispatches[i].d;
 	struct launch *l = &g->launches[i];
 	uint32_t n = 0, n_maps = 0;
-	int rc = ig_cuda_function(g->d, d, &l->function, &l->waits, err);
+	int rc = g->tape->dispatches[i].exchange ?
+			 0 :
+			 ig_cuda_function(g->d, d, &l->function, &l->waits, err);
 
 	if (rc || (rc = find_condition(g, d, &l->condition, err)))
 		return rc;
 	for (int axis = 0; axis < 3; axis++)
 		g->follows[d->grid[axis].live] = true;
+	if (g->tape->dispatches[i].exchange)
+		return 0;
 	if (d->n_boxes) {
 		l->maps = aligned_alloc(_Alignof(CUtensorMap), d->n_boxes * sizeof *l->maps);
 		if (!l->maps)
@@ -377,6 +389,7 @@ int ig_cuda_graphs_create(struct ig_cuda *d, const struct ig_gpu_tape *tape,
 		return ig_fail(err, -ENOMEM, "cuda: no memory");
 	g->d = d;
 	g->tape = tape;
+	g->places = places;
 	g->launches = calloc(n, sizeof *g->launches);
 	g->before = calloc(n, sizeof *g->before);
 	g->now = calloc(n, sizeof *g->now);

@@ -77,6 +77,7 @@ enum { /* of tensor maps */
 };
 
 #define CU_STREAM_NON_BLOCKING 1u
+#define CU_CAPTURE_RELAXED 2
 #define CU_EVENT_DISABLE_TIMING 2u
 
 typedef struct {
@@ -166,12 +167,17 @@ enum {
 	X(error_name, cuGetErrorName, (CUresult r, const char **name))                             \
 	X(error_string, cuGetErrorString, (CUresult r, const char **text))
 
-/* As above; NULL with drivers before CUDA 12.4 and 12.3, which lack them. */
+/* As above; NULL with drivers that lack them: the first two before CUDA 12.4 and 12.3. */
 #define CUDA_OPTIONAL_FUNCTIONS(X)                                                                 \
 	X(func_param, cuFuncGetParamInfo, (CUfunction f, size_t i, size_t *offset, size_t *size))  \
 	X(graph_add_edges, cuGraphAddDependencies_v2,                                              \
 	  (CUgraph g, const CUgraphNode *from, const CUgraphNode *to, const CUgraphEdge *edges,    \
-	   size_t n))
+	   size_t n))                                                                              \
+	X(begin_capture, cuStreamBeginCapture_v2, (CUstream s, int mode))                          \
+	X(end_capture, cuStreamEndCapture, (CUstream s, CUgraph * g))                              \
+	X(graph_add_child, cuGraphAddChildGraphNode,                                               \
+	  (CUgraphNode * node, CUgraph g, const CUgraphNode *after, size_t n_after,                \
+	   CUgraph child))
 
 struct ig_libcuda {
 	void *handle;

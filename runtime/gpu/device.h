@@ -78,6 +78,14 @@ struct ig_gpu_device_class {
 	/* Called between steps: returns the bytes that should be freed because of memory pressure
 	 * since the last call, or 0.  May be NULL. */
 	uint64_t (*pressure)(struct ig_gpu_device *d);
+	/* ---- several devices; NULL: not supported ---- */
+	/* How many there are, or -errno with text. */
+	int (*count)(struct ig_error *err);
+	/* Make open devices of different GPUs the ranks 0 … n - 1 of a group, which exchange values (struct
+	 * ig_gpu_tape_dispatch).  After an error they can only be closed. */
+	int (*connect)(struct ig_gpu_device **devices, uint32_t n, struct ig_error *err);
+	/* One of the device's group has failed: have no other wait for it. */
+	void (*abort)(struct ig_gpu_device *d);
 	/* As ig_driver_watch_memory.  May be NULL. */
 	void (*watch_memory)(struct ig_gpu_device *d, void (*fn)(void *ctx, uint64_t n_bytes),
 			     void *ctx);

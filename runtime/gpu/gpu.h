@@ -9,7 +9,7 @@
 	static int open_##device(const struct ig_driver_options *o, struct ig_driver **out,        \
 				 struct ig_error *err)                                             \
 	{                                                                                          \
-		return ig_gpu_driver_open(&ig_gpu_##device, &ig_driver_##device, o, out, err);     \
+		return ig_gpu_driver_open_all(&ig_gpu_##device, &ig_driver_##device, o, out, err); \
 	}                                                                                          \
 	static const struct ig_driver_class ig_driver_##device = {                                 \
 		.name = #device,                                                                   \

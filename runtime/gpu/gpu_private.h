@@ -157,6 +157,22 @@ struct ig_gpu_lowered {
 /* Lower the plan to p->tape, place the weights, compute the step's size (lower.c). */
 int ig_gpu_lower_plan(struct ig_gpu_lowered *p, const struct ig_plan *plan, struct ig_error *err);
 
+/* What ranks exchange (ranks.c).  value: the tensors of the plan's values, by number. */
+static inline uint32_t ig_gpu_rows_of(const struct ig_program_limits *limits, uint32_t row_class)
+{
+	return row_class == IG_ROWS_TOKENS ? limits->max_rows : limits->max_logit_rows;
+}
+/* Before the node: memory for the parts of other ranks that it reads, and their exchange. */
+int ig_gpu_fetch_parts(struct ig_gpu_tape *t, const struct ig_plan *plan,
+		       const struct ig_plan_node *n, const struct ig_program_limits *limits,
+		       struct ig_gpu_tensor *value);
+/* Whether the node adds the parts of two ranks, for which no part is fetched: the exchange adds them,
+ * and a sum of two has one order. */
+bool ig_gpu_adds_ranks(const struct ig_plan *plan, const struct ig_plan_node *n);
+int ig_gpu_emit_sum_of_ranks(struct ig_gpu_tape *t, const struct ig_plan *plan,
+			     const struct ig_plan_node *n, const struct ig_program_limits *limits,
+			     struct ig_gpu_tensor *value);
+
 /* The runtime's own kernels (kernels.c): conversions from float32 to another element type, and
  * copies between cache blocks. */
 int ig_gpu_emit_convert(struct ig_gpu_tape *t, const struct ig_gpu_tensor *from,
@@ -167,6 +183,10 @@ int ig_gpu_emit_copies(struct ig_gpu_tape *t);
 int ig_gpu_driver_open(const struct ig_gpu_device_class *device,
 		       const struct ig_driver_class *class, const struct ig_driver_options *o,
 		       struct ig_driver **out, struct ig_error *err);
+/* The same for o->devices, over several of which plans are divided (together.c). */
+int ig_gpu_driver_open_all(const struct ig_gpu_device_class *device,
+			   const struct ig_driver_class *class, const struct ig_driver_options *o,
+			   struct ig_driver **out, struct ig_error *err);
 void ig_gpu_driver_close(struct ig_driver *d);
 const char *ig_gpu_driver_describe(const struct ig_driver *d);
 int ig_gpu_driver_lower(struct ig_driver *d, const struct ig_plan *plan,

@@ -322,14 +322,8 @@ static int check_dispatch(struct ig_gpu_tape *t, const struct ig_gpu_dispatch *d
 	return 0;
 }
 
-static int host_dispatch(struct ig_gpu_tape *t, const struct ig_gpu_dispatch *d)
+static int append(struct ig_gpu_tape *t, const struct ig_gpu_dispatch *d)
 {
-	if (t->status)
-		return t->status;
-	if (t->closed)
-		return fail(t, -EINVAL, "a dispatch after the tape was closed");
-	if (check_dispatch(t, d))
-		return t->status;
 	if (t->n_dispatches == MAX_DISPATCHES ||
 	    !ig_array_grow(t->dispatches, &t->cap_dispatches, t->n_dispatches))
 		return no_memory(t);
@@ -354,6 +348,47 @@ static int host_dispatch(struct ig_gpu_tape *t, const struct ig_gpu_dispatch *d)
 		b->last = t->n_dispatches;
 	}
 	t->n_dispatches++;
+	return 0;
+}
+
+static int host_dispatch(struct ig_gpu_tape *t, const struct ig_gpu_dispatch *d)
+{
+	if (t->status)
+		return t->status;
+	if (t->closed)
+		return fail(t, -EINVAL, "a dispatch after the tape was closed");
+	return check_dispatch(t, d) ? t->status : append(t, d);
+}
+
+int ig_gpu_tape_exchange(struct ig_gpu_tape *t, uint32_t kind, uint32_t first_rank,
+			 const struct ig_gpu_bind *binds, uint32_t n_binds, uint32_t row_class)
+{
+	static const uint32_t no_args;
+	const uint32_t live = row_class == IG_ROWS_LOGITS ? IG_LIVE_LOGIT_ROWS : IG_LIVE_ROWS;
+	struct ig_gpu_dispatch d = {
+		.struct_size = sizeof d,
+		.kernel = kind == IG_GPU_ADD ? "exchange: a sum" : "exchange: parts",
+		.args = &no_args,
+		.n_arg_bytes = sizeof no_args,
+		.threads = 32,
+		.when_live = IG_LIVE_ONE,
+		.when_max = UINT32_MAX,
+		.grid = { { live, 1, 1, 1 }, { IG_LIVE_ONE, 1, 1, 1 }, { IG_LIVE_ONE, 1, 1, 1 } },
+		.n_binds = n_binds,
+	};
+
+	if (t->status)
+		return t->status;
+	if (t->closed || n_binds < 2 || n_binds > IG_MAX_IN || (kind == IG_GPU_ADD && n_binds != 2))
+		return fail(t, -EINVAL, "an exchange of %u values", n_binds);
+	memcpy(d.bind, binds, n_binds * sizeof *binds);
+	for (uint32_t i = 0; i < n_binds; i++)
+		if (check_bind(t, &d, i))
+			return t->status;
+	if (append(t, &d))
+		return t->status;
+	t->dispatches[t->n_dispatches - 1].exchange = kind;
+	t->dispatches[t->n_dispatches - 1].first_rank = first_rank;
 	return 0;
 }
 
@@ -409,7 +444,8 @@ static void find_barriers(struct ig_gpu_tape *t, uint32_t *phase)
 	for (uint32_t i = 0; i < t->n_dispatches; i++) {
 		struct ig_gpu_tape_dispatch *d = &t->dispatches[i];
 		for (uint32_t j = i; j-- > first && !d->barrier;)
-			d->barrier = conflict(t, &t->dispatches[j].d, &d->d);
+			d->barrier = (d->exchange && t->dispatches[j].exchange) ||
+				     conflict(t, &t->dispatches[j].d, &d->d);
 		if (d->barrier)
 			first = i;
 		phase[i] = i ? phase[i - 1] + d->barrier : 0;

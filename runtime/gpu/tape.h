@@ -29,13 +29,24 @@ struct ig_gpu_tape_buffer {
 	uint32_t group, layer; /* of a KV hazard */
 };
 
+/* Values that ranks of a divided plan exchange instead of running a kernel (struct ig_gpu_exchange). */
+enum ig_gpu_exchange_kind {
+	IG_GPU_NO_EXCHANGE = 0,
+	/* bind[i] is the value that rank first_rank + i has written; afterwards all have it. */
+	IG_GPU_FETCH,
+	/* bind[0] is this rank's part of a sum of all ranks' parts, which goes to bind[1]. */
+	IG_GPU_ADD,
+};
+
 /* A recorded dispatch; the tape owns kernel and args. */
 struct ig_gpu_tape_dispatch {
 	struct ig_gpu_dispatch d;
 	/* Set by close: everything before must finish first.  If a step does not run this
 	 * dispatch, the barrier applies to the next one that it runs (ig_gpu_tape_next). */
 	bool barrier;
-	uint32_t node; /* of the plan; UINT32_MAX: the runtime's own */
+	uint32_t node;	     /* of the plan; UINT32_MAX: the runtime's own */
+	uint32_t exchange;   /* enum ig_gpu_exchange_kind; all but that one: d has no shader */
+	uint32_t first_rank; /* of IG_GPU_FETCH */
 };
 
 struct ig_gpu_tape {
@@ -65,6 +76,10 @@ void ig_gpu_tape_destroy(struct ig_gpu_tape *t); /* NULL is fine */
 int ig_gpu_tape_value(struct ig_gpu_tape *t, uint32_t dtype, int64_t n_cols, uint32_t row_class,
 		      uint32_t max_rows, struct ig_gpu_tensor *out);
 int ig_gpu_tape_weight(struct ig_gpu_tape *t, uint64_t n_bytes, struct ig_gpu_ref *out);
+/* Add an exchange of values, which have the same rows and float32; one at a time runs, in the order of the
+ * tape. */
+int ig_gpu_tape_exchange(struct ig_gpu_tape *t, uint32_t kind, uint32_t first_rank,
+			 const struct ig_gpu_bind *binds, uint32_t n_binds, uint32_t row_class);
 /* The functions for ops.  A bind with buffer -1 is an omitted operand: the kernel's parameter is
  * unset. */
 extern const struct ig_gpu_host ig_gpu_tape_host;

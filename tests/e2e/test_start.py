@@ -234,6 +234,14 @@ def test_budget_that_is_just_enough_for_less(start, models):
     assert "budget" in one_line(log)
 
 
+def test_devices_that_are_not_here(start, models):
+    """Who names devices gets them or the reason, never another driver."""
+    log = start.refused(models.script(), {"runtime": {"driver": "cpu", "devices": [0]}})
+    assert "the driver cpu has no devices with numbers" in one_line(log)
+    log = start.refused(models.script(), {"runtime": {"driver": "auto", "devices": [200, 201]}})
+    assert re.search("no NVIDIA (driver|GPU)|no GPU 200|has no devices with numbers", one_line(log)), log
+
+
 def test_unknown_kvcache_service(start, models):
     log = start.refused(models.script(), {"kvcache": {"service": "zeppelin"}})
     assert "zeppelin" in log

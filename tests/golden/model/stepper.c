@@ -42,6 +42,7 @@ struct ig_stepper {
 	enum ig_packed_result packed;
 	struct ig_stepper_options o;
 	const struct ig_plan *plan;
+	struct ig_model_info info; /* of one device */
 	uint32_t n_vocab, n_groups;
 	uint32_t max_blocks; /* of one sequence */
 
@@ -200,18 +201,18 @@ static void shuffle(struct ig_stepper *s)
 
 static uint32_t window_of(const struct ig_stepper *s, uint32_t group)
 {
-	return s->o.keep_all ? 0 : s->plan->info.groups[group].window;
+	return s->o.keep_all ? 0 : s->info.groups[group].window;
 }
 
 static bool is_state(const struct ig_stepper *s, uint32_t group)
 {
-	return s->plan->info.groups[group].kind == IG_CACHE_STATE;
+	return s->info.groups[group].kind == IG_CACHE_STATE;
 }
 
 /* Parts of a state; of other groups blocks of a sequence. */
 static uint32_t width_of(const struct ig_stepper *s, uint32_t group)
 {
-	const struct ig_cache_group *g = &s->plan->info.groups[group];
+	const struct ig_cache_group *g = &s->info.groups[group];
 
 	return is_state(s, group) ? g->n_layers * g->n_kv_heads : s->max_blocks;
 }
@@ -272,7 +273,7 @@ static int make_cache(struct ig_stepper *s, struct ig_error *err)
 	if (!s->slab_bases || !s->slab_bytes)
 		return ig_fail(err, -ENOMEM, "no memory for the cache");
 	for (uint32_t g = 0; g < s->n_groups; g++) {
-		fill_layout(&s->layout[g], &s->plan->info.groups[g], &s->o);
+		fill_layout(&s->layout[g], &s->info.groups[g], &s->o);
 		s->order[g] = calloc(s->n_group_blocks, sizeof *s->order[g]);
 		if (!s->order[g])
 			return ig_fail(err, -ENOMEM, "no memory for the cache");
@@ -370,12 +371,17 @@ static int load(struct ig_stepper *s, const char *packed, struct ig_error *err)
 int ig_stepper_open(const struct ig_stepper_model *m, const struct ig_stepper_options *o,
 		    struct ig_stepper **out, struct ig_error *err)
 {
+	const char *env = getenv("INGOT_TEST_DEVICES");
+	const uint32_t devices[] = { 0, 1, 2, 3, 4, 5, 6, 7 };
+	const uint32_t n_devices = o->n_devices ? o->n_devices : env ? (uint32_t)atoi(env) : 0;
 	const struct ig_driver_options d = {
 		.isa = o->isa ? o->isa : "auto",
 		.n_threads = o->n_threads,
 		.activations = o->activations ? o->activations : "auto",
 		.experts = o->experts,
 		.strict = 1,
+		.devices = devices,
+		.n_devices = n_devices,
 	};
 	const struct ig_program_limits limits = {
 		.max_rows = o->max_rows,
@@ -400,9 +406,12 @@ int ig_stepper_open(const struct ig_stepper_model *m, const struct ig_stepper_op
 	s->plan = m->plan;
 	s->n_vocab = m->plan->info.n_vocab;
 	s->n_groups = m->plan->info.n_groups;
+	s->info = m->plan->info;
 	s->max_blocks = (o->max_context + IG_BLOCK_TOKENS - 1) / IG_BLOCK_TOKENS;
 	s->random = o->shuffle;
 	rc = ig_driver_open(driver ? driver : "cpu", &d, &s->driver, err);
+	if (!rc)
+		rc = ig_driver_model_info(s->driver, m->plan, &s->info, err);
 	if (rc)
 		goto fail;
 	rc = ig_driver_lower(s->driver, m->plan, &limits, &s->program, &s->memory, err);

@@ -34,8 +34,10 @@ void ig_stepper_model_close(struct ig_stepper_model *m); /* zeros are fine */
 bool ig_stepper_isa_matters(const struct ig_stepper_model *m, const char *isa);
 
 struct ig_stepper_options {
-	const char *driver;	     /* NULL: the environment's INGOT_TEST_DRIVER, else cpu */
-	const char *isa;	     /* NULL: auto */
+	const char *driver; /* NULL: the environment's INGOT_TEST_DRIVER, else cpu */
+	uint32_t
+		n_devices; /* from number 0 on; 0: the environment's INGOT_TEST_DEVICES, else one */
+	const char *isa;   /* NULL: auto */
 	const char *activations;     /* NULL: auto */
 	const char *experts;	     /* NULL: packed */
 	const char *packed;	     /* a file for a copy of the packed weights; NULL: none */

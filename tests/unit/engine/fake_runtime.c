@@ -331,6 +331,15 @@ void ig_program_destroy(struct ig_program *p)
 	free(p);
 }
 
+uint32_t ig_driver_n_ranks(const struct ig_driver *d) { return 1; }
+
+int ig_driver_model_info(const struct ig_driver *d, const struct ig_plan *plan,
+			 struct ig_model_info *out, struct ig_error *err)
+{
+	*out = plan->info;
+	return 0;
+}
+
 uint32_t ig_driver_steps_in_flight(const struct ig_driver *d) { return 1; }
 
 int64_t ig_driver_step_ns(const struct ig_driver *d) { return d->step_ns; }

@@ -89,7 +89,8 @@ static int open_as(const struct ig_gpu_device_class *class, struct ig_gpu_device
 
 static void fake_close(struct ig_gpu_device *d)
 {
-	MUST(fake_gpu.n_buffers == 0 && fake_gpu.n_programs == 0);
+	/* of all devices */
+	MUST(fake_gpu.n_open > 1 || (fake_gpu.n_buffers == 0 && fake_gpu.n_programs == 0));
 	fake_gpu.n_open--;
 	free(d);
 }
@@ -285,6 +286,8 @@ static int fake_submit(struct ig_gpu_program *base, const struct ig_gpu_submissi
 		return 0;
 	}
 	fake_gpu.last = *s;
+	memmove(fake_gpu.submitted + 1, fake_gpu.submitted, 3 * sizeof *fake_gpu.submitted);
+	fake_gpu.submitted[0] = base;
 	free(fake_gpu.last_step);
 	fake_gpu.last_step = malloc(s->step_bytes);
 	MUST(fake_gpu.last_step);
@@ -327,7 +330,22 @@ static uint64_t fake_pressure(struct ig_gpu_device *d)
 	return n;
 }
 
-#define CLASS(device, wrap_function)                                                               \
+static int fake_count(struct ig_error *err) { return fake_gpu.n_devices; }
+
+static int fake_connect(struct ig_gpu_device **devices, uint32_t n, struct ig_error *err)
+{
+	for (uint32_t i = 0; i < n; i++)
+		for (uint32_t j = 0; j < i; j++)
+			MUST(devices[i] != devices[j]);
+	fake_gpu.n_connected = n;
+	return fake_gpu.connect_error ?
+		       ig_fail(err, fake_gpu.connect_error, "the fake devices are not connected") :
+		       0;
+}
+
+static void fake_abort(struct ig_gpu_device *d) { fake_gpu.n_aborts++; }
+
+#define CLASS(device, wrap_function, connect_function)                                             \
 	static int open_device_##device(const struct ig_driver_options *o,                         \
 					struct ig_gpu_device **out, struct ig_error *err)          \
 	{                                                                                          \
@@ -350,11 +368,14 @@ static uint64_t fake_pressure(struct ig_gpu_device *d)
 		.submit = fake_submit,                                                             \
 		.wait = fake_wait,                                                                 \
 		.pressure = fake_pressure,                                                         \
+		.count = fake_count,                                                               \
+		.connect = connect_function,                                                       \
+		.abort = fake_abort,                                                               \
 	};                                                                                         \
 	IG_GPU_DRIVER(device)
 
-CLASS(fake, NULL);
-CLASS(wrapping, fake_wrap); /* the same with views of host memory */
+CLASS(fake, NULL, fake_connect);
+CLASS(wrapping, fake_wrap, NULL); /* the same with views of host memory */
 
 const struct ig_driver_class *const ig_driver_classes[] = {
 	&ig_driver_fake,

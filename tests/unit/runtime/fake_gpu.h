@@ -22,6 +22,8 @@ struct fake_gpu {
 	uint32_t n_wait_errors; /* so many of them */
 	int submit_error;	/* what the next submit returns */
 	int32_t base;		/* of the tokens that steps draw */
+	int n_devices;		/* that are here */
+	int connect_error;	/* what connecting them returns */
 	/* seen by tests */
 	int n_open, n_buffers, n_programs; /* alive */
 	int n_launches;			   /* that can fail */
@@ -32,6 +34,9 @@ struct fake_gpu {
 	struct ig_gpu_submission last; /* of a model's program */
 	uint8_t *last_step;	       /* the staging area as it was submitted */
 	uint32_t last_timeout_ms;
+	uint32_t n_connected; /* devices, by the last connect */
+	int n_aborts;
+	struct ig_gpu_program *submitted[4]; /* the last ones, of models; the newest first */
 };
 
 extern struct fake_gpu fake_gpu;

@@ -597,6 +597,40 @@ FUNCTION(cuGraphAddEmptyNode, CUgraphNode *node, CUgraph g, const CUgraphNode *a
 	return CUDA_SUCCESS;
 }
 
+/* What is captured is not run: who calls the library in between remembers it (fake_libnccl.c). */
+static CUstream capturing;
+
+FUNCTION(cuStreamBeginCapture_v2, CUstream s, int mode)
+{
+	ENTER(true);
+	if (capturing || mode != CU_CAPTURE_RELAXED)
+		misuse("cuStreamBeginCapture");
+	capturing = s;
+	return CUDA_SUCCESS;
+}
+
+FUNCTION(cuStreamEndCapture, CUstream s, CUgraph *g)
+{
+	if (capturing != s)
+		misuse("cuStreamEndCapture");
+	capturing = NULL;
+	*g = NULL;
+	ENTER(true);
+	*g = calloc(1, sizeof **g);
+	fake_cuda.graphs++;
+	return CUDA_SUCCESS;
+}
+
+FUNCTION(cuGraphAddChildGraphNode, CUgraphNode *node, CUgraph g, const CUgraphNode *after,
+	 size_t n_after, CUgraph child)
+{
+	ENTER(true);
+	*node = add(g, after, n_after);
+	(*node)->empty = true;
+	fake_cuda.n_children++;
+	return CUDA_SUCCESS;
+}
+
 FUNCTION(cuGraphInstantiateWithFlags, CUgraphExec *exec, CUgraph g, unsigned long long flags)
 {
 	ENTER(true);

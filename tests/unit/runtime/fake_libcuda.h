@@ -51,6 +51,7 @@ struct fake_cuda {
 	int n_failing;	/* calls of `fail` so far */
 	int n_instantiated;
 	int n_refused;	  /* graphs */
+	int n_children;	  /* graphs that became nodes */
 	int lost;	  /* a sticky error was given: everything fails with it */
 	char misuse[160]; /* the first call that a real driver would not forgive */
 	struct fake_run runs[FAKE_MAX_RUNS];

@@ -33,6 +33,29 @@ static char *format(const struct config_option *o, const void *base)
 
 /* ---- defaults --------------------------------------------------------------------- */
 
+static void test_devices(void **state)
+{
+	static const char text[] = "runtime: {devices: [3, 0, 12]}\n";
+	static const char whole[] = "runtime: {devices: [0, all]}\n";
+	uint32_t out[IG_CONFIG_DEVICES], all = 7;
+	struct ig_config *c = parse(text);
+
+	assert_int_equal(ig_config_devices(c, out, &all), 3);
+	assert_int_equal(out[0], 3);
+	assert_int_equal(out[1], 0);
+	assert_int_equal(out[2], 12);
+	assert_int_equal(all, 0);
+	ig_config_destroy(c);
+	c = parse(whole);
+	assert_int_equal(ig_config_devices(c, out, &all), 0);
+	assert_int_equal(all, 1);
+	ig_config_destroy(c);
+	c = parse("");
+	assert_int_equal(ig_config_devices(c, out, &all), 0);
+	assert_int_equal(all, 0);
+	ig_config_destroy(c);
+}
+
 /* The defaults in config.h's comments, which the table must have. */
 static void check_defaults(const struct ig_config *c)
 {
@@ -219,6 +242,7 @@ static const struct {
 	{ "responses.persist", "false", "false" },
 	{ "responses.path", "r.db", "/etc/x/r.db" },
 	{ "runtime.driver", "metal", "metal" },
+	{ "runtime.devices", "[1, 0]", "[\"1\", \"0\"]" },
 	{ "runtime.isa", "avx2", "avx2" },
 	{ "runtime.threads", "3", "3" },
 	{ "runtime.activations", "f32", "f32" },
@@ -746,6 +770,10 @@ static const struct {
 	{ "server:\n  allowed_hosts: [a, http://b]\n",
 	  "2:22: server.allowed_hosts: expected host names such as ingot.lan, without scheme or "
 	  "path, got \"http://b\"" },
+	{ "runtime: {devices: [0, 1x]}\n",
+	  "1:24: runtime.devices: expected numbers of devices from 0 to 255, or all, got \"1x\"" },
+	{ "runtime: {devices: [256]}\n",
+	  "1:21: runtime.devices: expected numbers of devices from 0 to 255, or all, got \"256\"" },
 	{ "server:\n  allowed_hosts: [\"a\\0b\"]\n",
 	  "2:19: server.allowed_hosts: an entry has a NUL in it" },
 	{ "server:\n  allowed_origins: [chat.example]\n",
@@ -1178,6 +1206,7 @@ static void test_environment(void **state)
 		if (config_is_list(o))
 			value = !strcmp(o->key, "modules.path")		? "/b, /c" :
 				!strcmp(o->key, "server.allowed_hosts") ? "one,two" :
+				!strcmp(o->key, "runtime.devices")	? "0,2" :
 									  "https://a.example";
 		setenv(config_env_name(o, name), value, 1);
 	}
@@ -1198,6 +1227,7 @@ static void test_environment(void **state)
 	assert_null(c->server.allowed_hosts[2]);
 	assert_string_equal(c->modules.path[0], "/b");
 	assert_string_equal(c->modules.path[1], "/c");
+	assert_string_equal(c->runtime.devices[1], "2");
 	ig_config_destroy(c);
 	for (size_t i = 0; i < N_OF(others); i++)
 		unsetenv(config_env_name(&config_options[i], name));
@@ -1294,6 +1324,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_default_responses_file),
 		cmocka_unit_test(test_modules_of_a_build_tree),
 		cmocka_unit_test(test_every_option),
+		cmocka_unit_test(test_devices),
 		cmocka_unit_test(test_fields),
 		cmocka_unit_test(test_bounds),
 		cmocka_unit_test(test_modes),
