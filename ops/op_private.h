@@ -34,16 +34,12 @@ void ig_reference_product(const float *x, const struct ig_tensor *w, float *w_ro
 
 /* GPU lowerings: ops/gpu/products.c, then ops/gpu/rows.c. */
 extern const struct ig_gpu_op ig_gpu_linear, ig_gpu_linear_heads, ig_gpu_glu, ig_gpu_logits;
-extern const struct ig_gpu_op ig_gpu_embed, ig_gpu_norm, ig_gpu_sample;
+extern const struct ig_gpu_op ig_gpu_embed, ig_gpu_norm, ig_gpu_sample, ig_gpu_pool, ig_gpu_output;
 extern const struct ig_gpu_op ig_gpu_adapt_down, ig_gpu_adapt_up, ig_gpu_glu_join;
 extern const struct ig_gpu_op ig_gpu_multiply, ig_gpu_soft_cap, ig_gpu_sum, ig_gpu_concat;
 
 /* The op of a file, with its static check, reference and kernels. */
 #define CORE_OP(op, params, op_flags, op_split)                                                    \
-	CORE_OP_OF(op, params, op_flags, op_split, &ig_gpu_##op)
-/* The same without a lowering for GPUs. */
-#define CORE_OP_CPU(op, params) CORE_OP_OF(op, params, 0, IG_SPLIT_NONE, NULL)
-#define CORE_OP_OF(op, params, op_flags, op_split, gpu_op)                                         \
 	const struct ig_op ig_op_##op = {                                                          \
 		.struct_size = sizeof(struct ig_op),                                               \
 		.params_size = sizeof(params),                                                     \
@@ -55,7 +51,7 @@ extern const struct ig_gpu_op ig_gpu_multiply, ig_gpu_soft_cap, ig_gpu_sum, ig_g
 		.n_cpu_kernels = sizeof kernels / sizeof *kernels,                                 \
 		.flags = op_flags,                                                                 \
 		.split = op_split,                                                                 \
-		.gpu = gpu_op,                                                                     \
+		.gpu = &ig_gpu_##op,                                                               \
 	}
 
 /* The kernels of linear, glu and logits, made from the list of tile products. */

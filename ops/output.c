@@ -27,4 +27,4 @@ static const struct ig_cpu_kernel kernels[] = {
 	IG_CPU_KERNEL(IG_ISA_GENERIC, IG_UNITS_ROWS, units, NULL, run),
 };
 
-CORE_OP_CPU(output, struct ig_output_params);
+CORE_OP(output, struct ig_output_params, 0, IG_SPLIT_NONE);

@@ -72,4 +72,4 @@ static const struct ig_cpu_kernel kernels[] = {
 	IG_CPU_KERNEL(IG_ISA_GENERIC, IG_UNITS_ROWS, ig_units_rows, NULL, run),
 };
 
-CORE_OP_CPU(pool, struct ig_pool_params);
+CORE_OP(pool, struct ig_pool_params, 0, IG_SPLIT_NONE);

@@ -57,11 +57,6 @@ int ig_driver_lower(struct ig_driver *d, const struct ig_plan *plan,
 	if (!limits->max_rows || !limits->max_seqs || !limits->max_logit_rows ||
 	    !limits->max_context)
 		return ig_fail(err, -EINVAL, "a program's limits must not be zero");
-	if (plan->info.result != IG_RESULT_TOKENS && !d->class->encodes)
-		return ig_fail(err, -ENOTSUP,
-			       "the %s driver does not support models of embeddings yet; "
-			       "runtime.driver: cpu does",
-			       d->class->name);
 	int rc = d->class->lower(d, plan, limits, out, memory, err);
 	if (rc)
 		return rc;

@@ -37,7 +37,6 @@ struct ig_driver_class {
 	uint64_t (*release)(struct ig_driver *d, uint64_t n_bytes);
 	uint32_t steps_in_flight;
 	uint32_t n_ranks; /* devices over which plans are divided; 0: 1 */
-	bool encodes;	  /* it has kernels for plans without a cache */
 };
 
 /* The first member of every driver and of every program. */

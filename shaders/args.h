@@ -44,6 +44,8 @@ SHARED_SIZE(linear_args, 88);
 #define PRODUCT_ACT_GELU 2u
 #define PRODUCT_ACT_RELU2 3u
 #define PRODUCT_ACT_CLAMPED 4u
+#define PRODUCT_ACT_GELU_ERF 16u
+#define PRODUCT_ACT_TANH 17u
 
 /* adapt_down, adapt_up, glu_join (ops/adapt.h). */
 #define ADAPT_THREADS 256u
@@ -162,9 +164,23 @@ struct embed_args {
 	uint format;	     /* of the table, as enum ig_dtype */
 	uint n_positions;    /* rows of learned positions; 0: none */
 	uint learned_row_bytes, learned_format;
-	uint tiles; /* 1: the table is in tiles (core/tiles.h) */
+	uint tiles;   /* 1: the table is in tiles (core/tiles.h) */
+	uint n_types; /* rows of types of texts; 0: none */
+	uint types_row_bytes, types_format;
 };
-SHARED_SIZE(embed_args, 44);
+SHARED_SIZE(embed_args, 56);
+
+/* pool: of each column of a result a thread. */
+struct pool_args {
+	uint n;	   /* columns */
+	uint kind; /* IG_POOL_… */
+	uint x_stride, y_stride;
+};
+SHARED_SIZE(pool_args, 16);
+#define POOL_THREADS 128u
+#define POOL_MEAN 1u
+#define POOL_CLS 2u
+#define POOL_LAST 3u
 
 /* repack: blocks of a file to tiles. */
 struct repack_args {
@@ -225,6 +241,7 @@ SHARED_SIZE(rope_latent_args, 56);
 #define ROPE_Q_ONLY 32u /* x has neither k nor v */
 #define ROPE_NO_V 64u	/* v is k as it is in x */
 #define ROPE_NORM_V 128u
+#define ROPE_ROWS 256u /* y has q | k | v; nothing is written to a cache */
 
 struct attention_args {
 	uint n_heads, n_kv_heads, head_dim;
@@ -238,8 +255,9 @@ struct attention_args {
 	uint gate_row;	     /* stride of the gate's input */
 	uint gate_first, gate_stride, gate_dim;
 	uint v_dim; /* columns of V; with ATTENTION_V_IN_K the first ones of K */
+	uint ahead; /* of attention_rows: positions behind a row's own that it sees */
 };
-SHARED_SIZE(attention_args, 72);
+SHARED_SIZE(attention_args, 76);
 #define ATTENTION_SINKS 1u
 #define ATTENTION_SIGMOID 2u /* the output is multiplied by that of the gate */
 #define ATTENTION_SOFTPLUS 4u

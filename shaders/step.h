@@ -87,6 +87,8 @@ struct step_head {
 	/* Only with groups of state: rows of a sequence between two of its states. */
 	uint seq_segments; /* uint [n_seqs + 1]: first segment of each sequence */
 	uint segment_ends; /* uint []: the row behind each segment */
+	uint row_types;	   /* int [n_rows]: of the rows' texts; 0: all are of type 0 */
+	uint reserved;
 	SHARED_STRUCT(step_kv) kv[STEP_MAX_GROUPS];
 };
-SHARED_SIZE(step_head, 224);
+SHARED_SIZE(step_head, 232);

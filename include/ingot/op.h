@@ -18,7 +18,7 @@
 
 /* Incremented when a layout changes that no declaration shows, so that the build id changes:
  * IG_LAYOUT_TILE16, IG_LAYOUT_Q8, the step buffer in shaders/step.h. */
-enum { IG_LAYOUT_REVISION = 2 };
+enum { IG_LAYOUT_REVISION = 3 };
 
 /* ---- layouts -------------------------------------------------------------- */
 

@@ -110,6 +110,7 @@ const struct ig_op ig_op_rope_rows = {
 	.reference = reference_rope_rows,
 	.cpu_kernels = rope_rows_kernels,
 	.n_cpu_kernels = sizeof rope_rows_kernels / sizeof rope_rows_kernels[0],
+	.gpu = &ig_gpu_rope_rows,
 };
 
 /* ---- attention_rows ------------------------------------------------------------------- */
@@ -215,4 +216,5 @@ const struct ig_op ig_op_attention_rows = {
 	.reference = reference,
 	.cpu_kernels = kernels,
 	.n_cpu_kernels = sizeof kernels / sizeof kernels[0],
+	.gpu = &ig_gpu_attention_rows,
 };

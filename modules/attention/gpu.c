@@ -1,5 +1,6 @@
-/* gpu.c: GPU lowerings of rope_table, rope_kv, rope_latent and attention: argument structs, grids and the
- * choice of kernels, which are in shaders/attention/. */
+/* gpu.c: GPU lowerings of rope_table, rope_kv, rope_latent and attention, and of rope_rows and attention_rows,
+ * which share kernels with them: argument structs, grids and the choice of kernels, which are in
+ * shaders/attention/. */
 #include "kernels_private.h"
 #include "shaders/args.h"
 #include "shaders/attention/sizes.h"
@@ -10,6 +11,7 @@
 
 extern const struct ig_shader ig_shader_rope_table, ig_shader_rope_kv, ig_shader_rope_latent;
 extern const struct ig_shader ig_shader_attention, ig_shader_attention_f32, ig_shader_attention_q8;
+extern const struct ig_shader ig_shader_attention_rows;
 
 static_assert(ELEMENT_F32 == IG_F32 && ELEMENT_F16 == IG_F16 && ELEMENT_BF16 == IG_BF16 &&
 		      ELEMENT_Q8_0 == IG_Q8_0,
@@ -131,10 +133,12 @@ static int bind_q_scales(const struct ig_gpu_launch *c, const struct ig_gpu_host
 	return 0;
 }
 
-static int lower_rope_kv(const struct ig_gpu_launch *c, const struct ig_gpu_host *h,
-			 struct ig_gpu_tape *t, struct ig_error *err)
+/* rows: of rope_rows, whose k and v stay in the row. */
+static int lower_rope(const struct ig_gpu_launch *c, const struct ig_gpu_host *h,
+		      struct ig_gpu_tape *t, int rows, struct ig_error *err)
 {
 	const struct ig_rope_kv_params *p = c->params;
+	const char *op = rows ? "rope_rows" : "rope_kv";
 	const int has_table = c->n_in > 1 && c->in[1].ref.buffer >= 0;
 	const int q_only = (p->flags & IG_ROPE_KV_Q_ONLY) != 0;
 	const uint32_t n_heads = p->n_heads + (q_only ? 0 : 2 * p->n_kv_heads);
@@ -156,7 +160,7 @@ static int lower_rope_kv(const struct ig_gpu_launch *c, const struct ig_gpu_host
 		.flags = (has_weight(c, 0) ? ROPE_NORM : 0) | (has_table ? ROPE_TABLE : 0) |
 			 (q_all ? ROPE_NORM_ALL_Q : 0) | (k_all ? ROPE_NORM_ALL_K : 0) |
 			 (q_only ? ROPE_Q_ONLY : 0) | (p->flags & IG_ROPE_KV_NO_V ? ROPE_NO_V : 0) |
-			 (p->flags & IG_ROPE_KV_V_NORM ? ROPE_NORM_V : 0),
+			 (p->flags & IG_ROPE_KV_V_NORM ? ROPE_NORM_V : 0) | (rows ? ROPE_ROWS : 0),
 		.y_type = c->out[0].dtype,
 		.q_scale_length = p->q_scale_length,
 		.k_type = c->k_dtype,
@@ -165,14 +169,14 @@ static int lower_rope_kv(const struct ig_gpu_launch *c, const struct ig_gpu_host
 	};
 	struct ig_gpu_dispatch d = {
 		.struct_size = sizeof d,
-		.n_binds = 7,
+		.n_binds = 6,
 		.shader = &ig_shader_rope_kv,
 		.kernel = "rope_kv",
 		.args = &args,
 		.n_arg_bytes = sizeof args,
 		.threads = ROPE_THREADS,
 		.threadgroup_bytes = /* some, as the kernel names it */
-		c->k_dtype == IG_Q8_0 || c->v_dtype == IG_Q8_0 ?
+		!rows && (c->k_dtype == IG_Q8_0 || c->v_dtype == IG_Q8_0) ?
 			ROPE_HEADS * p->head_dim * (uint32_t)sizeof(float) :
 			16,
 		ALWAYS,
@@ -182,14 +186,10 @@ static int lower_rope_kv(const struct ig_gpu_launch *c, const struct ig_gpu_host
 	};
 	const struct ig_gpu_tensor none = { .ref.buffer = -1 };
 	struct ig_gpu_ref kv;
-	int rc = check_cache(c->k_dtype, c->v_dtype, c, p->head_dim, "rope_kv", err);
+	int rc = check_result(c, op, err);
 
-	if (rc || (rc = check_result(c, "rope_kv", err)))
+	if (rc || (!rows && (rc = check_cache(c->k_dtype, c->v_dtype, c, p->head_dim, op, err))))
 		return rc;
-	rc = h->kv(t, p->group, p->layer, &kv);
-	if (rc)
-		return ig_fail(err, rc, "rope_kv: no cache of group %u, layer %u", p->group,
-			       p->layer);
 	d.bind[0] = ig_gpu_bind_value(&c->in[0], IG_GPU_READ);
 	d.bind[1] = ig_gpu_bind_value(has_table ? &c->in[1] : &none, IG_GPU_READ);
 	d.bind[2] = bind_weight(c, 0, (uint64_t)p->head_dim * (q_all ? p->n_heads : 1));
@@ -198,14 +198,38 @@ static int lower_rope_kv(const struct ig_gpu_launch *c, const struct ig_gpu_host
 	d.bind[5] = ig_gpu_bind_value(&none, IG_GPU_READ);
 	if (p->q_scale_length)
 		rc = bind_q_scales(c, h, t, &d.bind[5], err);
-	d.bind[6] = (struct ig_gpu_bind){ kv, 1, IG_GPU_WRITE | IG_GPU_TOUCH, 0 };
+	if (!rc && !rows) {
+		rc = h->kv(t, p->group, p->layer, &kv);
+		if (rc)
+			return ig_fail(err, rc, "rope_kv: no cache of group %u, layer %u", p->group,
+				       p->layer);
+		d.bind[d.n_binds++] = (struct ig_gpu_bind){ kv, 1, IG_GPU_WRITE | IG_GPU_TOUCH, 0 };
+	}
 	return rc ? rc : h->dispatch(t, &d);
+}
+
+static int lower_rope_kv(const struct ig_gpu_launch *c, const struct ig_gpu_host *h,
+			 struct ig_gpu_tape *t, struct ig_error *err)
+{
+	return lower_rope(c, h, t, 0, err);
+}
+
+static int lower_rope_rows(const struct ig_gpu_launch *c, const struct ig_gpu_host *h,
+			   struct ig_gpu_tape *t, struct ig_error *err)
+{
+	return lower_rope(c, h, t, 1, err);
 }
 
 const struct ig_gpu_op ig_gpu_rope_kv = {
 	.struct_size = sizeof(struct ig_gpu_op),
 	.flags = IG_GPU_OUT_ANY,
 	.lower = lower_rope_kv,
+};
+
+const struct ig_gpu_op ig_gpu_rope_rows = {
+	.struct_size = sizeof(struct ig_gpu_op),
+	.flags = IG_GPU_OUT_ANY,
+	.lower = lower_rope_rows,
 };
 
 /* ---- rope_latent --------------------------------------------------------------- */
@@ -306,6 +330,7 @@ struct attention {
 	uint32_t codes;	  /* 1: K, V or both are Q8_0 */
 	uint32_t dim;	  /* head size of the kernel */
 	uint32_t nv;	  /* 1: NVIDIA, as in sizes.h */
+	const struct ig_shader *shader;
 };
 
 /* Tiles of 16 * n_tiles queries of a sequence's rows, for every KV head. */
@@ -334,9 +359,7 @@ static int dispatch_tiles(const struct attention *a, const struct ig_gpu_host *h
 				   "f32",
 		 a->dim);
 	d->struct_size = sizeof *d;
-	d->shader = a->codes	    ? &ig_shader_attention_q8 :
-		    a->element == 2 ? &ig_shader_attention :
-				      &ig_shader_attention_f32;
+	d->shader = a->shader;
 	d->kernel = kernel;
 	d->args = &a->args;
 	d->n_arg_bytes = sizeof a->args;
@@ -476,6 +499,9 @@ static int lower_attention(const struct ig_gpu_launch *c, const struct ig_gpu_ho
 			"attention: heads of %u with values of %u have no kernels for a cache "
 			"in q8_0 (kvcache.dtype, or the model's kv_dtype)",
 			p->head_dim, value_dim(p));
+	a.shader = a.codes	  ? &ig_shader_attention_q8 :
+		   a.element == 2 ? &ig_shader_attention :
+				    &ig_shader_attention_f32;
 	if (!n_partials)
 		return lower_loop(&a, h, t, err);
 	if ((rc = partial_scratch(h, t, n_partials * value_dim(p) * sizeof(float), outs, err)) ||
@@ -491,4 +517,71 @@ const struct ig_gpu_op ig_gpu_attention = {
 	.flags = IG_GPU_OUT_ANY,
 	.in_dtype = attention_in_dtype,
 	.lower = lower_attention,
+};
+
+/* ---- attention_rows ------------------------------------------------------------ */
+
+/* As the cache would have K and V: F16, unless products must be computed in float32. */
+static uint32_t rows_in_dtype(const struct ig_gpu_launch *c, uint32_t i)
+{
+	return c->f32 ? IG_F32 : IG_F16;
+}
+
+/* The head sizes of its kernels: models of embeddings have no larger ones. */
+static uint32_t rows_dim(uint32_t head_dim)
+{
+	const uint32_t dim = built_dim(head_dim);
+
+	return dim == 80 ? 96 : dim <= 256 ? dim : 0;
+}
+
+static int lower_attention_rows(const struct ig_gpu_launch *c, const struct ig_gpu_host *h,
+				struct ig_gpu_tape *t, struct ig_error *err)
+{
+	const struct ig_attention_rows_params *p = c->params;
+	const struct ig_attention_params heads = { .n_heads = p->n_heads,
+						   .n_kv_heads = p->n_kv_heads,
+						   .head_dim = p->head_dim };
+	const struct ig_gpu_bind none = IG_GPU_NONE;
+	const struct attention a = {
+		.c = c,
+		.p = &heads,
+		.args = { .n_heads = p->n_heads,
+			  .n_kv_heads = p->n_kv_heads,
+			  .head_dim = p->head_dim,
+			  .q_stride = ig_gpu_stride(&c->in[0]),
+			  .y_stride = ig_gpu_stride(&c->out[0]),
+			  .scale = (float)((double)p->scale * 1.4426950408889634), /* log2(e) */
+			  .window = p->back == IG_ATTENTION_ALL ? 0 : p->back + 1,
+			  .ahead = p->ahead,
+			  .y_type = c->out[0].dtype,
+			  .v_dim = p->head_dim },
+		.element = ig_gpu_element_bytes(rows_in_dtype(c, 0)),
+		.dim = rows_dim(p->head_dim),
+		.nv = c->facts->kind == IG_GPU_CUDA,
+		.shader = &ig_shader_attention_rows,
+	};
+	const uint32_t n_tiles = (uint32_t)ATTENTION_LOOP_TILES(a.element, a.dim, a.nv);
+	struct ig_gpu_dispatch d = {
+		.n_binds = 4,
+		.when_live = IG_LIVE_LOOP_ROWS,
+		.grid = { tiles(&a, IG_LIVE_LOOP_ROWS, n_tiles),
+			  { IG_LIVE_SEQS, 1, 1, 1 },
+			  IG_GPU_ONE },
+		.bind = { ig_gpu_bind_value(&c->in[0], IG_GPU_READ),
+			  ig_gpu_bind_value(&c->out[0], IG_GPU_WRITE), none, none },
+	};
+	int rc = check_result(c, "attention_rows", err);
+
+	if (!rc && !a.dim)
+		rc = ig_fail(err, -ENOTSUP,
+			     "attention_rows: no kernel for heads of %u, at most 256", p->head_dim);
+	return rc ? rc : dispatch_tiles(&a, h, t, &d, "rows", n_tiles, err);
+}
+
+const struct ig_gpu_op ig_gpu_attention_rows = {
+	.struct_size = sizeof(struct ig_gpu_op),
+	.flags = IG_GPU_OUT_ANY,
+	.in_dtype = rows_in_dtype,
+	.lower = lower_attention_rows,
 };

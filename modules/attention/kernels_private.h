@@ -11,7 +11,7 @@ extern const struct ig_op ig_op_rope_kv;
 extern const struct ig_op ig_op_rope_latent;
 extern const struct ig_op ig_op_attention;
 extern const struct ig_gpu_op ig_gpu_rope_table, ig_gpu_rope_kv, ig_gpu_rope_latent,
-	ig_gpu_attention; /* gpu.c */
+	ig_gpu_attention, ig_gpu_rope_rows, ig_gpu_attention_rows; /* gpu.c */
 
 extern const struct ig_op ig_op_rope_rows, ig_op_attention_rows; /* attention_rows.c */
 

@@ -15,7 +15,8 @@ extern const struct ig_shader ig_shader_glu, ig_shader_glu_bf16, ig_shader_glu_q
 
 _Static_assert(PRODUCT_ACT_NONE == IG_ACT_NONE && PRODUCT_ACT_SILU == IG_ACT_SILU &&
 		       PRODUCT_ACT_GELU == IG_ACT_GELU && PRODUCT_ACT_RELU2 == IG_ACT_RELU2 &&
-		       PRODUCT_ACT_CLAMPED == IG_ACT_CLAMPED,
+		       PRODUCT_ACT_CLAMPED == IG_ACT_CLAMPED &&
+		       PRODUCT_ACT_GELU_ERF == IG_ACT_GELU_ERF && PRODUCT_ACT_TANH == IG_ACT_TANH,
 	       "the shaders' activations are the ops'");
 
 /* ---- element types ------------------------------------------------------------------- */
@@ -96,9 +97,6 @@ static int lower_linear(const struct ig_gpu_launch *c, const struct ig_gpu_host 
 	const struct ig_linear_params *params = c->params;
 	int64_t column = 0;
 
-	if (params->act >= IG_ACT_GELU_ERF)
-		return ig_fail(err, -ENOTSUP, "linear: activation %u has no kernel on GPUs yet",
-			       params->act);
 	for (uint32_t first = 0, next; first < params->n_weights; first = next) {
 		struct ig_product p = { .launch = c,
 					.op = "linear",

@@ -1,5 +1,5 @@
-/* rows.c: GPU lowerings of embed, norm and sample: a threadgroup per row, or per part of a row of
- * logits.  The kernels are in shaders/core/{embed,norm,sample}.metal. */
+/* rows.c: GPU lowerings of embed, norm, pool, output and sample: a threadgroup per row, or per part of a row of
+ * logits.  The kernels are in shaders/core/{embed,norm,pool,sample}.metal. */
 #include "ops/op_private.h"
 #include "shaders/args.h"
 #include "shaders/core/norm.h"
@@ -7,7 +7,7 @@
 #include <ingot/gpu_lower.h>
 
 extern const struct ig_shader ig_shader_embed, ig_shader_norm, ig_shader_sample;
-extern const struct ig_shader ig_shader_elementwise;
+extern const struct ig_shader ig_shader_elementwise, ig_shader_pool;
 
 #define ROW_THREADS 256u
 #define ROW_BYTES 64u /* two sums over eight simdgroups */
@@ -19,6 +19,12 @@ static bool fits(const struct ig_gpu_tensor *t)
 
 /* ---- embed ---------------------------------------------------------------------------- */
 
+/* Table i, or NULL. */
+static const struct ig_gpu_tensor *table_at(const struct ig_gpu_launch *c, uint32_t i)
+{
+	return i < c->n_weights && c->weight[i].ref.buffer >= 0 ? &c->weight[i] : NULL;
+}
+
 static int lower_embed(const struct ig_gpu_launch *c, const struct ig_gpu_host *h,
 		       struct ig_gpu_tape *t, struct ig_error *err)
 {
@@ -27,10 +33,10 @@ static int lower_embed(const struct ig_gpu_launch *c, const struct ig_gpu_host *
 	struct ig_gpu_ref ids;
 	int rc;
 
-	if (c->n_weights > 2)
-		return ig_fail(err, -ENOTSUP, "embed: types of tokens have no kernel on GPUs yet");
 	for (uint32_t i = 0; i < c->n_weights; i++) {
 		const struct ig_gpu_tensor *w = &c->weight[i];
+		if (i && !table_at(c, i))
+			continue;
 		if (!ig_gpu_format_name(w->dtype))
 			return ig_fail(err, -ENOTSUP, "embed: no kernel for a table of dtype %u",
 				       w->dtype);
@@ -39,8 +45,8 @@ static int lower_embed(const struct ig_gpu_launch *c, const struct ig_gpu_host *
 				       "embed: a table of %lld rows of %lld is too large",
 				       (long long)w->n_rows, (long long)w->n_cols);
 	}
-	const struct ig_gpu_tensor *w = &c->weight[0],
-				   *learned = c->n_weights > 1 ? &c->weight[1] : NULL;
+	const struct ig_gpu_tensor *w = &c->weight[0], *learned = table_at(c, 1),
+				   *types = table_at(c, 2);
 	const struct embed_args args = {
 		.n_cols = (uint32_t)w->n_cols,
 		.n_vocab = (uint32_t)w->n_rows,
@@ -53,6 +59,9 @@ static int lower_embed(const struct ig_gpu_launch *c, const struct ig_gpu_host *
 		.learned_row_bytes = learned ? (uint32_t)learned->row_stride : 0,
 		.learned_format = learned ? learned->dtype : IG_F32,
 		.tiles = w->layout == IG_GPU_TILES,
+		.n_types = types ? (uint32_t)types->n_rows : 0,
+		.types_row_bytes = types ? (uint32_t)types->row_stride : 0,
+		.types_format = types ? types->dtype : IG_F32,
 	};
 	rc = h->ids(t, &ids);
 	if (rc)
@@ -68,11 +77,12 @@ static int lower_embed(const struct ig_gpu_launch *c, const struct ig_gpu_host *
 		.when_live = IG_LIVE_ONE,
 		.when_max = UINT32_MAX,
 		.grid = { { IG_LIVE_ROWS, 1, 1, 1 }, IG_GPU_ONE, IG_GPU_ONE },
-		.n_binds = 4,
+		.n_binds = 5,
 		.bind = { ig_gpu_bind_weight(w),
 			  ig_gpu_bind_ref(ids, (uint64_t)c->max_logit_rows * IG_STEPS_IN_FLIGHT * 4,
 					  IG_GPU_READ),
 			  learned ? ig_gpu_bind_weight(learned) : none,
+			  types ? ig_gpu_bind_weight(types) : none,
 			  ig_gpu_bind_value(y, IG_GPU_WRITE) },
 	};
 	rc = h->dispatch(t, &d);
@@ -226,6 +236,103 @@ const struct ig_gpu_op ig_gpu_multiply = { sizeof(struct ig_gpu_op), IG_GPU_OUT_
 					   lower_multiply },
 		       ig_gpu_soft_cap = { sizeof(struct ig_gpu_op), 0, NULL, lower_soft_cap };
 
+/* ---- pool and output -------------------------------------------------------------------- */
+
+_Static_assert(POOL_MEAN == IG_POOL_MEAN && POOL_CLS == IG_POOL_CLS && POOL_LAST == IG_POOL_LAST,
+	       "kinds of the kernel are those of struct ig_pool_params");
+
+static int lower_pool(const struct ig_gpu_launch *c, const struct ig_gpu_host *h,
+		      struct ig_gpu_tape *t, struct ig_error *err)
+{
+	const struct ig_pool_params *p = c->params;
+	const struct ig_gpu_tensor *x = &c->in[0], *y = &c->out[0];
+	const char *kernel = y->dtype == IG_F32	 ? "pool_f32" :
+			     y->dtype == IG_F16	 ? "pool_f16" :
+			     y->dtype == IG_BF16 ? "pool_bf16" :
+						   NULL;
+
+	if (!kernel)
+		return ig_fail(err, -ENOTSUP, "pool: no kernel writes dtype %u", y->dtype);
+	if (!fits(x) || !fits(y))
+		return ig_fail(err, -ENOTSUP, "pool: rows of %lld values are too long",
+			       (long long)x->n_cols);
+	const struct pool_args args = { .n = (uint32_t)x->n_cols,
+					.kind = p->kind,
+					.x_stride = ig_gpu_stride(x),
+					.y_stride = ig_gpu_stride(y) };
+	const struct ig_gpu_dispatch d = {
+		.struct_size = sizeof d,
+		.shader = &ig_shader_pool,
+		.kernel = kernel,
+		.args = &args,
+		.n_arg_bytes = sizeof args,
+		.threads = POOL_THREADS,
+		.when_live = IG_LIVE_LOGIT_ROWS,
+		.when_min = 1,
+		.when_max = UINT32_MAX,
+		.grid = { { IG_LIVE_ONE, 1, 1, (args.n + POOL_THREADS - 1) / POOL_THREADS },
+			  { IG_LIVE_LOGIT_ROWS, 1, 1, 1 },
+			  IG_GPU_ONE },
+		.n_binds = 2,
+		.bind = { ig_gpu_bind_value(x, IG_GPU_READ), ig_gpu_bind_value(y, IG_GPU_WRITE) },
+	};
+	int rc = h->dispatch(t, &d);
+	return rc ? ig_fail(err, rc, "pool: its kernel could not be recorded") : 0;
+}
+
+const struct ig_gpu_op ig_gpu_pool = { sizeof(struct ig_gpu_op), IG_GPU_OUT_ANY, NULL, lower_pool,
+				       NULL };
+
+/* A copy of rows of logits, or of results, for the host. */
+static void copy_dispatch(const struct ig_gpu_launch *c, const struct sample_args *a,
+			  struct ig_gpu_ref logits, struct ig_gpu_dispatch *d)
+{
+	*d = (struct ig_gpu_dispatch){
+		.struct_size = sizeof *d,
+		.shader = &ig_shader_sample,
+		.kernel = "sample_copy",
+		.args = a,
+		.n_arg_bytes = sizeof *a,
+		.threads = SAMPLE_THREADS,
+		.when_live = IG_LIVE_WANT_LOGITS,
+		.when_min = 1,
+		.when_max = UINT32_MAX,
+		.grid = { { IG_LIVE_ONE, 1, 1, a->n_parts },
+			  { IG_LIVE_LOGIT_ROWS, 1, 1, 1 },
+			  IG_GPU_ONE },
+		.n_binds = 2,
+		.bind = { ig_gpu_bind_value(&c->in[0], IG_GPU_READ),
+			  ig_gpu_bind_ref(logits, (uint64_t)c->max_logit_rows * a->n_vocab * 4,
+					  IG_GPU_WRITE) },
+	};
+}
+
+static int lower_output(const struct ig_gpu_launch *c, const struct ig_gpu_host *h,
+			struct ig_gpu_tape *t, struct ig_error *err)
+{
+	const struct ig_gpu_tensor *x = &c->in[0];
+	struct ig_gpu_dispatch d;
+	struct ig_gpu_ref results;
+	int rc;
+
+	if (!fits(x))
+		return ig_fail(err, -ENOTSUP, "output: rows of %lld values are too long",
+			       (long long)x->n_cols);
+	const struct sample_args args = {
+		.n_vocab = (uint32_t)x->n_cols,
+		.x_stride = ig_gpu_stride(x),
+		.max_logit_rows = c->max_logit_rows,
+		.n_parts = ((uint32_t)x->n_cols + SAMPLE_PART - 1) / SAMPLE_PART,
+	};
+	if (!(rc = h->logits(t, x->n_cols, &results))) {
+		copy_dispatch(c, &args, results, &d);
+		rc = h->dispatch(t, &d);
+	}
+	return rc ? ig_fail(err, rc, "output: its kernel could not be recorded") : 0;
+}
+
+const struct ig_gpu_op ig_gpu_output = { sizeof(struct ig_gpu_op), 0, NULL, lower_output, NULL };
+
 /* ---- sample ------------------------------------------------------------------------------- */
 
 /* Scratch memory between the kernels: [max_logit_rows] each. */
@@ -276,10 +383,7 @@ static int emit_sample(const struct ig_gpu_launch *c, const struct ig_gpu_host *
 		       const struct sample_scratch *r, struct ig_gpu_ref ids,
 		       struct ig_gpu_ref logits)
 {
-	const uint64_t n = a->n_vocab;
 	const struct ig_gpu_bind x = ig_gpu_bind_value(&c->in[0], IG_GPU_READ);
-	const struct ig_gpu_bind copy =
-		ig_gpu_bind_ref(logits, (uint64_t)c->max_logit_rows * n * 4, IG_GPU_WRITE);
 	const struct ig_gpu_bind sampled = ig_gpu_bind_ref(
 		ids, (uint64_t)c->max_logit_rows * IG_STEPS_IN_FLIGHT * 4, IG_GPU_WRITE);
 	const uint32_t word = 8 * SAMPLE_THREADS / 32; /* 64 bits per simdgroup */
@@ -288,7 +392,6 @@ static int emit_sample(const struct ig_gpu_launch *c, const struct ig_gpu_host *
 		uint32_t when, parts, bytes, n_binds;
 		struct ig_gpu_bind bind[5];
 	} of[] = {
-		{ "sample_copy", IG_LIVE_WANT_LOGITS, a->n_parts, 0, 2, { x, copy } },
 		{ "sample_top",
 		  IG_LIVE_LOGIT_ROWS,
 		  a->n_parts,
@@ -323,6 +426,11 @@ static int emit_sample(const struct ig_gpu_launch *c, const struct ig_gpu_host *
 		  { reads(r->keys), reads(r->tops), reads(r->cuts), reads(r->sums), sampled } },
 	};
 
+	struct ig_gpu_dispatch copy;
+	copy_dispatch(c, a, logits, &copy);
+	int status = h->dispatch(t, &copy);
+	if (status)
+		return status;
 	for (size_t i = 0; i < sizeof of / sizeof *of; i++) {
 		const struct ig_gpu_extent rows = { IG_LIVE_LOGIT_ROWS, 1, 1, 1 };
 		const struct ig_gpu_extent one = IG_GPU_ONE;

@@ -286,5 +286,4 @@ const struct ig_driver_class ig_driver_cpu = {
 	.read_slab = copy_slab,
 	.write_slab = copy_slab,
 	.steps_in_flight = 1,
-	.encodes = true,
 };

@@ -317,6 +317,18 @@ static int finish_copies(struct ig_gpu_driver *d, uint64_t number, struct ig_err
 	return rc;
 }
 
+/* Rows of vectors or scores. */
+static int take_output(struct ig_gpu_lowered *p, const struct ig_step *step, const float *logits)
+{
+	if (step->logits && !logits)
+		return ig_fail(&p->base.error, -EIO, "%s: a step came back without its results",
+			       p->base.class->name);
+	if (step->logits)
+		memcpy(step->logits, logits,
+		       (uint64_t)step->n_logit_rows * (uint64_t)p->tape->n_vocab * sizeof *logits);
+	return 0;
+}
+
 static int take_results(struct ig_gpu_lowered *p, const struct ig_step *step, const int32_t *ids,
 			const float *logits)
 {
@@ -325,7 +337,9 @@ static int take_results(struct ig_gpu_lowered *p, const struct ig_step *step, co
 
 	if (!n)
 		return 0;
-	if (!ids || (step->logits && !logits))
+	if (p->shape.info.result != IG_RESULT_TOKENS)
+		return take_output(p, step, logits);
+	if (!ids)
 		return ig_fail(err, -EIO, "%s: a step came back without its results",
 			       p->base.class->name);
 	for (uint64_t i = 0; i < n; i++)
@@ -333,9 +347,7 @@ static int take_results(struct ig_gpu_lowered *p, const struct ig_step *step, co
 			return ig_fail(err, -EIO, "%s: row %" PRIu64 " was given token %d of %u",
 				       p->base.class->name, i, ids[i], p->shape.info.n_vocab);
 	memcpy(step->sampled_ids, ids, n * sizeof *ids);
-	if (step->logits)
-		memcpy(step->logits, logits, n * (uint64_t)p->tape->n_vocab * sizeof *logits);
-	return 0;
+	return take_output(p, step, logits);
 }
 
 int ig_gpu_program_wait(struct ig_program *base)

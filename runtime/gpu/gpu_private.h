@@ -48,7 +48,7 @@ struct ig_gpu_copy {
 struct ig_gpu_step_shape {
 	struct ig_program_limits limits; /* max_slabs filled in */
 	struct ig_model_info info;
-	uint32_t max_partials, max_adjusts;
+	uint32_t max_partials, max_adjusts, max_masks;
 	uint32_t max_segments; /* of a step of a plan with groups of state */
 	uint64_t area_bytes;   /* the largest step */
 	uint64_t *slab_bytes;  /* [max_slabs] sizes of the slabs of this step; others 0 */
@@ -67,7 +67,7 @@ int ig_gpu_step_pack(struct ig_gpu_step_shape *s, const struct ig_step *step, ui
 		     const struct ig_gpu_slabs *slabs, void *area, struct ig_gpu_submission *out,
 		     struct ig_error *err);
 /* A step that only has copies; n is at most IG_GPU_MAX_COPIES. */
-#define IG_GPU_COPY_AREA_BYTES (224u + IG_GPU_MAX_COPIES * 24u)
+#define IG_GPU_COPY_AREA_BYTES (240u + IG_GPU_MAX_COPIES * 24u)
 void ig_gpu_step_pack_copies(const struct ig_gpu_copy *copies, uint32_t n, void *area,
 			     struct ig_gpu_submission *out);
 

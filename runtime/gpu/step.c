@@ -86,12 +86,15 @@ int ig_gpu_step_init(struct ig_gpu_step_shape *s, const struct ig_model_info *in
 	s->max_segments = (uint64_t)limits->max_seqs * IG_KV_MAX_SEGMENTS < limits->max_rows ?
 				  limits->max_seqs * IG_KV_MAX_SEGMENTS :
 				  limits->max_rows;
-	if (!info->n_groups || info->n_groups > STEP_MAX_GROUPS)
+	if (info->n_groups > STEP_MAX_GROUPS)
 		return ig_fail(err, -ENOTSUP, "%u cache groups", info->n_groups);
 	if (!s->limits.max_slabs || s->limits.max_slabs > 1u << (32 - IG_BLOCK_BITS))
 		s->limits.max_slabs = 1u << (32 - IG_BLOCK_BITS);
 	adjusts = (uint64_t)info->n_vocab * limits->max_logit_rows; /* each id once per row */
 	s->max_adjusts = adjusts < IG_MAX_STEP_ADJUSTS ? (uint32_t)adjusts : IG_MAX_STEP_ADJUSTS;
+	s->max_masks = limits->max_logit_rows;
+	if (info->result != IG_RESULT_TOKENS) /* nothing is sampled */
+		s->max_adjusts = s->max_masks = 0;
 
 	for (uint32_t g = 0; g < info->n_groups; g++) {
 		const struct ig_cache_group *c = &info->groups[g];
@@ -100,15 +103,15 @@ int ig_gpu_step_init(struct ig_gpu_step_shape *s, const struct ig_model_info *in
 				       g, c->n_layers, c->n_kv_heads, c->head_dim);
 	}
 	fits = add_array(&bytes, 1, sizeof(struct step_head));
-	for (int i = 0; i < 6; i++) /* ids, origins, positions, sequences, partials, adapters */
+	/* ids, origins, positions, sequences, partials, adapters, types */
+	for (int i = 0; i < 7; i++)
 		fits = fits && add_array(&bytes, limits->max_rows, 4);
 	fits = fits && add_array(&bytes, limits->max_seqs, 4);
 	fits = fits && add_array(&bytes, (uint64_t)limits->max_seqs + 1, 4);
 	fits = fits && add_array(&bytes, limits->max_logit_rows, 4);
 	fits = fits && add_array(&bytes, limits->max_logit_rows, sizeof(struct step_sample));
 	fits = fits && add_array(&bytes, s->max_adjusts, sizeof(struct step_adjust));
-	fits = fits &&
-	       add_array(&bytes, (uint64_t)limits->max_logit_rows * mask_words(info->n_vocab), 4);
+	fits = fits && add_array(&bytes, (uint64_t)s->max_masks * mask_words(info->n_vocab), 4);
 	for (uint32_t g = 0; g < info->n_groups; g++)
 		fits = fits && add_tables(&bytes, s, g);
 	fits = fits && add_array(&bytes, s->limits.max_slabs, 8);
@@ -201,8 +204,20 @@ static void pack_adapters(struct packing *k)
 	k->out->live[IG_LIVE_ADAPTED_ROWS] = (uint32_t)s->n_rows;
 }
 
+/* Only in a step in which a row's type is not 0; kernels take one that the model does not have as 0. */
+static void pack_types(struct packing *k)
+{
+	const struct ig_step *s = k->step;
+	int32_t any = 0;
+
+	for (int32_t r = 0; s->row_types && r < s->n_rows; r++)
+		any |= s->row_types[r];
+	if (any)
+		put_copy(k, s->row_types, (uint64_t)s->n_rows * 4, &k->head.row_types);
+}
+
 /* First rows, and how each sequence's attention runs: split over ranges if they are few
- * (STEP_SPLITS) and their partial results fit, else looping over its ranges. */
+ * (STEP_SPLITS) and their partial results fit, else looping over its ranges.  Without a cache all loop. */
 static void pack_sequences(struct packing *k)
 {
 	const struct ig_step *s = k->step;
@@ -220,7 +235,8 @@ static void pack_sequences(struct packing *k)
 			need += ranges;
 		}
 		uint32_t n = (uint32_t)(row - first[q]);
-		if (!STEP_SPLITS(n, ranges) || need > k->shape->max_partials - used) {
+		if (!k->shape->info.n_groups || !STEP_SPLITS(n, ranges) ||
+		    need > k->shape->max_partials - used) {
 			for (int32_t r = first[q]; r < row; r++)
 				partials[r] = STEP_NONE;
 			if (live[IG_LIVE_LOOP_ROWS] < n)
@@ -247,9 +263,9 @@ static int pack_samples(struct packing *k)
 	if (s->n_adjusts > k->shape->max_adjusts || (s->n_adjusts && !s->adjusts))
 		return ig_fail(k->err, -EINVAL, "%u penalties and biases, at most %u fit a step",
 			       s->n_adjusts, k->shape->max_adjusts);
-	if (s->n_masks > k->shape->limits.max_logit_rows || (s->n_masks && !s->masks))
+	if (s->n_masks > k->shape->max_masks || (s->n_masks && !s->masks))
 		return ig_fail(k->err, -EINVAL, "%u masks, at most %u fit a step", s->n_masks,
-			       k->shape->limits.max_logit_rows);
+			       k->shape->max_masks);
 	for (uint32_t i = 0; i < s->n_adjusts; i++)
 		if (s->adjusts[i].id < 0 || (uint32_t)s->adjusts[i].id >= n_vocab)
 			return ig_fail(k->err, -EINVAL, "penalty or bias %u is of token %d of %u",
@@ -535,6 +551,7 @@ int ig_gpu_step_pack(struct ig_gpu_step_shape *shape, const struct ig_step *step
 	rc = pack_rows(&k);
 	if (!rc) {
 		pack_adapters(&k);
+		pack_types(&k);
 		pack_sequences(&k);
 		rc = pack_samples(&k);
 	}

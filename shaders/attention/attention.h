@@ -1,4 +1,5 @@
-// attention.h: causal attention over the cached blocks of a row's sequence.
+// attention.h: causal attention over the cached blocks of a row's sequence, and attention among the rows
+// of one text in the step (attention_rows.metal).
 //
 // A query is one row and one head.  The heads that share a KV head are consecutive, so
 // query i of a sequence and KV head is row i / n, head i % n of the n that share it, and
@@ -16,7 +17,7 @@
 // Codes of Q8_0 are multiplied by their scales where tiles are filled, and rounded once, to half:
 // the bits are those of a float16 cache with these values.
 //
-//   attention_split   one range of one tile of queries: partial results to memory
+//   attention_split   one range of one tile of queries: partial results to memory (attention_split.h)
 //   attention_merge   the partial results of a query (attention.metal)
 //   attention_loop    all ranges of one tile of queries, one after the other
 #pragma once
@@ -93,11 +94,12 @@ METAL_FUNC void store_pair(device uchar *row, uint i, float2 v, uint type)
 
 // A threadgroup of four simdgroups that computes 16 * M queries.  T: the type of q, and of the
 // cache unless Q8: then K, V or both are Q8_0, and T is half; D: columns, head_dim rounded up.
+// ROWS: there is no cache; K and V are columns of the rows that q is in, and rows see what is ahead.
 //
 //   scores    a simdgroup has `blocks` consecutive ones of the M x tokens / 16 fragments
 //   weigh  thread i has part i % parts of the scores of query i / parts
 //   p V       a simdgroup has `columns` neighbouring fragments of columns of each chunk
-template <typename T, int D, int M, bool Q8> struct attention_tile {
+template <typename T, int D, int M, bool Q8, bool ROWS> struct attention_tile {
 	static constexpr constant bool async = COPIES_ASYNC;
 	static constexpr constant int tokens = ATTENTION_TOKENS(sizeof(T));
 	static constexpr constant int q_stride = ATTENTION_STRIDE(sizeof(T), D);
@@ -130,11 +132,13 @@ template <typename T, int D, int M, bool Q8> struct attention_tile {
 
 	pages cache;
 	device const uchar *anywhere;		 // a readable address
+	device const uchar *rows_k;		 // of ROWS: K of the text's first row
 	device const uchar *block[token_blocks]; // of the sub-step that is fetched
 	device const int *positions;
 	uint k_type, v_type;
 	uint first_row, first_query, n_queries, per_kv, kv_head, head_dim;
-	uint lowest, highest; // positions that any query attends to
+	uint last_position, ahead; // of ROWS
+	uint lowest, highest;	   // positions that any query attends to
 	uint tid, sg, lane;
 	// of this thread's query in weigh: its first and last position, and its state
 	uint lo, hi;
@@ -150,16 +154,44 @@ template <typename T, int D, int M, bool Q8> struct attention_tile {
 		return kv_head * per_kv + (first_query + i) % per_kv;
 	}
 
+	// The last position that a row attends to.
+	METAL_FUNC uint last_seen(uint position) thread
+	{
+		if (!ROWS)
+			return position;
+		return ahead < last_position - position ? position + ahead : last_position;
+	}
+
+	// Where K and V are.
+	METAL_FUNC void locate(constant attention_args &args, device const step_head *step,
+			       device const T *q_of, uint sequence) thread
+	{
+		if (ROWS) {
+			const uint heads = args.n_heads + kv_head;
+			cache.token_stride = args.q_stride * uint(sizeof(T));
+			cache.v_offset = args.n_kv_heads * head_dim * uint(sizeof(T));
+			rows_k = (device const uchar *)(q_of + ulong(first_row) * args.q_stride +
+							heads * head_dim);
+			return;
+		}
+		cache = pages_of(step, args.group, args.layer, sequence, kv_head);
+		if ((args.flags & ATTENTION_V_IN_K) != 0)
+			cache.v_offset = 0;
+	}
+
 	// index: of tile and KV head in the grid.  False: there is no such tile.
 	METAL_FUNC bool begin(constant attention_args &args, device const step_head *step,
-			      threadgroup uchar *shared, uint sequence, uint index, bool from_last,
-			      uint tid_of, uint sg_of, uint lane_of) thread
+			      device const T *q_of, threadgroup uchar *shared, uint sequence,
+			      uint index, bool from_last, uint tid_of, uint sg_of,
+			      uint lane_of) thread
 	{
 		const uint tile = index / args.n_kv_heads;
 		device const int *rows = step_array<int>(step, step->seq_rows) + sequence;
 		first_row = uint(rows[0]);
 		per_kv = args.n_heads / args.n_kv_heads;
 		n_queries = (uint(rows[1]) - first_row) * per_kv;
+		last_position = uint(rows[1]) - first_row - 1;
+		ahead = args.ahead;
 		const uint tiles = (n_queries + queries - 1) / queries;
 		if (tile >= tiles)
 			return false;
@@ -173,9 +205,7 @@ template <typename T, int D, int M, bool Q8> struct attention_tile {
 		tid = tid_of;
 		sg = sg_of;
 		lane = lane_of;
-		cache = pages_of(step, args.group, args.layer, sequence, kv_head);
-		if ((args.flags & ATTENTION_V_IN_K) != 0)
-			cache.v_offset = 0;
+		locate(args, step, q_of, sequence);
 		anywhere = (device const uchar *)step;
 		positions = step_array<int>(step, step->positions);
 		q = (threadgroup T *)shared;
@@ -186,11 +216,12 @@ template <typename T, int D, int M, bool Q8> struct attention_tile {
 
 		const uint last_query = min(first_query + queries, n_queries) - 1;
 		lowest = first_seen(uint(positions[row_of(0)]), args.window);
-		highest = uint(positions[first_row + last_query / per_kv]);
+		highest = last_seen(uint(positions[first_row + last_query / per_kv]));
 		const uint mine = tid / parts;
 		const bool have = there(mine);
-		hi = have ? uint(positions[row_of(mine)]) : 0;
-		lo = have ? first_seen(hi, args.window) : 1;
+		const uint position = have ? uint(positions[row_of(mine)]) : 0;
+		hi = have ? last_seen(position) : 0;
+		lo = have ? first_seen(position, args.window) : 1;
 		top = nothing_seen;
 		sum = 0.0f;
 		clear();
@@ -232,7 +263,12 @@ template <typename T, int D, int M, bool Q8> struct attention_tile {
 		UNROLL
 		for (int i = 0; i < token_blocks; i++) {
 			const uint from = t + i * 16;
-			block[i] = seen(from) ? pages_block(cache, from / 16) : anywhere;
+			if (!seen(from))
+				block[i] = anywhere;
+			else if (ROWS)
+				block[i] = rows_k + ulong(from) * cache.token_stride;
+			else
+				block[i] = pages_block(cache, from / 16);
 		}
 	}
 
@@ -595,87 +631,8 @@ template <typename T, int D, int M, bool Q8> struct attention_tile {
 	}
 };
 
-// Whether the step has the sequence, and splits it.
-METAL_FUNC bool attention_splits(device const step_head *step, device const uint *partials,
-				 uint sequence)
-{
-	if (sequence >= step->n_seqs)
-		return false;
-	const uint first_row = uint(step_array<int>(step, step->seq_rows)[sequence]);
-	return first_row < step->n_rows && partials[first_row] != STEP_NONE;
-}
-
-// Grid: tile and KV head, range, sequence.
-//   outs   [partial][head][head_dim]: sums of p V
-//   tops   [partial][head]: the score that they are relative to, the sum of p
-template <typename T, int D, bool Q8>
-[[max_total_threads_per_threadgroup(ATTENTION_THREADS)]] kernel void attention_split(
-	constant attention_args &args [[buffer(0)]], device const step_head *step [[buffer(1)]],
-	device const T *q [[buffer(2)]], device float *outs [[buffer(3)]],
-	device float2 *tops [[buffer(4)]], threadgroup uchar *shared [[threadgroup(0)]],
-	uint3 group [[threadgroup_position_in_grid]], uint tid [[thread_index_in_threadgroup]],
-	uint lane [[thread_index_in_simdgroup]], uint sg [[simdgroup_index_in_threadgroup]])
-{
-	typedef attention_tile<T, D, 1, Q8> tile_type;
-	const uint sequence = group.z, start = group.y * STEP_RANGE, end = start + STEP_RANGE - 1;
-	device const uint *partials = step_array<uint>(step, step->partials);
-	tile_type t;
-	bool there = attention_splits(step, partials, sequence) &&
-		     t.begin(args, step, shared, sequence, group.x, false, tid, sg, lane);
-	there = there && t.lowest <= end && t.highest >= start;
-	uint first = 0, last = 0;
-	if (there) {
-		first = max(t.lowest / tile_type::tokens * tile_type::tokens, start);
-		last = min(t.highest, end);
-		if (tile_type::async)
-			t.find(first);
-	}
-	wait_for_previous();
-	begin_next();
-	if (!there)
-		return;
-
-	t.fetch_q(q, args.q_stride);
-	if (tile_type::async)
-		t.fetch_found(first, 0);
-	uint stage = 0;
-	for (uint at = first; at <= last; at += tile_type::tokens) {
-		t.sub_step(at, stage, at + tile_type::tokens <= last);
-		threadgroup_barrier(mem_flags::mem_threadgroup);
-		stage ^= 1;
-	}
-
-	const uint mine = tid / tile_type::parts;
-	if (tid % tile_type::parts == 0 && t.there(mine) && t.lo <= end && t.hi >= start)
-		tops[ulong(partials[t.row_of(mine)] + group.y) * args.n_heads + t.head_of(mine)] =
-			float2(t.top, t.sum);
-	UNROLL
-	for (int i = 0; i < 4; i++) {
-		const uint query = fragment_row(i, lane);
-		const uint row = t.row_of(t.there(query) ? query : 0), hi = uint(t.positions[row]);
-		const bool seen =
-			t.there(query) && first_seen(hi, args.window) <= end && hi >= start;
-		device float *to =
-			outs + (ulong(partials[row] + group.y) * args.n_heads + t.head_of(query)) *
-				       args.v_dim;
-		UNROLL
-		for (int c = 0; c < tile_type::chunks; c++)
-			UNROLL
-		for (int n = 0; n < tile_type::columns; n++) {
-			const uint in_chunk =
-				(sg * tile_type::columns + n) * 16 + fragment_column(i, lane);
-			const uint column = c * tile_type::chunk + in_chunk;
-			const float2 v = fragment_pair(t.acc[c][0][n], i);
-			if (seen && in_chunk < uint(tile_type::chunk) && column < args.v_dim)
-				*(device float2 *)(to + column) = v;
-		}
-	}
-}
-
-begins_early(attention_split);
-
 // Grid: tile and KV head, sequence.
-template <typename T, int D, bool Q8, int M>
+template <typename T, int D, bool Q8, bool ROWS, int M>
 [[max_total_threads_per_threadgroup(ATTENTION_THREADS)]] kernel void attention_loop(
 	constant attention_args &args [[buffer(0)]], device const step_head *step [[buffer(1)]],
 	device const T *q [[buffer(2)]], device uchar *y [[buffer(3)]],
@@ -684,7 +641,7 @@ template <typename T, int D, bool Q8, int M>
 	uint tid [[thread_index_in_threadgroup]], uint lane [[thread_index_in_simdgroup]],
 	uint sg [[simdgroup_index_in_threadgroup]])
 {
-	typedef attention_tile<T, D, M, Q8> tile_type;
+	typedef attention_tile<T, D, M, Q8, ROWS> tile_type;
 	const uint sequence = group.y;
 	if (sequence >= step->n_seqs)
 		return;
@@ -693,7 +650,7 @@ template <typename T, int D, bool Q8, int M>
 	    step_array<uint>(step, step->partials)[first_row] != STEP_NONE)
 		return;
 	tile_type t;
-	if (!t.begin(args, step, shared, sequence, group.x, true, tid, sg, lane))
+	if (!t.begin(args, step, q, shared, sequence, group.x, true, tid, sg, lane))
 		return;
 	const uint first = t.lowest / tile_type::tokens * tile_type::tokens, last = t.highest;
 
@@ -782,8 +739,3 @@ template <typename T, int D, bool Q8, int M>
 		}
 	}
 }
-
-#define ATTENTION_INSTANCES(name, T, D, Q8)                                                        \
-	instantiate_kernel("attention_split_" name, attention_split, T, D, Q8)                     \
-	instantiate_kernel("attention_loop_" name, attention_loop, T, D, Q8,                       \
-			   ATTENTION_LOOP_TILES(sizeof(T), D, COPIES_ASYNC))

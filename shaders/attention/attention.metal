@@ -1,7 +1,7 @@
 // attention.metal: attention over a float16 cache, and merging of partial results.
 #include <metal_stdlib>
 #include "../portable.h"
-#include "attention.h"
+#include "attention_split.h"
 
 using namespace metal;
 

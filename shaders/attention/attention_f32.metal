@@ -2,7 +2,7 @@
 // drivers compile all kernels of a file when they need one.
 #include <metal_stdlib>
 #include "../portable.h"
-#include "attention.h"
+#include "attention_split.h"
 
 using namespace metal;
 

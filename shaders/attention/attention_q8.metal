@@ -2,7 +2,7 @@
 // Which one is known when a kernel runs: instances of their own would be three times as many.
 #include <metal_stdlib>
 #include "../portable.h"
-#include "attention.h"
+#include "attention_split.h"
 
 using namespace metal;
 

@@ -1,8 +1,9 @@
-// rope_kv.metal: QK norm and RoPE of the heads of q and k; writes k and v to the cache.
+// rope_kv.metal: QK norm and RoPE of the heads of q and k; writes k and v to the cache, or with ROPE_ROWS
+// to the row, behind q.
 //
 // A weight of 0 times V must be 0 for every masked token, so V must be finite: too large values
 // become the largest number.  If a token's v has a NaN, its k becomes NaN instead, which only
-// affects tokens that attend to it.
+// affects tokens that attend to it.  In rows v stays as it is.
 //
 // Grid: four heads of q | k | v, row.  A simdgroup has one head of one row; a lane has every
 // 32nd rotated pair, then every 32nd of the other columns.  A head that is stored in Q8_0 is
@@ -38,7 +39,7 @@ METAL_FUNC bool is_lost(device const float *v, uint n, uint lane)
 //   table    [row][cosines | sines][n_pairs], with ROPE_TABLE
 //   q_norm, k_norm   [head_dim], with ROPE_NORM; [heads][head_dim] where all of them
 //                    are normalised together, which each head's simdgroup then sums up
-//   q        [row][head][head_dim]
+//   q        [row][head][head_dim]; with ROPE_ROWS q | k | v, as x
 //   q_scales [position / q_scale_length]: what q is multiplied by last
 //   room     [simdgroup][head_dim], for ELEMENT_Q8_0
 kernel void
@@ -52,10 +53,11 @@ rope_kv(constant rope_kv_args &args [[buffer(0)]], device const step_head *step 
 	const uint row = group.y, head = group.x * 4 + sg;
 	const uint n = args.head_dim, first_v = args.n_heads + args.n_kv_heads;
 	const bool is_q = head < args.n_heads, is_v = head >= first_v;
+	const bool in_row = is_q || (args.flags & ROPE_ROWS) != 0;
 	const bool there = row < step->n_rows && head < first_v + args.n_kv_heads &&
 			   (is_q || (args.flags & ROPE_Q_ONLY) == 0);
 	head_target to;
-	if (is_q) {
+	if (in_row) {
 		to.p = q + (ulong(row) * args.y_stride + head * n) * element_bytes(args.y_type);
 		to.type = args.y_type;
 	} else if (there) {
@@ -74,7 +76,12 @@ rope_kv(constant rope_kv_args &args [[buffer(0)]], device const step_head *step 
 	else
 		from += args.n_heads * args.q_stride + (head - args.n_heads) % args.n_kv_heads * n +
 			(is_v ? v_columns : 0);
-	const bool lost = !is_q && !is_v && is_lost(from + v_columns, n, lane);
+	if (is_v && in_row) {
+		for (uint i = lane; i < n; i += 32)
+			put(to, i, from[i]);
+		return;
+	}
+	const bool lost = !in_row && !is_v && is_lost(from + v_columns, n, lane);
 	if (is_v || lost) {
 		if (is_v)
 			put_v(to, from,

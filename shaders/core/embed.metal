@@ -1,4 +1,5 @@
-// embed.metal: rows of a table by token id, dequantised and scaled, plus rows of learned positions.
+// embed.metal: rows of a table by token id, dequantised and scaled, plus rows of learned positions
+// and of types of texts.
 // A threadgroup computes a row of the result, each thread eight consecutive elements at a time.
 // Token ids come from the step, or from those that the previous step sampled.
 #include <metal_stdlib>
@@ -41,14 +42,14 @@ METAL_FUNC void embed_eight(uint format, device const uchar *row, uint i, uint n
 //   table    [n_vocab] rows of w_row_bytes, or tiles of 16 rows
 //   ids      [halves][max_logit_rows] sampled ids
 //   learned  [n_positions] rows of learned_row_bytes
+//   types    [n_types] rows of types_row_bytes
 //   y        [row][n_cols]
-kernel void embed(constant embed_args &args [[buffer(0)]],
-		  device const step_head *step [[buffer(1)]],
-		  device const uchar *table [[buffer(2)]], device const int *ids [[buffer(3)]],
-		  device const uchar *learned [[buffer(4)]], device float *y [[buffer(5)]],
-		  uint row [[threadgroup_position_in_grid]],
-		  uint tid [[thread_position_in_threadgroup]],
-		  uint threads [[threads_per_threadgroup]])
+kernel void
+embed(constant embed_args &args [[buffer(0)]], device const step_head *step [[buffer(1)]],
+      device const uchar *table [[buffer(2)]], device const int *ids [[buffer(3)]],
+      device const uchar *learned [[buffer(4)]], device const uchar *types [[buffer(5)]],
+      device float *y [[buffer(6)]], uint row [[threadgroup_position_in_grid]],
+      uint tid [[thread_position_in_threadgroup]], uint threads [[threads_per_threadgroup]])
 {
 	if (row >= step->n_rows)
 		return;
@@ -65,6 +66,11 @@ kernel void embed(constant embed_args &args [[buffer(0)]],
 		const uint position = uint(step_at<int>(step, step->positions)[row]);
 		l += ulong(position < args.n_positions ? position : 0) * args.learned_row_bytes;
 	}
+	device const uchar *s = types;
+	if (args.n_types != 0 && step->row_types != 0) {
+		const uint type = uint(step_at<int>(step, step->row_types)[row]);
+		s += ulong(type < args.n_types ? type : 0) * args.types_row_bytes;
+	}
 	device float *to = y + ulong(row) * args.y_stride;
 	for (uint i = tid * 8; i < args.n_cols; i += threads * 8) {
 		float4 a, b;
@@ -77,6 +83,12 @@ kernel void embed(constant embed_args &args [[buffer(0)]],
 		if (args.n_positions != 0) {
 			float4 c, d;
 			embed_eight(args.learned_format, l, i, args.n_cols, c, d);
+			a += c;
+			b += d;
+		}
+		if (args.n_types != 0) {
+			float4 c, d;
+			embed_eight(args.types_format, s, i, args.n_cols, c, d);
 			a += c;
 			b += d;
 		}

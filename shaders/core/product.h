@@ -131,6 +131,23 @@ METAL_FUNC uint product_share(constant linear_args &args, uint share)
 
 // -- the epilogue ----------------------------------------------------------------------
 
+// x times the normal distribution up to x, as ig_gelu_erff() of ops/float.h.
+METAL_FUNC float product_gelu_erf(float x)
+{
+	const float z = fabs(x) * 0.70710678118654752f, t = 1.0f / fma(0.5f, z, 1.0f);
+	float p = fma(0.17087277f, t, -0.82215223f);
+	p = fma(p, t, 1.48851587f);
+	p = fma(p, t, -1.13520398f);
+	p = fma(p, t, 0.27886807f);
+	p = fma(p, t, -0.18628806f);
+	p = fma(p, t, 0.09678418f);
+	p = fma(p, t, 0.37409196f);
+	p = fma(p, t, 1.00002368f);
+	p = fma(p, t, -1.26551223f);
+	const float tail = 0.5f * t * exp(fma(-z, z, p));
+	return x * (x < 0.0f ? tail : 1.0f - tail);
+}
+
 // x times the logistic function of z: silu with z = x, gelu (tanh) with z = 2 u.
 METAL_FUNC float product_act(uint act, float x)
 {
@@ -138,6 +155,10 @@ METAL_FUNC float product_act(uint act, float x)
 		return x;
 	if (act == PRODUCT_ACT_RELU2)
 		return x > 0.0f ? x * x : x != x ? x : 0.0f;
+	if (act == PRODUCT_ACT_GELU_ERF)
+		return product_gelu_erf(x);
+	if (act == PRODUCT_ACT_TANH)
+		return precise::tanh(x);
 	const float inner = fma(0.044715f * x * x, x, x);
 	const float z = act == PRODUCT_ACT_GELU ? 1.5957691216057308f * inner : x;
 	return x / (1.0f + exp(-z));

@@ -8,6 +8,7 @@ import pytest
 import daemon as ingot
 from conftest import Starter, configuration
 from test_adapters import adapter, entry
+from test_embeddings import GOLDEN, ROWS, TEXTS
 from test_engine import ask_all
 from test_states import at_work, recurrent
 
@@ -145,6 +146,25 @@ def test_alone_and_in_a_crowd(on_metal, model):
     alone = [ask_all(on_metal, [r])[0] for r in requests]
     assert len(set(alone)) > 8
     assert ask_all(on_metal, requests) == alone
+
+
+def test_vectors(tmp_path):
+    """With the usual activations, float16 beside weights of F16: near sentence-transformers', and the same bits alone as
+    beside others."""
+    s = Starter(tmp_path)
+    try:
+        d = s(config=configuration(tmp_path, extra=ingot.merged(METAL, {"models": [
+            {"name": "bert", "path": str(GOLDEN / "bert.gguf")}]})), program=PROGRAM)
+
+        def vectors(texts):
+            body = d.http("POST", "/v1/embeddings", {"model": "bert", "input": texts}).json
+            return [e["embedding"] for e in body["data"]]
+        together = vectors(TEXTS)
+        assert max(abs(x - y) for a, r in zip(together, ROWS) for x, y in zip(a, r[2])) <= 1e-3
+        assert [vectors([t])[0] for t in TEXTS] == together
+        assert vectors(TEXTS[::-1]) == together[::-1]
+    finally:
+        s.finish()
 
 
 def test_adapters(tmp_path, models):

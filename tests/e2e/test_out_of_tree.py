@@ -185,7 +185,7 @@ def test_other_comments(start, models, tmp_path, pebble):
 def test_another_declaration(start, models, tmp_path, pebble):
     """Who brings ops is refused where tier 2 is another, with both ids; the rest is not."""
     include = headers(tmp_path, lambda name, text: text.replace(
-        "IG_LAYOUT_REVISION = 2", "IG_LAYOUT_REVISION = 1002"))
+        "IG_LAYOUT_REVISION = 3", "IG_LAYOUT_REVISION = 1003"))
     path = start.config()["modules"]["path"] + [pebble]
     log = start.refused(models(kind="script", arch="pebble"), {"modules": {"path": path}},
                         program=daemon_of(include, tmp_path, LOADER))

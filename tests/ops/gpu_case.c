@@ -534,6 +534,8 @@ static int pack(struct run *r, struct ig_error *err)
 	rc = rc ? rc : put(r, s->row_seq, rows, &head.row_seq, err);
 	rc = rc ? rc : put(r, s->seq_lens, (uint64_t)s->n_seqs * 4, &head.seq_lens, err);
 	rc = rc ? rc : put(r, s->logit_rows, logit_rows, &head.logit_rows, err);
+	if (!rc && s->row_types)
+		rc = put(r, s->row_types, rows, &head.row_types, err);
 	if (!rc && s->row_adapter) {
 		rc = put(r, s->row_adapter, rows, &head.row_adapter, err);
 		r->live[IG_LIVE_ADAPTED_ROWS] = head.n_rows;

@@ -329,30 +329,6 @@ out:
 	return failed;
 }
 
-/* Activations of models of embeddings, which GPUs do not run yet: refused by name. */
-static int check_refused(const struct ig_case *c)
-{
-	struct ig_case_data *d = ig_case_open(c);
-	float *buf = must(calloc((size_t)(IG_MAX_OUT * ig_case_out_len(d)), sizeof *buf));
-	float *out[IG_MAX_OUT] = { buf };
-	struct ig_op_launch launch;
-	struct ig_step step;
-	struct ig_gpu_case g = { .op = ig_case_op(d),
-				 .launch = &launch,
-				 .in_class = IG_ROWS_TOKENS };
-	struct ig_error err = { 0 };
-
-	ig_case_call(d, 0, ig_case_out_rows(d), out, &launch, &step);
-	int rc = ig_gpu_case_run(lab, &g, &err);
-	bool ok = rc == -ENOTSUP && strstr(err.text, "has no kernel on GPUs yet");
-	if (!ok)
-		print_error("%s: %d, %s\n", name_of(c, &(struct way){ 0, IG_F32, 0 }), rc,
-			    err.text);
-	free(buf);
-	ig_case_close(d);
-	return !ok;
-}
-
 static void check_op(const char *name)
 {
 	int n_failed = 0, n_checked = 0;
@@ -377,10 +353,6 @@ static void check_op(const char *name)
 		}
 		flags = ig_case_op(d)->gpu->flags;
 		ig_case_close(d);
-		if (c->act == IG_ACT_GELU_ERF || c->act == IG_ACT_TANH) {
-			n_failed += check_refused(c);
-			continue;
-		}
 		n_failed += check_case(c, &how, &worst);
 		n_checked++;
 		/* what else a plan may ask for, each of some cases */

@@ -1,7 +1,7 @@
 /*
  * test_gpu_rows.c: cases of row-wise kernels that the table of cases does not have:
  * conversions to 16 bits (an operation of the runtime), ids that the previous step sampled,
- * learned positions, and values that are not ordinary numbers.
+ * learned positions and types of texts, pooling and results, and values that are not ordinary numbers.
  *
  *   test_gpu_rows [soft|cuda]
  */
@@ -17,6 +17,7 @@
 #include "runtime/gpu/gpu_private.h"
 #include "tests/ops/cases.h"
 #include "tests/ops/gpu_case.h"
+#include "tests/ops/pool_case.h"
 #include "tests/ops/row_options.h"
 
 #include <stdio.h>
@@ -208,6 +209,101 @@ static void test_embed_adds_learned_positions(void **state)
 	}
 }
 
+/* Types with learned positions or without; a type that is not there reads the first row, and so does a step
+ * without types. */
+static void test_embed_adds_types(void **state)
+{
+	enum { VOCAB = 7, POSITIONS = 5, TYPES = 3, WIDTH = 41, TOKENS = 4 };
+	static float tables[3][VOCAB * WIDTH], want[TOKENS * WIDTH], got[TOKENS * WIDTH];
+	static const int32_t ids[TOKENS] = { 3, 0, 6, 1 }, positions[TOKENS] = { 0, 1, 2, 3 },
+			     types[TOKENS] = { 1, 0, 2, 3 };
+	const struct ig_embed_params p = { sizeof p, 1 };
+	uint64_t seed = 5;
+
+	for (int i = 0; i < 3 * VOCAB * WIDTH; i++)
+		tables[i / (VOCAB * WIDTH)][i % (VOCAB * WIDTH)] = ig_random_normalish(&seed);
+	for (int way = 0; way < 4; way++) {
+		const struct ig_step step = { .struct_size = sizeof step,
+					      .n_rows = TOKENS,
+					      .token_ids = ids,
+					      .positions = positions,
+					      .row_types = way & 1 ? types : NULL };
+		struct ig_op_launch launch = {
+			.struct_size = sizeof launch,
+			.params = &p,
+			.n_weights = 3,
+			.n_out = 1,
+			.step = &step,
+			.weight = { { tables[0], VOCAB, WIDTH, WIDTH * 4, IG_F32, IG_LAYOUT_ROWS },
+				    { 0 },
+				    { tables[2], TYPES, WIDTH, WIDTH * 4, IG_F32,
+				      IG_LAYOUT_ROWS } },
+			.out = { { want, TOKENS, WIDTH, WIDTH * 4, IG_F32, IG_LAYOUT_ROWS } },
+		};
+		if (way & 2)
+			launch.weight[1] =
+				(struct ig_tensor){ tables[1], POSITIONS, WIDTH,
+						    WIDTH * 4, IG_F32,	  IG_LAYOUT_ROWS };
+		ig_op_embed.reference(&launch);
+		launch.out[0].data = got;
+		assert_int_equal(run(&ig_op_embed, &launch, IG_F32), 0);
+		for (int j = 0; j < TOKENS * WIDTH; j++)
+			assert_true(fabsf(got[j] - want[j]) <= 1e-6f);
+	}
+}
+
+/* ---- pool and output ---- */
+
+static void test_pool(void **state)
+{
+	static const uint32_t dtypes[] = { IG_F32, IG_F16, IG_BF16 };
+	static struct pool_case c, other;
+
+	for (uint32_t kind = IG_POOL_MEAN; kind <= IG_POOL_LAST; kind++) {
+		pool_case_make(&c, kind);
+		pool_case_make(&other, kind);
+		for (int t = 0; t < 3; t++) {
+			struct pool_case *r = t ? &other : &c;
+			assert_int_equal(run(&ig_op_pool, &r->launch, dtypes[t]), 0);
+			for (int i = 0; i < POOL_RESULTS; i++)
+				for (int k = 0; k < POOL_COLS; k++)
+					assert_true(t ? r->y[i][k] == ig_gpu_case_round(dtypes[t],
+											c.y[i][k]) :
+							fabs((double)r->y[i][k] -
+							     pool_case_want(r, i, k)) <= 1e-6);
+		}
+	}
+}
+
+static void test_output(void **state)
+{
+	enum { RESULTS = 3, COLUMNS = 4100 };
+	static float x[RESULTS][COLUMNS], results[RESULTS * COLUMNS];
+	const struct ig_output_params p = { sizeof p, 0 };
+	static const int32_t rows[RESULTS] = { 0, 1, 2 };
+	struct ig_step step = { .struct_size = sizeof step,
+				.n_rows = RESULTS,
+				.n_logit_rows = RESULTS,
+				.logit_rows = rows };
+	struct ig_op_launch launch = { .struct_size = sizeof launch,
+				       .n_in = 1,
+				       .params = &p,
+				       .step = &step,
+				       .in = { { x, RESULTS, COLUMNS, sizeof x[0], IG_F32,
+						 IG_LAYOUT_ROWS } } };
+	const struct ig_gpu_case c = { .op = &ig_op_output,
+				       .launch = &launch,
+				       .in_class = IG_ROWS_LOGITS };
+	struct ig_error err = { 0 };
+
+	for (int i = 0; i < RESULTS * COLUMNS; i++)
+		x[i / COLUMNS][i % COLUMNS] = (float)i;
+	assert_int_equal(ig_gpu_case_run(lab, &c, &err), 0); /* nobody wants them */
+	step.logits = results;
+	assert_int_equal(ig_gpu_case_run(lab, &c, &err), 0);
+	assert_memory_equal(results, x, sizeof results);
+}
+
 /* ---- norm ---- */
 
 static void test_norm_of_what_is_not_ordinary(void **state)
@@ -280,6 +376,9 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_convert),
 		cmocka_unit_test(test_embed_reads_the_last_draws),
 		cmocka_unit_test(test_embed_adds_learned_positions),
+		cmocka_unit_test(test_embed_adds_types),
+		cmocka_unit_test(test_pool),
+		cmocka_unit_test(test_output),
 		cmocka_unit_test(test_norm_of_what_is_not_ordinary),
 		cmocka_unit_test(test_options),
 	};

@@ -1,5 +1,6 @@
 /* test_pool.c: pool and output: the kernels against the references, and shapes that are refused. */
 #include "ops/ops.h"
+#include "tests/ops/pool_case.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -12,50 +13,25 @@
 #include <math.h>
 #include <string.h>
 
-#define N_ROWS 12
-#define N_COLS 37
+static void expect(const struct pool_case *c)
+{
+	for (int i = 0; i < POOL_RESULTS; i++)
+		for (int k = 0; k < POOL_COLS; k++)
+			assert_true(fabs((double)c->y[i][k] - pool_case_want(c, i, k)) <= 1e-6);
+}
 
 static void test_pool(void **state)
 {
-	static const int32_t positions[N_ROWS] = { 0, 0, 1, 2, 3, 4, 5, 6, 7, 0, 1, 2 };
-	static const int32_t last[2] = { 8, 11 }; /* no result of the first text is wanted */
-	const struct ig_step step = { .struct_size = sizeof step,
-				      .n_rows = N_ROWS,
-				      .n_logit_rows = 2,
-				      .positions = positions,
-				      .logit_rows = last };
-	static float x[N_ROWS][N_COLS], want[2][N_COLS], got[2][N_COLS];
+	static struct pool_case c;
 
-	for (int r = 0; r < N_ROWS; r++)
-		for (int i = 0; i < N_COLS; i++)
-			x[r][i] = sinf((float)(r * N_COLS + i)) * 3;
 	for (uint32_t kind = IG_POOL_MEAN; kind <= IG_POOL_LAST; kind++) {
-		const struct ig_pool_params p = { sizeof p, kind };
-		struct ig_op_launch launch = {
-			.struct_size = sizeof launch,
-			.n_in = 1,
-			.n_out = 1,
-			.params = &p,
-			.step = &step,
-			.in = { { x, N_ROWS, N_COLS, sizeof x[0], IG_F32, IG_LAYOUT_ROWS } },
-			.out = { { want, 2, N_COLS, sizeof want[0], IG_F32, IG_LAYOUT_ROWS } },
-		};
-		ig_op_pool.reference(&launch);
-		launch.out[0].data = got;
-		memset(got, 0xff, sizeof got);
-		for (int i = 2; i-- > 0;)
-			ig_op_pool.cpu_kernels[0].run(&launch, i, i + 1, NULL);
-		for (int i = 0; i < 2; i++)
-			for (int k = 0; k < N_COLS; k++) {
-				double mean = 0;
-				for (int r = i ? 9 : 1; r <= last[i]; r++)
-					mean += (double)x[r][k] / (last[i] - (i ? 9 : 1) + 1);
-				float is = kind == IG_POOL_MEAN ? (float)mean :
-					   kind == IG_POOL_CLS	? x[i ? 9 : 1][k] :
-								  x[last[i]][k];
-				assert_true(fabsf(got[i][k] - is) <= 1e-6f);
-				assert_true(fabsf(want[i][k] - is) <= 1e-6f);
-			}
+		pool_case_make(&c, kind);
+		ig_op_pool.reference(&c.launch);
+		expect(&c);
+		memset(c.y, 0xff, sizeof c.y);
+		for (int i = POOL_RESULTS; i-- > 0;)
+			ig_op_pool.cpu_kernels[0].run(&c.launch, i, i + 1, NULL);
+		expect(&c);
 	}
 }
 

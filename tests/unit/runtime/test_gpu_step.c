@@ -297,8 +297,9 @@ static void test_largest(void **state)
 	w.step.n_adjusts = n;
 	w.step.masks = &w.masks[0][0];
 	w.step.n_masks = LOGITS;
-	int32_t adapters[ROWS] = { 0 };
+	int32_t adapters[ROWS] = { 0 }, types[ROWS] = { 1 };
 	w.step.row_adapter = adapters;
+	w.step.row_types = types;
 	assert_int_equal(pack(&w, &err), 0);
 	assert_int_equal(w.out.step_bytes, w.shape.area_bytes);
 	free(adjusts);
@@ -581,6 +582,44 @@ static void test_limits(void **state)
 	assert_int_equal(ig_gpu_step_init(&s, &i, &limits, 1, &err), -ENOTSUP);
 }
 
+/* Whole texts of a model of vectors: no cache, nothing is split or sampled; types where a row has one. */
+static void test_texts(void **state)
+{
+	static const struct ig_model_info vectors = { .struct_size = sizeof vectors,
+						      .n_vocab = VOCAB,
+						      .n_context = CONTEXT,
+						      .result = IG_RESULT_EMBEDDING };
+	int32_t types[ROWS] = { 0 };
+	struct ig_error err = { 0 };
+	struct world w;
+
+	begin(&w, &vectors);
+	w.step.n_groups = 0;
+	w.step.row_types = types;
+	add(&w, 0, 5, true);
+	add(&w, 0, 20, true);
+	assert_int_equal(pack(&w, &err), 0);
+	const struct step_head *h = head(&w);
+	assert_int_equal(h->row_types, 0); /* all are 0 */
+	assert_int_equal(w.out.live[IG_LIVE_LOOP_ROWS], 20);
+	assert_int_equal(w.out.live[IG_LIVE_SPLIT_ROWS], 0);
+	for (int r = 0; r < 25; r++)
+		assert_int_equal(((const uint32_t *)at(&w, h->partials))[r], STEP_NONE);
+	types[24] = 1;
+	assert_int_equal(pack(&w, &err), 0);
+	h = head(&w);
+	assert_memory_equal(at(&w, h->row_types), types, 25 * sizeof *types);
+	w.step.n_masks = 1;
+	w.step.masks = w.masks[0];
+	assert_int_equal(pack(&w, &err), -EINVAL);
+	assert_non_null(strstr(err.text, "1 masks, at most 0"));
+	w.step.n_masks = 0;
+	w.step.n_adjusts = 1;
+	w.step.adjusts = w.adjusts;
+	assert_int_equal(pack(&w, &err), -EINVAL);
+	end(&w);
+}
+
 static void test_copies(void **state)
 {
 	static struct ig_gpu_copy copies[IG_GPU_MAX_COPIES];
@@ -661,12 +700,12 @@ static void test_slabs(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_packed),	       cmocka_unit_test(test_split),
-		cmocka_unit_test(test_largest),	       cmocka_unit_test(test_hostile),
-		cmocka_unit_test(test_window),	       cmocka_unit_test(test_limits),
-		cmocka_unit_test(test_states),	       cmocka_unit_test(test_most_segments),
-		cmocka_unit_test(test_hostile_states), cmocka_unit_test(test_copies),
-		cmocka_unit_test(test_slabs),
+		cmocka_unit_test(test_packed),	      cmocka_unit_test(test_split),
+		cmocka_unit_test(test_largest),	      cmocka_unit_test(test_hostile),
+		cmocka_unit_test(test_window),	      cmocka_unit_test(test_limits),
+		cmocka_unit_test(test_texts),	      cmocka_unit_test(test_states),
+		cmocka_unit_test(test_most_segments), cmocka_unit_test(test_hostile_states),
+		cmocka_unit_test(test_copies),	      cmocka_unit_test(test_slabs),
 	};
 	return cmocka_run_group_tests_name("the step on a GPU", tests, NULL, NULL);
 }
