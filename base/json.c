@@ -15,6 +15,7 @@
 struct tree {
 	struct ig_json_limits limits;
 	size_t depth, n_values;
+	bool nul, nul_within; /* U+0000 is allowed in a string here; in all of the object */
 };
 
 struct container {
@@ -23,6 +24,30 @@ struct container {
 };
 
 static int take_value(struct ig_json_scan *s, struct tree *t, json_t **out);
+
+static bool is_listed(const char *const *list, const char *key, size_t len)
+{
+	for (; list && *list; list++)
+		if (!strncmp(*list, key, len) && !(*list)[len])
+			return true;
+	return false;
+}
+
+/* The value of a key, with what its strings may have. */
+static int take_value_of(struct ig_json_scan *s, struct tree *t, const char *key, size_t len,
+			 json_t **out)
+{
+	const bool nul = t->nul, within = t->nul_within;
+	int rc;
+
+	t->nul_within = within ||
+			(ig_json_scan_peek(s) == '{' && is_listed(t->limits.nul_objects, key, len));
+	t->nul = t->nul_within || is_listed(t->limits.nul_texts, key, len);
+	rc = take_value(s, t, out);
+	t->nul = nul;
+	t->nul_within = within;
+	return rc;
+}
 
 static int take_member(void *ctx, struct ig_json_scan *s, const char *key, size_t len)
 {
@@ -34,7 +59,7 @@ static int take_member(void *ctx, struct ig_json_scan *s, const char *key, size_
 		return ig_json_scan_bad(s, "\\u0000 in a key");
 	if (json_object_getn(c->v, key, len))
 		return ig_json_scan_bad(s, "duplicate key");
-	rc = take_value(s, c->tree, &v);
+	rc = take_value_of(s, c->tree, key, len, &v);
 	if (!rc && json_object_setn_new_nocheck(c->v, key, len, v))
 		rc = ig_json_scan_no_memory(s);
 	return rc;
@@ -80,7 +105,7 @@ static int take_string(struct ig_json_scan *s, const struct tree *t, json_t **ou
 
 	if (rc)
 		return rc;
-	if (!t->limits.allow_nul && memchr(text, 0, len))
+	if (!t->limits.allow_nul && !t->nul && memchr(text, 0, len))
 		return ig_json_scan_bad(s, "\\u0000 is not allowed");
 	*out = json_stringn_nocheck(text, len);
 	return *out ? 0 : ig_json_scan_no_memory(s);

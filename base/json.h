@@ -16,6 +16,9 @@ struct ig_json_limits {
 	size_t max_values; /* 0: no limit */
 	bool allow_nul;	   /* U+0000 in strings; never in keys */
 	bool rounds;	   /* whole numbers beyond 64 bits, which Python writes, become reals */
+	/* Without allow_nul, lists of keys, NULL at the end: U+0000 in a string that is the value of
+	 * such a key, or in a list that is; in all strings of an object that is. */
+	const char *const *nul_texts, *const *nul_objects;
 };
 
 struct ig_json_error {

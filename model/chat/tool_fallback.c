@@ -65,6 +65,14 @@ static void describe(struct fallback *f, const json_t *tools)
 	ig_strbuf_puts(&f->text, outro);
 }
 
+/* Arguments that are a text: JSON, or what a model made of it. */
+static void put_raw(struct ig_json_writer *w, const char *key, const json_t *text)
+{
+	ig_json_put_key(w, key, strlen(key));
+	ig_strbuf_add(w->out, json_string_value(text), json_string_length(text));
+	w->comma = true;
+}
+
 static void add_calls(struct fallback *f, const json_t *calls)
 {
 	const json_t *call;
@@ -83,7 +91,7 @@ static void add_calls(struct fallback *f, const json_t *calls)
 		ig_json_open_object(&w, NULL);
 		ig_json_put_string(&w, "name", json_string_value(name), json_string_length(name));
 		if (json_is_string(arguments))
-			ig_json_put_raw(&w, "arguments", json_string_value(arguments));
+			put_raw(&w, "arguments", arguments);
 		else
 			ig_json_put_value(&w, "arguments", arguments);
 		ig_json_close_object(&w);

@@ -97,12 +97,44 @@ def test_texts_that_are_no_request(scripted, endpoint):
 @pytest.mark.parametrize("endpoint", ENDPOINTS)
 def test_strings_that_are_no_text(scripted, endpoint):
     """The same within a request that is well formed but for them."""
-    for content in (b'"\\ud83e"', b'"\\udd80"', b'"a\\u0000b"', b'"\\ud83e\\ud83e"'):
+    for content in (b'"\\ud83e"', b'"\\udd80"', b'"\\ud83e\\ud83e"'):
         refused(scripted, endpoint, body(endpoint, content))
     # and some that are: noncharacters, the last code point, escapes for everything
-    for content in (b'"\\uffff\\udbff\\udfff"', b'"\\u0001\\u001f\\u007f"',
+    for content in (b'"\\uffff\\udbff\\udfff"', b'"\\u0001\\u001f\\u007f"', b'"a\\u0000b"',
                     b'"\\u202e\\u200b\\ufeff"'):
         assert ask(scripted, endpoint, body(endpoint, content))[0] == 200, content
+
+
+@pytest.mark.parametrize("endpoint", ENDPOINTS)
+def test_nul(scripted, endpoint):
+    """U+0000 is text that a model may have generated; in a name, or a string that is none of a conversation, it is refused."""
+    assert ask(scripted, endpoint, body(endpoint, b'"\\u0000"'))[0] == 200
+    assert refused(scripted, endpoint, body(endpoint, model=b'"tiny\\u0000"')) == refused(scripted, endpoint, b"{")
+    refused(scripted, endpoint, body(endpoint, extra=b',"stop":"\\u0000"'))
+    refused(scripted, endpoint, body(endpoint, extra=b',"\\u0000":1'))
+
+
+def test_nul_arrives(scripted):
+    """As tokens of its own: in a prompt, in a conversation, in instructions; and it comes back."""
+    def count(text, **more):
+        return len(scripted.http("POST", "/v1/tokenize", {"model": "tiny", **more} if more else {
+            "model": "tiny", "prompt": text}).json["tokens"])
+    ids = scripted.http("POST", "/v1/tokenize", {"model": "tiny", "prompt": "a\0b\0"}).json["tokens"]
+    assert scripted.http("POST", "/v1/detokenize", {"model": "tiny", "tokens": ids}).json["prompt"] == "a\0b\0"
+
+    def conversation(text):
+        return count(None, messages=[{"role": "system", "content": text}, {"role": "user", "content": [{"type": "text", "text": text}]},
+                                     {"role": "assistant", "content": text}, {"role": "user", "content": text}])
+    assert conversation("a\0b") - conversation("ab") == 4 * (count("a\0b") - count("ab")) > 0
+
+    def usage(**fields):
+        return scripted.http("POST", "/v1/responses", {"model": "tiny", "max_output_tokens": 1, **fields}).json["usage"]["input_tokens"]
+    assert usage(input="hi", instructions="a\0b") - usage(input="hi", instructions="ab") == count("a\0b") - count("ab")
+    # what was stored is the same
+    first = scripted.http("POST", "/v1/responses", {"model": "tiny", "max_output_tokens": 1, "input": "a\0b", "store": True}).json["id"]
+    items = scripted.http("GET", "/v1/responses/%s/input_items" % first).json["data"]
+    assert items[0]["content"][0]["text"] == "a\0b"
+    assert usage(input="x\0", previous_response_id=first) - usage(input="x", previous_response_id=first) == count("x\0") - count("x")
 
 
 @pytest.mark.parametrize("endpoint", ENDPOINTS)

@@ -60,7 +60,7 @@ static int read_call(json_t *calls, json_t *v, const char *at, struct ig_api_err
 		return ig_fail_type(e, sub, "a string of JSON", arguments);
 	json_t *call =
 		ig_tool_call_object(ig_json_text(v, "id"), json_string_value(name),
-				    json_is_string(arguments) ? json_string_value(arguments) : "");
+				    json_string_value(arguments), json_string_length(arguments));
 	if (call && json_is_object(arguments) &&
 	    json_object_set(json_object_get(call, "function"), "arguments", arguments)) {
 		json_decref(call);

@@ -28,10 +28,11 @@ static int read_prompt(struct ig_request *r, const char *param, json_t *v, struc
 	if (json_is_array(v))
 		return json_array_size(v) ? read_ids(p, param, v, e) :
 					    ig_fail_value(e, param, "expected at least one token");
-	if (ig_read_string(&p->text, param, v, e) < 0)
-		return -1;
+	if (!json_is_string(v))
+		return ig_fail_type(e, param, "a string", v);
 	p->len = json_string_length(v);
-	return 0;
+	p->text = ig_copy_text(json_string_value(v), p->len);
+	return p->text ? 0 : ig_fail_memory(e);
 }
 
 int ig_param_prompt(struct ig_request *r, const char *name, json_t *v, struct ig_api_error *e)

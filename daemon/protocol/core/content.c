@@ -128,26 +128,27 @@ const char *ig_message_role(const char *role)
 }
 
 /* Templates expect an object; text that is not an object stays a string. */
-static json_t *call_arguments(const char *text)
+static json_t *call_arguments(const char *text, size_t len)
 {
+	const struct ig_json_limits limits = { .allow_nul = true };
 	json_t *v;
 
-	if (!text[0])
+	if (!len)
 		return json_object();
-	if (ig_json_read(text, strlen(text), NULL, &v, NULL) == -ENOMEM || json_is_object(v))
+	if (ig_json_read(text, len, &limits, &v, NULL) == -ENOMEM || json_is_object(v))
 		return v;
 	json_decref(v);
-	return json_string(text);
+	return json_stringn_nocheck(text, len);
 }
 
-json_t *ig_tool_call_object(const char *id, const char *name, const char *arguments)
+json_t *ig_tool_call_object(const char *id, const char *name, const char *arguments, size_t len)
 {
 	json_t *id_value = id ? json_string(id) : NULL;
 
 	if (id && !id_value)
 		return NULL;
 	return json_pack("{s:o*, s:s, s:{s:s, s:o}}", "id", id_value, "type", "function",
-			 "function", "name", name, "arguments", call_arguments(arguments));
+			 "function", "name", name, "arguments", call_arguments(arguments, len));
 }
 
 /* The name of the latest call with this id; borrowed; NULL: none. */

@@ -26,6 +26,15 @@ int ig_read_string(char **out, const char *name, json_t *v, struct ig_api_error 
 	return 0;
 }
 
+int ig_read_text(json_t **out, const char *name, json_t *v, struct ig_api_error *e)
+{
+	if (!json_is_string(v))
+		return ig_fail_type(e, name, "a string", v);
+	json_decref(*out);
+	*out = json_incref(v);
+	return 0;
+}
+
 int ig_read_int(int32_t *out, int32_t min, int32_t max, const char *name, json_t *v,
 		struct ig_api_error *e)
 {
@@ -220,11 +229,24 @@ int ig_read_type(const char **type, const char *at, json_t *v, struct ig_api_err
 	return *type ? 0 : ig_fail_type(e, name, "a string", t);
 }
 
+/* Texts of conversations: a model may generate U+0000, and what it said comes back.  They keep their length on
+ * their way to the tokenizer.  All other strings are C strings: in a name, a pattern or an id it is an error. */
+static const char *const texts[] = {
+	"content",  "text",	    "input",	 "output",    "prompt",
+	"system",   "instructions", "arguments", "reasoning", "reasoning_content",
+	"thinking", "signature",    "refusal",	 "query",     "documents",
+	NULL
+};
+/* A tool call's arguments, whatever its keys are. */
+static const char *const objects[] = { "arguments", "input", NULL };
+
 /* A client's bytes to an object, within bounds: a value takes about a hundred bytes, which
  * limits what a body of brackets and commas can make of itself. */
 static int read_object(const char *text, size_t len, json_t **out, struct ig_api_error *e)
 {
-	const struct ig_json_limits limits = { .max_depth = 64, .max_values = 200000 };
+	const struct ig_json_limits limits = {
+		.max_depth = 64, .max_values = 200000, .nul_texts = texts, .nul_objects = objects
+	};
 	struct ig_json_error why;
 	int rc = ig_json_read(text, len, &limits, out, &why);
 
@@ -499,7 +521,7 @@ const struct ig_param ig_cache_params[] = {
 void ig_request_finish(struct ig_request *r)
 {
 	free(r->model);
-	free(r->instructions);
+	json_decref(r->instructions);
 	json_decref(r->history);
 	json_decref(r->messages);
 	json_decref(r->tools);

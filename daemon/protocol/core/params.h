@@ -54,6 +54,8 @@ int ig_request_ignore(struct ig_request *r, const char *name, const char *value,
 
 /* A copy of a string value; refuses other types. */
 int ig_read_string(char **out, const char *name, json_t *v, struct ig_api_error *e);
+/* A text, which may have U+0000: a new reference, in place of the one in *out. */
+int ig_read_text(json_t **out, const char *name, json_t *v, struct ig_api_error *e);
 int ig_read_int(int32_t *out, int32_t min, int32_t max, const char *name, json_t *v,
 		struct ig_api_error *e);
 /* Store a value that the response shows as it was sent. */
@@ -87,8 +89,8 @@ json_t *ig_join_texts(const json_t *parts);
 int ig_read_content(struct ig_request *r, json_t **out, const char *at, json_t *v,
 		    const char *const *types, struct ig_api_error *e);
 
-/* An element of an assistant message's tool_calls; id NULL: none. */
-json_t *ig_tool_call_object(const char *id, const char *name, const char *arguments);
+/* An element of an assistant message's tool_calls, with arguments of len bytes; id NULL: none. */
+json_t *ig_tool_call_object(const char *id, const char *name, const char *arguments, size_t len);
 /* Append the result of a tool call; takes text over, NULL is out of memory.  -1 with *e when no
  * call before it has this id, the member at. */
 int ig_request_add_result(struct ig_request *r, json_t *id, json_t *text, const char *at,

@@ -139,16 +139,18 @@ bool ig_choice_feed(struct ig_choice *c, const char *text, size_t len, bool last
 
 void ig_part_put_arguments(const struct ig_part *p, const char *key, struct ig_json_writer *w)
 {
+	const struct ig_json_limits limits = { .allow_nul = true };
 	const char *text = p->text.len ? p->text.data : "{}";
+	const size_t len = p->text.len ? p->text.len : 2;
 	json_t *v;
 
-	if (ig_json_read(text, strlen(text), NULL, &v, NULL) == -ENOMEM)
+	if (ig_json_read(text, len, &limits, &v, NULL) == -ENOMEM)
 		w->out->failed = true;
 	if (json_is_object(v)) {
 		ig_json_put_value(w, key, v);
 	} else {
 		ig_json_open_object(w, key);
-		ig_json_putf(w, "'invalid_json': %s}", text);
+		ig_json_putf(w, "'invalid_json': %.*s}", (int)len, text);
 	}
 	json_decref(v);
 }

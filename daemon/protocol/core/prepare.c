@@ -97,7 +97,7 @@ static json_t *whole_conversation(const struct ig_request *q, bool thinking)
 	json_t *list = json_array();
 
 	if (q->instructions &&
-	    json_array_append_new(list, json_pack("{s:s, s:s}", "role", "system", "content",
+	    json_array_append_new(list, json_pack("{s:s, s:O}", "role", "system", "content",
 						  q->instructions)) < 0)
 		goto fail;
 	if (q->history && json_array_extend(list, q->history) < 0)

@@ -54,11 +54,11 @@ struct ig_request {
 	char *model; /* NULL: the default one */
 
 	/* ---- the input: a conversation … ---- */
-	char *instructions; /* a system message at the start; NULL: none */
-	json_t *history;    /* messages of the response that it continues; NULL: none */
-	json_t *messages;   /* a list of {"role", "content", "tool_calls" …}; NULL: prompts */
-	bool continues;	    /* the last message is the assistant's: the output continues it */
-	json_t *tools;	    /* a list of {"type": "function", "function": …}; NULL: none */
+	json_t *instructions; /* a text: a system message at the start; NULL: none */
+	json_t *history;      /* messages of the response that it continues; NULL: none */
+	json_t *messages;     /* a list of {"role", "content", "tool_calls" …}; NULL: prompts */
+	bool continues;	      /* the last message is the assistant's: the output continues it */
+	json_t *tools;	      /* a list of {"type": "function", "function": …}; NULL: none */
 	/* An object, by the names of custom tools: the grammar of its input, {"syntax", "definition",
 	 * "at"}; NULL: none has one. */
 	json_t *formats;

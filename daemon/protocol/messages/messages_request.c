@@ -47,7 +47,13 @@ static bool is_blank(const struct turn *t)
 {
 	const char *s = ig_strbuf_text(&t->text);
 
-	return !s[strspn(s, " \t\r\n")];
+	return strspn(s, " \t\r\n") == t->text.len;
+}
+
+/* NULL without memory. */
+static json_t *text_of(const struct ig_strbuf *b)
+{
+	return ig_strbuf_ok(b) ? json_stringn_nocheck(ig_strbuf_text(b), b->len) : NULL;
 }
 
 /* The turn is complete: append its message, if it has anything. */
@@ -56,8 +62,8 @@ static int close_turn(struct ig_request *r, struct turn *t, struct ig_api_error 
 	json_t *reasoning = NULL, *m;
 	int rc = 0;
 
-	if (t->has_reasoning && ig_strbuf_ok(&t->reasoning))
-		reasoning = json_stringn_nocheck(ig_strbuf_text(&t->reasoning), t->reasoning.len);
+	if (t->has_reasoning)
+		reasoning = text_of(&t->reasoning);
 	if (!ig_strbuf_ok(&t->text) || (t->has_reasoning && !reasoning)) {
 		rc = ig_fail_memory(e);
 	} else if (t->has_text || t->has_reasoning || t->calls) {
@@ -135,12 +141,14 @@ static int add_text(struct ig_request *r, struct turn *t, const struct block *b,
 static int add_thinking(struct ig_request *r, struct turn *t, const struct block *b,
 			struct ig_api_error *e)
 {
-	const char *text = json_string_value(b->text), *signature = json_string_value(b->signature);
+	const char *signature = json_string_value(b->signature);
 	size_t n = strlen(IG_OMITTED_THINKING);
 
-	if (!text[0] && signature && !strncmp(signature, IG_OMITTED_THINKING, n))
-		text = signature + n;
-	join(&t->reasoning, text, strlen(text));
+	if (!json_string_length(b->text) && signature &&
+	    !strncmp(signature, IG_OMITTED_THINKING, n))
+		join(&t->reasoning, signature + n, json_string_length(b->signature) - n);
+	else
+		join(&t->reasoning, json_string_value(b->text), json_string_length(b->text));
 	t->has_reasoning = true;
 	return 0;
 }
@@ -174,9 +182,12 @@ static int add_tool_result(struct ig_request *r, struct turn *t, const struct bl
 		return -1;
 	/* Templates have no place for a failure, so the text says it. */
 	if (json_is_true(b->is_error)) {
-		json_t *marked = json_sprintf("Error: %s", json_string_value(text));
+		struct ig_strbuf marked = { 0 };
+		ig_strbuf_puts(&marked, "Error: ");
+		ig_strbuf_add(&marked, json_string_value(text), json_string_length(text));
 		json_decref(text);
-		text = marked;
+		text = text_of(&marked);
+		ig_strbuf_finish(&marked);
 	}
 	ig_member_name(at, sizeof at, b->at, "tool_use_id");
 	return ig_request_add_result(r, b->id, text, at, "tool_use", e);
@@ -337,12 +348,14 @@ static int param_system(struct ig_request *r, const char *name, json_t *v, struc
 	struct turn t = { .role = SYSTEM };
 	int rc = read_content(r, &t, v, name, e);
 
-	if (!rc && !ig_strbuf_ok(&t.text))
+	json_t *text = rc ? NULL : text_of(&t.text);
+	if (!rc && !text)
 		rc = ig_fail_memory(e);
-	if (!rc && t.text.len) {
-		free(r->instructions);
-		r->instructions = ig_strbuf_steal(&t.text);
+	if (json_string_length(text)) {
+		json_decref(r->instructions);
+		r->instructions = json_incref(text);
 	}
+	json_decref(text);
 	turn_finish(&t);
 	return rc;
 }

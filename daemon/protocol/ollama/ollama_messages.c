@@ -71,7 +71,7 @@ static int read_call(struct ig_request *r, struct turn *t, json_t *v, const char
 	snprintf(id, sizeof id, "call%05zu",
 		 (json_array_size(r->messages) * MAX_CALLS + t->n_open) % 100000);
 	json_t *call = ig_tool_call_object(c.id ? json_string_value(c.id) : id,
-					   json_string_value(c.name), "");
+					   json_string_value(c.name), "", 0);
 	if (call && c.arguments &&
 	    json_object_set(json_object_get(call, "function"), "arguments", c.arguments)) {
 		json_decref(call);

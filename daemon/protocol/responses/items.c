@@ -77,6 +77,7 @@ static int fold_call(json_t *messages, const json_t *item, bool custom)
 	const char *id = ig_json_text(item, "call_id"), *name = ig_json_text(item, "name"),
 		   *space = ig_json_text(item, "namespace");
 	char joined[IG_MAX_TOOL_NAME * 2 + 3];
+	const json_t *arguments = json_object_get(item, "arguments");
 	json_t *last = last_assistant(messages), *calls, *call;
 
 	if (space) {
@@ -97,7 +98,8 @@ static int fold_call(json_t *messages, const json_t *item, bool custom)
 	call = custom ? json_pack("{s:s, s:s, s:{s:s, s:{s:O}}}", "id", id, "type", "function",
 				  "function", "name", name, "arguments", "input",
 				  json_object_get(item, "input")) :
-			ig_tool_call_object(id, name, ig_json_text(item, "arguments"));
+			ig_tool_call_object(id, name, json_string_value(arguments),
+					    json_string_length(arguments));
 	return json_array_append_new(calls, call);
 }
 

@@ -294,7 +294,8 @@ void ig_response_object(struct ig_reply *r, struct ig_strbuf *out)
 	ig_json_putf(&w, "{'id': %s, 'object': 'response', 'created_at': %lld", r->id,
 		     ig_reply_created_s(r));
 	put_outcome(r, o, &w);
-	ig_json_putf(&w, "'instructions': %s, 'max_output_tokens': %.0f", q->instructions,
+	ig_json_putf(&w, "'instructions': %.*s, 'max_output_tokens': %.0f",
+		     (int)json_string_length(q->instructions), json_string_value(q->instructions),
 		     q->sampling.max_tokens ? (double)q->sampling.max_tokens : NAN);
 	put_param(r, "max_tool_calls", NULL, &w);
 	ig_json_putf(&w, "'model': %s", ig_reply_model_name(r));

@@ -279,13 +279,19 @@ static int read_tool_choice(struct ig_request *r, json_t *root, struct ig_api_er
 	return ig_request_repeat(r, "tool_choice", v, e);
 }
 
+static int param_instructions(struct ig_request *r, const char *name, json_t *v,
+			      struct ig_api_error *e)
+{
+	return ig_read_text(&r->instructions, name, v, e);
+}
+
 /* ---- tables ----------------------------------------------------------------------------- */
 
 /* What a prompt is made of: all that counting tokens takes.  See read_prompt for those that are
  * skipped. */
 static const struct ig_param prompt_params[] = {
 	{ "model", IG_PARAM_STRING, IG_AT(model) },
-	{ "instructions", IG_PARAM_STRING, IG_AT(instructions) },
+	{ "instructions", .read = param_instructions },
 	{ "previous_response_id", IG_PARAM_SKIP },
 	{ "tools", IG_PARAM_SKIP },
 	{ "tool_choice", IG_PARAM_SKIP },

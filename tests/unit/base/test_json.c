@@ -171,6 +171,47 @@ static void test_cut(void **state)
 	}
 }
 
+/* U+0000 where a list of keys allows it: in the value, in a list, and in an object down to its leaves. */
+static void test_nul(void **state)
+{
+	static const char *const texts[] = { "text", "list", NULL }, *const objects[] = { "all",
+											  NULL };
+	const struct ig_json_limits limits = { .nul_texts = texts, .nul_objects = objects };
+	static const struct {
+		const char *text;
+		bool ok;
+	} rows[] = {
+		{ "{\"text\":\"a\\u0000b\"}", true },
+		{ "{\"list\":[\"\\u0000\",[\"\\u0000\"]]}", true },
+		{ "{\"all\":{\"x\":[{\"y\":\"\\u0000\"}]}}", true },
+		{ "[{\"te\\u0078t\":\"\\u0000\"}]", true }, /* "text", with an escape */
+		{ "\"\\u0000\"", false },
+		{ "[\"\\u0000\"]", false },
+		{ "{\"other\":\"\\u0000\"}", false },
+		{ "{\"texts\":\"\\u0000\"}", false },
+		{ "{\"tex\":\"\\u0000\"}", false },
+		{ "{\"all\":\"\\u0000\"}", false },
+		{ "{\"all\":[\"\\u0000\"]}", false },
+		{ "{\"text\":{\"x\":\"\\u0000\"}}", false },
+		{ "{\"list\":[{\"x\":\"\\u0000\"}]}", false },
+		{ "{\"text\":\"\\u0000\",\"x\":\"\\u0000\"}", false },
+		{ "{\"all\":{},\"x\":\"\\u0000\"}", false },
+		{ "{\"all\":{\"\\u0000\":1}}", false }, /* never in keys */
+	};
+
+	for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+		struct ig_json_error e;
+		json_t *v = NULL;
+		int rc = ig_json_read(rows[i].text, strlen(rows[i].text), &limits, &v, &e);
+		if ((rc == 0) != rows[i].ok || (rc && !strstr(e.text, "\\u0000")))
+			fail_msg("%s: %d", rows[i].text, rc);
+		if (!i)
+			assert_memory_equal(json_string_value(json_object_get(v, "text")), "a\0b",
+					    4);
+		json_decref(v);
+	}
+}
+
 static void test_places(void **state)
 {
 	static const struct {
@@ -390,10 +431,11 @@ static void test_no_memory(void **state) { skip(); /* this linker has no --wrap 
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_reading), cmocka_unit_test(test_cut),
-		cmocka_unit_test(test_places),	cmocka_unit_test(test_limits),
-		cmocka_unit_test(test_writing), cmocka_unit_test(test_texts),
-		cmocka_unit_test(test_formats), cmocka_unit_test(test_no_memory),
+		cmocka_unit_test(test_reading),	  cmocka_unit_test(test_cut),
+		cmocka_unit_test(test_places),	  cmocka_unit_test(test_limits),
+		cmocka_unit_test(test_writing),	  cmocka_unit_test(test_texts),
+		cmocka_unit_test(test_formats),	  cmocka_unit_test(test_nul),
+		cmocka_unit_test(test_no_memory),
 	};
 	return cmocka_run_group_tests_name("json", tests, NULL, NULL);
 }

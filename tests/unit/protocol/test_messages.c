@@ -190,7 +190,7 @@ static void check_read(const char *json, const char *messages, const char *vars,
 	text = json_dumps(r.template_vars, JSON_COMPACT | JSON_SORT_KEYS);
 	assert_string_equal(text ? text : "", vars);
 	free(text);
-	assert_string_equal(r.instructions ? r.instructions : "", system);
+	assert_string_equal(r.instructions ? json_string_value(r.instructions) : "", system);
 	assert_string_equal(r.ignored, ignored);
 	ig_request_finish(&r);
 }
@@ -247,6 +247,22 @@ static void test_agents(void **state)
 		   "[" USER_A ",{\"role\":\"assistant\",\"content\":\"c\",\"reasoning_content\":"
 		   "\"hm\\nb\\n\"}," USER_A "]",
 		   "", "", "");
+	/* U+0000 is text, wherever a text is read */
+	check_read(
+		"{\"max_tokens\":1,\"messages\":[{\"role\":\"user\",\"content\":\"\\u0000a\"},"
+		"{\"role\":\"assistant\",\"content\":["
+		"{\"type\":\"thinking\",\"thinking\":\"b\\u0000c\",\"signature\":\"s\"},"
+		"{\"type\":\"thinking\",\"thinking\":\"\",\"signature\":\"ingot:h\\u0000m\"},"
+		"{\"type\":\"text\",\"text\":\"\\u0000\"},"
+		"{\"type\":\"tool_use\",\"id\":\"t\",\"name\":\"f\",\"input\":{\"x\":\"\\u0000\"}}]},"
+		"{\"role\":\"user\",\"content\":[{\"type\":\"tool_result\",\"tool_use_id\":\"t\","
+		"\"is_error\":true,\"content\":\"n\\u0000o\"}]}]}",
+		"[{\"role\":\"user\",\"content\":\"\\u0000a\"},"
+		"{\"role\":\"assistant\",\"content\":\"\\u0000\",\"tool_calls\":[{\"id\":\"t\",\"type\":"
+		"\"function\",\"function\":{\"name\":\"f\",\"arguments\":{\"x\":\"\\u0000\"}}}],"
+		"\"reasoning_content\":\"b\\u0000c\\nh\\u0000m\"},"
+		"{\"role\":\"tool\",\"tool_call_id\":\"t\",\"name\":\"f\",\"content\":\"Error: n\\u0000o\"}]",
+		"", "", "");
 	/* an assistant's last message without text is not there */
 	check_read("{\"max_tokens\":1,\"messages\":[" USER_A ",{\"role\":\"assistant\",\"content\":"
 		   "\" \\n\"}]}",

@@ -1,5 +1,6 @@
 /* test_request.c: each parameter at a value that is taken and at one that is refused. */
 #include "daemon/protocol/chat/chat.h"
+#include "daemon/protocol/ollama/ollama_private.h"
 #include "daemon/protocol/responses/responses.h"
 #include "daemon/protocol/tokens/tokens.h"
 
@@ -521,7 +522,7 @@ static void test_values(void **state)
 	assert_string_equal(member(&r, 0, "content"), "d");
 	assert_string_equal(member(&r, 1, "role"), "user");
 	assert_string_equal(member(&r, 1, "content"), "aé");
-	assert_string_equal(r.instructions, "be kind");
+	assert_string_equal(json_string_value(r.instructions), "be kind");
 	assert_true(r.sampling.temperature == 0.25 && r.sampling.top_p == 0.5 &&
 		    r.sampling.top_k == 7 && r.has_seed && r.sampling.seed == UINT64_MAX &&
 		    r.sampling.max_tokens == 9 && r.store && r.tool_choice == IG_TOOLS_NONE &&
@@ -532,6 +533,78 @@ static void test_values(void **state)
 	assert_string_equal(r.metadata, "{\"k\":\"v\"}");
 	assert_string_equal(r.stream_id, "lane");
 	assert_string_equal(r.model, "m");
+	ig_request_finish(&r);
+}
+
+/* U+0000 is text like any other where it goes through, and an error in what becomes a C string. */
+static void test_nul(void **state)
+{
+	static const struct {
+		const struct ig_request_format *format;
+		const char *json, *messages;
+	} rows[] = {
+		{ &ig_chat_request,
+		  "{\"messages\":[{\"role\":\"user\",\"content\":\"a\\u0000b\"},{\"role\":\"assistant\","
+		  "\"content\":[{\"type\":\"text\",\"text\":\"\\u0000c\"}],\"reasoning_content\":\"\\u0000\"},"
+		  "{\"role\":\"user\",\"content\":\"d\"}]}",
+		  "[{\"role\":\"user\",\"content\":\"a\\u0000b\"},{\"role\":\"assistant\",\"content\":\"\\u0000c\","
+		  "\"reasoning_content\":\"\\u0000\"},{\"role\":\"user\",\"content\":\"d\"}]" },
+		/* arguments are JSON in a string, or what a model made of it */
+		{ &ig_chat_request,
+		  "{\"messages\":[{\"role\":\"assistant\",\"content\":null,\"tool_calls\":[{\"id\":\"i\",\"type\":"
+		  "\"function\",\"function\":{\"name\":\"f\",\"arguments\":\"{\\\"x\\\":\\\"a\\\\u0000b\\\"}\"}},"
+		  "{\"id\":\"j\",\"type\":\"function\",\"function\":{\"name\":\"f\",\"arguments\":\"{\\u0000x\"}}]}]}",
+		  "[{\"role\":\"assistant\",\"content\":\"\",\"tool_calls\":[{\"id\":\"i\",\"type\":\"function\","
+		  "\"function\":{\"name\":\"f\",\"arguments\":{\"x\":\"a\\u0000b\"}}},{\"id\":\"j\",\"type\":"
+		  "\"function\",\"function\":{\"name\":\"f\",\"arguments\":\"{\\u0000x\"}}]}]" },
+		{ &ig_ollama_chat_request,
+		  "{\"model\":\"m\",\"messages\":[{\"role\":\"assistant\",\"content\":\"\\u0000\",\"tool_calls\":[{\"function\":"
+		  "{\"name\":\"f\",\"arguments\":{\"x\":[\"\\u0000\"]}}}]}]}",
+		  NULL },
+	};
+	static const char *const refused[] = {
+		"{\"model\":\"m\\u0000\",\"messages\":[{\"role\":\"user\",\"content\":\"a\"}]}",
+		"{\"messages\":[{\"role\":\"user\\u0000\",\"content\":\"a\"}]}",
+		"{\"messages\":[{\"role\":\"user\",\"content\":\"a\"}],\"stop\":\"a\\u0000\"}",
+		"{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"text\\u0000\",\"text\":\"a\"}]}]}",
+		"{\"messages\":[{\"role\":\"user\",\"content\":\"a\"}],\"tools\":[" TOOL(
+			"f\\u0000") "]}",
+		"{\"messages\":[{\"role\":\"user\",\"content\":\"a\"}],\"metadata\":{\"k\":\"\\u0000\"}}",
+	};
+	struct ig_request r;
+	struct ig_api_error e;
+
+	for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+		const char *json = rows[i].json;
+		if (ig_request_read(rows[i].format, json, strlen(json), true, &r, &e))
+			fail_msg("%s: %s", json, e.message);
+		char *text = json_dumps(r.messages, JSON_COMPACT);
+		if (rows[i].messages)
+			assert_string_equal(text, rows[i].messages);
+		free(text);
+		ig_request_finish(&r);
+	}
+	for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
+		if (!ig_request_read(&ig_chat_request, refused[i], strlen(refused[i]), true, &r,
+				     &e))
+			fail_msg("accepted: %s", refused[i]);
+		assert_string_equal(e.code, "invalid_json");
+		assert_non_null(strstr(e.message, "\\u0000 is not allowed"));
+		ig_request_finish(&r);
+	}
+	/* prompts, and instructions */
+	static const char prompt[] = "{\"prompt\":[\"a\\u0000b\",\"c\"]}",
+			  create[] = "{\"type\":\"response.create\",\"input\":\"\\u0000a\","
+				     "\"instructions\":\"b\\u0000\"}";
+	assert_int_equal(
+		ig_request_read(&ig_completion_request, prompt, strlen(prompt), true, &r, &e), 0);
+	assert_int_equal(r.prompts[0].len, 3);
+	assert_memory_equal(r.prompts[0].text, "a\0b", 4);
+	ig_request_finish(&r);
+	assert_int_equal(ig_request_read(&ig_ws_request, create, strlen(create), true, &r, &e), 0);
+	assert_int_equal(
+		json_string_length(json_object_get(json_array_get(r.messages, 0), "content")), 2);
+	assert_int_equal(json_string_length(r.instructions), 2);
 	ig_request_finish(&r);
 }
 
@@ -602,12 +675,12 @@ static void test_other_messages(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_unknown),	       cmocka_unit_test(test_chat),
-		cmocka_unit_test(test_messages),       cmocka_unit_test(test_prompts),
-		cmocka_unit_test(test_create),	       cmocka_unit_test(test_input),
-		cmocka_unit_test(test_json),	       cmocka_unit_test(test_long_stop),
-		cmocka_unit_test(test_values),	       cmocka_unit_test(test_many_messages),
-		cmocka_unit_test(test_other_messages),
+		cmocka_unit_test(test_unknown),	      cmocka_unit_test(test_chat),
+		cmocka_unit_test(test_messages),      cmocka_unit_test(test_prompts),
+		cmocka_unit_test(test_create),	      cmocka_unit_test(test_input),
+		cmocka_unit_test(test_json),	      cmocka_unit_test(test_long_stop),
+		cmocka_unit_test(test_nul),	      cmocka_unit_test(test_values),
+		cmocka_unit_test(test_many_messages), cmocka_unit_test(test_other_messages),
 	};
 	return cmocka_run_group_tests_name("requests", tests, NULL, NULL);
 }
