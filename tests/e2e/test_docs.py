@@ -175,6 +175,18 @@ def test_goldens_say_where_they_come_from():
                    for f in folder.iterdir() if f.suffix in (".truth", ".txt")), folder
 
 
+def test_bugs_of_others_have_their_tests():
+    """Of each the file is there and has what the table names."""
+    rows = table(text_of("docs/accuracy.md"), "wrong elsewhere")
+    assert len(rows) > 20
+    for what, where in rows:
+        named = re.findall(r"`(tests/[^`]+)`: ((?:`[^`]+`(?:, )?)+)", where)
+        assert named, what
+        for path, names in named:
+            for name in re.findall("`([^`]+)`", names):
+                assert re.search(r"\b%s\b" % re.escape(name), text_of(path)), (what, path, name)
+
+
 def test_files_that_public_headers_name():
     for header in (ROOT / "include").rglob("*.h"):
         for name in re.findall(r"(?<![<\w/.-])(?:%s)/[\w./*-]*\w" % "|".join(TOPS), header.read_text()):

@@ -363,6 +363,30 @@ static void test_latent(void **state)
 		       "expert_group_count is 33");
 }
 
+/* A file that does not say how its router scores: GLM-4.7-Flash has sigmoids, which may have groups; V2 has a softmax. */
+static void test_gating_without_key(void **state)
+{
+	static const struct {
+		uint32_t n_layers, n_vocab;
+		int code;
+	} rows[] = { { 47, 154880, 0 }, { 46, 154880, -ENOTSUP }, { 47, 154881, -ENOTSUP } };
+	struct ig_model_info info;
+	struct ig_error err = { 0 };
+	struct ig_meta m;
+
+	for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+		latent_reset(&m);
+		meta_drop(&m, "deepseek2.expert_gating_func");
+		meta_set(&m, (struct entry){ "deepseek2.block_count", U32, rows[i].n_layers });
+		meta_set(&m, (struct entry){ "deepseek2.vocab_size", U32, rows[i].n_vocab });
+		meta_set(&m, (struct entry){ "deepseek2.expert_group_count", U32, 4 });
+		meta_set(&m, (struct entry){ "deepseek2.expert_group_used_count", U32, 2 });
+		if (read_params("deepseek2", &m, &info, &err) != rows[i].code)
+			fail_msg("%u layers, %u tokens: %s", rows[i].n_layers, rows[i].n_vocab,
+				 err.text);
+	}
+}
+
 static void laguna_refused(struct entry e, int code, const char *text)
 {
 	struct ig_model_info info;
@@ -474,6 +498,7 @@ int main(void)
 		cmocka_unit_test(test_windows),
 		cmocka_unit_test(test_refusals),
 		cmocka_unit_test(test_softmax_with_bias),
+		cmocka_unit_test(test_gating_without_key),
 		cmocka_unit_test(test_latent),
 		cmocka_unit_test(test_laguna),
 		cmocka_unit_test(test_init),
