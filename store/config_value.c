@@ -450,7 +450,7 @@ static char *resolve_path(const char *dir, const char *who, const char *path, st
 
 static bool is_device(const char *text, size_t len)
 {
-	uint64_t v;
+	uint64_t v = 0;
 
 	return (len == 3 && !memcmp(text, "all", 3)) ||
 	       (read_digits(text, len, &v) == len && v <= 255);
