@@ -345,7 +345,7 @@ static int submit(struct ig_program *base, const struct ig_step *step)
 	return rc;
 }
 
-static int wait(struct ig_program *base)
+static int wait_step(struct ig_program *base)
 {
 	struct program *p = (struct program *)base;
 	int rc = 0;
@@ -372,7 +372,7 @@ static const struct ig_driver_class together_class = {
 	.load = load,
 	.destroy = destroy,
 	.submit = submit,
-	.wait = wait,
+	.wait = wait_step,
 	.map_slab = map_slab,
 	.unmap_slab = unmap_slab,
 	.copy = copy,

@@ -26,6 +26,7 @@
 #define MAX_TRACE (1u << 30)	 /* bytes */
 #define MAX_PROMPTS (1ull << 30) /* bytes of all prompts of a run */
 #define WORD_BYTES 5
+#define ALONE_S 60 /* for a request that is no part of the load */
 
 struct bench {
 	struct ig_where where;
@@ -105,12 +106,13 @@ static int check_options(struct bench *b)
 
 /* ---- a run --------------------------------------------------------------------------- */
 
-/* One request after another, not measured: n_words words, or the length of r. */
+/* One request after another, not measured: n_words words, or the length of r.  --timeout is the load's. */
 static int ask_alone(struct bench *b, uint64_t sequence, size_t n_words, uint32_t n_output,
 		     struct ig_bench_sample *out, struct ig_error *err)
 {
 	struct ig_strbuf prompt = { 0 }, body = { 0 };
 	struct ig_bench_sample s = { 0 };
+	const int64_t timeout_s = b->timeout_s < ALONE_S ? ALONE_S : b->timeout_s;
 	int rc = 0;
 
 	if (ig_bench_words(b->seed, sequence, n_words, &prompt))
@@ -118,7 +120,7 @@ static int ask_alone(struct bench *b, uint64_t sequence, size_t n_words, uint32_
 	if (!ig_strbuf_ok(&prompt) || !ig_strbuf_ok(&body))
 		rc = ig_fail(err, -ENOMEM, "out of memory");
 	if (!rc)
-		rc = ig_bench_drive(b->transport, b->wire, &body, &s, 1, b->timeout_s * 1000, err);
+		rc = ig_bench_drive(b->transport, b->wire, &body, &s, 1, timeout_s * 1000, err);
 	free(s.gaps_ms);
 	if (!rc && s.outcome == IG_BENCH_CANCELLED)
 		rc = -EINTR;

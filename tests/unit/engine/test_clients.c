@@ -274,6 +274,8 @@ static void test_out_and_in_again(void **state)
 	send(e, 3, 'g', (struct ask){ .n_prompt = 200, .max_tokens = 5 });
 	send(e, 4, 'a', (struct ask){ .n_prompt = 200, .max_tokens = 5, .priority = 3 });
 	step();
+	if (!strcmp(harness_run_ahead, "on"))
+		step(); /* the one ahead had been submitted before they came */
 	assert_int_equal(n_running(e, 'g'), 2);
 	assert_int_equal(n_running(e, 'a'), 1);
 	assert_int_equal(counter(IG_COUNTER_PREEMPTIONS), 3);
