@@ -133,10 +133,10 @@ struct ig_model {
 	struct ig_step_buffer steps[IG_STEPS_IN_FLIGHT];
 	uint32_t next_step;
 	uint32_t max_blocks;
-	uint64_t round; /* the number of its round (step.c) */
+	uint64_t round; /* the number of its round (rounds.c) */
 	bool limited;	/* that was planned beside streams */
 	struct ig_pace pace;
-	struct ig_kv_rate rate;	       /* zeros: not known yet (kv_disk.c) */
+	struct ig_kv_rate rate;	       /* zeros: not known yet (kv_restore.c) */
 	uint32_t n_not_restored;       /* prompts, because files were slower */
 	uint32_t n_streams;	       /* while a round is planned */
 	uint32_t n_limited;	       /* rounds beside streams that had rows of long prompts */

@@ -29,7 +29,7 @@ bool ig_kv_name_model(const struct ig_model *m, struct ig_kv_name *out);
 /* Of the packed weights of such a model, which lie as the driver says (ig_program_packed_layout). */
 bool ig_kv_name_packed(const struct ig_model *m, uint64_t layout, struct ig_kv_name *out);
 
-/* ---- jobs (kv_disk.c) ---- */
+/* ---- saves and restores (kv_disk.c, kv_save.c, kv_restore.c) ---- */
 
 TAILQ_HEAD(ig_kv_job_list, ig_kv_job);
 

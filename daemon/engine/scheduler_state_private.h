@@ -1,7 +1,7 @@
 /*
- * scheduler_state_private.h: the scheduler's state, which admission.c, step.c, loop.c and
- * their neighbours share; opaque to all others (scheduler_private.h).  One lock guards what other threads and the engine's
- * thread both touch: the inbox, the list of all sequences, requests to cancel or resume, the
+ * scheduler_state_private.h: the scheduler's state, which admission.c, rounds.c, step.c, loop.c and
+ * their neighbours share; opaque to all others (scheduler_private.h).  One lock guards what other
+ * threads and the engine's thread both touch: the inbox, the list of all sequences, requests to cancel or resume, the
  * options, the published figures.  Everything else belongs to the engine's thread.  No callback (a
  * stream's wake, the ledger) is called with the lock held.
  */

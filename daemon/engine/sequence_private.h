@@ -53,7 +53,7 @@ TAILQ_HEAD(ig_seq_list, ig_seq);
 enum ig_seq_state { IG_SEQ_WAITING, IG_SEQ_PREFILL, IG_SEQ_DECODE, IG_SEQ_PAUSED };
 
 struct ig_prompt_known; /* prompts_private.h */
-struct ig_kv_job;	/* kv_disk.c */
+struct ig_kv_job;	/* kv_job_private.h */
 
 struct ig_seq {
 	/* ---- fixed at submit ---- */
@@ -111,7 +111,7 @@ struct ig_seq {
 	bool on_show, completed;
 	uint32_t n_flights;	   /* steps in flight that include it */
 	struct ig_kv_seq *kv;	   /* NULL: no blocks */
-	struct ig_kv_job *restore; /* it waits for that (kv_disk.c); NULL: for none */
+	struct ig_kv_job *restore; /* it waits for that (kv_restore.c); NULL: for none */
 	bool restores_first;	   /* that job is its own */
 	bool restore_over;	   /* nothing is to be restored for it, or no more */
 	int32_t *history;	   /* [n_predicted]: what the output may be, then tokens */

@@ -1,16 +1,6 @@
 /*
- * step.c: steps: which rows they have, and what happens to the tokens that they sample.  A step is
- * of one model; models with work alternate.
- *
- * Rows are planned in rounds: one row for each sequence that decodes, then rows of prompts, up to
- * prefill_chunk each and max_batch_tokens in all, the shortest prompt first; but the oldest gets at
- * least half of these rows, so that short prompts don't starve a long one.  Which sequences of a
- * client with many take part, and whose prompts come first, says clients.c.  Beside streams long
- * prompts have only so many rows as pace.c says.  The prompts of one step have their first tokens
- * when all its rows are computed.  Therefore a round is not one step: as soon as a step has enough
- * rows to be efficient (split_rows; half of them when all prompts are short), the rest of the round
- * goes to the next one.  No sequence has a second row for decoding in a round, so the work is the
- * same and nobody waits longer for it.
+ * step.c: steps: how they are built, submitted and completed, and what happens to the tokens that they sample.  A step
+ * is of one model; models with work alternate.  Which rows it has says rounds.c.
  *
  * Where a device computes asynchronously (max_flights is 2), step n+2 is submitted before n+1 is
  * complete: its first rows are tokens that n+1 still has to sample; those of a sequence that ends
@@ -21,19 +11,15 @@
  *
  * A sequence that decodes may have further rows for a draft (speculate.c), whose tokens are not
  * counted in n_tokens before they are sampled.
- *
- * Of a model with recurrent layers the cache says which state the rows of a sequence read, and which
- * ones they lead to (kvcache.h); a sequence that is in a step that is not submitted goes back to the
- * state before.
  */
 #include "daemon/engine/step_private.h"
-
-#include "daemon/engine/standstill_private.h"
 
 #include "base/clock.h"
 #include "base/log.h"
 #include "daemon/engine/admission_private.h"
+#include "daemon/engine/rounds_private.h"
 #include "daemon/engine/speculate_private.h"
+#include "daemon/engine/standstill_private.h"
 #include "daemon/engine/texts_private.h"
 
 #include <errno.h>
@@ -43,406 +29,13 @@
  * window; others when they end. */
 #define SAVED_ROWS 2048
 
-/* Whether s can be in the next step of m, beside the steps in flight. */
-static bool can_join(const struct ig_model *m, const struct ig_seq *s)
-{
-	if (s->model != m || s->held || ig_seq_is_paused(s) || ig_seq_n_left(s) < 1)
-		return false;
-	if (!s->n_flights || s->logit_index < 0)
-		return true;
-	/* Its next token is being sampled: is there another, independent of its id? */
-	return s->n_tokens + 1 - s->n_prompt < s->max_output && !s->penalties && !s->matcher &&
-	       !s->awaits_draft;
-}
-
-/* The sampling parameters of the token at position, after n of its draft, from row i of the logits. */
-static void add_sampling(struct ig_sched *sch, struct ig_flight *f, struct ig_seq *s, int32_t i,
-			 int32_t position, int32_t n)
-{
-	struct ig_step_buffer *b = f->buffer;
-	struct ig_step *step = &b->step;
-	struct ig_sample_params *p = &b->sample[i];
-
-	*p = s->sample;
-	p->position = position;
-	p->first_adjust = step->n_adjusts;
-	p->n_adjusts = ig_seq_adjusts_then(s, n, b->adjusts + step->n_adjusts);
-	step->n_adjusts += p->n_adjusts;
-	if (s->matcher) {
-		/* words beyond the tokenizer's tokens, if there are any, stay zero */
-		uint32_t *mask = b->masks + (size_t)step->n_masks * f->model->mask_words;
-		p->mask = (int32_t)step->n_masks++;
-		if (n)
-			ig_sched_draft_mask(sch, s, n, mask);
-		else
-			ig_grammar_matcher_mask(s->matcher, mask);
-	}
-	if (s->n_top >= 0)
-		step->logits = sch->logits[sch->n_submitted % sch->b->max_flights];
-}
-
-/* Add a state to the step's tables; words: its parts. */
-static int32_t add_state(const struct ig_model *m, struct ig_step_buffer *b, const uint32_t *words)
-{
-	int32_t state = b->step.n_states++;
-
-	for (uint32_t g = 0; g < m->n_groups; g++) {
-		size_t n = (size_t)b->kv[g].max_blocks;
-		if (m->layouts[g].kind != IG_CACHE_STATE)
-			continue;
-		memcpy(b->block_tables[g] + (size_t)state * n, words, n * sizeof *words);
-		words += n;
-	}
-	return state;
-}
-
-/* The states of n rows of s behind the `done` tokens that it has.  False: there is none for it. */
-static bool add_segments(struct ig_sched *sch, struct ig_flight *f, struct ig_seq *s, int32_t done,
-			 int32_t n)
-{
-	struct ig_step_buffer *b = f->buffer;
-	struct ig_step *step = &b->step;
-	struct ig_kv_segment parts[IG_KV_MAX_SEGMENTS];
-	int n_parts = sch->b->kv->seq_step(s->kv, (uint32_t)done, (uint32_t)(done + n), parts);
-	int32_t row = step->n_rows, at = done, from = -1;
-
-	for (int i = 0; i < n_parts; i++) {
-		struct ig_step_segment *segment = &b->segments[step->n_segments++];
-		int32_t end = (int32_t)parts[i].n_tokens;
-
-		if (!i && parts[i].from)
-			from = add_state(f->model, b, parts[i].from);
-		*segment = (struct ig_step_segment){ row, end - at, from, from };
-		if (parts[i].to != parts[i].from)
-			segment->to = add_state(f->model, b, parts[i].to);
-		row += end - at;
-		at = end;
-		from = segment->to;
-	}
-	return n_parts > 0;
-}
-
-static void add_rows(struct ig_sched *sch, struct ig_flight *f, struct ig_seq *s, int32_t n)
-{
-	struct ig_model *m = f->model;
-	struct ig_step_buffer *b = f->buffer;
-	struct ig_step *step = &b->step;
-	int32_t seq = step->n_seqs;
-	int32_t first = step->n_rows, done = ig_seq_done_then(s), n_tokens = ig_seq_tokens_then(s);
-	int32_t n_draft = s->n_draft;
-	uint32_t n_blocks = ((uint32_t)(done + n) + IG_BLOCK_TOKENS - 1) / IG_BLOCK_TOKENS;
-	bool decodes = n == 1 + n_draft && done + 1 == n_tokens && done >= s->n_prompt;
-
-	if (m->has_state && !add_segments(sch, f, s, done, n)) {
-		s->n_planned = 0; /* it is planned again, with blocks for it */
-		sch->moved = true;
-		return;
-	}
-	step->n_seqs++;
-	for (uint32_t g = 0; g < m->n_groups; g++) {
-		uint32_t n_have;
-		if (m->layouts[g].kind == IG_CACHE_STATE)
-			continue;
-		const uint32_t *blocks = sch->b->kv->seq_blocks(s->kv, g, &n_have);
-		memcpy(b->block_tables[g] + (size_t)seq * m->max_blocks, blocks,
-		       n_blocks * sizeof *blocks);
-	}
-	for (int32_t i = 0; i < n; i++) {
-		bool known = done + i < s->n_tokens + n_draft;
-		b->token_ids[first + i] = known ? s->tokens[done + i] : 0;
-		b->token_from[first + i] = known ? -1 : s->logit_index;
-		if (!known) {
-			step->token_from = b->token_from;
-			step->prev_ids = sch->flights[sch->n_flights - 1].buffer->sampled_ids;
-		}
-		b->positions[first + i] = done + i;
-		b->row_seq[first + i] = seq;
-		b->row_adapter[first + i] = (int32_t)s->shown->adapter - 1;
-	}
-	if (s->shown->adapter)
-		step->row_adapter = b->row_adapter;
-	b->seq_lens[seq] = done + n;
-	step->n_rows += n;
-	s->n_rows = n;
-	s->logit_index = -1;
-	if (done + n == n_tokens + n_draft && !s->prefill_only) {
-		s->logit_index = step->n_logit_rows;
-		for (int32_t k = 0; k <= n_draft; k++) {
-			int32_t i = step->n_logit_rows++;
-			b->logit_rows[i] = first + n - 1 - n_draft + k;
-			add_sampling(sch, f, s, i, n_tokens + k, k);
-		}
-	}
-	f->n_drafts += (uint32_t)n_draft;
-	if (s->draft_source == IG_DRAFT_MODEL)
-		f->n_model_drafts += (uint32_t)n_draft;
-	if (decodes)
-		f->n_decode++;
-	else
-		f->n_prefill += (uint32_t)n;
-	if (!decodes)
-		ig_client_serve(s, n);
-	if (!decodes && s->is_long)
-		f->n_long += (uint32_t)n;
-	f->seqs[f->n_seqs++] =
-		(struct ig_flight_seq){ s, n, n_draft, s->draft_source, s->logit_index, 0 };
-	s->n_planned -= n;
-	s->n_draft = 0;
-}
-
-/* Plan n rows of s in the new round.  False: it has no blocks for them. */
-static bool plan_seq(struct ig_sched *sch, struct ig_model *m, struct ig_seq *s, int32_t n)
-{
-	if (!ig_sched_ensure_capacity(sch, s, &n))
-		return false;
-	s->round = m->round;
-	s->n_planned = n;
-	s->n_draft = 0;
-	return true;
-}
-
-static int32_t min(int32_t a, int32_t b) { return a < b ? a : b; }
-
-/* The rows that s, a prompt, wants in a round. */
-static int32_t wanted_rows(const struct ig_sched *sch, const struct ig_seq *s)
-{
-	int32_t n = min(ig_seq_n_left(s), (int32_t)sch->now.prefill_chunk);
-
-	return s->is_long ? min(n, sch->long_rows) : n;
-}
-
-/* Whether s is a prompt that the new round of m has no rows of, and may have some. */
-static bool is_unplanned(const struct ig_sched *sch, const struct ig_model *m,
-			 const struct ig_seq *s)
-{
-	return s->round != m->round && (!s->is_long || sch->long_rows > 0) && can_join(m, s);
-}
-
-/* Of the clients whose turn it is the prompt with the fewest rows left, of several the oldest, or just
- * the oldest; NULL: all are planned. */
-static struct ig_seq *due_prompt(const struct ig_sched *sch, const struct ig_model *m,
-				 bool shortest)
-{
-	struct ig_seq *s, *best = NULL;
-
-	TAILQ_FOREACH(s, &sch->running, link) {
-		if (!is_unplanned(sch, m, s))
-			continue;
-		if (!best || ig_client_turn(s) < ig_client_turn(best) ||
-		    (shortest && ig_client_turn(s) == ig_client_turn(best) &&
-		     ig_seq_n_left(s) < ig_seq_n_left(best)))
-			best = s;
-	}
-	return best;
-}
-
-/* Rows of the oldest prompt among `left` rows of prompts: all that shorter ones leave, but at least
- * half of them. */
-static int32_t oldest_share(const struct ig_sched *sch, const struct ig_model *m,
-			    const struct ig_seq *oldest, int32_t left)
-{
-	int32_t share = left, least = left - left / 2, wanted = wanted_rows(sch, oldest);
-	const struct ig_seq *s;
-
-	TAILQ_FOREACH(s, &sch->running, link) {
-		if (share <= least)
-			break;
-		if (s != oldest && is_unplanned(sch, m, s) &&
-		    ig_client_turn(s) <= ig_client_turn(oldest) &&
-		    ig_seq_n_left(s) < ig_seq_n_left(oldest))
-			share -= wanted_rows(sch, s);
-	}
-	return min(share < least ? least : share, wanted);
-}
-
-/* Whether it decodes, or will after the round that is being planned. */
-static bool is_stream(const struct ig_seq *s)
-{
-	return !s->held && (ig_seq_n_left(s) < 2 || !s->is_long) && s->max_output > 1 &&
-	       !s->prefill_only && (s->n_flights || can_join(s->model, s));
-}
-
-/* What pace.c must know to plan a new round of m. */
-static struct ig_pace_plan count_plan(struct ig_sched *sch, struct ig_model *m)
-{
-	struct ig_pace_plan plan = { .share = sch->now.prompt_share,
-				     .chunk = (int32_t)sch->now.prefill_chunk };
-	const struct ig_seq *s;
-	struct ig_model *other;
-	bool known = true;
-
-	TAILQ_FOREACH(other, &sch->rotation, rotation)
-		other->n_streams = 0;
-	TAILQ_FOREACH(s, &sch->running, link) {
-		plan.n_all_streams += is_stream(s) && !s->is_extra;
-		s->model->n_streams += is_stream(s);
-		bool is_prompt = s->is_long && !s->held && !is_stream(s);
-		plan.n_prompts += is_prompt;
-		if (is_prompt && s->model == m && ig_seq_n_left(s) > plan.n_left)
-			plan.n_left = ig_seq_n_left(s);
-	}
-	TAILQ_FOREACH(other, &sch->rotation, rotation) {
-		double ns = ig_pace_quiet_ns(&other->pace, other->n_streams);
-		known = known && (ns > 0 || !other->n_streams);
-		plan.quiet_ns += ns;
-	}
-	if (!known)
-		plan.quiet_ns = 0;
-	plan.n_streams = m->n_streams;
-	m->limited = plan.n_all_streams > 0;
-	return plan;
-}
-
-/* Plan the prompts' part of a round. */
-static void plan_prompts(struct ig_sched *sch, struct ig_model *m, const struct ig_pace_plan *plan,
-			 int32_t left, uint32_t n_seqs)
-{
-	struct ig_seq *s;
-
-	sch->long_rows = ig_pace_rows(&sch->pace, &m->pace, plan);
-	sch->held_back = sch->held_back || (plan->n_prompts && !sch->long_rows);
-	/* The few rows beside streams are not divided: of two such rounds one is the oldest's. */
-	bool shortest = m->limited && sch->long_rows > 0 && ++m->n_limited % 2;
-	s = due_prompt(sch, m, shortest);
-	for (bool first = !m->limited; s && left > 0 && n_seqs < sch->b->max_seqs; first = false) {
-		int32_t n = first ? oldest_share(sch, m, s, left) : wanted_rows(sch, s);
-		if (!plan_seq(sch, m, s, min(n, left)))
-			break;
-		n_seqs++;
-		left -= s->n_planned;
-		if (s->is_long)
-			sch->long_rows -= s->n_planned;
-		s = due_prompt(sch, m, true);
-	}
-}
-
-/* Choose the sequences and rows of the next round of m, and ensure their blocks.  False: a
- * sequence must be preempted, which waits until no step is in flight. */
-static bool plan_round(struct ig_sched *sch, struct ig_model *m)
-{
-	int32_t left = (int32_t)sch->b->max_rows;
-	uint32_t n_seqs = 0;
-	struct ig_seq *s, *next;
-
-	m->round++;
-	ig_clients_choose(&sch->running, m);
-	for (s = TAILQ_FIRST(&sch->running); s && n_seqs < sch->b->max_seqs; s = next) {
-		if (!can_join(m, s) || ig_seq_n_left(s) != 1) {
-			next = TAILQ_NEXT(s, link);
-			continue;
-		}
-		/* Victims are younger, so they come later in the list; s itself is preempted only
-		 * when no younger one is left. */
-		if (!plan_seq(sch, m, s, 1))
-			break;
-		n_seqs++;
-		left--;
-		next = TAILQ_NEXT(s, link);
-	}
-	/* A victim may have been planned: it is no longer in the list. */
-	if (!sch->must_preempt) {
-		struct ig_pace_plan plan = count_plan(sch, m);
-		int32_t beside = ig_pace_most_drafts(&sch->pace, &m->pace, &plan);
-		int32_t drafts =
-			ig_sched_draft(sch, m, left / 2, beside); /* prompts have the rest */
-		plan.n_drafts = (uint32_t)drafts;
-		plan_prompts(sch, m, &plan, left - drafts, n_seqs);
-	}
-	if (sch->must_preempt)
-		m->round++; /* what was planned is planned again then */
-	return !sch->must_preempt;
-}
-
-/* Whether m's round has rows of s that no step has had. */
-static bool is_due(const struct ig_model *m, const struct ig_seq *s)
-{
-	return s->round == m->round && s->n_planned && can_join(m, s);
-}
-
-/* Of the prompts that are due, the next one: first those that end in this round, the shortest
- * first.  NULL: none is. */
-static struct ig_seq *next_prompt(const struct ig_sched *sch, const struct ig_model *m)
-{
-	struct ig_seq *s, *best = NULL;
-	int32_t least = INT32_MAX;
-
-	TAILQ_FOREACH(s, &sch->running, link) {
-		int32_t n = ig_seq_n_left(s) == s->n_planned ? s->n_planned : INT32_MAX;
-		if (!is_due(m, s) || (best && n >= least))
-			continue;
-		best = s;
-		least = n;
-	}
-	return best;
-}
-
-/* Rows with which a step ends although its round goes on.  Half of those that are efficient when all
- * prompts that are due are short: then most rows bring a first token, and it comes earlier. */
-static int32_t enough_rows(const struct ig_sched *sch, const struct ig_model *m)
-{
-	int32_t rows = (int32_t)m->split_rows;
-	const struct ig_seq *s;
-
-	if (m->split_rows == sch->b->max_rows)
-		return rows;
-	TAILQ_FOREACH(s, &sch->running, link)
-		if (is_due(m, s) && ig_seq_n_left(s) > rows)
-			return rows;
-	return (rows + 1) / 2;
-}
-
-/* Rows of the step f from m's round. */
-static void take_rows(struct ig_sched *sch, struct ig_model *m, struct ig_flight *f)
-{
-	const struct ig_step *step = &f->buffer->step;
-	int32_t enough = enough_rows(sch, m);
-	struct ig_seq *s;
-
-	/* those that decode first */
-	TAILQ_FOREACH(s, &sch->running, link)
-		if (is_due(m, s) && ig_seq_n_left(s) == 1)
-			add_rows(sch, f, s, 1 + s->n_draft);
-	while (step->n_rows < enough && (s = next_prompt(sch, m))) {
-		int32_t n = s->n_planned;
-		/* Short ones do not wait for a long one, which fills up their step. */
-		if (f->n_prefill && n > enough)
-			n = enough - step->n_rows;
-		add_rows(sch, f, s, n);
-	}
-}
-
-/* Whether s, whose next token is being sampled, goes on, but in no step before that token is known. */
-static bool sits_out(const struct ig_model *m, const struct ig_seq *s)
-{
-	return s->n_flights && s->logit_index >= 0 && !s->held && !ig_seq_is_paused(s) &&
-	       s->n_tokens + 1 - s->n_prompt < s->max_output && !can_join(m, s);
-}
-
-/* Whether a step of m that runs ahead would have rows of long prompts, and not one of a stream that sits out: its
- * time would come on top of that of the stream's own next step, which has such rows, too. */
-static bool would_widen_gap(const struct ig_sched *sch, const struct ig_model *m)
-{
-	bool sits = false, has_prompt = false;
-	const struct ig_seq *s;
-
-	if (!sch->n_flights)
-		return false;
-	TAILQ_FOREACH(s, &sch->running, link) {
-		if (s->model != m)
-			continue;
-		sits = sits || sits_out(m, s);
-		has_prompt = has_prompt || (s->is_long && ig_seq_n_left(s) > 1);
-	}
-	return sits && has_prompt;
-}
-
 /* Fill in f for m.  Of a sequence only its blocks, n_rows and logit_index change. */
 static bool build_step(struct ig_sched *sch, struct ig_model *m, struct ig_flight *f)
 {
 	struct ig_step *step = &m->steps[m->next_step].step;
 	uint32_t n_slabs;
 
-	if (ig_sched_awaits_draft(sch, m) || would_widen_gap(sch, m))
+	if (ig_sched_awaits_draft(sch, m) || ig_sched_would_widen_gap(sch, m))
 		return false;
 	f->model = m;
 	f->buffer = &m->steps[m->next_step];
@@ -460,11 +53,11 @@ static bool build_step(struct ig_sched *sch, struct ig_model *m, struct ig_fligh
 		step->logits = f->buffer->results;
 		return ig_sched_build_texts(sch, m, f);
 	}
-	take_rows(sch, m, f);
+	ig_sched_take_rows(sch, m, f);
 	if (!step->n_rows) { /* the round is over */
-		if (!plan_round(sch, m))
+		if (!ig_sched_plan_round(sch, m))
 			return false;
-		take_rows(sch, m, f);
+		ig_sched_take_rows(sch, m, f);
 	}
 	f->limited = m->limited;
 	f->draft_ns = sch->draft_ns;
