@@ -19,7 +19,9 @@
 //
 //   attention_split   one range of one tile of queries: partial results to memory (attention_split.h)
 //   attention_merge   the partial results of a query (attention.metal)
-//   attention_loop    all ranges of one tile of queries, one after the other
+//   attention_loop    all ranges of one tile of queries, one after the other (attention_loop.h)
+//
+// This file has what they share: a tile of queries, and one sub-step of it.
 #pragma once
 
 #include <metal_stdlib>
@@ -28,7 +30,6 @@
 #include "../args.h"
 #include "../step.h"
 #include "pages.h"
-#include "element.h"
 #include "fragments.h"
 #include "sizes.h"
 
@@ -44,53 +45,6 @@ METAL_FUNC uint first_seen(uint position, uint window)
 
 // The factor of sums relative to `from` when they are relative to `to` >= from.
 METAL_FUNC float merge_share(float from, float to) { return from == to ? 1.0f : exp2(from - to); }
-
-// What the output of a row's head, from column `column` on, is multiplied by.
-METAL_FUNC float gate_value(constant attention_args &args, device const float *gates, uint row,
-			    uint head, uint column)
-{
-	if ((args.flags & (ATTENTION_SIGMOID | ATTENTION_SOFTPLUS)) == 0)
-		return 1.0f;
-	const float x = gates[ulong(row) * args.gate_row + args.gate_first +
-			      head * args.gate_stride + (args.gate_dim == 1 ? 0 : column)];
-	const float e = precise::exp(-fabs(x));
-	if ((args.flags & ATTENTION_SOFTPLUS) != 0)
-		return max(x, 0.0f) + precise::log(1.0f + e);
-	return precise::divide(x > 0.0f ? 1.0f : e, 1.0f + e);
-}
-
-METAL_FUNC float2 gate_pair(constant attention_args &args, device const float *gates, uint row,
-			    uint head, uint column)
-{
-	return float2(gate_value(args, gates, row, head, column),
-		      gate_value(args, gates, row, head, column + 1));
-}
-
-// 1 / the sum of a query's weights, once its ranges are merged; a head's sink joins the sum like
-// the score of a position without a value.
-METAL_FUNC float final_share(float top, float sum, device const float *sinks, uint head, uint flags)
-{
-	if ((flags & ATTENTION_SINKS) == 0)
-		return 1.0f / sum;
-	const float sink = sinks[head] * 1.44269504f; // log2(e)
-	const float with = max(top, sink);
-	const float old_share = merge_share(top, with);
-	return old_share / fma(sum, old_share, merge_share(sink, with));
-}
-
-// -0 becomes 0, so that zeros added by masked tokens change no bits.
-METAL_FUNC float one_zero(float x) { return x == 0.0f ? 0.0f : x; }
-
-METAL_FUNC void store_pair(device uchar *row, uint i, float2 v, uint type)
-{
-	v = float2(one_zero(v.x), one_zero(v.y));
-	if (type == ELEMENT_F32) {
-		*(device float2 *)(row + i * 4) = v;
-	} else {
-		store_element(row, i, v.x, type);
-		store_element(row, i + 1, v.y, type);
-	}
-}
 
 // A threadgroup of four simdgroups that computes 16 * M queries.  T: the type of q, and of the
 // cache unless Q8: then K, V or both are Q8_0, and T is half; D: columns, head_dim rounded up.
@@ -630,112 +584,3 @@ template <typename T, int D, int M, bool Q8, bool ROWS> struct attention_tile {
 		}
 	}
 };
-
-// Grid: tile and KV head, sequence.
-template <typename T, int D, bool Q8, bool ROWS, int M>
-[[max_total_threads_per_threadgroup(ATTENTION_THREADS)]] kernel void attention_loop(
-	constant attention_args &args [[buffer(0)]], device const step_head *step [[buffer(1)]],
-	device const T *q [[buffer(2)]], device uchar *y [[buffer(3)]],
-	device const float *sinks [[buffer(4)]], device const float *gates [[buffer(5)]],
-	threadgroup uchar *shared [[threadgroup(0)]], uint3 group [[threadgroup_position_in_grid]],
-	uint tid [[thread_index_in_threadgroup]], uint lane [[thread_index_in_simdgroup]],
-	uint sg [[simdgroup_index_in_threadgroup]])
-{
-	typedef attention_tile<T, D, M, Q8, ROWS> tile_type;
-	const uint sequence = group.y;
-	if (sequence >= step->n_seqs)
-		return;
-	const uint first_row = uint(step_array<int>(step, step->seq_rows)[sequence]);
-	if (first_row >= step->n_rows ||
-	    step_array<uint>(step, step->partials)[first_row] != STEP_NONE)
-		return;
-	tile_type t;
-	if (!t.begin(args, step, q, shared, sequence, group.x, true, tid, sg, lane))
-		return;
-	const uint first = t.lowest / tile_type::tokens * tile_type::tokens, last = t.highest;
-
-	// The merged ranges.
-	fragment_sum all[tile_type::chunks][M][tile_type::columns];
-	float all_top = nothing_seen, all_sum = 0.0f;
-	UNROLL
-	for (int c = 0; c < tile_type::chunks; c++)
-		UNROLL
-	for (int m = 0; m < M; m++)
-		UNROLL
-	for (int n = 0; n < tile_type::columns; n++)
-		fragment_clear(all[c][m][n]);
-
-	const uint mine = tid / tile_type::parts;
-	t.fetch_q(q, args.q_stride);
-	if (tile_type::async)
-		t.fetch_ahead(first, 0);
-	uint stage = 0;
-	for (uint at = first; at <= last; at += tile_type::tokens) {
-		const bool ahead = at + tile_type::tokens <= last;
-		t.sub_step(at, stage, ahead);
-		if (!ahead || (at + tile_type::tokens) % STEP_RANGE == 0) {
-			const float new_top = max(all_top, t.top);
-			const float a = merge_share(all_top, new_top),
-				    b = merge_share(t.top, new_top);
-			all_top = new_top;
-			all_sum = fma(all_sum, a, t.sum * b);
-			t.top = nothing_seen;
-			t.sum = 0.0f;
-			if (tid % tile_type::parts == 0) {
-				t.notes[tile_type::queries + mine] = a;
-				t.notes[2 * tile_type::queries + mine] = b;
-			}
-			threadgroup_barrier(mem_flags::mem_threadgroup);
-			UNROLL
-			for (int m = 0; m < M; m++)
-				UNROLL
-			for (int i = 0; i < 4; i++) {
-				const uint query = m * 16 + fragment_row(i, lane);
-				const float2 old_share =
-					float2(t.notes[tile_type::queries + query]);
-				const float new_share = t.notes[2 * tile_type::queries + query];
-				UNROLL
-				for (int c = 0; c < tile_type::chunks; c++)
-					UNROLL
-				for (int n = 0; n < tile_type::columns; n++)
-					fragment_set(
-						all[c][m][n], i,
-						fma(fragment_pair(all[c][m][n], i), old_share,
-						    fragment_pair(t.acc[c][m][n], i) * new_share));
-			}
-			t.clear();
-		}
-		threadgroup_barrier(mem_flags::mem_threadgroup);
-		stage ^= 1;
-	}
-
-	if (tid % tile_type::parts == 0)
-		t.notes[mine] = final_share(all_top, all_sum, sinks,
-					    t.there(mine) ? t.head_of(mine) : 0, args.flags);
-	threadgroup_barrier(mem_flags::mem_threadgroup);
-	UNROLL
-	for (int m = 0; m < M; m++)
-		UNROLL
-	for (int i = 0; i < 4; i++) {
-		const uint query = m * 16 + fragment_row(i, lane);
-		const bool there = t.there(query);
-		const float share = t.notes[query];
-		device uchar *to = y + (ulong(t.row_of(query)) * args.y_stride +
-					t.head_of(query) * args.v_dim) *
-					       element_bytes(args.y_type);
-		UNROLL
-		for (int c = 0; c < tile_type::chunks; c++)
-			UNROLL
-		for (int n = 0; n < tile_type::columns; n++) {
-			const uint in_chunk =
-				(sg * tile_type::columns + n) * 16 + fragment_column(i, lane);
-			const uint column = c * tile_type::chunk + in_chunk;
-			const float2 v = fragment_pair(all[c][m][n], i) * share;
-			if (there && in_chunk < uint(tile_type::chunk) && column < args.v_dim)
-				store_pair(to, column,
-					   v * gate_pair(args, gates, t.row_of(query),
-							 t.head_of(query), column),
-					   args.y_type);
-		}
-	}
-}

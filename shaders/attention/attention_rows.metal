@@ -2,7 +2,7 @@
 // q | k | v is in rows, in the type in which they are multiplied.  Nothing is cached and no ranges are split.
 #include <metal_stdlib>
 #include "../portable.h"
-#include "attention.h"
+#include "attention_loop.h"
 
 using namespace metal;
 

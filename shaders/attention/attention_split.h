@@ -4,6 +4,7 @@
 #include <metal_stdlib>
 #include "../portable.h"
 #include "attention.h"
+#include "attention_loop.h"
 
 using namespace metal;
 
