@@ -91,8 +91,8 @@ template <typename T, int D, int M, bool Q8, bool ROWS> struct attention_tile {
 	device const int *positions;
 	uint k_type, v_type;
 	uint first_row, first_query, n_queries, per_kv, kv_head, head_dim;
-	uint last_position, ahead; // of ROWS
-	uint lowest, highest;	   // positions that any query attends to
+	uint last_position, rows_ahead; // of ROWS
+	uint lowest, highest;		// positions that any query attends to
 	uint tid, sg, lane;
 	// of this thread's query in weigh: its first and last position, and its state
 	uint lo, hi;
@@ -113,7 +113,8 @@ template <typename T, int D, int M, bool Q8, bool ROWS> struct attention_tile {
 	{
 		if (!ROWS)
 			return position;
-		return ahead < last_position - position ? position + ahead : last_position;
+		return rows_ahead < last_position - position ? position + rows_ahead :
+							       last_position;
 	}
 
 	// Where K and V are.
@@ -145,7 +146,7 @@ template <typename T, int D, int M, bool Q8, bool ROWS> struct attention_tile {
 		per_kv = args.n_heads / args.n_kv_heads;
 		n_queries = (uint(rows[1]) - first_row) * per_kv;
 		last_position = uint(rows[1]) - first_row - 1;
-		ahead = args.ahead;
+		rows_ahead = args.ahead;
 		const uint tiles = (n_queries + queries - 1) / queries;
 		if (tile >= tiles)
 			return false;
