@@ -356,7 +356,8 @@ TSAN_FOLDERS = ["unit/" + folder for folder in ("engine", "store", "net", "proto
 # Of these, programs that start no thread: there is nothing that ThreadSanitizer could find.
 ONE_THREAD = [*("unit/base/test_base_" + n for n in (
                   "machine_apple", "strbuf", "machine", "inherit", "process", "file_name", "utf8", "json")),
-              *("unit/store/test_store_" + n for n in ("config", "config_modules", "prompt_rules", "keys", "reference")),
+              *("unit/store/test_store_" + n for n in (
+                  "config", "config_errors", "config_files", "config_modules", "prompt_rules", "keys", "reference")),
               *("unit/protocol/test_protocol_" + n for n in ("ollama", "limits", "request")),
               *("unit/runtime/test_runtime_" + n for n in (
                   "isa", "abi", "gpu_driver", "tape", "place", "figures", "plan", "gpu_step", "cuda"))]
