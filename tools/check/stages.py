@@ -358,7 +358,7 @@ ONE_THREAD = [*("unit/base/test_base_" + n for n in (
                   "machine_apple", "strbuf", "machine", "inherit", "process", "file_name", "utf8", "json")),
               *("unit/store/test_store_" + n for n in (
                   "config", "config_errors", "config_files", "config_modules", "prompt_rules", "keys", "reference")),
-              *("unit/protocol/test_protocol_" + n for n in ("ollama", "limits", "request")),
+              *("unit/protocol/test_protocol_" + n for n in ("ollama", "limits", "request", "responses_items")),
               *("unit/runtime/test_runtime_" + n for n in (
                   "isa", "abi", "gpu_driver", "tape", "place", "figures", "plan", "gpu_step", "cuda"))]
 ARM64_FOLDERS = ["ops", "unit/base", "unit/runtime", "unit/modules", "fuzz"]
