@@ -1,0 +1,347 @@
+/*
+ * test_cuda_graphs.c: what a tape's dispatches become in the device `cuda`: nodes of graphs with their
+ * operands, grids and order, and one graph for each bucket of counts.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "cuda_case.h"
+
+#include <errno.h>
+#include <string.h>
+
+/* Operands, grids, conditions and barriers as the tape has them. */
+static void test_recording(void **state)
+{
+	struct ig_gpu_submission s = cuda_submission(0, 5);
+	struct {
+		uint32_t a, b;
+	} args = { 3, 4 };
+	struct ig_gpu_dispatch d;
+	struct ig_error err = { 0 };
+	struct world w;
+	const int32_t *ids;
+	const float *logits;
+	CUdeviceptr value;
+
+	world_begin(&w);
+	d = cuda_dispatch("first_8_1", &args, 8); /* writes the value's first half */
+	d.n_binds = 2;
+	d.grid[0] = (struct ig_gpu_extent){ IG_LIVE_ROWS, 1, 4, 3 };
+	d.bind[0] = (struct ig_gpu_bind){ w.value, 512, IG_GPU_WRITE, 0 };
+	d.bind[1] = (struct ig_gpu_bind){ w.ids, 16, IG_GPU_READ | IG_GPU_TOUCH, 0 };
+	world_record(&w, &d);
+	d.bind[0].ref.offset = 512; /* the other half: beside the first */
+	d.n_binds = 1;
+	d.grid[0] = cuda_one;
+	d.grid[1] = (struct ig_gpu_extent){ IG_LIVE_LOGIT_ROWS, 1, 1, 1 };
+	world_record(&w, &d);
+	d = cuda_dispatch("second_4_2", &args, 4); /* reads both: after a barrier */
+	d.n_binds = 2;
+	d.threadgroup_bytes = 65536;
+	d.bind[0] = (struct ig_gpu_bind){ w.value, 1024, IG_GPU_READ, 0 };
+	d.bind[1].ref.buffer = -1;
+	world_record(&w, &d);
+	d = cuda_dispatch("ids_4_1", &args,
+			  4); /* only in steps of many rows; writes what was read */
+	d.n_binds = 1;
+	d.when_live = IG_LIVE_ROWS;
+	d.when_min = 17;
+	d.bind[0] = (struct ig_gpu_bind){ w.value, 1024, IG_GPU_WRITE, 0 };
+	world_record(&w, &d);
+	d = cuda_dispatch("ids_4_1", &args,
+			  4); /* its barrier belongs to the one that did not run */
+	d.n_binds = 1;
+	d.bind[0] = (struct ig_gpu_bind){ w.value, 4, IG_GPU_WRITE, 0 };
+	d.when_live = IG_LIVE_ROWS;
+	d.when_max = 16;
+	world_record(&w, &d);
+	assert_int_equal(world_make(&w, &err), 0);
+	value = w.d->class->address(w.memory) + w.places[w.value.buffer].offset;
+
+	assert_int_equal(w.d->class->submit(w.p, &s, &err), 0);
+	assert_int_equal(w.d->class->wait(w.p, 0, 1000, &ids, &logits, &err), 0);
+	assert_int_equal(fake->n_runs, 4);
+	const struct fake_run *r = fake->runs;
+	assert_string_equal(r[0].name, "first_8_1");
+	assert_int_equal(r[0].grid[0], 6); /* rows 5 in the bucket of 8: 3 * 8 / 4 */
+	assert_memory_equal(r[0].args, &args, 8);
+	assert_true(r[0].address[1] == value);
+	assert_true(r[1].address[1] == value + 512);
+	assert_int_equal(r[1].grid[1], 4); /* logit rows 2 in the bucket of 4 */
+	assert_int_equal(r[0].n_after + r[1].n_after, 0);
+	assert_string_equal(r[2].name, "second_4_2");
+	assert_int_equal(r[2].n_after, 2);
+	assert_int_equal(r[2].shared, 65536);
+	assert_true(r[2].address[2] == 0);
+	assert_int_equal(r[3].n_after, 1);
+
+	s = cuda_submission(0, 17);
+	assert_int_equal(w.d->class->submit(w.p, &s, &err), 0);
+	assert_int_equal(w.d->class->wait(w.p, 0, 1000, &ids, &logits, &err), 0);
+	assert_int_equal(fake->n_runs, 8);
+	assert_int_equal(r[7].n_after, 1);
+	world_end(&w);
+}
+
+/* A kernel that waits itself begins while the one before it runs, but for a first one and one that
+ * follows several. */
+static void record_overlaps(struct world *w)
+{
+	static const struct {
+		const char *kernel;
+		uint64_t offset, n_bytes;
+	} all[] = { { "waits_4_1", 0, 64 }, { "waits_4_1", 0, 64 },  { "ids_4_1", 0, 64 },
+		    { "waits_4_1", 0, 64 }, { "waits_4_1", 64, 64 }, { "waits_4_1", 0, 128 },
+		    { "waits_4_1", 0, 128 } };
+	uint32_t arg = 0;
+
+	for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+		struct ig_gpu_dispatch d = cuda_dispatch(all[i].kernel, &arg, 4);
+
+		d.n_binds = 1;
+		d.bind[0] = (struct ig_gpu_bind){ w->value, all[i].n_bytes, IG_GPU_WRITE, 0 };
+		d.bind[0].ref.offset = all[i].offset;
+		world_record(w, &d);
+	}
+}
+
+static void test_overlaps(void **state)
+{
+	static const bool overlaps[] = { false, true, false, true, true, false, true };
+	static const unsigned after[] = { 0, 1, 1, 1, 1, 2, 1 };
+	struct ig_gpu_submission s = cuda_submission(0, 1);
+	struct ig_error err = { 0 };
+	struct world w;
+	const int32_t *ids;
+	const float *logits;
+
+	for (int refused = 0; refused < 2; refused++) {
+		fake->n_runs = fake->n_refused = fake->n_instantiated = 0;
+		fake->refuse_overlaps = refused;
+		world_begin(&w);
+		record_overlaps(&w);
+		assert_int_equal(world_make(&w, &err), 0);
+		for (uint32_t rows = 1; rows < 4; rows++) { /* no grid follows them */
+			s = cuda_submission(0, rows);
+			assert_int_equal(w.d->class->submit(w.p, &s, &err), 0);
+			assert_int_equal(w.d->class->wait(w.p, 0, 1000, &ids, &logits, &err), 0);
+		}
+		assert_int_equal(fake->n_refused, refused);
+		assert_int_equal(fake->n_instantiated, 1);
+		assert_int_equal(fake->n_runs, 21);
+		for (size_t i = 0; i < sizeof after / sizeof *after; i++) {
+			assert_int_equal(fake->runs[i].overlaps, !refused && overlaps[i]);
+			assert_int_equal(fake->runs[i].n_after, after[i]);
+		}
+		world_end(&w);
+	}
+}
+
+/* Not in steps of many rows. */
+static void test_overlaps_of_few_rows(void **state)
+{
+	struct ig_error err = { 0 };
+	struct world w;
+	const int32_t *ids;
+	const float *logits;
+	uint32_t arg = 0;
+
+	world_begin(&w);
+	for (int i = 0; i < 2; i++) {
+		struct ig_gpu_dispatch d = cuda_dispatch("waits_4_1", &arg, 4);
+
+		d.n_binds = 1;
+		d.bind[0] = (struct ig_gpu_bind){ w.value, 64, IG_GPU_WRITE, 0 };
+		d.grid[0] = (struct ig_gpu_extent){ IG_LIVE_ROWS, 1, 1, 1 };
+		world_record(&w, &d);
+	}
+	assert_int_equal(world_make(&w, &err), 0);
+	for (uint32_t rows = 127; rows < 131; rows++) {
+		struct ig_gpu_submission s = cuda_submission(0, rows);
+
+		fake->n_runs = 0;
+		assert_int_equal(w.d->class->submit(w.p, &s, &err), 0);
+		assert_int_equal(w.d->class->wait(w.p, 0, 1000, &ids, &logits, &err), 0);
+		assert_int_equal(fake->runs[1].overlaps, rows <= 128);
+		assert_int_equal(fake->runs[1].n_after, 1);
+	}
+	world_end(&w);
+}
+
+/* Operands that a kernel takes in boxes are handed over as maps; its threadgroups go in
+ * clusters. */
+static void test_boxes(void **state)
+{
+	struct ig_gpu_submission s = cuda_submission(0, 5);
+	struct ig_gpu_dispatch d;
+	struct ig_error err = { 0 };
+	struct world w;
+	const int32_t *ids;
+	const float *logits;
+	uint32_t arg = 7;
+
+	world_begin(&w);
+	d = cuda_dispatch("boxes_4_3", &arg, 4);
+	d.n_binds = 3;
+	d.bind[0] = (struct ig_gpu_bind){ w.value, 512, IG_GPU_READ, 0 };
+	d.bind[0].ref.offset = 256;
+	d.bind[1].ref.buffer = -1;
+	d.bind[2] = (struct ig_gpu_bind){ w.value, 128, IG_GPU_WRITE, 0 };
+	d.n_boxes = 2;
+	d.box[0] = (struct ig_gpu_box){ 1, 24, 100, 64, 128 };
+	d.box[1] = (struct ig_gpu_box){ 0, 8, 3, 32, 256 };
+	d.cluster = 2;
+	d.grid[0] = (struct ig_gpu_extent){ IG_LIVE_ONE, 1, 1, 6 };
+	world_record(&w, &d);
+	assert_int_equal(world_make(&w, &err), 0);
+	assert_int_equal(w.d->class->submit(w.p, &s, &err), 0);
+	assert_int_equal(w.d->class->wait(w.p, 0, 1000, &ids, &logits, &err), 0);
+	assert_int_equal(fake->n_runs, 1);
+	const struct fake_run *r = fake->runs;
+	CUdeviceptr value = w.d->class->address(w.memory) + w.places[w.value.buffer].offset;
+	const uint64_t expected[] = { value + 256, 32, 3, 256, 64, 8 }, nothing[16] = { 0 };
+	assert_memory_equal(r->map[0].opaque, expected, sizeof expected);
+	assert_memory_equal(r->map[1].opaque, nothing, sizeof nothing);
+	assert_true(r->address[3] == value);
+	assert_int_equal(r->grid[0], 6);
+	assert_int_equal(r->cluster[0], 2);
+	assert_int_equal(r->cluster[1], 1);
+	assert_int_equal(r->cluster[2], 1);
+	world_end(&w);
+}
+
+/* Many dispatches before and after a barrier: joined by one node between them. */
+static void test_wide(void **state)
+{
+	struct ig_gpu_submission s = cuda_submission(0, 1);
+	struct ig_gpu_dispatch d;
+	struct ig_error err = { 0 };
+	struct world w;
+	const int32_t *ids;
+	const float *logits;
+	uint32_t arg = 0;
+
+	world_begin(&w);
+	for (uint32_t i = 0; i < 40; i++) {
+		d = cuda_dispatch("ids_4_1", &arg, 4);
+		d.n_binds = 1;
+		d.bind[0] = (struct ig_gpu_bind){ w.value, 16, IG_GPU_WRITE, 0 };
+		d.bind[0].ref.offset = i % 20 * 16;
+		world_record(&w, &d);
+	}
+	assert_int_equal(world_make(&w, &err), 0);
+	assert_int_equal(w.d->class->submit(w.p, &s, &err), 0);
+	assert_int_equal(w.d->class->wait(w.p, 0, 1000, &ids, &logits, &err), 0);
+	assert_int_equal(fake->n_runs, 40);
+	for (int i = 0; i < 20; i++)
+		assert_int_equal(fake->runs[i].n_after, 0);
+	for (int i = 20; i < 40; i++) /* 20 each for four of them, then one for all */
+		assert_true(fake->runs[i].n_after == (i < 24 ? 20 : 1));
+	world_end(&w);
+}
+
+/* Other counts than rows come in fewer buckets. */
+static void test_coarse_buckets(void **state)
+{
+	static const uint32_t counts[] = { 1, 2, 3, 4, 5, 16, 17, 32, 33, 64, 65 };
+	static const uint32_t grids[] = { 1, 4, 4, 4, 16, 16, 32, 32, 64, 64, 128 };
+	struct ig_gpu_dispatch d;
+	struct ig_error err = { 0 };
+	struct world w;
+	const int32_t *ids;
+	const float *logits;
+	uint32_t arg = 0;
+
+	world_begin(&w);
+	d = cuda_dispatch("big_4_0", &arg, 4);
+	d.grid[0] = (struct ig_gpu_extent){ IG_LIVE_LOOP_ROWS, 1, 1, 1 };
+	world_record(&w, &d);
+	assert_int_equal(world_make(&w, &err), 0);
+	for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
+		struct ig_gpu_submission s = cuda_submission(0, 5);
+
+		s.live[IG_LIVE_LOOP_ROWS] = counts[i];
+		assert_int_equal(w.d->class->submit(w.p, &s, &err), 0);
+		assert_int_equal(w.d->class->wait(w.p, 0, 1000, &ids, &logits, &err), 0);
+		assert_int_equal(fake->runs[i].grid[0], grids[i]);
+	}
+	assert_int_equal(fake->n_instantiated, 6);
+	world_end(&w);
+}
+
+/* One recording a bucket; beyond 128 the one used longest ago goes. */
+static void test_buckets(void **state)
+{
+	static const uint32_t rows[] = { 1, 2, 3, 4, 5, 8, 9, 16, 33, 64, 65, 72, 73, 1000, 1024 };
+	static const int made[] = { 1, 2, 3, 3, 4, 4, 5, 5, 6, 6, 7, 7, 7, 8, 8 };
+	struct ig_gpu_dispatch d;
+	struct ig_error err = { 0 };
+	struct world w;
+	const int32_t *ids;
+	const float *logits;
+	uint32_t arg = 0;
+
+	world_begin(&w);
+	d = cuda_dispatch("big_4_0", &arg, 4);
+	d.grid[0] = (struct ig_gpu_extent){ IG_LIVE_ROWS, 1, 1, 1 };
+	world_record(&w, &d);
+	assert_int_equal(world_make(&w, &err), 0);
+	for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+		struct ig_gpu_submission s = cuda_submission(0, rows[i]);
+
+		s.live[IG_LIVE_SEQS] = (uint32_t)i; /* nothing follows it */
+		assert_int_equal(w.d->class->submit(w.p, &s, &err), 0);
+		assert_int_equal(w.d->class->wait(w.p, 0, 1000, &ids, &logits, &err), 0);
+		assert_int_equal(fake->n_instantiated, made[i]);
+		assert_true(fake->runs[i].grid[0] >= rows[i]);
+		assert_true(fake->runs[i].grid[0] < 2 * rows[i]);
+	}
+	for (uint32_t i = 0; i < 160; i++) {
+		/* an eighth more each time: its own bucket */
+		struct ig_gpu_submission s = cuda_submission(0, (8 + i % 8) << (7 + i / 8));
+
+		assert_int_equal(w.d->class->submit(w.p, &s, &err), 0);
+		assert_int_equal(w.d->class->wait(w.p, 0, 1000, &ids, &logits, &err), 0);
+		s = cuda_submission(1, 3); /* used again and again: it stays */
+		assert_int_equal(w.d->class->submit(w.p, &s, &err), 0);
+		assert_int_equal(w.d->class->wait(w.p, 1, 1000, &ids, &logits, &err), 0);
+		assert_in_range(fake->execs, 1, 128);
+	}
+	int before = fake->n_instantiated;
+	struct ig_gpu_submission s = cuda_submission(0, 4);
+	assert_true(before > 140);
+	assert_int_equal(w.d->class->submit(w.p, &s, &err), 0);
+	assert_int_equal(w.d->class->wait(w.p, 0, 1000, &ids, &logits, &err), 0);
+	assert_int_equal(fake->n_instantiated, before);
+	/* a step in which nothing runs is a step still */
+	s = cuda_submission(0, 0);
+	int runs = fake->n_runs;
+	assert_int_equal(w.d->class->submit(w.p, &s, &err), 0);
+	assert_int_equal(w.d->class->wait(w.p, 0, 1000, &ids, &logits, &err), 0);
+	assert_int_equal(fake->n_runs, runs);
+	/* a grid beyond what the machine takes is refused, not cut off */
+	s = cuda_submission(0, UINT32_MAX);
+	assert_int_equal(w.d->class->submit(w.p, &s, &err), -EINVAL);
+	assert_non_null(strstr(err.text, "big_4_0"));
+	world_end(&w);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_setup(test_recording, cuda_setup),
+		cmocka_unit_test_setup(test_overlaps, cuda_setup),
+		cmocka_unit_test_setup(test_overlaps_of_few_rows, cuda_setup),
+		cmocka_unit_test_setup(test_boxes, cuda_setup),
+		cmocka_unit_test_setup(test_wide, cuda_setup),
+		cmocka_unit_test_setup(test_buckets, cuda_setup),
+		cmocka_unit_test_setup(test_coarse_buckets, cuda_setup),
+	};
+
+	return cmocka_run_group_tests_name("cuda, graphs", tests, NULL, NULL);
+}
