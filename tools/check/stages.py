@@ -360,7 +360,8 @@ ONE_THREAD = [*("unit/base/test_base_" + n for n in (
                   "config", "config_errors", "config_files", "config_modules", "prompt_rules", "keys", "reference")),
               *("unit/protocol/test_protocol_" + n for n in ("ollama", "limits", "request", "responses_items")),
               *("unit/runtime/test_runtime_" + n for n in (
-                  "isa", "abi", "gpu_driver", "tape", "place", "figures", "plan", "gpu_step", "cuda", "cuda_graphs"))]
+                  "isa", "abi", "gpu_driver", "gpu_driver_steps", "tape", "place", "figures", "plan", "gpu_step", "cuda",
+                  "cuda_graphs"))]
 ARM64_FOLDERS = ["ops", "unit/base", "unit/runtime", "unit/modules", "fuzz"]
 # Times; what it lacks: a process that is started beside its parent (posix_spawn's errors and order).
 NOT_UNDER_QEMU = ["test_runtime_figures", "test_kv_window", "test_base_process"]
