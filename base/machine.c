@@ -181,7 +181,7 @@ int64_t ig_gpu_wired_limit_mb(void)
 #endif
 }
 
-uint64_t ig_process_memory(void)
+uint64_t ig_process_footprint(void)
 {
 #ifdef __APPLE__
 	task_vm_info_data_t info;
@@ -190,6 +190,15 @@ uint64_t ig_process_memory(void)
 	if (task_info(mach_task_self(), TASK_VM_INFO, (task_info_t)&info, &n) != KERN_SUCCESS)
 		return 0;
 	return info.phys_footprint;
+#else
+	return 0;
+#endif
+}
+
+uint64_t ig_process_memory(void)
+{
+#ifdef __APPLE__
+	return ig_process_footprint();
 #else
 	unsigned long long size, resident;
 	long page = sysconf(_SC_PAGESIZE);

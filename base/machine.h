@@ -16,6 +16,9 @@ uint64_t ig_machine_memory(void);
  * chooses what to end (clean pages of files are not in it), elsewhere what is resident; 0 if
  * unknown. */
 uint64_t ig_process_memory(void);
+/* On macOS the same, elsewhere 0: no system but that one counts by process what the GPU uses, too, and nothing of
+ * mapped files. */
+uint64_t ig_process_footprint(void);
 
 /* The default of memory.budget.  device: bytes that the driver's device should use at most, 0 if it
  * computes in the host's memory; unified: the device's memory is the host's. */

@@ -1,7 +1,8 @@
 /*
  * contract.c: the memory contract: packed weights, scratch and the cache's arena of all
  * loaded models stay within one budget.  Memory is counted before it is allocated, so that a
- * load that does not fit fails before it has changed anything.
+ * load that does not fit fails before it has changed anything.  Where the system counts memory by process, as
+ * macOS does, and has counted more, that is what is used.
  */
 #include "daemon/engine/contract_private.h"
 
@@ -133,7 +134,11 @@ int ig_contract_fit_cache(const struct ig_contract *c, struct ig_model *m, struc
 uint64_t ig_contract_free(const struct ig_contract *c)
 {
 	uint64_t used = c->weights + c->scratch + c->logits + c->arena;
+	uint64_t counted = c->footprint ? c->footprint() : 0;
 
+	/* What is not in the sum (requests, responses, the driver's own) is missing from the budget all the same. */
+	if (counted > used)
+		used = counted;
 	return used < c->budget ? c->budget - used : 0;
 }
 
@@ -335,5 +340,7 @@ int ig_contract_start(struct ig_models *ms, const struct ig_config *config, stru
 				   err);
 	}
 	c->arena -= c->arena % c->slab;
-	return check_later(ms, err);
+	rc = check_later(ms, err);
+	c->footprint = ig_process_footprint;
+	return rc;
 }

@@ -76,6 +76,8 @@ TAILQ_HEAD(ig_model_list, ig_model);
 struct ig_contract {
 	uint64_t budget, arena, slab, weights, scratch;
 	uint64_t logits; /* all copies of logits, as many as steps may be in flight */
+	/* Bytes that the system counts for the process; 0: it does not; NULL: before loads. */
+	uint64_t (*footprint)(void);
 };
 
 struct ig_models {

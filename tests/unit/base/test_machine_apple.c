@@ -61,8 +61,10 @@ static void test_the_footprint_counts(void **state)
 {
 	answers.task_rc = KERN_SUCCESS;
 	assert_true(ig_process_memory() == 3 * GIB);
+	assert_true(ig_process_footprint() == 3 * GIB);
 	answers.task_rc = 5;
 	assert_int_equal(ig_process_memory(), 0);
+	assert_int_equal(ig_process_footprint(), 0);
 }
 
 static void test_memory(void **state)
