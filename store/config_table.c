@@ -150,7 +150,7 @@ const struct config_option config_options[] = {
 	{ "runtime.devices", CONFIG_DEVICES, FIELD(runtime.devices), .min = 1, .max = 3,
 	  .value = "",
 	  .help = "Numbers of the GPUs that compute, with the driver cuda; [] means the first. A model is "
-		  "divided over two or more, or over [all], by NVIDIA's library NCCL: each holds a part of the "
+		  "divided over two, or over [all] of two, by NVIDIA's library NCCL: each holds a part of the "
 		  "weights and of the cache. memory.budget and kvcache.arena are then those of each GPU." },
 	{ "runtime.isa", CONFIG_CHOICE, FIELD(runtime.isa), .min = 1, .max = 32,
 	  .choices = CHOICES("auto", "generic", "avx2", "avx512", "avx512_bf16", "neon",

@@ -331,7 +331,7 @@ void ig_program_destroy(struct ig_program *p)
 	free(p);
 }
 
-uint32_t ig_driver_n_ranks(const struct ig_driver *d) { return 1; }
+uint32_t ig_driver_n_ranks(const struct ig_driver *d) { return fake.n_ranks ? fake.n_ranks : 1; }
 
 int ig_driver_model_info(const struct ig_driver *d, const struct ig_plan *plan,
 			 struct ig_model_info *out, struct ig_error *err)

@@ -68,6 +68,7 @@ struct fake {
 	int unmap_us;		  /* that giving a slab back takes */
 	uint64_t driver_memory;	  /* that the driver says it has; 0: nothing */
 	bool is_unified;	  /* that memory is the host's */
+	uint32_t n_ranks;	  /* devices that a model is divided over; 0: one */
 	_Atomic uint64_t reserve; /* bytes of slabs that the driver keeps */
 	/* The engine is told, as by ig_driver_watch_memory. */
 	void (*on_memory)(void *ctx, uint64_t n_bytes);

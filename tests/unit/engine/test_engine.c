@@ -59,6 +59,15 @@ static void set(char **field, const char *value)
 	*field = strdup(value);
 }
 
+/* More than two devices give wrong tokens. */
+static void test_three_devices(void **state)
+{
+	fake.n_ranks = 3;
+	assert_not_made(-ENOTSUP,
+			"runtime.devices: these are 3 GPUs; a model is divided over two at most "
+			"for now, as on three and more some tokens were wrong");
+}
+
 static void test_models_that_do_not_load(void **state)
 {
 	USE("good", "missing");
@@ -542,6 +551,7 @@ int main(void)
 {
 #define T(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
 	const struct CMUnitTest tests[] = {
+		T(test_three_devices),
 		T(test_models_that_do_not_load),
 		T(test_settings_that_are_wrong),
 		T(test_memory_contract),
