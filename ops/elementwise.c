@@ -67,18 +67,5 @@ static int64_t units_soft_cap(const struct ig_op_launch *c)
 static const struct ig_cpu_kernel multiply_kernels[] = { ROWS_LIST(MULTIPLY) };
 static const struct ig_cpu_kernel soft_cap_kernels[] = { ROWS_LIST(SOFT_CAP) };
 
-#define ELEMENTWISE_OP(op)                                                                         \
-	const struct ig_op ig_op_##op = {                                                          \
-		.struct_size = sizeof(struct ig_op),                                               \
-		.params_size = sizeof(struct ig_##op##_params),                                    \
-		.name = #op,                                                                       \
-		.version = 1,                                                                      \
-		.split = IG_SPLIT_COPY,                                                            \
-		.check = check_##op,                                                               \
-		.reference = reference_##op,                                                       \
-		.cpu_kernels = op##_kernels,                                                       \
-		.n_cpu_kernels = sizeof op##_kernels / sizeof *op##_kernels,                       \
-		.gpu = &ig_gpu_##op,                                                               \
-	}
-ELEMENTWISE_OP(multiply);
-ELEMENTWISE_OP(soft_cap);
+NAMED_OP(multiply);
+NAMED_OP(soft_cap);

@@ -82,18 +82,5 @@ static const struct ig_cpu_kernel concat_kernels[] = {
 	IG_CPU_KERNEL(IG_ISA_GENERIC, IG_UNITS_ROWS, ig_units_rows, NULL, concat_rows),
 };
 
-#define JOIN_OP(op)                                                                                \
-	const struct ig_op ig_op_##op = {                                                          \
-		.struct_size = sizeof(struct ig_op),                                               \
-		.params_size = sizeof(struct ig_##op##_params),                                    \
-		.name = #op,                                                                       \
-		.version = 1,                                                                      \
-		.split = IG_SPLIT_COPY,                                                            \
-		.check = check_##op,                                                               \
-		.reference = reference_##op,                                                       \
-		.cpu_kernels = op##_kernels,                                                       \
-		.n_cpu_kernels = sizeof op##_kernels / sizeof *op##_kernels,                       \
-		.gpu = &ig_gpu_##op,                                                               \
-	}
-JOIN_OP(sum);
-JOIN_OP(concat);
+NAMED_OP(sum);
+NAMED_OP(concat);

@@ -54,6 +54,21 @@ extern const struct ig_gpu_op ig_gpu_multiply, ig_gpu_soft_cap, ig_gpu_sum, ig_g
 		.gpu = &ig_gpu_##op,                                                               \
 	}
 
+/* The same for a file of several ops: check_OP, reference_OP, OP_kernels.  Each device computes all of it. */
+#define NAMED_OP(op)                                                                               \
+	const struct ig_op ig_op_##op = {                                                          \
+		.struct_size = sizeof(struct ig_op),                                               \
+		.params_size = sizeof(struct ig_##op##_params),                                    \
+		.name = #op,                                                                       \
+		.version = 1,                                                                      \
+		.split = IG_SPLIT_COPY,                                                            \
+		.check = check_##op,                                                               \
+		.reference = reference_##op,                                                       \
+		.cpu_kernels = op##_kernels,                                                       \
+		.n_cpu_kernels = sizeof op##_kernels / sizeof *op##_kernels,                       \
+		.gpu = &ig_gpu_##op,                                                               \
+	}
+
 /* The kernels of linear, glu and logits, made from the list of tile products. */
 #define TILE_ENTRY(fn, isa, dtype, layout) TILE_ENTRY_OF(fn, isa, dtype, layout),
 #define TILE_ENTRY_OF(fn, isa, dtype, layout)                                                      \

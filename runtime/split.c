@@ -357,7 +357,8 @@ static int divide_pairs(struct ig_split *s, const struct ig_plan_node *n)
 		if ((rc = wanted(s, n->out[0], r, &to->share[r])))
 			break;
 		if (!to->share[r].n)
-			return r ? -ENOTSUP : copy_op(s, n);
+			return r ? refuse(s, n, "some would have no part of its columns") :
+				   copy_op(s, n);
 		for (uint32_t i = 0; i < n->n_weights && !rc; i++)
 			rc = i < 2 ? ig_split_slice(s, n->weight[i], r, to->share[r].range[0], 0,
 						    (struct ig_split_range){ 0, shape->n_cols },

@@ -269,15 +269,15 @@ static int load(struct ig_program *base, struct ig_error *err)
 
 /* ---- steps --------------------------------------------------------------------------------- */
 
-/* For every rank the addresses of the slabs that the step's tables name. */
-static int find_slabs(struct program *p, const struct ig_step *step, uint32_t slot)
+/* For every rank the addresses of the slabs that the step's tables name; returns how many, whose numbers are in
+ * slabs_seen. */
+static uint32_t find_slabs(struct program *p, const struct ig_step *step, uint32_t slot)
 {
 	uint32_t n_seen = 0;
-	int rc = 0;
 
-	for (uint32_t g = 0; g < step->n_groups && !rc; g++) {
+	for (uint32_t g = 0; g < step->n_groups; g++) {
 		const struct ig_step_kv *kv = &step->kv[g];
-		for (int32_t q = 0; q < step->n_seqs && !rc; q++) {
+		for (int32_t q = 0; q < step->n_seqs; q++) {
 			const uint32_t *words = kv->block_tables + q * kv->max_blocks;
 			const int64_t n =
 				(step->seq_lens[q] + IG_BLOCK_TOKENS - 1) / IG_BLOCK_TOKENS;
@@ -295,6 +295,13 @@ static int find_slabs(struct program *p, const struct ig_step *step, uint32_t sl
 			}
 		}
 	}
+	return n_seen;
+}
+
+static int submit_to_all(struct program *p, const struct ig_step *step, uint32_t slot)
+{
+	int rc = 0;
+
 	for (uint32_t r = 0; r < p->driver->n && !rc; r++) {
 		struct rank_step *to = &p->steps[r][slot];
 		const struct rank_step *before = &p->steps[r][(slot + 1) % IG_STEPS_IN_FLIGHT];
@@ -311,10 +318,6 @@ static int find_slabs(struct program *p, const struct ig_step *step, uint32_t sl
 			ig_fail(&p->base.error, rc, "device %u: %s", r,
 				ig_program_error(p->ranks[r])->text);
 	}
-	/* Packing has read them. */
-	for (uint32_t i = 0; i < n_seen; i++)
-		for (uint32_t r = 0; r < p->driver->n; r++)
-			p->steps[r][slot].slab_bases[p->slabs_seen[i]] = NULL;
 	return rc;
 }
 
@@ -333,8 +336,13 @@ static void give_up(struct program *p)
 static int submit(struct ig_program *base, const struct ig_step *step)
 {
 	struct program *p = (struct program *)base;
-	int rc = find_slabs(p, step, p->next);
+	const uint32_t n_slabs = find_slabs(p, step, p->next);
+	int rc = submit_to_all(p, step, p->next);
 
+	/* Packing has read them. */
+	for (uint32_t i = 0; i < n_slabs; i++)
+		for (uint32_t r = 0; r < p->driver->n; r++)
+			p->steps[r][p->next].slab_bases[p->slabs_seen[i]] = NULL;
 	/* A step that only some have would leave them waiting for the others. */
 	if (rc && p->ranks[0]->n_in_flight > base->n_in_flight) {
 		give_up(p);

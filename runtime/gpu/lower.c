@@ -274,12 +274,12 @@ static int lower_node(struct lowering *l, uint32_t number)
 	int rc;
 
 	t->node = number;
-	if ((rc = ig_gpu_fetch_parts(t, l->plan, n, &l->p->shape.limits, l->value)))
-		return refuse(l, n, rc, t->error.text);
 	if (ig_gpu_adds_ranks(l->plan, n)) {
 		rc = ig_gpu_emit_sum_of_ranks(t, l->plan, n, &l->p->shape.limits, l->value);
 		return rc ? refuse(l, n, rc, t->error.text) : 0;
 	}
+	if ((rc = ig_gpu_fetch_parts(t, l->plan, n, &l->p->shape.limits, l->value)))
+		return refuse(l, n, rc, t->error.text);
 	rc = begin_launch(l, n, &c);
 	typeless = c;
 	for (uint32_t i = 0; i < n->n_in && !rc; i++)

@@ -35,7 +35,7 @@ int ig_gpu_fetch_parts(struct ig_gpu_tape *t, const struct ig_plan *plan,
 	uint32_t n_binds = 0, first = 0, row_class = IG_ROWS_TOKENS;
 	bool others = false;
 
-	for (uint32_t i = 0; i < n->n_in && !ig_gpu_adds_ranks(plan, n); i++)
+	for (uint32_t i = 0; i < n->n_in; i++)
 		others = others || (n->in[i] != IG_NONE && plan->values[n->in[i]].first_node < 0);
 	for (uint32_t i = 0; i < n->n_in && others; i++) {
 		const struct ig_plan_value *v = &plan->values[n->in[i]];
