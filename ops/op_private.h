@@ -37,6 +37,8 @@ extern const struct ig_gpu_op ig_gpu_linear, ig_gpu_linear_heads, ig_gpu_glu, ig
 extern const struct ig_gpu_op ig_gpu_embed, ig_gpu_norm, ig_gpu_sample, ig_gpu_pool, ig_gpu_output;
 extern const struct ig_gpu_op ig_gpu_adapt_down, ig_gpu_adapt_up, ig_gpu_glu_join;
 extern const struct ig_gpu_op ig_gpu_multiply, ig_gpu_soft_cap, ig_gpu_sum, ig_gpu_concat;
+/* The name of the op's kernel that writes values of this type, as "norm_f16"; -ENOTSUP: there is none (ops/gpu/rows.c). */
+int ig_gpu_kernel_for(const char *op, uint32_t dtype, char kernel[32], struct ig_error *err);
 
 /* The op of a file, with its static check, reference and kernels. */
 #define CORE_OP(op, params, op_flags, op_split)                                                    \

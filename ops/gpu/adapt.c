@@ -123,13 +123,11 @@ static int lower_join(const struct ig_gpu_launch *c, const struct ig_gpu_host *h
 {
 	const struct ig_glu_join_params *p = c->params;
 	const struct ig_gpu_tensor *x = &c->in[0], *y = &c->out[0];
-	const char *kernel = y->dtype == IG_F32	 ? "glu_join_f32" :
-			     y->dtype == IG_F16	 ? "glu_join_f16" :
-			     y->dtype == IG_BF16 ? "glu_join_bf16" :
-						   NULL;
+	char kernel[32];
+	int rc = ig_gpu_kernel_for("glu_join", y->dtype, kernel, err);
 
-	if (!kernel)
-		return ig_fail(err, -ENOTSUP, "glu_join: no kernel writes dtype %u", y->dtype);
+	if (rc)
+		return rc;
 	if (!fits(x) || !fits(y))
 		return too_long("glu_join", x, err);
 	const struct adapt_args args = {
@@ -154,8 +152,7 @@ static int lower_join(const struct ig_gpu_launch *c, const struct ig_gpu_host *h
 		.n_binds = 2,
 		.bind = { ig_gpu_bind_value(x, IG_GPU_READ), ig_gpu_bind_value(y, IG_GPU_WRITE) },
 	};
-	int rc = h->dispatch(t, &d);
-
+	rc = h->dispatch(t, &d);
 	return rc ? ig_fail(err, rc, "glu_join: its kernel could not be recorded") : 0;
 }
 

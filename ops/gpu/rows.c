@@ -6,6 +6,9 @@
 
 #include <ingot/gpu_lower.h>
 
+#include <stdio.h>
+#include <string.h>
+
 extern const struct ig_shader ig_shader_embed, ig_shader_norm, ig_shader_sample;
 extern const struct ig_shader ig_shader_elementwise, ig_shader_pool;
 
@@ -15,6 +18,14 @@ extern const struct ig_shader ig_shader_elementwise, ig_shader_pool;
 static bool fits(const struct ig_gpu_tensor *t)
 {
 	return t->n_cols >= 1 && t->n_cols <= INT32_MAX && t->row_stride <= INT32_MAX;
+}
+
+int ig_gpu_kernel_for(const char *op, uint32_t dtype, char kernel[32], struct ig_error *err)
+{
+	if (!ig_gpu_is_value(dtype))
+		return ig_fail(err, -ENOTSUP, "%s: no kernel writes dtype %u", op, dtype);
+	snprintf(kernel, 32, "%s_%s", op, ig_gpu_format_name(dtype));
+	return 0;
 }
 
 /* ---- embed ---------------------------------------------------------------------------- */
@@ -110,22 +121,19 @@ static int lower_norm(const struct ig_gpu_launch *c, const struct ig_gpu_host *h
 	const bool plain = c->weight[0].ref.buffer < 0;
 	const bool with_factor = c->n_weights > 2 && c->weight[2].ref.buffer >= 0;
 	bool with_bias = c->n_weights > 1 && c->weight[1].ref.buffer >= 0;
-	const char *type = y->dtype == IG_F32  ? "f32" :
-			   y->dtype == IG_F16  ? "f16" :
-			   y->dtype == IG_BF16 ? "bf16" :
-						 NULL;
 	char kernel[32];
-	int rc;
+	int rc = ig_gpu_kernel_for("norm", y->dtype, kernel, err);
 
-	if (!type)
-		return ig_fail(err, -ENOTSUP, "norm: no kernel writes dtype %u", y->dtype);
+	if (rc)
+		return rc;
 	if (!fits(x) || !fits(y) || (after && !fits(delta)) ||
 	    (with_delta && (!fits(delta) || !fits(sum))))
 		return ig_fail(err, -ENOTSUP, "norm: rows of %lld values are too long",
 			       (long long)x->n_cols);
 	const uint64_t n = p->group ? p->group : (uint64_t)x->n_cols;
 	const uint32_t n_groups = (uint32_t)((uint64_t)x->n_cols / n);
-	snprintf(kernel, sizeof kernel, "norm_%s%s", type, n <= NORM_SHORT ? "_short" : "");
+	if (n <= NORM_SHORT)
+		strcat(kernel, "_short");
 	const struct norm_args args = {
 		.n = (uint32_t)n,
 		.eps = p->eps,
@@ -209,16 +217,12 @@ static int lower_multiply(const struct ig_gpu_launch *c, const struct ig_gpu_hos
 			  struct ig_gpu_tape *t, struct ig_error *err)
 {
 	const struct ig_multiply_params *p = c->params;
-	const uint32_t dtype = c->out[0].dtype;
 	struct elementwise_args args = { .first = p->first, .by_stride = ig_gpu_stride(&c->in[1]) };
-	struct ig_gpu_dispatch d = { .kernel = dtype == IG_F32	? "multiply_f32" :
-					       dtype == IG_F16	? "multiply_f16" :
-					       dtype == IG_BF16 ? "multiply_bf16" :
-								  NULL };
+	char kernel[32];
+	struct ig_gpu_dispatch d = { .kernel = kernel };
+	int rc = ig_gpu_kernel_for("multiply", c->out[0].dtype, kernel, err);
 
-	if (!d.kernel)
-		return ig_fail(err, -ENOTSUP, "multiply: no kernel writes dtype %u", dtype);
-	return emit_elementwise(c, h, t, &args, &d, err);
+	return rc ? rc : emit_elementwise(c, h, t, &args, &d, err);
 }
 
 static int lower_soft_cap(const struct ig_gpu_launch *c, const struct ig_gpu_host *h,
@@ -246,13 +250,11 @@ static int lower_pool(const struct ig_gpu_launch *c, const struct ig_gpu_host *h
 {
 	const struct ig_pool_params *p = c->params;
 	const struct ig_gpu_tensor *x = &c->in[0], *y = &c->out[0];
-	const char *kernel = y->dtype == IG_F32	 ? "pool_f32" :
-			     y->dtype == IG_F16	 ? "pool_f16" :
-			     y->dtype == IG_BF16 ? "pool_bf16" :
-						   NULL;
+	char kernel[32];
+	int rc = ig_gpu_kernel_for("pool", y->dtype, kernel, err);
 
-	if (!kernel)
-		return ig_fail(err, -ENOTSUP, "pool: no kernel writes dtype %u", y->dtype);
+	if (rc)
+		return rc;
 	if (!fits(x) || !fits(y))
 		return ig_fail(err, -ENOTSUP, "pool: rows of %lld values are too long",
 			       (long long)x->n_cols);
@@ -276,7 +278,7 @@ static int lower_pool(const struct ig_gpu_launch *c, const struct ig_gpu_host *h
 		.n_binds = 2,
 		.bind = { ig_gpu_bind_value(x, IG_GPU_READ), ig_gpu_bind_value(y, IG_GPU_WRITE) },
 	};
-	int rc = h->dispatch(t, &d);
+	rc = h->dispatch(t, &d);
 	return rc ? ig_fail(err, rc, "pool: its kernel could not be recorded") : 0;
 }
 

@@ -154,6 +154,16 @@ int world_make(struct world *w, struct ig_error *err)
 	return w->d->class->program_create(w->d, w->tape, w->places, STEP_BYTES, &w->p, err);
 }
 
+void world_run(struct world *w, const struct ig_gpu_submission *s)
+{
+	struct ig_error err = { 0 };
+	const int32_t *ids;
+	const float *logits;
+
+	assert_int_equal(w->d->class->submit(w->p, s, &err), 0);
+	assert_int_equal(w->d->class->wait(w->p, s->slot, 1000, &ids, &logits, &err), 0);
+}
+
 void world_end(struct world *w)
 {
 	if (w->p)

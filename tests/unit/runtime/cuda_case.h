@@ -43,5 +43,7 @@ void world_begin(struct world *w);
 void world_record(struct world *w, const struct ig_gpu_dispatch *d);
 /* Places of all buffers, one after the other; the program. */
 int world_make(struct world *w, struct ig_error *err);
+/* Run a step to its end. */
+void world_run(struct world *w, const struct ig_gpu_submission *s);
 /* Nothing of it is left. */
 void world_end(struct world *w);

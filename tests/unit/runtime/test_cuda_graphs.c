@@ -24,8 +24,6 @@ static void test_recording(void **state)
 	struct ig_gpu_dispatch d;
 	struct ig_error err = { 0 };
 	struct world w;
-	const int32_t *ids;
-	const float *logits;
 	CUdeviceptr value;
 
 	world_begin(&w);
@@ -63,8 +61,7 @@ static void test_recording(void **state)
 	assert_int_equal(world_make(&w, &err), 0);
 	value = w.d->class->address(w.memory) + w.places[w.value.buffer].offset;
 
-	assert_int_equal(w.d->class->submit(w.p, &s, &err), 0);
-	assert_int_equal(w.d->class->wait(w.p, 0, 1000, &ids, &logits, &err), 0);
+	world_run(&w, &s);
 	assert_int_equal(fake->n_runs, 4);
 	const struct fake_run *r = fake->runs;
 	assert_string_equal(r[0].name, "first_8_1");
@@ -81,8 +78,7 @@ static void test_recording(void **state)
 	assert_int_equal(r[3].n_after, 1);
 
 	s = cuda_submission(0, 17);
-	assert_int_equal(w.d->class->submit(w.p, &s, &err), 0);
-	assert_int_equal(w.d->class->wait(w.p, 0, 1000, &ids, &logits, &err), 0);
+	world_run(&w, &s);
 	assert_int_equal(fake->n_runs, 8);
 	assert_int_equal(r[7].n_after, 1);
 	world_end(&w);
@@ -117,8 +113,6 @@ static void test_overlaps(void **state)
 	struct ig_gpu_submission s = cuda_submission(0, 1);
 	struct ig_error err = { 0 };
 	struct world w;
-	const int32_t *ids;
-	const float *logits;
 
 	for (int refused = 0; refused < 2; refused++) {
 		fake->n_runs = fake->n_refused = fake->n_instantiated = 0;
@@ -128,8 +122,7 @@ static void test_overlaps(void **state)
 		assert_int_equal(world_make(&w, &err), 0);
 		for (uint32_t rows = 1; rows < 4; rows++) { /* no grid follows them */
 			s = cuda_submission(0, rows);
-			assert_int_equal(w.d->class->submit(w.p, &s, &err), 0);
-			assert_int_equal(w.d->class->wait(w.p, 0, 1000, &ids, &logits, &err), 0);
+			world_run(&w, &s);
 		}
 		assert_int_equal(fake->n_refused, refused);
 		assert_int_equal(fake->n_instantiated, 1);
@@ -147,8 +140,6 @@ static void test_overlaps_of_few_rows(void **state)
 {
 	struct ig_error err = { 0 };
 	struct world w;
-	const int32_t *ids;
-	const float *logits;
 	uint32_t arg = 0;
 
 	world_begin(&w);
@@ -165,8 +156,7 @@ static void test_overlaps_of_few_rows(void **state)
 		struct ig_gpu_submission s = cuda_submission(0, rows);
 
 		fake->n_runs = 0;
-		assert_int_equal(w.d->class->submit(w.p, &s, &err), 0);
-		assert_int_equal(w.d->class->wait(w.p, 0, 1000, &ids, &logits, &err), 0);
+		world_run(&w, &s);
 		assert_int_equal(fake->runs[1].overlaps, rows <= 128);
 		assert_int_equal(fake->runs[1].n_after, 1);
 	}
@@ -181,8 +171,6 @@ static void test_boxes(void **state)
 	struct ig_gpu_dispatch d;
 	struct ig_error err = { 0 };
 	struct world w;
-	const int32_t *ids;
-	const float *logits;
 	uint32_t arg = 7;
 
 	world_begin(&w);
@@ -199,8 +187,7 @@ static void test_boxes(void **state)
 	d.grid[0] = (struct ig_gpu_extent){ IG_LIVE_ONE, 1, 1, 6 };
 	world_record(&w, &d);
 	assert_int_equal(world_make(&w, &err), 0);
-	assert_int_equal(w.d->class->submit(w.p, &s, &err), 0);
-	assert_int_equal(w.d->class->wait(w.p, 0, 1000, &ids, &logits, &err), 0);
+	world_run(&w, &s);
 	assert_int_equal(fake->n_runs, 1);
 	const struct fake_run *r = fake->runs;
 	CUdeviceptr value = w.d->class->address(w.memory) + w.places[w.value.buffer].offset;
@@ -222,8 +209,6 @@ static void test_wide(void **state)
 	struct ig_gpu_dispatch d;
 	struct ig_error err = { 0 };
 	struct world w;
-	const int32_t *ids;
-	const float *logits;
 	uint32_t arg = 0;
 
 	world_begin(&w);
@@ -235,8 +220,7 @@ static void test_wide(void **state)
 		world_record(&w, &d);
 	}
 	assert_int_equal(world_make(&w, &err), 0);
-	assert_int_equal(w.d->class->submit(w.p, &s, &err), 0);
-	assert_int_equal(w.d->class->wait(w.p, 0, 1000, &ids, &logits, &err), 0);
+	world_run(&w, &s);
 	assert_int_equal(fake->n_runs, 40);
 	for (int i = 0; i < 20; i++)
 		assert_int_equal(fake->runs[i].n_after, 0);
@@ -253,8 +237,6 @@ static void test_coarse_buckets(void **state)
 	struct ig_gpu_dispatch d;
 	struct ig_error err = { 0 };
 	struct world w;
-	const int32_t *ids;
-	const float *logits;
 	uint32_t arg = 0;
 
 	world_begin(&w);
@@ -266,8 +248,7 @@ static void test_coarse_buckets(void **state)
 		struct ig_gpu_submission s = cuda_submission(0, 5);
 
 		s.live[IG_LIVE_LOOP_ROWS] = counts[i];
-		assert_int_equal(w.d->class->submit(w.p, &s, &err), 0);
-		assert_int_equal(w.d->class->wait(w.p, 0, 1000, &ids, &logits, &err), 0);
+		world_run(&w, &s);
 		assert_int_equal(fake->runs[i].grid[0], grids[i]);
 	}
 	assert_int_equal(fake->n_instantiated, 6);
@@ -295,8 +276,7 @@ static void test_buckets(void **state)
 		struct ig_gpu_submission s = cuda_submission(0, rows[i]);
 
 		s.live[IG_LIVE_SEQS] = (uint32_t)i; /* nothing follows it */
-		assert_int_equal(w.d->class->submit(w.p, &s, &err), 0);
-		assert_int_equal(w.d->class->wait(w.p, 0, 1000, &ids, &logits, &err), 0);
+		world_run(&w, &s);
 		assert_int_equal(fake->n_instantiated, made[i]);
 		assert_true(fake->runs[i].grid[0] >= rows[i]);
 		assert_true(fake->runs[i].grid[0] < 2 * rows[i]);
@@ -305,8 +285,7 @@ static void test_buckets(void **state)
 		/* an eighth more each time: its own bucket */
 		struct ig_gpu_submission s = cuda_submission(0, (8 + i % 8) << (7 + i / 8));
 
-		assert_int_equal(w.d->class->submit(w.p, &s, &err), 0);
-		assert_int_equal(w.d->class->wait(w.p, 0, 1000, &ids, &logits, &err), 0);
+		world_run(&w, &s);
 		s = cuda_submission(1, 3); /* used again and again: it stays */
 		assert_int_equal(w.d->class->submit(w.p, &s, &err), 0);
 		assert_int_equal(w.d->class->wait(w.p, 1, 1000, &ids, &logits, &err), 0);
@@ -315,14 +294,12 @@ static void test_buckets(void **state)
 	int before = fake->n_instantiated;
 	struct ig_gpu_submission s = cuda_submission(0, 4);
 	assert_true(before > 140);
-	assert_int_equal(w.d->class->submit(w.p, &s, &err), 0);
-	assert_int_equal(w.d->class->wait(w.p, 0, 1000, &ids, &logits, &err), 0);
+	world_run(&w, &s);
 	assert_int_equal(fake->n_instantiated, before);
 	/* a step in which nothing runs is a step still */
 	s = cuda_submission(0, 0);
 	int runs = fake->n_runs;
-	assert_int_equal(w.d->class->submit(w.p, &s, &err), 0);
-	assert_int_equal(w.d->class->wait(w.p, 0, 1000, &ids, &logits, &err), 0);
+	world_run(&w, &s);
 	assert_int_equal(fake->n_runs, runs);
 	/* a grid beyond what the machine takes is refused, not cut off */
 	s = cuda_submission(0, UINT32_MAX);
