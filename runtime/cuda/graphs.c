@@ -171,6 +171,16 @@ static int add_node(struct ig_cuda_graphs *g, CUgraph graph, uint32_t i, const u
 	return rc;
 }
 
+/* The rows that an exchange sends: no more than its values have memory for, which may be fewer than a bucket's. */
+static uint32_t rows_sent(const struct ig_gpu_tape *t, const struct ig_gpu_tape_dispatch *d,
+			  uint32_t rows)
+{
+	const struct ig_gpu_tape_buffer *b = &t->buffers[d->d.bind[0].ref.buffer];
+	uint64_t most = b->n_bytes / b->row_bytes;
+
+	return rows < most ? rows : (uint32_t)most;
+}
+
 /* Record all dispatches of the bucket; *n_nodes 0: there are none.  *any_overlap: a kernel begins
  * while another one runs. */
 static int record(struct ig_cuda_graphs *g, const struct key *key, CUgraph graph, uint32_t *n_nodes,
@@ -212,8 +222,9 @@ static int record(struct ig_cuda_graphs *g, const struct key *key, CUgraph graph
 		}
 		bool overlaps = !d->exchange && n_before == 1 && !empty && may_overlap(g, key, i);
 		rc = d->exchange ?
-			     ig_cuda_record_exchange(g->d, d, g->places, grid[0], graph, g->before,
-						     n_before, &g->now[n_now], err) :
+			     ig_cuda_record_exchange(g->d, d, g->places,
+						     rows_sent(g->tape, d, grid[0]), graph,
+						     g->before, n_before, &g->now[n_now], err) :
 			     add_node(g, graph, i, grid, n_before, overlaps, &g->now[n_now], err);
 		if (rc)
 			return rc;

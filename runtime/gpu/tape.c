@@ -382,9 +382,12 @@ int ig_gpu_tape_exchange(struct ig_gpu_tape *t, uint32_t kind, uint32_t first_ra
 	if (t->closed || n_binds < 2 || n_binds > IG_MAX_IN || (kind == IG_GPU_ADD && n_binds != 2))
 		return fail(t, -EINVAL, "an exchange of %u values", n_binds);
 	memcpy(d.bind, binds, n_binds * sizeof *binds);
-	for (uint32_t i = 0; i < n_binds; i++)
+	for (uint32_t i = 0; i < n_binds; i++) {
 		if (check_bind(t, &d, i))
 			return t->status;
+		if (binds[i].ref.buffer < 0 || !t->buffers[binds[i].ref.buffer].row_bytes)
+			return fail(t, -EINVAL, "%s: operand %u is no value", d.kernel, i);
+	}
 	if (append(t, &d))
 		return t->status;
 	t->dispatches[t->n_dispatches - 1].exchange = kind;

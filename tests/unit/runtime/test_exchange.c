@@ -20,7 +20,7 @@
 
 #define N 3
 #define COLS 40 /* of float32: 160 bytes, 192 in a row */
-#define ROWS 8
+#define ROWS 9
 
 static struct fake_cuda *fake;
 static struct fake_nccl *nccl;
@@ -266,7 +266,35 @@ static void test_exchange(void **state)
 	assert_int_equal(submit(&r, g.d[1], 8, &err), 0);
 	assert_int_equal(nccl->n_calls, 6);
 	assert_int_equal(nccl->calls[3].n, 8 * 192 / 4);
+	/* A bucket of 16, of which the values have memory for nine. */
+	assert_int_equal(submit(&r, g.d[1], ROWS, &err), 0);
+	assert_int_equal(nccl->n_calls, 9);
+	for (int i = 6; i < 9; i++)
+		assert_int_equal(nccl->calls[i].n, ROWS * 192 / 4);
 	free_tape(&r, g.d[1]);
+	close_all(&g);
+}
+
+/* Rows are counted by a value's row; other buffers have none. */
+static void test_no_value(void **state)
+{
+	struct ig_error err = { 0 };
+	struct ig_gpu_tape *t;
+	struct ig_gpu_tensor v;
+	struct ig_gpu_ref weight;
+	struct group g;
+
+	assert_int_equal(connect_all(&g, 3, &err), 0);
+	assert_int_equal(ig_gpu_tape_create(g.d[0]->class->facts(g.d[0]), 1, &t), 0);
+	assert_int_equal(ig_gpu_tape_value(t, IG_F32, COLS, IG_ROWS_TOKENS, ROWS, &v), 0);
+	assert_int_equal(ig_gpu_tape_weight(t, 4096, &weight), 0);
+	const struct ig_gpu_bind parts[] = { { weight, 192, IG_GPU_READ, 0 },
+					     { v.ref, 192, IG_GPU_WRITE, 0 } };
+	assert_int_equal(ig_gpu_tape_exchange(t, IG_GPU_FETCH, 0, parts, 2, IG_ROWS_TOKENS),
+			 -EINVAL);
+	assert_int_equal(ig_gpu_tape_close(t, &err), -EINVAL);
+	assert_non_null(strstr(err.text, "exchange: parts: operand 0 is no value"));
+	ig_gpu_tape_destroy(t);
 	close_all(&g);
 }
 
@@ -324,6 +352,7 @@ int main(void)
 		cmocka_unit_test_setup(test_connect, setup),
 		cmocka_unit_test_setup(test_errors, setup),
 		cmocka_unit_test_setup(test_exchange, setup),
+		cmocka_unit_test_setup(test_no_value, setup),
 		cmocka_unit_test_setup(test_exchange_fails, setup),
 		cmocka_unit_test_setup(test_alone, setup),
 	};
