@@ -18,6 +18,8 @@ static int check(struct ig_op_shape *s, struct ig_error *err)
 				       what[i], (long long)w->n_rows, (long long)w->n_cols,
 				       (long long)s->weight[0].n_cols);
 	}
+	if (((const struct ig_embed_params *)s->params)->next > 1)
+		return ig_fail(err, -EINVAL, "embed: next is not 0 or 1");
 	s->n_out = 1;
 	s->out[0] = (struct ig_shape){ 0, s->weight[0].n_cols, IG_F32, IG_ROWS_TOKENS };
 	return 0;
@@ -26,7 +28,8 @@ static int check(struct ig_op_shape *s, struct ig_error *err)
 /* An id out of range would read row 0; the engine rejects it before. */
 static int64_t id_of(const struct ig_op_launch *c, int64_t r)
 {
-	int32_t id = ig_step_token(c->step, r);
+	const struct ig_embed_params *p = c->params;
+	int32_t id = p->next ? ig_step_next(c->step, r) : ig_step_token(c->step, r);
 	return id >= 0 && id < c->weight[0].n_rows ? id : 0;
 }
 

@@ -5,14 +5,14 @@ static int check(struct ig_op_shape *s, struct ig_error *err)
 {
 	if (s->n_in != 1 || s->n_weights != 1)
 		return ig_fail(err, -EINVAL, "logits: takes one input and one weight");
-	if (s->in[0].row_class != IG_ROWS_LOGITS)
+	if (s->in[0].row_class == IG_ROWS_TOKENS)
 		return ig_fail(err, -EINVAL, "logits: the input's rows are not gathered");
 	if (s->weight[0].n_cols != s->in[0].n_cols)
 		return ig_fail(err, -EINVAL,
 			       "logits: the weight has rows of %lld values, the input %lld",
 			       (long long)s->weight[0].n_cols, (long long)s->in[0].n_cols);
 	s->n_out = 1;
-	s->out[0] = (struct ig_shape){ 0, s->weight[0].n_rows, IG_F32, IG_ROWS_LOGITS };
+	s->out[0] = (struct ig_shape){ 0, s->weight[0].n_rows, IG_F32, s->in[0].row_class };
 	return 0;
 }
 

@@ -37,11 +37,14 @@ static int check(struct ig_op_shape *s, struct ig_error *err)
 	if (s->n_in == 2 &&
 	    (s->in[1].n_cols != s->in[0].n_cols || s->in[1].row_class != s->in[0].row_class))
 		return ig_fail(err, -EINVAL, "norm: the residual has another shape");
+	if (p->gather > 2)
+		return ig_fail(err, -EINVAL, "norm: gather is %u", p->gather);
 	if (p->gather && s->in[0].row_class != IG_ROWS_TOKENS)
 		return ig_fail(err, -EINVAL, "norm: the rows are gathered already");
 	s->n_out = p->after ? 1 : s->n_in;
 	s->out[0] = s->in[0];
-	s->out[0].row_class = p->gather ? IG_ROWS_LOGITS : s->in[0].row_class;
+	if (p->gather)
+		s->out[0].row_class = p->gather == 2 ? IG_ROWS_GUESSES : IG_ROWS_LOGITS;
 	if (s->n_out > 1)
 		s->out[1] = s->out[0];
 	return 0;
@@ -70,7 +73,7 @@ static void reference(const struct ig_op_launch *c)
 	const float *bias = c->n_weights > 1 ? c->weight[1].data : NULL;
 
 	for (int64_t r = 0; r < c->out[0].n_rows; r++) {
-		int64_t from = p->gather ? c->step->logit_rows[r] : r;
+		int64_t from = p->gather ? ig_step_gathered(c->step, p->gather, r) : r;
 		const float *x = ig_row(&c->in[0], from);
 		float *y = ig_row(&c->out[0], r);
 		if (c->in[1].data && !p->after) {

@@ -11,9 +11,14 @@
 
 static int check(struct ig_op_shape *s, struct ig_error *err)
 {
+	const struct ig_sample_op_params *p = s->params;
+
 	if (s->n_in != 1 || s->n_weights != 0)
 		return ig_fail(err, -EINVAL, "sample: takes one input and no weight");
-	if (s->in[0].row_class != IG_ROWS_LOGITS || s->in[0].dtype != IG_F32)
+	if (p->guess > 1)
+		return ig_fail(err, -EINVAL, "sample: guess is not 0 or 1");
+	if (s->in[0].row_class != (p->guess ? IG_ROWS_GUESSES : IG_ROWS_LOGITS) ||
+	    s->in[0].dtype != IG_F32)
 		return ig_fail(err, -EINVAL, "sample: the input is not logits");
 	s->n_out = 0;
 	return 0;
@@ -101,10 +106,10 @@ static void reference(const struct ig_op_launch *c)
 		abort(); /* a reference runs in tests */
 	for (int64_t r = 0; r < c->in[0].n_rows; r++) {
 		const float *x = ig_row(&c->in[0], r);
-		c->step->sampled_ids[r] =
-			reference_row(c->step, &c->step->sample[r], x, n, candidates);
-		if (c->step->logits)
-			memcpy(c->step->logits + r * n, x, (size_t)n * sizeof(float));
+		const struct ig_sample_row row = ig_sample_row_of(c, r);
+		*row.id = reference_row(c->step, &row.params, x, n, candidates);
+		if (row.logits)
+			memcpy(row.logits, x, (size_t)n * sizeof(float));
 	}
 	free(candidates);
 }

@@ -102,6 +102,29 @@ static inline bool ig_sample_is_allowed(const uint32_t *mask, int64_t id)
 	return !mask || (mask[id / 32] >> (id % 32) & 1);
 }
 
+/* What row r of an op `sample` samples by, and where it puts the id, and a copy of the logits (NULL: nowhere). */
+struct ig_sample_row {
+	struct ig_sample_params params;
+	int32_t *id;
+	float *logits;
+};
+static inline struct ig_sample_row ig_sample_row_of(const struct ig_op_launch *c, int64_t r)
+{
+	const struct ig_sample_op_params *p = c->params;
+	const struct ig_step *s = c->step;
+	const int64_t n = c->in[0].n_cols;
+	struct ig_sample_row row;
+
+	if (!p->guess)
+		return (struct ig_sample_row){ s->sample[r], &s->sampled_ids[r],
+					       s->logits ? s->logits + r * n : NULL };
+	row = (struct ig_sample_row){ s->sample[s->guess_rows[r]], &s->guessed_ids[r],
+				      s->guess_logits ? s->guess_logits + r * n : NULL };
+	row.params.position++;
+	row.params.mask = -1; /* that of the token before */
+	return row;
+}
+
 /* The row's mask, or NULL. */
 static inline const uint32_t *ig_sample_mask(const struct ig_step *s,
 					     const struct ig_sample_params *p, int64_t n_vocab)

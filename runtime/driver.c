@@ -57,12 +57,17 @@ int ig_driver_lower(struct ig_driver *d, const struct ig_plan *plan,
 	if (!limits->max_rows || !limits->max_seqs || !limits->max_logit_rows ||
 	    !limits->max_context)
 		return ig_fail(err, -EINVAL, "a program's limits must not be zero");
+	if (plan->first_mtp_node && !d->class->takes_mtp)
+		return ig_fail(err, -ENOTSUP,
+			       "the driver %s has no heads that guess further tokens",
+			       d->class->name);
 	int rc = d->class->lower(d, plan, limits, out, memory, err);
 	if (rc)
 		return rc;
 	(*out)->driver = d;
 	(*out)->whole_texts = !plan->info.n_groups;
 	(*out)->n_adapters = plan->n_adapters;
+	(*out)->has_mtp = plan->first_mtp_node;
 	for (uint32_t g = 0; g < plan->info.n_groups && g < IG_MAX_CACHE_GROUPS; g++) {
 		const struct ig_cache_group *group = &plan->info.groups[g];
 		(*out)->windows[g] = group->window;
@@ -217,6 +222,26 @@ static bool has_state(const struct ig_program *p)
 	return false;
 }
 
+bool ig_driver_takes_mtp(const struct ig_driver *d) { return d->class->takes_mtp; }
+
+/* What the head of a plan reads of a step, if the step has it. */
+static int check_guesses(const struct ig_program *p, const struct ig_step *s, struct ig_error *err)
+{
+	if (!s->next_ids ? s->n_guesses != 0 :
+			   !p->has_mtp || s->n_guesses < 0 || s->n_guesses > s->n_logit_rows)
+		return ig_fail(err, -EINVAL, "a step with %d guesses", s->n_guesses);
+	for (int32_t r = 0; s->next_ids && r < s->n_rows; r++)
+		if (s->next_ids[r] < -s->n_logit_rows)
+			return ig_fail(err, -EINVAL, "row %d is before token %d", r,
+				       s->next_ids[r]);
+	for (int32_t i = 0; i < s->n_guesses; i++)
+		if (s->guess_rows[i] < 0 || s->guess_rows[i] >= s->n_logit_rows ||
+		    (i && s->guess_rows[i] <= s->guess_rows[i - 1]))
+			return ig_fail(err, -EINVAL, "row %d is wrong as entry %d of guess_rows",
+				       s->guess_rows[i], i);
+	return 0;
+}
+
 /* Check the indices that kernels use unchecked. */
 static int check_step(const struct ig_program *p, const struct ig_step *s, struct ig_error *err)
 {
@@ -286,7 +311,8 @@ static int check_step(const struct ig_program *p, const struct ig_step *s, struc
 				       "row %d: its penalties or its mask are not in the step",
 				       s->logit_rows[i]);
 	}
-	return p->whole_texts ? check_whole(s, err) : 0;
+	int rc = check_guesses(p, s, err);
+	return !rc && p->whole_texts ? check_whole(s, err) : rc;
 }
 
 uint32_t ig_driver_n_ranks(const struct ig_driver *d)

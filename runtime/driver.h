@@ -99,6 +99,8 @@ void ig_program_destroy(struct ig_program *p); /* NULL is fine */
  * known. */
 uint32_t ig_program_split_rows(const struct ig_program *p);
 
+/* Whether plans may have a head that guesses (ig_plan_record_mtp). */
+bool ig_driver_takes_mtp(const struct ig_driver *d);
 /* Over how many devices the driver divides plans; 1 for most.  What it says of memory, and slabs, are those of
  * each device. */
 uint32_t ig_driver_n_ranks(const struct ig_driver *d);

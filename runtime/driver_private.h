@@ -37,6 +37,7 @@ struct ig_driver_class {
 	uint64_t (*release)(struct ig_driver *d, uint64_t n_bytes);
 	uint32_t steps_in_flight;
 	uint32_t n_ranks; /* devices over which plans are divided; 0: 1 */
+	bool takes_mtp;	  /* plans may have a head that guesses */
 };
 
 /* The first member of every driver and of every program. */
@@ -54,6 +55,7 @@ struct ig_program {
 	uint32_t windows[IG_MAX_CACHE_GROUPS]; /* of the plan's cache groups; 0: none */
 	uint32_t n_parts[IG_MAX_CACHE_GROUPS]; /* of groups of state; 0: of another kind */
 	uint32_t n_adapters;		       /* of the plan */
+	bool has_mtp;			       /* the same: a head that guesses */
 	uint32_t strict;
 	uint32_t loaded;
 	struct ig_packed_file *packed; /* while it is loaded; NULL: none */

@@ -251,15 +251,48 @@ int ig_graph_record_plain(struct ig_graph *g, const char *name, const void *para
 
 int ig_graph_status(const struct ig_graph *g) { return g->error.code; }
 
-int ig_plan_record(const struct ig_modules *m, const struct ig_checkpoint *file,
-		   struct ig_plan **out, struct ig_error *err)
+/* What the last norm of the model reads: its rows are gathered behind it.  IG_NONE: there is none. */
+static ig_value hidden_of(const struct ig_plan *p)
 {
-	return ig_plan_record_adapted(m, file, NULL, 0, out, err);
+	for (uint32_t i = p->n_nodes; i--;) {
+		const struct ig_plan_node *n = &p->nodes[i];
+		const struct ig_norm_params *norm = n->params;
+		if (!strcmp(n->op->name, "norm") && norm->gather)
+			return n->n_in == 1 ? n->in[0] : IG_NONE;
+	}
+	return IG_NONE;
 }
 
-int ig_plan_record_adapted(const struct ig_modules *m, const struct ig_checkpoint *file,
-			   const struct ig_plan_adapter *adapters, uint32_t n_adapters,
-			   struct ig_plan **out, struct ig_error *err)
+static const struct ig_plan_node *last_node(const struct ig_plan *p)
+{
+	return p->n_nodes ? &p->nodes[p->n_nodes - 1] : NULL;
+}
+
+/* Behind the model, which samples, its head. */
+static int record_mtp(struct ig_graph *g, const struct ig_host *host, const struct ig_meta *meta,
+		      const void *params, struct ig_error *err)
+{
+	struct ig_plan *p = g->plan;
+	const ig_value x = hidden_of(p);
+	int rc;
+
+	p->first_mtp_node = p->n_nodes;
+	rc = x == IG_NONE ? -ENOTSUP : p->arch->record_mtp(host, g, meta, params, x);
+	if (rc || g->error.code)
+		return ig_fail(err, g->error.code ? g->error.code : rc,
+			       "architecture %s: the head that guesses: %s", p->arch->name,
+			       g->error.code ? g->error.text : "recording failed");
+	const struct ig_plan_node *last = last_node(p);
+	const struct ig_sample_op_params *sample = last->params;
+	if (strcmp(last->op->name, "sample") || !sample->guess)
+		return ig_fail(err, -EINVAL, "architecture %s: the head does not end with a guess",
+			       p->arch->name);
+	return 0;
+}
+
+static int record_plan(const struct ig_modules *m, const struct ig_checkpoint *file,
+		       const struct ig_plan_adapter *adapters, uint32_t n_adapters, bool with_mtp,
+		       struct ig_plan **out, struct ig_error *err)
 {
 	struct ig_graph g = { .modules = m };
 	struct ig_error e = { 0 };
@@ -290,7 +323,10 @@ int ig_plan_record_adapted(const struct ig_modules *m, const struct ig_checkpoin
 		rc = ig_fail(err, rc, "architecture %s: %s", arch->name, e.text);
 		goto fail;
 	}
-	const struct ig_model_info *info = &g.plan->info;
+	struct ig_model_info *info = &g.plan->info;
+	with_mtp = with_mtp && info->n_mtp_layers && arch->record_mtp;
+	if (with_mtp)
+		info->groups[0].n_layers += info->n_mtp_layers;
 	bool samples = info->result == IG_RESULT_TOKENS;
 	if (!info->n_vocab || !info->n_context || samples != (info->n_groups > 0) ||
 	    info->n_groups > IG_MAX_CACHE_GROUPS || info->result > IG_RESULT_SCORE) {
@@ -317,8 +353,7 @@ int ig_plan_record_adapted(const struct ig_modules *m, const struct ig_checkpoin
 		goto fail;
 	}
 	const char *end = samples ? "sample" : "output";
-	const struct ig_plan_node *last =
-		g.plan->n_nodes ? &g.plan->nodes[g.plan->n_nodes - 1] : NULL;
+	const struct ig_plan_node *last = last_node(g.plan);
 	if (!last || strcmp(last->op->name, end)) {
 		rc = ig_fail(err, -EINVAL, "architecture %s: the plan does not end with %s",
 			     arch->name, end);
@@ -326,6 +361,8 @@ int ig_plan_record_adapted(const struct ig_modules *m, const struct ig_checkpoin
 	}
 	g.plan->n_results =
 		samples ? info->n_vocab : (uint32_t)g.plan->values[last->in[0]].shape.n_cols;
+	if (with_mtp && (rc = record_mtp(&g, host, meta, params, err)))
+		goto fail;
 	if ((rc = ig_adapted_check(&g.adapted, err)))
 		goto fail;
 	free(params);
@@ -337,6 +374,25 @@ fail:
 	ig_adapted_finish(&g.adapted);
 	ig_plan_destroy(g.plan);
 	return rc;
+}
+
+int ig_plan_record(const struct ig_modules *m, const struct ig_checkpoint *file,
+		   struct ig_plan **out, struct ig_error *err)
+{
+	return record_plan(m, file, NULL, 0, false, out, err);
+}
+
+int ig_plan_record_adapted(const struct ig_modules *m, const struct ig_checkpoint *file,
+			   const struct ig_plan_adapter *adapters, uint32_t n_adapters,
+			   struct ig_plan **out, struct ig_error *err)
+{
+	return record_plan(m, file, adapters, n_adapters, false, out, err);
+}
+
+int ig_plan_record_mtp(const struct ig_modules *m, const struct ig_checkpoint *file,
+		       struct ig_plan **out, struct ig_error *err)
+{
+	return record_plan(m, file, NULL, 0, true, out, err);
 }
 
 void ig_plan_destroy(struct ig_plan *p)

@@ -51,7 +51,8 @@ struct ig_plan {
 	void **adapter_mem; /* [n_adapter_mem] */
 	uint32_t n_adapter_mem;
 	uint64_t adapter_bytes;
-	uint32_t n_ranks, rank; /* of a divided plan (split.h); 0: it is not */
+	uint32_t n_ranks, rank;	 /* of a divided plan (split.h); 0: it is not */
+	uint32_t first_mtp_node; /* the first of the head that guesses; 0: the plan has none */
 	uint32_t n_results; /* columns of step->logits: the vocabulary, or a vector's dimensions */
 	const struct ig_checkpoint *file; /* not owned; must outlive the programs lowered from it */
 };
@@ -70,6 +71,10 @@ struct ig_plan_adapter {
 int ig_plan_record_adapted(const struct ig_modules *m, const struct ig_checkpoint *file,
 			   const struct ig_plan_adapter *adapters, uint32_t n_adapters,
 			   struct ig_plan **out, struct ig_error *err);
+/* The same as ig_plan_record with the head that guesses the token after the next one, if the file has one
+ * (info.n_mtp_layers): steps then may have it (struct ig_step, next_ids). */
+int ig_plan_record_mtp(const struct ig_modules *m, const struct ig_checkpoint *file,
+		       struct ig_plan **out, struct ig_error *err);
 void ig_plan_destroy(struct ig_plan *p); /* NULL is fine */
 /* What of its file the plan does not use, for people: "12 tensors of vision"; empty: nothing. */
 void ig_plan_left_out(const struct ig_plan *p, char *out, size_t size);

@@ -40,7 +40,9 @@ struct ig_model_info {
 	/* What a step computes of a sequence.  Other results than tokens are the rows of the op
 	 * `output`: n_groups is then 0, and a step has a sequence whole. */
 	uint32_t result; /* enum ig_result */
-	uint32_t reserved;
+	/* Since 1.1.  Layers of the head that record_mtp records: with the head, group 0 has so many more,
+	 * behind its others.  0: the file has no head. */
+	uint32_t n_mtp_layers;
 };
 
 enum ig_result {
@@ -68,6 +70,11 @@ struct ig_arch {
 	/* Since 1.1.  How folders of safetensors are read; NULL-terminated.  NULL: they are not
 	 * supported. */
 	const struct ig_arch_files *const *files;
+	/* Since 1.1.  Record the head that guesses the token after the next one (multi-token prediction):
+	 * behind all of `record`, whose last norm reads x.  Its last op is `sample` with guess 1.  Returns
+	 * the graph's status.  NULL: the architecture has none. */
+	int (*record_mtp)(const struct ig_host *host, struct ig_graph *g,
+			  const struct ig_meta *meta, const void *params, ig_value x);
 };
 
 #endif

@@ -133,6 +133,15 @@ static inline int ig_hparams_read_layers(const struct ig_hparam_source *s, uint3
 	return rc;
 }
 
+/* Whether the block behind the layers is a head that guesses the token after the next one: 1, or 0. */
+static inline uint32_t ig_hparams_has_mtp(const struct ig_hparam_source *s, uint32_t n_layers)
+{
+	char name[48];
+
+	snprintf(name, sizeof name, "blk.%u.nextn.eh_proj.weight", n_layers);
+	return s->host->meta_has_tensor(s->meta, name) != 0;
+}
+
 /* The feed-forward's width; a model whose layers all have experts may tell theirs alone. */
 static inline int ig_hparams_read_ff(const struct ig_hparam_source *s, uint32_t *n_ff)
 {

@@ -56,6 +56,52 @@ ig_layer_rms_norm(struct ig_rec *r, const struct ig_hparams *p, const char *name
 	return ig_rec_rms_norm(r, x, ig_rec_layer_weight(r, 1, p->width, name, layer), p->norm_eps);
 }
 
+/* ---- a head that guesses the token after the next one (multi-token prediction, DeepSeek-AI 2024,
+ * arXiv:2412.19437): block n_layers of the file. ------------------------------------------------ */
+
+/* A table or matrix of the head's own, blk.N.nextn.NAME [n_vocab, width], or the model's. */
+static inline ig_weight ig_mtp_vocab_weight(struct ig_rec *r, const struct ig_hparams *p,
+					    const struct ig_meta *meta, const char *name,
+					    const char *shared)
+{
+	char own[64];
+
+	snprintf(own, sizeof own, "blk.%u.nextn.%s.weight", p->n_layers, name);
+	return ig_rec_weight(r, p->n_vocab, p->width,
+			     r->host->meta_has_tensor(meta, own) ? own : shared);
+}
+
+/* The input of the head's layer: of x, which the model's last norm reads, and the token after each row. */
+static inline ig_value ig_layer_mtp_input(struct ig_rec *r, const struct ig_hparams *p,
+					  const struct ig_meta *meta, ig_value x)
+{
+	const uint32_t n = p->n_layers;
+	ig_weight table = ig_mtp_vocab_weight(r, p, meta, "embed_tokens", "token_embd.weight");
+	ig_weight project =
+		ig_rec_layer_weight(r, p->width, 2 * p->width, "blk.%u.nextn.eh_proj.weight", n);
+	ig_value e = ig_rec_embed_next(r, table);
+	ig_value h = ig_rec_rms_norm(r, x, ig_rec_weight(r, 1, p->width, "output_norm.weight"),
+				     p->norm_eps);
+
+	e = ig_layer_rms_norm(r, p, "blk.%u.nextn.enorm.weight", n, e);
+	h = ig_layer_rms_norm(r, p, "blk.%u.nextn.hnorm.weight", n, h);
+	return ig_rec_linear(r, ig_rec_concat(r, e, h), &project, 1, IG_NONE);
+}
+
+/* The head's last ops.  Returns the graph's status. */
+static inline int ig_layer_mtp_head(struct ig_rec *r, const struct ig_hparams *p,
+				    const struct ig_meta *meta, ig_value x)
+{
+	ig_weight norm = ig_rec_layer_weight(r, 1, p->width, "blk.%u.nextn.shared_head_norm.weight",
+					     p->n_layers);
+	ig_weight head = ig_mtp_vocab_weight(r, p, meta, "shared_head_head",
+					     p->tied ? "token_embd.weight" : "output.weight");
+
+	ig_rec_sample_guess(
+		r, ig_rec_logits(r, ig_rec_rms_norm_guesses(r, x, norm, p->norm_eps), head));
+	return r->host->graph_status(r->g);
+}
+
 /* ---- grouped-query attention (Ainslie et al. 2023, arXiv:2305.13245) ---------------------- */
 
 /* The table of cos and sin for the step, with the file's factors if there are any.  Record it

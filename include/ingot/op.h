@@ -46,10 +46,12 @@ enum ig_layout {
 #define IG_MAX_OUT 2
 #define IG_MAX_WEIGHTS 8
 
-/* Which rows a value has: all tokens of the step, or only those whose logits are computed. */
+/* Which rows a value has: all tokens of the step, only those whose logits are computed, or of these only
+ * those behind which the token after the next one is guessed. */
 enum ig_row_class {
 	IG_ROWS_TOKENS = 0,
 	IG_ROWS_LOGITS = 1,
+	IG_ROWS_GUESSES = 2,
 };
 
 struct ig_shape {
@@ -195,6 +197,15 @@ struct ig_step {
 	int32_t n_segments, n_states;
 	/* NULL: all are 0; or [n_rows]: the row of embed's table of types. */
 	const int32_t *row_types;
+	/* Of a plan with a head that guesses (struct ig_arch, record_mtp).  next_ids [n_rows]: the token
+	 * after each row; -1 - i: the one that row i of the logits samples.  NULL: the step does without
+	 * the head, whose layers are not written. */
+	const int32_t *next_ids;
+	const int32_t *guess_rows; /* [n_guesses] ascending indexes of logit_rows */
+	int32_t *guessed_ids;	   /* [n_guesses] written by the op `sample` with guess 1 */
+	float *guess_logits;	   /* NULL, or [n_guesses, n_vocab]: receives a copy */
+	int32_t n_guesses;
+	uint32_t reserved_too;
 };
 
 /* Row r's token, for kernels that can read prev_ids. */
@@ -202,6 +213,18 @@ static inline int32_t ig_step_token(const struct ig_step *s, int64_t r)
 {
 	return s->token_from && s->token_from[r] >= 0 ? s->prev_ids[s->token_from[r]] :
 							s->token_ids[r];
+}
+
+/* The token after row r; read once the step's tokens are sampled. */
+static inline int32_t ig_step_next(const struct ig_step *s, int64_t r)
+{
+	return s->next_ids[r] >= 0 ? s->next_ids[r] : s->sampled_ids[-1 - s->next_ids[r]];
+}
+
+/* The row that row r of a value with gathered rows comes from; gather: as the op norm has it. */
+static inline int32_t ig_step_gathered(const struct ig_step *s, uint32_t gather, int64_t r)
+{
+	return s->logit_rows[gather == 2 ? s->guess_rows[r] : r];
 }
 
 /* ---- one execution of an op -------------------------------------------------- */

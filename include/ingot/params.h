@@ -8,17 +8,19 @@
 
 #include <stdint.h>
 
-/* embed: out[r] = table[token_ids[r]] * scale (+ learned[positions[r]]) (+ types[row_types[r]]).
+/* embed: out[r] = table[token_ids[r]] * scale (+ learned[positions[r]]) (+ types[row_types[r]]); with
+ * next 1 of the token after each row (struct ig_step, next_ids).
  * weights: table [n_vocab, width] [, learned [n_positions, width] or none [, types [n_types, width]]] */
 struct ig_embed_params {
 	uint32_t struct_size;
 	float scale;
+	uint32_t next; /* 0 or 1 */
 };
 
 /* norm: x = in0 (+ in1);  y = x / rms(x) * w       (IG_NORM_RMS)
  *                         y = (x - mean) / std * w + b   (IG_NORM_LAYER)
  * in: x [, delta]; weights: w [1, width] [, b [1, width]]; out: y [, x + delta].
- * gather 1: out has only the rows whose logits are computed.
+ * gather 1: out has only the rows whose logits are computed; 2: of these only those with a guess.
  * after 1 (RMS): y = (in0 / rms(in0) * w + in1) * scale * s: in1 is added to the result; weights:
  * w [, none [, s [1, 1]]]; out: y.  Without w (RMS): y = x / rms(x). */
 enum { IG_NORM_RMS = 0, IG_NORM_LAYER = 1 };
@@ -98,16 +100,17 @@ struct ig_linear_heads_params {
 	uint32_t n_rest;
 };
 
-/* logits: y = x W^T.  in: x of row class logits; weights: W [n_vocab, k] */
+/* logits: y = x W^T.  in: x of row class logits or guesses; weights: W [n_vocab, k] */
 struct ig_logits_params {
 	uint32_t struct_size;
 	uint32_t reserved;
 };
 
-/* sample: step->sampled_ids from the logits in0 [n_logit_rows, n_vocab]. */
+/* sample: step->sampled_ids from the logits in0 [n_logit_rows, n_vocab]; guess 1: step->guessed_ids
+ * from in0 [n_guesses, n_vocab], each with the parameters of its row but for one position later and no mask. */
 struct ig_sample_op_params {
 	uint32_t struct_size;
-	uint32_t reserved;
+	uint32_t guess; /* 0 or 1 */
 };
 
 /* pool: one row for each row of logits, which is the last of a sequence that the step has whole:

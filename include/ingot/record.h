@@ -71,6 +71,20 @@ static inline ig_value ig_rec_embed_scaled(struct ig_rec *r, ig_weight table, fl
 	return ig_rec_op(r, "embed", &p, NULL, 0, &table, 1);
 }
 
+/* Of the token after each row. */
+static inline ig_value ig_rec_embed_next(struct ig_rec *r, ig_weight table)
+{
+	struct ig_embed_params p = { .struct_size = sizeof p, .scale = 1.0f, .next = 1 };
+	return ig_rec_op(r, "embed", &p, NULL, 0, &table, 1);
+}
+
+static inline ig_value ig_rec_concat(struct ig_rec *r, ig_value a, ig_value b)
+{
+	struct ig_concat_params p = { .struct_size = sizeof p };
+	ig_value in[2] = { a, b };
+	return ig_rec_op(r, "concat", &p, in, 2, NULL, 0);
+}
+
 static inline ig_value ig_rec_rms_norm(struct ig_rec *r, ig_value x, ig_weight w, float eps)
 {
 	struct ig_norm_params p = { .struct_size = sizeof p, .kind = IG_NORM_RMS, .eps = eps };
@@ -82,6 +96,15 @@ static inline ig_value ig_rec_rms_norm_last(struct ig_rec *r, ig_value x, ig_wei
 {
 	struct ig_norm_params p = {
 		.struct_size = sizeof p, .kind = IG_NORM_RMS, .eps = eps, .gather = 1
+	};
+	return ig_rec_op(r, "norm", &p, &x, 1, &w, 1);
+}
+
+/* The same, but only of those with a guess. */
+static inline ig_value ig_rec_rms_norm_guesses(struct ig_rec *r, ig_value x, ig_weight w, float eps)
+{
+	struct ig_norm_params p = {
+		.struct_size = sizeof p, .kind = IG_NORM_RMS, .eps = eps, .gather = 2
 	};
 	return ig_rec_op(r, "norm", &p, &x, 1, &w, 1);
 }
@@ -183,6 +206,12 @@ static inline ig_value ig_rec_logits(struct ig_rec *r, ig_value x, ig_weight w)
 static inline void ig_rec_sample(struct ig_rec *r, ig_value logits)
 {
 	struct ig_sample_op_params p = { .struct_size = sizeof p };
+	r->host->record(r->g, "sample", &p, &logits, 1, NULL, 0, NULL, 0);
+}
+
+static inline void ig_rec_sample_guess(struct ig_rec *r, ig_value logits)
+{
+	struct ig_sample_op_params p = { .struct_size = sizeof p, .guess = 1 };
 	r->host->record(r->g, "sample", &p, &logits, 1, NULL, 0, NULL, 0);
 }
 

@@ -3,7 +3,9 @@
  * attention with biases of q, k and v and RoPE over half of each head, in the large ones with QK
  * norm; the first layers are dense, the others have experts that a sigmoid router selects with a
  * bias that is only for the selection (Wang et al. 2024, arXiv:2408.15664), and a shared expert.
- * Blocks that predict further tokens are left out.
+ * The block behind the last layer is a head that guesses the token after the next one (multi-token
+ * prediction, DeepSeek-AI 2024, arXiv:2412.19437): a layer over the hidden row behind the model's last norm and the
+ * embedding of the token that follows.
  */
 #include <ingot/arch_files.h>
 #include <ingot/layers.h>
@@ -14,6 +16,28 @@ struct glm4moe {
 	struct ig_rope rope;
 	uint32_t attention; /* enum ig_gqa_flags */
 };
+
+/* A layer's output of its input x. */
+static ig_value record_layer(struct ig_rec *r, const struct glm4moe *m,
+			     const struct ig_gqa *attention, uint32_t layer, ig_value x)
+{
+	ig_value h = ig_layer_rms_norm(r, &m->p, "blk.%u.attn_norm.weight", layer, x);
+
+	x = ig_layer_gqa(r, attention, layer, h, x);
+	h = ig_layer_rms_norm(r, &m->p, "blk.%u.post_attention_norm.weight", layer, x);
+	return ig_layer_experts(r, &m->p, &m->experts, layer, h, x);
+}
+
+static struct ig_gqa attention_of(struct ig_rec *r, const struct glm4moe *m)
+{
+	return (struct ig_gqa){
+		.p = &m->p,
+		.rope = &m->rope,
+		.table = ig_layer_rope_table(r, &m->rope),
+		.mode = IG_ROPE_HALVES,
+		.flags = m->attention,
+	};
+}
 
 static int read_params(const struct ig_host *host, const struct ig_meta *meta, void *params,
 		       struct ig_model_info *info, struct ig_error *err)
@@ -32,6 +56,7 @@ static int read_params(const struct ig_host *host, const struct ig_meta *meta, v
 		(host->meta_has_tensor(meta, "blk.0.attn_q.bias") ? IG_GQA_QKV_BIAS : 0) |
 		(host->meta_has_tensor(meta, "blk.0.attn_q_norm.weight") ? IG_GQA_HEAD_NORMS : 0);
 	ig_hparams_info(&m->p, 0, info);
+	info->n_mtp_layers = ig_hparams_has_mtp(&s, m->p.n_layers);
 	return 0;
 }
 
@@ -40,22 +65,24 @@ static int record(const struct ig_host *host, struct ig_graph *g, const struct i
 {
 	const struct glm4moe *m = params;
 	struct ig_rec r = { host, g };
-	const struct ig_gqa attention = {
-		.p = &m->p,
-		.rope = &m->rope,
-		.table = ig_layer_rope_table(&r, &m->rope),
-		.mode = IG_ROPE_HALVES,
-		.flags = m->attention,
-	};
-	ig_value x = ig_layer_embed(&r, &m->p, 1), h;
+	const struct ig_gqa attention = attention_of(&r, m);
+	ig_value x = ig_layer_embed(&r, &m->p, 1);
 
-	for (uint32_t layer = 0; layer < m->p.n_layers; layer++) {
-		h = ig_layer_rms_norm(&r, &m->p, "blk.%u.attn_norm.weight", layer, x);
-		x = ig_layer_gqa(&r, &attention, layer, h, x);
-		h = ig_layer_rms_norm(&r, &m->p, "blk.%u.post_attention_norm.weight", layer, x);
-		x = ig_layer_experts(&r, &m->p, &m->experts, layer, h, x);
-	}
+	for (uint32_t layer = 0; layer < m->p.n_layers; layer++)
+		x = record_layer(&r, m, &attention, layer, x);
 	return ig_layer_norm_head(&r, &m->p, x);
+}
+
+static int record_mtp(const struct ig_host *host, struct ig_graph *g, const struct ig_meta *meta,
+		      const void *params, ig_value x)
+{
+	const struct glm4moe *m = params;
+	struct ig_rec r = { host, g };
+	const struct ig_gqa attention = attention_of(&r, m);
+
+	x = ig_layer_mtp_input(&r, &m->p, meta, x);
+	return ig_layer_mtp_head(&r, &m->p, meta,
+				 record_layer(&r, m, &attention, m->p.n_layers, x));
 }
 
 static const struct ig_config_key keys[] = {
@@ -109,4 +136,5 @@ const struct ig_arch ig_arch_glm4moe = {
 	.read_params = read_params,
 	.record = record,
 	.files = files,
+	.record_mtp = record_mtp,
 };

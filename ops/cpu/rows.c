@@ -79,7 +79,7 @@ void KERNEL(ig_norm)(const struct ig_op_launch *c, int64_t first, int64_t last, 
 	int64_t n = c->out[0].n_cols, group = p->group ? p->group : n;
 
 	for (int64_t r = first; r < last; r++) {
-		int64_t from = p->gather ? c->step->logit_rows[r] : r;
+		int64_t from = p->gather ? ig_step_gathered(c->step, p->gather, r) : r;
 		const float *x = row_of(&c->in[0], from);
 		const float *delta = c->in[1].data ? row_of(&c->in[1], from) : NULL;
 		float *y = row_of(&c->out[0], r);

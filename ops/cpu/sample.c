@@ -287,18 +287,19 @@ void KERNEL(ig_sample)(const struct ig_op_launch *c, int64_t first, int64_t last
 
 	for (int64_t i = first; i < last; i++) {
 		const float *x = (const float *)((char *)c->in[0].data + i * c->in[0].row_stride);
-		const struct ig_sample_params *p = &c->step->sample[i];
+		const struct ig_sample_row row = ig_sample_row_of(c, i);
+		const struct ig_sample_params *p = &row.params;
 		const uint32_t *mask = ig_sample_mask(c->step, p, n);
 		float top;
-		if (c->step->logits)
-			memcpy(c->step->logits + i * n, x, (size_t)n * sizeof *x);
+		if (row.logits)
+			memcpy(row.logits, x, (size_t)n * sizeof *x);
 		if (mask || p->n_adjusts) {
 			adjust(c->step, p, mask, x, r.x, n);
 			x = r.x;
 		}
 		top = largest(x, n);
-		c->step->sampled_ids[i] = ig_sample_is_random(p) && fabsf(top) < INFINITY ?
-						  draw(x, n, top, p, &r) :
-						  id_of_largest(x, n, top, mask);
+		*row.id = ig_sample_is_random(p) && fabsf(top) < INFINITY ?
+				  draw(x, n, top, p, &r) :
+				  id_of_largest(x, n, top, mask);
 	}
 }

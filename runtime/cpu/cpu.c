@@ -116,7 +116,9 @@ static int copy_slab(struct ig_driver *d, void *dst, const void *src, uint64_t n
 
 static int32_t rows_of(const struct ig_step *s, uint32_t row_class)
 {
-	return row_class == IG_ROWS_TOKENS ? s->n_rows : s->n_logit_rows;
+	return row_class == IG_ROWS_TOKENS ? s->n_rows :
+	       row_class == IG_ROWS_LOGITS ? s->n_logit_rows :
+					     s->n_guesses;
 }
 
 static void set_rows(const struct cpu_program *p, const struct ig_step *step,
@@ -147,7 +149,7 @@ static int64_t phase_units(const struct cpu_program *p, const struct cpu_phase *
 	const struct cpu_launch *c = &p->launches[ph->first_launch];
 	int64_t n = 0;
 
-	if (rows_of(c->launch.step, c->row_class) == 0)
+	if (rows_of(c->launch.step, c->row_class) == 0 || (ph->of_mtp && !c->launch.step->next_ids))
 		return 0;
 	for (uint32_t i = 0; i < ph->n_launches; i++) {
 		const int64_t of = c[i].kernel->n_units(&c[i].launch);
@@ -286,4 +288,5 @@ const struct ig_driver_class ig_driver_cpu = {
 	.read_slab = copy_slab,
 	.write_slab = copy_slab,
 	.steps_in_flight = 1,
+	.takes_mtp = true,
 };

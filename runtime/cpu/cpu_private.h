@@ -54,7 +54,8 @@ struct cpu_launch {
 
 struct cpu_phase {
 	uint32_t first_launch, n_launches;
-	bool rows; /* a chain of kernels whose units are rows */
+	bool rows;   /* a chain of kernels whose units are rows */
+	bool of_mtp; /* of the head: only in steps that have it */
 };
 
 /* Counts the units of one phase.  n_units is set before the phase opens. */

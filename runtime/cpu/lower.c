@@ -17,6 +17,7 @@ struct lowering {
 	struct cpu_program *p;
 	int32_t *value_buffer;	/* [n_values] */
 	int32_t *layout_buffer; /* [n_values, N_LAYOUTS] */
+	bool of_mtp;		/* the node that is being lowered */
 	struct ig_error *err;
 };
 
@@ -102,11 +103,12 @@ static int add_launch(struct lowering *l, const struct cpu_launch *c, bool chain
 	p->launches[p->n_launches++] = *c;
 	struct cpu_phase *last = p->n_phases ? &p->phases[p->n_phases - 1] : NULL;
 	bool rows = c->kernel->unit_kind == IG_UNITS_ROWS;
-	if (join || (chain && last && last->rows && rows &&
+	if (join || (chain && last && last->rows && rows && last->of_mtp == l->of_mtp &&
 		     p->launches[last->first_launch].row_class == c->row_class))
 		last->n_launches++;
 	else
-		p->phases[p->n_phases++] = (struct cpu_phase){ p->n_launches - 1, 1, rows };
+		p->phases[p->n_phases++] =
+			(struct cpu_phase){ p->n_launches - 1, 1, rows, l->of_mtp };
 	for (uint32_t i = 0; i <= IG_MAX_IN + IG_MAX_OUT; i++) {
 		int32_t b = i < IG_MAX_IN	       ? c->in[i].buffer :
 			    i < IG_MAX_IN + IG_MAX_OUT ? c->out[i - IG_MAX_IN].buffer :
@@ -496,6 +498,7 @@ int ig_cpu_lower(struct ig_driver *d, const struct ig_plan *plan,
 	memset(l.value_buffer, 0xff, (plan->n_values + 1) * sizeof *l.value_buffer);
 	memset(l.layout_buffer, 0xff, (plan->n_values + 1) * N_LAYOUTS * sizeof *l.layout_buffer);
 	for (uint32_t i = 0; i < plan->n_nodes; i++) {
+		l.of_mtp = plan->first_mtp_node && i >= plan->first_mtp_node;
 		if ((rc = lower_node(&l, &plan->nodes[i])))
 			goto done;
 	}

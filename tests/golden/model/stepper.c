@@ -68,6 +68,10 @@ struct ig_stepper {
 	struct ig_step_segment *segments;			/* [max_seqs, N_SEGMENTS] */
 	int *step_seqs;						/* [max_seqs] */
 	float *logits;						/* [max_seqs, n_vocab] */
+	/* of a plan with a head that guesses */
+	int32_t *next_ids;	       /* [max_rows] */
+	int32_t *guess_rows, *guessed; /* [max_seqs] */
+	float *guess_logits;	       /* [max_seqs, n_vocab] */
 };
 
 static uint64_t next_random(uint64_t *state)
@@ -114,8 +118,8 @@ out:
 	return rc;
 }
 
-int ig_stepper_model_open(struct ig_stepper_model *m, const char *path, const char *module_path,
-			  struct ig_error *err)
+static int model_open(struct ig_stepper_model *m, const char *path, const char *module_path,
+		      bool with_mtp, struct ig_error *err)
 {
 	int rc;
 
@@ -129,13 +133,26 @@ int ig_stepper_model_open(struct ig_stepper_model *m, const char *path, const ch
 	rc = ig_checkpoint_open(path, ig_modules_archs(m->modules), &m->file, err);
 	if (rc)
 		goto fail;
-	rc = ig_plan_record(m->modules, m->file, &m->plan, err);
+	rc = with_mtp ? ig_plan_record_mtp(m->modules, m->file, &m->plan, err) :
+			ig_plan_record(m->modules, m->file, &m->plan, err);
 	if (rc)
 		goto fail;
 	return 0;
 fail:
 	ig_stepper_model_close(m);
 	return rc;
+}
+
+int ig_stepper_model_open(struct ig_stepper_model *m, const char *path, const char *module_path,
+			  struct ig_error *err)
+{
+	return model_open(m, path, module_path, false, err);
+}
+
+int ig_stepper_model_open_mtp(struct ig_stepper_model *m, const char *path, const char *module_path,
+			      struct ig_error *err)
+{
+	return model_open(m, path, module_path, true, err);
 }
 
 void ig_stepper_model_close(struct ig_stepper_model *m)
@@ -318,6 +335,13 @@ static int make_buffers(struct ig_stepper *s, struct ig_error *err)
 	}
 	s->segments = calloc(seqs * N_SEGMENTS, sizeof *s->segments);
 	ok = ok && s->segments;
+	if (s->plan->first_mtp_node) {
+		s->next_ids = calloc(rows, sizeof *s->next_ids);
+		s->guess_rows = calloc(seqs, sizeof *s->guess_rows);
+		s->guessed = calloc(seqs, sizeof *s->guessed);
+		s->guess_logits = calloc(seqs * s->n_vocab, sizeof *s->guess_logits);
+		ok = ok && s->next_ids && s->guess_rows && s->guessed && s->guess_logits;
+	}
 	return ok ? 0 : ig_fail(err, -ENOMEM, "no memory for a step's buffers");
 }
 
@@ -470,6 +494,10 @@ void ig_stepper_close(struct ig_stepper *s)
 	free(s->step_seqs);
 	free(s->segments);
 	free(s->logits);
+	free(s->next_ids);
+	free(s->guess_rows);
+	free(s->guessed);
+	free(s->guess_logits);
 	free(s);
 }
 
@@ -580,6 +608,9 @@ static void begin_step(struct ig_stepper *s)
 		.kv = s->kv,
 		.n_groups = s->n_groups,
 		.segments = s->segments,
+		.next_ids = s->next_ids,
+		.guess_rows = s->guess_rows,
+		.guessed_ids = s->guessed,
 	};
 	s->ran = false;
 }
@@ -633,6 +664,8 @@ static int put(struct ig_stepper *s, int number, const int32_t *ids, int32_t n, 
 		s->positions[step->n_rows + i] = seq->n_tokens + i;
 		s->row_seq[step->n_rows + i] = step->n_seqs;
 		s->row_adapter[step->n_rows + i] = seq->adapter - 1;
+		if (s->next_ids)
+			s->next_ids[step->n_rows + i] = i + 1 < n ? ids[i + 1] : 0;
 	}
 	add_segments(s, seq, n);
 	step->n_rows += n;
@@ -652,6 +685,10 @@ static int put(struct ig_stepper *s, int number, const int32_t *ids, int32_t n, 
 		s->logit_rows[step->n_logit_rows] = step->n_rows - 1 - i;
 		s->sample[step->n_logit_rows] = *draw;
 		s->sample[step->n_logit_rows].position = seq->n_tokens - i;
+		if (s->next_ids) {
+			s->next_ids[step->n_rows - 1 - i] = -1 - step->n_logit_rows;
+			s->guess_rows[step->n_guesses++] = step->n_logit_rows;
+		}
 		step->n_logit_rows++;
 	}
 	return n_draws ? step->n_logit_rows - n_draws : 0;
@@ -669,6 +706,12 @@ int ig_stepper_put_draft(struct ig_stepper *s, int number, const int32_t *ids, i
 	return put(s, number, ids, n, n, draw);
 }
 
+void ig_stepper_say_next(struct ig_stepper *s, int32_t id)
+{
+	if (s->next_ids)
+		s->next_ids[s->step.n_rows - 1] = id;
+}
+
 int ig_stepper_run(struct ig_stepper *s, bool want_logits)
 {
 	int rc;
@@ -682,6 +725,7 @@ int ig_stepper_run(struct ig_stepper *s, bool want_logits)
 			.max_blocks = width_of(s, g),
 		};
 	s->step.logits = want_logits ? s->logits : NULL;
+	s->step.guess_logits = want_logits ? s->guess_logits : NULL;
 	s->ran = true;
 	rc = ig_program_submit(s->program, &s->step);
 	return rc ? rc : ig_program_wait(s->program);
@@ -692,4 +736,11 @@ int32_t ig_stepper_sampled(const struct ig_stepper *s, int draw) { return s->sam
 const float *ig_stepper_logits(const struct ig_stepper *s, int draw)
 {
 	return s->logits + (size_t)draw * s->n_vocab;
+}
+
+int32_t ig_stepper_guessed(const struct ig_stepper *s, int draw) { return s->guessed[draw]; }
+
+const float *ig_stepper_guess_logits(const struct ig_stepper *s, int draw)
+{
+	return s->guess_logits + (size_t)draw * s->n_vocab;
 }

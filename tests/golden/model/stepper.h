@@ -26,6 +26,9 @@ struct ig_stepper_model {
  * environment's INGOT_MODULE_PATH, else the build's own. */
 int ig_stepper_model_open(struct ig_stepper_model *m, const char *path, const char *module_path,
 			  struct ig_error *err);
+/* The same with the head that guesses, if the file has one: then each draw has a guess. */
+int ig_stepper_model_open_mtp(struct ig_stepper_model *m, const char *path, const char *module_path,
+			      struct ig_error *err);
 void ig_stepper_model_close(struct ig_stepper_model *m); /* zeros are fine */
 
 /* Whether a kernel of this instruction set, not of one that it includes, fits any of the model's ops
@@ -87,10 +90,16 @@ int ig_stepper_put(struct ig_stepper *s, int seq, const int32_t *ids, int32_t n,
  * most max_seqs samples. */
 int ig_stepper_put_draft(struct ig_stepper *s, int seq, const int32_t *ids, int32_t n,
 			 const struct ig_sample_params *draw);
+/* What follows the tokens put last, without a draw, for the head that guesses; else it reads token 0. */
+void ig_stepper_say_next(struct ig_stepper *s, int32_t id);
 /* Run the step.  The draws are readable until the next put. */
 int ig_stepper_run(struct ig_stepper *s, bool want_logits);
 int32_t ig_stepper_sampled(const struct ig_stepper *s, int draw);
 const float *ig_stepper_logits(const struct ig_stepper *s, int draw); /* [n_vocab] */
+
+/* What the head guesses behind the token of that draw, and by which logits. */
+int32_t ig_stepper_guessed(const struct ig_stepper *s, int draw);
+const float *ig_stepper_guess_logits(const struct ig_stepper *s, int draw); /* [n_vocab] */
 
 /* The largest logit. */
 extern const struct ig_sample_params ig_stepper_greedy;

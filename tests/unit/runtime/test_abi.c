@@ -127,7 +127,7 @@ static void test_step(void **state)
 	AT(ig_sample_params, seed, 48);
 	SIZE(ig_step_segment, 16);
 	AT(ig_step_segment, from, 8);
-	SIZE(ig_step, 176);
+	SIZE(ig_step, 216);
 	AT(ig_step, n_rows, 4);
 	AT(ig_step, n_seqs, 8);
 	AT(ig_step, n_logit_rows, 12);
@@ -153,6 +153,11 @@ static void test_step(void **state)
 	AT(ig_step, n_segments, 160);
 	AT(ig_step, n_states, 164);
 	AT(ig_step, row_types, 168);
+	AT(ig_step, next_ids, 176);
+	AT(ig_step, guess_rows, 184);
+	AT(ig_step, guessed_ids, 192);
+	AT(ig_step, guess_logits, 200);
+	AT(ig_step, n_guesses, 208);
 	assert_int_equal(IG_STEPS_IN_FLIGHT, 2);
 	assert_int_equal(IG_BLOCK_TOKENS, 16);
 	assert_int_equal(IG_BLOCK_WORD(3, 5), 3 << 12 | 5);
@@ -246,7 +251,8 @@ static void test_module(void **state)
 
 static void test_arch(void **state)
 {
-	SIZE(ig_embed_params, 8);
+	SIZE(ig_embed_params, 12);
+	AT(ig_embed_params, next, 8);
 	SIZE(ig_norm_params, 28);
 	AT(ig_norm_params, after, 16);
 	AT(ig_norm_params, group, 20);
@@ -321,13 +327,15 @@ static void test_arch(void **state)
 	SIZE(ig_model_info, 152);
 	AT(ig_model_info, groups, 16);
 	AT(ig_model_info, result, 144);
-	SIZE(ig_arch, 48);
+	AT(ig_model_info, n_mtp_layers, 148);
+	SIZE(ig_arch, 56);
 	AT(ig_arch, params_size, 4);
 	AT(ig_arch, name, 8);
 	AT(ig_arch, read_params, 16);
 	AT(ig_arch, record, 24);
 	AT(ig_arch, claims, 32);
 	AT(ig_arch, files, 40);
+	AT(ig_arch, record_mtp, 48);
 	SIZE(ig_moe_route_params, 48);
 	SIZE(ig_moe_glu_params, 28);
 	SIZE(ig_moe_combine_params, 20);

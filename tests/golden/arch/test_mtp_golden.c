@@ -1,0 +1,289 @@
+/*
+ * test_mtp_golden.c: a model's head that guesses the token after the next one, against the reference in
+ * mtp.py (which also describes the format of NAME.guesses).
+ *
+ * With float32 activations and cache the normalised squared error of the head's logits is at most 1e-6.
+ * Their bits are the same whether a prompt is read at once or in chunks, alone or beside another one, and
+ * behind the right tokens of a draft, on every instruction set that the machine has.  The model's own logits have
+ * the bits that they have without the head.
+ */
+#include "tests/golden/model/stepper.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#ifndef INGOT_TEST_ARCHS
+#error "the build names the folder of the models"
+#endif
+
+#define N_PROMPTS 2
+#define N_STEPS 8
+#define N_VOCAB 300
+#define MAX_PROMPT 512
+
+struct prompt {
+	uint32_t n_ids;
+	int32_t ids[MAX_PROMPT]; /* and the greedy ones behind them */
+	float want[N_STEPS][N_VOCAB];
+};
+static struct prompt prompts[N_PROMPTS];
+
+/* Of a way of running: the model's logits and the head's. */
+struct results {
+	float logits[N_PROMPTS][N_STEPS][N_VOCAB], guesses[N_PROMPTS][N_STEPS][N_VOCAB];
+	int32_t guessed[N_PROMPTS][N_STEPS];
+};
+static struct results alone, other, plain;
+
+static void must_read(FILE *f, void *to, size_t n_bytes)
+{
+	if (fread(to, 1, n_bytes, f) != n_bytes)
+		fail_msg("the golden is too short");
+}
+
+static FILE *open_file(const char *name, const char *magic)
+{
+	char path[512], text[4];
+	uint32_t sizes[3];
+	FILE *f;
+
+	snprintf(path, sizeof path, INGOT_TEST_ARCHS "/%s", name);
+	f = fopen(path, "rb");
+	if (!f)
+		fail_msg("%s: %s", path, strerror(errno));
+	must_read(f, text, 4);
+	assert_memory_equal(text, magic, 4);
+	must_read(f, sizes, sizeof sizes);
+	assert_int_equal(sizes[0], N_VOCAB);
+	assert_int_equal(sizes[1], N_PROMPTS);
+	assert_int_equal(sizes[2], N_STEPS);
+	return f;
+}
+
+static int setup(void **state)
+{
+	FILE *base = open_file("glm4moe.golden", "IGA1");
+	FILE *guesses = open_file("glm4moe_mtp.guesses", "IGG1");
+
+	for (int i = 0; i < N_PROMPTS; i++) {
+		struct prompt *p = &prompts[i];
+		must_read(base, &p->n_ids, 4);
+		assert_in_range(p->n_ids, 1, MAX_PROMPT - N_STEPS);
+		must_read(base, p->ids, (p->n_ids + N_STEPS) * sizeof *p->ids);
+		fseek(base, sizeof p->want, SEEK_CUR);
+		must_read(guesses, p->want, sizeof p->want);
+	}
+	fclose(base);
+	fclose(guesses);
+	return 0;
+}
+
+static void open_model(struct ig_stepper_model *m, bool with_mtp)
+{
+	struct ig_error err = { 0 };
+	const char *path = INGOT_TEST_ARCHS "/glm4moe_mtp.gguf";
+	int rc = with_mtp ? ig_stepper_model_open_mtp(m, path, NULL, &err) :
+			    ig_stepper_model_open(m, path, NULL, &err);
+
+	if (rc)
+		fail_msg("%s", err.text);
+}
+
+static struct ig_stepper *open_stepper(const struct ig_stepper_model *m, const char *isa)
+{
+	const struct ig_stepper_options o = {
+		.driver = "cpu",
+		.isa = isa,
+		.activations = "f32",
+		.k_dtype = IG_F32,
+		.v_dtype = IG_F32,
+		.n_threads = 2,
+		.max_rows = MAX_PROMPT + 16,
+		.max_seqs = N_PROMPTS * N_STEPS,
+		.max_context = m->plan->info.n_context,
+		.cache_tokens = 2 * (MAX_PROMPT + N_STEPS),
+		.shuffle = 5,
+	};
+	struct ig_error err = { 0 };
+	struct ig_stepper *s;
+	int rc = ig_stepper_open(m, &o, &s, &err);
+
+	if (rc == -ENOTSUP && isa)
+		return NULL;
+	if (rc)
+		fail_msg("%s", err.text);
+	return s;
+}
+
+/* All but the last token of a prompt, in chunks; the head is told what follows each. */
+static void feed(struct ig_stepper *s, int seq, const struct prompt *p, uint32_t chunk)
+{
+	for (uint32_t at = 0; at + 1 < p->n_ids; at += chunk) {
+		uint32_t n = p->n_ids - 1 - at < chunk ? p->n_ids - 1 - at : chunk;
+
+		assert_int_equal(ig_stepper_put(s, seq, p->ids + at, (int32_t)n, NULL), 0);
+		ig_stepper_say_next(s, p->ids[at + n]);
+		assert_int_equal(ig_stepper_run(s, false), 0);
+	}
+}
+
+static void take(struct ig_stepper *s, const struct ig_stepper_model *m, int draw, int prompt,
+		 uint32_t step, struct results *out)
+{
+	const struct prompt *p = &prompts[prompt];
+	const size_t n_bytes = N_VOCAB * sizeof(float);
+
+	assert_int_equal(ig_stepper_sampled(s, draw), p->ids[p->n_ids + step]);
+	memcpy(out->logits[prompt][step], ig_stepper_logits(s, draw), n_bytes);
+	if (!m->plan->first_mtp_node)
+		return;
+	memcpy(out->guesses[prompt][step], ig_stepper_guess_logits(s, draw), n_bytes);
+	out->guessed[prompt][step] = ig_stepper_guessed(s, draw);
+}
+
+/* Prompts first … last - 1 side by side; chunk 0: each at once.  drafted: the tokens are verified together. */
+static void run(struct ig_stepper *s, const struct ig_stepper_model *m, int first, int last,
+		uint32_t chunk, bool drafted, struct results *out)
+{
+	int seq[N_PROMPTS], draw[N_PROMPTS];
+
+	memset(out, 0, sizeof *out);
+	ig_stepper_reset(s);
+	for (int i = first; i < last; i++) {
+		seq[i] = ig_stepper_add(s, prompts[i].n_ids + N_STEPS);
+		assert_true(seq[i] >= 0);
+		if (chunk)
+			feed(s, seq[i], &prompts[i], chunk);
+	}
+	for (uint32_t t = 0; t < N_STEPS; t++) {
+		for (int i = first; i < last; i++) {
+			const struct prompt *p = &prompts[i];
+			const uint32_t n = t || chunk ? 1 : p->n_ids;
+			const int32_t *ids = p->ids + p->n_ids + t - n;
+
+			draw[i] = drafted ? ig_stepper_put_draft(s, seq[i], ids, N_STEPS,
+								 &ig_stepper_greedy) :
+					    ig_stepper_put(s, seq[i], ids, (int32_t)n,
+							   &ig_stepper_greedy);
+			assert_true(draw[i] >= 0);
+		}
+		assert_int_equal(ig_stepper_run(s, true), 0);
+		for (int i = first; i < last; i++)
+			for (uint32_t k = 0; k < (drafted ? N_STEPS : 1); k++)
+				take(s, m, draw[i] + (int)k, i, t + k, out);
+		if (drafted)
+			return;
+	}
+}
+
+static double nmse(int prompt)
+{
+	const float *want = &prompts[prompt].want[0][0], *have = &alone.guesses[prompt][0][0];
+	const size_t n = (size_t)N_STEPS * N_VOCAB;
+	double mean = 0, off = 0, all = 0;
+
+	for (size_t i = 0; i < n; i++)
+		mean += (double)want[i] / (double)n;
+	for (size_t i = 0; i < n; i++) {
+		double d = (double)have[i] - (double)want[i], v = (double)want[i] - mean;
+		off += d * d;
+		all += v * v;
+	}
+	return off / all;
+}
+
+static void expect_same(const char *how, int first, int last)
+{
+	for (int i = first; i < last; i++)
+		if (memcmp(other.logits[i], alone.logits[i], sizeof alone.logits[i]) ||
+		    memcmp(other.guesses[i], alone.guesses[i], sizeof alone.guesses[i]) ||
+		    memcmp(other.guessed[i], alone.guessed[i], sizeof alone.guessed[i]))
+			fail_msg("other bits %s, prompt %d", how, i);
+}
+
+static bool run_isa(const struct ig_stepper_model *m, const char *isa)
+{
+	struct ig_stepper *s = open_stepper(m, isa);
+	static struct results one;
+
+	if (!s)
+		return false;
+	for (int i = 0; i < N_PROMPTS; i++) {
+		run(s, m, i, i + 1, 0, false, &one);
+		memcpy(alone.logits[i], one.logits[i], sizeof alone.logits[i]);
+		memcpy(alone.guesses[i], one.guesses[i], sizeof alone.guesses[i]);
+		memcpy(alone.guessed[i], one.guessed[i], sizeof alone.guessed[i]);
+	}
+	for (int i = 0; i < N_PROMPTS; i++) {
+		printf("# %s, prompt %d: NMSE %.2e\n", isa ? isa : "auto", i, nmse(i));
+		assert_true(nmse(i) <= 1e-6);
+	}
+	run(s, m, 0, 1, 37, false, &other);
+	expect_same("in chunks of 37", 0, 1);
+	run(s, m, 1, 2, 1, false, &other);
+	expect_same("in chunks of 1", 1, 2);
+	run(s, m, 0, N_PROMPTS, 64, false, &other);
+	expect_same("side by side", 0, N_PROMPTS);
+	run(s, m, 0, N_PROMPTS, 64, true, &other);
+	expect_same("behind drafts", 0, N_PROMPTS);
+	ig_stepper_close(s);
+	return true;
+}
+
+static void test_guesses(void **state)
+{
+	static const char *const isas[] = { NULL, "generic", "avx2", "avx512", "neon" };
+	struct ig_stepper_model m, without;
+	struct ig_stepper *s;
+
+	open_model(&m, true);
+	open_model(&without, false);
+	assert_int_equal(m.plan->info.n_mtp_layers, 1);
+	assert_int_equal(m.plan->info.groups[0].n_layers,
+			 without.plan->info.groups[0].n_layers + 1);
+	for (size_t i = 0; i < sizeof isas / sizeof *isas; i++)
+		assert_true(run_isa(&m, isas[i]) || i);
+	/* alone has the last instruction set's results now: those of the best one again */
+	run_isa(&m, NULL);
+	s = open_stepper(&without, NULL);
+	run(s, &without, 0, N_PROMPTS, 64, false, &plain);
+	assert_memory_equal(plain.logits, alone.logits, sizeof plain.logits);
+	ig_stepper_close(s);
+	ig_stepper_model_close(&m);
+	ig_stepper_model_close(&without);
+}
+
+/* What the head uses is no longer left out. */
+static void test_left_out(void **state)
+{
+	struct ig_stepper_model m;
+	char text[256];
+
+	open_model(&m, true);
+	ig_plan_left_out(m.plan, text, sizeof text);
+	assert_string_equal(text, "");
+	ig_stepper_model_close(&m);
+	open_model(&m, false);
+	ig_plan_left_out(m.plan, text, sizeof text);
+	assert_string_equal(text, "23 tensors of the prediction of further tokens (MTP)");
+	ig_stepper_model_close(&m);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_guesses),
+		cmocka_unit_test(test_left_out),
+	};
+
+	return cmocka_run_group_tests_name("mtp golden", tests, setup, NULL);
+}
