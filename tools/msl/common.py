@@ -20,16 +20,26 @@ class Failed(Exception):
 
 @functools.lru_cache(None)
 def find_clang():
-    """clang 19 or later: older versions lack what the PTX needs."""
+    """clang 19 or later: older versions lack what the PTX needs.  A program whose name says its version is
+    not asked: that would be a tenth of the time of a small shader."""
     for name in (os.environ.get("MSL_CLANG"), "clang-19", "clang"):
         path = name and shutil.which(name)
         if not path:
             continue
+        if name == "clang-19":
+            return path
         said = subprocess.run([path, "--version"], capture_output=True, text=True).stdout
         m = re.search(r"clang version (\d+)", said)
         if m and int(m.group(1)) >= 19 and "Apple" not in said:
             return path
     raise Failed("clang 19 was not found (Debian: apt-get install clang-19)")
+
+
+def clang_identity():
+    """The compiler's file, for keys of a cache: another version is another file."""
+    path = os.path.realpath(find_clang())
+    s = os.stat(path)
+    return "%s %d %d" % (path, s.st_size, s.st_mtime_ns)
 
 
 def python_with_libclang():
