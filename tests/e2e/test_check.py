@@ -251,6 +251,17 @@ def test_fast_has_a_build_of_its_own():
     assert "./check --fast" in macs and set(re.findall(r"build-check/(\w+)/", macs)) == {"fast"}
 
 
+def test_packages_are_there_before_what_uses_them():
+    """./check itself installs only what the stages that begin at once need."""
+    all_stages = stages.release_stages(stages.Tests(None), False, False) + stages.other_stages(stages.Tests(None))
+    waits = {"packages"}
+    for _ in all_stages:
+        waits |= {s.name for s in all_stages if s.after & waits}
+    early = {s.name for s in all_stages} - waits
+    assert {name for name in early if not name.startswith(("fetch-", "cross-", "arm64-tools"))} <= {
+        "python", "build-release", "model", "format"}
+
+
 def test_a_mistake_in_a_stage_is_a_failure(tmp_path, capsys):
     r = runner.Runner(tmp_path, 1)
     r.run([runner.Stage("a", lambda job: 1 / 0)])

@@ -70,8 +70,15 @@ def environment(job, folder, requirements):
         return
     remove(folder)
     job.do([sys.executable, "-m", "venv", folder])
-    job.do([folder / "bin/python", "-m", "pip", "install", "-q", "--no-deps", "-r", requirements])
+    job.do([folder / "bin/python", "-m", "pip", "install", "-q", "--no-deps", "--no-compile", "-r",
+            requirements])  # what is imported is compiled then
     (folder / "made-for").write_text(want)
+
+
+def packages(job, *options):
+    """What no first build needs, beside it: a minute of apt-get, without our Python's and temporary folders."""
+    job.do([ROOT / "check", "--packages", *options],
+           env={k: v for k, v in os.environ.items() if not k.startswith("PYTHON") and k != "TMPDIR"})
 
 
 def python(job):
@@ -382,15 +389,16 @@ def release_stages(tests, fast, long):
                "-Dptx_optimization=" + ("3" if long else "0")]
     more = [path for path in RELEASE_MORE if not (fast and path in METAL_E2E)]
     return [
+        Stage("packages", lambda job: packages(job, *(["--fast"] if fast else []), *(["--long"] if long else [])), cost=0),
         Stage("python", python, cost=0),
         Stage("build-" + build, builder(build, compiler, options, but=SOFTWARE_METAL if fast else ()), cost=N_CPUS),
         Stage("model", model_fetcher(build), needs=["build-" + build], after=["python"], cost=0),
         Stage("release-unit", tests.meson(build, 2, but=LONGEST + SOFTWARE_METAL if fast else [], processes=N_CPUS),
-              build="release", needs=["build-" + build], after=["model"], cost=max(1, N_CPUS - 1)),
+              build="release", needs=["build-" + build], after=["model", "packages"], cost=max(1, N_CPUS - 1)),
         Stage("release-e2e", tests.pytest(build, *but(SLOW + RELEASE_MORE)), build="release",
-              needs=["build-" + build, "python"], after=["model"], cost=E2E_COST),
+              needs=["build-" + build, "python"], after=["model", "packages"], cost=E2E_COST),
         Stage("release-e2e-more", tests.pytest(build, *more), build="release",
-              needs=["build-" + build, "python"], after=["model"], cost=0),
+              needs=["build-" + build, "python"], after=["model", "packages"], cost=0),
         Stage("format", tests.golden([sys.executable, "tools/format", "--check"]), build="source")
         if DEBIAN or has("clang-format-19") else missing("format", "source", "clang-format 19 is not here"),
     ]
@@ -400,10 +408,11 @@ def other_stages(tests):
     """The rest of ./check."""
     asan = ["-Db_sanitize=address,undefined", "-Dc_args=%s %s" % (NO_RECOVER, LINES)]
     out = [
-        Stage("build-asan", builder("asan", "clang", SANITIZED + asan), after=["build-release"], behind=True),
+        Stage("build-asan", builder("asan", "clang", SANITIZED + asan), needs=["packages"], after=["build-release"],
+              behind=True),
         Stage("build-tsan", builder("tsan", "clang", [*SANITIZED, "-Db_sanitize=thread", "-Dc_args=" + LINES], TSAN_FOLDERS + ["modules"],
                                     ONE_THREAD),
-              after=["build-release", "build-arm64"], behind=True),
+              needs=["packages"], after=["build-release", "build-arm64"], behind=True),
         Stage("release-slow", tests.pytest("release", *SLOW), build="release",
               needs=["build-release", "python"], after=["release-unit", "release-e2e"], cost=0),
         Stage("fetch-agents", agents, needs=["python"], cost=0),
@@ -465,7 +474,7 @@ def other_systems(tests):
     return out + [
         Stage("arm64-tools", arm64_tools, cost=0),
         Stage("build-arm64", cross_builder("build-arm64", CROSS / "arm64/aarch64-linux.ini", "2", ARM64_FOLDERS),
-              needs=["arm64-tools"], after=["build-release", "build-asan"], behind=True),
+              needs=["arm64-tools", "packages"], after=["build-release", "build-asan"], behind=True),
         Stage("arm64-unit", tests.meson("cross/build-arm64", 8, ARM64_FOLDERS, NOT_UNDER_QEMU, INGOT_TEST_EMULATED="1"), build="arm64",
               needs=["build-arm64"]),
     ]
@@ -475,7 +484,7 @@ def packages_of_debian(tests):
     if not DEBIAN:
         return [missing("debian", "debian", "this is not Debian")]
     return [
-        Stage("build-debian", debian_packages, after=["build-release", "build-macos"], behind=True),
+        Stage("build-debian", debian_packages, needs=["packages"], after=["build-release", "build-macos"], behind=True),
         Stage("debian", debian_tests(tests, "tests/debian/test_package.py"), build="debian",
               needs=["build-debian", "python"]),
     ]
