@@ -193,6 +193,7 @@ def test_stages_wait_for_what_they_need(tmp_path, capsys):
     o.runner.run([o.stage("b", needs=["a"]), o.stage("c", after=["b", "elsewhere"]), o.stage("a")])
     assert o.events == ["+a", "-a", "+b", "-b", "+c", "-c"]
     assert len(capsys.readouterr().out.splitlines()) == 3
+    assert [line.split()[-1] for line in (tmp_path / "timeline.log").read_text().splitlines()] == o.events
 
 
 def test_stages_whose_need_failed_do_not_run(tmp_path, capsys):

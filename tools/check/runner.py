@@ -6,7 +6,8 @@ or for deadlines, costs nothing and runs beside the others, and what waits for a
 half: one more runs beside it then, and no processor waits.  Stages begin in their order: the longest
 come first, and short ones fill what is left, at the end too.  Builds of what later stages want run
 behind the tests, one at a time, at the lowest priority.  A stage's output is in logs/NAME.log; a
-line says how long it took and how much processor time it and all its processes used.
+line says how long it took and how much processor time it and all its processes used.  logs/timeline.log has
+when each began (+) and ended (-), and how much of the processors nobody used since the line before.
 """
 import os
 import signal
@@ -21,6 +22,16 @@ MAX_SHOWN = 20  # failures of a stage whose output is printed; all are in its lo
 
 class Failed(Exception):
     """A command of a stage failed; the cause is in the log."""
+
+
+def idle_s():
+    """Seconds that processors had nothing to do, of all together since the machine began; 0 where the system does
+    not say."""
+    try:
+        with open("/proc/stat", encoding="ascii") as f:
+            return sum(map(int, f.readline().split()[4:6])) / os.sysconf("SC_CLK_TCK")
+    except OSError:
+        return 0.0
 
 
 class Stage:
@@ -74,6 +85,15 @@ class Runner:
         self.lock, self.changed = threading.Lock(), threading.Condition()
         self.processes, self.records, self.cpu_s = set(), {}, 0.0
         self.began = time.monotonic()
+        self.noted = self.began, idle_s()
+
+    def note(self, text):
+        """Under the lock `changed`."""
+        (before, idle_before), self.noted = self.noted, (time.monotonic(), idle_s())
+        seconds = max(self.noted[0] - before, 1e-3) * self.n_cpus
+        with open(self.logs / "timeline.log", "a", encoding="utf-8") as f:
+            f.write("%5d s  idle %3d %%  %s\n" % (self.noted[0] - self.began,
+                                                 min(100, 100 * (self.noted[1] - idle_before) / seconds), text))
 
     def stop(self):
         """Kill the running commands and their children."""
@@ -108,6 +128,7 @@ class Runner:
         with self.changed:
             print("\n".join(lines), flush=True)
             self.cpu_s += job.cpu_s
+            self.note("-" + stage.name)
             if record:
                 self.records[stage.name] = record
             stage.good = not (record and record.failures)
@@ -139,6 +160,7 @@ class Runner:
             if (full and s.cost and not s.behind) or not self.may_begin(s, stages, ended):
                 full = full or not s.behind
                 continue
+            self.note("+" + s.name)
             s.thread = threading.Thread(target=self.run_stage, args=(s,), daemon=True)
             s.thread.start()
         return False
