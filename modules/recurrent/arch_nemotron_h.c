@@ -82,10 +82,16 @@ static int read_model(const struct ig_hparam_source *s, struct nemotron_h *m,
 		      struct ig_model_info *info)
 {
 	const uint32_t none = 0;
+	const float no_eps = 1;
 	uint32_t kv[IG_MAX_LAYERS], experts;
+	float eps;
 	int rc;
 
-	if ((rc = ig_hparams_read_mixed(s, IG_RMS_NORM_EPS, &m->p, kv, m->n_ff)))
+	/* llama.cpp's converter writes a config.json's layer_norm_epsilon under the key of another kind of
+	 * norm, and this one only if there is a second name for it */
+	if ((rc = ig_hparam_f32(s, IG_RMS_NORM_EPS, 0, 1, &no_eps, &eps)) ||
+	    (rc = ig_hparams_read_mixed(s, eps < 1 ? IG_RMS_NORM_EPS : IG_LAYER_NORM_EPS, &m->p, kv,
+					m->n_ff)))
 		return rc;
 	if ((rc = ig_hparam_u32(s, "expert_count", 0, IG_MOE_MAX_EXPERTS, &none, &experts)) ||
 	    (experts && (rc = read_experts(s, m))))

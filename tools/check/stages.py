@@ -551,6 +551,9 @@ def long_stages(tests):
                                        [GOLDEN / "model/accuracy", "MODEL", release, OUT / "accuracy",
                                         llama / "src/vendor/llama.cpp", llama / "build/bin"]), needs=["llama"],
               build="release"),
+        # The tiny model of every architecture.
+        Stage("peer-models", tests.golden([PYTHON, GOLDEN / "peer/compare.py", llama / "src/vendor/llama.cpp", llama / "build/bin",
+                                           release, OUT / "peer-models"]), needs=["llama"], build="release"),
         # All types that it converts to, over all steps of the reference: an hour on two cores.
         Stage("quantised-all", tests.golden([*GOLDENS["quantised"][0], "--types", "all", "--prompts", "30", "--steps", "64"]),
               build="release"),

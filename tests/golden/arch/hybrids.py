@@ -334,7 +334,10 @@ def nemotron(name, seed, layers, arch="nemotron_h_moe", **more):
         "block_count": len(layers), "context_length": make.N_CONTEXT, "embedding_length": 32,
         "feed_forward_length": [ff[x] for x in layers], "attention.head_count": 2,
         "attention.head_count_kv": [int(x == "*") for x in layers], "attention.key_length": 16,
-        "attention.value_length": 16, "attention.layer_norm_rms_epsilon": 1e-5,
+        "attention.value_length": 16,
+        # a file of layers without experts has only the other key, as of a config.json with layer_norm_epsilon alone
+        **({"attention.layer_norm_rms_epsilon": 1e-5} if "E" in layers else {}),
+        "attention.layer_norm_epsilon": 1e-5,
         "ssm.conv_kernel": 4, "ssm.inner_size": 96, "ssm.state_size": 16,
         "ssm.time_step_rank": 6, "ssm.group_count": 2}
     if "E" in layers:

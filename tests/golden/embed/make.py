@@ -347,12 +347,12 @@ def gemmaembed(name):
     texts = [t for t in TEXTS if len(t) < 400]
     golden(name, st, texts)
 
-    def write(name, extra):
+    def write(name, extra, keys):
         g = Gguf(name, "gemma-embedding", {
             "block_count": 3, "context_length": 512, "embedding_length": 48, "feed_forward_length": 80,
             "attention.head_count": 4, "attention.head_count_kv": 1, "attention.key_length": 16,
             "attention.value_length": 16, "attention.layer_norm_rms_epsilon": 1e-6, "rope.freq_base": 1e6,
-            "rope.freq_base_swa": 1e4, "attention.sliding_window": 40, "pooling_type": 1})
+            "rope.freq_base_swa": 1e4, "attention.sliding_window": 40, "pooling_type": 1, **keys})
         g.w.add_array("gemma-embedding.attention.sliding_window_pattern", [True, True, False])
         put_bpe(g, vocab, merges, special)
         g.w.add_bos_token_id(vocab["<bos>"])
@@ -361,11 +361,12 @@ def gemmaembed(name):
         g.w.add_add_eos_token(True)
         g.tensors({**decoder_tensors(m.state_dict(), True), **extra})
 
-    write(name, {})
+    write(name, {}, {})
     r = torch.Generator().manual_seed(8)
     d2 = (torch.randn((96, 48), generator=r, dtype=torch.float64) / 7).half().double()
     d3 = (torch.randn((48, 96), generator=r, dtype=torch.float64) / 10).half().double()
-    write("gemmadense", {"dense_2.weight": d2, "dense_3.weight": d3})
+    write("gemmadense", {"dense_2.weight": d2, "dense_3.weight": d3},
+          {"dense_2_feat_in": 48, "dense_2_feat_out": 96, "dense_3_feat_in": 96, "dense_3_feat_out": 48})
     rows = []
     for text in texts:
         with torch.no_grad():

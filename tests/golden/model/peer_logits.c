@@ -4,13 +4,15 @@
  * Not part of the build.  Compile it against a llama.cpp tree and its libraries:
  *   cc -O2 -I LLAMA/include -I LLAMA/ggml/include tests/golden/model/peer_logits.c
  *      -o peer_logits -L DIR -lllama -lggml -lggml-base -Wl,-rpath,DIR -lm
- *   ./peer_logits MODEL.gguf smollm2.truth DUMP f32|f16
+ *   ./peer_logits MODEL.gguf smollm2.truth DUMP f32|f16|vectors
  * writes DUMP as truth.py --full does, with that type of the KV cache.  On the weights
  * widened to F32 it is a second opinion about the truth itself; on the quantised file it
- * says what the peer's own arithmetic loses.
+ * says what the peer's own arithmetic loses.  With "vectors" a prompt's row is its pooled vector
+ * (embeddings, scores of rerankers), of so many values as the golden's head says for a vocabulary.
  */
 #include "llama.h"
 
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -57,7 +59,8 @@ int main(int argc, char **argv)
 	uint8_t sha[32];
 
 	if (argc != 5)
-		die("usage: peer_logits MODEL GOLDEN DUMP f32|f16");
+		die("usage: peer_logits MODEL GOLDEN DUMP f32|f16|vectors");
+	const bool vectors = !strcmp(argv[4], "vectors");
 	FILE *in = fopen(argv[2], "rb"), *out = fopen(argv[3], "wb");
 	if (!in || !out)
 		die("can't open the golden or the dump");
@@ -76,7 +79,8 @@ int main(int argc, char **argv)
 	cp.n_ctx = max_ids;
 	cp.n_batch = cp.n_ubatch = 2048;
 	cp.n_threads = cp.n_threads_batch = 2;
-	cp.type_k = cp.type_v = strcmp(argv[4], "f32") ? GGML_TYPE_F16 : GGML_TYPE_F32;
+	cp.type_k = cp.type_v = strcmp(argv[4], "f16") ? GGML_TYPE_F32 : GGML_TYPE_F16;
+	cp.embeddings = vectors;
 	cp.flash_attn_type = LLAMA_FLASH_ATTN_TYPE_DISABLED;
 	struct llama_context *ctx = llama_init_from_model(m, cp);
 	if (!ctx)
@@ -94,8 +98,11 @@ int main(int argc, char **argv)
 		llama_memory_clear(llama_get_memory(ctx), true);
 		feed(ctx, &b, ids, (int)n, 0);
 		for (uint32_t t = 0; t < head[1]; t++) {
-			const float *logits = llama_get_logits_ith(ctx, -1);
-			if (fwrite(logits, 4, head[4], out) != head[4])
+			const float *row = vectors ? llama_get_embeddings_seq(ctx, 0) :
+						     llama_get_logits_ith(ctx, -1);
+			if (!row)
+				die("no result");
+			if (fwrite(row, 4, head[4], out) != head[4])
 				die("can't write the dump");
 			if (t + 1 < head[1])
 				feed(ctx, &b, forced + t, 1, (int)(n + t));

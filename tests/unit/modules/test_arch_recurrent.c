@@ -406,6 +406,12 @@ static void test_nemotron(void **state)
 	assert_int_equal(info.groups[1].head_dim, 32 * 128 * 64);
 	assert_int_equal(info.groups[2].head_dim, 3 * (4096 + 2 * 8 * 128));
 	refused("nemotron_h_moe", &good, bad, sizeof bad / sizeof *bad);
+	/* the epsilon under the other norm's key; under none */
+	meta_drop(&good, "nemotron_h_moe.attention.layer_norm_rms_epsilon");
+	assert_int_equal(read_params("nemotron_h_moe", &good, &info, &err), -ENOENT);
+	assert_non_null(strstr(err.text, "attention.layer_norm_epsilon"));
+	meta_set(&good, (struct entry){ "nemotron_h_moe.attention.layer_norm_epsilon", F32, 1e-5 });
+	assert_int_equal(read_params("nemotron_h_moe", &good, &info, &err), 0);
 	good = renamed(good, "nemotron_h");
 	assert_int_equal(read_params("nemotron_h", &good, &info, &err), -ENOTSUP);
 	assert_non_null(strstr(err.text, "experts"));
