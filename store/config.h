@@ -122,7 +122,7 @@ struct ig_config {
 		uint32_t max_queue;    /* 256: requests that wait; more get 503 */
 		uint32_t retry_after_s;	    /* 2 */
 		uint32_t max_output_tokens; /* default of requests; 0: up to the context */
-		char *speculation;	    /* on, lookup, draft, off: which guesses steps verify */
+		char *speculation; /* on, lookup, draft, mtp, off: which guesses steps verify */
 	} scheduler;
 	struct {	     /* modules: */
 		char **path; /* folders to load *.so from, at least one; default: those of the

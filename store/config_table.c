@@ -247,10 +247,13 @@ const struct config_option config_options[] = {
 	  .max = 1u << 24, .value = "0", .unit = "tokens", .reloadable = true,
 	  .help = "Most output tokens of requests that set no limit; 0 means up to the context." },
 	{ "scheduler.speculation", CONFIG_CHOICE, FIELD(scheduler.speculation), .min = 1, .max = 32,
-	  .choices = CHOICES("on", "lookup", "draft", "off"), .value = "on", .reloadable = true,
+	  .choices = CHOICES("on", "lookup", "draft", "mtp", "off"), .value = "on",
+	  .reloadable = true,
 	  .help = "A request's next tokens are guessed, and a step verifies several at once where that is "
 		  "faster; no token changes. lookup: from what followed the same tokens earlier in its text; "
-		  "draft: by the draft model of its model, if that has one; on: by both." },
+		  "draft: by the draft model of its model, if that has one; mtp: by a head of its model that "
+		  "guesses the token after the next one, which models have that are loaded while this is mtp or on; "
+		  "on: by all." },
 
 	{ "modules.path", CONFIG_PATHS, FIELD(modules.path), .min = 1, .max = 4096, .value = "",
 	  .help = "Folders from which modules (*.so) are loaded; [] means those of the program's build "

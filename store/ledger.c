@@ -85,11 +85,12 @@ static int prepare_insert(struct ig_ledger *l, struct ig_error *err)
 		"output_tokens, queue_ms, prefill_ms, decode_ms, ttft_ms, total_ms, key, request_id, "
 		"ignored, cache_reason, cache_compared, cache_same_tokens, priority, "
 		"draft_tokens, accepted_tokens, restored_tokens, normalized, "
-		"model_draft_tokens, model_accepted_tokens, draft_gain_ms");
+		"model_draft_tokens, model_accepted_tokens, draft_gain_ms, "
+		"mtp_draft_tokens, mtp_accepted_tokens");
 	for (int i = 0; i < IG_ITL_BUCKETS; i++)
 		ig_strbuf_printf(&b, ", itl_%d", i);
 	ig_strbuf_puts(&b, ") VALUES (?");
-	for (int i = 1; i < 31 + IG_ITL_BUCKETS; i++)
+	for (int i = 1; i < 33 + IG_ITL_BUCKETS; i++)
 		ig_strbuf_puts(&b, ",?");
 	ig_strbuf_puts(&b, ")");
 	if (ig_strbuf_ok(&b))
@@ -223,6 +224,8 @@ static int insert_row(struct ig_ledger *l, const struct ig_ledger_row *r)
 	sqlite3_bind_int(st, i++, r->n_model_drafted);
 	sqlite3_bind_int(st, i++, r->n_model_accepted);
 	sqlite3_bind_double(st, i++, (double)r->draft_gain_ms);
+	sqlite3_bind_int(st, i++, r->n_mtp_drafted);
+	sqlite3_bind_int(st, i++, r->n_mtp_accepted);
 	for (int b = 0; b < IG_ITL_BUCKETS; b++)
 		sqlite3_bind_int64(st, i++, r->itl[b]);
 	code = sqlite3_step(st);

@@ -34,6 +34,7 @@ struct ig_ledger_row {
 	int32_t n_prompt, n_cached, n_output;	   /* tokens */
 	int32_t n_drafted, n_accepted;		   /* tokens of drafts, and those that were right */
 	int32_t n_model_drafted, n_model_accepted; /* of them: a draft model's */
+	int32_t n_mtp_drafted, n_mtp_accepted;	   /* of them: of the model's own head */
 	float draft_gain_ms;			   /* time that drafts saved; negative: cost */
 	int32_t n_restored;	 /* tokens that were read for it from kvcache.disk */
 	char cache_reason[16];	 /* why no more was cached: prefix_report.h has the names; or "" */

@@ -393,6 +393,8 @@ static const struct column {
 	{ "model_draft_tokens", INTEGER, 10 },
 	{ "model_accepted_tokens", INTEGER, 10 },
 	{ "draft_gain_ms", REAL, 10 },
+	{ "mtp_draft_tokens", INTEGER, 11 },
+	{ "mtp_accepted_tokens", INTEGER, 11 },
 };
 #define N_COLUMNS (int)(sizeof columns / sizeof columns[0])
 

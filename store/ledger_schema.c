@@ -119,12 +119,18 @@ static void put_migration(struct ig_strbuf *b, int64_t version)
 			"ALTER TABLE requests ADD COLUMN model_accepted_tokens INTEGER NOT NULL "
 			"DEFAULT 0;"
 			"ALTER TABLE requests ADD COLUMN draft_gain_ms REAL NOT NULL DEFAULT 0;");
+	if (version < 11) /* of draft_tokens and accepted_tokens the model's own head's */
+		ig_strbuf_puts(
+			b, "ALTER TABLE requests ADD COLUMN mtp_draft_tokens INTEGER NOT NULL "
+			   "DEFAULT 0;"
+			   "ALTER TABLE requests ADD COLUMN mtp_accepted_tokens INTEGER NOT NULL "
+			   "DEFAULT 0;");
 }
 
 const struct ig_database_kind ledger_kind = {
 	.name = "ledger",
 	.option = "ledger.path",
 	.application_id = 0x494e474c, /* "INGL" */
-	.version = 10,
+	.version = 11,
 	.put_migration = put_migration,
 };

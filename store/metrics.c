@@ -198,7 +198,8 @@ static const struct {
 					 "Bytes of idle cache and idle models freed because of it." },
 #define DRAFT_COUNTER(NAME, name, help, is_ns)                                                     \
 	[IG_COUNTER_##NAME] = { "spec_decode_" name, help, "lookup", is_ns },                      \
-	[IG_COUNTER_MODEL_##NAME] = { "spec_decode_" name, help, "model", is_ns }
+	[IG_COUNTER_MODEL_##NAME] = { "spec_decode_" name, help, "model", is_ns },                 \
+	[IG_COUNTER_MTP_##NAME] = { "spec_decode_" name, help, "mtp", is_ns }
 	DRAFT_COUNTER(DRAFTS, "num_drafts_total",
 		      "Drafts that were verified: guesses at a request's next tokens.", false),
 	DRAFT_COUNTER(DRAFT_TOKENS, "num_draft_tokens_total", "Tokens of drafts.", false),

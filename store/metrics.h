@@ -69,17 +69,23 @@ enum ig_counter {
 	IG_COUNTER_MODEL_LOAD_FAILURES,
 	IG_COUNTER_MEMORY_PRESSURE, /* the system said that it is short of memory */
 	IG_COUNTER_RECLAIMED_BYTES, /* freed because of that */
-	/* spec_decode_…; of each the next one is that of draft models (enum ig_draft_source) */
+	/* spec_decode_…; of each the next one is that of draft models, then of models' own heads
+	 * (enum ig_draft_source) */
 	IG_COUNTER_DRAFTS, /* num_drafts_total */
 	IG_COUNTER_MODEL_DRAFTS,
+	IG_COUNTER_MTP_DRAFTS,
 	IG_COUNTER_DRAFT_TOKENS, /* num_draft_tokens_total */
 	IG_COUNTER_MODEL_DRAFT_TOKENS,
+	IG_COUNTER_MTP_DRAFT_TOKENS,
 	IG_COUNTER_ACCEPTED_TOKENS, /* num_accepted_tokens_total */
 	IG_COUNTER_MODEL_ACCEPTED_TOKENS,
+	IG_COUNTER_MTP_ACCEPTED_TOKENS,
 	IG_COUNTER_DRAFT_SAVED_NS, /* saved_seconds_total */
 	IG_COUNTER_MODEL_DRAFT_SAVED_NS,
+	IG_COUNTER_MTP_DRAFT_SAVED_NS,
 	IG_COUNTER_DRAFT_SPENT_NS, /* spent_seconds_total */
 	IG_COUNTER_MODEL_DRAFT_SPENT_NS,
+	IG_COUNTER_MTP_DRAFT_SPENT_NS,
 	IG_COUNTER_KV_SAVED_TOKENS, /* whose blocks were given to kvcache.disk */
 	IG_COUNTER_KV_RESTORED_TOKENS,
 	IG_N_COUNTERS,

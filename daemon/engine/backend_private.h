@@ -27,9 +27,10 @@ struct ig_backend {
 	struct ig_kvcache *cache;
 	struct ig_kvcache *ruler;	      /* an empty cache to query layouts; the loader's */
 	uint32_t k_dtype, v_dtype, max_slabs; /* of the cache; a model may have other types */
-	bool prefix_cache, share_all;	      /* share_all: prefixes are not salted by key */
-	uint32_t max_seqs, max_rows;	      /* of a step */
-	uint32_t max_logit_rows; /* the same; some more than few sequences need, for drafts */
+	bool with_mtp; /* models have their heads that guess, if their files have some */
+	bool prefix_cache, share_all; /* share_all: prefixes are not salted by key */
+	uint32_t max_seqs, max_rows;  /* of a step */
+	uint32_t max_logit_rows;      /* the same; some more than few sequences need, for drafts */
 	uint32_t max_flights; /* 2: a step starts before the results of the previous one are read */
 	struct ig_packed_files *packed; /* copies of packed weights; NULL: none are kept */
 	struct ig_kv_files *disk;	/* computed blocks; NULL: none are kept */

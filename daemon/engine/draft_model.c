@@ -6,14 +6,6 @@
 #include <errno.h>
 #include <string.h>
 
-/* Trials that what is known of all sequences counts for one, and the chance that is assumed of all before
- * there were any, with their weight. */
-#define PRIOR_TRIALS 8.0
-#define FIRST_CHANCE 0.7
-#define FIRST_TRIALS 8.0
-/* What was counted keeps so much of its weight with the next trial: of a sequence, of all. */
-#define KEPT 0.97
-#define KEPT_OF_ALL 0.995
 /* A row of the draft model in parts of its step, until that is measured; and its smallest step in parts of
  * one of the model. */
 #define FIRST_ROW 0.1
@@ -40,10 +32,7 @@ void ig_draft_cost(const struct ig_model *m, double quiet_ns, double *step, doub
 
 double ig_draft_chance(const struct ig_seq *s)
 {
-	const struct ig_draft_record *all = &s->model->record;
-	double usual = (FIRST_TRIALS * FIRST_CHANCE + all->hits) / (FIRST_TRIALS + all->trials);
-
-	return (PRIOR_TRIALS * usual + s->draft.hits) / (PRIOR_TRIALS + s->draft.trials);
+	return ig_guess_chance(&s->draft.count, &s->model->record.count);
 }
 
 void ig_draft_learn(struct ig_seq *s, int32_t n, int32_t n_right)
@@ -54,13 +43,8 @@ void ig_draft_learn(struct ig_seq *s, int32_t n, int32_t n_right)
 	s->draft.n_ahead = 0;
 	if (n_right == n)
 		all->probe_after = 0; /* it is worth trying soon */
-	for (int32_t i = 0; i < n && i <= n_right; i++) {
-		double hit = i < n_right;
-		s->draft.hits = KEPT * s->draft.hits + hit;
-		s->draft.trials = KEPT * s->draft.trials + 1;
-		all->hits = KEPT_OF_ALL * all->hits + hit;
-		all->trials = KEPT_OF_ALL * all->trials + 1;
-	}
+	for (int32_t i = 0; i < n && i <= n_right; i++)
+		ig_guess_learn(&s->draft.count, &all->count, i < n_right);
 }
 
 bool ig_draft_may(const struct ig_sched *sch, const struct ig_seq *s)

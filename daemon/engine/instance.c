@@ -130,7 +130,21 @@ uint64_t ig_model_salt(const struct ig_engine_model *m, uint64_t identity)
 	return ig_fnv1a(part, &identity, sizeof identity);
 }
 
-static int record(struct ig_model *m, struct ig_error *err)
+/* With the head that guesses, if the file has one.  A head that can't be used is none. */
+static int record_mtp(struct ig_model *m, struct ig_error *err)
+{
+	struct ig_error why = { 0 };
+	int rc = ig_plan_record_mtp(m->backend->modules, m->file, &m->plan, &why);
+
+	if (rc && !ig_plan_record(m->backend->modules, m->file, &m->plan, err)) {
+		ig_log_warn("model %s: %s: it does without", m->name, why.text);
+		return 0;
+	}
+	m->has_mtp = m->plan && m->plan->first_mtp_node;
+	return rc ? ig_fail(err, rc, "%s", why.text) : 0;
+}
+
+static int record(struct ig_model *m, bool is_draft, struct ig_error *err)
 {
 	struct ig_plan_adapter *list = calloc(m->n_adapters + 1, sizeof *list);
 	struct ig_adapter **open = calloc(m->n_adapters + 1, sizeof *open);
@@ -148,7 +162,10 @@ static int record(struct ig_model *m, struct ig_error *err)
 			rc = ig_fail(err, -ENOMEM, "out of memory");
 		list[i] = (struct ig_plan_adapter){ m->adapters[i].name, open[i] };
 	}
-	if (!rc)
+	/* an adapter was trained without the head */
+	if (!rc && !m->n_adapters && !is_draft && m->backend->with_mtp)
+		rc = record_mtp(m, err);
+	else if (!rc)
 		rc = ig_plan_record_adapted(m->backend->modules, m->file, list, m->n_adapters,
 					    &m->plan, err);
 	for (uint32_t i = 0; open && i < m->n_adapters; i++)
@@ -271,7 +288,7 @@ static int read_model(struct ig_model *m, const struct ig_model *owner, struct i
 	uint32_t context;
 	int rc = ig_checkpoint_open(m->path, ig_modules_archs(m->backend->modules), &m->file, err);
 
-	if (rc || (rc = record(m, err)) || (rc = open_tokenizer(m, owner, err)))
+	if (rc || (rc = record(m, owner, err)) || (rc = open_tokenizer(m, owner, err)))
 		return rc;
 	if ((int64_t)m->plan->info.n_vocab < ig_tokenizer_n_vocab(m->tokenizer))
 		return ig_fail(err, -EINVAL, "the tokenizer has %d tokens, the embedding only %u",
@@ -444,6 +461,9 @@ static void free_step(struct ig_step_buffer *b)
 	free(b->seq_lens);
 	free(b->logit_rows);
 	free(b->sampled_ids);
+	free(b->next_ids);
+	free(b->guess_rows);
+	free(b->guessed_ids);
 	free(b->sample);
 	free(b->adjusts);
 	free(b->masks);
@@ -489,6 +509,13 @@ static int make_step(const struct ig_model *m, struct ig_step_buffer *b, struct 
 			return ig_fail(err, -ENOMEM, "out of memory for the block tables");
 		b->kv[g] = (struct ig_step_kv){ l, b->block_tables[g], width };
 	}
+	if (m->has_mtp) {
+		b->next_ids = calloc(rows, sizeof *b->next_ids);
+		b->guess_rows = calloc(logits, sizeof *b->guess_rows);
+		b->guessed_ids = calloc(logits, sizeof *b->guessed_ids);
+		if (!b->next_ids || !b->guess_rows || !b->guessed_ids)
+			return ig_fail(err, -ENOMEM, "out of memory for the step buffer");
+	}
 	if (m->has_state) {
 		b->segments = calloc(ig_max_segments(&m->limits), sizeof *b->segments);
 		if (!b->segments)
@@ -509,6 +536,8 @@ static int make_step(const struct ig_model *m, struct ig_step_buffer *b, struct 
 		.n_groups = m->n_groups,
 		.segments = b->segments,
 		.row_types = b->row_types,
+		.guess_rows = b->guess_rows,
+		.guessed_ids = b->guessed_ids,
 	};
 	return 0;
 }

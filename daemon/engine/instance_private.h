@@ -3,6 +3,7 @@
 #pragma once
 
 #include "daemon/engine/backend_private.h"
+#include "daemon/engine/guess_count_private.h"
 #include "daemon/engine/model.h"
 #include "daemon/engine/pace_private.h"
 #include "runtime/plan.h"
@@ -22,7 +23,10 @@ struct ig_step_buffer {
 	int32_t *row_adapter, *row_types;		       /* the same */
 	float *results;	   /* [max_logit_rows, n_logits], of a model without a cache */
 	int32_t *seq_lens; /* [max_seqs] */
-	int32_t *logit_rows, *sampled_ids;	     /* [max_logit_rows] */
+	int32_t *logit_rows, *sampled_ids; /* [max_logit_rows] */
+	/* of a model with a head that guesses */
+	int32_t *next_ids;			     /* [max_rows] */
+	int32_t *guess_rows, *guessed_ids;	     /* [max_logit_rows] */
 	struct ig_sample_params *sample;	     /* [max_logit_rows] */
 	struct ig_logit_adjust *adjusts;	     /* [IG_MAX_STEP_ADJUSTS] */
 	uint32_t *masks;			     /* [max_logit_rows, mask_words] */
@@ -65,9 +69,16 @@ struct ig_need {
 
 /* What is known of the draft model's guesses, of all sequences together. */
 struct ig_draft_record {
-	double hits, trials;	      /* of late */
+	struct ig_guess_count count;
 	uint32_t n_idle, probe_after; /* tokens without such a draft; so many, then one is tried */
 	uint32_t n_ready; /* sequences that could have one, when a round was last planned */
+};
+
+/* The same of its own head's (mtp.c). */
+struct ig_mtp_record {
+	struct ig_guess_count count;
+	uint32_t n_seen;   /* guesses whose token came */
+	uint32_t n_passed; /* sequences that began while all guesses were hopeless */
 };
 
 /* What an entry of the configuration says of its instances. */
@@ -107,6 +118,7 @@ struct ig_model {
 	uint32_t n_groups;
 	struct ig_kv_layout layouts[IG_MAX_CACHE_GROUPS];
 	bool has_state;		/* some of its groups are of state */
+	bool has_mtp;		/* its plan has a head that guesses */
 	uint32_t window;	/* the widest of its groups' windows; 0: no group has one */
 	uint32_t chunk;		/* maximum rows of one sequence in a step, when it was opened */
 	uint32_t max_kv_tokens; /* of one sequence that is alone in the arena */
@@ -143,6 +155,7 @@ struct ig_model {
 	uint32_t n_holding_rounds;     /* that had not all streams (clients.c) */
 	uint32_t n_draft_rounds;       /* that could have drafts (speculate.c) */
 	struct ig_draft_record record; /* of its draft model (draft_model.c) */
+	struct ig_mtp_record mtp;      /* of its head that guesses (mtp.c) */
 };
 TAILQ_HEAD(ig_model_queue, ig_model);
 

@@ -244,6 +244,8 @@ static void publish(struct ig_models *ms, struct ig_model_entry *s, struct ig_mo
 	ig_log_info("model %s: %s, %.1f MiB of weights, context %u, loaded in %.0f ms", m->name,
 		    m->arch, (double)m->memory.weight_bytes / (1 << 20), m->limits.max_context,
 		    s->loaded_s * 1e3);
+	if (m->has_mtp)
+		ig_log_info("model %s: it guesses tokens by a head of its own (MTP)", m->name);
 	ig_plan_left_out(m->plan, left_out, sizeof left_out);
 	if (*left_out)
 		ig_log_info("model %s: left out: %s", m->name, left_out);

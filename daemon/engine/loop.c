@@ -212,6 +212,7 @@ static void read_options(struct ig_sched *sch, const struct ig_config *c)
 		.max_output_tokens = c->scheduler.max_output_tokens,
 		.looks_up = !strcmp(how, "on") || !strcmp(how, "lookup"),
 		.drafts = !strcmp(how, "on") || !strcmp(how, "draft"),
+		.guesses = !strcmp(how, "on") || !strcmp(how, "mtp"),
 		.slow_client_timeout_ns = (int64_t)c->server.slow_client_timeout_ms * 1000000,
 	};
 }

@@ -195,6 +195,11 @@ void ig_pace_learn_guess(struct ig_pace *p, uint32_t n_rows, double ns, double e
 	add_cost(&p->guesses, n_rows, ns);
 }
 
+bool ig_pace_head_cost(const struct ig_pace *p, double *step, double *row)
+{
+	return costs(&p->heads, step, row);
+}
+
 void ig_pace_forget_drafts(struct ig_pace *p)
 {
 	p->drafts.ns *= DRAFTS_KEPT;
@@ -210,6 +215,17 @@ static double learn_drafts(struct ig_pace *p, const struct ig_pace_step *step, d
 		add_cost(&p->drafts, step->n_drafts,
 			 step->ns - quiet > least ? step->ns - quiet : least);
 	return ig_pace_draft_cost(p, step->n_decode, &own, &row) ? own + row * step->n_drafts : 0;
+}
+
+/* The same of a step with guesses of the model's head. */
+static double learn_heads(struct ig_pace *p, const struct ig_pace_step *step, double quiet)
+{
+	double own, row, least = 1e-3 * quiet;
+
+	if (!step->n_prefill && !step->n_drafts && quiet > 0)
+		add_cost(&p->heads, step->n_guesses,
+			 step->ns - quiet > least ? step->ns - quiet : least);
+	return ig_pace_head_cost(p, &own, &row) ? own + row * step->n_guesses : 0;
 }
 
 /* Whether a round is the streams' alone: they have not had their time, or its cost must be measured. */
@@ -431,11 +447,13 @@ void ig_pace_learn(struct ig_pace_account *a, struct ig_pace *p, const struct ig
 {
 	double quiet, cost = 0, usual = 0;
 
-	if (step->n_decode && !step->n_prefill && !step->n_drafts)
+	if (step->n_decode && !step->n_prefill && !step->n_drafts && !step->n_guesses)
 		measure(&p->quiet_ns[size_of(step->n_decode)], step->ns, WEIGHT);
 	/* where there are no streams a step reads the weights as well; beside some it is the rest of a round, and
 	 * all of it comes on top */
 	quiet = ig_pace_quiet_ns(p, step->n_decode || step->limited ? step->n_decode : 1);
+	if (step->n_guesses)
+		quiet += learn_heads(p, step, quiet);
 	if (step->n_drafts)
 		quiet += learn_drafts(p, step, quiet);
 	if (step->n_long) { /* rows that are free are measured, too */

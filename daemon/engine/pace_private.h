@@ -36,6 +36,7 @@ struct ig_pace {
 	struct ig_pace_line line;    /* all steps with such rows */
 	struct ig_pace_line drafts;  /* what their rows add to a step of streams alone */
 	struct ig_pace_line guesses; /* steps of its draft model, by their rows */
+	struct ig_pace_line heads; /* what guesses of its own head add to a step of streams alone */
 };
 
 /* Of all models together. */
@@ -64,9 +65,10 @@ struct ig_pace_plan {
 /* What a step was. */
 struct ig_pace_step {
 	uint32_t n_decode, n_prefill,
-		n_long;	   /* rows; n_long: of long prompts, a part of n_prefill */
-	uint32_t n_drafts; /* rows of drafts (speculate.c), not counted above */
-	bool limited;	   /* streams were there when it was planned */
+		n_long;	    /* rows; n_long: of long prompts, a part of n_prefill */
+	uint32_t n_drafts;  /* rows of drafts (speculate.c), not counted above */
+	uint32_t n_guesses; /* of the model's own head behind rows of streams */
+	bool limited;	    /* streams were there when it was planned */
 	double ns;
 	double draft_ns; /* that the draft model took before it */
 };
@@ -83,7 +85,10 @@ bool ig_pace_draft_cost(const struct ig_pace *p, uint32_t n, double *step, doubl
 int32_t ig_pace_draft_rows(const struct ig_pace *p);
 /* The same of a step of the draft model.  False: none was measured. */
 bool ig_pace_guess_cost(const struct ig_pace *p, double *step, double *row);
-/* Such a step of n_rows took ns.  expected_ns: what it was thought to take; the first one may have been
+/* What guesses of the model's own head add to a step: *step once, and *row for each.  False: no step
+ * with some was measured. */
+bool ig_pace_head_cost(const struct ig_pace *p, double *step, double *row);
+/* A step of the draft model with n_rows took ns.  expected_ns: what it was thought to take; the first one may have been
  * disturbed, so it counts as twice that at most. */
 void ig_pace_learn_guess(struct ig_pace *p, uint32_t n_rows, double ns, double expected_ns);
 /* No draft seemed worth its cost: what was measured of that is forgotten slowly, in case it was

@@ -24,7 +24,7 @@ struct ig_sched_options {
 	uint32_t prefill_chunk, max_queue, max_output_tokens;
 	double prompt_share; /* a part of 1 */
 	int64_t slow_client_timeout_ns;
-	bool looks_up, drafts; /* guesses by lookup.c, by draft_model.c */
+	bool looks_up, drafts, guesses; /* guesses by lookup.c, by draft_model.c, by mtp.c */
 };
 
 /* A step in flight and its sequences. */
@@ -36,6 +36,7 @@ struct ig_flight {
 		int32_t n_rows, n_draft; /* n_draft: the last of them */
 		enum ig_draft_source draft_source;
 		int32_t logit_index; /* of the first of 1 + n_draft; -1: no logits */
+		int32_t guess_index; /* of the guess behind the first of them; -1: no guesses */
 		int32_t n_texts;     /* results, of a model without a cache */
 	} *seqs;		     /* [max_seqs], by row_seq */
 	uint32_t n_seqs;
@@ -44,6 +45,7 @@ struct ig_flight {
 	uint32_t n_drafts;	 /* rows of drafts, not counted above */
 	uint32_t n_model_drafts; /* of them: of the draft model */
 	double draft_ns;	 /* that it took for them */
+	uint32_t n_guesses;	 /* by the model's head */
 	bool disturbed;		 /* a step of a draft model ran meanwhile */
 	/* once it is complete: what a step without drafts takes, and what each row of one did, by source */
 	double quiet_ns, draft_row_ns[IG_DRAFT_SOURCES];

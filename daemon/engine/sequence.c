@@ -143,7 +143,7 @@ uint32_t ig_seq_adjusts_then(const struct ig_seq *s, int32_t n, struct ig_logit_
  * control tokens that have no text any number of tokens. */
 static int make_logprobs(struct ig_seq *s)
 {
-	bool drafts = s->lookup.newest || s->model->draft;
+	bool drafts = s->lookup.newest || s->model->draft || s->model->has_mtp;
 	int32_t most = drafts ? MAX_UNSHOWN_DRAFTS : MAX_UNSHOWN;
 
 	s->logprob_base = s->n_given = s->n_prompt;
@@ -589,6 +589,8 @@ void ig_seq_row(const struct ig_seq *s, int64_t now_ns, struct ig_ledger_row *ro
 	row->n_drafted = s->result.n_drafted;
 	row->n_accepted = s->result.n_accepted;
 	row->n_model_drafted = s->result.n_model_drafted;
+	row->n_mtp_drafted = s->result.n_mtp_drafted;
+	row->n_mtp_accepted = s->result.n_mtp_accepted;
 	row->n_model_accepted = s->result.n_model_accepted;
 	row->draft_gain_ms = (float)((double)s->result.draft_gain_ns * 1e-6);
 	row->n_restored = s->result.n_restored;

@@ -18,6 +18,7 @@
 enum ig_draft_source {
 	IG_DRAFT_LOOKUP, /* lookup.c */
 	IG_DRAFT_MODEL,	 /* draft_model.c */
+	IG_DRAFT_MTP,	 /* mtp.c */
 	IG_DRAFT_SOURCES
 };
 
@@ -28,9 +29,20 @@ struct ig_draft_text {
 	int32_t n_ahead;      /* computed behind them: of the draft that a step verifies */
 	double credit_ns;     /* that reading its text may take */
 	bool earns;	      /* it has had its first credit */
-	double hits, trials;  /* of guesses, of late */
-	uint32_t n_idle;      /* tokens without such a draft */
-	bool off;	      /* it has none any more */
+	struct ig_guess_count count;
+	uint32_t n_idle; /* tokens without such a draft */
+	bool off;	 /* it has none any more */
+};
+
+/* What its model's head guesses of a sequence. */
+struct ig_mtp_guess {
+	int32_t id, at; /* the guess at its next token, while it has `at` tokens */
+	struct ig_guess_count count;
+	uint32_t n_seen;	      /* guesses whose token came */
+	uint32_t n_idle, probe_after; /* rounds without a guess; so many, then some are tried */
+	uint32_t n_probe;	      /* that are still to be tried */
+	bool begun, asks;	      /* asks: its next row has a guess */
+	bool off;		      /* it has none any more */
 };
 
 /* A stop string and how far the text so far has matched it (Knuth, Morris, Pratt). */
@@ -133,6 +145,7 @@ struct ig_seq {
 	int32_t n_rows, logit_index; /* in the newest step that includes it; -1: no logits */
 	struct ig_lookup lookup;     /* what its next tokens may be; zeros: none are looked up */
 	struct ig_draft_text draft;
+	struct ig_mtp_guess mtp;
 	int32_t n_draft; /* guesses behind its tokens, for the step that is planned */
 	enum ig_draft_source draft_source; /* whose they are, or were last */
 	bool draft_wanted;		   /* its draft model should read on in its text */

@@ -21,12 +21,14 @@
  * A sequence waits for that only if a draft then brings much more than the step that it misses.
  *
  * Guesses have sources: what followed the same tokens earlier in the text (lookup.c), which cost nothing,
- * and the model's draft model (draft_model.c), which takes a step of its own for each token.  Each draft
- * is of the source that is worth more; whether any is worth it is decided for all of a step together.
+ * the model's draft model (draft_model.c), which takes a step of its own for each token, and a head of the
+ * model itself (mtp.c), which has guessed one token in the step before.  Each draft
+ * is of the source that is worth most; whether any is worth it is decided for all of a step together.
  */
 #include "daemon/engine/speculate_private.h"
 
 #include "daemon/engine/draft_model_private.h"
+#include "daemon/engine/mtp_private.h"
 
 #include <math.h>
 #include <string.h>
@@ -56,6 +58,8 @@ struct costs {
 	double own, row;	 /* once, and each row of a draft */
 	double guess, guess_row; /* each step of the draft model, and each of its rows */
 	uint32_t n_sharing;	 /* sequences that share its steps */
+	double head, head_row;	 /* guesses of the model's head: once, and each */
+	uint32_t n_heads;	 /* sequences that have some */
 };
 
 static int32_t min(int32_t a, int32_t b) { return a < b ? a : b; }
@@ -65,11 +69,14 @@ static bool find_costs(const struct ig_model *m, uint32_t n_streams, struct cost
 {
 	*c = (struct costs){ .n_streams = n_streams,
 			     .quiet = ig_pace_quiet_ns(&m->pace, n_streams),
-			     .n_sharing = 1 };
+			     .n_sharing = 1,
+			     .n_heads = 1 };
 	if (!ig_pace_draft_cost(&m->pace, n_streams, &c->own, &c->row))
 		return false;
 	if (m->draft)
 		ig_draft_cost(m, c->quiet, &c->guess, &c->guess_row);
+	if (m->has_mtp)
+		ig_mtp_cost(m, c->quiet, &c->head, &c->head_row);
 	return true;
 }
 
@@ -80,8 +87,11 @@ static bool looks_up(const struct ig_sched *sch, const struct ig_seq *s)
 
 static double chance_of(const struct ig_seq *s, enum ig_draft_source source, int32_t i)
 {
-	return source == IG_DRAFT_MODEL ? ig_draft_chance(s) :
-					  ig_lookup_chance(&s->lookup, (uint32_t)i);
+	switch (source) {
+	case IG_DRAFT_MODEL: return ig_draft_chance(s);
+	case IG_DRAFT_MTP: return ig_mtp_chance(s);
+	default: return ig_lookup_chance(&s->lookup, (uint32_t)i);
+	}
 }
 
 static double row_cost(const struct costs *c, enum ig_draft_source source)
@@ -97,6 +107,11 @@ static int32_t longest_draft(const struct ig_seq *s)
 	return min(s->max_output - (s->n_tokens - s->n_prompt) - 1, IG_MAX_DRAFT);
 }
 
+static int32_t longest_of(const struct ig_seq *s, enum ig_draft_source source)
+{
+	return source == IG_DRAFT_MTP ? min(longest_draft(s), 1) : longest_draft(s);
+}
+
 static bool decodes(const struct ig_model *m, const struct ig_seq *s)
 {
 	return s->model == m && s->round == m->round && s->n_planned == 1 &&
@@ -109,10 +124,11 @@ static double gain_of(const struct ig_seq *s) { return s->draft_chance / s->draf
 /* What a draft of this source is worth to all, as the logarithm of a speed, at its best length. */
 static double worth(const struct costs *c, const struct ig_seq *s, enum ig_draft_source source)
 {
-	double ns = c->quiet + c->own / c->n_sharing, cost = row_cost(c, source);
+	uint32_t n_sharing = source == IG_DRAFT_MTP ? c->n_heads : c->n_sharing;
+	double ns = c->quiet + c->own / n_sharing, cost = row_cost(c, source);
 	double tokens = 1, chance = 1;
 
-	for (int32_t i = 0; i < longest_draft(s); i++) {
+	for (int32_t i = 0; i < longest_of(s, source); i++) {
 		chance *= chance_of(s, source, i);
 		if (chance * (ns + cost) <= tokens * c->n_streams * cost)
 			break;
@@ -122,11 +138,41 @@ static double worth(const struct costs *c, const struct ig_seq *s, enum ig_draft
 	return tokens > 1 ? log(tokens) - c->n_streams * log(ns / c->quiet) : -1;
 }
 
+/* Whether a guess behind s's next token is worth its row there and the one that verifies it. */
+static bool guess_pays(const struct costs *c, const struct ig_seq *s)
+{
+	double ns = (c->own + c->head) / c->n_heads + c->row + c->head_row;
+
+	return log1p(ig_mtp_chance(s)) > c->n_streams * log1p(ns / c->quiet);
+}
+
+/* The round is the streams' alone: what it takes is to be measured. */
+static void ask_for_none(const struct ig_sched *sch, const struct ig_model *m)
+{
+	struct ig_seq *s;
+
+	TAILQ_FOREACH(s, &sch->running, link)
+		if (s->model == m)
+			s->mtp.asks = false;
+}
+
+/* Of the round's sequences those that ask for a guess; may_ask: it may have some. */
+static void ask_for_guesses(const struct ig_sched *sch, const struct ig_model *m,
+			    const struct costs *c, bool may_ask)
+{
+	struct ig_seq *s;
+
+	TAILQ_FOREACH(s, &sch->running, link)
+		/* its last but one token is sampled with the guess at its last one */
+		if (m->has_mtp && decodes(m, s))
+			ig_mtp_plan(s, guess_pays(c, s), may_ask && longest_draft(s) > 0);
+}
+
 /* The source of s's draft, and the chance of its first token; 0: it can have none. */
 static void choose_source(const struct ig_sched *sch, const struct costs *c, struct ig_seq *s,
 			  bool with_model)
 {
-	double look = -HUGE_VAL, model = -HUGE_VAL;
+	double look = -HUGE_VAL, model = -HUGE_VAL, mtp = -HUGE_VAL;
 
 	s->draft_chance = 0;
 	s->draft_tokens = 1;
@@ -138,13 +184,17 @@ static void choose_source(const struct ig_sched *sch, const struct costs *c, str
 		look = worth(c, s, IG_DRAFT_LOOKUP);
 	if (with_model && ig_draft_may(sch, s))
 		model = worth(c, s, IG_DRAFT_MODEL);
-	if (model > 0 && model > look && ig_draft_lag(s) > IG_DRAFT_LAG)
+	if (s->model->has_mtp && ig_mtp_may(sch, s) && ig_mtp_has_guess(s))
+		mtp = worth(c, s, IG_DRAFT_MTP);
+	if (model > 0 && model > fmax(look, mtp) && ig_draft_lag(s) > IG_DRAFT_LAG)
 		s->draft_wanted = true;
-	else if (model > look && !sch->n_flights)
+	else if (model > fmax(look, mtp) && !sch->n_flights)
 		s->draft_source = IG_DRAFT_MODEL;
+	else if (mtp > look)
+		s->draft_source = IG_DRAFT_MTP;
 	if (s->n_flights)
 		return;
-	if (s->draft_source == IG_DRAFT_MODEL || look > -HUGE_VAL)
+	if (s->draft_source != IG_DRAFT_LOOKUP || look > -HUGE_VAL)
 		s->draft_chance = chance_of(s, s->draft_source, 0);
 }
 
@@ -211,7 +261,7 @@ static bool give_rows(struct ig_sched *sch, const struct ig_model *m, struct cos
 		gain += log1p(gain_of(s));
 		s->draft_tokens += s->draft_chance;
 		s->draft_chance *= chance_of(s, s->draft_source, ++s->n_draft);
-		if (s->n_draft >= longest_draft(s))
+		if (s->n_draft >= longest_of(s, s->draft_source))
 			s->draft_chance = 0;
 	}
 	ns = c->quiet + cost_of_rows(sch, m, c);
@@ -309,6 +359,8 @@ static int32_t make_drafts(struct ig_sched *sch, struct ig_model *m)
 			continue;
 		if (s->draft_source == IG_DRAFT_LOOKUP)
 			ig_lookup_guess(&s->lookup, s->history, (uint32_t)s->n_draft);
+		else if (s->draft_source == IG_DRAFT_MTP)
+			s->tokens[s->n_tokens] = s->mtp.id;
 		s->n_draft = n_allowed(sch, s);
 		s->n_planned = 1 + s->n_draft;
 		n += s->n_draft;
@@ -338,14 +390,15 @@ static int32_t n_given(const struct ig_sched *sch, const struct ig_model *m)
 }
 
 /* A round begins; returns the best chance of a first token that any sequence has. */
-static double begin_round(struct ig_sched *sch, struct ig_model *m, const struct costs *c)
+static double begin_round(struct ig_sched *sch, struct ig_model *m, struct costs *c)
 {
 	double chance = 0;
 	struct ig_seq *s;
 
+	c->n_heads = 0;
 	m->record.n_ready = 0;
 	TAILQ_FOREACH(s, &sch->running, link) {
-		double look = 0, model = 0;
+		double look = 0, model = 0, mtp = 0;
 		if (!decodes(m, s))
 			continue;
 		s->draft_wanted = false;
@@ -359,9 +412,13 @@ static double begin_round(struct ig_sched *sch, struct ig_model *m, const struct
 			model = ig_draft_chance(s);
 			m->record.n_ready += ig_draft_lag(s) <= IG_DRAFT_LAG;
 		}
-		look = look > model ? look : model;
-		chance = look > chance ? look : chance;
+		if (m->has_mtp && ig_mtp_may(sch, s) && ig_mtp_has_guess(s)) {
+			mtp = ig_mtp_chance(s);
+			c->n_heads++;
+		}
+		chance = fmax(chance, fmax(look, fmax(model, mtp)));
 	}
+	c->n_heads += !c->n_heads;
 	return chance;
 }
 
@@ -376,12 +433,16 @@ int32_t ig_sched_draft(struct ig_sched *sch, struct ig_model *m, int32_t rows, i
 		n_seqs += s->model == m;
 		n_streams += decodes(m, s);
 	}
-	if (!n_streams || !find_costs(m, n_streams, &c))
+	if (!n_streams || !find_costs(m, n_streams, &c)) {
+		ask_for_none(sch, m);
 		return 0;
+	}
 	chance = begin_round(sch, m, &c);
-	if (chance <= LEAST_CHANCE && !m->draft)
+	if (chance <= LEAST_CHANCE && !m->draft && !m->has_mtp)
 		return 0;
-	if (++m->n_draft_rounds % DRAFT_ROUNDS == 0)
+	bool quiet = ++m->n_draft_rounds % DRAFT_ROUNDS == 0;
+	ask_for_guesses(sch, m, &c, !quiet);
+	if (quiet || (chance <= LEAST_CHANCE && !m->draft))
 		return 0;
 	/* every sequence of the step may have one row with logits anyway */
 	int32_t space = min((int32_t)m->limits.max_logit_rows - (int32_t)n_seqs,
@@ -426,17 +487,29 @@ static bool would_draft_model(const struct ig_sched *sch, const struct ig_seq *s
 	return tokens * c->quiet >= (1 + AHEAD_MODEL_GAIN) * ns;
 }
 
+static bool would_verify_guess(const struct ig_sched *sch, const struct ig_seq *s,
+			       const struct costs *c)
+{
+	double ns = c->quiet + c->own + c->row + c->head + c->head_row;
+
+	return ig_mtp_may(sch, s) && ig_mtp_has_guess(s) && longest_draft(s) > 0 &&
+	       (1 + ig_mtp_chance(s)) * c->quiet >= (1 + AHEAD_MODEL_GAIN) * ns;
+}
+
 bool ig_sched_would_draft(const struct ig_sched *sch, const struct ig_seq *s)
 {
 	const struct ig_model *m = s->model;
 	double ns, tokens = 1, chance;
 	struct costs c;
 
-	if ((!looks_up(sch, s) && !m->draft) || !find_costs(m, m->n_streams ? m->n_streams : 1, &c))
+	if ((!looks_up(sch, s) && !m->draft && !m->has_mtp) ||
+	    !find_costs(m, m->n_streams ? m->n_streams : 1, &c))
 		return false;
 	if (m->record.n_ready)
 		c.n_sharing = m->record.n_ready;
 	if (m->draft && would_draft_model(sch, s, &c))
+		return true;
+	if (m->has_mtp && would_verify_guess(sch, s, &c))
 		return true;
 	if (!looks_up(sch, s))
 		return false;
@@ -460,7 +533,7 @@ bool ig_sched_awaits_draft(const struct ig_sched *sch, const struct ig_model *m)
 
 	for (uint32_t i = 0; i < sch->n_flights; i++)
 		flies |= sch->flights[i].model == m;
-	if (!flies || !m->draft)
+	if (!flies || (!m->draft && !m->has_mtp))
 		return false;
 	TAILQ_FOREACH(s, &sch->running, link)
 		if (s->model == m && s->awaits_draft)
@@ -492,6 +565,10 @@ void ig_sched_price_drafts(struct ig_flight *f, double ns)
 		f->draft_row_ns[i] = all / f->n_drafts;
 	if (f->n_model_drafts)
 		f->draft_row_ns[IG_DRAFT_MODEL] += f->draft_ns / f->n_model_drafts;
+	if (f->model->has_mtp) {
+		ig_mtp_cost(f->model, f->quiet_ns, &own, &row);
+		f->draft_row_ns[IG_DRAFT_MTP] += row + own / (f->n_guesses ? f->n_guesses : 1);
+	}
 }
 
 int32_t ig_sched_verify_draft(struct ig_sched *sch, const struct ig_flight *f,
@@ -513,6 +590,10 @@ int32_t ig_sched_verify_draft(struct ig_sched *sch, const struct ig_flight *f,
 	ig_metrics_add(metrics, IG_COUNTER_ACCEPTED_TOKENS + from, (uint64_t)n_right);
 	ig_metrics_add(metrics, IG_COUNTER_DRAFT_SAVED_NS + from, (uint64_t)saved);
 	ig_metrics_add(metrics, IG_COUNTER_DRAFT_SPENT_NS + from, (uint64_t)spent);
+	if (from == IG_DRAFT_MTP) {
+		s->result.n_mtp_drafted += n;
+		s->result.n_mtp_accepted += n_right;
+	}
 	if (from != IG_DRAFT_MODEL)
 		return n_right;
 	s->result.n_model_drafted += n;

@@ -17,6 +17,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "daemon/engine/admission_private.h"
+#include "daemon/engine/mtp_private.h"
 #include "daemon/engine/rounds_private.h"
 #include "daemon/engine/speculate_private.h"
 #include "daemon/engine/standstill_private.h"
@@ -40,11 +41,13 @@ static bool build_step(struct ig_sched *sch, struct ig_model *m, struct ig_fligh
 	f->model = m;
 	f->buffer = &m->steps[m->next_step];
 	f->n_seqs = f->n_prefill = f->n_decode = f->n_long = 0;
-	f->n_drafts = f->n_model_drafts = 0;
+	f->n_drafts = f->n_model_drafts = f->n_guesses = 0;
 	f->disturbed = false;
 	step->n_rows = step->n_seqs = step->n_logit_rows = 0;
 	step->n_segments = step->n_states = 0;
 	step->n_adjusts = step->n_masks = 0;
+	step->n_guesses = 0;
+	step->next_ids = NULL;
 	step->logits = NULL;
 	step->token_from = step->prev_ids = NULL;
 	step->row_adapter = NULL;
@@ -215,6 +218,7 @@ static void take_token(struct ig_sched *sch, struct ig_seq *s, int32_t id, const
 			      s->n_tokens);
 		return;
 	}
+	ig_mtp_take(s, id);
 	s->tokens[s->n_tokens++] = id;
 	ig_seq_count(s, id);
 	if (s->lookup.newest)
@@ -235,6 +239,8 @@ static void take_tokens(struct ig_sched *sch, struct ig_seq *s, const struct ig_
 	     i < row->logit_index + n && s->result.finish == IG_FINISH_NONE; i++)
 		take_token(sch, s, step->sampled_ids[i],
 			   step->logits ? step->logits + (size_t)i * n_logits : NULL, now);
+	if (row->guess_index >= 0)
+		ig_mtp_guess(s, step->guessed_ids[row->guess_index + n - 1]);
 	s->awaits_draft = sch->b->max_flights > 1 && ig_sched_would_draft(sch, s);
 }
 
@@ -269,6 +275,7 @@ void ig_sched_wait_step(struct ig_sched *sch)
 						      .n_prefill = f->n_prefill,
 						      .n_long = f->n_long,
 						      .n_drafts = f->n_drafts,
+						      .n_guesses = f->n_guesses,
 						      .limited = f->limited,
 						      .ns = ns,
 						      .draft_ns = f->draft_ns });

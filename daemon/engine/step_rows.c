@@ -7,6 +7,7 @@
  */
 #include "daemon/engine/step_rows_private.h"
 
+#include "daemon/engine/mtp_private.h"
 #include "daemon/engine/speculate_private.h"
 
 #include <string.h>
@@ -78,6 +79,33 @@ static bool add_segments(struct ig_sched *sch, struct ig_flight *f, struct ig_se
 	return n_parts > 0;
 }
 
+/* For the model's head: the tokens behind s's last n rows of the step, and for which of those with logits it
+ * guesses one more; returns the first guess's index, -1: none. */
+static int32_t add_guesses(struct ig_sched *sch, struct ig_flight *f, struct ig_seq *s, int32_t n,
+			   bool decodes)
+{
+	struct ig_step_buffer *b = f->buffer;
+	struct ig_step *step = &b->step;
+	const int32_t first = step->n_rows - n, done = b->positions[first];
+	const int32_t n_known = s->n_tokens + s->n_draft;
+	/* of a longer draft most would be for nothing */
+	const bool asks = ig_mtp_asks(sch, s, decodes) && s->logit_index >= 0 && s->n_draft < 2;
+	const int32_t index = asks ? step->n_guesses : -1;
+
+	for (int32_t i = 0; i < n; i++)
+		b->next_ids[first + i] = done + i + 1 < n_known ? s->tokens[done + i + 1] : 0;
+	for (int32_t i = s->logit_index; i >= 0 && i < step->n_logit_rows; i++) {
+		b->next_ids[b->logit_rows[i]] = -1 - i;
+		if (asks)
+			b->guess_rows[step->n_guesses++] = i;
+	}
+	if (asks && decodes)
+		f->n_guesses += (uint32_t)(step->n_guesses - index);
+	if (ig_mtp_may(sch, s))
+		step->next_ids = b->next_ids;
+	return index;
+}
+
 void ig_sched_add_rows(struct ig_sched *sch, struct ig_flight *f, struct ig_seq *s, int32_t n)
 {
 	struct ig_model *m = f->model;
@@ -129,6 +157,7 @@ void ig_sched_add_rows(struct ig_sched *sch, struct ig_flight *f, struct ig_seq 
 			add_sampling(sch, f, s, i, n_tokens + k, k);
 		}
 	}
+	int32_t guess = m->has_mtp ? add_guesses(sch, f, s, n, decodes) : -1;
 	f->n_drafts += (uint32_t)n_draft;
 	if (s->draft_source == IG_DRAFT_MODEL)
 		f->n_model_drafts += (uint32_t)n_draft;
@@ -141,7 +170,7 @@ void ig_sched_add_rows(struct ig_sched *sch, struct ig_flight *f, struct ig_seq 
 	if (!decodes && s->is_long)
 		f->n_long += (uint32_t)n;
 	f->seqs[f->n_seqs++] =
-		(struct ig_flight_seq){ s, n, n_draft, s->draft_source, s->logit_index, 0 };
+		(struct ig_flight_seq){ s, n, n_draft, s->draft_source, s->logit_index, guess, 0 };
 	s->n_planned -= n;
 	s->n_draft = 0;
 }

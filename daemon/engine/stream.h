@@ -24,6 +24,7 @@ struct ig_gen_result {
 	int32_t n_drafted,
 		n_accepted; /* tokens that were proposed to steps, and those that were right */
 	int32_t n_model_drafted, n_model_accepted; /* of them: by the draft model */
+	int32_t n_mtp_drafted, n_mtp_accepted;	   /* of them: by the model's own head */
 	int64_t draft_gain_ns; /* what steps for right ones would have taken, less what drafts took */
 	int32_t n_restored; /* tokens read for it from kvcache.disk; most of them are in n_cached */
 	int64_t prefill_ns, decode_ns; /* 0: never reached */

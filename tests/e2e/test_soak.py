@@ -157,7 +157,7 @@ class Soak:
 
     def reloads(self, rng):
         config = json.loads(json.dumps(self.d.config))
-        config["scheduler"].update(speculation=rng.choice(("off", "lookup", "draft", "on")), prompt_share=rng.choice((5, 36, 95)))
+        config["scheduler"].update(speculation=rng.choice(("off", "lookup", "draft", "mtp", "on")), prompt_share=rng.choice((5, 36, 95)))
         self.d.write_config(config)
         self.d.process.send_signal(signal.SIGHUP)
 

@@ -378,8 +378,8 @@ void ig_reply_usage(const struct ig_reply *r, struct ig_usage *u)
 	for (uint32_t i = 0; i < r->n_choices; i++) {
 		const struct ig_gen_result *g = &r->choices[i].result;
 		u->output += g->n_output;
-		u->drafted += g->n_drafted - g->n_model_drafted;
-		u->accepted += g->n_accepted - g->n_model_accepted;
+		u->drafted += g->n_drafted - g->n_model_drafted - g->n_mtp_drafted;
+		u->accepted += g->n_accepted - g->n_model_accepted - g->n_mtp_accepted;
 		/* A prompt counts once, however many choices it has. */
 		if (i % (uint32_t)r->request.n)
 			continue;

@@ -144,7 +144,7 @@ static inline long long ig_reply_created_s(const struct ig_reply *r)
 /* Sums over the choices. */
 struct ig_usage {
 	long long prompt, cached, output;
-	long long drafted, accepted; /* see struct ig_gen_result; without the draft model's */
+	long long drafted, accepted; /* see struct ig_gen_result; of look-ups alone */
 };
 void ig_reply_usage(const struct ig_reply *r, struct ig_usage *u);
 /* The engine's priority: the request's, but no smaller number than its key's; without one of its own

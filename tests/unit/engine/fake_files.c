@@ -26,12 +26,17 @@ struct ig_chat_template {
 };
 
 #define SMALL "small:"
+#define HEAD "mtp:"
 
 bool fake_is_small(const char *path) { return !strncmp(path, SMALL, sizeof SMALL - 1); }
 
+bool fake_has_head(const char *path) { return !strncmp(path, HEAD, sizeof HEAD - 1); }
+
 const char *fake_own_kind(const char *path)
 {
-	return fake_is_small(path) ? path + sizeof SMALL - 1 : path;
+	return fake_is_small(path) ? path + sizeof SMALL - 1 :
+	       fake_has_head(path) ? path + sizeof HEAD - 1 :
+				     path;
 }
 
 /* A file's first word. */

@@ -15,6 +15,8 @@ struct ig_checkpoint {
  * it guesses. */
 bool fake_is_small(const char *path);
 const char *fake_own_kind(const char *path);
+/* Whether it has a head that guesses. */
+bool fake_has_head(const char *path);
 /* Count what the engine did wrong; the first text is kept. */
 void fake_report(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 int fake_no_memory(struct ig_error *err);

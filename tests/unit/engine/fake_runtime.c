@@ -233,6 +233,22 @@ int ig_plan_record(const struct ig_modules *m, const struct ig_checkpoint *file,
 	return 0;
 }
 
+int ig_plan_record_mtp(const struct ig_modules *m, const struct ig_checkpoint *file,
+		       struct ig_plan **out, struct ig_error *err)
+{
+	*out = NULL;
+	if (fake_has_head(file->path) && fake.head_is_broken)
+		return ig_fail(err, -ENOENT, "tensor \"head\" is missing");
+	int rc = ig_plan_record(m, file, out, err);
+	if (!rc && fake_has_head(file->path)) {
+		(*out)->info.n_mtp_layers = (*out)->first_mtp_node = 1;
+		(*out)->info.groups[0].n_layers++;
+	}
+	return rc;
+}
+
+bool ig_driver_takes_mtp(const struct ig_driver *d) { return !fake.heads_refused; }
+
 void ig_plan_destroy(struct ig_plan *p) { free(p); }
 
 void ig_plan_left_out(const struct ig_plan *p, char *out, size_t size) { *out = 0; }
@@ -744,6 +760,44 @@ static int32_t misguess(const int32_t *tokens, int32_t n, int32_t id)
 									    id;
 }
 
+/* What a step says of the tokens behind its rows, as far as it has them. */
+static void check_next(const struct ig_program *p, const struct ig_step *s)
+{
+	int32_t last = -1;
+
+	if (!p->plan->first_mtp_node && (s->next_ids || s->n_guesses))
+		fake_report("a step with a head of a model without one");
+	if (p->plan->first_mtp_node && !s->next_ids)
+		atomic_fetch_add(&fake.n_headless, 1);
+	if (!s->next_ids && s->n_guesses)
+		fake_report("%d guesses without a head", s->n_guesses);
+	for (int32_t r = 0; s->next_ids && r < s->n_rows; r++) {
+		int32_t id = s->next_ids[r];
+		bool is_last = r + 1 == s->n_rows || s->row_seq[r + 1] != s->row_seq[r];
+		if (id < 0 ? -1 - id >= s->n_logit_rows || s->logit_rows[-1 - id] != r :
+			     !is_last && id != s->token_ids[r + 1])
+			fake_report("row %d is before token %d", r, id);
+	}
+	for (int32_t i = 0; i < s->n_guesses; last = s->guess_rows[i++])
+		if (s->guess_rows[i] <= last || s->guess_rows[i] >= s->n_logit_rows)
+			fake_report("guess %d is of row %d", i, s->guess_rows[i]);
+}
+
+/* The head's guess behind the token sampled from row i, which follows these n; tokens has space for it. */
+static void guess(const struct ig_program *p, const struct ig_step *s, int32_t i, int32_t *tokens,
+		  int32_t n)
+{
+	tokens[n] = s->sampled_ids[i];
+	for (int32_t g = 0; g < s->n_guesses; g++) {
+		if (s->guess_rows[g] != i)
+			continue;
+		s->guessed_ids[g] = misguess(tokens, n + 1,
+					     fake_next(fake_own_kind(p->plan->file->path), tokens,
+						       n + 1, s->sample[i].seed));
+		atomic_fetch_add(&fake.n_guesses, 1);
+	}
+}
+
 /* With no_compute. */
 static int32_t id_of_position(int32_t position, bool small)
 {
@@ -805,6 +859,7 @@ static void draw(const struct ig_program *p, const struct ig_step *s)
 			s->sampled_ids[i] = allowed(p, s, i, s->sampled_ids[i]);
 			atomic_fetch_add(&fake.n_masked, 1);
 		}
+		guess(p, s, i, tokens, n);
 		if (s->logits)
 			draw_logits(tokens, n, s->logits + (size_t)i * p->plan->info.n_vocab,
 				    p->plan->info.n_vocab);
@@ -861,7 +916,8 @@ int ig_program_wait(struct ig_program *p)
 	pthread_mutex_unlock(&fake.lock);
 	bool small = fake_is_small(p->plan->file->path);
 	int step_us = small ? fake.small_us + (fake.n_small_steps == 1 ? fake.small_first_us : 0) :
-			      fake.delay_us + fake.row_us * (int)s->n_rows;
+			      fake.delay_us + fake.row_us * (int)s->n_rows +
+				      fake.guess_us * (int)s->n_guesses;
 	if (step_us)
 		usleep((useconds_t)step_us);
 	step_us += small ? 0 : fake.said_row_us * (int)s->n_rows;
@@ -871,6 +927,9 @@ int ig_program_wait(struct ig_program *p)
 	if (fake.no_compute) {
 		for (int32_t i = 0; i < s->n_logit_rows; i++)
 			s->sampled_ids[i] = id_of_position(s->sample[i].position, small);
+		for (int32_t g = 0; g < s->n_guesses; g++)
+			s->guessed_ids[g] =
+				id_of_position(s->sample[s->guess_rows[g]].position + 1, true);
 		for (size_t i = 0; s->logits && i < (size_t)s->n_logit_rows * p->plan->info.n_vocab;
 		     i++)
 			s->logits[i] = (float)(i * 7919 % 1000) * -0.02f;
@@ -878,6 +937,7 @@ int ig_program_wait(struct ig_program *p)
 		if (checksum(p, s) != p->sums[0])
 			fake_report("the step was changed between submit and wait");
 		write_rows(p, s);
+		check_next(p, s);
 		if (p->plan->info.n_groups)
 			draw(p, s);
 		else

@@ -9,7 +9,8 @@
  * groups), "window" (the second with a window), "state" (two groups of state), "nochat", "odd-template",
  * "notokenizer", "noarch", "heavy" (1 TiB of weights), "w7" (7 MiB of weights), "wide"
  * (many logits), "noload"; "texts" (no cache; its results are vectors); "small:KIND", which guesses the tokens of KIND, with a vocabulary of other
- * tokens if that is "strange", of fewer if it is "short", with a short context if it is "brief".  Of an absolute path the file's first word says so.  Anything
+ * tokens if that is "strange", of fewer if it is "short", with a short context if it is "brief";
+ * "mtp:KIND", KIND with a head that guesses.  Of an absolute path the file's first word says so.  Anything
  * else does not exist.  An adapter is any path without "bad" in it; its rows' tokens are those of
  * a file "FILE:N", of adapter N - 1, and their places in the cache are marked with it.
  */
@@ -62,10 +63,15 @@ struct fake {
 	/* Sees every step that is complete, and says what it took, in ns; in the engine's thread.  NULL: the
 	 * above.  small: of a small model. */
 	int64_t (*took)(const struct ig_step *step, bool small);
-	int small_us;		  /* of a step of a small model, whatever its rows */
-	int small_first_us;	  /* that its first step takes besides */
-	atomic_int misguesses;	  /* percent of a small model's guesses that are wrong */
-	int unmap_us;		  /* that giving a slab back takes */
+	int small_us;	       /* of a step of a small model, whatever its rows */
+	int small_first_us;    /* that its first step takes besides */
+	atomic_int misguesses; /* percent of a small model's guesses, or a head's, that are wrong */
+	int guess_us;	       /* that each guess of a head takes */
+	bool heads_refused;    /* the driver takes no heads */
+	bool head_is_broken;   /* a plan with one can't be recorded */
+	atomic_int n_guesses;  /* of heads */
+	atomic_int n_headless; /* steps of a model with a head that left it out */
+	int unmap_us;	       /* that giving a slab back takes */
 	uint64_t driver_memory;	  /* that the driver says it has; 0: nothing */
 	bool is_unified;	  /* that memory is the host's */
 	uint32_t n_ranks;	  /* devices that a model is divided over; 0: one */

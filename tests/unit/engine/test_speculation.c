@@ -53,7 +53,7 @@ struct request {
 
 /* The options of a round. */
 struct round {
-	int prefix_cache, small_arena, max_seqs, batch, chunk, split, with_model;
+	int prefix_cache, small_arena, max_seqs, batch, chunk, split, with_model, with_head;
 };
 
 /* What the output may be, with some tokens that differ. */
@@ -115,12 +115,17 @@ static void make_request(struct request *r)
 static struct ig_engine *start(const struct round *r, const char *speculation)
 {
 	static const char *const smalls[] = { "small:good", "small:groups", "small:window" };
+	static const char *const heads[] = { "mtp:good", "mtp:groups", "mtp:window" };
 
 	configure(kinds, 3, speculation);
 	for (int i = 0; i < 3; i++) {
 		config.models[i].context = 256;
 		if (r->with_model)
 			config.models[i].draft = (char *)(uintptr_t)smalls[i];
+		if (r->with_head) {
+			free(config.models[i].path);
+			config.models[i].path = strdup(heads[i]);
+		}
 	}
 	config.kvcache.prefix_cache = r->prefix_cache;
 	config.kvcache.arena = (r->small_arena ? 40 : 500) * SLAB_BYTES;
@@ -177,13 +182,16 @@ static struct client plain[N], together[N], alone;
 static void one_round(const char *speculation)
 {
 	static struct request r[N];
-	struct round options = { .prefix_cache = rnd(2),
-				 .small_arena = rnd(2),
-				 .max_seqs = 1 + rnd(10),
-				 .batch = 12 + rnd(100),
-				 .chunk = 1 + rnd(60),
-				 .split = rnd(2) * 7,
-				 .with_model = strcmp(speculation, "lookup") };
+	struct round options = {
+		.prefix_cache = rnd(2),
+		.small_arena = rnd(2),
+		.max_seqs = 1 + rnd(10),
+		.batch = 12 + rnd(100),
+		.chunk = 1 + rnd(60),
+		.split = rnd(2) * 7,
+		.with_model = strcmp(speculation, "lookup") && strcmp(speculation, "mtp"),
+		.with_head = !strcmp(speculation, "mtp") || (!strcmp(speculation, "on") && rnd(2))
+	};
 	int cancelled = rnd(N);
 	size_t at = (size_t)rnd(30);
 	struct ig_engine *e = start(&options, "off");
@@ -247,6 +255,25 @@ static void test_same_tokens_as_guessed(void **state)
 		      counter(IG_COUNTER_PREEMPTIONS));
 	assert_true(n_right > 500 && n - n_right > 100);
 	assert_true(counter(IG_COUNTER_ACCEPTED_TOKENS) > 20);
+	assert_true(counter(IG_COUNTER_PREEMPTIONS) > 0);
+}
+
+/* With heads that are sometimes right, or with all sources. */
+static void test_same_tokens_by_heads(void **state)
+{
+	fake.memory = 2;
+	fake.penalizes = true;
+	fake.delay_us = 40;
+	fake.small_us = 2;
+	for (int i = 0; i < 12 || (!counter(IG_COUNTER_PREEMPTIONS) && i < 60); i++) {
+		atomic_store(&fake.misguesses, rnd(3) * 15);
+		one_round(i % 3 ? "mtp" : "on");
+	}
+	int n = counter(IG_COUNTER_MTP_DRAFT_TOKENS);
+	int n_right = counter(IG_COUNTER_MTP_ACCEPTED_TOKENS);
+	print_message("# %d tokens guessed by heads, %d accepted, %d preemptions\n", n, n_right,
+		      counter(IG_COUNTER_PREEMPTIONS));
+	assert_true(n_right > 500 && n - n_right > 50);
 	assert_true(counter(IG_COUNTER_PREEMPTIONS) > 0);
 }
 
@@ -441,6 +468,7 @@ int main(int argc, char **argv)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(test_same_tokens, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_same_tokens_as_guessed, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_same_tokens_by_heads, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_off, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_repetitions_take_few_steps, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_dear_rows, setup, teardown),

@@ -189,7 +189,7 @@ static void test_new_file(void **state)
 				   "output_tokens queue_ms prefill_ms decode_ms ttft_ms total_ms "
 				   "cache_same_tokens priority draft_tokens accepted_tokens "
 				   "restored_tokens model_draft_tokens model_accepted_tokens "
-				   "draft_gain_ms");
+				   "draft_gain_ms mtp_draft_tokens mtp_accepted_tokens");
 	assert_int_equal(number(path,
 				"SELECT count(*) FROM pragma_table_info('requests') WHERE name "
 				"LIKE 'itl%'"),
@@ -239,6 +239,8 @@ static void test_row_arrives_whole(void **state)
 		.n_model_drafted = 3,
 		.n_model_accepted = 2,
 		.draft_gain_ms = -1.5f,
+		.n_mtp_drafted = 2,
+		.n_mtp_accepted = 1,
 	};
 	char path[256], text[1024];
 
@@ -258,12 +260,12 @@ static void test_row_arrives_whole(void **state)
 	      "error || '|' || prompt_tokens || '|' || cached_tokens || '|' || output_tokens "
 	      "|| '|' || queue_ms || '|' || prefill_ms || '|' || ifnull(decode_ms, 'null') || "
 	      "'|' || ttft_ms || '|' || total_ms || '|' || key || '|' || request_id || '|' || "
-	      "cache_reason || '|' || cache_compared || '|' || cache_same_tokens || '|' || priority || '|' || draft_tokens || '|' || accepted_tokens || '|' || restored_tokens || '|' || normalized || '|' || model_draft_tokens || '|' || model_accepted_tokens || '|' || draft_gain_ms AS concat FROM requests)",
+	      "cache_reason || '|' || cache_compared || '|' || cache_same_tokens || '|' || priority || '|' || draft_tokens || '|' || accepted_tokens || '|' || restored_tokens || '|' || normalized || '|' || model_draft_tokens || '|' || model_accepted_tokens || '|' || draft_gain_ms || '|' || mtp_draft_tokens || '|' || mtp_accepted_tokens AS concat FROM requests)",
 	      text, sizeof text);
 	assert_string_equal(text, "resp_1|1700000000123456789|m'; DROP TABLE requests; --|"
 				  "POST /v1/chat/completions|499|cancelled|client_gone|"
 				  "no \"error\"|11|5|7|0.5|1.5|null|2.25|1000000.0|laptop|req_1|"
-				  "diverged|resp_0|6|-12|9|8|4|dates, mine|3|2|-1.5");
+				  "diverged|resp_0|6|-12|9|8|4|dates, mine|3|2|-1.5|2|1");
 	assert_int_equal(number(path, "SELECT length(client) FROM requests"), sizeof r.client);
 	assert_int_equal(number(path, "SELECT itl_0 FROM requests"), 0);
 	assert_int_equal(number(path, "SELECT itl_3 FROM requests"), UINT32_MAX);
@@ -670,17 +672,18 @@ static void test_a_file_of_version_1(void **state)
 	assert_string_equal(text, "resp_old====23 resp_2=laptop=req_2=a, b[1]=0");
 	assert_int_equal(number(path, "SELECT sum(requests) FROM requests_by_key"), 2);
 	/* The same columns in the same order as a new file has. */
-	words(path, "SELECT name FROM pragma_table_info('requests') ORDER BY cid DESC LIMIT 15",
+	words(path, "SELECT name FROM pragma_table_info('requests') ORDER BY cid DESC LIMIT 17",
 	      text, sizeof text);
 	assert_string_equal(
 		text,
-		"draft_gain_ms model_accepted_tokens model_draft_tokens "
+		"mtp_accepted_tokens mtp_draft_tokens draft_gain_ms model_accepted_tokens model_draft_tokens "
 		"normalized restored_tokens accepted_tokens draft_tokens priority "
 		"cache_same_tokens cache_compared cache_reason ignored request_id key itl_23");
 	assert_int_equal(number(path, "SELECT count(*) FROM requests WHERE cache_reason = '' "
 				      "AND cache_same_tokens IS NULL AND priority = 0 "
 				      "AND restored_tokens = 0 AND normalized = '' "
-				      "AND model_draft_tokens = 0 AND draft_gain_ms = 0"),
+				      "AND model_draft_tokens = 0 AND draft_gain_ms = 0 "
+				      "AND mtp_draft_tokens = 0"),
 			 1);
 	words(path,
 	      "SELECT id || '=' || cache_same_tokens || '=' || cache_reason || '=' || priority "
@@ -711,13 +714,13 @@ static void test_other_files_are_refused(void **state)
 	char path[256], text[600];
 
 	ig_ledger_close(open_ledger(in_dir(path, "newer.db"), 16, 0));
-	run_sql(path, "PRAGMA user_version = 11");
+	run_sql(path, "PRAGMA user_version = 12");
 	snprintf(text, sizeof text,
-		 "ledger %s: has schema version 11, and this program knows versions "
-		 "up to 10; run a newer ingot, or name another file in ledger.path",
+		 "ledger %s: has schema version 12, and this program knows versions "
+		 "up to 11; run a newer ingot, or name another file in ledger.path",
 		 path);
 	assert_refusal(path, -EINVAL, text, NULL);
-	assert_int_equal(number(path, "PRAGMA user_version"), 11); /* untouched */
+	assert_int_equal(number(path, "PRAGMA user_version"), 12); /* untouched */
 
 	run_sql(in_dir(path, "alien.db"), "CREATE TABLE requests (x)");
 	snprintf(text, sizeof text,

@@ -329,17 +329,20 @@ static void test_requests(void **state)
 	ig_metrics_destroy(m);
 }
 
-/* Counters of drafts come in pairs. */
+/* Counters of drafts come in threes. */
 static const char *source_of(int c)
 {
-	if (c < IG_COUNTER_DRAFTS || c > IG_COUNTER_MODEL_DRAFT_SPENT_NS)
+	static const char *const sources[] = { "source=\"lookup\"", "source=\"model\"",
+					       "source=\"mtp\"" };
+
+	if (c < IG_COUNTER_DRAFTS || c > IG_COUNTER_MTP_DRAFT_SPENT_NS)
 		return "";
-	return (c - IG_COUNTER_DRAFTS) % 2 ? "source=\"model\"" : "source=\"lookup\"";
+	return sources[(c - IG_COUNTER_DRAFTS) % 3];
 }
 
 static bool is_ns(int c)
 {
-	return c >= IG_COUNTER_DRAFT_SAVED_NS && c <= IG_COUNTER_MODEL_DRAFT_SPENT_NS;
+	return c >= IG_COUNTER_DRAFT_SAVED_NS && c <= IG_COUNTER_MTP_DRAFT_SPENT_NS;
 }
 
 static void test_gauges_and_counters(void **state)
@@ -369,14 +372,19 @@ static void test_gauges_and_counters(void **state)
 		[IG_COUNTER_CONNECTIONS] = "ingot_connections_total",
 		[IG_COUNTER_DRAFTS] = "ingot_spec_decode_num_drafts_total",
 		[IG_COUNTER_MODEL_DRAFTS] = "ingot_spec_decode_num_drafts_total",
+		[IG_COUNTER_MTP_DRAFTS] = "ingot_spec_decode_num_drafts_total",
 		[IG_COUNTER_DRAFT_TOKENS] = "ingot_spec_decode_num_draft_tokens_total",
 		[IG_COUNTER_MODEL_DRAFT_TOKENS] = "ingot_spec_decode_num_draft_tokens_total",
+		[IG_COUNTER_MTP_DRAFT_TOKENS] = "ingot_spec_decode_num_draft_tokens_total",
 		[IG_COUNTER_ACCEPTED_TOKENS] = "ingot_spec_decode_num_accepted_tokens_total",
 		[IG_COUNTER_MODEL_ACCEPTED_TOKENS] = "ingot_spec_decode_num_accepted_tokens_total",
+		[IG_COUNTER_MTP_ACCEPTED_TOKENS] = "ingot_spec_decode_num_accepted_tokens_total",
 		[IG_COUNTER_DRAFT_SAVED_NS] = "ingot_spec_decode_saved_seconds_total",
 		[IG_COUNTER_MODEL_DRAFT_SAVED_NS] = "ingot_spec_decode_saved_seconds_total",
+		[IG_COUNTER_MTP_DRAFT_SAVED_NS] = "ingot_spec_decode_saved_seconds_total",
 		[IG_COUNTER_DRAFT_SPENT_NS] = "ingot_spec_decode_spent_seconds_total",
 		[IG_COUNTER_MODEL_DRAFT_SPENT_NS] = "ingot_spec_decode_spent_seconds_total",
+		[IG_COUNTER_MTP_DRAFT_SPENT_NS] = "ingot_spec_decode_spent_seconds_total",
 		[IG_COUNTER_MODELS_UNLOADED] = "ingot_model_unloads_total",
 		[IG_COUNTER_MEMORY_PRESSURE] = "ingot_memory_pressure_total",
 		[IG_COUNTER_RECLAIMED_BYTES] = "ingot_memory_reclaimed_bytes_total",

@@ -1,0 +1,89 @@
+"""scheduler.speculation: mtp, a model's own head that guesses: no token changes, whatever is asked for; where it is seen."""
+import concurrent.futures
+
+import pytest
+
+import mtp_model
+from daemon import until
+from test_ledger import until_rows
+from test_options import reload
+from test_speculation import ask, choices, drafts
+
+
+def start_with(start, path, speculation, **scheduler):
+    return start(extra={"models": [{"name": "tiny", "path": path}],
+                        "scheduler": dict(scheduler, speculation=speculation)})
+
+
+@pytest.mark.release
+def test_right_guesses(start, tmp_path):
+    """A head that is always right: fewer steps for the same text, greedy and sampled, in ledger and metrics."""
+    path = mtp_model.write(tmp_path / "right.gguf", kind="loop", n_blocks=8, width=256, n_ff=512, n_context=4096)
+    off = start_with(start, path, "off")
+    wanted = [ask(off, max_tokens=300, temperature=t, seed=3) for t in (0, 1)]
+    assert drafts(off) == [0, 0, 0]
+    off.stop()
+    d = start_with(start, path, "mtp")
+    assert "model tiny: it guesses tokens by a head of its own (MTP)" in d.log and "left out" not in d.log
+    asked = []
+
+    def accepted():
+        for t, w in zip((0, 1), wanted):
+            asked.append(ask(d, max_tokens=300, temperature=t, seed=3))
+            assert choices(asked[-1:]) == choices([w])
+        return drafts(d, source="mtp")[2] > 100
+    until(accepted, "a hundred right guesses")
+    n_drafts, n, n_right = drafts(d, source="mtp")
+    assert n_drafts == n >= n_right > 0.9 * n
+    assert drafts(d, source="lookup") == drafts(d, source="model") == [0, 0, 0]
+    d.until_idle()
+    rows = until_rows(d, 2 + len(asked))  # with those of the other daemon
+    assert sum(r["mtp_draft_tokens"] for r in rows) == n and sum(r["mtp_accepted_tokens"] for r in rows) == n_right
+    assert {r["draft_tokens"] - r["mtp_draft_tokens"] for r in rows} == {0}
+    m = d.metrics()
+    gain = m.sum("ingot_spec_decode_saved_seconds_total") - m.sum("ingot_spec_decode_spent_seconds_total")
+    assert abs(sum(r["draft_gain_ms"] for r in rows) - 1000 * gain) < 1
+    reload(d, {"scheduler": {"speculation": "off"}}, "speculation: mtp -> off")
+    ask(d, max_tokens=100)
+    assert drafts(d, source="mtp")[1] == n
+
+
+def test_wrong_guesses(start, tmp_path):
+    """A head that is always wrong changes nothing, and is soon left alone."""
+    path = mtp_model.write(tmp_path / "wrong.gguf", kind="loop", wrong=True, n_context=4096)
+    off = start_with(start, path, "off")
+    wanted = ask(off, max_tokens=400)
+    assert "left out: 15 tensors of the prediction of further tokens (MTP)" in off.log
+    off.stop()
+    d = start_with(start, path, "mtp")
+    for _ in range(3):
+        assert choices([ask(d, max_tokens=400)]) == choices([wanted])
+    _, n, n_right = drafts(d, source="mtp")
+    assert n_right == 0 and n < 200
+
+
+def requests():
+    schema = {"type": "array", "minItems": 2, "maxItems": 3, "items": {"type": "integer"}}
+    return [dict({"messages": [{"role": "user", "content": "the user and the system %d" % (i % 2)}], "max_tokens": 80,
+                  "seed": i, "ignore_eos": True}, **more) for i, more in enumerate((
+                      {"temperature": 0}, {"temperature": 1}, {"temperature": 0.8, "logprobs": True, "top_logprobs": 2},
+                      {"temperature": 0.7, "frequency_penalty": 0.4}, {"temperature": 0},
+                      {"temperature": 0.5, "ignore_eos": False, "response_format": {
+                          "type": "json_schema", "json_schema": {"name": "n", "strict": True, "schema": schema}}}))]
+
+
+def test_the_same_text(start, tmp_path):
+    """A random model, whose head is sometimes right: every token depends on all before it.  Alone, together, with
+    prefixes that are found, and where requests are preempted for lack of memory."""
+    path = mtp_model.write(tmp_path / "random.gguf", kind="random", n_context=512)
+    off = start_with(start, path, "off")
+    plain = [ask(off, **r) for r in requests()]
+    off.stop()
+    for more in ({}, {"kvcache": {"arena": "1MiB", "slab": "64KiB"}}):
+        d = start(extra=dict({"models": [{"name": "tiny", "path": path}], "scheduler": {"speculation": "mtp"}}, **more))
+        assert choices([ask(d, **r) for r in requests()]) == choices(plain)
+        with concurrent.futures.ThreadPoolExecutor(12) as pool:
+            together = list(pool.map(lambda r: ask(d, **r), 2 * requests()))
+        assert choices(together) == choices(2 * plain)
+        assert drafts(d, source="mtp")[1] > 0
+        d.stop()
