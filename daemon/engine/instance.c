@@ -248,6 +248,23 @@ static int fill_layouts(struct ig_model *m, struct ig_error *err)
 	return rc;
 }
 
+/* A head of a type that the driver has no kernels for is none. */
+static int lower_plan(struct ig_model *m, struct ig_error *err)
+{
+	struct ig_driver *driver = m->backend->driver;
+	int rc = ig_driver_lower(driver, m->plan, &m->limits, &m->program, &m->memory, err);
+
+	if (rc != -ENOTSUP || !m->has_mtp)
+		return rc;
+	ig_log_warn("model %s: %s: it does without its head that guesses", m->name, err->text);
+	ig_plan_destroy(m->plan);
+	m->plan = NULL;
+	m->has_mtp = false;
+	*err = (struct ig_error){ 0 };
+	rc = ig_plan_record(m->backend->modules, m->file, &m->plan, err);
+	return rc ? rc : ig_driver_lower(driver, m->plan, &m->limits, &m->program, &m->memory, err);
+}
+
 static int lower(struct ig_model *m, uint32_t context, bool is_draft, struct ig_error *err)
 {
 	const struct ig_backend *b = m->backend;
@@ -265,7 +282,7 @@ static int lower(struct ig_model *m, uint32_t context, bool is_draft, struct ig_
 						.max_slabs = b->max_slabs };
 	if (m->whole_texts)
 		ig_program_limit_texts(&m->limits);
-	rc = ig_driver_lower(b->driver, m->plan, &m->limits, &m->program, &m->memory, err);
+	rc = lower_plan(m, err);
 	if (rc < 0)
 		return rc;
 	m->n_logits = m->plan->n_results;

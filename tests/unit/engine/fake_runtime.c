@@ -294,6 +294,10 @@ int ig_driver_lower(struct ig_driver *d, const struct ig_plan *plan,
 
 	if (!p)
 		return fake_no_memory(err);
+	if (plan->first_mtp_node && fake.head_is_odd) {
+		free(p);
+		return ig_fail(err, -ENOTSUP, "tensor \"head\": no kernels for it");
+	}
 	p->driver = d;
 	p->plan = plan;
 	p->limits = *limits;

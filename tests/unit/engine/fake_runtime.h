@@ -69,6 +69,7 @@ struct fake {
 	int guess_us;	       /* that each guess of a head takes */
 	bool heads_refused;    /* the driver takes no heads */
 	bool head_is_broken;   /* a plan with one can't be recorded */
+	bool head_is_odd;      /* the same, lowered */
 	atomic_int n_guesses;  /* of heads */
 	atomic_int n_headless; /* steps of a model with a head that left it out */
 	int unmap_us;	       /* that giving a slab back takes */

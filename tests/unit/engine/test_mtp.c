@@ -132,9 +132,10 @@ static void test_refused(void **state)
 {
 	struct ask a = { .n_prompt = 40, .max_tokens = 100 };
 
-	for (int i = 0; i < 2; i++) {
-		fake.heads_refused = !i;
-		fake.head_is_broken = i;
+	for (int i = 0; i < 3; i++) {
+		fake.heads_refused = i == 0;
+		fake.head_is_broken = i == 1;
+		fake.head_is_odd = i == 2;
 		configure("mtp");
 		struct ig_engine *e = harness_engine(&config);
 		ask_and_check(e, &a);
