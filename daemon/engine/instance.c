@@ -136,7 +136,7 @@ static int record_mtp(struct ig_model *m, struct ig_error *err)
 	struct ig_error why = { 0 };
 	int rc = ig_plan_record_mtp(m->backend->modules, m->file, &m->plan, &why);
 
-	if (rc && !ig_plan_record(m->backend->modules, m->file, &m->plan, err)) {
+	if (rc && rc != -ENOMEM && !ig_plan_record(m->backend->modules, m->file, &m->plan, err)) {
 		ig_log_warn("model %s: %s: it does without", m->name, why.text);
 		return 0;
 	}

@@ -292,12 +292,21 @@ static void test_start_with_draft(void **state)
 	start_without_memory();
 }
 
+static void test_start_with_head(void **state)
+{
+	free(config.scheduler.speculation);
+	config.scheduler.speculation = strdup("mtp");
+	free(config.models[0].path);
+	config.models[0].path = strdup("mtp:good");
+	start_without_memory();
+}
+
 int main(void)
 {
 #define T(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
 	const struct CMUnitTest tests[] = {
-		T(test_submit), T(test_stream), T(test_admission),
-		T(test_drafts), T(test_start),	T(test_start_with_draft),
+		T(test_submit), T(test_stream),		  T(test_admission),	   T(test_drafts),
+		T(test_start),	T(test_start_with_draft), T(test_start_with_head),
 	};
 	return cmocka_run_group_tests_name("without memory", tests, NULL, NULL);
 }

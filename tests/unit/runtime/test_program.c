@@ -447,6 +447,8 @@ static void test_refusals(void **state)
 	BAD(b.sample[0].first_adjust = 1, b.sample[0].first_adjust = 0);
 	BAD(b.sample[0].mask = 0, b.sample[0].mask = -1);
 	BAD((b.step.token_from = b.logit_rows, b.step.prev_ids = b.sampled), ); /* no step before */
+	BAD(b.step.next_ids = b.positions, ); /* the plan has no head that guesses */
+	BAD(b.step.n_guesses = 1, );
 	BAD(pages.kv.max_blocks = 0, pages.kv.max_blocks = BLOCKS);
 	assert_int_equal(ig_program_submit(p, &b.step), 0);
 	assert_int_equal(ig_program_wait(p), 0);
