@@ -229,6 +229,17 @@ bool ig_sched_ensure_capacity(struct ig_sched *sch, struct ig_seq *s, int32_t *n
 	return true;
 }
 
+void ig_sched_advance_kv(struct ig_sched *sch, const struct ig_model *m, struct ig_kv_seq *kv,
+			 int32_t n_before, int32_t n_done)
+{
+	if (!m->window && !m->has_state)
+		return;
+	sch->b->kv->seq_advance(kv, (uint32_t)n_done);
+	/* in these groups nothing is freed within a block, but what its next step takes again */
+	if (n_before / IG_BLOCK_TOKENS < n_done / IG_BLOCK_TOKENS)
+		sch->kv_freed = true;
+}
+
 /* ---- prefixes that are being computed ---------------------------------------------------- */
 
 /* Whether sequences of both may share blocks. */
@@ -459,9 +470,7 @@ static struct ig_seq *next_waiting(struct ig_sched *sch)
 	return best;
 }
 
-/* Somebody else gives its place and its blocks to s.  False: nobody does, or not before the steps in
- * flight are complete. */
-static bool take_place(struct ig_sched *sch, const struct ig_seq *s)
+bool ig_sched_take_place(struct ig_sched *sch, const struct ig_seq *s)
 {
 	struct ig_seq *v = find_victim(sch, s);
 
@@ -489,7 +498,7 @@ void ig_sched_admit(struct ig_sched *sch)
 		if (s->n_tokens - s->n_done >= 2)
 			add_prompt(sch, s);
 	while ((s = next_waiting(sch))) {
-		if (sch->n_running >= sch->b->max_seqs && !take_place(sch, s))
+		if (sch->n_running >= sch->b->max_seqs && !ig_sched_take_place(sch, s))
 			break;
 		if (s->model->whole_texts) {
 			admit_texts(sch, s);
@@ -498,7 +507,7 @@ void ig_sched_admit(struct ig_sched *sch)
 		bool fits = s->max_adjusts <= IG_MAX_STEP_ADJUSTS - sch->n_adjusts;
 		if (fits && admit_seq(sch, s))
 			continue;
-		if (!take_place(sch, s)) {
+		if (!ig_sched_take_place(sch, s)) {
 			/* those after it wait too, or a long prompt would starve */
 			sch->kv_blocked = true;
 			break;

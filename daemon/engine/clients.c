@@ -289,7 +289,7 @@ bool ig_client_comes_before(const struct ig_seq *a, const struct ig_seq *b)
  * the one that gave still has no less than the one that got: nothing goes back and forth. */
 static bool yields(const struct ig_seq *v, const struct ig_seq *s)
 {
-	bool runs = s->kv;
+	bool runs = s->kv && !ig_seq_is_paused(s); /* its client counts it */
 
 	if (v == s || ig_seq_is_paused(v) || v->priority < s->priority)
 		return false;

@@ -2,6 +2,7 @@
 #include "daemon/engine/draft_model_private.h"
 
 #include "base/log.h"
+#include "daemon/engine/admission_private.h"
 
 #include <errno.h>
 #include <string.h>
@@ -132,13 +133,15 @@ static bool reserve(struct ig_sched *sch, struct ig_seq *s, int32_t n_tokens, in
 	return false;
 }
 
-/* Its first n_done tokens are computed. */
-static void advance(struct ig_sched *sch, struct ig_seq *s)
+/* n more of its tokens are computed. */
+static void advance(struct ig_sched *sch, struct ig_seq *s, int32_t n)
 {
+	int32_t before = s->draft.n_done;
+
+	s->draft.n_done += n;
 	if (sch->b->prefix_cache)
 		sch->b->kv->seq_commit(s->draft.kv, s->tokens, (uint32_t)s->draft.n_done);
-	if (s->model->draft->window)
-		sch->b->kv->seq_advance(s->draft.kv, (uint32_t)s->draft.n_done);
+	ig_sched_advance_kv(sch, s->model->draft, s->draft.kv, before, s->draft.n_done);
 }
 
 /* ---- steps ------------------------------------------------------------------------------ */
@@ -257,9 +260,8 @@ void ig_draft_read(struct ig_sched *sch, struct ig_model *m, double most_ns)
 		return;
 	for (uint32_t i = 0; i < n; i++) {
 		s = sch->drafting[i];
-		s->draft.n_done += s->draft.n_ahead;
+		advance(sch, s, s->draft.n_ahead);
 		s->draft.n_ahead = 0;
-		advance(sch, s);
 	}
 }
 
@@ -391,12 +393,10 @@ void ig_draft_make(struct ig_sched *sch, struct ig_model *m)
 		for (uint32_t i = 0; i < n; i++) {
 			struct ig_seq *s = sch->drafting[i];
 			int32_t id = step->sampled_ids[i];
-			if (depth) {
+			if (depth)
 				s->draft.n_ahead++;
-			} else {
-				s->draft.n_done = s->n_tokens;
-				advance(sch, s);
-			}
+			else
+				advance(sch, s, s->n_tokens - s->draft.n_done);
 			if (id < 0 || id >= ig_tokenizer_n_vocab(t) ||
 			    (ig_tokenizer_is_end(t, id) && !s->ignore_end)) {
 				s->n_draft = depth;

@@ -62,7 +62,14 @@ void ig_sched_end_cancelled(struct ig_sched *sch, struct ig_seq *s, const char *
 
 /* ---- text out ---------------------------------------------------------------------------- */
 
-/* Write its text to the stream; s is freed when that was all. */
+/* Whether s has a place, if it was paused: one is free, or somebody gives it one. */
+static bool has_place(struct ig_sched *sch, const struct ig_seq *s)
+{
+	return !ig_seq_is_paused(s) || s->list != &sch->running ||
+	       sch->n_running < sch->b->max_seqs || ig_sched_take_place(sch, s);
+}
+
+/* Write its text to the stream; s is freed when that was all.  One that was paused goes on when it has a place. */
 static void show_seq(struct ig_sched *sch, struct ig_seq *s)
 {
 	uint64_t text_at = s->text_at;
@@ -76,7 +83,7 @@ static void show_seq(struct ig_sched *sch, struct ig_seq *s)
 	}
 	if (s->result.finish != IG_FINISH_NONE && s->list != &sch->ended)
 		ig_sched_end(sch, s, s->result.finish); /* a stop string, found now */
-	ig_sched_set_paused(sch, s, s->stuck);
+	ig_sched_set_paused(sch, s, s->stuck || !has_place(sch, s));
 }
 
 void ig_sched_show_all(struct ig_sched *sch)
@@ -101,8 +108,8 @@ static int64_t stalled_since(const struct ig_seq *s)
 	return taken_ns < s->paused_ns ? s->paused_ns : taken_ns;
 }
 
-/* Sequences whose ring was full: resume those whose ring has space, cancel those whose client
- * was slow for too long. */
+/* Sequences whose ring was full: those whose ring has space get more of their text, and go on when that was
+ * all; those whose client was slow for too long are cancelled. */
 void ig_sched_visit_paused(struct ig_sched *sch)
 {
 	int64_t now = sch->n_paused ? ig_now_ns() : 0;
@@ -110,13 +117,9 @@ void ig_sched_visit_paused(struct ig_sched *sch)
 
 	for (s = TAILQ_FIRST(&sch->paused); s; s = next) {
 		next = TAILQ_NEXT(s, paused_link);
-		if (ig_seq_has_capacity(s)) {
-			/* It runs again only below the limit of running sequences. */
-			if (s->list != &sch->running || sch->n_running < sch->b->max_seqs)
-				show_seq(sch, s);
-			continue;
-		}
-		if (now - stalled_since(s) >= sch->now.slow_client_timeout_ns)
+		if (ig_seq_has_capacity(s))
+			show_seq(sch, s);
+		else if (now - stalled_since(s) >= sch->now.slow_client_timeout_ns)
 			ig_sched_end_cancelled(sch, s, "slow_client");
 	}
 }
@@ -171,7 +174,7 @@ int64_t ig_sched_next_timeout(const struct ig_sched *sch)
 
 	TAILQ_FOREACH(s, &sch->paused, paused_link) {
 		int64_t end = stalled_since(s) + sch->now.slow_client_timeout_ns;
-		if (end < first)
+		if (s->stuck && end < first) /* others wait for a place */
 			first = end;
 	}
 	return first;

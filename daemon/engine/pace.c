@@ -270,11 +270,14 @@ static double most_rows(const struct ig_pace_plan *plan, size_t i)
 	return fmin(largest_step(i) - others, plan->chunk);
 }
 
-/* How fast prompts are read: in every step if their share pays for that. */
-static double speed(const struct ig_pace_plan *plan, struct choice c)
+/* How fast prompts are read: in every step if their share pays for that.  by_rows: as if the streams' own part
+ * of a step were so long that rows are all that counts. */
+static double speed(const struct ig_pace_plan *plan, struct choice c, bool by_rows)
 {
 	double every = c.rows / (plan->quiet_ns + c.ns);
 
+	if (by_rows)
+		return c.rows;
 	return c.ns > 0 ? fmin(every, share_of(plan) * c.rows / c.ns) : every;
 }
 
@@ -297,10 +300,10 @@ static struct choice within(const struct ig_pace *p, size_t i, double most, doub
 	return (struct choice){ rows, fmax(usual + (rows - p->rows[i]) * row, below) };
 }
 
-/* The fastest choice that adds at most limit_ns.  A size that was not tried, or not for long, is, with one row more
- * than the size below can have, unless that might add more than trial_ns. */
+/* The fastest choice that adds at most limit_ns, or the one with the most rows (speed).  A size that was not tried, or
+ * not for long, is, with one row more than the size below can have, unless that might add more than trial_ns. */
 static struct choice fastest(const struct ig_pace *p, const struct ig_pace_plan *plan,
-			     double limit_ns, double trial_ns)
+			     double limit_ns, double trial_ns, bool by_rows)
 {
 	struct choice best = { 0 };
 	double least = 0,
@@ -318,7 +321,7 @@ static struct choice fastest(const struct ig_pace *p, const struct ig_pace_plan 
 		bool is_due = !was_seen(p, i, STALE) && (!is_known || best.rows == least);
 		if (!fits && is_due && least > 0 && below <= trial_ns)
 			return (struct choice){ least + 1, 0 };
-		if (fits && speed(plan, c) > speed(plan, best))
+		if (fits && speed(plan, c, by_rows) > speed(plan, best, by_rows))
 			best = c;
 		if (!fits && (!is_known || best.rows > 0))
 			break;
@@ -379,18 +382,9 @@ static struct choice whole_chunk(const struct ig_pace *p, const struct ig_pace_p
 /* b, if it is worth a longer step. */
 static struct choice faster(const struct ig_pace_plan *plan, struct choice a, struct choice b)
 {
-	return b.rows > MORE * a.rows && speed(plan, b) > FASTER * speed(plan, a) ? b : a;
-}
-
-/* The most rows that add at most limit_ns. */
-static struct choice largest(const struct ig_pace *p, const struct ig_pace_plan *plan,
-			     double limit_ns, double trial_ns)
-{
-	struct ig_pace_plan slow =
-		*plan; /* where the streams' own part is long, rows are all that counts */
-
-	slow.quiet_ns *= 1e6;
-	return fastest(p, &slow, limit_ns, trial_ns);
+	return b.rows > MORE * a.rows && speed(plan, b, false) > FASTER * speed(plan, a, false) ?
+		       b :
+		       a;
 }
 
 /* Rows of long prompts beside streams, if they are to have any.  other: not what is best, but something else, to know
@@ -398,11 +392,13 @@ static struct choice largest(const struct ig_pace *p, const struct ig_pace_plan 
 static struct choice choose(const struct ig_pace *p, const struct ig_pace_plan *plan, bool other)
 {
 	double limit = fmax(limit_of(plan) - cost_of_drafts(p, plan), 0), trial = TRIAL * limit;
-	struct choice c = fastest(p, plan, limit, trial);
+	struct choice c = fastest(p, plan, limit, trial, false);
 
 	if (other)
-		return c.ns < FREE * plan->quiet_ns ? largest(p, plan, LONGER * limit, trial) : c;
-	c = faster(plan, c, fastest(p, plan, LONGER * limit, trial));
+		return c.ns < FREE * plan->quiet_ns ?
+			       fastest(p, plan, LONGER * limit, trial, true) :
+			       c;
+	c = faster(plan, c, fastest(p, plan, LONGER * limit, trial, false));
 	if (least_ns(p, plan) > HOPELESS * limit_of(plan))
 		c = faster(plan, c, cheaper(p, plan));
 	return faster(plan, c, whole_chunk(p, plan));

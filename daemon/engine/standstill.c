@@ -16,7 +16,7 @@ static const char *what_it_waits_for(const struct ig_sched *sch, const struct ig
 	if (s->list == &sch->ended)
 		return "its client, who has text to read";
 	if (ig_seq_is_paused(s))
-		return "its client, who reads slowly";
+		return s->stuck ? "its client, who reads slowly" : "a place";
 	if (s->restore)
 		return "blocks of kvcache.disk";
 	if (s->list == &sch->waiting)

@@ -284,7 +284,7 @@ void ig_sched_wait_step(struct ig_sched *sch)
 	for (uint32_t i = 0; i < f->n_seqs; i++) {
 		struct ig_flight_seq *row = &f->seqs[i];
 		struct ig_seq *s = row->seq;
-		int32_t n_right = 0;
+		int32_t n_right = 0, before = s->n_done;
 		if (s->result.finish != IG_FINISH_NONE) {
 			land(sch, s);
 			continue;
@@ -303,8 +303,7 @@ void ig_sched_wait_step(struct ig_sched *sch)
 		s->n_done += row->n_rows - row->n_draft + n_right;
 		if (sch->b->prefix_cache)
 			sch->b->kv->seq_commit(s->kv, s->tokens, (uint32_t)s->n_done);
-		if (m->window || m->has_state)
-			sch->b->kv->seq_advance(s->kv, (uint32_t)s->n_done);
+		ig_sched_advance_kv(sch, m, s->kv, before, s->n_done);
 		if (s->n_done >= s->n_prompt && !s->read_ns) {
 			s->read_ns = now;
 			if (s->n_prompt - s->result.n_cached >= SAVED_ROWS || m->window)

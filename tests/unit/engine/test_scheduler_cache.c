@@ -163,6 +163,43 @@ static void test_window_turns(void **state)
 	harness_close(e);
 }
 
+/* What a prompt had of the window's group for its chunks is another's when it is read, not when its reply ends. */
+static void test_window_makes_room(void **state)
+{
+	struct ask a = { .model = "window", .n_prompt = 290, .max_tokens = 30, .seed = 1 },
+		   b = { .model = "window", .n_prompt = 30, .max_tokens = 4, .prompt_seed = 1 };
+	struct client first, second;
+	struct ig_engine *e;
+
+	scheduler_use(scheduler_windowed, 1);
+	fake.gated = true;
+	/* Slabs: five for the first text in the first group, more than five in the window's while it is read, at
+	 * most five then; the other text takes one and three. */
+	scheduler_config.kvcache.arena = (uint64_t)(5 + window_blocks(1) + 1 + 3) * SLAB_BYTES;
+	e = harness_engine(&scheduler_config);
+	client_ask(&first, e, &a);
+	fake_wait_at_gate();
+	client_ask(&second, e, &b);
+	fake_allow(1);
+	fake_wait_at_gate();
+	assert_int_equal((int)gauge(IG_GAUGE_REQUESTS_WAITING), 1);
+	while (!second.over) {
+		fake_wait_at_gate();
+		client_take(&first);
+		assert_false(first.over);
+		fake_allow(1);
+		client_take(&second);
+	}
+	client_drop(&second);
+	scheduler_assert_answer(&second, &b);
+	assert_int_equal(ig_engine_n_active(e), 1);
+	fake_open_gate();
+	client_finish(&first);
+	scheduler_assert_answer(&first, &a);
+	assert_int_equal(counter(IG_COUNTER_PREEMPTIONS), 0);
+	harness_close(e);
+}
+
 /* One text that has the cache for itself is as long as it may be, in rows as many as fit. */
 static void test_window_alone(void **state)
 {
@@ -344,6 +381,7 @@ int main(int argc, char **argv)
 	const struct CMUnitTest tests[] = {
 		T(test_window_is_all_that_is_used),
 		T(test_window_turns),
+		T(test_window_makes_room),
 		T(test_window_alone),
 		T(test_prefix_is_not_computed_again),
 		T(test_prefix_cache_off),

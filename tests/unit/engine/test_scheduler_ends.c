@@ -224,6 +224,96 @@ static void test_slow_clients_leave_their_slots(void **state)
 	harness_close(e);
 }
 
+static int32_t long_token_script(const int32_t *tokens, int32_t n) { return 54; } /* 49 bytes */
+
+/* A client whose text has space again gets it also while all places are taken, by requests of others; and it has
+ * only as much time as any other. */
+static void test_slow_client_without_a_place(void **state)
+{
+	struct ask a = { .n_prompt = 10, .max_tokens = 100, .ring = 16, .id = "slow" };
+	struct ask b = { .n_prompt = 10, .max_tokens = 400, .ring = 1 << 16 };
+	struct client slow, other;
+	struct ig_engine *e;
+
+	fake.script = long_token_script;
+	fake.gated = true;
+	scheduler_config.scheduler.max_seqs = 1;
+	scheduler_config.server.slow_client_timeout_ms = 200;
+	e = harness_engine(&scheduler_config);
+	client_ask(&slow, e, &a);
+	fake_wait_at_gate();
+	client_ask(&other, e, &b); /* has the place from now on */
+	for (int i = 0; i < 3; i++) {
+		fake_allow(1);
+		fake_wait_at_gate();
+	}
+	assert_int_equal((int)gauge(IG_GAUGE_REQUESTS_PAUSED), 1);
+	client_take(&slow);
+	assert_int_equal(slow.n_text, 16);
+	ig_engine_resume(e, slow.gen);
+	fake_allow(1);
+	fake_wait_at_gate();
+	client_take(&slow);
+	assert_int_equal(slow.n_text, 32);
+	ig_engine_resume(e, slow.gen); /* and reads no more */
+	for (int64_t end = ig_now_ns() + (int64_t)10 * 1000000000;
+	     ig_engine_n_active(e) > 1 && ig_now_ns() < end;) {
+		usleep(20000);
+		fake_allow(1);
+		fake_wait_at_gate();
+	}
+	assert_int_equal(ig_engine_n_active(e), 1);
+	client_finish(&slow);
+	assert_string_equal(slow.result.cancel_reason, "slow_client");
+	fake_open_gate();
+	client_finish(&other);
+	assert_int_equal(other.result.finish, IG_FINISH_LENGTH);
+	harness_close(e);
+}
+
+/* One that reads again has a place before a client who has two. */
+static void test_slow_client_gets_a_place(void **state)
+{
+	struct ask a = { .n_prompt = 10, .max_tokens = 60, .ring = 32, .client = "slow" };
+	struct ask b = { .n_prompt = 10, .max_tokens = 490, .client = "many" };
+	struct client slow, many[2];
+	struct ig_engine *e;
+
+	scheduler_config.scheduler.max_seqs = 2;
+	e = harness_engine(&scheduler_config);
+	client_ask(&slow, e, &a);
+	wait_for(gauge(IG_GAUGE_REQUESTS_PAUSED) == 1);
+	fake_close_gate();
+	for (int i = 0; i < 2; i++) {
+		b.prompt_seed = b.seed = (unsigned)i + 1;
+		client_ask(&many[i], e, &b);
+	}
+	for (int i = 0; gauge(IG_GAUGE_REQUESTS_RUNNING) < 2; i++) {
+		assert_in_range(i, 0, 10);
+		fake_wait_at_gate();
+		fake_allow(1);
+	}
+	for (int i = 0; !slow.over; i++) {
+		assert_in_range(i, 0, 400);
+		client_take(&slow);
+		ig_engine_resume(e, slow.gen);
+		fake_wait_at_gate();
+		fake_allow(1);
+	}
+	client_drop(&slow);
+	scheduler_assert_answer(&slow, &a);
+	assert_int_equal(ig_engine_n_active(e), 2);
+	assert_true(counter(IG_COUNTER_PREEMPTIONS) >= 1); /* once more if it was slow once more */
+	fake_open_gate();
+	for (int i = 0; i < 2; i++) {
+		client_finish(&many[i]);
+		b.prompt_seed = b.seed = (unsigned)i + 1;
+		scheduler_assert_answer(&many[i], &b);
+	}
+	assert_true(fake.max_seqs_seen <= 2);
+	harness_close(e);
+}
+
 static void test_long_token_through_a_small_ring(void **state)
 {
 	struct client c;
@@ -413,6 +503,8 @@ int main(int argc, char **argv)
 		T(test_slow_client_times_out),
 		T(test_slow_client_with_a_byte_of_space),
 		T(test_slow_clients_leave_their_slots),
+		T(test_slow_client_without_a_place),
+		T(test_slow_client_gets_a_place),
 		T(test_long_token_through_a_small_ring),
 		T(test_end_token),
 		T(test_stop_string_found_late),
