@@ -19,6 +19,8 @@ const struct ig_op *const ig_core_ops[] = {
 	&ig_op_linear_heads,
 	&ig_op_sum,
 	&ig_op_concat,
+	&ig_op_stage_in,
+	&ig_op_stage_out,
 	NULL,
 };
 

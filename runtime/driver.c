@@ -68,6 +68,8 @@ int ig_driver_lower(struct ig_driver *d, const struct ig_plan *plan,
 	(*out)->whole_texts = !plan->info.n_groups;
 	(*out)->n_adapters = plan->n_adapters;
 	(*out)->has_mtp = plan->first_mtp_node;
+	(*out)->width_in = plan->width_in;
+	(*out)->width_out = plan->width_out;
 	for (uint32_t g = 0; g < plan->info.n_groups && g < IG_MAX_CACHE_GROUPS; g++) {
 		const struct ig_cache_group *group = &plan->info.groups[g];
 		(*out)->windows[g] = group->window;
@@ -311,6 +313,9 @@ static int check_step(const struct ig_program *p, const struct ig_step *s, struc
 				       "row %d: its penalties or its mask are not in the step",
 				       s->logit_rows[i]);
 	}
+	if ((p->width_in && !s->stage_in) || (p->width_out && !s->stage_out))
+		return ig_fail(err, -EINVAL, "a step without rows of the stage %s",
+			       p->width_in && !s->stage_in ? "before" : "after");
 	int rc = check_guesses(p, s, err);
 	return !rc && p->whole_texts ? check_whole(s, err) : rc;
 }

@@ -56,6 +56,7 @@ struct ig_program {
 	uint32_t n_parts[IG_MAX_CACHE_GROUPS]; /* of groups of state; 0: of another kind */
 	uint32_t n_adapters;		       /* of the plan */
 	bool has_mtp;			       /* the same: a head that guesses */
+	uint32_t width_in, width_out;	       /* of the plan */
 	uint32_t strict;
 	uint32_t loaded;
 	struct ig_packed_file *packed; /* while it is loaded; NULL: none */

@@ -53,6 +53,8 @@ struct ig_plan {
 	uint64_t adapter_bytes;
 	uint32_t n_ranks, rank;	 /* of a divided plan (split.h); 0: it is not */
 	uint32_t first_mtp_node; /* the first of the head that guesses; 0: the plan has none */
+	uint32_t width_in,
+		width_out; /* of a stage (stages.h): columns of step->stage_in, stage_out; 0: none */
 	uint32_t n_results; /* columns of step->logits: the vocabulary, or a vector's dimensions */
 	const struct ig_checkpoint *file; /* not owned; must outlive the programs lowered from it */
 };

@@ -206,6 +206,10 @@ struct ig_step {
 	float *guess_logits;	   /* NULL, or [n_guesses, n_vocab]: receives a copy */
 	int32_t n_guesses;
 	uint32_t reserved_too;
+	/* Of a plan that is cut between layers: [n_rows, width], the rows from the stage before, and memory for
+	 * those of the next one, which the op stage_out writes; else NULL. */
+	const float *stage_in;
+	float *stage_out;
 };
 
 /* Row r's token, for kernels that can read prev_ids. */

@@ -132,6 +132,17 @@ struct ig_output_params {
 	uint32_t reserved;
 };
 
+/* stage_in: columns `first` to first + n of rows of step->stage_in, which have `width` of them.  out: [n_rows, n];
+ * no input.  stage_out: x to these columns of step->stage_out, from `first` on.  in: x, of row class tokens. */
+struct ig_stage_in_params {
+	uint32_t struct_size;
+	uint32_t first, n, width;
+};
+struct ig_stage_out_params {
+	uint32_t struct_size;
+	uint32_t first, width;
+};
+
 /* rope_table (module attention): out [n, 2 * n_pairs]: magnitude times cos, then sin, of
  * position * freq_base^(-i / n_pairs) / factor[i].  weights: [factors [1, n_pairs]] */
 struct ig_rope_table_params {

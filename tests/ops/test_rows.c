@@ -221,12 +221,75 @@ static void test_check_joins(void **state)
 	refused(&ig_op_sum, &s, "two to 4 inputs");
 }
 
+static void test_check_stages(void **state)
+{
+	struct ig_stage_in_params in = { sizeof in, 2, 4, 6 };
+	struct ig_stage_out_params out = { sizeof out, 1, 6 };
+	struct ig_op_shape s = { .struct_size = sizeof s, .n_out = 1, .params = &in };
+	struct ig_error err;
+
+	assert_int_equal(ig_op_stage_in.check(&s, &err), 0);
+	assert_int_equal(s.out[0].n_cols, 4);
+	in.first = 3;
+	refused(&ig_op_stage_in, &s, "columns 3 to 7 of 6");
+	in.first = UINT32_MAX;
+	refused(&ig_op_stage_in, &s, "of 6");
+	in.first = in.n = 0;
+	refused(&ig_op_stage_in, &s, "columns 0 to 0");
+	s.n_in = 1;
+	refused(&ig_op_stage_in, &s, "takes no input");
+	s.params = &out;
+	s.in[0] = (struct ig_shape){ .n_cols = 5, .dtype = IG_F32 };
+	assert_int_equal(ig_op_stage_out.check(&s, &err), 0);
+	assert_int_equal(s.n_out, 0);
+	s.in[0].n_cols = 6;
+	refused(&ig_op_stage_out, &s, "columns 1 to 7 of 6");
+	s.in[0].row_class = IG_ROWS_LOGITS;
+	refused(&ig_op_stage_out, &s, "no row for each token");
+	s.in[0] = (struct ig_shape){ .n_cols = 5, .dtype = IG_I32 };
+	refused(&ig_op_stage_out, &s, "no row for each token");
+}
+
+/* Columns 1 to 3 of rows of 4 go to columns 2 to 4 of rows of 5, and nothing else changes. */
+static void test_stages(void **state)
+{
+	static const float from[8] = { 1, 2, 3, 4, 5, 6, 7, 8 };
+	float y[2][3], to[10] = { 0 };
+	const float want[10] = { 0, 0, 2, 3, 4, 0, 0, 6, 7, 8 };
+	const struct ig_stage_in_params in = { sizeof in, 1, 3, 4 };
+	const struct ig_stage_out_params out = { sizeof out, 2, 5 };
+	const struct ig_step step = {
+		.struct_size = sizeof step, .n_rows = 2, .stage_in = from, .stage_out = to
+	};
+	const struct ig_tensor t = { y, 2, 3, 3 * 4, IG_F32, IG_LAYOUT_ROWS };
+	struct ig_op_launch take = {
+		.struct_size = sizeof take, .n_out = 1, .params = &in, .out = { t }, .step = &step
+	};
+	struct ig_op_launch give = {
+		.struct_size = sizeof give, .n_in = 1, .params = &out, .in = { t }, .step = &step
+	};
+
+	ig_op_stage_in.reference(&take);
+	ig_op_stage_out.reference(&give);
+	assert_memory_equal(to, want, sizeof want);
+	memset(to, 0, sizeof to);
+	memset(y, 0, sizeof y);
+	for (int r = 1; r >= 0; r--) {
+		assert_int_equal(ig_op_stage_in.cpu_kernels[0].n_units(&take), 2);
+		ig_op_stage_in.cpu_kernels[0].run(&take, r, r + 1, NULL);
+		assert_int_equal(ig_op_stage_out.cpu_kernels[0].n_units(&give), 2);
+		ig_op_stage_out.cpu_kernels[0].run(&give, r, r + 1, NULL);
+	}
+	assert_memory_equal(to, want, sizeof want);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_options),	    cmocka_unit_test(test_tanh),
 		cmocka_unit_test(test_check_norm),  cmocka_unit_test(test_check_elementwise),
-		cmocka_unit_test(test_check_joins),
+		cmocka_unit_test(test_check_joins), cmocka_unit_test(test_check_stages),
+		cmocka_unit_test(test_stages),
 	};
 	return cmocka_run_group_tests_name("rows", tests, NULL, NULL);
 }

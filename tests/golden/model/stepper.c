@@ -35,8 +35,18 @@ struct seq {
 	uint32_t n_steps;
 };
 
+/* A stage behind the first one. */
+struct later {
+	struct ig_program *program;
+	void **slab_bases; /* [n_slabs] */
+	struct ig_step step;
+};
+
 struct ig_stepper {
 	struct ig_driver *driver;
+	struct later later[IG_STEPPER_LATER];
+	uint32_t n_later;
+	float *between[2]; /* rows that a stage reads, and those that it writes */
 	struct ig_program *program;
 	struct ig_program_memory memory;
 	enum ig_packed_result packed;
@@ -310,6 +320,66 @@ static int make_cache(struct ig_stepper *s, struct ig_error *err)
 	return 0;
 }
 
+/* ---- stages ---- */
+
+static int open_later(struct ig_stepper *s, const struct ig_stepper_model *m,
+		      const struct ig_program_limits *limits, struct ig_error *err)
+{
+	uint32_t width = m->plan->width_out;
+	int rc = 0;
+
+	for (uint32_t i = 0; i < m->n_later && !rc; i++) {
+		struct later *l = &s->later[i];
+		struct ig_program_memory memory;
+		s->n_later = i + 1;
+		l->slab_bases = calloc(s->n_slabs, sizeof *l->slab_bases);
+		rc = l->slab_bases ? ig_driver_lower(s->driver, m->later[i], limits, &l->program,
+						     &memory, err) :
+				     ig_fail(err, -ENOMEM, "no memory for a stage");
+		rc = rc ? rc : ig_program_load(l->program, err);
+		for (uint32_t k = 0; k < s->n_slabs && !rc; k++)
+			if (!(l->slab_bases[k] = ig_driver_map_slab(s->driver, s->slab_bytes[k])))
+				rc = ig_fail(err, -ENOMEM, "no memory for the cache of a stage");
+		width = m->later[i]->width_out > width ? m->later[i]->width_out : width;
+	}
+	for (int i = 0; i < 2 && s->n_later && !rc; i++)
+		if (!(s->between[i] =
+			      malloc((size_t)s->o.max_rows * width * sizeof *s->between[i])))
+			rc = ig_fail(err, -ENOMEM, "no memory for rows of a stage");
+	return rc;
+}
+
+static void close_later(struct ig_stepper *s)
+{
+	for (uint32_t i = 0; i < s->n_later; i++) {
+		struct later *l = &s->later[i];
+		ig_program_destroy(l->program);
+		for (uint32_t k = 0; l->slab_bases && k < s->n_slabs; k++)
+			if (l->slab_bases[k])
+				ig_driver_unmap_slab(s->driver, l->slab_bases[k], s->slab_bytes[k]);
+		free(l->slab_bases);
+	}
+	free(s->between[0]);
+	free(s->between[1]);
+}
+
+/* The rows that the first stage has left in between[0], through the others. */
+static int run_later(struct ig_stepper *s)
+{
+	int rc = 0;
+
+	for (uint32_t i = 0; i < s->n_later && !rc; i++) {
+		struct later *l = &s->later[i];
+		l->step = s->step;
+		l->step.slab_bases = l->slab_bases;
+		l->step.stage_in = s->between[i % 2];
+		l->step.stage_out = s->between[(i + 1) % 2];
+		rc = ig_program_submit(l->program, &l->step);
+		rc = rc ? rc : ig_program_wait(l->program);
+	}
+	return rc;
+}
+
 /* ---- open and close ---- */
 
 static int make_buffers(struct ig_stepper *s, struct ig_error *err)
@@ -448,6 +518,7 @@ int ig_stepper_open(const struct ig_stepper_model *m, const struct ig_stepper_op
 	if (rc)
 		goto fail;
 	rc = make_buffers(s, err);
+	rc = rc ? rc : open_later(s, m, &limits, err);
 	if (rc)
 		goto fail;
 	*out = s;
@@ -472,6 +543,7 @@ void ig_stepper_close(struct ig_stepper *s)
 	drop_seqs(s);
 	free(s->seqs);
 	ig_program_destroy(s->program);
+	close_later(s);
 	for (uint32_t i = 0; s->slab_bases && s->slab_bytes && i < s->n_slabs; i++)
 		if (s->slab_bases[i])
 			ig_driver_unmap_slab(s->driver, s->slab_bases[i], s->slab_bytes[i]);
@@ -727,8 +799,10 @@ int ig_stepper_run(struct ig_stepper *s, bool want_logits)
 	s->step.logits = want_logits ? s->logits : NULL;
 	s->step.guess_logits = want_logits ? s->guess_logits : NULL;
 	s->ran = true;
+	s->step.stage_out = s->between[0];
 	rc = ig_program_submit(s->program, &s->step);
-	return rc ? rc : ig_program_wait(s->program);
+	rc = rc ? rc : ig_program_wait(s->program);
+	return rc ? rc : run_later(s);
 }
 
 int32_t ig_stepper_sampled(const struct ig_stepper *s, int draw) { return s->sampled[draw]; }

@@ -20,7 +20,12 @@ struct ig_stepper_model {
 	struct ig_checkpoint *file;
 	struct ig_modules *modules;
 	struct ig_plan *plan;
+	/* If plan is the first stage of several (runtime/stages.h), the others': each has a cache of its
+	 * own, and a step runs one after the other.  Not owned. */
+	struct ig_plan *const *later; /* [n_later] */
+	uint32_t n_later;	      /* at most IG_STEPPER_LATER */
 };
+#define IG_STEPPER_LATER 3
 
 /* Modules come from the folders of module_path (separated by ':'); NULL: the
  * environment's INGOT_MODULE_PATH, else the build's own. */

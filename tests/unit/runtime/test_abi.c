@@ -127,7 +127,7 @@ static void test_step(void **state)
 	AT(ig_sample_params, seed, 48);
 	SIZE(ig_step_segment, 16);
 	AT(ig_step_segment, from, 8);
-	SIZE(ig_step, 216);
+	SIZE(ig_step, 232);
 	AT(ig_step, n_rows, 4);
 	AT(ig_step, n_seqs, 8);
 	AT(ig_step, n_logit_rows, 12);
@@ -158,6 +158,8 @@ static void test_step(void **state)
 	AT(ig_step, guessed_ids, 192);
 	AT(ig_step, guess_logits, 200);
 	AT(ig_step, n_guesses, 208);
+	AT(ig_step, stage_in, 216);
+	AT(ig_step, stage_out, 224);
 	assert_int_equal(IG_STEPS_IN_FLIGHT, 2);
 	assert_int_equal(IG_BLOCK_TOKENS, 16);
 	assert_int_equal(IG_BLOCK_WORD(3, 5), 3 << 12 | 5);
@@ -260,6 +262,11 @@ static void test_arch(void **state)
 	SIZE(ig_multiply_params, 8);
 	SIZE(ig_sum_params, 8);
 	SIZE(ig_concat_params, 8);
+	SIZE(ig_stage_in_params, 16);
+	AT(ig_stage_in_params, n, 8);
+	AT(ig_stage_in_params, width, 12);
+	SIZE(ig_stage_out_params, 12);
+	AT(ig_stage_out_params, width, 8);
 	SIZE(ig_soft_cap_params, 12);
 	AT(ig_soft_cap_params, cap, 8);
 	SIZE(ig_linear_params, 16);

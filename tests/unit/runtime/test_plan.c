@@ -12,6 +12,7 @@
 #include "base/setting.h"
 #include "runtime/modules/modules.h"
 #include "runtime/plan.h"
+#include "runtime/stages.h"
 #include "tests/unit/model/formats/tiny_gguf.h"
 
 #include <errno.h>
@@ -183,13 +184,50 @@ static int teardown(void **state)
 	return 0;
 }
 
+/* What can't be cut between layers; test_arch_golden.c has what can. */
+static void test_stages(void **state)
+{
+	struct ig_op op = { .name = "remember", .flags = IG_OP_READS_KV };
+	struct ig_plan_node node = { .op = &op };
+	struct ig_error err = { 0 };
+	struct ig_plan *out;
+	struct {
+		struct ig_plan plan;
+		uint32_t n, stage;
+		int code;
+		const char *text;
+	} cases[] = {
+		{ { 0 }, 2, 2, -EINVAL, "stage 2 of 2" },
+		{ { 0 }, 0, 0, -EINVAL, "stage 0 of 0" },
+		{ { 0 }, IG_MAX_STAGES + 1, 0, -EINVAL, "at most 64" },
+		{ { .n_adapters = 1 }, 2, 0, -ENOTSUP, "with adapters" },
+		{ { .first_mtp_node = 9 }, 2, 0, -ENOTSUP, "with a head that guesses" },
+		{ { .n_ranks = 2 }, 2, 0, -ENOTSUP, "divided over devices" },
+		{ { .info.result = IG_RESULT_EMBEDDING }, 2, 0, -ENOTSUP, "of embeddings" },
+		{ { .info = { .n_groups = 1, .groups = { { .n_layers = 3 } } } },
+		  2,
+		  0,
+		  -ENOTSUP,
+		  "cache group 0 has 3 layers, of which ops use 0" },
+		{ { .nodes = &node, .n_nodes = 1 }, 2, 0, -ENOTSUP, "the op remember has" },
+	};
+
+	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+		assert_int_equal(
+			ig_plan_cut(&cases[i].plan, cases[i].n, cases[i].stage, &out, &err),
+			cases[i].code);
+		assert_null(out);
+		if (!strstr(err.text, cases[i].text))
+			fail_msg("\"%s\" does not say \"%s\"", err.text, cases[i].text);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_mistakes),
-		cmocka_unit_test(test_registry),
-		cmocka_unit_test(test_claims),
-		cmocka_unit_test(test_options),
+		cmocka_unit_test(test_mistakes), cmocka_unit_test(test_registry),
+		cmocka_unit_test(test_claims),	 cmocka_unit_test(test_options),
+		cmocka_unit_test(test_stages),
 	};
 	return cmocka_run_group_tests_name("recording", tests, setup, teardown);
 }
