@@ -153,8 +153,9 @@ static bool ask_for_blocks(struct ig_sched *sch, struct ig_kv_job *j)
 		j->reads[j->n_asked++ % IG_KV_MAX_READS] = b;
 		ig_kv_files_read(ig_kv_job_files(sch), b);
 	}
+	/* without memory there may be no block that it could be behind */
 	if (j->model->has_state && !j->state && j->n_asked == j->n_blocks &&
-	    (j->state = ig_kv_job_state_for(sch, j, j->n_blocks)))
+	    j->n_blocks > j->first && (j->state = ig_kv_job_state_for(sch, j, j->n_blocks)))
 		ig_kv_files_read(ig_kv_job_files(sch), j->state);
 	return goes_on(j);
 }

@@ -15,7 +15,7 @@
 static struct ig_config config;
 static char folder[64];
 static bool begun;
-static const char *const one[] = { "good" };
+static const char *kind; /* of the model */
 
 static int remove_one(const char *path, const struct stat *st, int type, struct FTW *at)
 {
@@ -24,13 +24,16 @@ static int remove_one(const char *path, const struct stat *st, int type, struct 
 
 static void begin(void)
 {
+	bool is_good = !strcmp(kind, "good");
+
 	fake_reset();
 	begun = true;
 	snprintf(folder, sizeof folder, "/tmp/ingot-kv-XXXXXX");
 	assert_non_null(mkdtemp(folder));
-	harness_config(&config, one, 1);
+	harness_config(&config, &kind, 1);
 	config.kvcache.disk = strdup(folder);
-	config.kvcache.disk_size = 9 * 4096; /* one block less than both prompts have */
+	/* one block less than both prompts have; of others all */
+	config.kvcache.disk_size = is_good ? 9 * 4096 : 1 << 20;
 	config.kvcache.slab = 4 * SLAB_BYTES;
 	fake.said_row_us = 10000; /* files are faster, however busy the machine is */
 }
@@ -73,7 +76,9 @@ static int32_t answers(struct ig_engine *e, bool may_fail)
 	int32_t n = 0;
 
 	for (unsigned i = 0; i < 2; i++) {
-		struct ask a = { .prompt_seed = i + 1, .n_prompt = 76, .max_tokens = 8 };
+		struct ask a = {
+			.model = kind, .prompt_seed = i + 1, .n_prompt = 76, .max_tokens = 8
+		};
 		struct ig_error err = { 0 };
 		int rc = client_try(&c, e, &a, &err);
 		if (rc < 0) {
@@ -173,14 +178,20 @@ static void test_memory(void **state)
 	fake_spare_here(false);
 }
 
-int main(void)
+/* With an argument: the same with a model of that kind: "state", of which copies of states are saved and restored
+ * with the blocks before them, or "window", whose blocks are saved before they leave it. */
+int main(int argc, char **argv)
 {
+	char name[64];
+
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_teardown(test_disk, teardown),
 		cmocka_unit_test_teardown(test_memory, teardown),
 	};
 
-	return cmocka_run_group_tests_name("faults of computed blocks on disk", tests, NULL, NULL);
+	kind = argc > 1 ? argv[1] : "good";
+	snprintf(name, sizeof name, "faults of computed blocks on disk, %s", kind);
+	return cmocka_run_group_tests_name(name, tests, NULL, NULL);
 }
 
 #else
