@@ -20,7 +20,7 @@
 #include "store/config.h"
 
 struct convert {
-	const char *type;
+	const char *type, *imatrix;
 	int64_t n_threads;
 	bool force, tensors, types, json;
 };
@@ -188,6 +188,7 @@ static int print_json(const struct ig_mix *mix, const char *path, const struct i
 		rc |= json_object_set_new(j, "name", json_text(c->name));
 		rc |= json_object_set_new(j, "from", json_string(ig_dtype_name(c->from)));
 		rc |= json_object_set_new(j, "to", json_string(ig_dtype_name(c->to)));
+		rc |= json_object_set_new(j, "weighted", json_boolean(c->weighted));
 	}
 	rc |= json_object_set_new(root, "path", json_text(path));
 	rc |= json_object_set_new(root, "type", json_string(mix->name));
@@ -209,6 +210,15 @@ static void on_progress(void *ctx, uint64_t done, uint64_t total)
 	if (!p->on)
 		ig_progress_start(p, total, 0);
 	ig_progress_update(p, done);
+}
+
+static size_t n_weighted(const struct ig_convert_report *r)
+{
+	size_t n = 0;
+
+	for (size_t i = 0; i < r->n_tensors; i++)
+		n += r->tensors[i].weighted;
+	return n;
 }
 
 static bool is_quantised(const struct ig_convert_report *r)
@@ -251,9 +261,10 @@ static int convert(const struct convert *o, const struct ig_mix *mix, const char
 	struct ig_modules *modules = NULL;
 	struct ig_convert_report report = { 0 };
 	struct ig_progress progress = { 0 };
+	struct ig_imatrix *imatrix = NULL;
 	struct ig_checkpoint *in = NULL;
 	struct ig_error err = { 0 };
-	const struct ig_convert_options options = {
+	struct ig_convert_options options = {
 		.mix = mix,
 		.replace = o->force,
 		.n_threads = (uint32_t)o->n_threads,
@@ -263,10 +274,12 @@ static int convert(const struct convert *o, const struct ig_mix *mix, const char
 	};
 	int status = IG_EXIT_FAILED, rc;
 
-	if (open_source(from, &modules, &in, &err)) {
+	if ((o->imatrix && ig_imatrix_open(o->imatrix, &imatrix, &err)) ||
+	    open_source(from, &modules, &in, &err)) {
 		ig_complain("%s", err.text);
 		goto out;
 	}
+	options.imatrix = imatrix;
 	rc = ig_convert(in, to, &options, &report, &err);
 	ig_progress_stop(&progress);
 	if (rc == -EINTR || (rc && ig_interrupted)) {
@@ -278,6 +291,10 @@ static int convert(const struct convert *o, const struct ig_mix *mix, const char
 		if (is_quantised(&report))
 			fputs("the source is quantised: the errors are relative to its values\n",
 			      stderr);
+		if (imatrix)
+			fprintf(stderr,
+				"the importance matrix weighted the errors of %zu of %zu tensors\n",
+				n_weighted(&report), report.n_tensors);
 		if (report.no_tokenizer)
 			fputs("the source has no tokenizer, so the file cannot be served\n",
 			      stderr);
@@ -291,6 +308,7 @@ static int convert(const struct convert *o, const struct ig_mix *mix, const char
 	ig_convert_report_finish(&report);
 out:
 	ig_checkpoint_close(in);
+	ig_imatrix_close(imatrix);
 	ig_modules_destroy(modules);
 	return status;
 }
@@ -301,6 +319,8 @@ int ig_convert_main(int argc, char **argv)
 	const struct ig_option opts[] = {
 		IG_TEXT("type", 't', &o.type, "TYPE",
 			"element type of the matrices (default Q4_K_M)"),
+		IG_TEXT("imatrix", 0, &o.imatrix, "FILE",
+			"weight errors by this importance matrix (of llama.cpp)"),
 		IG_FLAG("types", 0, &o.types, "list the types, one a line"),
 		IG_FLAG("force", 'f', &o.force, "overwrite an existing file"),
 		{ "threads", 0, IG_OPT_INT, &o.n_threads, NULL, "N",

@@ -135,6 +135,18 @@ void ig_gguf_put(struct ig_gguf_writer *w, const char *key, size_t key_len, uint
 	w->n_keys++;
 }
 
+void ig_gguf_put_str(struct ig_gguf_writer *w, const char *key, const char *s, size_t len)
+{
+	struct ig_strbuf raw = { 0 };
+
+	put_string(&raw, s, len);
+	if (ig_strbuf_ok(&raw))
+		ig_gguf_put(w, key, strlen(key), IG_GGUF_STRING, raw.data, raw.len);
+	else
+		w->no_memory = true;
+	ig_strbuf_finish(&raw);
+}
+
 void ig_gguf_put_u32(struct ig_gguf_writer *w, const char *key, uint32_t v)
 {
 	ig_gguf_put(w, key, strlen(key), IG_GGUF_U32, &v, sizeof v);

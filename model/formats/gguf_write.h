@@ -31,6 +31,7 @@ int ig_gguf_create(const char *path, bool replace, struct ig_gguf_writer **out,
 void ig_gguf_put(struct ig_gguf_writer *w, const char *key, size_t key_len, uint32_t type,
 		 const void *raw, size_t n_bytes);
 void ig_gguf_put_u32(struct ig_gguf_writer *w, const char *key, uint32_t v);
+void ig_gguf_put_str(struct ig_gguf_writer *w, const char *key, const char *s, size_t len);
 
 /* A tensor's entry; dims[0] is the length of a row.  -EINVAL names what is wrong with it. */
 int ig_gguf_add_tensor(struct ig_gguf_writer *w, const char *name, const int64_t *dims,

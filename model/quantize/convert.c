@@ -50,6 +50,7 @@ struct converter {
 	int64_t first, n_rows, unit_rows, n_units;
 	uint8_t *out;	    /* [n_rows] of the output */
 	struct unit *units; /* [n_units] */
+	float *weights;	    /* of the tensor's errors, [dims[2]][n_cols]; NULL: all 1 */
 
 	pthread_mutex_t lock; /* of what follows */
 	pthread_cond_t work, done;
@@ -68,8 +69,12 @@ static int convert_row(struct worker *w, const uint8_t *from, uint8_t *to, struc
 	const struct ig_checkpoint_tensor *t = w->c->t;
 	int rc;
 
+	const float *weights = w->c->weights;
+
+	if (weights)
+		weights += u->row / t->dims[1] % t->dims[2] * t->n_cols;
 	ig_dtype_to_f32(t->dtype, from, w->row, t->n_cols);
-	rc = ig_quantize_row(w->c->to, w->row, t->n_cols, to, &u->col);
+	rc = ig_quantize_weighted(w->c->to, w->row, weights, t->n_cols, to, &u->col);
 	if (rc) {
 		u->value = rc == -ERANGE ? w->row[u->col] : 0;
 		return rc;
@@ -205,8 +210,28 @@ static void free_rows(struct converter *c)
 	}
 	free(c->out);
 	free(c->units);
+	free(c->weights);
 	c->out = NULL;
 	c->units = NULL;
+	c->weights = NULL;
+}
+
+/* The weights of c->t, if it is quantised and the importance matrix has it. */
+static int take_weights(struct converter *c, struct ig_converted *r, struct ig_error *err)
+{
+	const struct ig_checkpoint_tensor *t = c->t;
+
+	if (!c->o->imatrix || c->to == t->dtype || !ig_quant_type(c->to))
+		return 0;
+	c->weights = malloc((size_t)(t->dims[2] * t->n_cols) * sizeof *c->weights);
+	if (!c->weights)
+		return no_memory(c, err);
+	r->weighted = ig_imatrix_weights(c->o->imatrix, t, c->weights);
+	if (!r->weighted) {
+		free(c->weights);
+		c->weights = NULL;
+	}
+	return 0;
 }
 
 static int convert_tensor(struct converter *c, struct ig_converted *r, struct ig_error *err)
@@ -229,6 +254,8 @@ static int convert_tensor(struct converter *c, struct ig_converted *r, struct ig
 	c->units = calloc((size_t)(chunk_rows / c->unit_rows + 1), sizeof *c->units);
 	if (!c->out || !c->units)
 		rc = no_memory(c, err);
+	else
+		rc = take_weights(c, r, err);
 	for (uint32_t i = 0; i < c->n_workers && rc == 0; i++) {
 		struct worker *w = &c->workers[i];
 		w->row = malloc((size_t)t->n_cols * sizeof *w->row);
@@ -246,12 +273,12 @@ static int convert_tensor(struct converter *c, struct ig_converted *r, struct ig
 			rc = ig_fail(err, -EINTR, "interrupted");
 		else if ((rc = run_chunk(c, r, err)) == 0)
 			rc = ig_gguf_write(c->w, c->out, (uint64_t)c->n_rows * to_bytes, err);
+		ig_checkpoint_drop_tensor(c->in, t); /* one may be larger than the memory */
 		c->done_bytes += (uint64_t)c->n_rows * ig_dtype_row_bytes(t->dtype, t->n_cols);
 		if (rc == 0 && c->o->progress)
 			c->o->progress(c->o->ctx, c->done_bytes, c->total_bytes);
 	}
 	free_rows(c);
-	ig_checkpoint_drop_tensor(c->in, t);
 	return rc;
 }
 
@@ -310,11 +337,28 @@ static int put_tokenizer(struct converter *c, struct ig_convert_report *report,
 	return 0;
 }
 
+/* Where the weights of errors came from, by the usual keys. */
+static void put_imatrix(struct converter *c)
+{
+	const struct ig_imatrix *m = c->o->imatrix;
+	const char *s = ig_imatrix_label(m);
+	size_t len;
+
+	ig_gguf_put_str(c->w, "quantize.imatrix.file", s, strlen(s));
+	if (ig_imatrix_dataset(m, &s, &len))
+		ig_gguf_put_str(c->w, "quantize.imatrix.dataset", s, len);
+	ig_gguf_put_u32(c->w, "quantize.imatrix.entries_count", ig_imatrix_n_entries(m));
+	if (ig_imatrix_n_chunks(m))
+		ig_gguf_put_u32(c->w, "quantize.imatrix.chunks_count", ig_imatrix_n_chunks(m));
+}
+
 static int put_keys(struct converter *c, struct ig_convert_report *report, struct ig_error *err)
 {
 	copy_keys(c, c->in);
 	ig_gguf_put_u32(c->w, "general.file_type", c->o->mix->file_type);
 	ig_gguf_put_u32(c->w, "general.quantization_version", 2);
+	if (c->o->imatrix)
+		put_imatrix(c);
 	return put_tokenizer(c, report, err);
 }
 
@@ -390,7 +434,8 @@ int ig_convert(const struct ig_checkpoint *in, const char *path, const struct ig
 	report->tensors = calloc(report->n_tensors, sizeof *report->tensors);
 	if (!report->tensors)
 		return ig_fail(err, -ENOMEM, "%s: out of memory", ig_checkpoint_label(in));
-	if ((rc = ig_gguf_create(path, o->replace, &c.w, err)) ||
+	if ((o->imatrix && (rc = ig_imatrix_check(o->imatrix, in, err))) ||
+	    (rc = ig_gguf_create(path, o->replace, &c.w, err)) ||
 	    (rc = put_keys(&c, report, err)) || (rc = put_entries(&c, report, err)) ||
 	    (rc = ig_gguf_begin(c.w, err)) || (rc = start_workers(&c, err)))
 		goto out;

@@ -1,12 +1,14 @@
 /*
  * convert.h: writes a checkpoint as a GGUF file with its matrices in another element type.  Keys
  * are copied, norms and biases are written in float32, and each matrix gets the type that the mix
- * selects.  Rows are read, quantised and written in chunks, on several threads; the file does not
- * depend on their number.
+ * selects.  Tensors in MXFP4 are copied, unless all matrices become plain floats.  Rows are read,
+ * quantised and written in chunks, on several threads; the file does not depend on their number,
+ * and memory, mapped pages too, not on the size of the model or of its largest tensor.
  */
 #pragma once
 
 #include "model/formats/checkpoint.h"
+#include "model/quantize/imatrix.h"
 
 #include <signal.h>
 
@@ -35,6 +37,7 @@ uint32_t ig_mix_choose(const struct ig_mix *mix, const struct ig_mix_model *m,
 
 struct ig_convert_options {
 	const struct ig_mix *mix;
+	const struct ig_imatrix *imatrix;  /* weights of the errors; may be NULL */
 	bool replace;			   /* an existing file */
 	uint32_t n_threads;		   /* 0: one for each available processor */
 	const volatile sig_atomic_t *stop; /* not 0: stop with -EINTR; may be NULL */
@@ -50,6 +53,7 @@ struct ig_converted {	   /* a tensor */
 	uint64_t n_values;
 	double squares, errors; /* sums over all values: value^2, (value - what was written)^2 */
 	float worst;		/* largest difference */
+	bool weighted;		/* by the importance matrix */
 };
 
 struct ig_convert_report {
@@ -60,7 +64,8 @@ struct ig_convert_report {
 	bool no_tokenizer; /* the source has none, so the file has none */
 };
 
-/* Write `in` to the file at path.  0, or -errno with text; then there is no file. */
+/* Write `in` to the file at path.  0, or -errno with text (-EINVAL: the importance matrix is of
+ * another model); then there is no file. */
 int ig_convert(const struct ig_checkpoint *in, const char *path, const struct ig_convert_options *o,
 	       struct ig_convert_report *report, struct ig_error *err);
 void ig_convert_report_finish(struct ig_convert_report *r);

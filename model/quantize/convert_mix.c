@@ -194,6 +194,9 @@ uint32_t ig_mix_choose(const struct ig_mix *mix, const struct ig_mix_model *m,
 			       t->dtype;
 	if (is_plain(mix->dtype))
 		return mix->dtype;
+	if (t->dtype == IG_MXFP4) /* models are trained in it: other types lose, and none is smaller
+				   * but for Q2_K and Q3_K */
+		return IG_MXFP4;
 	if (!strcmp(t->name, m->has_output ? "output.weight" : "token_embd.weight"))
 		return fitting(mix->dtype == IG_Q8_0 ? IG_Q8_0 : IG_Q6_K, t->n_cols);
 	return fitting(layer < 0 ? mix->dtype : in_layer(mix, m, what, layer), t->n_cols);

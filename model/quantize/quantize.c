@@ -112,9 +112,10 @@ static float best_half(struct ig_quant_group *p, const struct ig_grid *g, float 
 	return best_d;
 }
 
-static void one_scale(uint32_t dtype, const struct ig_grid *g, const float *x, uint8_t *dst)
+static void one_scale(uint32_t dtype, const struct ig_grid *g, const float *x, const float *w,
+		      uint8_t *dst)
 {
-	struct ig_quant_group p = { .x = x, .n = 32 };
+	struct ig_quant_group p = { .x = x, .w = w, .n = 32 };
 	uint8_t code[32];
 
 	ig_put_half(dst, best_half(&p, g, ig_quant_group_scale(&p, g)));
@@ -129,17 +130,17 @@ static void one_scale(uint32_t dtype, const struct ig_grid *g, const float *x, u
 }
 
 /* 255 levels need no search: the largest value maps to 127, and the scale is fitted once. */
-static void q8_0(const struct ig_grid *g, const float *x, uint8_t *dst)
+static void q8_0(const struct ig_grid *g, const float *x, const float *w, uint8_t *dst)
 {
-	struct ig_quant_group p = { .x = x, .n = 32 };
+	struct ig_quant_group p = { .x = x, .w = w, .n = 32 };
 	float most = 0, xq = 0, qq = 0;
 
 	for (int i = 0; i < 32; i++)
 		most = fabsf(x[i]) > most ? fabsf(x[i]) : most;
 	ig_quant_group_error(&p, g, most / 127);
 	for (int i = 0; i < 32; i++) {
-		xq += x[i] * p.q[i];
-		qq += p.q[i] * p.q[i];
+		xq += w[i] * x[i] * p.q[i];
+		qq += w[i] * p.q[i] * p.q[i];
 	}
 	float a = best_half(&p, g, most / 127), left = ig_quant_group_error(&p, g, a);
 	float b = qq > 0 ? best_half(&p, g, xq / qq) : 0;
@@ -150,9 +151,9 @@ static void q8_0(const struct ig_grid *g, const float *x, uint8_t *dst)
 		dst[2 + i] = (uint8_t)(int8_t)p.q[i];
 }
 
-static void scale_and_min(uint32_t dtype, const float *x, uint8_t *dst)
+static void scale_and_min(uint32_t dtype, const float *x, const float *w, uint8_t *dst)
 {
-	struct ig_quant_group p = { .x = x, .n = 32 };
+	struct ig_quant_group p = { .x = x, .w = w, .n = 32 };
 	float top = dtype == IG_Q5_1 ? 31 : 15, d, m;
 	uint8_t code[32];
 
@@ -160,10 +161,12 @@ static void scale_and_min(uint32_t dtype, const float *x, uint8_t *dst)
 	/* Fit the minimum again to the codes of the rounded scale. */
 	d = ig_half_clamped(d);
 	m = ig_half_clamped(m);
-	float left = ig_affine_error(&p, top, d, m), off = 0;
-	for (int i = 0; i < 32; i++)
-		off += d * p.q[i] - x[i];
-	off = ig_half_clamped(off / 32);
+	float left = ig_affine_error(&p, top, d, m), off = 0, all = 0;
+	for (int i = 0; i < 32; i++) {
+		off += w[i] * (d * p.q[i] - x[i]);
+		all += w[i];
+	}
+	off = ig_half_clamped(off / all);
 	if (ig_affine_error(&p, top, d, off) < left)
 		m = off;
 	ig_affine_error(&p, top, d, m);
@@ -180,9 +183,9 @@ static void scale_and_min(uint32_t dtype, const float *x, uint8_t *dst)
 }
 
 /* The scale is a power of two: try the few candidates. */
-static void mxfp4(const struct ig_grid *g, const float *x, uint8_t *dst)
+static void mxfp4(const struct ig_grid *g, const float *x, const float *w, uint8_t *dst)
 {
-	struct ig_quant_group p = { .n = 32 };
+	struct ig_quant_group p = { .w = w, .n = 32 };
 	float most = 0, best = INFINITY, y[32];
 	int exponent, best_e = 0;
 	uint8_t code[32] = { 0 };
@@ -242,12 +245,56 @@ static float limit(uint32_t dtype)
 	}
 }
 
-int ig_quantize_row(uint32_t dtype, const float *src, int64_t n, void *dst, int64_t *at)
+static void put_block(uint32_t dtype, const struct ig_grid *g, const float *x, const float *w,
+		      uint8_t *dst)
+{
+	switch (dtype) {
+	case IG_Q4_0:
+	case IG_Q5_0:
+	case IG_IQ4_NL: one_scale(dtype, g, x, w, dst); break;
+	case IG_Q8_0: q8_0(g, x, w, dst); break;
+	case IG_Q4_1:
+	case IG_Q5_1: scale_and_min(dtype, x, w, dst); break;
+	case IG_MXFP4: mxfp4(g, x, w, dst); break;
+	default: ig_quantize_super(dtype, x, w, dst); break;
+	}
+}
+
+static double weighted_error(uint32_t dtype, const uint8_t *block, const float *x, const float *w,
+			     int64_t n)
+{
+	float back[IG_MAX_BLOCK];
+	double sum = 0;
+
+	ig_dtype_to_f32(dtype, block, back, n);
+	for (int64_t i = 0; i < n; i++)
+		sum += w[i] * ((double)x[i] - back[i]) * ((double)x[i] - back[i]);
+	return sum;
+}
+
+static void init_grid(uint32_t dtype, struct ig_grid *g)
+{
+	switch (dtype) {
+	case IG_Q4_0: ig_grid_init_signed(g, 8); break;
+	case IG_Q5_0: ig_grid_init_signed(g, 16); break;
+	case IG_IQ4_NL: ig_grid_init_iq4(g); break;
+	case IG_MXFP4: ig_grid_init_fp4(g); break;
+	case IG_Q8_0: /* without -128: integer dot products rely on that */
+		ig_grid_init_signed(g, 128);
+		g->lo = -127;
+		break;
+	default: break;
+	}
+}
+
+int ig_quantize_weighted(uint32_t dtype, const float *src, const float *weights, int64_t n,
+			 void *dst, int64_t *at)
 {
 	const struct ig_quant_type *t = ig_quant_type(dtype);
 	const float most = limit(dtype);
+	uint8_t *p = dst, other[IG_MAX_BLOCK];
+	float ones[IG_MAX_BLOCK];
 	struct ig_grid grid;
-	uint8_t *p = dst;
 
 	if (!ig_quantize_knows(dtype) || !ig_dtype_row_bytes(dtype, n))
 		return -EINVAL;
@@ -257,35 +304,34 @@ int ig_quantize_row(uint32_t dtype, const float *src, int64_t n, void *dst, int6
 				*at = i;
 			return -ERANGE;
 		}
-	switch (dtype) {
-	case IG_F32: memcpy(dst, src, (size_t)n * sizeof *src); return 0;
-	case IG_F16:
-	case IG_BF16:
+	if (dtype == IG_F32) {
+		memcpy(dst, src, (size_t)n * sizeof *src);
+		return 0;
+	}
+	if (dtype == IG_F16 || dtype == IG_BF16) {
 		for (int64_t i = 0; i < n; i++) {
 			uint16_t h = dtype == IG_F16 ? ig_half_from(src[i]) : bf16_from(src[i]);
 			memcpy(p + 2 * i, &h, sizeof h);
 		}
 		return 0;
-	case IG_Q4_0: ig_grid_init_signed(&grid, 8); break;
-	case IG_Q5_0: ig_grid_init_signed(&grid, 16); break;
-	case IG_IQ4_NL: ig_grid_init_iq4(&grid); break;
-	case IG_MXFP4: ig_grid_init_fp4(&grid); break;
-	case IG_Q8_0: /* without -128: integer dot products rely on that */
-		ig_grid_init_signed(&grid, 128);
-		grid.lo = -127;
-		break;
-	default: break;
 	}
-	for (int64_t i = 0; i < n; i += t->values, p += t->bytes)
-		switch (dtype) {
-		case IG_Q4_0:
-		case IG_Q5_0:
-		case IG_IQ4_NL: one_scale(dtype, &grid, src + i, p); break;
-		case IG_Q8_0: q8_0(&grid, src + i, p); break;
-		case IG_Q4_1:
-		case IG_Q5_1: scale_and_min(dtype, src + i, p); break;
-		case IG_MXFP4: mxfp4(&grid, src + i, p); break;
-		default: ig_quantize_super(dtype, src + i, p); break;
-		}
+	init_grid(dtype, &grid);
+	for (int i = 0; i < IG_MAX_BLOCK; i++)
+		ones[i] = 1;
+	for (int64_t i = 0; i < n; i += t->values, p += t->bytes) {
+		put_block(dtype, &grid, src + i, ones, p);
+		if (!weights)
+			continue;
+		/* Unequal weights make the fits' sums ill-conditioned: compare. */
+		put_block(dtype, &grid, src + i, weights + i, other);
+		if (weighted_error(dtype, other, src + i, weights + i, t->values) <
+		    weighted_error(dtype, p, src + i, weights + i, t->values))
+			memcpy(p, other, t->bytes);
+	}
 	return 0;
+}
+
+int ig_quantize_row(uint32_t dtype, const float *src, int64_t n, void *dst, int64_t *at)
+{
+	return ig_quantize_weighted(dtype, src, NULL, n, dst, at);
 }

@@ -16,3 +16,7 @@ bool ig_quantize_knows(uint32_t dtype);
  *   -ERANGE  a value is not a finite number, or too large for the type; *at is its index (at may be
  *            NULL); nothing is written */
 int ig_quantize_row(uint32_t dtype, const float *src, int64_t n, void *dst, int64_t *at);
+/* The same with weights of the squared errors, [n], all above 0, of 1 on average; NULL: all 1.  A
+ * block's weighted error is never larger than without weights. */
+int ig_quantize_weighted(uint32_t dtype, const float *src, const float *weights, int64_t n,
+			 void *dst, int64_t *at);

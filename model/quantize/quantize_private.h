@@ -34,14 +34,14 @@ static inline uint8_t ig_grid_code(const struct ig_grid *g, float q)
 
 /* n values, 16 or 32, with a common scale. */
 struct ig_quant_group {
-	const float *x;
+	const float *x, *w; /* values and the weights of their squared errors, [n] */
 	int n;
 	float q[32]; /* values on the grid, set by ig_quant_group_error and ig_affine_error */
 };
 
-/* The scale with the least error; may be negative; 0 for zeros. */
+/* The scale with the least weighted error; may be negative; 0 for zeros. */
 float ig_quant_group_scale(struct ig_quant_group *p, const struct ig_grid *g);
-/* The squared error with this scale; sets q. */
+/* The weighted squared error with this scale; sets q. */
 float ig_quant_group_error(struct ig_quant_group *p, const struct ig_grid *g, float d);
 
 /* The same for x = d q - m, q from 0 to top.  free_min: m may have any sign, else it is not
@@ -52,5 +52,5 @@ float ig_affine_error(struct ig_quant_group *p, float top, float d, float m);
 /* Pack codes in the file's format; see base/dtype.c. */
 void ig_pack_nibbles(uint8_t *dst, const uint8_t *code, int n_values, int n);
 
-/* One block of 256 values of dtype (Q2_K to Q6_K, IQ4_XS). */
-void ig_quantize_super(uint32_t dtype, const float *x, uint8_t *dst);
+/* One block of 256 values with their weights, of dtype (Q2_K to Q6_K, IQ4_XS). */
+void ig_quantize_super(uint32_t dtype, const float *x, const float *w, uint8_t *dst);

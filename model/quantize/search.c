@@ -1,5 +1,5 @@
 /*
- * search.c: finds the scale (and the minimum) of up to 32 values.  For given codes the best scale
+ * search.c: finds the scale (and the minimum) of up to 32 weighted values.  For given codes the best scale
  * is a quotient of sums.  The codes are found by trying scales that put the largest value near the
  * end of the grid, then by alternating.  Twice as many trials lower the mean error of Q4_0 on
  * SmolLM2-135M by less than 0.1 %.  Vectors of four floats are a GNU C extension that gcc and clang
@@ -80,14 +80,15 @@ static inline void to_grid(const struct ig_grid *g, const float *x, int n, float
 }
 
 /* The decrease of the sum of squares by the best scale for these codes. */
-static inline float gain(const float *x, const float *q, int n, float *d)
+static inline float gain(const float *x, const float *w, const float *q, int n, float *d)
 {
 	f4 xq = splat(0), qq = splat(0);
 
 	for (int i = 0; i < n; i += 4) {
 		f4 v = load(q + i);
-		xq += load(x + i) * v;
-		qq += v * v;
+		f4 wv = load(w + i) * v;
+		xq += load(x + i) * wv;
+		qq += wv * v;
 	}
 	float a = sum(xq), b = sum(qq);
 	*d = b > 0 ? a / b : 0;
@@ -107,7 +108,7 @@ float ig_quant_group_scale(struct ig_quant_group *p, const struct ig_grid *g)
 		for (float u = first; u < last; u += step) {
 			float inverse = (end + u * gap) / most;
 			to_grid(g, p->x, p->n, inverse, p->q);
-			float won = gain(p->x, p->q, p->n, &d);
+			float won = gain(p->x, p->w, p->q, p->n, &d);
 			if (won > best) {
 				best = won;
 				best_d = d;
@@ -116,7 +117,7 @@ float ig_quant_group_scale(struct ig_quant_group *p, const struct ig_grid *g)
 	}
 	for (int round = 0; round < 4 && best_d != 0; round++) {
 		to_grid(g, p->x, p->n, 1 / best_d, p->q);
-		float won = gain(p->x, p->q, p->n, &d);
+		float won = gain(p->x, p->w, p->q, p->n, &d);
 		if (won <= best)
 			break;
 		best = won;
@@ -132,7 +133,7 @@ float ig_quant_group_error(struct ig_quant_group *p, const struct ig_grid *g, fl
 	to_grid(g, p->x, p->n, d != 0 ? 1 / d : 0, p->q);
 	for (int i = 0; i < p->n; i += 4) {
 		f4 e = load(p->x + i) - by * load(p->q + i);
-		total += e * e;
+		total += load(p->w + i) * (e * e);
 	}
 	return sum(total);
 }
@@ -147,26 +148,30 @@ static inline void to_codes(const float *x, int n, float inverse, float m, float
 		store(q + i, nearest(clamp((load(x + i) + add) * by, lo, hi)));
 }
 
-/* The squared error with the best scale and minimum for these codes. */
-static float fit(const float *x, const float *q, int n, bool free_min, float *d, float *m)
+/* The weighted squared error with the best scale and minimum for these codes. */
+static float fit(const float *x, const float *w, const float *q, int n, bool free_min, float *d,
+		 float *m)
 {
-	f4 vx = splat(0), vq = splat(0), vxx = splat(0), vxq = splat(0), vqq = splat(0);
+	f4 vw = splat(0), vx = splat(0), vq = splat(0), vxx = splat(0), vxq = splat(0),
+	   vqq = splat(0);
 
 	for (int i = 0; i < n; i += 4) {
-		f4 a = load(x + i), b = load(q + i);
-		vx += a;
-		vq += b;
-		vxx += a * a;
-		vxq += a * b;
-		vqq += b * b;
+		f4 a = load(x + i), b = load(q + i), c = load(w + i), ca = c * a, cb = c * b;
+		vw += c;
+		vx += ca;
+		vq += cb;
+		vxx += ca * a;
+		vxq += ca * b;
+		vqq += cb * b;
 	}
-	float sx = sum(vx), sq = sum(vq), sxx = sum(vxx), sxq = sum(vxq), sqq = sum(vqq);
-	float det = (float)n * sqq - sq * sq;
+	float sw = sum(vw), sx = sum(vx), sq = sum(vq), sxx = sum(vxx), sxq = sum(vxq),
+	      sqq = sum(vqq);
+	float det = sw * sqq - sq * sq;
 
 	*d = 0;
-	*m = -sx / (float)n; /* if all codes are equal */
+	*m = -sx / sw; /* if all codes are equal */
 	if (det > 0) {
-		*d = ((float)n * sxq - sx * sq) / det;
+		*d = (sw * sxq - sx * sq) / det;
 		*m = (sq * sxq - sqq * sx) / det;
 	}
 	if (!free_min && *m < 0) {
@@ -195,7 +200,7 @@ void ig_affine_scale(struct ig_quant_group *p, float top, bool free_min, float *
 		for (float shift = -0.3f; shift <= 0.31f; shift += 0.3f) {
 			float inverse = (top + u) / (high - low);
 			to_codes(p->x, p->n, inverse, shift / inverse - low, top, p->q);
-			float left = fit(p->x, p->q, p->n, free_min, &trial_d, &trial_m);
+			float left = fit(p->x, p->w, p->q, p->n, free_min, &trial_d, &trial_m);
 			if (left < best && trial_d > 0) {
 				best = left;
 				*d = trial_d;
@@ -204,7 +209,7 @@ void ig_affine_scale(struct ig_quant_group *p, float top, bool free_min, float *
 		}
 	for (int round = 0; round < 4 && *d > 0; round++) {
 		to_codes(p->x, p->n, 1 / *d, *m, top, p->q);
-		float left = fit(p->x, p->q, p->n, free_min, &trial_d, &trial_m);
+		float left = fit(p->x, p->w, p->q, p->n, free_min, &trial_d, &trial_m);
 		if (left >= best || trial_d <= 0)
 			break;
 		best = left;
@@ -220,7 +225,7 @@ float ig_affine_error(struct ig_quant_group *p, float top, float d, float m)
 	to_codes(p->x, p->n, d != 0 ? 1 / d : 0, m, top, p->q);
 	for (int i = 0; i < p->n; i += 4) {
 		f4 e = load(p->x + i) - by * load(p->q + i) + off;
-		total += e * e;
+		total += load(p->w + i) * (e * e);
 	}
 	return sum(total);
 }

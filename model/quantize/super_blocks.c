@@ -25,11 +25,12 @@ struct super {
 	float error;
 };
 
-static void init(struct super *s, const float *x, int piece)
+static void init(struct super *s, const float *x, const float *w, int piece)
 {
 	s->n_pieces = 256 / piece;
 	for (int i = 0; i < s->n_pieces; i++) {
 		s->p[i].x = x + i * piece;
+		s->p[i].w = w + i * piece;
 		s->p[i].n = piece;
 	}
 }
@@ -78,9 +79,9 @@ static float fit_scale(const struct super *s)
 
 	for (int i = 0; i < s->n_pieces; i++)
 		for (int j = 0; j < s->p[i].n; j++) {
-			double v = (double)s->scale[i] * s->p[i].q[j];
-			xv += s->p[i].x[j] * v;
-			vv += v * v;
+			double v = (double)s->scale[i] * s->p[i].q[j], wv = s->p[i].w[j] * v;
+			xv += s->p[i].x[j] * wv;
+			vv += wv * v;
 		}
 	return vv > 0 ? (float)(xv / vv) : 0;
 }
@@ -150,12 +151,12 @@ static bool fit_both(const struct super *s, float *d, float *m)
 	for (int i = 0; i < s->n_pieces; i++)
 		for (int j = 0; j < s->p[i].n; j++) {
 			double x = s->p[i].x[j], v = (double)s->scale[i] * s->p[i].q[j];
-			double k = s->min[i];
-			vv += v * v;
-			vk += v * k;
-			kk += k * k;
-			xv += x * v;
-			xk += x * k;
+			double k = s->min[i], w = s->p[i].w[j];
+			vv += w * v * v;
+			vk += w * v * k;
+			kk += w * k * k;
+			xv += w * x * v;
+			xk += w * x * k;
 		}
 	double det = vv * kk - vk * vk;
 	if (det <= 1e-9 * vv * kk) {
@@ -333,11 +334,11 @@ static void iq4_xs(struct super *s, uint8_t *dst)
 	ig_pack_nibbles(dst + 8, code, 256, 16);
 }
 
-void ig_quantize_super(uint32_t dtype, const float *x, uint8_t *dst)
+void ig_quantize_super(uint32_t dtype, const float *x, const float *w, uint8_t *dst)
 {
 	struct super s;
 
-	init(&s, x, (int)ig_quant_type(dtype)->sub);
+	init(&s, x, w, (int)ig_quant_type(dtype)->sub);
 	switch (dtype) {
 	case IG_Q2_K: q2_k(&s, dst); break;
 	case IG_Q3_K: q3_k(&s, dst); break;

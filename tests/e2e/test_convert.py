@@ -1,12 +1,15 @@
 """`ingot convert`: what it writes can be served, what it says is so, and what goes wrong leaves
 nothing behind."""
 import json
+import os
+import pathlib
 import random
 import re
 import resource
 import signal
 import struct
 import subprocess
+import sys
 import time
 
 import pytest
@@ -188,6 +191,82 @@ def test_a_vocabulary_that_keys_cant_say(tmp_path):
     path.unlink()
     p = convert(tmp_path, folder, out)
     assert p.returncode == 0 and "has no tokenizer" in p.stderr
+
+
+# ---- importance matrices, MXFP4, memory ---------------------------------------------------
+
+
+def imatrix(path, entries):
+    """llama.cpp's older format, of {name: squares}."""
+    out = struct.pack("<i", len(entries))
+    for name, squares in entries.items():
+        out += struct.pack("<i", len(name)) + name.encode()
+        out += struct.pack("<ii%df" % len(squares), 1, len(squares), *squares)
+    path.write_bytes(out + struct.pack("<ii", 1, 7) + b"texts.t")
+    return path
+
+
+def test_an_importance_matrix(tmp_path):
+    source = tmp_path / "random.gguf"
+    tiny_model.write(source, kind="random", dtype="F32", width=256, n_ff=512)
+    wide = [1 if i % 16 else 900 for i in range(256)]
+    file = imatrix(tmp_path / "imatrix.dat", {"blk.%d.ffn_up.weight" % i: wide for i in (0, 1)})
+    without = report(tmp_path, source, "without.gguf", "-t", "Q4_0")
+    p = convert(tmp_path, source, "with.gguf", "-t", "Q4_0", "--imatrix", file, "--json")
+    assert p.returncode == 0 and "weighted the errors of 2 of" in p.stderr
+    weighted = json.loads(p.stdout)
+    assert {t["name"] for t in weighted["tensors"] if t["weighted"]} == {
+        "blk.0.ffn_up.weight", "blk.1.ffn_up.weight"}
+    # the reported errors are not weighted, so they grow
+    assert weighted["rmse"] > without["rmse"]
+    assert not any(t["weighted"] for t in without["tensors"])
+    assert b"quantize.imatrix.file" in (tmp_path / "with.gguf").read_bytes()
+
+
+def test_an_importance_matrix_of_another_model(plain, tmp_path):
+    for entries, said in (({"blk.7.ffn_up.weight": [1] * 256}, "has no tensor 'blk.7.ffn_up.weight'"),
+                          ({"blk.0.ffn_up.weight": [1] * 128}, "has 128 values, but in ")):
+        file = imatrix(tmp_path / "imatrix.dat", entries)
+        p = convert(tmp_path, plain, "out.gguf", "--imatrix", file)
+        assert p.returncode == 1 and said in p.stderr and "imatrix.dat" in p.stderr
+    file.write_bytes(file.read_bytes()[:300])
+    p = convert(tmp_path, plain, "out.gguf", "--imatrix", file)
+    assert p.returncode == 1 and "is truncated" in p.stderr
+    assert [f.name for f in tmp_path.iterdir()] == ["imatrix.dat"]
+
+
+@pytest.mark.parametrize("name", ["Q8_0", "Q4_K_M", "Q2_K"])
+def test_mxfp4_stays(name, tmp_path):
+    """Experts that were trained in MXFP4, from a folder and from a file."""
+    folder = pathlib.Path(__file__).resolve().parents[1] / "golden" / "arch" / "gptossmx"
+    r = report(tmp_path, folder, "out.gguf", "-t", name)
+    kept = [t for t in r["tensors"] if t["from"] == "MXFP4"]
+    assert kept and all(t["to"] == "MXFP4" and t["bytes_before"] == t["bytes_after"] for t in kept)
+    assert any(t["to"] != "MXFP4" and t["to"] != "F32" for t in r["tensors"])
+    again = report(tmp_path, "out.gguf", "again.gguf", "-t", "Q6_K")
+    assert {t["to"] for t in again["tensors"] if t["from"] == "MXFP4"} == {"MXFP4"}
+
+
+@pytest.mark.release
+def test_memory_is_less_than_a_tensor(tmp_path):
+    """A sparse file whose only matrix, all experts of a layer, has 256 MB."""
+    rows, cols, experts = 4096, 4096, 8
+    source = tmp_path / "sparse.gguf"
+    head = b"GGUF" + struct.pack("<IQQ", 3, 1, 1)
+    head += tiny_model.string("general.architecture") + tiny_model.value_bytes("str", "llama")
+    head += tiny_model.string("blk.0.ffn_up_exps.weight")
+    head += struct.pack("<IQQQIQ", 3, cols, rows, experts, 1, 0)
+    with open(source, "wb") as f:
+        f.write(head + bytes(-len(head) % 32))
+        f.truncate(f.tell() + 2 * rows * cols * experts)
+    p = subprocess.Popen([INGOT, "convert", source, tmp_path / "out.gguf", "-t", "Q4_0",
+                          "--threads", "2"], env=ingot.clean_env(tmp_path),
+                         stdout=subprocess.DEVNULL)
+    _, status, usage = os.wait4(p.pid, 0)
+    p.returncode = status
+    assert status == 0
+    most = usage.ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+    assert most < 100 << 20, most
 
 
 # ---- what it says -----------------------------------------------------------------------

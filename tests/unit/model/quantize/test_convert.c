@@ -74,6 +74,17 @@ static void matrices_and_others(void **state)
 	t.dtype = IG_Q8_0; /* one that came quantised is let be, unless all becomes plain */
 	assert_int_equal(ig_mix_choose(ig_mix_find("Q4_0"), &m, &t), IG_Q8_0);
 	assert_int_equal(ig_mix_choose(ig_mix_find("F16"), &m, &t), IG_F32);
+	/* MXFP4 is kept, too: models are trained in it. */
+	t = (struct ig_checkpoint_tensor){ .name = "blk.0.ffn_up_exps.weight",
+					   .dtype = IG_MXFP4,
+					   .n_dims = 3,
+					   .n_rows = 24,
+					   .n_cols = 512,
+					   .dims = { 512, 8, 3, 1 } };
+	assert_int_equal(ig_mix_choose(ig_mix_find("Q4_K_M"), &m, &t), IG_MXFP4);
+	assert_int_equal(ig_mix_choose(ig_mix_find("Q8_0"), &m, &t), IG_MXFP4);
+	assert_int_equal(ig_mix_choose(ig_mix_find("Q2_K"), &m, &t), IG_MXFP4);
+	assert_int_equal(ig_mix_choose(ig_mix_find("BF16"), &m, &t), IG_BF16);
 	assert_int_equal(chosen("F16", &m, "output.weight", 7), IG_F16);
 	assert_int_equal(chosen("F32", &m, "output.weight", 7), IG_F32);
 	assert_int_equal(chosen("BF16", &m, "blk.0.ffn_up.weight", 7), IG_BF16);

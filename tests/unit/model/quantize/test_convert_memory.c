@@ -31,7 +31,11 @@ static void each_fails(void **state)
 		"\"data_offsets\":[0,128]}, \"model.layers.0.mlp.up_proj.weight\":"
 		"{\"dtype\":\"F32\",\"shape\":[2,32],\"data_offsets\":[128,384]}}   ";
 	static const char zeros[384];
-	char dir[] = "/tmp/ig-convert-XXXXXX", path[64];
+	/* an importance matrix in the older format, for the only matrix */
+	static const char name[] = "blk.0.ffn_up.weight";
+	char dir[] = "/tmp/ig-convert-XXXXXX", path[64], weights_path[64];
+	const uint32_t numbers[] = { 1, sizeof name - 1 }, more[] = { 1, 32 };
+	FILE *f;
 	struct ig_strbuf weights = { 0 }, vocabulary;
 	struct ig_checkpoint *g;
 	struct ig_error err = { 0 };
@@ -41,6 +45,14 @@ static void each_fails(void **state)
 
 	assert_non_null(mkdtemp(dir));
 	snprintf(path, sizeof path, "%s/out.gguf", dir);
+	snprintf(weights_path, sizeof weights_path, "%s/imatrix.dat", dir);
+	f = fopen(weights_path, "wb");
+	assert_non_null(f);
+	fwrite(numbers, sizeof numbers, 1, f);
+	fwrite(name, sizeof name - 1, 1, f);
+	fwrite(more, sizeof more, 1, f);
+	fwrite(zeros, 128, 1, f);
+	assert_int_equal(fclose(f), 0);
 	ig_strbuf_add(&weights, &n, sizeof n);
 	ig_strbuf_add(&weights, head, n);
 	ig_strbuf_add(&weights, zeros, sizeof zeros);
@@ -56,11 +68,15 @@ static void each_fails(void **state)
 	for (i = 0; !done; i++) {
 		/* One thread, so that it is always the same allocation. */
 		struct ig_convert_options o = { .mix = ig_mix_find("Q8_0"), .n_threads = 1 };
-		struct ig_convert_report r;
+		struct ig_imatrix *imatrix;
+		struct ig_convert_report r = { 0 };
 
 		err = (struct ig_error){ 0 };
 		no_memory_at(i);
-		int rc = ig_convert(g, path, &o, &r, &err);
+		int rc = ig_imatrix_open(weights_path, &imatrix, &err);
+		o.imatrix = imatrix;
+		if (!rc)
+			rc = ig_convert(g, path, &o, &r, &err);
 		done = !no_memory_failed();
 		if (rc) {
 			assert_int_equal(rc, -ENOMEM);
@@ -70,10 +86,13 @@ static void each_fails(void **state)
 		} else { /* what failed is done without, or nothing did */
 			assert_int_equal(unlink(path), 0);
 			assert_int_equal(r.n_tensors, 2);
+			assert_true(r.tensors[0].weighted || r.tensors[1].weighted);
 			ig_convert_report_finish(&r);
 		}
+		ig_imatrix_close(imatrix);
 	}
 	assert_true(i > 40);
+	assert_int_equal(unlink(weights_path), 0);
 	assert_int_equal(rmdir(dir), 0); /* nothing is left in it */
 	ig_checkpoint_close(g);
 	ig_strbuf_finish(&weights);
