@@ -14,8 +14,8 @@
 //   ranges start from zero and are merged in ascending order (merge_share), then the sink.
 // A sub-step or range that a query does not attend to leaves its sums unchanged.
 //
-// Codes of Q8_0 are multiplied by their scales where tiles are filled, and rounded once, to half:
-// the bits are those of a float16 cache with these values.
+// Codes of Q8_0 are multiplied by their scales where tiles are filled, on NVIDIA where products load their
+// operands, and rounded once, to half: the bits are those of a float16 cache with these values.
 //
 //   attention_split   one range of one tile of queries: partial results to memory (attention_split.h)
 //   attention_merge   the partial results of a query (attention.metal)
@@ -32,6 +32,7 @@
 #include "pages.h"
 #include "fragments.h"
 #include "sizes.h"
+#include "codes.h"
 
 using namespace metal;
 
@@ -56,16 +57,15 @@ METAL_FUNC float merge_share(float from, float to) { return from == to ? 1.0f : 
 template <typename T, int D, int M, bool Q8, bool ROWS> struct attention_tile {
 	static constexpr constant bool async = COPIES_ASYNC;
 	static constexpr constant int tokens = ATTENTION_TOKENS(sizeof(T));
+	static constexpr constant int width = D;
 	static constexpr constant int q_stride = ATTENTION_STRIDE(sizeof(T), D);
 	static constexpr constant int chunk = ATTENTION_CHUNK(D, COPIES_ASYNC);
 	static constexpr constant int chunks = D / chunk;
 	static constexpr constant int kv_stride = ATTENTION_STRIDE(sizeof(T), chunk);
 	static constexpr constant int buffer =
 		ATTENTION_BUFFER_ELEMENTS(sizeof(T), D, COPIES_ASYNC);
-	// of Q8; in elements, as is all of threadgroup memory
-	static constexpr constant int k_stride = ATTENTION_STRIDE(2, tokens);
-	static constexpr constant int codes = ATTENTION_CODE_ELEMENTS(D);
-	static constexpr constant int k_side = ATTENTION_K_SIDE_ELEMENTS(D);
+	static constexpr constant int k_stride =
+		ATTENTION_STRIDE(2, tokens); // of a tile from codes
 	static constexpr constant int s_stride = ATTENTION_SCORE_STRIDE(sizeof(T));
 	static constexpr constant int p_stride =
 		s_stride * 4 / sizeof(T); // weights overwrite their scores
@@ -235,19 +235,10 @@ template <typename T, int D, int M, bool Q8, bool ROWS> struct attention_tile {
 	// Whether K, or V, is Q8_0.
 	METAL_FUNC bool coded(bool v) thread { return Q8 && (v ? v_type : k_type) == ELEMENT_Q8_0; }
 
-	// Where asynchronous copies of K or V go, and where products read it: the same, but for
-	// codes.
-	METAL_FUNC threadgroup T *landing(bool v, uint stage) thread
-	{
-		if (!Q8)
-			return kv + (2 * stage + (v ? 1 : 0)) * buffer;
-		return kv + (v ? k_side : 0) + stage * (coded(v) ? codes : buffer);
-	}
+	// Where K or V is: asynchronous copies have a buffer for each, of a stage.
 	METAL_FUNC threadgroup T *operand(bool v, uint stage) thread
 	{
-		if (!async)
-			return kv;
-		return coded(v) ? kv + (v ? k_side : 0) + 2 * codes : landing(v, stage);
+		return async ? kv + (2 * stage + (v ? 1 : 0)) * buffer : kv;
 	}
 
 	// A chunk of K, or of V at v_offset, of the sub-step at t; zeros for tokens that no query
@@ -273,26 +264,29 @@ template <typename T, int D, int M, bool Q8, bool ROWS> struct attention_tile {
 		}
 	}
 
-	// Codes and scales of the sub-step at t, as they are; of a block that no query attends to
-	// zeros.
-	METAL_FUNC void fetch_codes(threadgroup uchar *to, uint offset, uint t) thread
+#if COPIES_ASYNC
+	// Codes and scales of the sub-step at t, as they are, V's codes at code_place; of a block
+	// that no query attends to zeros.  Half of the threads have a block.
+	METAL_FUNC void fetch_codes(threadgroup uchar *to, bool v, uint t) thread
 	{
-		constexpr int most = PAGES_Q8_BYTES(D) / 16, units = token_blocks * most;
-		const uint pieces = PAGES_Q8_BYTES(head_dim) / 16;
-		_Pragma("clang loop unroll(disable)") for (int n = 0;
-							   n < (units + ATTENTION_THREADS - 1) /
-								       ATTENTION_THREADS;
-							   n++)
-		{
-			const uint i = tid + n * ATTENTION_THREADS;
-			const uint b = i / most, piece = i % most;
-			if (i >= uint(units) || piece >= pieces)
-				continue;
-			const bool have = seen(t + b * 16);
-			copy_16(to + i * 16, have ? block_of(b) + offset + piece * 16 : anywhere,
-				have);
+		constexpr int most = PAGES_Q8_BYTES(D) / 16, threads = ATTENTION_THREADS / 2;
+		static_assert(token_blocks == 2 || !Q8, "a block for each half");
+		const uint b = tid / threads, pieces = PAGES_Q8_BYTES(head_dim) / 16;
+		const bool have = seen(t + b * 16);
+		device const uchar *from = have ? block_of(b) + (v ? cache.v_offset : 0) : anywhere;
+		to += b * PAGES_Q8_BYTES(D);
+		UNROLL
+		for (int n = 0; n < (most + threads - 1) / threads; n++) {
+			const uint piece = tid % threads + n * threads;
+			const uint at = v && piece < head_dim ? code_place(piece) : piece;
+			if (piece < pieces)
+				copy_16(to + at * 16, have ? from + piece * 16 : from, have);
 		}
 	}
+
+#else
+	METAL_FUNC void fetch_codes(threadgroup uchar *, bool, uint) thread {}
+#endif
 
 	METAL_FUNC void fetch_ahead(uint t, uint stage) thread
 	{
@@ -303,96 +297,39 @@ template <typename T, int D, int M, bool Q8, bool ROWS> struct attention_tile {
 	{
 		UNROLL
 		for (int v = 0; v < 2; v++) {
-			const uint offset = v != 0 ? cache.v_offset : 0;
+			threadgroup T *to = operand(v != 0, stage);
 			if (coded(v != 0))
-				fetch_codes((threadgroup uchar *)landing(v != 0, stage), offset, t);
+				fetch_codes((threadgroup uchar *)to, v != 0, t);
 			else
-				fetch(landing(v != 0, stage), offset, t, 0);
+				fetch(to, v != 0 ? cache.v_offset : 0, t, 0);
 			copy_commit();
 		}
 	}
 
-	// The codes of a block of the sub-step, with its scales after them.
-	METAL_FUNC CODE_SPACE const uchar *codes_of(uint b, bool v, uint stage) thread
+	// A chunk of K or V of the sub-step at t for the products, where copies are not asynchronous: from the
+	// cache, or from codes.
+	METAL_FUNC void fill(bool v, uint t, uint column0) thread
 	{
-		return code_source_of((threadgroup const uchar *)landing(v, stage) +
-					      b * PAGES_Q8_BYTES(D),
-				      block_of(b) + (v ? cache.v_offset : 0));
-	}
-
-	// A chunk of K of the sub-step at t, [column][token]: 16 tokens at a time.
-	METAL_FUNC void decode_k(threadgroup T *to, uint t, uint stage, uint column0) thread
-	{
-		constexpr int units = token_blocks * chunk;
-		_Pragma("clang loop unroll(disable)") for (int n = 0;
-							   n < (units + ATTENTION_THREADS - 1) /
-								       ATTENTION_THREADS;
-							   n++)
-		{
-			const uint i = tid + n * ATTENTION_THREADS;
-			if (units % ATTENTION_THREADS != 0 && i >= uint(units))
-				continue;
-			const uint b = i / chunk, at = i % chunk, column = column0 + at;
-			threadgroup half *tile = (threadgroup half *)to + at * k_stride + b * 16;
-			uint4 x = uint4(0), low = uint4(0), high = uint4(0);
-			if (seen(t + b * 16) && column < head_dim) {
-				CODE_SPACE const uchar *from = codes_of(b, false, stage);
-				CODE_SPACE const uchar *scales =
-					from + pages_scales(head_dim) + column / PAGES_GROUP * 32;
-				x = *(CODE_SPACE const uint4 *)(from + column * 16);
-				low = *(CODE_SPACE const uint4 *)scales;
-				high = *(CODE_SPACE const uint4 *)(scales + 16);
-			}
-			decode_8(tile, x.xy, as_type<half4>(low.xy), as_type<half4>(low.zw));
-			decode_8(tile + 8, x.zw, as_type<half4>(high.xy), as_type<half4>(high.zw));
-		}
-	}
-
-	// A chunk of V of the sub-step at t, eight columns of a token at a time; zeros for tokens
-	// that no query attends to.
-	METAL_FUNC void decode_v(threadgroup T *to, uint t, uint stage, uint column0) thread
-	{
-		constexpr int per_row = chunk / 8, units = tokens * per_row;
-		_Pragma("clang loop unroll(disable)") for (int n = 0;
-							   n < (units + ATTENTION_THREADS - 1) /
-								       ATTENTION_THREADS;
-							   n++)
-		{
-			const uint i = tid + n * ATTENTION_THREADS;
-			if (units % ATTENTION_THREADS != 0 && i >= uint(units))
-				continue;
-			const uint token = i / per_row, at = i % per_row * 8, column = column0 + at;
-			uint2 x = uint2(0);
-			half scale_of = half(0.0f);
-			if (t + token >= lowest && t + token <= highest && column < head_dim) {
-				CODE_SPACE const uchar *from = codes_of(token / 16, true, stage);
-				CODE_SPACE const uchar *scales =
-					from + pages_scales(head_dim) + column / PAGES_GROUP * 32;
-				x = *(CODE_SPACE const uint2 *)(from + token % 16 * head_dim +
-								column);
-				scale_of = ((CODE_SPACE const half *)scales)[token % 16];
-			}
-			decode_8((threadgroup half *)to + token * kv_stride + at, x,
-				 half4(scale_of), half4(scale_of));
-		}
-	}
-
-	// A chunk of K or V of the sub-step at t for the products: from the cache, or from codes.
-	METAL_FUNC void fill(bool v, uint t, uint stage, uint column0) thread
-	{
-		threadgroup T *to = operand(v, stage);
+#if !COPIES_ASYNC
 		if (!coded(v))
-			fetch(to, v ? cache.v_offset : 0, t, column0);
+			fetch(kv, v ? cache.v_offset : 0, t, column0);
 		else if (v)
-			decode_v(to, t, stage, column0);
+			decode_v(*this, t, column0);
 		else
-			decode_k(to, t, stage, column0);
+			decode_k(*this, t, column0);
+#endif
 	}
 
 	// Scores of chunk c of the columns.
-	METAL_FUNC void dot_k(thread fragment_sum (&x)[blocks], threadgroup const T *k,
-			      int c) thread
+	METAL_FUNC void dot_k(thread fragment_sum (&x)[blocks], uint stage, int c) thread
 	{
+#if COPIES_ASYNC
+		if (coded(false)) {
+			dot_codes(*this, x, stage);
+			return;
+		}
+#endif
+		threadgroup const T *k = operand(false, stage);
 		fragment<T> a, b;
 		const uint first = sg * blocks;
 		if (first >= uint(M * token_blocks))
@@ -418,6 +355,12 @@ template <typename T, int D, int M, bool Q8, bool ROWS> struct attention_tile {
 
 	METAL_FUNC void put_scores(thread fragment_sum (&x)[blocks]) thread
 	{
+#if COPIES_ASYNC
+		if (coded(false)) {
+			put_code_scores(*this, x);
+			return;
+		}
+#endif
 		const uint first = sg * blocks;
 		if (first >= uint(M * token_blocks))
 			return;
@@ -498,8 +441,15 @@ template <typename T, int D, int M, bool Q8, bool ROWS> struct attention_tile {
 		}
 	}
 
-	METAL_FUNC void add_v(threadgroup const T *v, int c) thread
+	METAL_FUNC void add_v(uint t, uint stage, int c) thread
 	{
+#if COPIES_ASYNC
+		if (coded(true)) {
+			add_codes(*this, t, stage);
+			return;
+		}
+#endif
+		threadgroup const T *v = operand(true, stage);
 		fragment<T> a[M], b;
 		threadgroup const T *p = (threadgroup const T *)s;
 		UNROLL
@@ -521,20 +471,9 @@ template <typename T, int D, int M, bool Q8, bool ROWS> struct attention_tile {
 		}
 	}
 
-	// V of a sub-step, after which another one's copies are under way if `ahead`.
-	METAL_FUNC void await_v(bool ahead) thread
-	{
-		if (ahead)
-			copy_await<2>();
-		else
-			copy_await<0>();
-	}
-
 	// The sub-step at t.  `ahead`: another one follows.
 	METAL_FUNC void sub_step(uint t, uint stage, bool ahead) thread
 	{
-		threadgroup T *k = operand(false, stage);
-		threadgroup T *v = operand(true, stage);
 		fragment_sum x[blocks];
 
 		if (!async) {
@@ -551,37 +490,53 @@ template <typename T, int D, int M, bool Q8, bool ROWS> struct attention_tile {
 		UNROLL
 		for (int c = 0; c < chunks; c++) {
 			if (!async)
-				fill(false, t, stage, c * chunk);
+				fill(false, t, c * chunk);
 			threadgroup_barrier(mem_flags::mem_threadgroup);
-			if (async && coded(false)) {
-				decode_k(k, t, stage, 0);
-				threadgroup_barrier(mem_flags::mem_threadgroup);
-			}
-			dot_k(x, k, c);
+			dot_k(x, stage, c);
 			if (!async)
 				threadgroup_barrier(mem_flags::mem_threadgroup);
 		}
 		put_scores(x);
 		if (!async)
-			fill(true, t, stage, 0);
-		else if (Q8) // codes must be there before their tile is filled
-			await_v(ahead);
+			fill(true, t, 0);
 		threadgroup_barrier(mem_flags::mem_threadgroup);
-		if (async && coded(true))
-			decode_v(v, t, stage, 0);
 		weigh(t);
-		if (async && !Q8)
-			await_v(ahead);
+		if (async && ahead)
+			copy_await<2>();
+		else if (async)
+			copy_await<0>();
 		threadgroup_barrier(mem_flags::mem_threadgroup);
 		shrink_sums();
 		UNROLL
 		for (int c = 0; c < chunks; c++) {
 			if (c > 0) {
 				threadgroup_barrier(mem_flags::mem_threadgroup);
-				fill(true, t, stage, c * chunk);
+				fill(true, t, c * chunk);
 				threadgroup_barrier(mem_flags::mem_threadgroup);
 			}
-			add_v(v, c);
+			add_v(t, stage, c);
 		}
+	}
+
+	// Pair i of fragment n of a chunk's sums, and its first column in the chunk.  With codes of V a lane
+	// has sums of four neighbouring columns of a row.
+	METAL_FUNC uint column_in_chunk(int n, int i) thread
+	{
+		const uint first = (sg * columns + n) * 16;
+#if COPIES_ASYNC
+		if (coded(true))
+			return first + lane % 4 * 4 + i / 2 * 2;
+#endif
+		return first + fragment_column(i, lane);
+	}
+	METAL_FUNC float2 pair_in_order(thread fragment_sum &sums, int i) thread
+	{
+#if COPIES_ASYNC
+		if (coded(true)) {
+			const int at = i % 2 * 2 + i / 2;
+			return float2(sums.r[at], sums.r[at + 4]);
+		}
+#endif
+		return fragment_pair(sums, i);
 	}
 };

@@ -104,10 +104,9 @@ template <typename T, int D, bool Q8, bool ROWS, int M>
 		for (int c = 0; c < tile_type::chunks; c++)
 			UNROLL
 		for (int n = 0; n < tile_type::columns; n++) {
-			const uint in_chunk =
-				(sg * tile_type::columns + n) * 16 + fragment_column(i, lane);
+			const uint in_chunk = t.column_in_chunk(n, i);
 			const uint column = c * tile_type::chunk + in_chunk;
-			const float2 v = fragment_pair(all[c][m][n], i) * share;
+			const float2 v = t.pair_in_order(all[c][m][n], i) * share;
 			if (there && in_chunk < uint(tile_type::chunk) && column < args.v_dim)
 				store_pair(to, column,
 					   v * gate_pair(args, gates, t.row_of(query),

@@ -75,10 +75,9 @@ template <typename T, int D, bool Q8>
 		for (int c = 0; c < tile_type::chunks; c++)
 			UNROLL
 		for (int n = 0; n < tile_type::columns; n++) {
-			const uint in_chunk =
-				(sg * tile_type::columns + n) * 16 + fragment_column(i, lane);
+			const uint in_chunk = t.column_in_chunk(n, i);
 			const uint column = c * tile_type::chunk + in_chunk;
-			const float2 v = fragment_pair(t.acc[c][0][n], i);
+			const float2 v = t.pair_in_order(t.acc[c][0][n], i);
 			if (seen && in_chunk < uint(tile_type::chunk) && column < args.v_dim)
 				*(device float2 *)(to + column) = v;
 		}

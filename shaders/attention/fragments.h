@@ -212,37 +212,30 @@ template <int N> METAL_FUNC void copy_await()
 
 // -- codes of 8 bits ------------------------------------------------------------------
 
-// Where codes are read from: threadgroup memory, to which they were copied while something else
-// was computed, or the cache.
 #ifdef MSL_NV
-#define CODE_SPACE threadgroup
-METAL_FUNC CODE_SPACE const uchar *code_source_of(threadgroup const uchar *copied,
-						  device const uchar *)
+
+// Sixteen bytes from each of 32 rows; from: lane i's are row i's.  r[j] has of row 8 * j + lane % 4 * 2
+// the bytes lane / 4 * 2 and the next one, and then those of the next row.
+METAL_FUNC void codes_load(thread uint (&r)[4], threadgroup const uchar *from)
 {
-	return copied;
+	nv_ldmatrix4_transposed(r, from);
 }
+
+// Where 16 codes are kept so that codes_load reads eight tokens' of V from different banks.
+METAL_FUNC uint code_place(uint piece) { return piece ^ ((piece >> 3 ^ piece >> 6) & 7); }
+
+// Two rows' first (odd: 0) or second codes times their scales, as halves, rounded once.
+METAL_FUNC uint scaled_codes(uint four, uint odd, half2 by)
+{
+	// 1152 + code is 1024 + (code ^ 0x80), whose half has that byte below 0x64.
+	const uint pair = nv_bytes(four ^ 0x80808080u, 0x64646464u, 0x4240u + odd * 0x0101u);
+	return as_type<uint>((as_type<half2>(pair) - half2(half(1152.0f))) * by);
+}
+
 #else
-#define CODE_SPACE device
-METAL_FUNC CODE_SPACE const uchar *code_source_of(threadgroup const uchar *,
-						  device const uchar *cached)
-{
-	return cached;
-}
-#endif
 
 // Four codes as halves, which is exact.
-METAL_FUNC half4 half_codes(uint four)
-{
-#ifdef MSL_NV
-	// 1152 + code is 1024 + (code ^ 0x80), whose half has that byte below 0x64.
-	const uint biased = four ^ 0x80808080u;
-	const uint2 pairs = uint2(nv_bytes(biased, 0x64646464u, 0x4140u),
-				  nv_bytes(biased, 0x64646464u, 0x4342u));
-	return as_type<half4>(pairs) - half4(half(1152.0f));
-#else
-	return half4(as_type<char4>(four));
-#endif
-}
+METAL_FUNC half4 half_codes(uint four) { return half4(as_type<char4>(four)); }
 
 // Eight codes times their scales, rounded to half.
 METAL_FUNC void decode_8(threadgroup half *to, uint2 codes, half4 low, half4 high)
@@ -250,3 +243,5 @@ METAL_FUNC void decode_8(threadgroup half *to, uint2 codes, half4 low, half4 hig
 	*(threadgroup uint4 *)to = uint4(as_type<uint2>(half_codes(codes.x) * low),
 					 as_type<uint2>(half_codes(codes.y) * high));
 }
+
+#endif

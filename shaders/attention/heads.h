@@ -16,6 +16,8 @@ using namespace metal;
 // The largest value whose code times scale, 127 * 515.5, is finite as a half.
 #define Q8_MOST 65468.0f
 
+#define CODES_TOGETHER 2 /* groups whose codes are made together: each waits for its own maximum */
+
 // The destination of a head: a row of q, or a token's slot in the cache.
 struct head_target {
 	device uchar *p;
@@ -41,17 +43,39 @@ METAL_FUNC bool is_nan(float x) { return (as_type<uint>(x) & 0x7fffffff) > 0x7f8
 METAL_FUNC void put_codes(head_target to, uint n, uint lane)
 {
 	simdgroup_barrier(mem_flags::mem_threadgroup); // the row is complete
-	for (uint i = lane; i < n; i += PAGES_GROUP) {
-		float x = to.row[i];
-		const bool lost = simd_any(is_nan(x));
-		x = lost ? 0.0f : clamp(x, -Q8_MOST, Q8_MOST);
-		const half scale = half(precise::divide(simd_max(fabs(x)), 127.0f));
-		const float by = scale == half(0.0f) ? 0.0f : precise::divide(1.0f, float(scale));
-		const int code = int(rint(clamp(x * by, -127.0f, 127.0f)));
-		to.p[i * to.code_stride] = uchar(code & 0xff);
-		if (lane == 0)
-			((device ushort *)to.scales)[i / PAGES_GROUP * STEP_BLOCK_TOKENS] =
-				lost ? ushort(0x7e00) : as_type<ushort>(scale);
+	for (uint first = lane; first < n; first += PAGES_GROUP * CODES_TOGETHER) {
+		float x[CODES_TOGETHER], largest[CODES_TOGETHER];
+		bool lost[CODES_TOGETHER];
+		UNROLL
+		for (uint j = 0; j < CODES_TOGETHER; j++) {
+			const uint i = first + j * PAGES_GROUP;
+			x[j] = i < n ? to.row[i] : 0.0f;
+			lost[j] = simd_any(is_nan(x[j]));
+		}
+		UNROLL
+		for (uint j = 0; j < CODES_TOGETHER; j++) {
+			x[j] = lost[j] ? 0.0f : clamp(x[j], -Q8_MOST, Q8_MOST);
+			largest[j] = fabs(x[j]);
+		}
+		UNROLL
+		for (ushort by = 1; by < 32; by *= 2)
+			UNROLL
+		for (uint j = 0; j < CODES_TOGETHER; j++)
+			largest[j] = max(largest[j], simd_shuffle_xor(largest[j], by));
+		UNROLL
+		for (uint j = 0; j < CODES_TOGETHER; j++) {
+			const uint i = first + j * PAGES_GROUP;
+			if (i >= n)
+				continue;
+			const half scale = half(precise::divide(largest[j], 127.0f));
+			const float by =
+				scale == half(0.0f) ? 0.0f : precise::divide(1.0f, float(scale));
+			const int code = int(rint(clamp(x[j] * by, -127.0f, 127.0f)));
+			to.p[i * to.code_stride] = uchar(code & 0xff);
+			if (lane == 0)
+				((device ushort *)to.scales)[i / PAGES_GROUP * STEP_BLOCK_TOKENS] =
+					lost[j] ? ushort(0x7e00) : as_type<ushort>(scale);
+		}
 	}
 }
 

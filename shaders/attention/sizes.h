@@ -9,8 +9,8 @@
  *        0: one buffer, refilled for every chunk of K and of V
  *   q    1: K, V or both are Q8_0 (and e is 2)
  *
- * A tile of K from codes is [column][token], as the cache has them.  On NVIDIA codes are copied as
- * they are: K, and so V, has two buffers for codes and a tile, or else two tiles.
+ * A tile of K from codes is [column][token], as the cache has them.  On NVIDIA codes are copied as they are,
+ * to the buffers that a cache of 16 bits has.
  */
 #pragma once
 
@@ -30,22 +30,14 @@
 #define ATTENTION_MAX(a, b) ((a) > (b) ? (a) : (b))
 #define ATTENTION_BUFFER_ELEMENTS(e, d, nv)                                                        \
 	(ATTENTION_TOKENS(e) * ATTENTION_STRIDE(e, ATTENTION_CHUNK(d, nv)))
-/* With q, in halves: the codes and scales of a sub-step; a tile of K from codes; all buffers of K or
- * of V on NVIDIA, where its tile has `tile`. */
-#define ATTENTION_CODE_ELEMENTS(d) (ATTENTION_TOKENS(2) * (d) / 32 * 17)
-#define ATTENTION_K_TILE_ELEMENTS(d, nv)                                                           \
-	(ATTENTION_CHUNK(d, nv) * ATTENTION_STRIDE(2, ATTENTION_TOKENS(2)))
-#define ATTENTION_SIDE_ELEMENTS(d, tile)                                                           \
-	ATTENTION_MAX(2 * ATTENTION_CODE_ELEMENTS(d) + (tile),                                     \
-		      2 * ATTENTION_BUFFER_ELEMENTS(2, d, 1))
-#define ATTENTION_K_SIDE_ELEMENTS(d) ATTENTION_SIDE_ELEMENTS(d, ATTENTION_K_TILE_ELEMENTS(d, 1))
-#define ATTENTION_V_SIDE_ELEMENTS(d) ATTENTION_SIDE_ELEMENTS(d, ATTENTION_BUFFER_ELEMENTS(2, d, 1))
+/* With q, in halves: a tile of K from codes. */
+#define ATTENTION_K_TILE_ELEMENTS(d)                                                               \
+	(ATTENTION_CHUNK(d, 0) * ATTENTION_STRIDE(2, ATTENTION_TOKENS(2)))
 /* All buffers of K and V. */
 #define ATTENTION_KV_ELEMENTS(e, d, nv, q)                                                         \
-	(!(q) ? ATTENTION_BUFFERS(nv) * ATTENTION_BUFFER_ELEMENTS(e, d, nv) :                      \
-	 (nv) ? ATTENTION_K_SIDE_ELEMENTS(d) + ATTENTION_V_SIDE_ELEMENTS(d) :                      \
-		ATTENTION_MAX(ATTENTION_BUFFER_ELEMENTS(2, d, 0),                                  \
-			      ATTENTION_K_TILE_ELEMENTS(d, 0)))
+	((nv) || !(q) ?                                                                            \
+		 ATTENTION_BUFFERS(nv) * ATTENTION_BUFFER_ELEMENTS(e, d, nv) :                     \
+		 ATTENTION_MAX(ATTENTION_BUFFER_ELEMENTS(2, d, 0), ATTENTION_K_TILE_ELEMENTS(d)))
 #define ATTENTION_BYTES(e, d, m, nv, q)                                                            \
 	(16 * (m) * ATTENTION_STRIDE(e, d) * (e) + ATTENTION_KV_ELEMENTS(e, d, nv, q) * (e) +      \
 	 16 * (m) * (ATTENTION_SCORE_STRIDE(e) + ATTENTION_NOTES) * 4)
