@@ -194,7 +194,8 @@ struct tile_block<tiled<F>, T, ROWS, K, THREADS, PAIR, PERMUTED, CACHED> {
 	static constexpr constant int each = (units + THREADS / 32 - 1) / (THREADS / 32);
 	static_assert(sizeof(T) == 2 && K % 64 == 0 && ROWS % (PAIR ? 32 : 16) == 0, "tile");
 
-	static constexpr constant bool early = true; // a step's is fetched before its products
+	// a step's is fetched a step before it lands: dequantising would wait for memory
+	static constexpr constant bool early = true;
 
 	typename F::codes codes[each];
 	typename F::heads heads[each];
@@ -477,7 +478,8 @@ struct tile_product {
 	}
 #endif
 
-	// Round a step: before its barrier, before its first mma(), after its last.
+	// Round a step: before its barrier, before its first mma(), after its last, and until all but the
+	// last LAG steps are multiplied.
 	METAL_FUNC void arrive() thread
 	{
 #ifdef NV_WGMMA
@@ -492,13 +494,18 @@ struct tile_product {
 			nv_wgmma_fence();
 #endif
 	}
-	template <int LAG> METAL_FUNC void end() thread
+	METAL_FUNC void commit() thread
 	{
 #ifdef NV_WGMMA
-		if (WIDE) {
+		if (WIDE)
 			nv_wgmma_commit();
+#endif
+	}
+	template <int LAG> METAL_FUNC void await() thread
+	{
+#ifdef NV_WGMMA
+		if (WIDE)
 			nv_wgmma_wait<LAG>();
-		}
 #endif
 	}
 };
@@ -533,12 +540,11 @@ struct tile_pipe {
 			threadgroup_barrier(mem_flags::mem_threadgroup);
 	}
 
-	// Starts copying the first steps.
-	static METAL_FUNC void start(tile_rows x, tile_rows w, uint from, uint to, uint steps,
-				     threadgroup T *shared, uint tid)
+	// Starts copying the first steps; b has the one after them if it is early.
+	static METAL_FUNC void start(thread block_w &b, tile_rows x, tile_rows w, uint from,
+				     uint to, uint steps, threadgroup T *shared, uint tid)
 	{
 		block_x a;
-		block_w b;
 
 		for (uint s = 0; s < uint(lead); s++) {
 			if (s < steps) {
@@ -550,16 +556,17 @@ struct tile_pipe {
 			}
 			tile_commit();
 		}
+		if (block_w::early && uint(lead) < steps)
+			b.fetch(shared, w, from + lead * BK, to, tid, 0, 1);
 	}
 
 	// Adds steps `first` to `last` - 1 of `steps` to p, which is complete then, while the steps
 	// after `last` are already on their way.
-	static METAL_FUNC void run(thread product &p, tile_rows x, tile_rows w, uint from, uint to,
-				   uint first, uint last, uint steps, threadgroup T *shared,
-				   uint tid, uint lane, uint sg)
+	static METAL_FUNC void run(thread product &p, thread block_w &b, tile_rows x, tile_rows w,
+				   uint from, uint to, uint first, uint last, uint steps,
+				   threadgroup T *shared, uint tid, uint lane, uint sg)
 	{
 		block_x a;
-		block_w b;
 
 		for (uint s = first; s < last; s++) {
 			tile_await<lead - 1>();
@@ -569,8 +576,6 @@ struct tile_pipe {
 			const uint ahead = s + lead;
 			threadgroup T *next = shared + ahead % STAGES * stage;
 			threadgroup const T *now = shared + s % STAGES * stage;
-			if (block_w::early && ahead < steps)
-				b.fetch(next + block_x::size, w, from + ahead * BK, to, tid, 0, 1);
 			p.begin();
 			UNROLL
 			for (int part = 0; part < product::parts; part++) {
@@ -584,20 +589,29 @@ struct tile_pipe {
 				p.mma(now, now + block_x::size, part, x.rows, sg, lane);
 			}
 			tile_commit();
-			p.template end<product::lag>();
+			p.commit();
+			if (block_w::early && ahead < steps) {
+				b.land(next + block_x::size, tid);
+				if (ahead + 1 < steps)
+					b.fetch(next, w, from + (ahead + 1) * BK, to, tid, 0, 1);
+			}
+			p.template await<product::lag>();
 			if (ahead < steps) {
 				a.land(next, tid);
-				b.land(next + block_x::size, tid);
+				if (!block_w::early)
+					b.land(next + block_x::size, tid);
 			}
 		}
-		p.template end<0>();
+		p.template await<0>();
 	}
 
 	static METAL_FUNC void walk(thread product &p, tile_rows x, tile_rows w, uint from, uint to,
 				    uint steps, threadgroup T *shared, uint tid, uint lane, uint sg)
 	{
+		block_w b;
+
 		p.clear();
-		start(x, w, from, to, steps, shared, tid);
-		run(p, x, w, from, to, 0, steps, steps, shared, tid, lane, sg);
+		start(b, x, w, from, to, steps, shared, tid);
+		run(p, b, x, w, from, to, 0, steps, steps, shared, tid, lane, sg);
 	}
 };

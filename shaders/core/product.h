@@ -535,16 +535,17 @@ METAL_FUNC void product_tile(constant linear_args &args, product_place place, ti
 	threadgroup element *stages = (threadgroup element *)shared;
 	threadgroup float *at = (threadgroup float *)shared;
 	typename pipeline::product p;
+	typename pipeline::block_w ahead;
 
 	// One pipeline through all shares: at the end of a share only its sum is moved.
 	product_total<typename pipeline::product> total;
 	const uint steps = (args.k + S::BK - 1) / S::BK;
 	static_assert(PRODUCT_STEP % S::BK == 0, "a share ends where a step ends");
-	pipeline::start(x, w, 0, args.k, steps, stages, tid);
+	pipeline::start(ahead, x, w, 0, args.k, steps, stages, tid);
 	for (uint i = 0, first = 0; i < args.shares; i++) {
 		const uint last = (product_share(args, i + 1) + S::BK - 1) / S::BK;
 		p.clear();
-		pipeline::run(p, x, w, 0, args.k, first, last, steps, stages, tid, lane, sg);
+		pipeline::run(p, ahead, x, w, 0, args.k, first, last, steps, stages, tid, lane, sg);
 		total.add(p, i == 0);
 		first = last;
 	}
