@@ -60,7 +60,7 @@ static inline ig_value ig_rec_embed_learned(struct ig_rec *r, ig_weight table, i
 static inline ig_value ig_rec_embed_types(struct ig_rec *r, ig_weight table, ig_weight learned,
 					  ig_weight types)
 {
-	struct ig_embed_params p = { sizeof p, 1.0f };
+	struct ig_embed_params p = { .struct_size = sizeof p, .scale = 1.0f };
 	ig_weight w[3] = { table, learned, types };
 	return ig_rec_op(r, "embed", &p, NULL, 0, w, 3);
 }

@@ -28,10 +28,12 @@ def real(tmp_path_factory):
 
 
 def test_paris(real):
+    # Without the second sentence "The" and "L" are as likely, and 8-bit activations decide which comes first.
+    question = "What is the capital of France? Answer in English."
     c = real.ws()
-    text = text_of(c.answer("What is the capital of France?", max_output_tokens=64))
+    text = text_of(c.answer(question, max_output_tokens=64))
     assert "Paris" in text
-    assert real.chat_text("What is the capital of France?", max_tokens=64) == text
+    assert real.chat_text(question, max_tokens=64) == text
 
 
 @pytest.mark.release

@@ -623,8 +623,6 @@ static void test_stages(void **state)
 	struct ig_error err = { 0 };
 	char path[512];
 
-	if (on_gpu())
-		skip(); /* stage_in and stage_out are not lowered there */
 	open_golden(t->name, &g);
 	snprintf(path, sizeof path, INGOT_TEST_ARCHS "/%s.gguf", t->name);
 	if (ig_stepper_model_open(&whole, path, NULL, &err))
@@ -755,6 +753,25 @@ int main(int argc, char **argv)
 		MODEL(granite4),
 		FOLDER(granite4m),
 		FOLDER(granite4),
+		RANKS(llama3, NULL, "2 heads of keys", NULL),
+		RANKS(linear, NULL, "2 heads of keys", NULL),
+		RANKS(bias, NULL, "2 heads of keys", NULL),
+		RANKS(mistral, NULL, "2 heads of keys", NULL),
+		RANKS(mistral3, NULL, "2 heads of keys", NULL),
+		RANKS(qwen2, NULL, "2 heads of keys", NULL),
+		RANKS(qwen3, NULL, "2 heads of keys", NULL),
+		RANKS(gemma4, NULL, "2 heads of keys", NULL),
+		RANKS(gemma3, NULL, "it has 4 heads", NULL),
+		RANKS(gpt2, "3 heads of keys", NULL, "3 heads of keys"),
+		RANKS(qwen3moe, "80 rows of weights for 10 experts", "2 heads",
+		      "its experts are too small"),
+		WIDE(gptoss, NULL, "2 heads of keys", "multiple of 16"),
+		WIDE(gemma4moe, NULL, "2 heads of keys", "multiple of 32"),
+		WIDE(qwen3moe, NULL, "2 heads of keys", "multiple of 16"),
+		RANKS(minimaxm2, "a norm over all heads", "2 heads", "a norm over all heads"),
+		RANKS(lfm2, "states", "states", "states"),
+		RANKS(deepseek3, "latent keys", "latent keys", "latent keys"),
+		/* these last: of the driver cpu alone */
 		CONVERTED(gemma4),
 		CONVERTED(gemma4e),
 		CONVERTED(gemma4moe),
@@ -793,24 +810,6 @@ int main(int argc, char **argv)
 		CONVERTED(granite4),
 		CONVERTED(mlx),
 		CONVERTED(mlxmoe),
-		RANKS(llama3, NULL, "2 heads of keys", NULL),
-		RANKS(linear, NULL, "2 heads of keys", NULL),
-		RANKS(bias, NULL, "2 heads of keys", NULL),
-		RANKS(mistral, NULL, "2 heads of keys", NULL),
-		RANKS(mistral3, NULL, "2 heads of keys", NULL),
-		RANKS(qwen2, NULL, "2 heads of keys", NULL),
-		RANKS(qwen3, NULL, "2 heads of keys", NULL),
-		RANKS(gemma4, NULL, "2 heads of keys", NULL),
-		RANKS(gemma3, NULL, "it has 4 heads", NULL),
-		RANKS(gpt2, "3 heads of keys", NULL, "3 heads of keys"),
-		RANKS(qwen3moe, "80 rows of weights for 10 experts", "2 heads",
-		      "its experts are too small"),
-		WIDE(gptoss, NULL, "2 heads of keys", "multiple of 16"),
-		WIDE(gemma4moe, NULL, "2 heads of keys", "multiple of 32"),
-		WIDE(qwen3moe, NULL, "2 heads of keys", "multiple of 16"),
-		RANKS(minimaxm2, "a norm over all heads", "2 heads", "a norm over all heads"),
-		RANKS(lfm2, "states", "states", "states"),
-		RANKS(deepseek3, "latent keys", "latent keys", "latent keys"),
 		STAGES(llama3, 2, NULL),
 		STAGES(linear, 1, NULL),
 		STAGES(bias, 1, NULL),
@@ -848,8 +847,12 @@ int main(int argc, char **argv)
 		STAGES(granite4a, 2, NULL),
 		STAGES(granite4m, 2, NULL),
 	};
+	size_t n = sizeof tests / sizeof *tests;
 
+	while (on_gpu() &&
+	       (tests[n - 1].test_func == test_stages || tests[n - 1].test_func == test_converted))
+		n--; /* GPUs have no stages, and files that were written are read by the same code */
 	if (argc > 1)
 		cmocka_set_test_filter(argv[1]);
-	return cmocka_run_group_tests_name("architectures", tests, NULL, NULL);
+	return _cmocka_run_group_tests("architectures", tests, n, NULL, NULL);
 }
