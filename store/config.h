@@ -11,6 +11,7 @@
 #include <ingot/module.h>
 #include <stdbool.h>
 #include <stdlib.h>
+#include <string.h>
 
 /* An adapter of a model (model/formats/adapter.h): requests name it MODEL:NAME. */
 struct ig_config_adapter {
@@ -178,6 +179,12 @@ int ig_config_check_modules(struct ig_config *c, const struct ig_module *const *
 
 /* Write etc/ingot.yaml: every option, those of these modules too, with comment and default. */
 int ig_config_write_reference(FILE *f, const struct ig_module *const *modules, size_t n);
+
+/* Whether scheduler.speculation names this source of guesses, or all. */
+static inline bool ig_config_guesses_by(const struct ig_config *c, const char *source)
+{
+	return !strcmp(c->scheduler.speculation, "on") || !strcmp(c->scheduler.speculation, source);
+}
 
 #define IG_CONFIG_DEVICES 16
 /* The numbers of runtime.devices: how many, at most IG_CONFIG_DEVICES + 1; *all 1: all that there are. */

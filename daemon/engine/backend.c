@@ -81,9 +81,7 @@ static int read_cache_options(struct ig_backend *b, const struct ig_config *conf
 			       "keys/values",
 			       config->kvcache.dtype);
 	b->prefix_cache = config->kvcache.prefix_cache;
-	b->with_mtp =
-		ig_driver_takes_mtp(b->driver) && (!strcmp(config->scheduler.speculation, "on") ||
-						   !strcmp(config->scheduler.speculation, "mtp"));
+	b->with_mtp = ig_driver_takes_mtp(b->driver) && ig_config_guesses_by(config, "mtp");
 	b->share_all = !strcmp(config->kvcache.share, "all");
 	slabs = config->kvcache.arena ? config->kvcache.arena : IG_DEFAULT_ARENA;
 	/* plus what one short sequence of any model takes */

@@ -203,16 +203,14 @@ static void *loop_main(void *arg)
 
 static void read_options(struct ig_sched *sch, const struct ig_config *c)
 {
-	const char *how = c->scheduler.speculation;
-
 	sch->options = (struct ig_sched_options){
 		.prefill_chunk = ig_backend_chunk(sch->b, c),
 		.prompt_share = c->scheduler.prompt_share * 0.01,
 		.max_queue = c->scheduler.max_queue,
 		.max_output_tokens = c->scheduler.max_output_tokens,
-		.looks_up = !strcmp(how, "on") || !strcmp(how, "lookup"),
-		.drafts = !strcmp(how, "on") || !strcmp(how, "draft"),
-		.guesses = !strcmp(how, "on") || !strcmp(how, "mtp"),
+		.looks_up = ig_config_guesses_by(c, "lookup"),
+		.drafts = ig_config_guesses_by(c, "draft"),
+		.guesses = ig_config_guesses_by(c, "mtp"),
 		.slow_client_timeout_ns = (int64_t)c->server.slow_client_timeout_ms * 1000000,
 	};
 }

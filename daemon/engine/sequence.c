@@ -589,9 +589,9 @@ void ig_seq_row(const struct ig_seq *s, int64_t now_ns, struct ig_ledger_row *ro
 	row->n_drafted = s->result.n_drafted;
 	row->n_accepted = s->result.n_accepted;
 	row->n_model_drafted = s->result.n_model_drafted;
+	row->n_model_accepted = s->result.n_model_accepted;
 	row->n_mtp_drafted = s->result.n_mtp_drafted;
 	row->n_mtp_accepted = s->result.n_mtp_accepted;
-	row->n_model_accepted = s->result.n_model_accepted;
 	row->draft_gain_ms = (float)((double)s->result.draft_gain_ns * 1e-6);
 	row->n_restored = s->result.n_restored;
 	snprintf(row->cache_reason, sizeof row->cache_reason, "%s",

@@ -85,6 +85,12 @@ static bool looks_up(const struct ig_sched *sch, const struct ig_seq *s)
 	return sch->now.looks_up && !s->model->has_state && ig_lookup_expects(&s->lookup);
 }
 
+/* Whether a step may verify what the model's head guessed. */
+static bool has_guess(const struct ig_sched *sch, const struct ig_seq *s)
+{
+	return ig_mtp_may(sch, s) && ig_mtp_has_guess(s);
+}
+
 static double chance_of(const struct ig_seq *s, enum ig_draft_source source, int32_t i)
 {
 	switch (source) {
@@ -184,7 +190,7 @@ static void choose_source(const struct ig_sched *sch, const struct costs *c, str
 		look = worth(c, s, IG_DRAFT_LOOKUP);
 	if (with_model && ig_draft_may(sch, s))
 		model = worth(c, s, IG_DRAFT_MODEL);
-	if (s->model->has_mtp && ig_mtp_may(sch, s) && ig_mtp_has_guess(s))
+	if (has_guess(sch, s))
 		mtp = worth(c, s, IG_DRAFT_MTP);
 	if (model > 0 && model > fmax(look, mtp) && ig_draft_lag(s) > IG_DRAFT_LAG)
 		s->draft_wanted = true;
@@ -412,7 +418,7 @@ static double begin_round(struct ig_sched *sch, struct ig_model *m, struct costs
 			model = ig_draft_chance(s);
 			m->record.n_ready += ig_draft_lag(s) <= IG_DRAFT_LAG;
 		}
-		if (m->has_mtp && ig_mtp_may(sch, s) && ig_mtp_has_guess(s)) {
+		if (has_guess(sch, s)) {
 			mtp = ig_mtp_chance(s);
 			c->n_heads++;
 		}
@@ -492,7 +498,7 @@ static bool would_verify_guess(const struct ig_sched *sch, const struct ig_seq *
 {
 	double ns = c->quiet + c->own + c->row + c->head + c->head_row;
 
-	return ig_mtp_may(sch, s) && ig_mtp_has_guess(s) && longest_draft(s) > 0 &&
+	return has_guess(sch, s) && longest_draft(s) > 0 &&
 	       (1 + ig_mtp_chance(s)) * c->quiet >= (1 + AHEAD_MODEL_GAIN) * ns;
 }
 
@@ -509,7 +515,7 @@ bool ig_sched_would_draft(const struct ig_sched *sch, const struct ig_seq *s)
 		c.n_sharing = m->record.n_ready;
 	if (m->draft && would_draft_model(sch, s, &c))
 		return true;
-	if (m->has_mtp && would_verify_guess(sch, s, &c))
+	if (would_verify_guess(sch, s, &c))
 		return true;
 	if (!looks_up(sch, s))
 		return false;
