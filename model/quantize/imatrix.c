@@ -3,6 +3,7 @@
 #include "model/quantize/imatrix.h"
 
 #include "model/formats/checkpoint_private.h"
+#include "model/formats/folder.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -14,6 +15,7 @@
 
 #define MAX_ENTRIES (1 << 16)
 #define MAX_NAME 255
+#define SUMS ".in_sum2" /* the end of an entry's name in GGUF */
 /* Of the mean: the least weight of a column.  The sample of texts has not said everything. */
 #define LEAST 1e-4
 
@@ -24,8 +26,7 @@ struct entry {
 };
 
 struct ig_imatrix {
-	char *path;
-	const char *label;
+	char *label;		    /* the end of its path */
 	struct ig_checkpoint *gguf; /* NULL: the older format, mapped at base */
 	const uint8_t *base;
 	uint64_t size;
@@ -92,7 +93,7 @@ static int first_text(void *ctx, uint64_t i, const char *s, size_t len)
 static int read_pair(struct ig_imatrix *m, const struct ig_checkpoint_tensor *sums,
 		     struct ig_error *err)
 {
-	size_t len = strlen(sums->name) - strlen(".in_sum2");
+	size_t len = strlen(sums->name) - strlen(SUMS);
 	const struct ig_checkpoint_tensor *counts;
 	char name[MAX_NAME + 16];
 
@@ -113,13 +114,6 @@ static int read_pair(struct ig_imatrix *m, const struct ig_checkpoint_tensor *su
 	return add(m, sums->name, len, sums->data, (uint64_t)(sums->n_rows * sums->n_cols), err);
 }
 
-static bool ends_with(const char *s, const char *end)
-{
-	size_t n = strlen(s), m = strlen(end);
-
-	return n >= m && !strcmp(s + n - m, end);
-}
-
 static int read_gguf(struct ig_imatrix *m, const char *path, struct ig_error *err)
 {
 	const char *type = "";
@@ -138,7 +132,7 @@ static int read_gguf(struct ig_imatrix *m, const char *path, struct ig_error *er
 	rc = make_entries(m, ig_checkpoint_n_tensors(m->gguf), err);
 	for (uint64_t i = 0; i < ig_checkpoint_n_tensors(m->gguf) && rc == 0; i++) {
 		const struct ig_checkpoint_tensor *t = ig_checkpoint_tensor(m->gguf, i);
-		if (ends_with(t->name, ".in_sum2"))
+		if (ig_ends_with(t->name, SUMS) || !strcmp(t->name, SUMS))
 			rc = read_pair(m, t, err);
 	}
 	return rc;
@@ -218,11 +212,10 @@ int ig_imatrix_open(const char *path, struct ig_imatrix **out, struct ig_error *
 	int rc;
 
 	*out = NULL;
-	if (!m || !(m->path = strdup(slash ? slash + 1 : path))) {
+	if (!m || !(m->label = strdup(slash ? slash + 1 : path))) {
 		free(m);
 		return ig_fail(err, -ENOMEM, "%s: out of memory", path);
 	}
-	m->label = m->path;
 	rc = ig_map_file(AT_FDCWD, path, path, 8, "an importance matrix", &m->base, &m->size, err);
 	if (rc) {
 		m->base = NULL;
@@ -253,7 +246,7 @@ void ig_imatrix_close(struct ig_imatrix *m)
 	ig_checkpoint_close(m->gguf);
 	if (m->base)
 		munmap((void *)(uintptr_t)m->base, (size_t)m->size);
-	free(m->path);
+	free(m->label);
 	free(m);
 }
 
