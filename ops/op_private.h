@@ -56,20 +56,23 @@ int ig_gpu_kernel_for(const char *op, uint32_t dtype, char kernel[32], struct ig
 		.gpu = &ig_gpu_##op,                                                               \
 	}
 
-/* The same for a file of several ops: check_OP, reference_OP, OP_kernels.  Each device computes all of it. */
-#define NAMED_OP(op)                                                                               \
+/* The same for a file of several ops: check_OP, reference_OP, OP_kernels; how it is divided, and its lowering for
+ * GPUs (NULL: none). */
+#define NAMED_OP_FOR(op, op_split, op_gpu)                                                         \
 	const struct ig_op ig_op_##op = {                                                          \
 		.struct_size = sizeof(struct ig_op),                                               \
 		.params_size = sizeof(struct ig_##op##_params),                                    \
 		.name = #op,                                                                       \
 		.version = 1,                                                                      \
-		.split = IG_SPLIT_COPY,                                                            \
+		.split = op_split,                                                                 \
 		.check = check_##op,                                                               \
 		.reference = reference_##op,                                                       \
 		.cpu_kernels = op##_kernels,                                                       \
 		.n_cpu_kernels = sizeof op##_kernels / sizeof *op##_kernels,                       \
-		.gpu = &ig_gpu_##op,                                                               \
+		.gpu = op_gpu,                                                                     \
 	}
+/* Each device computes all of it. */
+#define NAMED_OP(op) NAMED_OP_FOR(op, IG_SPLIT_COPY, &ig_gpu_##op)
 
 /* The kernels of linear, glu and logits, made from the list of tile products. */
 #define TILE_ENTRY(fn, isa, dtype, layout) TILE_ENTRY_OF(fn, isa, dtype, layout),

@@ -75,17 +75,5 @@ static const struct ig_cpu_kernel stage_out_kernels[] = {
 };
 
 /* Not on GPUs yet. */
-#define STAGE_OP(op)                                                                               \
-	const struct ig_op ig_op_##op = {                                                          \
-		.struct_size = sizeof(struct ig_op),                                               \
-		.params_size = sizeof(struct ig_##op##_params),                                    \
-		.name = #op,                                                                       \
-		.version = 1,                                                                      \
-		.check = check_##op,                                                               \
-		.reference = reference_##op,                                                       \
-		.cpu_kernels = op##_kernels,                                                       \
-		.n_cpu_kernels = 1,                                                                \
-	}
-
-STAGE_OP(stage_in);
-STAGE_OP(stage_out);
+NAMED_OP_FOR(stage_in, IG_SPLIT_NONE, NULL);
+NAMED_OP_FOR(stage_out, IG_SPLIT_NONE, NULL);
