@@ -1,5 +1,6 @@
 /* embed.c: rows of a table by token id, plus rows of a second one by position if positions are
- * learned, plus rows of a third one by the type of the token's text.  A table may have any weight format; if weights are tied, the first table is also the
+ * learned, plus rows of a third one by the type of the token's text.  A row of the first one may come from
+ * outside instead.  A table may have any weight format; if weights are tied, the first table is also the
  * output matrix. */
 #include "ops/op_private.h"
 
@@ -18,8 +19,11 @@ static int check(struct ig_op_shape *s, struct ig_error *err)
 				       what[i], (long long)w->n_rows, (long long)w->n_cols,
 				       (long long)s->weight[0].n_cols);
 	}
-	if (((const struct ig_embed_params *)s->params)->next > 1)
+	const struct ig_embed_params *p = s->params;
+	if (p->next > 1)
 		return ig_fail(err, -EINVAL, "embed: next is not 0 or 1");
+	if (p->outside > 1 || (p->outside && p->next))
+		return ig_fail(err, -EINVAL, "embed: outside is not 0 or 1, or beside next");
 	s->n_out = 1;
 	s->out[0] = (struct ig_shape){ 0, s->weight[0].n_cols, IG_F32, IG_ROWS_TOKENS };
 	return 0;
@@ -51,6 +55,17 @@ static bool has(const struct ig_op_launch *c, uint32_t weight)
 	return c->n_weights > weight && c->weight[weight].data;
 }
 
+/* Row r if it comes from outside. */
+static bool take_outside(const struct ig_op_launch *c, int64_t r)
+{
+	const struct ig_embed_params *p = c->params;
+	const float *x = p->outside ? ig_step_outside(c->step, r) : NULL;
+
+	if (x)
+		memcpy(ig_row(&c->out[0], r), x, (size_t)c->out[0].n_cols * sizeof *x);
+	return x;
+}
+
 static void scale_row(const struct ig_op_launch *c, float *y)
 {
 	const struct ig_embed_params *p = c->params;
@@ -73,8 +88,10 @@ static void reference(const struct ig_op_launch *c)
 	if (!learned)
 		abort(); /* a reference runs in tests */
 	for (int64_t r = 0; r < c->out[0].n_rows; r++) {
-		ig_weight_row(&c->weight[0], id_of(c, r), ig_row(&c->out[0], r));
-		scale_row(c, ig_row(&c->out[0], r));
+		if (!take_outside(c, r)) {
+			ig_weight_row(&c->weight[0], id_of(c, r), ig_row(&c->out[0], r));
+			scale_row(c, ig_row(&c->out[0], r));
+		}
 		if (has(c, 1)) {
 			ig_weight_row(&c->weight[1], position_of(c, r), learned);
 			add_row(ig_row(&c->out[0], r), learned, n);
@@ -104,8 +121,10 @@ static uint64_t scratch_bytes(const struct ig_op_launch *c)
 static void run(const struct ig_op_launch *c, int64_t first, int64_t last, void *scratch)
 {
 	for (int64_t r = first; r < last; r++) {
-		table_row(&c->weight[0], id_of(c, r), ig_row(&c->out[0], r));
-		scale_row(c, ig_row(&c->out[0], r));
+		if (!take_outside(c, r)) {
+			table_row(&c->weight[0], id_of(c, r), ig_row(&c->out[0], r));
+			scale_row(c, ig_row(&c->out[0], r));
+		}
 		if (has(c, 1)) {
 			table_row(&c->weight[1], position_of(c, r), scratch);
 			add_row(ig_row(&c->out[0], r), scratch, c->out[0].n_cols);

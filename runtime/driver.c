@@ -49,6 +49,18 @@ const char *ig_driver_describe(const struct ig_driver *d) { return d->class->des
 
 uint64_t ig_driver_pulse(const struct ig_driver *d) { return atomic_load(&d->pulse); }
 
+/* The width of embeddings from outside that a step of the plan may have; 0: none. */
+static uint32_t outside_width(const struct ig_plan *plan)
+{
+	for (uint32_t i = 0; i < plan->n_nodes; i++) {
+		const struct ig_plan_node *n = &plan->nodes[i];
+		const struct ig_embed_params *p = n->params;
+		if (!strcmp(n->op->name, "embed") && p->outside)
+			return (uint32_t)plan->values[n->out[0]].shape.n_cols;
+	}
+	return 0;
+}
+
 int ig_driver_lower(struct ig_driver *d, const struct ig_plan *plan,
 		    const struct ig_program_limits *limits, struct ig_program **out,
 		    struct ig_program_memory *memory, struct ig_error *err)
@@ -70,6 +82,7 @@ int ig_driver_lower(struct ig_driver *d, const struct ig_plan *plan,
 	(*out)->has_mtp = plan->first_mtp_node;
 	(*out)->width_in = plan->width_in;
 	(*out)->width_out = plan->width_out;
+	(*out)->width_outside = d->class->takes_outside ? outside_width(plan) : 0;
 	for (uint32_t g = 0; g < plan->info.n_groups && g < IG_MAX_CACHE_GROUPS; g++) {
 		const struct ig_cache_group *group = &plan->info.groups[g];
 		(*out)->windows[g] = group->window;
@@ -244,6 +257,37 @@ static int check_guesses(const struct ig_program *p, const struct ig_step *s, st
 	return 0;
 }
 
+#define MAX_ROPE_POSITION (1 << 24) /* up to which a float has every whole number */
+
+/* Rows that are no token's.  A later stage of a plan that was cut has the step of the first one. */
+static int check_outside(const struct ig_program *p, const struct ig_step *s, struct ig_error *err)
+{
+	const bool any = s->rope_positions || s->outside || s->sees_to;
+
+	if (any && !p->driver->class->takes_outside)
+		return ig_fail(
+			err, -ENOTSUP,
+			"the driver %s has no embeddings from outside, positions of their own and "
+			"rows that see ahead",
+			p->driver->class->name);
+	for (int32_t r = 0; any && r < s->n_rows; r++) {
+		const int32_t to = ig_step_sees_to(s, 1, r);
+		if (ig_step_outside(s, r) && !p->width_outside && !p->width_in)
+			return ig_fail(err, -EINVAL,
+				       "row %d has an embedding from outside; the plan takes none",
+				       r);
+		if (to < s->positions[r] || to >= s->seq_lens[s->row_seq[r]])
+			return ig_fail(err, -EINVAL, "row %d at position %d sees up to %d of %d", r,
+				       s->positions[r], to, s->seq_lens[s->row_seq[r]]);
+		for (uint32_t i = 0; i < IG_ROPE_AXES; i++) {
+			const int32_t at = ig_step_rope_position(s, r, i);
+			if (s->rope_positions && (at < 0 || at > MAX_ROPE_POSITION))
+				return ig_fail(err, -EINVAL, "row %d is turned by %d", r, at);
+		}
+	}
+	return 0;
+}
+
 /* Check the indices that kernels use unchecked. */
 static int check_step(const struct ig_program *p, const struct ig_step *s, struct ig_error *err)
 {
@@ -317,6 +361,8 @@ static int check_step(const struct ig_program *p, const struct ig_step *s, struc
 		return ig_fail(err, -EINVAL, "a step without rows of the stage %s",
 			       p->width_in && !s->stage_in ? "before" : "after");
 	int rc = check_guesses(p, s, err);
+	if (!rc)
+		rc = check_outside(p, s, err);
 	return !rc && p->whole_texts ? check_whole(s, err) : rc;
 }
 

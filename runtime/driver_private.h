@@ -36,8 +36,9 @@ struct ig_driver_class {
 			     void *ctx);
 	uint64_t (*release)(struct ig_driver *d, uint64_t n_bytes);
 	uint32_t steps_in_flight;
-	uint32_t n_ranks; /* devices over which plans are divided; 0: 1 */
-	bool takes_mtp;	  /* plans may have a head that guesses */
+	uint32_t n_ranks;   /* devices over which plans are divided; 0: 1 */
+	bool takes_mtp;	    /* plans may have a head that guesses */
+	bool takes_outside; /* steps may have rows that are no token's */
 };
 
 /* The first member of every driver and of every program. */
@@ -57,6 +58,8 @@ struct ig_program {
 	uint32_t n_adapters;		       /* of the plan */
 	bool has_mtp;			       /* the same: a head that guesses */
 	uint32_t width_in, width_out;	       /* of the plan */
+	uint32_t
+		width_outside; /* of embeddings from outside that the plan's steps may have; 0: none */
 	uint32_t strict;
 	uint32_t loaded;
 	struct ig_packed_file *packed; /* while it is loaded; NULL: none */

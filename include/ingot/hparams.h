@@ -634,4 +634,27 @@ static inline int ig_hparams_rope(const struct ig_hparam_source *s, const struct
 	return ig_hparams_rope_unrounded(s, p, 0, rope);
 }
 
+/* Read the sections of M-RoPE behind ig_hparams_rope: three numbers of pairs, and in some files a
+ * fourth, which is 0.  Without the key all pairs turn by one position. */
+static inline int ig_hparams_rope_sections(const struct ig_hparam_source *s, uint32_t interleaved,
+					   struct ig_rope *rope)
+{
+	const struct ig_hparam_key k = ig_hparam_key(s, "rope.dimension_sections");
+	uint32_t n[IG_ROPE_AXES + 1] = { 0 };
+	uint64_t n_axes = 0, sum = 0;
+	int rc = s->host->meta_array_u32(s->meta, k.text, n, IG_ROPE_AXES + 1, &n_axes, s->err);
+
+	if (rc)
+		return rc == -ENOENT ? 0 : rc;
+	for (uint32_t i = 0; i < IG_ROPE_AXES; i++)
+		sum += rope->table.sections[i] = n[i];
+	if (n_axes < IG_ROPE_AXES || n_axes > IG_ROPE_AXES + 1 || n[IG_ROPE_AXES] ||
+	    sum != rope->table.n_pairs)
+		return ig_fail(s->err, -EINVAL,
+			       "%s has %u, %u and %u pairs of the %u that are rotated", k.text,
+			       n[0], n[1], n[2], rope->table.n_pairs);
+	rope->table.interleaved = interleaved;
+	return 0;
+}
+
 #endif

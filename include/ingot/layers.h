@@ -15,8 +15,8 @@
 /* The tokens' embeddings, times scale. */
 static inline ig_value ig_layer_embed(struct ig_rec *r, const struct ig_hparams *p, float scale)
 {
-	return ig_rec_embed_scaled(r, ig_rec_weight(r, p->n_vocab, p->width, "token_embd.weight"),
-				   scale);
+	return ig_rec_embed_input(r, ig_rec_weight(r, p->n_vocab, p->width, "token_embd.weight"),
+				  scale);
 }
 
 /* The model's last ops: the logits of h, which is normalised and of row class logits, times scale

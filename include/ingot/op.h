@@ -210,6 +210,15 @@ struct ig_step {
 	 * those of the next one, which the op stage_out writes; else NULL. */
 	const float *stage_in;
 	float *stage_out;
+	/* Of rows that are no token's (an image's), which the sequence has in spans that no step cuts.
+	 * rope_positions: what rope_table turns a row by, along each axis (time, height, width; all equal for
+	 * a text), 0 … 2^24; NULL: its position, which stays its place in the cache and among other rows.
+	 * outside: the row's embedding, as many values as embed's rows have; NULL: its token's.
+	 * sees_to: the last position that attention with `spans` lets the row see, its own or a later
+	 * one of its sequence in this step; NULL: its own. */
+	const int32_t *rope_positions; /* NULL, or [n_rows, IG_ROPE_AXES] */
+	const float *const *outside;   /* NULL, or [n_rows] */
+	const int32_t *sees_to;	       /* NULL, or [n_rows] */
 };
 
 /* Row r's token, for kernels that can read prev_ids. */
@@ -217,6 +226,24 @@ static inline int32_t ig_step_token(const struct ig_step *s, int64_t r)
 {
 	return s->token_from && s->token_from[r] >= 0 ? s->prev_ids[s->token_from[r]] :
 							s->token_ids[r];
+}
+
+/* What row r is turned by along an axis. */
+static inline int32_t ig_step_rope_position(const struct ig_step *s, int64_t r, uint32_t axis)
+{
+	return s->rope_positions ? s->rope_positions[r * IG_ROPE_AXES + axis] : s->positions[r];
+}
+
+/* The embedding of row r from outside; NULL: it is its token's. */
+static inline const float *ig_step_outside(const struct ig_step *s, int64_t r)
+{
+	return s->outside ? s->outside[r] : NULL;
+}
+
+/* The last position that row r sees; spans: of struct ig_attention_params. */
+static inline int32_t ig_step_sees_to(const struct ig_step *s, uint32_t spans, int64_t r)
+{
+	return spans && s->sees_to ? s->sees_to[r] : s->positions[r];
 }
 
 /* The token after row r; read once the step's tokens are sampled. */

@@ -9,12 +9,14 @@
 #include <stdint.h>
 
 /* embed: out[r] = table[token_ids[r]] * scale (+ learned[positions[r]]) (+ types[row_types[r]]); with
- * next 1 of the token after each row (struct ig_step, next_ids).
+ * next 1 of the token after each row (struct ig_step, next_ids).  outside 1: a row that has an embedding
+ * from outside (struct ig_step) has that, unscaled, in place of table's.
  * weights: table [n_vocab, width] [, learned [n_positions, width] or none [, types [n_types, width]]] */
 struct ig_embed_params {
 	uint32_t struct_size;
 	float scale;
-	uint32_t next; /* 0 or 1 */
+	uint32_t next;	  /* 0 or 1 */
+	uint32_t outside; /* 0 or 1; not with next */
 };
 
 /* norm: x = in0 (+ in1);  y = x / rms(x) * w       (IG_NORM_RMS)
@@ -144,7 +146,12 @@ struct ig_stage_out_params {
 };
 
 /* rope_table (module attention): out [n, 2 * n_pairs]: magnitude times cos, then sin, of
- * position * freq_base^(-i / n_pairs) / factor[i].  weights: [factors [1, n_pairs]] */
+ * position * freq_base^(-i / n_pairs) / factor[i].  weights: [factors [1, n_pairs]].  The position is the
+ * row's, or the step's rope_positions along time; with sections each pair has one axis (M-RoPE, Wang et
+ * al. 2024, arXiv:2409.12191): the first sections[0] pairs time, then height, then width; interleaved: of
+ * three pairs i, i + 1, i + 2 the second has height below 3 sections[1], the third width below
+ * 3 sections[2], all others time. */
+#define IG_ROPE_AXES 3 /* time, height, width */
 struct ig_rope_table_params {
 	uint32_t struct_size;
 	uint32_t n_pairs;
@@ -154,6 +161,9 @@ struct ig_rope_table_params {
 	 * ramp_last on are, and between them the frequency is interpolated linearly. */
 	float ramp_first, ramp_last;
 	float magnitude; /* cos and sin are multiplied by it; 0: 1 */
+	uint32_t sections
+		[IG_ROPE_AXES]; /* pairs of each axis, n_pairs together; all 0: time alone */
+	uint32_t interleaved;	/* 0 or 1; with sections */
 };
 
 /* rope_kv (module attention): QK norm and RoPE of x = q | k | v; writes k and v to the cache.  in:
@@ -204,7 +214,7 @@ struct ig_rope_latent_params {
  * (multi-head latent attention, DeepSeek-AI 2024, arXiv:2405.04434), for which the cache has no
  * values.  window: the last `window` positions; 0: all of them.  Gate: the output of head h is multiplied by
  * sigmoid or softplus of the gate_dim (1 or all) columns of in1 from gate_first + h * gate_stride
- * on. */
+ * on.  spans 1: a row sees what it does up to the step's sees_to. */
 enum { IG_GATE_NONE = 0, IG_GATE_SIGMOID = 1, IG_GATE_SOFTPLUS = 2 };
 struct ig_attention_params {
 	uint32_t struct_size;
@@ -215,6 +225,7 @@ struct ig_attention_params {
 	uint32_t gate; /* IG_GATE_… */
 	uint32_t gate_first, gate_stride, gate_dim;
 	uint32_t v_dim; /* 0: values of their own, of head_dim */
+	uint32_t spans; /* 0 or 1 */
 };
 
 /* rope_rows (module attention): as rope_kv, but nothing is written to a cache: out has q | k | v.

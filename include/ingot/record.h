@@ -71,6 +71,13 @@ static inline ig_value ig_rec_embed_scaled(struct ig_rec *r, ig_weight table, fl
 	return ig_rec_op(r, "embed", &p, NULL, 0, &table, 1);
 }
 
+/* The model's input: rows may have embeddings from outside in place of table's. */
+static inline ig_value ig_rec_embed_input(struct ig_rec *r, ig_weight table, float scale)
+{
+	struct ig_embed_params p = { .struct_size = sizeof p, .scale = scale, .outside = 1 };
+	return ig_rec_op(r, "embed", &p, NULL, 0, &table, 1);
+}
+
 /* Of the token after each row. */
 static inline ig_value ig_rec_embed_next(struct ig_rec *r, ig_weight table)
 {

@@ -160,6 +160,25 @@ static bool is_proportional(struct ig_hf_reading *r, const json_t *s)
 	return type && !strcmp(type, "proportional");
 }
 
+/* mrope_section of M-RoPE: pairs that turn by time, height and width. */
+static void put_sections(struct ig_hf_reading *r, const json_t *s)
+{
+	const json_t *list = ig_hf_get(s, "mrope_section");
+	uint32_t n[3];
+
+	for (size_t i = 0; list && i < 3; i++) {
+		const json_t *x = json_array_get(list, i);
+		if (json_array_size(list) != 3 || !json_is_integer(x) ||
+		    json_integer_value(x) < 0 || json_integer_value(x) > UINT16_MAX) {
+			ig_hf_fail(r, -EINVAL, "mrope_section", "is not three numbers of pairs");
+			return;
+		}
+		n[i] = (uint32_t)json_integer_value(x);
+	}
+	if (list)
+		ig_hf_put_u32s(r, "rope.dimension_sections", n, 3);
+}
+
 /* rope_theta and rope_scaling, or rope_parameters, which has both, or both for each kind of
  * layer. */
 static void put_rope(struct ig_hf_reading *r)
@@ -195,6 +214,7 @@ static void put_rope(struct ig_hf_reading *r)
 	ig_hf_put_u32(r, "rope.dimension_count", (uint32_t)n_rot);
 	ig_hf_put_f32(r, "rope.freq_base", theta);
 	put_scaling(r, s, theta);
+	put_sections(r, s);
 }
 
 /* ---- which architecture ------------------------------------------------------------------------ */

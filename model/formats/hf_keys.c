@@ -179,6 +179,11 @@ void ig_hf_put_u32(struct ig_hf_reading *r, const char *key, uint32_t v)
 	put(r, key, IG_KV_U32, &v, 1, sizeof v);
 }
 
+void ig_hf_put_u32s(struct ig_hf_reading *r, const char *key, const uint32_t *v, uint64_t n)
+{
+	put_list(r, key, IG_KV_U32, v, n, sizeof *v);
+}
+
 void ig_hf_put_f32(struct ig_hf_reading *r, const char *key, double v)
 {
 	float f = (float)v;

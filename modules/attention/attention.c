@@ -67,6 +67,8 @@ static int check(struct ig_op_shape *s, struct ig_error *err)
 	if (!(p->scale > 0 && isfinite(p->scale)))
 		return ig_fail(err, -EINVAL, "attention: scale is %g, not above 0",
 			       (double)p->scale);
+	if (p->spans > 1)
+		return ig_fail(err, -EINVAL, "attention: spans is not 0 or 1");
 	if (p->window > INT32_MAX)
 		return ig_fail(err, -EINVAL, "attention: window is %u, not in 0 … %d", p->window,
 			       INT32_MAX);
@@ -154,7 +156,8 @@ static void reference(const struct ig_op_launch *launch)
 		const float *q = (const float *)((const char *)launch->in[0].data +
 						 row * launch->in[0].row_stride);
 		float *y = (float *)((char *)launch->out[0].data + row * launch->out[0].row_stride);
-		const int64_t pos = step->positions[row], lo = first_seen(p, pos);
+		const int64_t pos = ig_step_sees_to(step, p->spans, row);
+		const int64_t lo = first_seen(p, step->positions[row]);
 		for (uint32_t h = 0; h < p->n_heads; h++, q += p->head_dim, y += v_dim) {
 			struct pages pages =
 				pages_of(step, p->group, p->layer, step->row_seq[row], h / per_kv);
@@ -315,7 +318,8 @@ static void unit_generic(const struct ig_op_launch *launch, int64_t row, uint32_
 	float *y = (float *)((char *)launch->out[0].data + row * launch->out[0].row_stride) +
 		   (size_t)kv_head * per_kv * v_dim;
 	const struct pages pages = pages_of(step, p->group, p->layer, step->row_seq[row], kv_head);
-	const int64_t pos = step->positions[row], lo = first_seen(p, pos);
+	const int64_t pos = ig_step_sees_to(step, p->spans, row);
+	const int64_t lo = first_seen(p, step->positions[row]);
 	float *s = scratch;				    /* [per_kv, IG_ATTENTION_RANGE] */
 	float *o = s + (size_t)per_kv * IG_ATTENTION_RANGE; /* [per_kv, v_dim] */
 	float *o_all = o + (size_t)per_kv * v_dim;	    /* [per_kv, v_dim] */

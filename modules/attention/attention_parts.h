@@ -28,7 +28,7 @@ static void run_ranges(const struct ig_op_launch *launch, const struct split *sp
 	int64_t before = 0; /* units of earlier groups */
 
 	for (int64_t row = 0; row < launch->step->n_rows && before < last;) {
-		const struct row_span rows = row_span(launch->step, unit_rows(p), row);
+		const struct row_span rows = row_span(p, launch->step, row);
 		const int64_t n = n_ranges(p, rows) * p->n_kv_heads;
 		for (int64_t i = first > before ? first - before : 0; i < n && before + i < last;
 		     i++) {
@@ -46,7 +46,7 @@ static void run_ranges(const struct ig_op_launch *launch, const struct split *sp
 static void merge_row(struct unit *u, const struct ig_op_launch *launch, const struct split *split,
 		      struct row_span group, int64_t row)
 {
-	const struct row_span one = { row, 1, group.position + row - group.first };
+	const struct row_span one = { row, 1, group.position + row - group.first, group.last };
 	const int32_t per_kv = per_kv_head(u);
 
 	for (uint32_t kv_head = 0; kv_head < u->p->n_kv_heads; kv_head++) {
@@ -77,7 +77,7 @@ static void merge_rows(const struct ig_op_launch *launch, int64_t first, int64_t
 	struct unit u = make_unit(launch, scratch);
 
 	for (int64_t row = 0; row < last;) {
-		const struct row_span rows = row_span(launch->step, unit_rows(p), row);
+		const struct row_span rows = row_span(p, launch->step, row);
 		for (int64_t i = row; i < row + rows.n; i++)
 			if (i >= first && i < last)
 				merge_row(&u, launch, &split, rows, i);

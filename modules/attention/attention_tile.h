@@ -70,6 +70,7 @@ _Static_assert(TILE_V % BLOCK_VECS == 0 && SUB_BLOCKS * BLOCK_VECS % TILE_V == 0
 
 struct unit {
 	const struct ig_attention_params *p;
+	const struct ig_step *step;
 	const struct ig_kv_layout *layout;
 	struct pages pages;
 	int32_t dim, v_dim, dim16; /* of a key; of a value; that rounded up to 16 */
@@ -304,10 +305,16 @@ static void begin_unit(struct unit *u, const struct ig_op_launch *launch, struct
 	memset(u->o_all, 0, (size_t)u->n * (size_t)u->dim16 * sizeof *u->o_all);
 }
 
+/* The last position that the unit's i-th row sees. */
+static int64_t sees_to(const struct unit *u, int32_t i)
+{
+	return ig_step_sees_to(u->step, u->p->spans, u->rows.first + i);
+}
+
 /* The partial result of the range at base: max, sum and o. */
 static void run_range(struct unit *u, int64_t base)
 {
-	const int64_t window = window_of(u), last_pos = u->rows.position + u->rows.n - 1;
+	const int64_t window = window_of(u), last_pos = u->rows.last;
 	const int64_t seen = u->rows.position + 1 > window ? u->rows.position + 1 - window : 0;
 	/* what any row of the unit attends to */
 	const int32_t lo = (int32_t)(seen > base ? seen - base : 0);
@@ -319,7 +326,8 @@ static void run_range(struct unit *u, int64_t base)
 	for (int32_t b = first_block; b < end_block; b++)
 		blocks[b] = pages_block(&u->pages, base / IG_BLOCK_TOKENS + b);
 	for (int32_t i = 0, q = 0; i < u->rows.n; i++) {
-		const int64_t pos = u->rows.position + i - base, from = pos + 1 - window;
+		const int64_t from = u->rows.position + i - base + 1 - window;
+		const int64_t pos = sees_to(u, i) - base;
 		for (int32_t g = 0; g < per_kv_head(u); g++, q++) {
 			u->lo[q] = (int32_t)(from < 0 ? 0 : from > RANGE ? RANGE : from);
 			u->hi[q] = (int32_t)(pos < 0 ? 0 : pos + 1 > RANGE ? RANGE : pos + 1);
@@ -374,6 +382,7 @@ static struct unit make_unit(const struct ig_op_launch *launch, void *scratch)
 {
 	const struct ig_attention_params *p = launch->params;
 	struct unit u = { .p = p,
+			  .step = launch->step,
 			  .layout = launch->step->kv[p->group].layout,
 			  .dim = (int32_t)p->head_dim,
 			  .v_dim = (int32_t)value_dim(p),
@@ -394,7 +403,7 @@ static void run_whole(const struct ig_op_launch *launch, int64_t first, int64_t 
 	for (int64_t unit = first; unit < last; unit++) {
 		const uint32_t kv_head = (uint32_t)(unit % p->n_kv_heads);
 		if (unit == first || kv_head == 0)
-			rows = row_span(launch->step, unit_rows(p),
+			rows = row_span(p, launch->step,
 					group_row(launch->step, unit_rows(p),
 						  n_groups - 1 - unit / p->n_kv_heads));
 		run_unit(&u, launch, rows, kv_head);

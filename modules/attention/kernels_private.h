@@ -20,6 +20,12 @@ extern const struct ig_op ig_op_rope_rows, ig_op_attention_rows; /* attention_ro
 
 /* 1 / base^(i / n_pairs) for i < n_pairs, with YaRN's ramp. */
 void ig_rope_inverse_frequencies(const struct ig_rope_table_params *p, float *inv);
+/* Whether pairs have an axis each, and the axis of a pair. */
+static inline int ig_rope_has_sections(const struct ig_rope_table_params *p)
+{
+	return p->sections[0] || p->sections[1] || p->sections[2];
+}
+uint32_t ig_rope_axis(const struct ig_rope_table_params *p, uint32_t pair);
 /* The factor of positions that is not in the frequencies. */
 float ig_rope_position_scale(const struct ig_rope_table_params *p);
 /* What cosines and sines are multiplied by. */

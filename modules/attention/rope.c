@@ -47,6 +47,14 @@ static int check_table(struct ig_op_shape *s, struct ig_error *err)
 	if (!(p->magnitude >= 0 && isfinite(p->magnitude)))
 		return ig_fail(err, -EINVAL, "rope_table: magnitude is %g, not from 0 on",
 			       (double)p->magnitude);
+	if (ig_rope_has_sections(p) || p->interleaved) {
+		const uint64_t n = (uint64_t)p->sections[0] + p->sections[1] + p->sections[2];
+		if (n != p->n_pairs || p->interleaved > 1)
+			return ig_fail(
+				err, -EINVAL,
+				"rope_table: sections of %u, %u and %u pairs, together not %u",
+				p->sections[0], p->sections[1], p->sections[2], p->n_pairs);
+	}
 	if (has_factors && (s->weight[0].n_rows != 1 || s->weight[0].n_cols != p->n_pairs ||
 			    s->weight[0].dtype != IG_F32))
 		return ig_fail(err, -EINVAL,
@@ -58,6 +66,17 @@ static int check_table(struct ig_op_shape *s, struct ig_error *err)
 				       .dtype = IG_F32,
 				       .row_class = IG_ROWS_TOKENS };
 	return 0;
+}
+
+uint32_t ig_rope_axis(const struct ig_rope_table_params *p, uint32_t pair)
+{
+	const uint32_t *n = p->sections, axis = pair % 3;
+
+	if (!ig_rope_has_sections(p))
+		return 0;
+	if (p->interleaved)
+		return axis && pair < 3 * n[axis] ? axis : 0;
+	return pair < n[0] ? 0 : pair < n[0] + n[1] ? 1 : 2;
 }
 
 /* Every intermediate is rounded to float, as in the models' own code; pow is computed in double,
@@ -102,6 +121,14 @@ static void inverse_frequencies(const struct ig_op_launch *launch, float *inv)
 		inv[i] /= factors[i];
 }
 
+/* A row's positions, one for each axis, scaled. */
+static void row_positions(const struct ig_op_launch *launch, int64_t row, float *to)
+{
+	for (uint32_t axis = 0; axis < IG_ROPE_AXES; axis++)
+		to[axis] = (float)ig_step_rope_position(launch->step, row, axis) *
+			   ig_rope_position_scale(launch->params);
+}
+
 static int64_t n_rows_of_step(const struct ig_op_launch *launch) { return launch->step->n_rows; }
 
 static void table_rows(const struct ig_op_launch *launch, int64_t first, int64_t last,
@@ -111,15 +138,19 @@ static void table_rows(const struct ig_op_launch *launch, int64_t first, int64_t
 	const struct ig_tensor *out = &launch->out[0];
 	const float magnitude = ig_rope_magnitude(p);
 	float inv[MAX_HEAD_DIM / 2];
+	uint8_t axis[MAX_HEAD_DIM / 2];
 
 	(void)scratch;
 	inverse_frequencies(launch, inv);
+	for (uint32_t i = 0; i < p->n_pairs; i++)
+		axis[i] = (uint8_t)ig_rope_axis(p, i);
 	for (int64_t row = first; row < last; row++) {
 		float *c = (float *)((char *)out->data + row * out->row_stride);
 		float *s = c + p->n_pairs;
-		float position = (float)launch->step->positions[row] * ig_rope_position_scale(p);
+		float position[IG_ROPE_AXES];
+		row_positions(launch, row, position);
 		for (uint32_t i = 0; i < p->n_pairs; i++) {
-			float angle = position * inv[i];
+			float angle = position[axis[i]] * inv[i];
 			c[i] = cosf(angle) * magnitude;
 			s[i] = sinf(angle) * magnitude;
 		}
@@ -138,9 +169,9 @@ static void reference_table(const struct ig_op_launch *launch)
 	for (int64_t row = 0; row < launch->step->n_rows; row++) {
 		float *y = (float *)((char *)out->data + row * out->row_stride);
 		for (uint32_t i = 0; i < p->n_pairs; i++) {
-			float position =
-				(float)launch->step->positions[row] * ig_rope_position_scale(p);
-			float angle = position * inv[i];
+			float position[IG_ROPE_AXES];
+			row_positions(launch, row, position);
+			float angle = position[ig_rope_axis(p, i)] * inv[i];
 			y[i] = (float)(cos((double)angle) * by);
 			y[p->n_pairs + i] = (float)(sin((double)angle) * by);
 		}

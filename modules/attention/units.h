@@ -55,14 +55,22 @@ static inline int64_t group_row(const struct ig_step *step, uint32_t max_rows, i
 struct row_span {
 	int64_t first, n;
 	int64_t position; /* of the first */
+	int64_t last;	  /* that one of them sees */
 };
 
-static inline struct row_span row_span(const struct ig_step *step, uint32_t max_rows, int64_t row)
+static inline struct row_span row_span(const struct ig_attention_params *p,
+				       const struct ig_step *step, int64_t row)
 {
-	return (struct row_span){ row, row_group(step, max_rows, row), step->positions[row] };
+	const int64_t n = row_group(step, unit_rows(p), row);
+	struct row_span rows = { row, n, step->positions[row], 0 };
+
+	for (int64_t i = row; i < row + n; i++)
+		if (ig_step_sees_to(step, p->spans, i) > rows.last)
+			rows.last = ig_step_sees_to(step, p->spans, i);
+	return rows;
 }
 
-/* The first range that a row of the group attends to, and the number of ranges up to its last row's. */
+/* The first range that a row of the group attends to, and the number of ranges up to the last one. */
 static inline int64_t first_range(const struct ig_attention_params *p, struct row_span rows)
 {
 	return p->window && rows.position >= p->window ?
@@ -72,7 +80,7 @@ static inline int64_t first_range(const struct ig_attention_params *p, struct ro
 
 static inline int64_t n_ranges(const struct ig_attention_params *p, struct row_span rows)
 {
-	return (rows.position + rows.n - 1) / IG_ATTENTION_RANGE - first_range(p, rows) + 1;
+	return rows.last / IG_ATTENTION_RANGE - first_range(p, rows) + 1;
 }
 
 /* ---- units of one range ---- */
@@ -122,7 +130,7 @@ static inline struct split split_of(const struct ig_op_launch *launch)
 	if (step->n_rows > SPLIT_ROWS)
 		return s;
 	for (int64_t row = 0; row < step->n_rows;) {
-		const struct row_span rows = row_span(step, unit_rows(p), row);
+		const struct row_span rows = row_span(p, step, row);
 		const int64_t n = n_ranges(p, rows);
 		s.n_units += n * p->n_kv_heads;
 		s.n_ranges = n > s.n_ranges ? n : s.n_ranges;

@@ -107,7 +107,8 @@ static int read_model(const struct ig_hparam_source *s, uint32_t experts, uint32
 	m->experts.moe.normalise = 1;
 	m->dt_name = s->host->meta_has_tensor(s->meta, "blk.0.ssm_dt") ? "blk.%u.ssm_dt" :
 									 "blk.%u.ssm_dt.bias";
-	if (rc || (rc = ig_hparams_rope(s, &m->p, &m->rope)) || (rc = read_kinds(s, m, kv)) ||
+	if (rc || (rc = ig_hparams_rope(s, &m->p, &m->rope)) ||
+	    (rc = ig_hparams_rope_sections(s, 1, &m->rope)) || (rc = read_kinds(s, m, kv)) ||
 	    (rc = read_delta(s, m, by_key)))
 		return rc;
 	return set_groups(s, m, info);

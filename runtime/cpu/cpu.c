@@ -289,4 +289,5 @@ const struct ig_driver_class ig_driver_cpu = {
 	.write_slab = copy_slab,
 	.steps_in_flight = 1,
 	.takes_mtp = true,
+	.takes_outside = true,
 };

@@ -174,6 +174,65 @@ static void test_types(void **state)
 	}
 }
 
+/* A row from outside stands in place of its token's, unscaled; positions are added to it as to any. */
+static void test_outside(void **state)
+{
+	static const int32_t ids[3] = { 4, 0, 7 }, positions[3] = { 0, 1, 5 };
+	struct ig_embed_params p = { sizeof p, 1.5f, .outside = 1 };
+	uint64_t random = 6;
+	struct table t[2] = { make_table(IG_BF16, 20, &random), make_table(IG_F32, 20, &random) };
+	float from[N_COLS], plain[3][N_COLS], want[3][N_COLS], got[3][N_COLS], scratch[N_COLS];
+	const float *const outside[3] = { NULL, from, NULL };
+	struct ig_step step = {
+		.struct_size = sizeof step, .n_rows = 3, .token_ids = ids, .positions = positions
+	};
+
+	for (int i = 0; i < N_COLS; i++)
+		from[i] = (float)i / 8 - 3;
+	for (uint32_t n_weights = 1; n_weights <= 2; n_weights++) {
+		struct ig_op_launch launch = {
+			.struct_size = sizeof launch,
+			.n_weights = n_weights,
+			.n_out = 1,
+			.params = &p,
+			.step = &step,
+			.weight = { tensor_of(&t[0], 0), tensor_of(&t[1], 0) },
+			.out = { { plain, 3, N_COLS, sizeof plain[0], IG_F32, IG_LAYOUT_ROWS } },
+		};
+		step.outside = NULL;
+		ig_op_embed.reference(&launch);
+		step.outside = outside;
+		launch.out[0].data = want;
+		ig_op_embed.reference(&launch);
+		assert_memory_equal(want[0], plain[0], sizeof plain[0]);
+		assert_memory_equal(want[2], plain[2], sizeof plain[2]);
+		for (int i = 0; i < N_COLS; i++) {
+			float x =
+				n_weights > 1 ? ((float *)t[1].rows)[positions[1] * N_COLS + i] : 0;
+			assert_true(want[1][i] == from[i] + x);
+		}
+		for (uint32_t i = 0; i < n_weights; i++)
+			launch.weight[i] = tensor_of(&t[i], 1);
+		launch.out[0].data = got;
+		for (int r = 3; r-- > 0;)
+			ig_op_embed.cpu_kernels[0].run(&launch, r, r + 1, scratch);
+		assert_memory_equal(got, want, sizeof got);
+		/* a table that is not the input's */
+		p.outside = 0;
+		ig_op_embed.cpu_kernels[0].run(&launch, 0, 3, scratch);
+		assert_memory_equal(got, plain, sizeof got);
+		launch.weight[0] = tensor_of(&t[0], 0);
+		launch.weight[1] = tensor_of(&t[1], 0);
+		ig_op_embed.reference(&launch);
+		assert_memory_equal(got, plain, sizeof got);
+		p.outside = 1;
+	}
+	for (int i = 0; i < 2; i++) {
+		free(t[i].rows);
+		free(t[i].tiled);
+	}
+}
+
 static void test_positions(void **state)
 {
 	check_tables(IG_F32, IG_F32, 20);
@@ -184,7 +243,7 @@ static void test_positions(void **state)
 
 static void test_shapes(void **state)
 {
-	const struct ig_embed_params p = { sizeof p, 1.0f };
+	struct ig_embed_params p = { sizeof p, 1.0f };
 	const struct ig_op_shape good = {
 		.struct_size = sizeof good,
 		.n_weights = 2,
@@ -213,6 +272,12 @@ static void test_shapes(void **state)
 	assert_int_equal(ig_op_embed.check(&s, &err), 0);
 	s.n_weights = 4;
 	assert_int_equal(ig_op_embed.check(&s, &err), -EINVAL);
+	s = good;
+	p.outside = 1;
+	assert_int_equal(ig_op_embed.check(&s, &err), 0);
+	p.next = 1;
+	assert_int_equal(ig_op_embed.check(&s, &err), -EINVAL);
+	assert_non_null(strstr(err.text, "beside next"));
 }
 
 int main(void)
@@ -220,6 +285,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_positions),
 		cmocka_unit_test(test_types),
+		cmocka_unit_test(test_outside),
 		cmocka_unit_test(test_shapes),
 	};
 

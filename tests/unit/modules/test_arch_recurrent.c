@@ -223,7 +223,16 @@ static void test_qwen35(void **state)
 {
 	static const uint32_t kinds[8] = { 1, 1, 0, 1, 0, 1, 1, 1 },
 			      kv[8] = { 0, 0, 4, 0, 4, 0, 0, 4 };
+	static const uint32_t few[4] = { 11, 11, 9, 0 }, four[4] = { 11, 11, 9, 1 },
+			      sections[4] = { 11, 11, 10, 0 };
 	static const struct bad bad[] = {
+		{ { "qwen35.rope.dimension_sections", LIST, 4, NULL, few },
+		  -EINVAL,
+		  "dimension_sections has 11, 11 and 9 pairs of the 32" },
+		{ { "qwen35.rope.dimension_sections", LIST, 4, NULL, four }, -EINVAL, "of the 32" },
+		{ { "qwen35.rope.dimension_sections", LIST, 2, NULL, sections },
+		  -EINVAL,
+		  "of the 32" },
 		{ { "qwen35.ssm.conv_kernel", TENSOR }, -ENOENT, "qwen35.ssm.conv_kernel" },
 		{ { "qwen35.ssm.conv_kernel", U32, 9 }, -EINVAL, "not in 2 … 8" },
 		{ { "qwen35.ssm.state_size", U32, 257 }, -EINVAL, "not in 1 … 256" },
@@ -264,6 +273,11 @@ static void test_qwen35(void **state)
 	assert_int_equal(info.groups[2].n_kv_heads, 1);
 	assert_int_equal(info.groups[2].head_dim, 3 * (2 * 16 * 128 + 32 * 128));
 	refused("qwen35", &good, bad, sizeof bad / sizeof *bad);
+	for (int n = 3; n <= 4; n++) { /* some files have no fourth */
+		meta_set(&good, (struct entry){ "qwen35.rope.dimension_sections", LIST, n, NULL,
+						sections });
+		assert_int_equal(read_params("qwen35", &good, &info, &err), 0);
+	}
 	meta_set(&good,
 		 (struct entry){ "qwen35.attention.recurrent_layers", LIST, 8, NULL, kinds });
 	assert_int_equal(read_params("qwen35", &good, &info, &err), 0);

@@ -25,6 +25,7 @@ struct attention_case {
 	uint32_t sinks;		      /* 1: there are some */
 	uint32_t gate, gate_dim;      /* IG_GATE_…, values a head */
 	uint32_t v_dim;		      /* values are so much of the keys */
+	uint32_t ahead; /* rows see to the end of their span, if it has as many of them */
 };
 
 /* Scores are about 3 wide, so a wrong weight moves the output far more than this;
@@ -168,13 +169,26 @@ static const struct attention_case cases[] = {
 	{ 6, 2, 64, IG_F32, 0, 0, { 300 }, { { 0, 250, 262 } }, 1, IG_GATE_SOFTPLUS, 64 },
 	{ 6, 2, 64, IG_F16, 0, 0, { 300 }, { { 0, 250, 262 } }, 1, IG_GATE_SOFTPLUS, 1 },
 	{ 6, 2, 64, IG_F16, 9, 0, { 300 }, { { 0, 250, 262 } }, 0, IG_GATE_SIGMOID, 1 },
+	/* rows that see ahead, beside others that do not: over ranges, with a window, all of a sequence */
+	{ 6,
+	  2,
+	  64,
+	  IG_F16,
+	  0,
+	  0,
+	  { 300, 33 },
+	  { { 0, 240, 244 }, { 0, 244, 290 }, { 0, 290, 293 }, { 1, 32, 33 } },
+	  .ahead = 10 },
+	{ 9, 3, 64, IG_F32, 0, 0, { 530 }, { { 0, 250, 266 } }, .ahead = 2 },
+	{ 4, 4, 40, IG_F16, 30, 0, { 300 }, { { 0, 200, 250 }, { 0, 250, 300 } }, .ahead = 2 },
+	{ 4, 2, 32, IG_Q8_0, 0, 0, { 90 }, { { 0, 0, 90 } }, 1, .ahead = 2 },
 };
 
 struct setup {
 	struct world w;
 	struct ig_attention_params p;
 	int32_t n_rows;
-	int32_t *positions, *row_seq;
+	int32_t *positions, *row_seq, *sees_to;
 	int32_t n_seqs;
 	const int32_t *lens;
 	struct guarded q, gate, sinks;
@@ -204,12 +218,16 @@ static void setup_create(struct setup *s, const struct attention_case *c)
 		s->n_rows += x->to - x->from;
 	s->positions = malloc((size_t)s->n_rows * sizeof *s->positions);
 	s->row_seq = malloc((size_t)s->n_rows * sizeof *s->row_seq);
-	assert_true(s->positions && s->row_seq);
+	s->sees_to = malloc((size_t)s->n_rows * sizeof *s->sees_to);
+	assert_true(s->positions && s->row_seq && s->sees_to);
+	s->p.spans = c->ahead != 0;
 	s->n_rows = 0;
 	for (const struct span *x = c->spans; x < c->spans + 8 && x->to; x++)
 		for (int32_t t = x->from; t < x->to; t++, s->n_rows++) {
 			s->positions[s->n_rows] = t;
 			s->row_seq[s->n_rows] = x->seq;
+			s->sees_to[s->n_rows] =
+				c->ahead && x->to - x->from >= (int32_t)c->ahead ? x->to - 1 : t;
 		}
 	guarded_create(&s->q, s->n_rows, (int64_t)c->n_heads * c->head_dim);
 	for (int32_t r = 0; r < s->n_rows; r++)
@@ -245,6 +263,7 @@ static void setup_destroy(struct setup *s)
 	guarded_destroy(&s->sinks);
 	free(s->positions);
 	free(s->row_seq);
+	free(s->sees_to);
 }
 
 /* The kernel with memory that its units share, and the one that ends the launch. */
@@ -286,6 +305,7 @@ static void run_rows(struct setup *s, const struct ig_cpu_kernel *k, struct guar
 		.n_seqs = s->n_seqs,
 		.positions = s->positions + first,
 		.row_seq = s->row_seq + first,
+		.sees_to = s->sees_to + first, /* read with spans only */
 		.seq_lens = s->lens,
 		.slab_bases = s->w.slabs,
 		.kv = &s->w.kv,
@@ -416,6 +436,44 @@ static void test_same_bits(void **state)
 		setup_destroy(&s);
 	}
 	assert_true(n_splits > 0 || !has_vectors);
+}
+
+/* Rows that see up to their own position have the bits of an op without spans; those that see further do
+ * not. */
+static void test_spans(void **state)
+{
+	static const struct attention_case c = { 6,	    2, 64,	IG_F16,
+						 0,	    0, { 300 }, { { 0, 240, 270 } },
+						 .ahead = 2 };
+	struct setup s;
+	struct guarded causal, out;
+
+	world_seed(9);
+	setup_create(&s, &c);
+	guarded_create(&causal, s.n_rows, s.out_cols);
+	guarded_create(&out, s.n_rows, s.out_cols);
+	for (size_t j = 0; j < sizeof isas / sizeof isas[0]; j++) {
+		const struct ig_cpu_kernel *k = world_kernel(world_op("attention"), isas[j]);
+
+		if (!k)
+			continue;
+		s.p.spans = 0;
+		run_rows(&s, k, &causal, 0, s.n_rows, 0);
+		s.p.spans = 1;
+		run_rows(&s, k, &out, 0, s.n_rows, 0);
+		for (int32_t r = 0; r < s.n_rows; r++)
+			assert_int_equal(memcmp(guarded_row(&causal, r), guarded_row(&out, r),
+						(size_t)s.out_cols * 4) != 0,
+					 r + 1 < s.n_rows);
+		memcpy(s.sees_to, s.positions, (size_t)s.n_rows * sizeof *s.sees_to);
+		run_rows(&s, k, &out, 0, s.n_rows, 0);
+		assert_same(&causal, &out, "with spans of a row", 0, isas[j]);
+		for (int32_t r = 0; r < s.n_rows; r++)
+			s.sees_to[r] = s.positions[s.n_rows - 1];
+	}
+	guarded_destroy(&causal);
+	guarded_destroy(&out);
+	setup_destroy(&s);
 }
 
 /* What units share is enough for a row of the longest sequence, is bounded, and is nothing where there is
@@ -706,10 +764,15 @@ static void test_check(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_check),	    cmocka_unit_test(test_reference),
-		cmocka_unit_test(test_same_bits),   cmocka_unit_test(test_shared_bytes),
-		cmocka_unit_test(test_causal),	    cmocka_unit_test(test_q8_is_floats),
-		cmocka_unit_test(test_exponential), cmocka_unit_test(test_sink_is_position),
+		cmocka_unit_test(test_check),
+		cmocka_unit_test(test_reference),
+		cmocka_unit_test(test_same_bits),
+		cmocka_unit_test(test_spans),
+		cmocka_unit_test(test_shared_bytes),
+		cmocka_unit_test(test_causal),
+		cmocka_unit_test(test_q8_is_floats),
+		cmocka_unit_test(test_exponential),
+		cmocka_unit_test(test_sink_is_position),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -120,6 +120,68 @@ static void test_table(void **state)
 	}
 }
 
+/* A pair has the angle of its axis: the bits are those of a table whose rows have that as their position. */
+static void check_sections(const uint32_t sections[3], uint32_t interleaved, const char *axes)
+{
+	enum { PAIRS = 10, N = 3 };
+	static const int32_t positions[N] = { 40, 41, 42 };
+	static const int32_t turned[N][IG_ROPE_AXES] = { { 7, 7, 7 },
+							 { 8, 500, 3 },
+							 { 8, 3, 70000 } };
+	struct ig_rope_table_params p = { sizeof p, PAIRS, 1e7f, 0.5f };
+	struct ig_step step = { .struct_size = sizeof step,
+				.n_rows = N,
+				.n_seqs = 1,
+				.positions = positions,
+				.rope_positions = turned[0] };
+	struct guarded out, of_axis[IG_ROPE_AXES];
+	struct ig_op_launch launch = {
+		.struct_size = sizeof launch, .n_out = 1, .params = &p, .step = &step
+	};
+
+	guarded_create(&out, N, 2 * PAIRS);
+	for (int axis = 0; axis < IG_ROPE_AXES; axis++)
+		guarded_create(&of_axis[axis], N, 2 * PAIRS);
+	for (int is_kernel = 0; is_kernel < 2; is_kernel++) {
+		for (int axis = 0; axis < IG_ROPE_AXES; axis++) {
+			int32_t alone[N];
+			for (int r = 0; r < N; r++)
+				alone[r] = turned[r][axis];
+			run_table(is_kernel ? world_kernel(world_op("rope_table"), IG_ISA_GENERIC) :
+					      NULL,
+				  &p, NULL, alone, 0, N, &of_axis[axis]);
+		}
+		memcpy(p.sections, sections, sizeof p.sections);
+		p.interleaved = interleaved;
+		launch.out[0] = out.t;
+		if (is_kernel)
+			world_run(world_kernel(world_op("rope_table"), IG_ISA_GENERIC), &launch, 1);
+		else
+			world_op("rope_table")->reference(&launch);
+		guarded_check(&out);
+		for (int32_t r = 0; r < N; r++)
+			for (int i = 0; i < 2 * PAIRS; i++) {
+				const struct guarded *want = &of_axis[axes[i % PAIRS] - '0'];
+				assert_memory_equal(&guarded_row(&out, r)[i],
+						    &guarded_row(want, r)[i], sizeof(float));
+			}
+		memset(p.sections, 0, sizeof p.sections);
+		p.interleaved = 0;
+	}
+	guarded_destroy(&out);
+	for (int axis = 0; axis < IG_ROPE_AXES; axis++)
+		guarded_destroy(&of_axis[axis]);
+}
+
+static void test_sections(void **state)
+{
+	check_sections((const uint32_t[]){ 0, 0, 0 }, 0, "0000000000");
+	check_sections((const uint32_t[]){ 10, 0, 0 }, 0, "0000000000");
+	check_sections((const uint32_t[]){ 4, 3, 3 }, 0, "0000111222");
+	check_sections((const uint32_t[]){ 5, 3, 2 }, 1, "0120120100");
+	check_sections((const uint32_t[]){ 4, 3, 3 }, 1, "0120120120");
+}
+
 static void expect_text(const struct ig_op *op, struct ig_op_shape *s, const char *text)
 {
 	struct ig_error err = { 0 };
@@ -175,6 +237,16 @@ static void test_check_table(void **state)
 	expect_text(op, &s, "a ramp from pair 3 to inf");
 	p.ramp_last = 4;
 	assert_int_equal(op->check(&s, &err), 0);
+	p.interleaved = 1;
+	expect_text(op, &s, "sections of 0, 0 and 0 pairs, together not 32");
+	p.sections[0] = 11;
+	p.sections[1] = 11;
+	p.sections[2] = 9;
+	expect_text(op, &s, "sections of 11, 11 and 9 pairs, together not 32");
+	p.sections[2] = 10;
+	assert_int_equal(op->check(&s, &err), 0);
+	p.interleaved = 2;
+	expect_text(op, &s, "sections of");
 }
 
 /* ---- rope_kv ----------------------------------------------------------------------------- */
@@ -711,6 +783,7 @@ int main(void)
 		cmocka_unit_test(test_check_table),   cmocka_unit_test(test_table),
 		cmocka_unit_test(test_check_rope_kv), cmocka_unit_test(test_rope_kv),
 		cmocka_unit_test(test_quantised),     cmocka_unit_test(test_halves),
+		cmocka_unit_test(test_sections),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

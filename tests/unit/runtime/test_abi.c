@@ -127,7 +127,7 @@ static void test_step(void **state)
 	AT(ig_sample_params, seed, 48);
 	SIZE(ig_step_segment, 16);
 	AT(ig_step_segment, from, 8);
-	SIZE(ig_step, 232);
+	SIZE(ig_step, 256);
 	AT(ig_step, n_rows, 4);
 	AT(ig_step, n_seqs, 8);
 	AT(ig_step, n_logit_rows, 12);
@@ -160,6 +160,9 @@ static void test_step(void **state)
 	AT(ig_step, n_guesses, 208);
 	AT(ig_step, stage_in, 216);
 	AT(ig_step, stage_out, 224);
+	AT(ig_step, rope_positions, 232);
+	AT(ig_step, outside, 240);
+	AT(ig_step, sees_to, 248);
 	assert_int_equal(IG_STEPS_IN_FLIGHT, 2);
 	assert_int_equal(IG_BLOCK_TOKENS, 16);
 	assert_int_equal(IG_BLOCK_WORD(3, 5), 3 << 12 | 5);
@@ -253,8 +256,9 @@ static void test_module(void **state)
 
 static void test_arch(void **state)
 {
-	SIZE(ig_embed_params, 12);
+	SIZE(ig_embed_params, 16);
 	AT(ig_embed_params, next, 8);
+	AT(ig_embed_params, outside, 12);
 	SIZE(ig_norm_params, 28);
 	AT(ig_norm_params, after, 16);
 	AT(ig_norm_params, group, 20);
@@ -275,13 +279,16 @@ static void test_arch(void **state)
 	AT(ig_glu_params, bias, 12);
 	SIZE(ig_logits_params, 8);
 	SIZE(ig_sample_op_params, 8);
-	SIZE(ig_rope_table_params, 28);
+	SIZE(ig_rope_table_params, 44);
 	SIZE(ig_rope_kv_params, 56);
-	SIZE(ig_attention_params, 52);
+	SIZE(ig_attention_params, 56);
 	AT(ig_rope_table_params, freq_scale, 12);
 	AT(ig_rope_table_params, ramp_first, 16);
 	AT(ig_rope_table_params, ramp_last, 20);
 	AT(ig_rope_table_params, magnitude, 24);
+	AT(ig_rope_table_params, sections, 28);
+	AT(ig_rope_table_params, interleaved, 40);
+	assert_int_equal(IG_ROPE_AXES, 3);
 	AT(ig_rope_kv_params, mode, 16);
 	AT(ig_rope_kv_params, n_pairs, 20);
 	AT(ig_rope_kv_params, group, 24);
@@ -301,6 +308,7 @@ static void test_arch(void **state)
 	AT(ig_attention_params, gate_stride, 40);
 	AT(ig_attention_params, gate_dim, 44);
 	AT(ig_attention_params, v_dim, 48);
+	AT(ig_attention_params, spans, 52);
 	SIZE(ig_linear_heads_params, 12);
 	AT(ig_linear_heads_params, n_heads, 4);
 	AT(ig_linear_heads_params, n_rest, 8);

@@ -203,6 +203,9 @@ struct batch {
 	struct ig_sample_params sample[ROWS];
 	int32_t sampled[ROWS];
 	float logits[ROWS * VOCAB];
+	int32_t turned[ROWS][IG_ROPE_AXES];
+	float rows[ROWS][WIDTH]; /* of rows from outside: every third one */
+	const float *outside[ROWS];
 };
 
 static void make_batch(struct batch *b, const struct pages *p, const struct feed *f, int n)
@@ -247,6 +250,20 @@ static void make_batch(struct batch *b, const struct pages *p, const struct feed
 		.kv = &p->kv,
 		.n_groups = 1,
 	};
+}
+
+/* Every third row is no token's, and rows are turned by other positions than theirs. */
+static void add_outside(struct batch *b)
+{
+	for (int32_t r = 0; r < b->step.n_rows; r++) {
+		for (int i = 0; i < WIDTH; i++)
+			b->rows[r][i] = (float)((b->positions[r] * 5 + i * 3) % 17 - 8) / 9;
+		b->outside[r] = b->positions[r] % 3 ? NULL : b->rows[r];
+		for (int i = 0; i < IG_ROPE_AXES; i++)
+			b->turned[r][i] = b->positions[r] / 2 + 3;
+	}
+	b->step.outside = b->outside;
+	b->step.rope_positions = b->turned[0];
 }
 
 /* Node by node, by the references. */
@@ -307,7 +324,7 @@ static const struct feed steps[][SEQS] = {
 	{ { 1, 9, 12, true } },					       /* over a block's border */
 };
 
-static void run_all(struct world *w, const char *isa, uint32_t threads)
+static void run_all(struct world *w, const char *isa, uint32_t threads, bool outside)
 {
 	struct ig_driver_options o = {
 		.isa = isa, .n_threads = threads, .activations = "f32", .strict = 1
@@ -332,6 +349,10 @@ static void run_all(struct world *w, const char *isa, uint32_t threads)
 			n++;
 		make_batch(&a, &ours, steps[i], n);
 		make_batch(&b, &theirs, steps[i], n);
+		if (outside) {
+			add_outside(&a);
+			add_outside(&b);
+		}
 		assert_int_equal(ig_program_submit(p, &a.step), 0);
 		assert_int_equal(ig_program_wait(p), 0);
 		run_references(w->plan, &b.step);
@@ -358,8 +379,8 @@ static void test_programs_do_what_the_references_say(void **state)
 		if (ig_driver_open("cpu", &o, &d, NULL))
 			continue; /* not on this machine */
 		ig_driver_close(d);
-		run_all(*state, isas[i], 1);
-		run_all(*state, isas[i], 3);
+		run_all(*state, isas[i], 1, false);
+		run_all(*state, isas[i], 3, true);
 	}
 }
 
@@ -449,6 +470,18 @@ static void test_refusals(void **state)
 	BAD((b.step.token_from = b.logit_rows, b.step.prev_ids = b.sampled), ); /* no step before */
 	BAD(b.step.next_ids = b.positions, ); /* the plan has no head that guesses */
 	BAD(b.step.n_guesses = 1, );
+	add_outside(&b);
+	struct ig_step outside = b.step;
+	b.step = good;
+	BAD((b.step = outside, b.turned[1][2] = -1), b.turned[1][2] = 0);
+	BAD((b.step = outside, b.turned[0][0] = (1 << 24) + 1), b.turned[0][0] = 0);
+	int32_t sees_to[4] = { 3, 1, 3, 3 };
+	BAD((b.step.sees_to = sees_to, sees_to[1] = 0), sees_to[1] = 1); /* not itself */
+	BAD((b.step.sees_to = sees_to, sees_to[0] = 4), sees_to[0] = 3); /* beyond its sequence */
+	b.step.sees_to = sees_to;
+	assert_int_equal(ig_program_submit(p, &b.step), 0);
+	assert_int_equal(ig_program_wait(p), 0);
+	b.step = good;
 	BAD(pages.kv.max_blocks = 0, pages.kv.max_blocks = BLOCKS);
 	assert_int_equal(ig_program_submit(p, &b.step), 0);
 	assert_int_equal(ig_program_wait(p), 0);

@@ -52,6 +52,16 @@ static void keys_are_ggufs(void **state)
 	assert_int_equal(folder_u32(o.g, "qwen3.context_length"), 32768);
 	assert_int_equal(folder_u32(o.g, "qwen3.block_count"), 3);
 	folder_closed(&o);
+	/* sections of M-RoPE */
+	o = folder_opened(CONFIG_WITH(",\"rope_parameters\":{\"rope_type\":\"default\","
+				      "\"mrope_section\":[2,1,1]}"),
+			  "{}", 0);
+	int32_t sections[3];
+	assert_int_equal(
+		ig_checkpoint_array_i32(o.g, "llama.rope.dimension_sections", sections, 3, NULL),
+		0);
+	assert_true(sections[0] == 2 && sections[1] == 1 && sections[2] == 1);
+	folder_closed(&o);
 	o = folder_opened("{\"model_type\":\"mistral\",\"sliding_window\":null,"
 			  "\"tie_word_embeddings\":true}",
 			  "{}", 0);
@@ -210,6 +220,10 @@ static void configs_are_refused(void **state)
 		{ CONFIG_WITH(",\"head_dim\":-4"), "\"head_dim\" is not a whole number", -EINVAL },
 		{ CONFIG_WITH(",\"partial_rotary_factor\":0.5"), "\"partial_rotary_factor\" is 0.5",
 		  -ENOTSUP },
+		{ CONFIG_WITH(",\"rope_parameters\":{\"mrope_section\":[1,1]}"),
+		  "\"mrope_section\" is not three numbers", -EINVAL },
+		{ CONFIG_WITH(",\"rope_parameters\":{\"mrope_section\":[1,-1,2]}"),
+		  "\"mrope_section\" is not three numbers", -EINVAL },
 		{ CONFIG_WITH(",\"rope_scaling\":7"), "\"rope_scaling\" is not an object",
 		  -EINVAL },
 		{ CONFIG_WITH(",\"rope_scaling\":{\"type\":\"longrope\"}"),
