@@ -452,6 +452,8 @@ const struct ig_error *ig_program_error(const struct ig_program *p) { return &p-
 
 uint32_t ig_program_split_rows(const struct ig_program *p) { return p->split_rows; }
 
+uint32_t ig_program_outside_width(const struct ig_program *p) { return p->width_outside; }
+
 void *ig_driver_map_slab(void *driver, uint64_t slab_bytes)
 {
 	struct ig_driver *d = driver;

@@ -98,6 +98,8 @@ void ig_program_destroy(struct ig_program *p); /* NULL is fine */
 /* A step with so many rows computes about as many of them per second as a larger one; 0: not
  * known. */
 uint32_t ig_program_split_rows(const struct ig_program *p);
+/* The width of rows from outside that its steps may have (struct ig_step, outside); 0: none. */
+uint32_t ig_program_outside_width(const struct ig_program *p);
 
 /* Whether plans may have a head that guesses (ig_plan_record_mtp). */
 bool ig_driver_takes_mtp(const struct ig_driver *d);

@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "daemon/engine/draft_model_private.h"
 #include "daemon/engine/prefix_report_private.h"
+#include "daemon/engine/spans_private.h"
 
 #include <errno.h>
 #include <stdarg.h>
@@ -219,8 +220,8 @@ bool ig_sched_ensure_capacity(struct ig_sched *sch, struct ig_seq *s, int32_t *n
 		} else if (sch->n_holding > 1) {
 			preempt(sch, s);
 			return false;
-		} else if (*n > 1) {
-			*n /= 2;
+		} else if (ig_spans_whole_rows(s, *n / 2, *n / 2) > 0) {
+			*n = ig_spans_whole_rows(s, *n / 2, *n / 2);
 		} else {
 			fail_alone(sch, s);
 			return false;
@@ -370,27 +371,51 @@ static void admit_texts(struct ig_sched *sch, struct ig_seq *s)
 	ig_sched_publish_state(sch, s);
 }
 
+static int create_kv(struct ig_sched *sch, struct ig_seq *s)
+{
+	int rc = sch->b->kv->seq_create(
+		sch->b->cache, s->model->kv_groups, s->model->n_groups, max_kv_tokens(s),
+		ig_model_salt(s->shown, sch->b->share_all ? 0 : s->origin->who.identity), &s->kv);
+
+	if (rc < 0)
+		s->kv = NULL;
+	return rc;
+}
+
+/* Begin s with the cached blocks of its longest known prefix that ends in no span. */
+static int match_prefix(struct ig_sched *sch, struct ig_seq *s)
+{
+	/* the last token is always computed, for its logits */
+	uint32_t most = (uint32_t)s->n_tokens - 1, n_cached;
+	int rc = 0;
+
+	sch->b->kv->seq_match(s->kv, s->tokens, most, &n_cached);
+	while (!rc && (most = (uint32_t)ig_spans_outside(s, (int32_t)n_cached)) < n_cached) {
+		sch->b->kv->seq_destroy(s->kv);
+		rc = create_kv(sch, s);
+		if (!rc)
+			sch->b->kv->seq_match(s->kv, s->tokens, most, &n_cached);
+	}
+	s->n_done = rc ? 0 : (int32_t)n_cached;
+	return rc;
+}
+
 /* Admit a waiting sequence.  False: there are no blocks now. */
 static bool admit_seq(struct ig_sched *sch, struct ig_seq *s)
 {
 	uint32_t most = max_kv_tokens(s), want = (uint32_t)s->n_tokens + 1 + ADMIT_MARGIN;
 	uint32_t n_known = 0;
 	uint64_t soon;
-	int rc = sch->b->kv->seq_create(
-		sch->b->cache, s->model->kv_groups, s->model->n_groups, most,
-		ig_model_salt(s->shown, sch->b->share_all ? 0 : s->origin->who.identity), &s->kv);
+	int rc = create_kv(sch, s);
 
+	if (!rc && sch->b->prefix_cache)
+		rc = match_prefix(sch, s);
 	if (rc < 0) {
-		s->kv = NULL;
 		ig_sched_fail(sch, s, rc, "out of memory for the block table of %u tokens", most);
 		return true;
 	}
 	sch->n_holding++;
 	if (sch->b->prefix_cache) {
-		uint32_t n_cached;
-		/* the last token is always computed, for its logits */
-		sch->b->kv->seq_match(s->kv, s->tokens, (uint32_t)s->n_tokens - 1, &n_cached);
-		s->n_done = (int32_t)n_cached;
 		if (s->model->has_state)
 			keep_states(sch, s);
 		if (!s->admitted_ns)

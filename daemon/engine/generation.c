@@ -2,6 +2,7 @@
 #include "daemon/engine/generation_private.h"
 
 #include "daemon/engine/instance_private.h"
+#include "daemon/engine/spans_private.h"
 
 #include <errno.h>
 #include <math.h>
@@ -30,6 +31,8 @@ static int check_texts(const struct ig_gen_spec *spec, struct ig_error *err)
 	    spec->vectors->n_columns != m->n_results)
 		return ig_fail(err, -EINVAL, "%s makes vectors or scores of texts, and no text",
 			       m->name);
+	if (spec->n_spans)
+		return ig_fail(err, -ENOTSUP, "%s takes texts, and no rows from outside", m->name);
 	for (int32_t i = 0; i < spec->n_texts; i++) {
 		const struct ig_text *t = &spec->texts[i];
 		if (t->n_ids < 1 || t->second < 0 || t->second > t->n_ids)
@@ -74,6 +77,8 @@ static int check_prompt(const struct ig_gen_spec *spec, struct ig_error *err)
 		return ig_fail(err, -E2BIG, "the prediction has %d tokens, the context of %s is %u",
 			       spec->n_predicted, m->name, m->n_context);
 	rc = check_ids(m, "prompt", spec->prompt, spec->n_prompt, err);
+	if (!rc)
+		rc = ig_spans_check(spec, err);
 	return rc ? rc : check_ids(m, "prediction", spec->predicted, spec->n_predicted, err);
 }
 

@@ -448,6 +448,7 @@ int ig_model_open(const struct ig_backend *b, const struct ig_model_spec *spec,
 	if (m->chat)
 		ig_completion_style_of(m->chat, &m->shown.style);
 	m->shown.n_results = m->n_logits;
+	m->shown.width_outside = m->whole_texts ? 0 : ig_program_outside_width(m->program);
 	m->shown.suffix = suffix_of(m);
 	ig_model_traits_of(m, &m->shown.traits);
 	m->shown.instance = m;
@@ -478,6 +479,9 @@ static void free_step(struct ig_step_buffer *b)
 	free(b->seq_lens);
 	free(b->logit_rows);
 	free(b->sampled_ids);
+	free(b->outside);
+	free(b->rope_positions);
+	free(b->sees_to);
 	free(b->next_ids);
 	free(b->guess_rows);
 	free(b->guessed_ids);
@@ -531,6 +535,13 @@ static int make_step(const struct ig_model *m, struct ig_step_buffer *b, struct 
 		b->guess_rows = calloc(logits, sizeof *b->guess_rows);
 		b->guessed_ids = calloc(logits, sizeof *b->guessed_ids);
 		if (!b->next_ids || !b->guess_rows || !b->guessed_ids)
+			return ig_fail(err, -ENOMEM, "out of memory for the step buffer");
+	}
+	if (m->shown.width_outside) {
+		b->outside = calloc(rows, sizeof *b->outside);
+		b->rope_positions = calloc(rows, IG_ROPE_AXES * sizeof *b->rope_positions);
+		b->sees_to = calloc(rows, sizeof *b->sees_to);
+		if (!b->outside || !b->rope_positions || !b->sees_to)
 			return ig_fail(err, -ENOMEM, "out of memory for the step buffer");
 	}
 	if (m->has_state) {

@@ -24,6 +24,9 @@ struct ig_step_buffer {
 	float *results;	   /* [max_logit_rows, n_logits], of a model without a cache */
 	int32_t *seq_lens; /* [max_seqs] */
 	int32_t *logit_rows, *sampled_ids; /* [max_logit_rows] */
+	/* of a model that takes rows from outside */
+	const float **outside;		   /* [max_rows] */
+	int32_t *rope_positions, *sees_to; /* [max_rows, IG_ROPE_AXES], [max_rows] */
 	/* of a model with a head that guesses */
 	int32_t *next_ids;			     /* [max_rows] */
 	int32_t *guess_rows, *guessed_ids;	     /* [max_logit_rows] */

@@ -6,6 +6,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "daemon/engine/spans_private.h"
 #include "daemon/engine/standstill_private.h"
 
 #include <string.h>
@@ -162,7 +163,7 @@ static bool ask_for_blocks(struct ig_sched *sch, struct ig_kv_job *j)
 
 static void begin_restore(struct ig_sched *sch, struct ig_seq *s)
 {
-	uint32_t n = (uint32_t)(s->n_tokens - 1) / IG_BLOCK_TOKENS, n_cached;
+	uint32_t n = (uint32_t)ig_spans_before(s, s->n_tokens - 1) / IG_BLOCK_TOKENS, n_cached;
 	struct ig_kv_job *j, *other;
 
 	s->restore_over = true;

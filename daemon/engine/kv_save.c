@@ -5,6 +5,7 @@
 #include "daemon/engine/kv_job_private.h"
 
 #include "base/clock.h"
+#include "daemon/engine/spans_private.h"
 #include "daemon/engine/standstill_private.h"
 
 #define MAX_SAVES 64
@@ -25,16 +26,18 @@ static void choose_states(struct ig_kv_job *j, const struct ig_seq *s)
 
 void ig_kv_disk_save(struct ig_sched *sch, struct ig_seq *s)
 {
+	const uint32_t most = (uint32_t)ig_spans_before(s, s->n_done) / IG_BLOCK_TOKENS;
 	uint32_t n = (uint32_t)s->n_done / IG_BLOCK_TOKENS, n_jobs = 0;
 	struct ig_kv_job *j;
 
-	if (!ig_kv_disk_keeps(sch, s->model) || !s->kv || n < IG_KV_LEAST_BLOCKS)
+	if (!ig_kv_disk_keeps(sch, s->model) || !s->kv || most < IG_KV_LEAST_BLOCKS)
 		return;
 	TAILQ_FOREACH(j, &sch->disk.saves, link)
 		n_jobs++;
 	if (n_jobs == MAX_SAVES || !(j = ig_kv_job_create(sch, s, n)))
 		return;
 	j->n_blocks = sch->b->kv->seq_share(j->kv, s->kv) / IG_BLOCK_TOKENS;
+	j->n_blocks = j->n_blocks < most ? j->n_blocks : most;
 	choose_states(j, s);
 	if (j->n_blocks < IG_KV_LEAST_BLOCKS)
 		ig_kv_job_destroy(sch, j);

@@ -33,7 +33,8 @@ struct ig_engine_model {
 	uint32_t n_context;		  /* maximum tokens of a sequence */
 	int32_t suffix;	    /* what it expects behind a text that it embeds; -1: nothing */
 	uint32_t n_results; /* columns of a result; the vocabulary of a model that generates text */
-	uint32_t n_cache;   /* maximum tokens that the cache holds of it, alone; 0: not known */
+	uint32_t width_outside; /* of a row from outside (struct ig_span); 0: it takes none */
+	uint32_t n_cache;	/* maximum tokens that the cache holds of it, alone; 0: not known */
 	const char *arch, *file;
 	uint64_t weight_bytes; /* packed */
 	int64_t created_s;     /* the file's mtime, Unix seconds */

@@ -14,6 +14,7 @@
 #include "daemon/engine/rounds_private.h"
 
 #include "daemon/engine/admission_private.h"
+#include "daemon/engine/spans_private.h"
 #include "daemon/engine/speculate_private.h"
 #include "daemon/engine/step_rows_private.h"
 
@@ -132,6 +133,21 @@ static struct ig_pace_plan count_plan(struct ig_sched *sch, struct ig_model *m)
 	return plan;
 }
 
+/* Plan up to n rows of s, a prompt, of the `left` that the round has.  A span is not cut: if the first one is longer
+ * than n, it is planned nonetheless, and if there is no room for it, the next round begins with it.
+ * False: it has no blocks for them. */
+static bool plan_prompt(struct ig_sched *sch, struct ig_model *m, struct ig_seq *s, int32_t n,
+			int32_t left)
+{
+	n = ig_spans_whole_rows(s, min(n, left), left);
+	s->wants_room = !n;
+	if (n)
+		return plan_seq(sch, m, s, n);
+	s->round = m->round;
+	s->n_planned = s->n_draft = 0;
+	return true;
+}
+
 /* Plan the prompts' part of a round. */
 static void plan_prompts(struct ig_sched *sch, struct ig_model *m, const struct ig_pace_plan *plan,
 			 int32_t left, uint32_t n_seqs)
@@ -145,14 +161,25 @@ static void plan_prompts(struct ig_sched *sch, struct ig_model *m, const struct 
 	s = due_prompt(sch, m, shortest);
 	for (bool first = !m->limited; s && left > 0 && n_seqs < sch->b->max_seqs; first = false) {
 		int32_t n = first ? oldest_share(sch, m, s, left) : wanted_rows(sch, s);
-		if (!plan_seq(sch, m, s, min(n, left)))
+		if (!plan_prompt(sch, m, s, n, left))
 			break;
-		n_seqs++;
+		n_seqs += s->n_planned > 0;
 		left -= s->n_planned;
 		if (s->is_long)
 			sch->long_rows -= s->n_planned;
 		s = due_prompt(sch, m, true);
 	}
+}
+
+/* The oldest prompt for whose span the last round had no room. */
+static struct ig_seq *next_span(const struct ig_sched *sch, const struct ig_model *m)
+{
+	struct ig_seq *s;
+
+	TAILQ_FOREACH(s, &sch->running, link)
+		if (s->wants_room && can_join(m, s))
+			return s;
+	return NULL;
 }
 
 bool ig_sched_plan_round(struct ig_sched *sch, struct ig_model *m)
@@ -163,8 +190,14 @@ bool ig_sched_plan_round(struct ig_sched *sch, struct ig_model *m)
 
 	m->round++;
 	ig_clients_choose(&sch->running, m);
-	for (s = TAILQ_FIRST(&sch->running); s && n_seqs < sch->b->max_seqs; s = next) {
-		if (!can_join(m, s) || ig_seq_n_left(s) != 1) {
+	s = next_span(sch, m);
+	if (s && plan_prompt(sch, m, s, 1, left)) {
+		n_seqs += s->n_planned > 0;
+		left -= s->n_planned;
+	}
+	for (s = sch->must_preempt ? NULL : TAILQ_FIRST(&sch->running);
+	     s && left > 0 && n_seqs < sch->b->max_seqs; s = next) {
+		if (s->round == m->round || !can_join(m, s) || ig_seq_n_left(s) != 1) {
 			next = TAILQ_NEXT(s, link);
 			continue;
 		}
@@ -242,8 +275,10 @@ void ig_sched_take_rows(struct ig_sched *sch, struct ig_model *m, struct ig_flig
 		int32_t n = s->n_planned;
 		/* Short ones do not wait for a long one, which fills up their step. */
 		if (f->n_prefill && n > enough)
-			n = enough - step->n_rows;
+			n = ig_spans_whole_rows(s, enough - step->n_rows, n);
 		ig_sched_add_rows(sch, f, s, n);
+		if (s->n_planned) /* of the others a span is the first, perhaps */
+			break;
 	}
 }
 

@@ -12,6 +12,7 @@
 #include "daemon/engine/clients_private.h"
 #include "daemon/engine/logprobs.h"
 #include "daemon/engine/generation_private.h"
+#include "daemon/engine/spans_private.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -242,6 +243,8 @@ static int make_tokens(struct ig_seq *s, const struct ig_gen_spec *spec, bool lo
 		s->n_texts = spec->n_texts;
 	}
 	s->n_tokens = s->n_shown = s->n_prompt;
+	if (ig_spans_create(s, spec) < 0)
+		return -ENOMEM;
 	return looks_up && s->max_output > 1 ? make_lookup(s) : 0;
 }
 
@@ -325,6 +328,7 @@ void ig_seq_destroy(struct ig_seq *s)
 	ig_lookup_finish(&s->lookup);
 	free(s->history);
 	free(s->texts);
+	ig_spans_destroy(s);
 	ig_vectors_unref(s->vectors);
 	free(s->text);
 	free(s->logprobs);

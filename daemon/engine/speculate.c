@@ -327,8 +327,8 @@ static int32_t n_allowed(struct ig_sched *sch, const struct ig_seq *s)
 		ig_grammar_matcher_copy(sch->ahead, s->matcher);
 	for (n = 0; n < s->n_draft; n++) {
 		int32_t id = s->tokens[s->n_tokens + n];
-		if (ig_tokenizer_is_end(t, id) && !s->ignore_end)
-			break;
+		if (id < 0 || (ig_tokenizer_is_end(t, id) && !s->ignore_end))
+			break; /* of an image (spans_private.h), or an end */
 		if (s->matcher && (ig_grammar_matcher_accept(sch->ahead, id) < 0 ||
 				   ig_grammar_matcher_is_done(sch->ahead)))
 			break;

@@ -51,6 +51,8 @@ static bool build_step(struct ig_sched *sch, struct ig_model *m, struct ig_fligh
 	step->logits = NULL;
 	step->token_from = step->prev_ids = NULL;
 	step->row_adapter = NULL;
+	step->outside = NULL;
+	step->rope_positions = step->sees_to = NULL;
 	f->limited = false;
 	if (m->whole_texts) {
 		step->logits = f->buffer->results;

@@ -8,6 +8,7 @@
 #include "daemon/engine/step_rows_private.h"
 
 #include "daemon/engine/mtp_private.h"
+#include "daemon/engine/spans_private.h"
 #include "daemon/engine/speculate_private.h"
 
 #include <string.h>
@@ -93,7 +94,7 @@ static int32_t add_guesses(struct ig_sched *sch, struct ig_flight *f, struct ig_
 	const int32_t index = asks ? step->n_guesses : -1;
 
 	for (int32_t i = 0; i < n; i++)
-		b->next_ids[first + i] = done + i + 1 < n_known ? s->tokens[done + i + 1] : 0;
+		b->next_ids[first + i] = done + i + 1 < n_known ? ig_spans_id(s, done + i + 1) : 0;
 	for (int32_t i = s->logit_index; i >= 0 && i < step->n_logit_rows; i++) {
 		b->next_ids[b->logit_rows[i]] = -1 - i;
 		if (asks)
@@ -133,7 +134,7 @@ void ig_sched_add_rows(struct ig_sched *sch, struct ig_flight *f, struct ig_seq 
 	}
 	for (int32_t i = 0; i < n; i++) {
 		bool known = done + i < s->n_tokens + n_draft;
-		b->token_ids[first + i] = known ? s->tokens[done + i] : 0;
+		b->token_ids[first + i] = known ? ig_spans_id(s, done + i) : 0;
 		b->token_from[first + i] = known ? -1 : s->logit_index;
 		if (!known) {
 			step->token_from = b->token_from;
@@ -143,6 +144,7 @@ void ig_sched_add_rows(struct ig_sched *sch, struct ig_flight *f, struct ig_seq 
 		b->row_seq[first + i] = seq;
 		b->row_adapter[first + i] = (int32_t)s->shown->adapter - 1;
 	}
+	ig_spans_add_rows(b, s, first, n);
 	if (s->shown->adapter)
 		step->row_adapter = b->row_adapter;
 	b->seq_lens[seq] = done + n;

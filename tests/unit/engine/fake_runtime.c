@@ -1,6 +1,7 @@
 /* fake_runtime.c: see fake_runtime.h. */
 #include "fake_files.h"
 #include "fake_runtime.h"
+#include "fake_outside.h"
 #include "fake_states.h"
 
 #include "base/clock.h"
@@ -242,6 +243,11 @@ int64_t ig_driver_step_ns(const struct ig_driver *d) { return d->step_ns; }
 
 uint32_t ig_program_split_rows(const struct ig_program *p) { return fake.split_rows; }
 
+uint32_t ig_program_outside_width(const struct ig_program *p)
+{
+	return fake.takes_outside ? FAKE_OUTSIDE_WIDTH : 0;
+}
+
 uint64_t ig_driver_memory(const struct ig_driver *d) { return (uint64_t)fake.driver_memory; }
 
 void ig_driver_watch_memory(struct ig_driver *d, void (*fn)(void *ctx, uint64_t n_bytes), void *ctx)
@@ -327,6 +333,12 @@ static uint64_t checksum(const struct ig_program *p, const struct ig_step *s)
 	h = mix(h, s->row_seq, rows * 4);
 	if (s->row_adapter)
 		h = mix(h, s->row_adapter, rows * 4);
+	if (s->outside)
+		h = mix(h, s->outside, rows * sizeof *s->outside);
+	if (s->rope_positions)
+		h = mix(h, s->rope_positions, rows * IG_ROPE_AXES * 4);
+	if (s->sees_to)
+		h = mix(h, s->sees_to, rows * 4);
 	h = mix(h, s->seq_lens, (size_t)s->n_seqs * 4);
 	h = mix(h, s->logit_rows, (size_t)s->n_logit_rows * 4);
 	h = mix(h, s->sample, (size_t)s->n_logit_rows * sizeof *s->sample);
@@ -562,15 +574,14 @@ static void write_rows(const struct ig_program *p, const struct ig_step *s)
 	memset(seq_end, 0xff, sizeof seq_end);
 	for (int32_t r = 0; r < s->n_rows; r++) {
 		int32_t seq = s->row_seq[r], pos = s->positions[r];
-		int32_t mark[2] = { ig_step_token(s, r), mark_of(s, r, pos) };
+		int32_t id = ig_step_token(s, r);
+		int32_t mark[2] = { fake_row_token(s, r), mark_of(s, r, pos) };
 		int32_t adapter = s->row_adapter ? s->row_adapter[r] : -1;
 
 		if (seq < 0 || seq >= s->n_seqs || pos < 0 || pos >= s->seq_lens[seq] ||
 		    (uint32_t)s->seq_lens[seq] > p->limits.max_context ||
-		    ((mark[0] < 0 || mark[0] >= FAKE_VOCAB) &&
-		     !(s->token_from && s->token_from[r] >= 0))) {
-			fake_report("row %d: sequence %d, position %d, token %d", r, seq, pos,
-				    mark[0]);
+		    ((id < 0 || id >= FAKE_VOCAB) && !(s->token_from && s->token_from[r] >= 0))) {
+			fake_report("row %d: sequence %d, position %d, token %d", r, seq, pos, id);
 			continue;
 		}
 		if (adapter < -1 || adapter >= (int32_t)p->plan->n_adapters)
@@ -592,6 +603,7 @@ static void write_rows(const struct ig_program *p, const struct ig_step *s)
 		if (seq_end[i] != s->seq_lens[i])
 			fake_report("sequence %d: its rows end at %d, its length is %d", i,
 				    seq_end[i], s->seq_lens[i]);
+	fake_check_outside(s, fake_report);
 	fake_step_states(s, fake_report);
 }
 

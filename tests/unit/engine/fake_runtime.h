@@ -70,6 +70,7 @@ struct fake {
 	bool heads_refused;    /* the driver takes no heads */
 	bool head_is_broken;   /* a plan with one can't be recorded */
 	bool head_is_odd;      /* the same, lowered */
+	bool takes_outside;    /* steps may have rows from outside (fake_outside.h) */
 	atomic_int n_guesses;  /* of heads */
 	atomic_int n_headless; /* steps of a model with a head that left it out */
 	int unmap_us;	       /* that giving a slab back takes */

@@ -1,5 +1,6 @@
 /* fake_states.c: see fake_states.h. */
 #include "fake_states.h"
+#include "fake_outside.h"
 
 #include <string.h>
 
@@ -104,7 +105,7 @@ void fake_step_states(const struct ig_step *s, fake_breach *breach)
 			breach("segment %d reads a state of %d tokens at position %d", i,
 			       c.n_tokens, s->positions[row]);
 		for (; row < g->first_row + g->n_rows; row++)
-			c.hash = fold(c.hash, ig_step_token(s, row));
+			c.hash = fold(c.hash, fake_row_token(s, row));
 		c.n_tokens = s->positions[row - 1] + 1;
 		write_state(s, g->to, c);
 	}

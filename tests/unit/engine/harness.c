@@ -1,5 +1,6 @@
 /* harness.c: see harness.h. */
 #include "harness.h"
+#include "fake_outside.h"
 
 const char *harness_run_ahead = "off";
 const char *harness_speculation = "off";
@@ -145,7 +146,15 @@ int client_try(struct client *c, struct ig_engine *e, const struct ask *a, struc
 	prompt = malloc(((size_t)a->n_prompt + 1) * sizeof *prompt);
 	if (!a->prompt)
 		make_prompt(prompt, a->n_prompt, a->prompt_seed);
-	spec.prompt = a->prompt ? a->prompt : prompt;
+	else if (a->n_spans)
+		memcpy(prompt, a->prompt, (size_t)a->n_prompt * sizeof *prompt);
+	for (int32_t i = 0; i < a->n_spans; i++)
+		for (int32_t k = 0; k < a->spans[i].n; k++)
+			if (a->spans[i].first >= 0 && a->spans[i].first + k < a->n_prompt)
+				prompt[a->spans[i].first + k] = FAKE_OUTSIDE_ID;
+	spec.prompt = a->prompt && !a->n_spans ? a->prompt : prompt;
+	spec.spans = a->spans;
+	spec.n_spans = a->n_spans;
 	spec.texts = a->texts;
 	spec.n_texts = a->n_texts;
 	spec.vectors = a->vectors;

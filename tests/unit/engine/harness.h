@@ -58,6 +58,9 @@ struct ask {
 	uint32_t weight;
 	int32_t priority;
 	int64_t deadline_ns;
+	const struct ig_span
+		*spans; /* [n_spans]; prompt then has what the model reads of their rows */
+	int32_t n_spans;
 	const struct ig_text *texts; /* [n_texts] of the prompt, for a model without a cache */
 	int32_t n_texts;
 	struct ig_vectors *vectors;

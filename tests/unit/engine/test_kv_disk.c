@@ -5,6 +5,8 @@
  */
 #include "harness.h"
 
+#include "fake_outside.h"
+
 #include "base/json.h"
 
 #include <dirent.h>
@@ -648,12 +650,41 @@ static void test_slower_than_computing(void **state)
 	harness_close(e);
 }
 
+/* Rows from outside have no name that a file could be found by: what is before them is saved and restored. */
+static void test_rows_from_outside(void **state)
+{
+	static float rows[30][FAKE_OUTSIDE_WIDTH];
+	const struct ig_span span = { .first = 100, .n = 30, .rows = rows[0] };
+	static int32_t prompt[200];
+	struct ask a = {
+		.prompt = prompt, .n_prompt = 200, .max_tokens = 30, .spans = &span, .n_spans = 1
+	};
+	struct ig_engine *e;
+
+	fake.takes_outside = true;
+	make_prompt(prompt, 200, 3);
+	for (int i = 0; i < 30; i++) {
+		prompt[100 + i] = 1000 + i;
+		for (int k = 0; k < FAKE_OUTSIDE_WIDTH; k++)
+			rows[i][k] = (float)(int[]){ 1000 + i, i, 30, 100 + i }[k];
+	}
+	e = engine();
+	assert_int_equal(answer(e, &a), 0);
+	assert_int_equal(answer(e, &a), 199);
+	harness_close(e);
+	assert_int_equal(n_files(), 100 / IG_BLOCK_TOKENS);
+	e = engine();
+	assert_int_equal(answer(e, &a), 96);
+	harness_close(e);
+}
+
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
 #define TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
 		TEST(test_after_a_restart),
 		TEST(test_states),
+		TEST(test_rows_from_outside),
 		TEST(test_damaged_states),
 		TEST(test_limit),
 		TEST(test_whose),
