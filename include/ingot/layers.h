@@ -128,6 +128,7 @@ enum ig_gqa_flags {
 	IG_GQA_NO_V = 1 << 8,	     /* no attn_v: v is k before its norm and RoPE */
 	IG_GQA_Q_ONLY = 1 << 9,	     /* the layer reads another one's keys and values */
 	IG_GQA_ROWS = 1 << 10,	     /* no cache: over the step's own rows of a text */
+	IG_GQA_SPANS = 1 << 11,	     /* rows of an image may see each other both ways */
 };
 
 struct ig_gqa {
@@ -276,6 +277,7 @@ static inline ig_value ig_gqa_attend(struct ig_rec *r, const struct ig_gqa *a, u
 				      (uint32_t)(width.q + (int64_t)n_kv * width.kv),
 		.gate_stride = in_q ? 2 * p->head_dim : width.gate_dim,
 		.gate_dim = width.gate_dim,
+		.spans = a->flags & IG_GQA_SPANS ? 1 : 0,
 	};
 	const struct ig_attention_rows_params rows = {
 		.struct_size = sizeof rows,

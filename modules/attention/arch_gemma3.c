@@ -126,7 +126,7 @@ static int record(const struct ig_host *host, struct ig_graph *g, const struct i
 					 ig_layer_rope_table(&r, &m->rope[kind]) :
 					 IG_NONE,
 			.mode = IG_ROPE_HALVES,
-			.flags = IG_GQA_HEAD_NORMS | (m->pooling.kind ? IG_GQA_ROWS : 0),
+			.flags = IG_GQA_HEAD_NORMS | (m->pooling.kind ? IG_GQA_ROWS : IG_GQA_SPANS),
 			.window = kind == LOCAL ? m->window : 0,
 			.scale = m->scale * m->rope[kind].attention,
 			.group = m->group[kind],

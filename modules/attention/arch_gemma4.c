@@ -350,7 +350,10 @@ static int record(const struct ig_host *host, struct ig_graph *g, const struct i
 
 		of_layer = *p;
 		of_layer.n_ff = m->n_ff[layer];
-		a->flags = layer_flags(host, meta, m, layer);
+		/* tokens of an image see each other in layers with a window only (not those of E2B and E4B,
+		 * whose images' spans look back) */
+		a->flags = layer_flags(host, meta, m, layer) |
+			   (m->kind[layer] == LOCAL ? IG_GQA_SPANS : 0);
 		a->group = m->group[layer];
 		scale = ig_rec_layer_weight(&r, 1, 1, "blk.%u.layer_output_scale.weight", layer);
 		h = ig_layer_rms_norm(&r, p, "blk.%u.attn_norm.weight", layer, x);

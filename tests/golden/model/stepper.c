@@ -72,12 +72,15 @@ struct ig_stepper {
 	struct ig_step_kv kv[IG_MAX_CACHE_GROUPS];
 	bool ran; /* the step has run; the next put begins another */
 	int32_t *token_ids, *positions, *row_seq, *row_adapter; /* [max_rows] */
-	int32_t *seq_lens, *logit_rows, *sampled;		/* [max_seqs] */
-	struct ig_sample_params *sample;			/* [max_seqs] */
-	uint32_t *tables[IG_MAX_CACHE_GROUPS];			/* [max_seqs, widths] */
-	struct ig_step_segment *segments;			/* [max_seqs, N_SEGMENTS] */
-	int *step_seqs;						/* [max_seqs] */
-	float *logits;						/* [max_seqs, n_vocab] */
+	const float **outside;					/* [max_rows] */
+	int32_t *turned, *sees_to;		  /* [max_rows, IG_ROPE_AXES], [max_rows] */
+	int32_t first_put;			  /* the first row of the tokens put last */
+	int32_t *seq_lens, *logit_rows, *sampled; /* [max_seqs] */
+	struct ig_sample_params *sample;	  /* [max_seqs] */
+	uint32_t *tables[IG_MAX_CACHE_GROUPS];	  /* [max_seqs, widths] */
+	struct ig_step_segment *segments;	  /* [max_seqs, N_SEGMENTS] */
+	int *step_seqs;				  /* [max_seqs] */
+	float *logits;				  /* [max_seqs, n_vocab] */
 	/* of a plan with a head that guesses */
 	int32_t *next_ids;	       /* [max_rows] */
 	int32_t *guess_rows, *guessed; /* [max_seqs] */
@@ -391,13 +394,17 @@ static int make_buffers(struct ig_stepper *s, struct ig_error *err)
 	s->positions = calloc(rows, sizeof *s->positions);
 	s->row_seq = calloc(rows, sizeof *s->row_seq);
 	s->row_adapter = calloc(rows, sizeof *s->row_adapter);
+	s->outside = calloc(rows, sizeof *s->outside);
+	s->turned = calloc(rows, IG_ROPE_AXES * sizeof *s->turned);
+	s->sees_to = calloc(rows, sizeof *s->sees_to);
 	s->seq_lens = calloc(seqs, sizeof *s->seq_lens);
 	s->logit_rows = calloc(seqs, sizeof *s->logit_rows);
 	s->sampled = calloc(seqs, sizeof *s->sampled);
 	s->sample = calloc(seqs, sizeof *s->sample);
 	s->step_seqs = calloc(seqs, sizeof *s->step_seqs);
 	s->logits = calloc(seqs * s->n_vocab, sizeof *s->logits);
-	ok = s->token_ids && s->positions && s->row_seq && s->row_adapter && s->seq_lens &&
+	ok = s->outside && s->turned && s->sees_to;
+	ok = ok && s->token_ids && s->positions && s->row_seq && s->row_adapter && s->seq_lens &&
 	     s->logit_rows && s->sampled && s->sample && s->step_seqs && s->logits;
 	for (uint32_t g = 0; g < s->n_groups; g++) {
 		s->tables[g] = calloc(2 * seqs * width_of(s, g), sizeof *s->tables[g]);
@@ -559,6 +566,9 @@ void ig_stepper_close(struct ig_stepper *s)
 	free(s->positions);
 	free(s->row_seq);
 	free(s->row_adapter);
+	free(s->outside);
+	free(s->turned);
+	free(s->sees_to);
 	free(s->seq_lens);
 	free(s->logit_rows);
 	free(s->sampled);
@@ -731,7 +741,12 @@ static int put(struct ig_stepper *s, int number, const int32_t *ids, int32_t n, 
 	for (uint32_t g = 0; g < s->n_groups; g++)
 		if (window_of(s, g) && move_window(s, g, seq, n))
 			return -ENOSPC;
+	s->first_put = step->n_rows;
 	for (int32_t i = 0; i < n; i++) {
+		s->outside[step->n_rows + i] = NULL;
+		s->sees_to[step->n_rows + i] = seq->n_tokens + i;
+		for (int k = 0; k < IG_ROPE_AXES; k++)
+			s->turned[(step->n_rows + i) * IG_ROPE_AXES + k] = seq->n_tokens + i;
 		s->token_ids[step->n_rows + i] = ids[i];
 		s->positions[step->n_rows + i] = seq->n_tokens + i;
 		s->row_seq[step->n_rows + i] = step->n_seqs;
@@ -782,6 +797,19 @@ void ig_stepper_say_next(struct ig_stepper *s, int32_t id)
 {
 	if (s->next_ids)
 		s->next_ids[s->step.n_rows - 1] = id;
+}
+
+void ig_stepper_say_outside(struct ig_stepper *s, int32_t i, const float *row,
+			    const int32_t turned[IG_ROPE_AXES], int32_t ahead)
+{
+	const int32_t r = s->first_put + i;
+
+	s->outside[r] = row;
+	s->sees_to[r] = s->positions[r] + ahead;
+	memcpy(s->turned + r * IG_ROPE_AXES, turned, IG_ROPE_AXES * sizeof *turned);
+	s->step.outside = s->outside;
+	s->step.rope_positions = s->turned;
+	s->step.sees_to = s->sees_to;
 }
 
 int ig_stepper_run(struct ig_stepper *s, bool want_logits)

@@ -97,6 +97,10 @@ int ig_stepper_put_draft(struct ig_stepper *s, int seq, const int32_t *ids, int3
 			 const struct ig_sample_params *draw);
 /* What follows the tokens put last, without a draw, for the head that guesses; else it reads token 0. */
 void ig_stepper_say_next(struct ig_stepper *s, int32_t id);
+/* Row i of the tokens put last is no token's: its embedding (NULL: it is the token's), what RoPE turns it by, and so
+ * many rows behind it that it sees.  row must live until the step has run. */
+void ig_stepper_say_outside(struct ig_stepper *s, int32_t i, const float *row,
+			    const int32_t turned[IG_ROPE_AXES], int32_t ahead);
 /* Run the step.  The draws are readable until the next put. */
 int ig_stepper_run(struct ig_stepper *s, bool want_logits);
 int32_t ig_stepper_sampled(const struct ig_stepper *s, int draw);
