@@ -327,6 +327,18 @@ static int same_ids(const struct ig_tokenizer *a, const struct ig_tokenizer *b, 
 	return same;
 }
 
+/* What a text passes before it is looked up, and what is put around it. */
+static bool same_words(const struct ig_tokenizer *a, const struct ig_tokenizer *b)
+{
+	const struct ig_wordpiece *x = &a->wordpiece, *y = &b->wordpiece;
+
+	return x->clean == y->clean && x->chinese == y->chinese &&
+	       x->strip_accents == y->strip_accents && x->lowercase == y->lowercase &&
+	       x->max_chars == y->max_chars && x->unknown == y->unknown && a->suffix == b->suffix &&
+	       a->n_separators == b->n_separators &&
+	       !memcmp(a->separators, b->separators, a->n_separators * sizeof *a->separators);
+}
+
 static bool same_marks(const struct ig_tokenizer *a, const struct ig_tokenizer *b)
 {
 	if (a->n_vocab != b->n_vocab || a->bos != b->bos || a->add_bos != b->add_bos)
@@ -334,7 +346,7 @@ static bool same_marks(const struct ig_tokenizer *a, const struct ig_tokenizer *
 	for (unsigned i = 0; i < a->n_ends; i++)
 		if (!ig_tokenizer_is_end(b, a->ends[i]))
 			return false;
-	return true;
+	return a->model != IG_MODEL_WORDPIECE || same_words(a, b);
 }
 
 /* Read the keys back as from a file: 1 if they give the same ids, 0 if not. */
@@ -375,7 +387,7 @@ out:
 	return rc;
 }
 
-/* ---- the three kinds ------------------------------------------------------------------------ */
+/* ---- the four kinds ------------------------------------------------------------------------- */
 
 static void begin(struct making *m)
 {
@@ -451,6 +463,33 @@ static int make_scores(struct making *m, struct ig_tokenizer_keys *out)
 	return refuse(m, "its merges don't follow from scores");
 }
 
+/* Of BERT.  The keys have no place for how a text is cleaned: readers take it as of models without case. */
+static int make_words(struct making *m, struct ig_tokenizer_keys *out)
+{
+	const struct ig_tokenizer *t = m->t;
+	const struct ig_checkpoint_tensor *types =
+		ig_checkpoint_find_tensor(m->g, "token_types.weight");
+	int rc;
+
+	begin(m);
+	put_str(m, "tokenizer.ggml.model", "bert", 4);
+	put_tokens(m, -1); /* a word's first token begins with a space, others do not */
+	put_ids(m, t->wordpiece.unknown);
+	put_id(m, "tokenizer.ggml.cls_token_id", t->bos);
+	put_id(m, "tokenizer.ggml.seperator_token_id", t->suffix);
+	put_id(m, "tokenizer.ggml.mask_token_id", named(m, "mask_token"));
+	if (types)
+		put_id(m, "tokenizer.ggml.token_type_count", (int32_t)types->n_rows);
+	if ((rc = put_templates(m)))
+		return rc;
+	rc = check(m, out);
+	if (rc)
+		return rc < 0 ? rc : 0;
+	return refuse(m, t->wordpiece.lowercase && t->wordpiece.strip_accents ?
+				 "its words are cut or marked in another way than BERT's" :
+				 "it is a WordPiece model with case or accents");
+}
+
 /* ---- the whole ------------------------------------------------------------------------------- */
 
 /* SentencePiece's own file has the scores, which tokenizer.json lacks. */
@@ -504,7 +543,7 @@ int ig_tokenizer_keys_make(const struct ig_checkpoint *folder, struct ig_tokeniz
 		case IG_MODEL_BYTES: rc = make_bytes(&m, out); break;
 		case IG_MODEL_PAIRS: rc = make_pairs(&m, out); break;
 		case IG_MODEL_SCORES: rc = make_scores(&m, out); break;
-		case IG_MODEL_WORDPIECE: rc = refuse(&m, "it is a WordPiece model"); break;
+		case IG_MODEL_WORDPIECE: rc = make_words(&m, out); break;
 		default: rc = refuse(&m, "it is a Unigram model"); break;
 		}
 		ig_model_config_finish(&config);

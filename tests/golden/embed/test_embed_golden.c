@@ -8,6 +8,8 @@
  */
 #include "tests/golden/model/stepper.h"
 
+#include "model/formats/checkpoint.h"
+#include "model/quantize/convert.h"
 #include "model/tokenizer/tokenizer.h"
 
 #include <setjmp.h>
@@ -22,6 +24,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #ifndef INGOT_TEST_EMBED
 #error "the build names the folder of the models"
@@ -336,6 +339,46 @@ static void test_model(void **state)
 	close_golden(&g);
 }
 
+/* What ig_convert writes of a folder has its ids and vectors. */
+static void test_converted(void **state)
+{
+	const struct ig_convert_options o = { .mix = ig_mix_find("F16"), .n_threads = 2 };
+	const char *name = *state;
+	char path[512], out[] = "/tmp/ig-converted-XXXXXX";
+	struct ig_convert_report r;
+	struct ig_stepper_model m;
+	struct ig_error err = { 0 };
+	struct golden g = { 0 };
+	float *vectors;
+	bool causal = true;
+	uint32_t n_types;
+	int fd;
+
+	if (on_gpu()) /* what is written is of no device */
+		return;
+	open_golden(name, &g);
+	snprintf(path, sizeof path, "%s/%s", folder_of(name), name);
+	fd = mkstemp(out);
+	assert_true(fd >= 0 && !close(fd) && !unlink(out));
+	if (ig_stepper_model_open(&m, path, NULL, &err) || ig_convert(m.file, out, &o, &r, &err))
+		fail_msg("%s", err.text);
+	ig_convert_report_finish(&r);
+	ig_stepper_model_close(&m);
+	run_file(name, out, &g, false, &vectors);
+	/* what other readers need besides */
+	assert_int_equal(ig_stepper_model_open(&m, out, NULL, &err), 0);
+	snprintf(path, sizeof path, "%s.attention.causal", m.plan->arch->name);
+	assert_int_equal(ig_checkpoint_bool(m.file, path, &causal, &err), 0);
+	assert_false(causal);
+	assert_int_equal(
+		ig_checkpoint_u32(m.file, "tokenizer.ggml.token_type_count", &n_types, &err), 0);
+	assert_int_equal(n_types, 2);
+	ig_stepper_model_close(&m);
+	assert_int_equal(unlink(out), 0);
+	free(vectors);
+	close_golden(&g);
+}
+
 /* There is only a file. */
 static void test_file(void **state)
 {
@@ -417,6 +460,7 @@ static void test_steps(void **state)
 	ig_stepper_model_close(&m);
 }
 
+#define CONVERTED(name) { #name " converted", test_converted, NULL, NULL, (void *)#name }
 #define MODEL(name) { #name, test_model, NULL, NULL, (void *)#name }
 
 int main(void)
@@ -428,6 +472,9 @@ int main(void)
 		MODEL(qwen3embed),
 		MODEL(nomic),
 		MODEL(gemmaembed),
+		CONVERTED(bert),
+		CONVERTED(bertrank),
+		CONVERTED(nomic),
 		{ "gemmadense", test_file, NULL, NULL, (void *)"gemmadense" },
 		{ "minilm", test_real, NULL, NULL, (void *)"minilm" },
 		cmocka_unit_test(test_steps),

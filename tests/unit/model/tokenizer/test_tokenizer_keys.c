@@ -221,6 +221,67 @@ static void pairs(void **state)
 	finish(&f);
 }
 
+/* WordPiece with this normalizer and longest word. */
+static void word_pieces(struct ig_strbuf *b, const char *normalizer, int longest)
+{
+	static const char *const names[] = { "[PAD]", "[UNK]", "[CLS]", "[SEP]" };
+
+	*b = (struct ig_strbuf){ 0 };
+	ig_strbuf_puts(b, "{\"added_tokens\": [");
+	for (int i = 0; i < 4; i++)
+		ig_strbuf_printf(b, "{\"id\": %d, \"content\": \"%s\", \"special\": true}%s", i,
+				 names[i], i < 3 ? "," : "");
+	ig_strbuf_printf(
+		b,
+		"], \"normalizer\": {\"type\": \"BertNormalizer\", \"clean_text\": true, "
+		"\"handle_chinese_chars\": true, %s}, "
+		"\"pre_tokenizer\": {\"type\": \"BertPreTokenizer\"}, \"post_processor\": "
+		"{\"type\": \"TemplateProcessing\", \"single\": ["
+		"{\"SpecialToken\": {\"id\": \"[CLS]\", \"type_id\": 0}}, "
+		"{\"Sequence\": {\"id\": \"A\", \"type_id\": 0}}, "
+		"{\"SpecialToken\": {\"id\": \"[SEP]\", \"type_id\": 0}}], \"pair\": ["
+		"{\"SpecialToken\": {\"id\": \"[CLS]\", \"type_id\": 0}}, "
+		"{\"Sequence\": {\"id\": \"A\", \"type_id\": 0}}, "
+		"{\"SpecialToken\": {\"id\": \"[SEP]\", \"type_id\": 0}}, "
+		"{\"Sequence\": {\"id\": \"B\", \"type_id\": 1}}, "
+		"{\"SpecialToken\": {\"id\": \"[SEP]\", \"type_id\": 1}}], \"special_tokens\": "
+		"{\"[CLS]\": {\"ids\": [2]}, \"[SEP]\": {\"ids\": [3]}}}, "
+		"\"decoder\": {\"type\": \"WordPiece\", \"prefix\": \"##\"}, "
+		"\"model\": {\"type\": \"WordPiece\", \"unk_token\": \"[UNK]\", "
+		"\"continuing_subword_prefix\": \"##\", \"max_input_chars_per_word\": %d, "
+		"\"vocab\": {\"[PAD]\": 0, \"[UNK]\": 1, \"[CLS]\": 2, \"[SEP]\": 3, "
+		"\"hello\": 4, \"##hell\": 5, \"lo\": 6, \"a\": 7, \"1\": 8, \"##2\": 9, "
+		"\"##3\": 10, \"<\": 11, \"tool\": 12, \"##tool\": 13}}}",
+		normalizer, longest);
+	assert_true(ig_strbuf_ok(b));
+}
+
+static void words(void **state)
+{
+	static const struct {
+		const char *normalizer;
+		int longest;
+		const char *why; /* NULL: it can be said */
+	} cases[] = {
+		{ "\"strip_accents\": null, \"lowercase\": true", 100, NULL },
+		{ "\"strip_accents\": true, \"lowercase\": true", 100, NULL },
+		{ "\"strip_accents\": null, \"lowercase\": false", 100, "with case or accents" },
+		{ "\"strip_accents\": false, \"lowercase\": true", 100, "with case or accents" },
+		{ "\"strip_accents\": null, \"lowercase\": true", 50, "in another way" },
+	};
+
+	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+		struct folder f = { 0 };
+		word_pieces(&f.vocabulary, cases[i].normalizer, cases[i].longest);
+		open_folder(&f, "tokenizer.json", NULL);
+		if (cases[i].why)
+			is_refused(&f, cases[i].why);
+		else
+			says_the_same(&f, "bert");
+		finish(&f);
+	}
+}
+
 static void no_vocabulary(void **state)
 {
 	struct ig_tokenizer_keys k;
@@ -242,7 +303,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(bytes),	 cmocka_unit_test(bytes_that_keys_cant_say),
 		cmocka_unit_test(sentencepiece), cmocka_unit_test(pairs),
-		cmocka_unit_test(no_vocabulary),
+		cmocka_unit_test(words),	 cmocka_unit_test(no_vocabulary),
 	};
 
 	return cmocka_run_group_tests_name("model/tokenizer_keys", tests, NULL, NULL);
