@@ -62,9 +62,9 @@ static inline struct row_span row_span(const struct ig_attention_params *p,
 				       const struct ig_step *step, int64_t row)
 {
 	const int64_t n = row_group(step, unit_rows(p), row);
-	struct row_span rows = { row, n, step->positions[row], 0 };
+	struct row_span rows = { row, n, step->positions[row], step->positions[row] + n - 1 };
 
-	for (int64_t i = row; i < row + n; i++)
+	for (int64_t i = row; step->sees_to && i < row + n; i++)
 		if (ig_step_sees_to(step, p->spans, i) > rows.last)
 			rows.last = ig_step_sees_to(step, p->spans, i);
 	return rows;

@@ -178,6 +178,28 @@ static void assert_blocks(struct session *s, const char *letters)
 		memset(block(s, i), 'a' + i, BLOCK);
 }
 
+/* What no kernel reads is refused by name, and the next step runs. */
+static void test_rows_from_outside(void **state)
+{
+	static const int32_t turned[SEQS][IG_ROPE_AXES], sees_to[SEQS];
+	static const float *const outside[SEQS];
+	struct session s = { 0 };
+
+	session_must_start(&s, *state, "fake");
+	for (int i = 0; i < 3; i++) {
+		struct ig_step *step = session_step(&s, 0, 0, NULL);
+		step->rope_positions = i == 0 ? turned[0] : NULL;
+		step->outside = i == 1 ? outside : NULL;
+		step->sees_to = i == 2 ? sees_to : NULL;
+		assert_int_equal(ig_program_submit(s.program, step), -ENOTSUP);
+		assert_non_null(strstr(ig_program_error(s.program)->text,
+				       "the driver fake has no embeddings from outside"));
+	}
+	assert_int_equal(ig_program_outside_width(s.program), 0);
+	session_assert_runs(&s);
+	session_stop(&s);
+}
+
 static void test_copies(void **state)
 {
 	struct session s;
@@ -352,9 +374,13 @@ static void test_slabs(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_two_in_flight), cmocka_unit_test(test_logits),
-		cmocka_unit_test(test_errors),	      cmocka_unit_test(test_copies),
-		cmocka_unit_test(test_host_copies),   cmocka_unit_test(test_slabs),
+		cmocka_unit_test(test_two_in_flight),
+		cmocka_unit_test(test_logits),
+		cmocka_unit_test(test_errors),
+		cmocka_unit_test(test_copies),
+		cmocka_unit_test(test_host_copies),
+		cmocka_unit_test(test_slabs),
+		cmocka_unit_test(test_rows_from_outside),
 	};
 	return cmocka_run_group_tests_name("the driver for GPUs, steps", tests, driver_setup,
 					   driver_teardown);
