@@ -31,8 +31,6 @@ static int check_texts(const struct ig_gen_spec *spec, struct ig_error *err)
 	    spec->vectors->n_columns != m->n_results)
 		return ig_fail(err, -EINVAL, "%s makes vectors or scores of texts, and no text",
 			       m->name);
-	if (spec->n_spans)
-		return ig_fail(err, -ENOTSUP, "%s takes texts, and no rows from outside", m->name);
 	for (int32_t i = 0; i < spec->n_texts; i++) {
 		const struct ig_text *t = &spec->texts[i];
 		if (t->n_ids < 1 || t->second < 0 || t->second > t->n_ids)

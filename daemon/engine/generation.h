@@ -4,6 +4,7 @@
 #include "daemon/engine/model.h"
 #include "daemon/engine/origin.h"
 #include "daemon/engine/sampling.h"
+#include "daemon/engine/spans.h"
 #include "daemon/engine/stream.h"
 #include "daemon/engine/vectors.h"
 #include "model/grammar/grammar.h"
@@ -14,18 +15,6 @@
 struct ig_text {
 	int32_t n_ids;
 	int32_t second; /* from this one on they are of another text than the first; n_ids: none */
-};
-
-/* Rows of a prompt that are no token's: those of an image, say, as the model's own tower computes them.  Of the
- * prompt's ids those in their places count only for tables beside the model's input. */
-struct ig_span {
-	int32_t first, n;  /* of the prompt's rows; n at most what a step has of one request */
-	const float *rows; /* [n, width_outside of the model] */
-	/* [n, IG_ROPE_AXES]: by what RoPE turns them along time, height and width, from that of the token
-	 * after the one before them on; NULL: by 0, 1, 2, … */
-	const int32_t *positions;
-	int32_t n_positions; /* by so much the token behind them is further on than the first of them; 0: n */
-	bool both_ways; /* they see each other, not only back, in layers that know it */
 };
 
 /* Owned by the caller: the engine copies or references what it needs. */
@@ -40,9 +29,8 @@ struct ig_gen_spec {
 	const struct ig_text *texts; /* [n_texts] */
 	int32_t n_texts;
 	struct ig_vectors *vectors;
-	/* In their order, without overlap.  Protocols have none yet: their requests' images are refused. */
-	const struct ig_span *spans; /* [n_spans] */
-	int32_t n_spans;
+	/* Of this prompt and model.  Protocols have none yet: their requests' images are refused.  NULL: none. */
+	struct ig_spans *spans;
 	const int32_t *predicted; /* [n_predicted]: what the output may be; it changes no token */
 	int32_t n_predicted;
 	struct ig_sampling sampling;

@@ -243,8 +243,7 @@ static int make_tokens(struct ig_seq *s, const struct ig_gen_spec *spec, bool lo
 		s->n_texts = spec->n_texts;
 	}
 	s->n_tokens = s->n_shown = s->n_prompt;
-	if (ig_spans_create(s, spec) < 0)
-		return -ENOMEM;
+	ig_spans_mark(spec->spans, s->tokens);
 	return looks_up && s->max_output > 1 ? make_lookup(s) : 0;
 }
 
@@ -311,6 +310,7 @@ void ig_seq_adopt(struct ig_seq *s, const struct ig_gen_spec *spec)
 	ig_origin_ref(s->origin);
 	s->grammar = spec->grammar ? ig_grammar_ref(spec->grammar) : NULL;
 	s->stream = spec->stream;
+	s->spans = spec->spans ? ig_spans_ref(spec->spans) : NULL;
 	s->vectors = spec->vectors ? ig_vectors_ref(spec->vectors) : NULL;
 	atomic_fetch_add(&s->model->n_active, 1);
 	s->adopted = true;
@@ -328,7 +328,7 @@ void ig_seq_destroy(struct ig_seq *s)
 	ig_lookup_finish(&s->lookup);
 	free(s->history);
 	free(s->texts);
-	ig_spans_destroy(s);
+	ig_spans_unref(s->spans);
 	ig_vectors_unref(s->vectors);
 	free(s->text);
 	free(s->logprobs);

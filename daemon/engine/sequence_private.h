@@ -64,7 +64,6 @@ TAILQ_HEAD(ig_seq_list, ig_seq);
 
 enum ig_seq_state { IG_SEQ_WAITING, IG_SEQ_PREFILL, IG_SEQ_DECODE, IG_SEQ_PAUSED };
 
-struct ig_seq_span;	/* spans_private.h */
 struct ig_prompt_known; /* prompts_private.h */
 struct ig_kv_job;	/* kv_job_private.h */
 
@@ -130,13 +129,9 @@ struct ig_seq {
 	int32_t *history;	   /* [n_predicted]: what the output may be, then tokens */
 	int32_t *tokens;	   /* [n_prompt + max_output], in history */
 	int32_t n_predicted;
-	struct ig_seq_span
-		*spans; /* [n_spans] of its prompt; their rows, and their ids and positions */
-	int32_t n_spans;
-	float *span_rows;
-	int32_t *span_numbers;
-	bool wants_room;       /* the last round had no room for its next span */
-	struct ig_text *texts; /* [n_texts] of a model without a cache; tokens has them all */
+	struct ig_spans *spans; /* of its prompt, referenced once adopted; NULL: none */
+	bool wants_room;	/* the last round had no room for its next span */
+	struct ig_text *texts;	/* [n_texts] of a model without a cache; tokens has them all */
 	int32_t n_texts, n_texts_done;
 	struct ig_vectors *vectors;	 /* gets their results */
 	struct ig_logit_adjust *adjusts; /* [max_adjusts]; sample.n_adjusts of them */

@@ -1,5 +1,5 @@
 /*
- * spans.c: rows of prompts that are no token's: see spans_private.h.
+ * spans.c: rows of prompts that are no token's: see spans.h and spans_private.h.
  *
  * A span's id counts up with each that differs from those that are remembered, by a hash (SHA-256) of all that its keys
  * and values depend on.  A hash of 31 bits in place of a number would be found equal for different images sooner or
@@ -58,29 +58,27 @@ static int32_t id_of(const struct ig_kv_name *name)
 	return id;
 }
 
-/* ---- from a spec ------------------------------------------------------------------------------ */
+/* ---- of a prompt ------------------------------------------------------------------------------ */
 
 static int32_t n_positions(const struct ig_span *x)
 {
 	return x->n_positions ? x->n_positions : x->n;
 }
 
-static int check_span(const struct ig_gen_spec *spec, int32_t i, struct ig_error *err)
+/* after: the row behind the span before. */
+static int check_span(const struct ig_engine_model *m, const struct ig_span *x, int32_t i,
+		      int32_t after, int32_t n_prompt, struct ig_error *err)
 {
-	const struct ig_model *m = spec->model->instance;
-	const struct ig_span *x = &spec->spans[i];
-	const int32_t after = i ? spec->spans[i - 1].first + spec->spans[i - 1].n : 0;
-
-	if (x->n < 1 || x->first < after || x->n > spec->n_prompt - x->first || !x->rows)
+	if (x->n < 1 || x->first < after || x->n > n_prompt - x->first || !x->rows)
 		return ig_fail(err, -EINVAL,
 			       "rows from outside %d have %d rows from %d on, of a prompt of %d", i,
-			       x->n, x->first, spec->n_prompt);
-	if ((uint32_t)x->n > m->chunk)
+			       x->n, x->first, n_prompt);
+	if ((uint32_t)x->n > m->instance->chunk)
 		return ig_fail(
 			err, -E2BIG,
 			"rows from outside %d are %d, which must be in one step; a step of %s "
 			"has %u of a request (scheduler.prefill_chunk)",
-			i, x->n, spec->model->name, m->chunk);
+			i, x->n, m->name, m->instance->chunk);
 	if (n_positions(x) < 1 || n_positions(x) > MAX_TURNED)
 		return ig_fail(err, -EINVAL, "rows from outside %d take %d positions", i,
 			       x->n_positions);
@@ -91,21 +89,22 @@ static int check_span(const struct ig_gen_spec *spec, int32_t i, struct ig_error
 	return 0;
 }
 
-int ig_spans_check(const struct ig_gen_spec *spec, struct ig_error *err)
+static int check(const struct ig_engine_model *m, int32_t n_prompt, const struct ig_span *spans,
+		 int32_t n, struct ig_error *err)
 {
-	const struct ig_engine_model *m = spec->model;
 	int64_t sum = m->n_context;
 
-	if (!spec->n_spans)
-		return 0;
+	if (m->instance->whole_texts)
+		return ig_fail(err, -ENOTSUP, "%s takes texts, and no rows from outside", m->name);
 	if (!m->width_outside)
 		return ig_fail(err, -ENOTSUP, "%s has no place for rows from outside here",
 			       m->name);
-	for (int32_t i = 0; i < spec->n_spans; i++) {
-		int rc = check_span(spec, i, err);
+	for (int32_t i = 0; i < n; i++) {
+		int32_t after = i ? spans[i - 1].first + spans[i - 1].n : 0;
+		int rc = check_span(m, &spans[i], i, after, n_prompt, err);
 		if (rc)
 			return rc;
-		sum += n_positions(&spec->spans[i]);
+		sum += n_positions(&spans[i]);
 	}
 	if (sum > MAX_TURNED)
 		return ig_fail(err, -E2BIG, "rows from outside take %lld positions, the most is %d",
@@ -129,70 +128,116 @@ static bool name_span(struct ig_kv_namer *n, const struct ig_seq_span *x, size_t
 	return ig_kv_name_end(n, out);
 }
 
-/* Memory for n spans, of all of which these are the rows. */
-static bool allocate(struct ig_seq *s, size_t n, size_t rows, size_t width)
+static struct ig_spans *allocate(size_t n, size_t n_rows, size_t width)
 {
-	s->spans = calloc(n, sizeof *s->spans);
-	s->span_rows = malloc(rows * width * sizeof *s->span_rows);
-	s->span_numbers = malloc(rows * (IG_ROPE_AXES + 1) * sizeof *s->span_numbers);
-	return s->spans && s->span_rows && s->span_numbers;
+	struct ig_spans *s = calloc(1, sizeof *s);
+
+	if (!s)
+		return NULL;
+	atomic_init(&s->n_refs, 1);
+	s->width = width;
+	s->list = calloc(n, sizeof *s->list);
+	s->rows = malloc(n_rows * width * sizeof *s->rows);
+	s->numbers = malloc(n_rows * (IG_ROPE_AXES + 1) * sizeof *s->numbers);
+	if (s->list && s->rows && s->numbers)
+		return s;
+	ig_spans_unref(s);
+	return NULL;
 }
 
-int ig_spans_create(struct ig_seq *s, const struct ig_gen_spec *spec)
+/* Copy a span, whose rows are those from `row` on of all; RoPE turns its first one by `turned`. */
+static struct ig_seq_span *add_span(struct ig_spans *s, const struct ig_span *from,
+				    const int32_t *prompt, size_t row, int32_t turned)
 {
-	const size_t width = spec->model->width_outside;
-	size_t n_rows = 0, row = 0;
-	struct ig_kv_namer *namer;
+	const size_t n = (size_t)from->n;
+	int32_t *ids = s->numbers + row * (IG_ROPE_AXES + 1), *positions = ids + n;
+	float *rows = s->rows + row * s->width;
+	struct ig_seq_span *x = &s->list[s->n++];
+
+	memcpy(rows, from->rows, n * s->width * sizeof *rows);
+	memcpy(ids, prompt + from->first, n * sizeof *ids);
+	if (from->positions)
+		memcpy(positions, from->positions, n * IG_ROPE_AXES * sizeof *positions);
+	*x = (struct ig_seq_span){ .first = from->first,
+				   .end = from->first + from->n,
+				   .base = turned,
+				   .next = turned + n_positions(from),
+				   .rows = rows,
+				   .positions = from->positions ? positions : NULL,
+				   .ids = ids,
+				   .both_ways = from->both_ways };
+	return x;
+}
+
+int ig_spans_create(const struct ig_engine_model *m, const int32_t *prompt, int32_t n_prompt,
+		    const struct ig_span *spans, int32_t n, struct ig_spans **out,
+		    struct ig_error *err)
+{
 	int32_t turned = 0, end = 0; /* of the token at `end`, by what RoPE turns it */
-	int rc = 0;
+	struct ig_kv_namer *namer;
+	size_t n_rows = 0, row = 0;
+	struct ig_spans *s;
+	int rc = check(m, n_prompt, spans, n, err);
 
-	for (int32_t i = 0; i < spec->n_spans; i++)
-		n_rows += (size_t)spec->spans[i].n;
-	if (!n_rows)
-		return 0;
+	*out = NULL;
+	if (rc || n < 1)
+		return rc;
+	for (int32_t i = 0; i < n; i++)
+		n_rows += (size_t)spans[i].n;
+	s = allocate((size_t)n, n_rows, m->width_outside);
 	namer = ig_kv_namer_create();
-	if (!namer || !allocate(s, (size_t)spec->n_spans, n_rows, width)) {
-		ig_kv_namer_destroy(namer);
-		return -ENOMEM;
-	}
-	for (int32_t i = 0; i < spec->n_spans && !rc; i++) {
-		const struct ig_span *from = &spec->spans[i];
-		const size_t n = (size_t)from->n;
-		int32_t *ids = s->span_numbers + row * (IG_ROPE_AXES + 1), *positions = ids + n;
-		float *rows = s->span_rows + row * width;
-		struct ig_seq_span *x = &s->spans[s->n_spans++];
+	for (int32_t i = 0; s && namer && i < n && !rc; i++) {
 		struct ig_kv_name name;
-		int32_t id;
-
-		memcpy(rows, from->rows, n * width * sizeof *rows);
-		memcpy(ids, s->tokens + from->first, n * sizeof *ids);
-		if (from->positions)
-			memcpy(positions, from->positions, n * IG_ROPE_AXES * sizeof *positions);
-		turned += from->first - end;
-		end = from->first + from->n;
-		*x = (struct ig_seq_span){ .first = from->first,
-					   .end = end,
-					   .base = turned,
-					   .next = turned + n_positions(from),
-					   .rows = rows,
-					   .positions = from->positions ? positions : NULL,
-					   .ids = ids,
-					   .both_ways = from->both_ways };
+		struct ig_seq_span *x =
+			add_span(s, &spans[i], prompt, row, turned + spans[i].first - end);
 		turned = x->next;
-		row += n;
-		rc = name_span(namer, x, width, &name) && (id = id_of(&name)) ? 0 : -ENOMEM;
-		for (int32_t k = x->first; k < end && !rc; k++)
-			s->tokens[k] = id;
+		end = x->end;
+		row += (size_t)spans[i].n;
+		rc = name_span(namer, x, s->width, &name) && (x->id = id_of(&name)) ? 0 : -ENOMEM;
+	}
+	if (!s || !namer || rc) {
+		ig_kv_namer_destroy(namer);
+		ig_spans_unref(s);
+		return ig_fail(err, -ENOMEM, "out of memory for %zu rows from outside", n_rows);
 	}
 	ig_kv_namer_destroy(namer);
-	return rc;
+	s->model = m->instance;
+	s->n_prompt = n_prompt;
+	*out = s;
+	return 0;
 }
 
-void ig_spans_destroy(struct ig_seq *s)
+struct ig_spans *ig_spans_ref(struct ig_spans *s)
 {
-	free(s->spans);
-	free(s->span_rows);
-	free(s->span_numbers);
+	atomic_fetch_add(&s->n_refs, 1);
+	return s;
+}
+
+void ig_spans_unref(struct ig_spans *s)
+{
+	if (!s || atomic_fetch_sub(&s->n_refs, 1) > 1)
+		return;
+	free(s->list);
+	free(s->rows);
+	free(s->numbers);
+	free(s);
+}
+
+int ig_spans_check(const struct ig_gen_spec *spec, struct ig_error *err)
+{
+	const struct ig_spans *s = spec->spans;
+
+	if (s && (s->model != spec->model->instance || s->n_prompt != spec->n_prompt))
+		return ig_fail(err, -EINVAL,
+			       "rows from outside are of another model or another prompt");
+	return 0;
+}
+
+void ig_spans_mark(const struct ig_spans *s, int32_t *tokens)
+{
+	for (int32_t i = 0; s && i < s->n; i++)
+		for (int32_t k = s->list[i].first; k < s->list[i].end; k++)
+			tokens[k] = s->list[i].id;
 }
 
 /* ---- the engine's thread -------------------------------------------------------------------- */
@@ -200,22 +245,22 @@ void ig_spans_destroy(struct ig_seq *s)
 /* The last span that begins before token i, or with it; NULL: none does. */
 static const struct ig_seq_span *span_before(const struct ig_seq *s, int32_t i)
 {
-	int32_t low = 0, high = s->n_spans;
+	int32_t low = 0, high = s->spans->n;
 
 	while (low < high) {
 		int32_t middle = low + (high - low) / 2;
-		if (s->spans[middle].first <= i)
+		if (s->spans->list[middle].first <= i)
 			low = middle + 1;
 		else
 			high = middle;
 	}
-	return low ? &s->spans[low - 1] : NULL;
+	return low ? &s->spans->list[low - 1] : NULL;
 }
 
 /* The span that token i is in; NULL: none. */
 static const struct ig_seq_span *span_of(const struct ig_seq *s, int32_t i)
 {
-	const struct ig_seq_span *x = s->n_spans ? span_before(s, i) : NULL;
+	const struct ig_seq_span *x = s->spans ? span_before(s, i) : NULL;
 
 	return x && i < x->end ? x : NULL;
 }
@@ -239,7 +284,7 @@ int32_t ig_spans_whole_rows(const struct ig_seq *s, int32_t n, int32_t most)
 
 int32_t ig_spans_before(const struct ig_seq *s, int32_t n)
 {
-	return s->n_spans && s->spans[0].first < n ? s->spans[0].first : n;
+	return s->spans && s->spans->list[0].first < n ? s->spans->list[0].first : n;
 }
 
 int32_t ig_spans_id(const struct ig_seq *s, int32_t i)
@@ -262,7 +307,7 @@ static void add_row(struct ig_step_buffer *b, const struct ig_seq *s, int32_t r)
 {
 	const int32_t at = b->positions[r];
 	const struct ig_seq_span *x = span_before(s, at);
-	const size_t width = s->shown->width_outside;
+	const size_t width = s->spans->width;
 
 	if (!x || at >= x->end) {
 		add_plain(b, r, x ? x->next - x->end : 0);
@@ -281,12 +326,12 @@ void ig_spans_add_rows(struct ig_step_buffer *b, const struct ig_seq *s, int32_t
 {
 	struct ig_step *step = &b->step;
 
-	if (!step->outside && !s->n_spans)
+	if (!step->outside && !s->spans)
 		return;
 	for (int32_t r = step->outside ? first : 0; r < first; r++)
 		add_plain(b, r, 0);
 	for (int32_t r = first; r < first + n; r++) {
-		if (s->n_spans)
+		if (s->spans)
 			add_row(b, s, r);
 		else
 			add_plain(b, r, 0);

@@ -1,5 +1,5 @@
 /*
- * spans_private.h: the rows of a prompt that are no token's (struct ig_span).  A sequence copies them.  Among its
+ * spans_private.h: what a sequence has of the rows of its prompt that are no token's (spans.h).  Among its
  * tokens they have ids below 0, the same for all rows of a span, which stand for what the rows are: equal spans have
  * equal ones, others never.  So whatever compares tokens (the prefix index, prompts that wait for each other,
  * reports) tells images apart.  Steps have the ids of the prompt in their place.
@@ -10,20 +10,32 @@
 
 #include "daemon/engine/sequence_private.h"
 
+#include <stdatomic.h>
+
 struct ig_seq_span {
 	int32_t first, end;	  /* rows of the prompt, end excluded */
 	int32_t base, next;	  /* what RoPE turns the first one by, and the token behind them */
 	const float *rows;	  /* [n, width] */
 	const int32_t *positions; /* [n, IG_ROPE_AXES], from base on; NULL: 0, 1, 2, … */
 	const int32_t *ids;	  /* [n], of the prompt */
+	int32_t id;		  /* below 0: of all rows, among the sequence's tokens */
 	bool both_ways;
 };
 
-/* Any thread.  -EINVAL, -E2BIG or -ENOTSUP with text; limits: of the model's program. */
+struct ig_spans {
+	atomic_uint n_refs;
+	const struct ig_model *model;
+	int32_t n_prompt, n;
+	size_t width;		  /* of a row */
+	struct ig_seq_span *list; /* [n] */
+	float *rows;		  /* of all */
+	int32_t *numbers;	  /* ids and positions of all */
+};
+
+/* Any thread.  -EINVAL with text if they are of another prompt or model. */
 int ig_spans_check(const struct ig_gen_spec *spec, struct ig_error *err);
-/* Copy the spec's spans, and put their ids among s's tokens.  -ENOMEM. */
-int ig_spans_create(struct ig_seq *s, const struct ig_gen_spec *spec);
-void ig_spans_destroy(struct ig_seq *s);
+/* Put their ids among the prompt's tokens. */
+void ig_spans_mark(const struct ig_spans *spans, int32_t *tokens);
 
 /* ---- the engine's thread ---- */
 

@@ -153,8 +153,6 @@ int client_try(struct client *c, struct ig_engine *e, const struct ask *a, struc
 			if (a->spans[i].first >= 0 && a->spans[i].first + k < a->n_prompt)
 				prompt[a->spans[i].first + k] = FAKE_OUTSIDE_ID;
 	spec.prompt = a->prompt && !a->n_spans ? a->prompt : prompt;
-	spec.spans = a->spans;
-	spec.n_spans = a->n_spans;
 	spec.texts = a->texts;
 	spec.n_texts = a->n_texts;
 	spec.vectors = a->vectors;
@@ -193,7 +191,12 @@ int client_try(struct client *c, struct ig_engine *e, const struct ask *a, struc
 		"req_1", "test", a->client ? a->client : "127.0.0.1",
 		&(struct ig_principal){ .identity = a->salt, .weight = a->weight });
 	c->stream = spec.stream;
-	rc = ig_engine_submit(e, &spec, &c->gen, err);
+	rc = a->n_spans ? ig_spans_create(spec.model, prompt, a->n_prompt, a->spans, a->n_spans,
+					  &spec.spans, err) :
+			  0;
+	if (!rc)
+		rc = ig_engine_submit(e, &spec, &c->gen, err);
+	ig_spans_unref(spec.spans);
 	ig_engine_release_model(spec.model);
 	ig_origin_unref(spec.origin);
 	ig_grammar_unref(spec.grammar);

@@ -283,7 +283,6 @@ static void test_refusals(void **state)
 	begin(&m, 100, 1);
 	add_image(&m, 10, 20, 0, true);
 	assert_int_equal(ask(e, &m), 0);
-	make_prompt(m.prompt, 100, 1); /* the rows' ids are not its */
 	m.spans[0].first = 81;
 	expect_refused(e, &m.ask, -EINVAL, "20 rows from 81 on, of a prompt of 100");
 	m.spans[0].first = -1;
@@ -304,6 +303,64 @@ static void test_refusals(void **state)
 	m.spans[1] = m.spans[0];
 	m.spans[1].first = 29;
 	expect_refused(e, &m.ask, -EINVAL, "rows from outside 1 have 20 rows from 29 on");
+	harness_close(e);
+}
+
+/* Those of another prompt; two requests may share them. */
+static void test_shared(void **state)
+{
+	static struct client c[2];
+	static struct made m;
+	char text[65536];
+	struct ig_engine *e = harness_engine(&config);
+	const struct ig_engine_model *model;
+	struct ig_spans *spans = NULL;
+	struct ig_error err = { 0 };
+	int32_t ids[100];
+
+	begin(&m, 100, 1);
+	add_image(&m, 10, 8, 0, false);
+	memcpy(ids, m.prompt, sizeof ids);
+	for (int i = 10; i < 18; i++)
+		ids[i] = FAKE_OUTSIDE_ID;
+	assert_int_equal(ig_engine_take_model(e, "good", NULL, NULL, &model, &err), 0);
+	assert_int_equal(ig_spans_create(model, ids, 100, m.spans, 1, &spans, &err), 0);
+	memset(m.rows, 0, sizeof m.rows); /* they are copied */
+	for (int i = 0; i < 2; i++) {
+		struct ig_gen_spec spec = { .id = "shared",
+					    .model = model,
+					    .prompt = ids,
+					    .n_prompt = 100 - i,
+					    .spans = spans,
+					    .n_top = -1,
+					    .sampling = { .temperature = 1,
+							  .top_p = 1,
+							  .max_tokens = 20,
+							  .seed = (uint64_t)i } };
+		for (int k = 0; k < 2; k++) {
+			spec.stream = ig_stream_create(65536, NULL, NULL);
+			spec.origin = ig_origin_create("req_1", "test", "127.0.0.1",
+						       &(struct ig_principal){ 0 });
+			c[k] = (struct client){ .stream = spec.stream };
+			int rc = ig_engine_submit(e, &spec, &c[k].gen, &err);
+			ig_origin_unref(spec.origin);
+			if (!i) {
+				assert_int_equal(rc, 0);
+				continue;
+			}
+			assert_int_equal(rc, -EINVAL);
+			assert_non_null(strstr(err.text, "another prompt"));
+			ig_stream_unref(spec.stream);
+			ig_stream_unref(spec.stream);
+		}
+		for (int k = 0; k < 2 && !i; k++) {
+			client_finish(&c[k]);
+			expected(&m.ask, text, sizeof text);
+			assert_string_equal(c[k].text, text);
+		}
+	}
+	ig_spans_unref(spans);
+	ig_engine_release_model(model);
 	harness_close(e);
 }
 
@@ -329,6 +386,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test_setup_teardown(test_many_images, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_room, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_refusals, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_shared, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_no_place, setup, teardown),
 	};
 
