@@ -1,5 +1,6 @@
 /*
- * arch_granitehybrid.c: Granite 4 (IBM 2025; transformers' modeling_granitemoehybrid.py).  A layer is an
+ * arch_granitehybrid.c: Granite 4 (IBM 2025; transformers' modeling_granitemoehybrid.py), and Granite 3, which has
+ * attention and RoPE in all layers and no experts (modeling_granite.py).  A layer is an
  * RMS norm and a mixer, Mamba-2 or grouped-query attention, then an RMS norm and a feed-forward: a gated one
  * with SiLU, or experts, weighted by a softmax over those selected, beside a shared one.  The embedding, what
  * each half of a layer adds, q . k and the logits have multipliers of their own.  Only some files have RoPE,
@@ -56,10 +57,9 @@ static int read_scales(const struct ig_hparam_source *s, struct granite *m)
 	return 0;
 }
 
-static int read_params(const struct ig_host *host, const struct ig_meta *meta, void *params,
-		       struct ig_model_info *info, struct ig_error *err)
+static int read_any(const struct ig_hparam_source *source, void *params, struct ig_model_info *info)
 {
-	const struct ig_hparam_source s = { host, meta, "granitehybrid", err };
+	const struct ig_hparam_source s = *source;
 	const uint32_t none = 0, on = 1, of_selected = 3;
 	struct granite *m = params;
 	uint32_t kv[IG_MAX_LAYERS], experts;
@@ -74,6 +74,23 @@ static int read_params(const struct ig_host *host, const struct ig_meta *meta, v
 		return rc;
 	m->experts.moe.normalise = 1; /* also where the file calls it a softmax over all */
 	return set_layers(&s, m, kv, info);
+}
+
+static int read_hybrid(const struct ig_host *host, const struct ig_meta *meta, void *params,
+		       struct ig_model_info *info, struct ig_error *err)
+{
+	const struct ig_hparam_source s = { host, meta, "granitehybrid", err };
+
+	return read_any(&s, params, info);
+}
+
+static int read_dense(const struct ig_host *host, const struct ig_meta *meta, void *params,
+		      struct ig_model_info *info, struct ig_error *err)
+{
+	const struct ig_hparam_source s = { host, meta, "granite", err };
+	int rc = ig_hparam_refuse_u32(&s, "expert_count", "experts");
+
+	return rc ? rc : read_any(&s, params, info);
 }
 
 /* ---- the model ------------------------------------------------------------------------ */
@@ -130,20 +147,29 @@ static int record(const struct ig_host *host, struct ig_graph *g, const struct i
 
 /* ---- folders of safetensors -------------------------------------------------------------- */
 
+#define GRANITE_KEYS                                                                               \
+	IG_CONFIG_DECODER(32, 4096, 11008, 32, 2048, 1e-6), IG_CONFIG_SILU,                        \
+		{ "embedding_multiplier", "embedding_scale", IG_CONFIG_F32, 0, 1 },                \
+		{ "residual_multiplier", "residual_scale", IG_CONFIG_F32, 0, 1 },                  \
+		{ "attention_multiplier", "attention.scale", IG_CONFIG_F32, 0, 1 },                \
+		{ "logits_scaling", "logit_scale", IG_CONFIG_F32, 0, 1 },                          \
+	{                                                                                          \
+		"attention_bias", NULL, IG_CONFIG_FALSE                                            \
+	}
+
+static const struct ig_config_key dense_keys[] = {
+	GRANITE_KEYS,
+	IG_CONFIG_KV_HEADS(32),
+	{ "mlp_bias", NULL, IG_CONFIG_FALSE },
+};
 static const struct ig_config_key keys[] = {
-	IG_CONFIG_DECODER(32, 4096, 11008, 32, 2048, 1e-6),
-	IG_CONFIG_SILU,
-	{ "embedding_multiplier", "embedding_scale", IG_CONFIG_F32, 0, 1 },
-	{ "residual_multiplier", "residual_scale", IG_CONFIG_F32, 0, 1 },
-	{ "attention_multiplier", "attention.scale", IG_CONFIG_F32, 0, 1 },
-	{ "logits_scaling", "logit_scale", IG_CONFIG_F32, 0, 1 },
+	GRANITE_KEYS,
 	{ "num_local_experts", "expert_count", IG_CONFIG_U32, IG_CONFIG_NULLABLE, 8 },
 	{ "num_experts_per_tok", "expert_used_count", IG_CONFIG_U32, IG_CONFIG_NULLABLE, 2 },
 	IG_CONFIG_NUMBER("mamba_d_conv", "ssm.conv_kernel", 4),
 	IG_CONFIG_NUMBER("mamba_d_state", "ssm.state_size", 256),
 	IG_CONFIG_NUMBER("mamba_n_groups", "ssm.group_count", 1),
 	IG_CONFIG_NUMBER("mamba_n_heads", "ssm.time_step_rank", 128),
-	{ "attention_bias", NULL, IG_CONFIG_FALSE },
 	{ "mamba_proj_bias", NULL, IG_CONFIG_FALSE },
 };
 
@@ -208,11 +234,34 @@ static const struct ig_arch_files granite_files = {
 };
 static const struct ig_arch_files *const files[] = { &granite_files, NULL };
 
+static const struct ig_tensor_name dense_names[] = {
+	IG_TENSORS_ENDS,
+	IG_TENSORS_ATTENTION(IG_TENSOR_PAIRS, 0, 0),
+	IG_TENSORS_GLU,
+};
+static const struct ig_arch_files dense_granite_files = {
+	.struct_size = sizeof dense_granite_files,
+	.model_type = "granite",
+	IG_CONFIG_KEYS(dense_keys),
+	IG_TENSOR_NAMES(dense_names),
+	.rope_theta = 10000,
+};
+static const struct ig_arch_files *const dense_files[] = { &dense_granite_files, NULL };
+
 const struct ig_arch ig_arch_granitehybrid = {
 	.struct_size = sizeof(struct ig_arch),
 	.params_size = sizeof(struct granite),
 	.name = "granitehybrid",
-	.read_params = read_params,
+	.read_params = read_hybrid,
 	.record = record,
 	.files = files,
+};
+
+const struct ig_arch ig_arch_granite = {
+	.struct_size = sizeof(struct ig_arch),
+	.params_size = sizeof(struct granite),
+	.name = "granite",
+	.read_params = read_dense,
+	.record = record,
+	.files = dense_files,
 };

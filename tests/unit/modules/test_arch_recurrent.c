@@ -505,6 +505,15 @@ static void test_granite(void **state)
 	assert_int_equal(read_params("granitehybrid", &good, &info, &err), 0);
 	assert_int_equal(info.n_groups, 1);
 	assert_int_equal(info.groups[0].n_layers, 6);
+	/* Granite 3 is that without experts */
+	struct ig_meta dense = renamed(good, "granite");
+	assert_int_equal(read_params("granite", &dense, &info, &err), -ENOTSUP);
+	assert_non_null(strstr(err.text, "experts"));
+	meta_drop(&dense, "granite.expert_count");
+	assert_int_equal(read_params("granite", &dense, &info, &err), 0);
+	assert_int_equal(info.n_groups, 1);
+	assert_int_equal(info.groups[0].n_layers, 6);
+	assert_int_equal(info.groups[0].n_kv_heads, 4);
 }
 
 static int load(void **state)
