@@ -83,8 +83,14 @@ int ig_driver_lower(struct ig_driver *d, const struct ig_plan *plan,
 	(*out)->width_in = plan->width_in;
 	(*out)->width_out = plan->width_out;
 	(*out)->width_outside = d->class->takes_outside ? outside_width(plan) : 0;
-	for (uint32_t g = 0; g < plan->info.n_groups && g < IG_MAX_CACHE_GROUPS; g++) {
-		const struct ig_cache_group *group = &plan->info.groups[g];
+	struct ig_model_info info = plan->info;
+	if (d->class->model_info && (rc = d->class->model_info(d, plan, &info, err))) {
+		ig_program_destroy(*out);
+		*out = NULL;
+		return rc;
+	}
+	for (uint32_t g = 0; g < info.n_groups && g < IG_MAX_CACHE_GROUPS; g++) {
+		const struct ig_cache_group *group = &info.groups[g];
 		(*out)->windows[g] = group->window;
 		if (group->kind == IG_CACHE_STATE)
 			(*out)->n_parts[g] = group->n_layers * group->n_kv_heads;
@@ -374,6 +380,8 @@ uint32_t ig_driver_n_ranks(const struct ig_driver *d)
 int ig_driver_model_info(const struct ig_driver *d, const struct ig_plan *plan,
 			 struct ig_model_info *out, struct ig_error *err)
 {
+	if (d->class->model_info)
+		return d->class->model_info(d, plan, out, err);
 	return ig_split_info(&plan->info, ig_driver_n_ranks(d), 0, out, err);
 }
 

@@ -35,6 +35,9 @@ struct ig_driver_class {
 	void (*watch_memory)(struct ig_driver *d, void (*fn)(void *ctx, uint64_t n_bytes),
 			     void *ctx);
 	uint64_t (*release)(struct ig_driver *d, uint64_t n_bytes);
+	/* As ig_driver_model_info; NULL: by n_ranks. */
+	int (*model_info)(const struct ig_driver *d, const struct ig_plan *plan,
+			  struct ig_model_info *out, struct ig_error *err);
 	uint32_t steps_in_flight;
 	uint32_t n_ranks;   /* devices over which plans are divided; 0: 1 */
 	bool takes_mtp;	    /* plans may have a head that guesses */

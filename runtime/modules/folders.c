@@ -7,16 +7,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#ifdef __APPLE__
-#define MODULE_SUFFIX ".dylib"
-#else
-#define MODULE_SUFFIX ".so"
-#endif
-
+/* Transports lie beside modules, and are loaded by name (transport.c). */
 static int is_module_file(const struct dirent *e)
 {
 	size_t n = strlen(e->d_name), s = strlen(MODULE_SUFFIX);
-	return n > s && e->d_name[0] != '.' && !strcmp(e->d_name + n - s, MODULE_SUFFIX);
+	return n > s && strncmp(e->d_name, MODULE_TRANSPORT, strlen(MODULE_TRANSPORT)) != 0 &&
+	       e->d_name[0] != '.' && !strcmp(e->d_name + n - s, MODULE_SUFFIX);
 }
 
 /* Log an error and store the first one. */

@@ -187,13 +187,20 @@ static int map(const char *path, const char *real, int fd, void **handle, struct
 }
 #endif
 
-int modules_open(const char *path, struct loaded **out, struct ig_error *err)
+int modules_map(const char *path, void **handle, struct ig_error *err)
 {
 	char real[PATH_MAX];
-	void *handle;
 	int fd, rc = place_open(path, real, &fd, err);
 
-	if (rc || (rc = map(path, real, fd, &handle, err)))
+	return rc ? rc : map(path, real, fd, handle, err);
+}
+
+int modules_open(const char *path, struct loaded **out, struct ig_error *err)
+{
+	void *handle;
+	int rc = modules_map(path, &handle, err);
+
+	if (rc)
 		return rc;
 	const struct ig_module *d = dlsym(handle, "ingot_module");
 	return d ? take(d, path, out, err) :

@@ -7,6 +7,7 @@
 
 #include <ingot/arch.h>
 #include <ingot/kvcache.h>
+#include <ingot/transport.h>
 
 #define IG_MAX_MODULES 64
 
@@ -51,3 +52,8 @@ void ig_modules_each(const struct ig_modules *m,
 const struct ig_arch *const *ig_modules_archs(const struct ig_modules *m);
 /* "llama, gpt2": the known architectures. */
 void ig_modules_arch_names(const struct ig_modules *m, char *buf, size_t size);
+
+/* The transport of this name, from the first of these folders (NULL-terminated) with its file, transport-NAME.so, which
+ * is checked as a module's is and stays mapped.  -ENOENT, -EPERM or -ENOEXEC with text. */
+int ig_transport_load(char *const *folders, const char *name, const struct ig_transport **out,
+		      struct ig_error *err);

@@ -11,6 +11,13 @@
 #include <stdbool.h>
 #include <sys/stat.h>
 
+#ifdef __APPLE__
+#define MODULE_SUFFIX ".dylib"
+#else
+#define MODULE_SUFFIX ".so"
+#endif
+#define MODULE_TRANSPORT "transport-" /* begins the names of transports' files */
+
 #define MAX_MODULES IG_MAX_MODULES
 #define MAX_OPS 256
 #define MAX_ARCHS 128
@@ -50,6 +57,8 @@ int modules_refuse_missing(const struct ig_modules *m, const struct loaded *l,
 
 /* ---- load.c ---- */
 
+/* Check who may change the file and map it; *handle is for dlsym. */
+int modules_map(const char *path, void **handle, struct ig_error *err);
 /* Map a file and check it as data; none of its functions is called. */
 int modules_open(const char *path, struct loaded **out, struct ig_error *err);
 void modules_free(struct loaded *l); /* NULL is fine */

@@ -510,7 +510,8 @@ int ig_stepper_open(const struct ig_stepper_model *m, const struct ig_stepper_op
 	s->info = m->plan->info;
 	s->max_blocks = (o->max_context + IG_BLOCK_TOKENS - 1) / IG_BLOCK_TOKENS;
 	s->random = o->shuffle;
-	rc = ig_driver_open(driver ? driver : "cpu", &d, &s->driver, err);
+	s->driver = o->opened;
+	rc = s->driver ? 0 : ig_driver_open(driver ? driver : "cpu", &d, &s->driver, err);
 	if (!rc)
 		rc = ig_driver_model_info(s->driver, m->plan, &s->info, err);
 	if (rc)

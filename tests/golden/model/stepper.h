@@ -42,7 +42,8 @@ void ig_stepper_model_close(struct ig_stepper_model *m); /* zeros are fine */
 bool ig_stepper_isa_matters(const struct ig_stepper_model *m, const char *isa);
 
 struct ig_stepper_options {
-	const char *driver; /* NULL: the environment's INGOT_TEST_DRIVER, else cpu */
+	struct ig_driver *opened; /* taken, in place of one that is opened; NULL: none */
+	const char *driver;	  /* NULL: the environment's INGOT_TEST_DRIVER, else cpu */
 	uint32_t
 		n_devices; /* from number 0 on; 0: the environment's INGOT_TEST_DEVICES, else one */
 	const char *isa;   /* NULL: auto */
