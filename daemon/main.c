@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "daemon/service.h"
 #include "daemon/takeover.h"
+#include "daemon/worker.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -109,6 +110,9 @@ static int run(struct ig_service *d, struct ig_takeover *t, char *const argv[])
 			ig_service_reload(d);
 		else if (what == NEWS_TIMEOUT)
 			ig_service_watch(d);
+		else if (what == NEWS_TAKEOVER && strcmp(d->config->runtime.transport, "none") != 0)
+			ig_log_warn(
+				"over several machines ingotd can't hand over: it must be restarted");
 		else if (what == NEWS_TAKEOVER)
 			ig_takeover_start(t, argv, d->net);
 		else if (what != NEWS_SUCCESSOR || ig_takeover_ready(t))
@@ -220,12 +224,13 @@ static void refuse(struct ig_service *d, const struct ig_error *err)
 
 static int usage(FILE *f)
 {
-	fputs("usage: ingotd [--config FILE] [--check-config | --print-config | --takeover | --version |\n"
-	      "              --help]\n"
+	fputs("usage: ingotd [--config FILE] [--check-config | --print-config | --takeover | --worker |\n"
+	      "              --version | --help]\n"
 	      "  --config FILE   the configuration; else $INGOT_CONFIG, ~/.config/ingot/ingot.yaml\n"
 	      "                  or the installed one, the first that exists; else all defaults\n"
 	      "  --check-config  read the configuration, report whether it is valid, exit\n"
 	      "  --takeover      tell the running daemon to start its program anew and hand over to it\n"
+	      "  --worker        compute layers of the daemon's models on another machine, until it ends\n"
 	      "  --print-config  print every option with its default, exit\n",
 	      f);
 	return f == stdout ? 0 : 2;
@@ -240,6 +245,19 @@ static int check_config(struct ig_service *d)
 		fprintf(stderr, "ingotd: %s\n", err.text);
 	else
 		printf("%s: ok\n", d->config->file);
+	ig_service_stop(d);
+	return rc < 0;
+}
+
+static int work(struct ig_service *d)
+{
+	struct ig_error err = { 0 };
+	int rc = ig_service_start_modules(d, &err);
+
+	if (!rc)
+		rc = ig_daemon_work(d->config, d->modules, &err);
+	if (rc < 0)
+		fprintf(stderr, "ingotd: worker: %s\n", err.text);
 	ig_service_stop(d);
 	return rc < 0;
 }
@@ -270,6 +288,7 @@ int main(int argc, char **argv)
 		{ "check-config", no_argument, NULL, 'k' },
 		{ "print-config", no_argument, NULL, 'p' },
 		{ "takeover", no_argument, NULL, 't' },
+		{ "worker", no_argument, NULL, 'w' },
 		{ "guard", required_argument, NULL, 'g' }, /* ig_takeover_guard's */
 		{ "version", no_argument, NULL, 'v' },
 		{ "help", no_argument, NULL, 'h' },
@@ -279,7 +298,7 @@ int main(int argc, char **argv)
 	struct ig_service d = { .notify.fd = -1 };
 	struct ig_error err = { 0 };
 	struct ig_takeover successor = { .fd = -1 };
-	bool check = false, takeover = false;
+	bool check = false, takeover = false, worker = false;
 	int c;
 
 	ig_inherit_begin();
@@ -289,6 +308,7 @@ int main(int argc, char **argv)
 		case 'c': path = optarg; break;
 		case 'k': check = true; break;
 		case 't': takeover = true; break;
+		case 'w': worker = true; break;
 		case 'g': return ig_guard(optarg);
 		case 'p': return print_config();
 		case 'v': return printf("ingotd %s\n", IG_VERSION) < 0;
@@ -310,6 +330,8 @@ int main(int argc, char **argv)
 		ig_config_destroy(d.config);
 		return rc;
 	}
+	if (worker)
+		return work(&d);
 	int status = 1;
 	if (setup_signals(&err) < 0 || ig_notify_open(&d.notify, &err) < 0 ||
 	    ig_service_start(&d, on_net, on_device_lost, &err) < 0)

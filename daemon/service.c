@@ -186,18 +186,27 @@ bool ig_service_is_alive(void *ctx)
 	return engine && net;
 }
 
-int ig_service_start(struct ig_service *s, void (*on_net)(void *ctx, enum ig_net_event ev),
-		     void (*device_lost)(void *ctx), struct ig_error *err)
+int ig_service_start_modules(struct ig_service *s, struct ig_error *err)
 {
 	int rc = apply_log(s->config, err);
 
 	s->first = s->config;
+	if (!rc)
+		rc = ig_service_check(s, err);
+	return rc ? rc :
+		    ig_modules_start(s->modules, s->config->modules.settings,
+				     s->config->modules.n_settings, err);
+}
+
+int ig_service_start(struct ig_service *s, void (*on_net)(void *ctx, enum ig_net_event ev),
+		     void (*device_lost)(void *ctx), struct ig_error *err)
+{
+	int rc;
+
 	ig_watch_take(&s->watch, s->config->file);
 	ig_watch_take(&s->folder_watch, s->config->models_folder);
-	if (rc || (rc = ig_net_probe(s->config, err)) || /* before the slow part */
-	    (rc = ig_service_check(s, err)) ||
-	    (rc = ig_modules_start(s->modules, s->config->modules.settings,
-				   s->config->modules.n_settings, err)))
+	if ((rc = ig_net_probe(s->config, err)) || /* before the slow part */
+	    (rc = ig_service_start_modules(s, err)))
 		return rc;
 	raise_fd_limit(s->config);
 	s->metrics = ig_metrics_create();

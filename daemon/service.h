@@ -23,6 +23,8 @@ struct ig_service {
 /* Load the modules, as the start does, and check their options: the configuration is valid when
  * this returns 0. */
 int ig_service_check(struct ig_service *s, struct ig_error *err);
+/* The log and the modules alone, for a worker. */
+int ig_service_start_modules(struct ig_service *s, struct ig_error *err);
 /* Log, modules, ledger, metrics, engine, net: when it returns 0, requests are served.
  * After an error ig_service_stop must be called. */
 int ig_service_start(struct ig_service *s, void (*on_net)(void *ctx, enum ig_net_event ev),

@@ -87,9 +87,12 @@ struct ig_config {
 		bool persist;		      /* true: they survive a restart */
 		char *path; /* their file; default: ledger-responses.db beside the ledger */
 	} responses;
-	struct {		/* runtime: */
-		char *driver;	/* auto, cpu, metal, cuda */
-		char **devices; /* numbers of GPUs, or `all`; none: the first */
+	struct {		 /* runtime: */
+		char *driver;	 /* auto, cpu, metal, cuda */
+		char **devices;	 /* numbers of GPUs, or `all`; none: the first */
+		char *transport; /* none, mpi: between the machines that share each model */
+		uint32_t
+			transport_timeout_ms; /* 10 s: a machine that is silent for longer is gone */
 		char *isa; /* auto, generic, avx2, avx512, avx512_bf16, neon, neon_dotprod, neon_i8mm */
 		uint32_t threads;   /* 0: as many as there are processors */
 		char *activations;  /* auto: as fits the weights (8 bit or bf16); f32 */

@@ -152,6 +152,15 @@ const struct config_option config_options[] = {
 	  .help = "Numbers of the GPUs that compute, with the driver cuda; [] means the first. A model is "
 		  "divided over two, or over [all] of two, by NVIDIA's library NCCL: each holds a part of the "
 		  "weights and of the cache. memory.budget and kvcache.arena are then those of each GPU." },
+	{ "runtime.transport", CONFIG_CHOICE, FIELD(runtime.transport), .min = 1, .max = 32,
+	  .choices = CHOICES("none", "mpi"), .value = "none",
+	  .help = "What joins the machines that share each model, its layers divided over them: mpi is Open MPI, "
+		  "whose mpirun starts one ingotd and an ingotd --worker for every other machine. "
+		  "memory.budget and kvcache.arena are then those of each machine." },
+	{ "runtime.transport_timeout", CONFIG_TIME, FIELD(runtime.transport_timeout_ms),
+	  .min = 2000, .max = 600000, .ms_per_unit = 1, .value = "10s", .unit = "time",
+	  .help = "A machine that is not heard for this long is gone: requests under way end with an error "
+		  "that names it, and ingotd ends with status 1, so that its supervisor starts all anew." },
 	{ "runtime.isa", CONFIG_CHOICE, FIELD(runtime.isa), .min = 1, .max = 32,
 	  .choices = CHOICES("auto", "generic", "avx2", "avx512", "avx512_bf16", "neon",
 			     "neon_dotprod", "neon_i8mm"),

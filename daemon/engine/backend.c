@@ -4,6 +4,7 @@
 #include "base/dtype.h"
 #include "base/log.h"
 #include "daemon/engine/kv_disk_private.h"
+#include "runtime/machines/machines.h"
 
 #include <errno.h>
 #include <string.h>
@@ -39,6 +40,28 @@ static int find_service(struct ig_backend *b, const struct ig_config *config, st
 /* On three and four H200 tests/golden's test_arch_golden got tokens that one, or two, do not give. */
 #define MOST_DEVICES 2
 
+/* The driver becomes rank 0's of several. */
+static int join_machines(struct ig_backend *b, const struct ig_config *config, struct ig_error *err)
+{
+	struct ig_link_options o = { .silence_ms = config->runtime.transport_timeout_ms };
+	struct ig_driver *own = b->driver;
+	struct ig_link *link;
+	int rc;
+
+	if (ig_driver_n_ranks(own) > 1 || !strcmp(config->runtime.run_ahead, "on"))
+		return ig_fail(err, -ENOTSUP,
+			       "runtime.transport: over several machines there can be no %s",
+			       ig_driver_n_ranks(own) > 1 ? "runtime.devices" :
+							    "runtime.run_ahead: on");
+	rc = ig_transport_load(config->modules.path, config->runtime.transport, &o.transport, err);
+	if (!rc)
+		rc = ig_link_open(&o, &link, err);
+	if (rc)
+		return rc;
+	b->driver = NULL;
+	return ig_machines_open(own, link, config->runtime.strict, &b->driver, err);
+}
+
 static int open_driver(struct ig_backend *b, const struct ig_config *config, struct ig_error *err)
 {
 	struct ig_driver_options o = {
@@ -63,6 +86,8 @@ static int open_driver(struct ig_backend *b, const struct ig_config *config, str
 			"runtime.devices: these are %u GPUs; a model is divided over two at most "
 			"for now, as on three and more some tokens were wrong",
 			ig_driver_n_ranks(b->driver));
+	if (strcmp(config->runtime.transport, "none") != 0 && (rc = join_machines(b, config, err)))
+		return rc;
 	if (!strcmp(config->runtime.run_ahead, "auto"))
 		b->max_flights = ig_driver_steps_in_flight(b->driver);
 	else

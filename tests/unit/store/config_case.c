@@ -40,6 +40,8 @@ const struct config_value config_case_others[] = {
 	{ "responses.path", "r.db", "/etc/x/r.db" },
 	{ "runtime.driver", "metal", "metal" },
 	{ "runtime.devices", "[1, 0]", "[\"1\", \"0\"]" },
+	{ "runtime.transport", "mpi", "mpi" },
+	{ "runtime.transport_timeout", "5s", "5s" },
 	{ "runtime.isa", "avx2", "avx2" },
 	{ "runtime.threads", "3", "3" },
 	{ "runtime.activations", "f32", "f32" },
