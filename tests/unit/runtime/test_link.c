@@ -110,20 +110,22 @@ static void check_refused(const void *data, size_t n, const char *says)
 
 static void test_hostile_bytes(void **state)
 {
-	struct {
-		struct ig_message m;
-		char data[64];
-	} x = { .m = { .channel = IG_CHANNEL_RESULTS, .n_bytes = 64 } };
+	struct ig_message *m = ig_message_create(0, 64);
+	const size_t n = sizeof *m + 64;
 
-	check_refused(&x, 3, "wrong size");
-	check_refused(&x, sizeof x - 1, "what is no message");
-	x.m.n_bytes = UINT64_MAX;
-	check_refused(&x, sizeof x, "what is no message");
-	x.m.n_bytes = 64;
-	x.m.channel = IG_N_CHANNELS;
-	check_refused(&x, sizeof x, "what is no message");
-	x.m.channel = IG_CHANNEL_BEATS;
-	check_refused(&x, sizeof x, "rank 1 runs another version");
+	assert_non_null(m);
+	memset(m->data, 0, 64);
+	m->channel = IG_CHANNEL_RESULTS;
+	check_refused(m, 3, "wrong size");
+	check_refused(m, n - 1, "what is no message");
+	m->n_bytes = UINT64_MAX;
+	check_refused(m, n, "what is no message");
+	m->n_bytes = 64;
+	m->channel = IG_N_CHANNELS;
+	check_refused(m, n, "what is no message");
+	m->channel = IG_CHANNEL_BEATS;
+	check_refused(m, n, "rank 1 runs another version");
+	free(m);
 }
 
 /* A rank that is not read does not fill the other's memory. */
