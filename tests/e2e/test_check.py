@@ -278,6 +278,25 @@ def test_processor_time_is_counted(tmp_path, capsys):
 
 @pytest.mark.release
 @pytest.mark.skipif(not shutil.which("clang-19"), reason="clang 19 is not here")
+def test_shaders_are_parsed_for_nvidia(tmp_path):
+    """What is wrong in one architecture's branch, in an instance of a template, is found, and only there."""
+    text = ("#include <metal_stdlib>\nusing namespace metal;\ntemplate <typename T> T twice(T x) {\n"
+            "#ifdef %s\n    return x.nothing;\n#endif\n    return 2 * x; }\n"
+            "kernel void k(device float *p [[buffer(0)]], uint i [[thread_position_in_grid]]) { p[i] = twice(p[i]); }\n")
+    for name, macro in ("good", "NEVER"), ("bad", "NV_WGMMA"):
+        (tmp_path / (name + ".metal")).write_text(text % macro)
+
+    def parse(sm):
+        r = subprocess.run([sys.executable, ROOT / "tools/msl/msl", "parse", "--sm", sm, tmp_path / "good.metal", tmp_path / "bad.metal"],
+                           stdout=subprocess.PIPE, text=True, stdin=subprocess.DEVNULL)
+        return r.returncode, r.stdout
+    assert parse("80") == (0, "1..2\nok 1 - good\nok 2 - bad\n")
+    code, said = parse("90a")
+    assert code == 1 and said.startswith("1..2\nok 1 - good\nnot ok 2 - bad\n# ") and "nothing" in said
+
+
+@pytest.mark.release
+@pytest.mark.skipif(not shutil.which("clang-19"), reason="clang 19 is not here")
 def test_shaders_are_made_once(tmp_path):
     """A second build takes what the first has made; another text, option or tool is another key."""
     cache, header, shader = tmp_path / "cache", tmp_path / "x.h", tmp_path / "x.metal"

@@ -357,7 +357,7 @@ LONGEST = ["golden/test_model_invariance"]
 SOFTWARE_METAL = ["metal", "ops/test_*_checked"]
 METAL_E2E = e2e("metal")
 FAST_LEAVES_OUT = ["model-invariance", "the shaders on the software Metal device and the Metal driver on its double",
-                   "PTX", "sanitizers", "other systems", "packages", "references of other libraries",
+                   "sanitizers", "other systems", "packages", "references of other libraries",
                    "agents", "the page in a browser"]
 TSAN_FOLDERS = ["unit/" + folder for folder in ("engine", "store", "net", "protocol", "runtime", "base")]
 # Of these, programs that start no thread: there is nothing that ThreadSanitizer could find.
@@ -380,13 +380,11 @@ SANITIZED = ["-Dbuildtype=debugoptimized", "-Db_lundef=false", "-Dptx="]
 
 
 def release_stages(tests, fast, long):
-    """All stages of --fast.  The shaders for NVIDIA are compiled once, in the release build, and except with
-    --long for the newest architecture only and without optimization, which takes three quarters of the time: the
-    source is the same, and nothing here can run them.  --fast has a folder of its own, because
-    its build has other options: who runs both in turn compiles neither anew."""
+    """All stages of --fast.  The shaders for NVIDIA are compiled with --long only, in the release build: nothing here
+    can run them, and what clang has to say of them it says without making code (shaders-nv).  --fast has a
+    folder of its own, because its build has fewer parts: who runs both in turn compiles neither anew."""
     compiler, build = "gcc" if LINUX else "clang", "fast" if fast else "release"
-    options = ["-Dbuildtype=release", "-Dptx=" + ("" if fast else "80,90a" if long else "90a"),
-               "-Dptx_optimization=" + ("3" if long else "0")]
+    options = ["-Dbuildtype=release", "-Dptx=" + ("80,90a" if long else "")]
     more = [path for path in RELEASE_MORE if not (fast and path in METAL_E2E)]
     return [
         Stage("packages", lambda job: packages(job, *(["--fast"] if fast else []), *(["--long"] if long else [])), cost=0),
