@@ -8,12 +8,17 @@
 #include <stdbool.h>
 #include <stdlib.h>
 
+static inline bool is_emulated(void)
+{
+	const char *emulated = getenv("INGOT_TEST_EMULATED");
+
+	return emulated && *emulated;
+}
+
 /* Whether the kernel is also tried in pieces here: unit by unit, row by row, on more rows than it takes
  * at once.  The portable kernels' pieces, which are the same C on each machine, are left to those that
  * need no emulator for it (./check sets INGOT_TEST_EMULATED). */
 static inline bool cuts_are_tested(const struct ig_cpu_kernel *k)
 {
-	const char *emulated = getenv("INGOT_TEST_EMULATED");
-
-	return k->isa != IG_ISA_GENERIC || !emulated || !*emulated;
+	return k->isa != IG_ISA_GENERIC || !is_emulated();
 }

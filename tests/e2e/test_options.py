@@ -796,7 +796,7 @@ def test_stats_span_and_ledger(start, models, tmp_path):
 @pytest.mark.skipif(not shutil.which("meson"), reason="needs meson")
 def test_build_options(tmp_path):
     """-Dtests=false builds no test, -Dbench=false no benchmark; -Dfuzz=true makes the fuzz tests libFuzzer's; -Dptx names the
-    architectures for which there are kernels, -Dptx_optimization says how they are compiled."""
+    architectures for which there are kernels, -Dptx_optimization says how they are compiled, -Dcompute_optimization how the processor's are."""
     def introspect(what, folder):
         return json.loads(subprocess.check_output(["meson", "introspect", "--" + what, str(folder)]))
 
@@ -816,6 +816,12 @@ def test_build_options(tmp_path):
         ptx, = [o["value"] for o in introspect("buildoptions", BUILD) if o["name"] == "ptx"]
         fuzz = set_up("fuzz", "-Dfuzz=true", "-Dptx=" + ",".join(ptx), CC="clang")
         assert fuzz["fuzz_config"][0] == "-runs=0" and set(fuzz) == set(here)
+    def levels(folder):
+        commands = json.loads((tmp_path / folder / "compile_commands.json").read_text())
+        return {c["file"].rsplit("/", 1)[-1]: [w for w in c["command"].split() if w.startswith("-O")][-1] for c in commands}
+    set_up("mixed", "-Dtests=false", "-Doptimization=0", "-Dcompute_optimization=2")
+    for file, mixed in ("tile_generic.c", "-O2"), ("interp.c", "-O2"), ("gated_delta.c", "-O2"), ("choice.c", "-O0"):
+        assert (levels("mixed").get(file), levels("without").get(file)) == (mixed, "-O3"), file
     if shutil.which("clang-19"):
         def kernels(folder):
             return {t["name"].rsplit("-", 1)[1] for t in introspect("targets", tmp_path / folder) if t["name"].startswith("ptx-")}

@@ -27,6 +27,7 @@ def real(tmp_path_factory):
     s.finish()
 
 
+@pytest.mark.asan
 def test_paris(real):
     # Without the second sentence "The" and "L" are as likely, and 8-bit activations decide which comes first.
     question = "What is the capital of France? Answer in English."

@@ -199,13 +199,13 @@ def builder(name, compiler, options, folders=(), but=()):
     return run
 
 
-def cross_builder(name, file, optimization, folders=()):
+def cross_builder(name, file, options, folders=()):
     def run(job):
         if name == "build-macos":
             job.do([sys.executable, "tools/cross/macos_stand_in.py", CROSS / "macos",
                     CROSS / "zig/ziglang/zig", CROSS / "metal_cpp"], cwd=ROOT)
-        set_up(job, CROSS / name, ["-Dbuildtype=release", "-Doptimization=" + optimization, "-Dptx=",
-                                   "--cross-file", str(file)], optimization + file.read_text())
+        set_up(job, CROSS / name, ["-Dbuildtype=release", "-Doptimization=0", "-Dptx=", *options, "--cross-file", str(file)],
+               " ".join(options) + file.read_text())
         job.do(["ninja", "-C", CROSS / name, *(targets_with(CROSS / name, folders) if folders else ())])
     return run
 
@@ -373,8 +373,8 @@ ARM64_FOLDERS = ["ops", "unit/base", "unit/runtime", "unit/modules", "fuzz"]
 # Times; what it lacks: a process that is started beside its parent (posix_spawn's errors and order).
 NOT_UNDER_QEMU = ["test_runtime_figures", "test_kv_window", "test_base_process"]
 # UBSan's findings end a test (UBSAN_OPTIONS), so code that does not continue is enough; it is a
-# sixth smaller.
-NO_RECOVER = "-fno-sanitize-recover=undefined"
+# sixth smaller.  A NULL that is followed, and what lies outside an object, AddressSanitizer finds too.
+NO_RECOVER = "-fno-sanitize-recover=undefined -fno-sanitize=null,object-size"
 LINES = "-g1"  # all that a report names; it compiles a fourteenth faster
 SANITIZED = ["-Dbuildtype=debugoptimized", "-Db_lundef=false", "-Dptx="]
 
@@ -391,7 +391,8 @@ def release_stages(tests, fast, long):
         Stage("python", python, cost=0),
         Stage("build-" + build, builder(build, compiler, options, but=SOFTWARE_METAL if fast else ()), cost=N_CPUS),
         Stage("model", model_fetcher(build), needs=["build-" + build], after=["python"], cost=0),
-        Stage("release-unit", tests.meson(build, 2, but=LONGEST + SOFTWARE_METAL if fast else [], processes=N_CPUS),
+        Stage("release-unit", tests.meson(build, 2, but=LONGEST + SOFTWARE_METAL if fast else [], processes=N_CPUS,
+                                          INGOT_TEST_BRIEF="" if long else "1"),
               build="release", needs=["build-" + build], after=["model", "packages"], cost=max(1, N_CPUS - 1)),
         Stage("release-e2e", tests.pytest(build, *but(SLOW + RELEASE_MORE)), build="release",
               needs=["build-" + build, "python"], after=["model", "packages"], cost=E2E_COST),
@@ -406,7 +407,7 @@ def other_stages(tests):
     """The rest of ./check."""
     asan = ["-Db_sanitize=address,undefined", "-Dc_args=%s %s" % (NO_RECOVER, LINES)]
     out = [
-        Stage("build-asan", builder("asan", "clang", SANITIZED + asan), needs=["packages"], after=["build-release"],
+        Stage("build-asan", builder("asan", "clang", [*SANITIZED, "-Doptimization=1", *asan], but=["golden"]), needs=["packages"], after=["build-release"],
               behind=True),
         Stage("build-tsan", builder("tsan", "clang", [*SANITIZED, "-Db_sanitize=thread", "-Dc_args=" + LINES], TSAN_FOLDERS + ["modules"],
                                     ONE_THREAD),
@@ -462,7 +463,7 @@ def other_systems(tests):
         return [missing("macos", "macos", why), missing("arm64-unit", "arm64", why)]
     out = [
         Stage("cross-tools", cross_tools, needs=["python"], cost=0),
-        Stage("build-macos", cross_builder("build-macos", CROSS / "macos/aarch64-macos.ini", "0"),
+        Stage("build-macos", cross_builder("build-macos", CROSS / "macos/aarch64-macos.ini", []),
               needs=["cross-tools"], after=["build-release", "build-tsan"], behind=True),
         Stage("macos", tests.pytest("release", "tests/cross", folder="tests/cross"), build="macos",
               needs=["build-macos"]),
@@ -471,7 +472,7 @@ def other_systems(tests):
         return out + [missing("arm64-unit", "arm64", "this is aarch64: release-unit ran it", elsewhere=True)]
     return out + [
         Stage("arm64-tools", arm64_tools, cost=0),
-        Stage("build-arm64", cross_builder("build-arm64", CROSS / "arm64/aarch64-linux.ini", "2", ARM64_FOLDERS),
+        Stage("build-arm64", cross_builder("build-arm64", CROSS / "arm64/aarch64-linux.ini", ["-Dcompute_optimization=2"], ARM64_FOLDERS),
               needs=["arm64-tools", "packages"], after=["build-release", "build-asan"], behind=True),
         Stage("arm64-unit", tests.meson("cross/build-arm64", 8, ARM64_FOLDERS, NOT_UNDER_QEMU, INGOT_TEST_EMULATED="1"), build="arm64",
               needs=["build-arm64"]),
@@ -518,7 +519,7 @@ def fuzzing(job):
 def long_stages(tests):
     """One after another, after all other stages, because they measure times."""
     release, llama = OUT / "release", OUT / "llama"
-    fuzz = ["-Db_sanitize=address,undefined", "-Dfuzz=true", "-Dc_args=-fsanitize=fuzzer-no-link," + NO_RECOVER]
+    fuzz = ["-Db_sanitize=address,undefined", "-Dfuzz=true", "-Dc_args=-fsanitize=fuzzer-no-link " + NO_RECOVER]
     mixed = "tests/e2e/test_mixed_load.py"
     stages = [
         Stage("fetch-programs", programs),

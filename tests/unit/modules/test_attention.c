@@ -344,6 +344,9 @@ static void assert_same(const struct guarded *a, const struct guarded *b, const 
 
 static void test_reference(void **state)
 {
+	/* an emulator needs minutes for all rows' references; 7 meets each place in a block */
+	const int32_t apart = is_emulated() ? 7 : 1;
+
 	for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
 		struct setup s;
 		struct guarded truth, out;
@@ -353,7 +356,8 @@ static void test_reference(void **state)
 		guarded_create(&truth, s.n_rows, s.out_cols);
 		guarded_create(&out, s.n_rows, s.out_cols);
 		world_snapshot(&s.w);
-		run_rows(&s, NULL, &truth, 0, s.n_rows, 0);
+		for (int32_t r = 0; r < s.n_rows; r += apart)
+			run_rows(&s, NULL, &truth, r, 1, 0);
 		guarded_check(&truth);
 		for (size_t j = 0; j < sizeof isas / sizeof isas[0]; j++) {
 			const struct ig_cpu_kernel *k =
@@ -364,7 +368,7 @@ static void test_reference(void **state)
 				continue;
 			run_rows(&s, k, &out, 0, s.n_rows, 0);
 			guarded_check(&out);
-			for (int64_t r = 0; r < s.n_rows; r++)
+			for (int64_t r = 0; r < s.n_rows; r += apart)
 				for (int64_t c = 0; c < s.out_cols; c++) {
 					double e = fabs((double)guarded_row(&out, r)[c] -
 							(double)guarded_row(&truth, r)[c]);
