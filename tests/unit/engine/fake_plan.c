@@ -4,6 +4,8 @@
 
 #include "model/formats/adapter.h"
 #include "runtime/driver.h"
+#include "runtime/machines/link.h"
+#include "runtime/machines/machines.h"
 #include "runtime/modules/modules.h"
 
 #include <errno.h>
@@ -127,5 +129,23 @@ int ig_plan_record_mtp(const struct ig_modules *m, const struct ig_checkpoint *f
 }
 
 void ig_plan_destroy(struct ig_plan *p) { free(p); }
+
+/* There is one machine here. */
+int ig_transport_load(char *const *folders, const char *name, const struct ig_transport **out,
+		      struct ig_error *err)
+{
+	return ig_fail(err, -ENOENT, "%s: there are no transports", name);
+}
+
+int ig_link_open(const struct ig_link_options *o, struct ig_link **out, struct ig_error *err)
+{
+	return -ENOTSUP;
+}
+
+int ig_machines_open(struct ig_driver *own, struct ig_link *link, uint32_t strict,
+		     struct ig_driver **out, struct ig_error *err)
+{
+	return -ENOTSUP;
+}
 
 void ig_plan_left_out(const struct ig_plan *p, char *out, size_t size) { *out = 0; }
