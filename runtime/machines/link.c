@@ -418,8 +418,10 @@ void ig_link_close(struct ig_link *l)
 	pthread_join(l->thread, NULL);
 	drop_queue(&l->outgoing);
 	/* After a failure a transfer may still be under way: then its memory is left to the process's end. */
-	if (!l->error.code)
+	if (!l->error.code) {
 		drop_queue(&l->sending);
+		drop_item(l->receiving);
+	}
 	for (int c = 0; c < IG_N_CHANNELS; c++)
 		drop_queue(&l->incoming[c]);
 	pthread_cond_destroy(&l->news);
