@@ -162,18 +162,20 @@ METAL_FUNC void product_rush(constant linear_args &args, device const step_head 
 	rush r;
 	sg = simd_broadcast_first(sg);
 	r.start(shared);
-	if (sg == uint(S::SN - 1)) {
-		const tile_map wa = operands.first(place.weight),
-			       wb = operands.second(place.weight);
-		const uint rows =
-			product_rows(args, step) - place.m0; // loaded while the copies of w start
+	const bool copies = sg == uint(S::SN - 1);
+	const tile_map wa = operands.first(place.weight), wb = operands.second(place.weight);
+	uint rows = 0;
+	if (copies) {
+		rows = product_rows(args, step) - place.m0; // loaded while the copies of w start
 		if (lane == 0)
 			tile_prefetch(operands.x);
 		r.begin(lane);
 		for (uint s = 0; s < started; s++)
 			r.copy_w(wa, wb, place.n0, s, lane);
-		wait_for_previous(); // weights do not depend on what ran before
-		threadgroup_barrier(mem_flags::mem_threadgroup);
+	}
+	wait_for_previous(); // weights do not depend on what ran before
+	threadgroup_barrier(mem_flags::mem_threadgroup);
+	if (copies) {
 		for (uint s = 0; s < started; s++)
 			r.copy_x(operands.x, place.m0, rows, s, lane);
 		for (uint s = started; s < steps; s++) {
@@ -183,11 +185,9 @@ METAL_FUNC void product_rush(constant linear_args &args, device const step_head 
 		}
 		return;
 	}
-	wait_for_previous();
-	threadgroup_barrier(mem_flags::mem_threadgroup);
 	begin_next();
 	typename rush::product p;
-	const uint rows = product_rows(args, step);
+	rows = product_rows(args, step);
 	const product_target to = operands.target(place.weight);
 	place.rows = min(rows - place.m0, uint(rush::BM));
 	r.multiply(p, steps, sg, lane);

@@ -89,7 +89,7 @@ def test_it_installs_and_its_own_test_passes(tmp_path, source):
     config = home / "etc/ingot/ingot.yaml"
     assert '  path: ["%s/opt/ingot/lib/ingot/modules"]\n' % home in config.read_text()
     assert sorted(p.name for p in (home / "opt/ingot/lib/ingot/modules").iterdir()) == [
-        "attention.so", "kvcache.so", "moe.so", "recurrent.so"]
+        "attention.so", "kvcache.so", "moe.so", "recurrent.so", *(p.name for p in BUILD.glob("modules/transport-*/*.so"))]
     p = subprocess.run([home / "opt/ingot/bin/ingotd", "--config", config, "--check-config"], env=clean_env(tmp_path),
                        capture_output=True, text=True)
     assert p.returncode == 0, p.stderr

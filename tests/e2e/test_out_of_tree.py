@@ -94,7 +94,8 @@ def test_installed(staging):
     ours = {p.name for p in (ROOT / "include" / "ingot").glob("*.h")}
     assert {p.name for p in installed.iterdir()} == ours | {"build_id.h"}
     assert staging.example.read_text() == (ROOT / EXAMPLE).read_text()
-    assert sorted(p.stem for p in staging.modules.iterdir()) == ["attention", "kvcache", "moe", "recurrent"]
+    assert sorted(p.stem for p in staging.modules.iterdir()) == [
+        "attention", "kvcache", "moe", "recurrent", *(p.stem for p in BUILD.glob("modules/transport-*/*.so"))]
     header = (installed / "module.h").read_text()
     version = ".".join(re.findall(r"IG_ABI_M(?:AJOR|INOR) (\d+)u", header))
     assert staging.pkg_config("--variable=abi_version") == [version]

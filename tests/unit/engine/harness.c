@@ -19,6 +19,7 @@ void harness_config(struct ig_config *c, const char *const *models, size_t n)
 	c->runtime.activations = strdup("auto");
 	c->runtime.experts = strdup("packed");
 	c->runtime.run_ahead = strdup(harness_run_ahead);
+	c->runtime.transport = strdup("none");
 	c->runtime.strict = true;
 	c->memory.budget = 64 << 20;
 	c->kvcache.service = strdup("paged");
@@ -50,6 +51,7 @@ void harness_config_finish(struct ig_config *c)
 	free(c->runtime.isa);
 	free(c->runtime.activations);
 	free(c->runtime.experts);
+	free(c->runtime.transport);
 	free(c->runtime.run_ahead);
 	free(c->scheduler.speculation);
 	free(c->kvcache.service);
