@@ -2,6 +2,7 @@
 #include "daemon/worker.h"
 
 #include "base/log.h"
+#include "daemon/engine/backend.h"
 #include "runtime/machines/worker.h"
 
 #include <errno.h>
@@ -58,30 +59,19 @@ static void on_term(int sig)
 static int open_ruler(struct context *c, const struct ig_modules *modules, struct ig_driver *driver,
 		      struct ig_error *err)
 {
-	const struct ig_kv_arena arena = { .struct_size = sizeof arena,
-					   .arena_bytes = c->config->kvcache.slab,
-					   .slab_bytes = c->config->kvcache.slab,
-					   .ctx = driver,
-					   .map_slab = ig_driver_map_slab,
-					   .unmap_slab = ig_driver_unmap_slab,
-					   .copy = ig_driver_copy };
+	const uint64_t slab = c->config->kvcache.slab;
+	int rc = ig_backend_find_service(modules, c->config, &c->kv, err);
 
-	c->kv = ig_modules_kvcache(modules, c->config->kvcache.service);
-	return c->kv ? c->kv->create(&arena, &c->ruler, err) :
-		       ig_fail(err, -ENOENT, "kvcache.service is \"%s\"; no module provides it",
-			       c->config->kvcache.service);
+	return rc ? rc : ig_backend_create_cache(c->kv, driver, slab, slab, &c->ruler, err);
 }
 
 static int open_link(const struct ig_config *config, struct ig_link **out, struct ig_error *err)
 {
-	struct ig_link_options o = { .silence_ms = config->runtime.transport_timeout_ms };
 	int rc;
 
 	if (!strcmp(config->runtime.transport, "none"))
 		return ig_fail(err, -EINVAL, "a worker needs runtime.transport");
-	rc = ig_transport_load(config->modules.path, config->runtime.transport, &o.transport, err);
-	if (!rc)
-		rc = ig_link_open(&o, out, err);
+	rc = ig_backend_open_link(config, out, err);
 	if (!rc && ig_link_rank(*out) == 0)
 		rc = ig_fail(err, -EINVAL, "this is rank 0, which is the daemon, not a worker");
 	return rc;
@@ -90,12 +80,7 @@ static int open_link(const struct ig_config *config, struct ig_link **out, struc
 int ig_daemon_work(const struct ig_config *config, const struct ig_modules *modules,
 		   struct ig_error *err)
 {
-	const struct ig_driver_options o = { .isa = config->runtime.isa,
-					     .n_threads = config->runtime.threads,
-					     .activations = config->runtime.activations,
-					     .experts = config->runtime.experts,
-					     .strict = config->runtime.strict,
-					     .keep_wired_ms = config->runtime.keep_wired_ms };
+	const struct ig_driver_options o = ig_backend_driver_options(config);
 	struct context c = { .config = config };
 	struct ig_worker w = {
 		.modules = modules, .find = find_model, .layout = layout, .ctx = &c

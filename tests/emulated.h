@@ -3,17 +3,11 @@
  */
 #pragma once
 
+#include "tests/brief.h"
+
 #include <ingot/op.h>
 
-#include <stdbool.h>
-#include <stdlib.h>
-
-static inline bool is_emulated(void)
-{
-	const char *emulated = getenv("INGOT_TEST_EMULATED");
-
-	return emulated && *emulated;
-}
+static inline bool is_emulated(void) { return ig_check_sets("INGOT_TEST_EMULATED"); }
 
 /* Whether the kernel is also tried in pieces here: unit by unit, row by row, on more rows than it takes
  * at once.  The portable kernels' pieces, which are the same C on each machine, are left to those that

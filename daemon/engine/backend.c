@@ -1,8 +1,9 @@
-/* backend.c: see backend_private.h. */
+/* backend.c: see backend_private.h and backend.h. */
 #include "daemon/engine/backend_private.h"
 
 #include "base/dtype.h"
 #include "base/log.h"
+#include "daemon/engine/backend.h"
 #include "daemon/engine/kv_disk_private.h"
 #include "runtime/machines/machines.h"
 
@@ -25,12 +26,13 @@ uint32_t ig_backend_chunk(const struct ig_backend *b, const struct ig_config *co
 	return clamp(config->scheduler.prefill_chunk, 1, b->max_rows);
 }
 
-static int find_service(struct ig_backend *b, const struct ig_config *config, struct ig_error *err)
+int ig_backend_find_service(const struct ig_modules *modules, const struct ig_config *config,
+			    const struct ig_kvcache_service **out, struct ig_error *err)
 {
 	char *const *folders = config->modules.path; /* the loaded configuration names them */
 
-	b->kv = ig_modules_kvcache(b->modules, config->kvcache.service);
-	if (!b->kv)
+	*out = ig_modules_kvcache(modules, config->kvcache.service);
+	if (!*out)
 		return ig_fail(err, -ENOENT,
 			       "kvcache.service is \"%s\"; no module in %s%s provides it",
 			       config->kvcache.service, folders[0], folders[1] ? " …" : "");
@@ -40,10 +42,18 @@ static int find_service(struct ig_backend *b, const struct ig_config *config, st
 /* On three and four H200 tests/golden's test_arch_golden got tokens that one, or two, do not give. */
 #define MOST_DEVICES 2
 
+int ig_backend_open_link(const struct ig_config *config, struct ig_link **out, struct ig_error *err)
+{
+	struct ig_link_options o = { .silence_ms = config->runtime.transport_timeout_ms };
+	int rc = ig_transport_load(config->modules.path, config->runtime.transport, &o.transport,
+				   err);
+
+	return rc ? rc : ig_link_open(&o, out, err);
+}
+
 /* The driver becomes rank 0's of several. */
 static int join_machines(struct ig_backend *b, const struct ig_config *config, struct ig_error *err)
 {
-	struct ig_link_options o = { .silence_ms = config->runtime.transport_timeout_ms };
 	struct ig_driver *own = b->driver;
 	struct ig_link *link;
 	int rc;
@@ -53,18 +63,15 @@ static int join_machines(struct ig_backend *b, const struct ig_config *config, s
 			       "runtime.transport: over several machines there can be no %s",
 			       ig_driver_n_ranks(own) > 1 ? "runtime.devices" :
 							    "runtime.run_ahead: on");
-	rc = ig_transport_load(config->modules.path, config->runtime.transport, &o.transport, err);
-	if (!rc)
-		rc = ig_link_open(&o, &link, err);
-	if (rc)
+	if ((rc = ig_backend_open_link(config, &link, err)))
 		return rc;
 	b->driver = NULL;
 	return ig_machines_open(own, link, config->runtime.strict, &b->driver, err);
 }
 
-static int open_driver(struct ig_backend *b, const struct ig_config *config, struct ig_error *err)
+struct ig_driver_options ig_backend_driver_options(const struct ig_config *config)
 {
-	struct ig_driver_options o = {
+	return (struct ig_driver_options){
 		.isa = config->runtime.isa,
 		.n_threads = config->runtime.threads,
 		.activations = config->runtime.activations,
@@ -72,6 +79,11 @@ static int open_driver(struct ig_backend *b, const struct ig_config *config, str
 		.strict = config->runtime.strict,
 		.keep_wired_ms = config->runtime.keep_wired_ms,
 	};
+}
+
+static int open_driver(struct ig_backend *b, const struct ig_config *config, struct ig_error *err)
+{
+	struct ig_driver_options o = ig_backend_driver_options(config);
 	uint32_t devices[IG_CONFIG_DEVICES];
 	int rc;
 
@@ -157,20 +169,27 @@ static int open_disk(struct ig_backend *b, const struct ig_config *config, struc
 	return 0;
 }
 
-int ig_backend_make_cache(struct ig_backend *b, uint64_t arena_bytes, uint64_t slab_bytes,
-			  struct ig_kvcache **out, struct ig_error *err)
+int ig_backend_create_cache(const struct ig_kvcache_service *kv, struct ig_driver *driver,
+			    uint64_t arena_bytes, uint64_t slab_bytes, struct ig_kvcache **out,
+			    struct ig_error *err)
 {
 	struct ig_kv_arena arena = {
 		.struct_size = sizeof arena,
 		.arena_bytes = arena_bytes,
 		.slab_bytes = slab_bytes,
-		.ctx = b->driver,
+		.ctx = driver,
 		.map_slab = ig_driver_map_slab,
 		.unmap_slab = ig_driver_unmap_slab,
 		.copy = ig_driver_copy,
 	};
 
-	return b->kv->create(&arena, out, err);
+	return kv->create(&arena, out, err);
+}
+
+int ig_backend_make_cache(struct ig_backend *b, uint64_t arena_bytes, uint64_t slab_bytes,
+			  struct ig_kvcache **out, struct ig_error *err)
+{
+	return ig_backend_create_cache(b->kv, b->driver, arena_bytes, slab_bytes, out, err);
 }
 
 int ig_backend_open(struct ig_backend *b, const struct ig_config *config, struct ig_error *err)
@@ -189,9 +208,9 @@ int ig_backend_open(struct ig_backend *b, const struct ig_config *config, struct
 			config->scheduler.max_seqs, b->max_rows);
 	if (ig_grammar_cache_create(GRAMMAR_CACHE_BYTES, &b->grammars) < 0)
 		return ig_fail(err, -ENOMEM, "out of memory for the cache of grammars");
-	if ((rc = find_service(b, config, err)) || (rc = open_driver(b, config, err)) ||
-	    (rc = read_cache_options(b, config, err)) || (rc = open_packed(b, config, err)) ||
-	    (rc = open_disk(b, config, err)))
+	if ((rc = ig_backend_find_service(b->modules, config, &b->kv, err)) ||
+	    (rc = open_driver(b, config, err)) || (rc = read_cache_options(b, config, err)) ||
+	    (rc = open_packed(b, config, err)) || (rc = open_disk(b, config, err)))
 		return rc;
 	return ig_backend_make_cache(b, config->kvcache.slab, config->kvcache.slab, &b->ruler, err);
 }

@@ -1,6 +1,6 @@
 /*
  * transport.h: what carries messages between the machines that share one model.  A transport is a shared
- * object of its own, TRANSPORT-NAME.so, which the daemon loads only if the configuration names it, so that
+ * object of its own, transport-NAME.so, which the daemon loads only if the configuration names it, so that
  * nobody else links its library.  It exports one object, `const struct ig_transport ingot_transport`.  It is no
  * module: it has no ops and no architectures, and its own version in place of the ABI's.
  *

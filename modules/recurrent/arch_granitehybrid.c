@@ -57,23 +57,22 @@ static int read_scales(const struct ig_hparam_source *s, struct granite *m)
 	return 0;
 }
 
-static int read_any(const struct ig_hparam_source *source, void *params, struct ig_model_info *info)
+static int read_any(const struct ig_hparam_source *s, void *params, struct ig_model_info *info)
 {
-	const struct ig_hparam_source s = *source;
 	const uint32_t none = 0, on = 1, of_selected = 3;
 	struct granite *m = params;
 	uint32_t kv[IG_MAX_LAYERS], experts;
 	int rc;
 
-	if ((rc = ig_hparams_read_hybrid(&s, IG_RMS_NORM_EPS, &m->p, kv)) ||
-	    (rc = read_scales(&s, m)) ||
-	    (rc = ig_hparam_u32(&s, "rope.scaling.finetuned", 0, 1, &on, &m->has_rope)) ||
-	    (m->has_rope && (rc = ig_hparams_rope(&s, &m->p, &m->rope))) ||
-	    (rc = ig_hparam_u32(&s, "expert_count", 0, IG_MOE_MAX_EXPERTS, &none, &experts)) ||
-	    (experts && (rc = ig_hparams_experts_shared(&s, &m->p, of_selected, &m->experts))))
+	if ((rc = ig_hparams_read_hybrid(s, IG_RMS_NORM_EPS, &m->p, kv)) ||
+	    (rc = read_scales(s, m)) ||
+	    (rc = ig_hparam_u32(s, "rope.scaling.finetuned", 0, 1, &on, &m->has_rope)) ||
+	    (m->has_rope && (rc = ig_hparams_rope(s, &m->p, &m->rope))) ||
+	    (rc = ig_hparam_u32(s, "expert_count", 0, IG_MOE_MAX_EXPERTS, &none, &experts)) ||
+	    (experts && (rc = ig_hparams_experts_shared(s, &m->p, of_selected, &m->experts))))
 		return rc;
 	m->experts.moe.normalise = 1; /* also where the file calls it a softmax over all */
-	return set_layers(&s, m, kv, info);
+	return set_layers(s, m, kv, info);
 }
 
 static int read_hybrid(const struct ig_host *host, const struct ig_meta *meta, void *params,

@@ -371,7 +371,7 @@ static int take_results(struct program *p, const struct ig_step *s, uint32_t num
 	}
 	if (m->n_bytes >= sizeof h)
 		memcpy(&h, m->data, sizeof h);
-	const size_t n_ids = ((size_t)h.n_rows + 1) & ~(size_t)1;
+	const size_t n_ids = ig_wire_n_ids(h.n_rows);
 	const size_t n_floats = s->logits ? h.n_rows * n_vocab : 0;
 	bool ok = m->kind == IG_WIRE_IDS && rank == t->n - 1 && h.program == p->number &&
 		  h.number == number && h.n_rows <= (uint32_t)(s->n_logit_rows - *at) &&

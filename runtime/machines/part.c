@@ -1,6 +1,5 @@
 /* part.c: see part.h. */
 #include "runtime/machines/part.h"
-#include "base/array.h"
 #include "runtime/stages.h"
 
 #include <ingot/kvcache.h>
@@ -245,7 +244,7 @@ static struct ig_message *make_out(const struct ig_part *p, struct ig_wire_step 
 	h.n_rows = (uint32_t)(p->is_last ? step->n_logit_rows : step->n_rows);
 	h.n_cols = !p->is_last ? p->width_out : s->wants_logits ? p->program.n_vocab : 0;
 	if (p->is_last)
-		n_ids = ((size_t)h.n_rows + 1) & ~(size_t)1;
+		n_ids = ig_wire_n_ids(h.n_rows);
 	n_floats = (size_t)h.n_rows * h.n_cols;
 	struct ig_message *m = ig_message_create(p->is_last ? IG_WIRE_IDS : IG_WIRE_ROWS,
 						 sizeof h + (n_ids + n_floats) * sizeof(float));

@@ -62,6 +62,9 @@ struct ig_wire_part {
 	uint32_t n_rows, n_cols;
 };
 
+/* Ids that lie in a message of results before its logits, for so many rows. */
+static inline size_t ig_wire_n_ids(uint32_t n_rows) { return ((size_t)n_rows + 1) & ~(size_t)1; }
+
 struct ig_wire_slab {
 	uint32_t number; /* in block words */
 	uint32_t slab;	 /* of IG_WIRE_MAP */
