@@ -244,6 +244,15 @@ def test_what_fast_leaves_out(program, fast):
     assert stages.in_folders("/b/tests/" + program, left_out) is not fast
 
 
+def test_sanitizers_builds_have_what_tests_run():
+    """What other tests run is built though the tests of whole models beside it are not."""
+    programs = {"tests/" + "/".join(re.findall(r'"(\w+)"', m)) for path in (ROOT / "tests/e2e").rglob("*.py")
+                for m in re.findall(r'BUILD / "tests"((?: / "\w+")+)', path.read_text())}
+    assert "tests/golden/encode_lines" in programs
+    assert not {p for p in programs if stages.in_folders("/b/" + p, stages.GOLDEN_TESTS)}
+    assert stages.in_folders("/b/tests/golden/test_model_truth", stages.GOLDEN_TESTS)
+
+
 def test_fast_has_a_build_of_its_own():
     names = {fast: {s.name for s in stages.release_stages(stages.Tests(None), fast, False)} for fast in (False, True)}
     assert names[True] - names[False] == {"build-fast"} and names[False] - names[True] == {"build-release"}

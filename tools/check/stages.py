@@ -352,6 +352,8 @@ ASAN_HALF = e2e("soak", "sixteen", "options", "speculation", "engine", "grammar"
 # that computes keep two processors busy.
 E2E_COST = 1 / 2
 LONGEST = ["golden/test_model_invariance"]
+# Whole models; what else lies there are programs that other tests run too.
+GOLDEN_TESTS = ["golden/test_*"]
 # A third of the release build and of its tests' time: all shaders, compiled for the software Metal device, and
 # what runs on it or on the double of Apple's API.
 SOFTWARE_METAL = ["metal", "ops/test_*_checked"]
@@ -407,8 +409,8 @@ def other_stages(tests):
     """The rest of ./check."""
     asan = ["-Db_sanitize=address,undefined", "-Dc_args=%s %s" % (NO_RECOVER, LINES)]
     out = [
-        Stage("build-asan", builder("asan", "clang", [*SANITIZED, "-Doptimization=1", *asan], but=["golden"]), needs=["packages"], after=["build-release"],
-              behind=True),
+        Stage("build-asan", builder("asan", "clang", [*SANITIZED, "-Doptimization=1", *asan], but=GOLDEN_TESTS),
+              needs=["packages"], after=["build-release"], behind=True),
         Stage("build-tsan", builder("tsan", "clang", [*SANITIZED, "-Db_sanitize=thread", "-Dc_args=" + LINES], TSAN_FOLDERS + ["modules"],
                                     ONE_THREAD),
               needs=["packages"], after=["build-release", "build-arm64"], behind=True),
@@ -426,7 +428,7 @@ def other_stages(tests):
         *(Stage(name, tests.pytest("asan", *which, sanitizer="address"), build="asan",
                 needs=["build-asan", "python"], after=["model", "release-e2e"], cost=E2E_COST)
           for name, which in (("asan-e2e-half", ASAN_HALF), ("asan-e2e", but(ASAN_MORE + ASAN_HALF)))),
-        Stage("asan-unit", tests.meson("asan", 8, but=["golden"]), build="asan", needs=["build-asan"],
+        Stage("asan-unit", tests.meson("asan", 8, but=GOLDEN_TESTS), build="asan", needs=["build-asan"],
               after=["model", "release-e2e"]),
         Stage("asan-e2e-more", tests.pytest("asan", *ASAN_MORE, sanitizer="address"), build="asan",
               needs=["build-asan", "python"], after=["model", "release-e2e"], cost=0),
