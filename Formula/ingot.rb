@@ -23,7 +23,7 @@ class Ingot < Formula
   uses_from_macos "zlib"
 
   def install
-    system "meson", "setup", "build", "-Dtests=false", "-Dbench=false", "-Dptx=",
+    system "meson", "setup", "build", "-Dtests=false", "-Dbench=false", "-Dptx=", "-Dmpi=disabled",
            "--sysconfdir=#{etc}", "--localstatedir=#{var}", *std_meson_args
     system "meson", "compile", "-C", "build", "--verbose"
     system "meson", "install", "-C", "build"

@@ -5,6 +5,7 @@ import re
 import shlex
 import subprocess
 
+import tiny_model
 from conftest import ROOT, run
 
 UNIT = (ROOT / "debian/ingot.service").read_text()
@@ -46,6 +47,54 @@ def test_what_is_in_them(packages):
     assert packages.files("ingot-dev") >= headers | {
         "/usr/lib/%s/pkgconfig/ingot.pc" % triplet, "/usr/share/ingot/examples/module/pebble.c"}
     assert run("dpkg-deb", "-I", packages.debs["ingot"], "conffiles") == "/etc/ingot/ingot.yaml\n"
+
+
+def test_open_mpi_is_for_a_package_of_its_own(packages):
+    """Who does not install it links nothing of Open MPI."""
+    module, unit = "/usr/lib/%s/ingot/modules/transport-mpi.so", "/lib/systemd/system/ingot-machines.service"
+    module %= run("dpkg-architecture", "-q", "DEB_HOST_MULTIARCH").strip()
+    assert packages.files("ingot-mpi") >= {module, unit} and module not in packages.files("ingot")
+    depends = {name: run("dpkg-deb", "-f", packages.debs[name], "Depends") for name in ("ingot", "ingot-mpi")}
+    version = run("dpkg-deb", "-f", packages.debs["ingot"], "Version").strip()
+    assert "mpi" not in depends["ingot"]
+    assert {"ingot (= %s)" % version, "openmpi-bin"} <= set(depends["ingot-mpi"].strip().split(", ")), depends
+    assert re.search(r"\blibopenmpi\d", depends["ingot-mpi"]), depends
+    installed = (packages.unpack("ingot-mpi") / unit[1:]).read_text()
+    assert installed == (ROOT / "debian/ingot-mpi.ingot-machines.service").read_text()
+    script = run("dpkg-deb", "-I", packages.debs["ingot-mpi"], "postinst")  # it neither starts nor restarts
+    assert "ingot-machines.service" in script and not re.search(r"\b(re)?start\b.*ingot-machines", script)
+
+
+def test_the_unit_of_several_machines(packages, tmp_path):
+    """systemd takes it, and its command serves a model with what the packages have, on this machine."""
+    root = packages.unpack("ingot", "ingot-mpi")
+    unit = root / "lib/systemd/system/ingot-machines.service"
+    assert run("systemd-analyze", "verify", "--man=no", unit) == ""
+    text = unit.read_text().replace("\\\n", "")
+    command = re.search(r"^ExecStart=(.*)", text, re.M)[1]
+    for name, value in re.findall(r"(\w+)=(\S+)", re.search(r"^Environment=(.*)", text, re.M)[1]):
+        assert "${%s}" % name in command
+        command = command.replace("${%s}" % name, value)
+    grace = int(re.search(r"odls_base_sigkill_timeout (\d+)", command)[1])
+    drain = int(re.search(r"#drain_timeout: (\d+)s", (ROOT / "etc/ingot.yaml").read_text())[1])
+    silence = int(re.search(r"#transport_timeout: (\d+)s", (ROOT / "etc/ingot.yaml").read_text())[1])
+    assert drain < grace > silence and int(re.search(r"^TimeoutStopSec=(\d+)", text, re.M)[1]) > 2 * grace
+    tiny_model.write(tmp_path / "tiny.gguf", kind="script")
+    (tmp_path / "ingot.yaml").write_text(json.dumps({
+        "server": {"port": 0}, "runtime": {"transport": "mpi", "driver": "cpu", "threads": 1}, "kvcache": {"arena": "16MiB"},
+        "ledger": {"path": str(tmp_path / "ledger.db")}, "modules": {"path": [str(p) for p in root.glob("usr/lib/*/ingot/modules")]},
+        "models": [{"name": "tiny", "path": str(tmp_path / "tiny.gguf")}]}))
+    command = command.replace("/etc/ingot/ingot.yaml", str(tmp_path / "ingot.yaml")).replace("/usr/bin/ingotd", str(root / "usr/bin/ingotd"))
+    p = subprocess.Popen(command.replace("timeout %d " % grace, "timeout 2 ").split(), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+                         text=True, env=dict(os.environ, OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1", TMPDIR="/tmp",
+                                             OMPI_MCA_btl="vader,self", OMPI_MCA_oob_tcp_if_include="lo"))
+    try:
+        url = next(line for line in p.stdout if line.startswith("ready ")).split()[1]
+        assert run(root / "usr/bin/ingot", "run", "tiny", "Hello", env=dict(
+            os.environ, HOME=str(tmp_path), INGOT_URL=url)).startswith(tiny_model.SCRIPT)
+    finally:
+        p.terminate()
+        p.wait(60)
 
 
 def test_it_is_a_release_build(packages):

@@ -2,13 +2,17 @@
 every process of a group is killed after its test."""
 import json
 import os
+import pathlib
+import re
 import shutil
 import signal
+import socket
 import subprocess
 import time
 
 import pytest
 
+import tiny_model
 from daemon import BUILD, DEADLINE_S, Daemon, merged, until
 
 # Open MPI's own memory is never freed, which a sanitizer would report.
@@ -16,9 +20,9 @@ pytestmark = [pytest.mark.release,
               pytest.mark.skipif(not (BUILD / "modules/transport-mpi/transport-mpi.so").exists() or
                                  not shutil.which("mpirun"), reason="this build has no Open MPI")]
 
-# A rank's death must not end the others before they have said so: mpirun waits this long for them.
-MPIRUN = ["mpirun", "--oversubscribe", "--bind-to", "none", "--mca", "odls_base_sigkill_timeout", "6",
-          "--mca", "btl", "vader,self", "--mca", "oob_tcp_if_include", "lo"]
+UNIT = (pathlib.Path(__file__).resolve().parents[2] / "debian/ingot-mpi.ingot-machines.service").read_text()
+ENV = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "OMPI_MCA_btl": "vader,self",
+       "OMPI_MCA_oob_tcp_if_include": "lo", "TMPDIR": "/tmp"}
 CPU = {"runtime": {"driver": "cpu", "threads": 1}}
 
 
@@ -32,25 +36,36 @@ def command(pid):
         return f.read().decode().split("\0")
 
 
+def as_the_unit(n):
+    """What the service of Debian's package starts, on this machine."""
+    line = re.search(r"^ExecStart=(.*)", UNIT.replace("\\\n", ""), re.M)[1]
+    for old, new in [("/usr/bin/mpirun ", "mpirun "), ("${MACHINES}", "localhost:%d" % n), ("${WORKERS}", str(n - 1)),
+                     ("/usr/bin/ingotd", str(BUILD / "daemon/ingotd")), ("--config /etc/ingot/ingot.yaml", '"$@"'),
+                     # A rank's death must not end the others before they have said so: mpirun waits this long.
+                     ("odls_base_sigkill_timeout 30 ", "odls_base_sigkill_timeout 6 ")]:
+        assert old in line, old
+        line = line.replace(old, new)
+    return line
+
+
 @pytest.fixture
 def ranks(start):
-    """ranks(n, path, extra): an ingotd and n - 1 workers."""
+    """ranks(n, path, extra): an ingotd and n - 1 workers.  ranks.run(d): once more what is in the folder of one."""
     running = []
 
-    def begin(n, path, extra):
-        folder = start.folder / ("ranks%d" % len(running))
-        folder.mkdir()
-        script = folder / "start"
-        ingotd = str(BUILD / "daemon/ingotd")
-        script.write_text("#!/bin/sh\nexec %s -np 1 %s \"$@\" : -np %d %s \"$@\" --worker\n"
-                          % (" ".join(MPIRUN), ingotd, n - 1, ingotd))
-        script.chmod(0o755)
-        config = start.config(path, merged(merged(CPU, {"ledger": {"path": str(folder / "ledger.db")}, "runtime": {"transport": "mpi", "transport_timeout": "4s"}}),
-                                           extra))
-        d = Daemon(folder, config, wait=False, program=script,
-                   env={"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "TMPDIR": "/tmp"})
+    def run(folder, config, env):
+        d = Daemon(folder, config, wait=False, program=folder / "start", env=merged(ENV, env))
         running.append(d)
         return d
+
+    def begin(n, path, extra, env=None):
+        folder = start.folder / ("ranks%d" % len(running))
+        folder.mkdir()
+        (folder / "start").write_text("#!/bin/sh\nexec %s\n" % as_the_unit(n))
+        (folder / "start").chmod(0o755)
+        return run(folder, start.config(path, merged(merged(CPU, {
+            "ledger": {"path": str(folder / "ledger.db")}, "runtime": {"transport": "mpi", "transport_timeout": "4s"}}), extra)), env or {})
+    begin.run = run
     yield begin
     for d in running:
         pids = children(d.process.pid) if not d.stopped else []
@@ -88,10 +103,10 @@ def answers(d):
 
 
 def test_same_bytes(start, models, ranks):
-    """Two ranks and three answer what one process answers, and end together."""
+    """Two ranks, three and four answer what one process answers, and end together."""
     one = start(models.random(n_blocks=4), CPU)
     want = answers(one)
-    for n in 2, 3:
+    for n in 2, 3, 4:
         d = ranks(n, models.random(n_blocks=4), {})
         d.wait_ready()
         assert answers(d) == want
@@ -100,10 +115,34 @@ def test_same_bytes(start, models, ranks):
         assert log.count("rank 0 has ended") == n - 1, log
 
 
+def free_port():
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+def streamed(d, n):
+    """The text of a stream of n tokens."""
+    r = d.chat(stream=True, max_tokens=n)
+    assert r.status == 200, r
+    *events, done = r.events()
+    assert done == "[DONE]"
+    return "".join(c["delta"].get("content") or "" for e in events for c in json.loads(e)["choices"])
+
+
 def test_rank_is_killed(models, ranks):
-    """Its requests end with an error that names it, and all ranks end, so that a supervisor starts them again."""
-    d = ranks(2, models.slow(), {})
+    """Its requests end with an error that names it, and all ranks end; started again, as the unit does, they serve at the
+    same address, and the unit is told when."""
+    assert re.search(r"^Restart=always$", UNIT, re.M) and "\nNotifyAccess=all\n" in UNIT
+    told = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    told.bind("\0ingot-ranks-%d" % os.getpid())
+    told.settimeout(DEADLINE_S)
+    env = {"NOTIFY_SOCKET": "@ingot-ranks-%d" % os.getpid()}
+    d = ranks(2, models.slow(), {"server": {"port": free_port()}}, env)
+    until(lambda: b"READY=1" in told.recv(4096).split(b"\n"), "it is ready")
     d.wait_ready()
+    want = streamed(d, 40)
+    assert len(want) > 100 and (tiny_model.SCRIPT * 4).startswith(want)
     [worker] = [p for p in children(d.process.pid) if "--worker" in command(p)]
     s = d.connect()
     body = json.dumps({"model": "tiny", "stream": True, "max_tokens": 4000,
@@ -126,6 +165,13 @@ def test_rank_is_killed(models, ranks):
     assert time.monotonic() - begun < 9, "4 s of silence were to be enough"
     assert d.wait_exit() != 0
 
+    again = ranks.run(d.folder, d.config, env)
+    until(lambda: b"READY=1" in told.recv(4096).split(b"\n"), "it is ready again")
+    again.wait_ready()
+    assert again.port == d.port and streamed(again, 40) == want
+    end(again)
+    told.close()
+
 
 def test_what_is_refused(start, models, ranks):
     """By name, at the start."""
@@ -136,4 +182,4 @@ def test_what_is_refused(start, models, ranks):
                        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=DEADLINE_S, env=d.env)
     assert p.returncode == 1 and b"this is rank 0, which is the daemon, not a worker" in p.stdout, p.stdout
     start.refused(models.random(), merged(CPU, {"runtime": {"transport": "mpi"}}),
-                  env={"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"})
+                  env=ENV)
