@@ -122,6 +122,7 @@ void ig_sched_set_paused(struct ig_sched *sch, struct ig_seq *s, bool paused)
 void ig_sched_drop_kv(struct ig_sched *sch, struct ig_seq *s)
 {
 	ig_draft_drop(sch, s);
+	s->n_again = 0;
 	if (!s->kv)
 		return;
 	ig_kv_disk_save(sch, s);

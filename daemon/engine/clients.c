@@ -365,7 +365,7 @@ static void let_streams_join(struct ig_seq_list *running, struct ig_model *m, ui
 		most = n_all;
 
 	for (s = TAILQ_FIRST(running); s && n_streams < most; s = TAILQ_NEXT(s, link)) {
-		if (!could_join(s, m) || !s->held || ig_seq_n_left(s) > 1)
+		if (!could_join(s, m) || !s->held || !ig_seq_is_read(s))
 			continue;
 		s->held = false;
 		s->is_extra = true;
@@ -397,8 +397,8 @@ void ig_clients_choose(struct ig_seq_list *running, struct ig_model *m)
 		s->held = s->priority != first || (c->n_chosen && c->n_chosen >= level * c->weight);
 		c->n_chosen += !s->held;
 		any_held = any_held || s->held;
-		n_all += ig_seq_n_left(s) <= 1;
-		n_streams += ig_seq_n_left(s) <= 1 && !s->held;
+		n_all += ig_seq_is_read(s);
+		n_streams += ig_seq_is_read(s) && !s->held;
 	}
 	if (any_held && n_streams)
 		let_streams_join(running, m, n_streams, n_all);

@@ -3,6 +3,7 @@
 
 #include "base/log.h"
 #include "daemon/engine/admission_private.h"
+#include "daemon/engine/step_rows_private.h"
 
 #include <errno.h>
 #include <string.h>
@@ -36,12 +37,24 @@ double ig_draft_chance(const struct ig_seq *s)
 	return ig_guess_chance(&s->draft.count, &s->model->record.count);
 }
 
-void ig_draft_learn(struct ig_seq *s, int32_t n, int32_t n_right)
+/* Of what was computed ahead its last token then and n_right behind it are right; not all of `most` tokens
+ * are to be computed.  Recurrent layers go back to a state that knows of no other tokens. */
+static void settle(struct ig_sched *sch, struct ig_seq *s, int32_t n_right, int32_t most)
+{
+	int32_t done = s->draft.n_done + min(n_right + 1, s->draft.n_ahead);
+
+	done = min(done, most);
+	if (s->draft.kv && s->model->draft->has_state)
+		done = (int32_t)sch->b->kv->seq_rewind(s->draft.kv, (uint32_t)done);
+	s->draft.n_done = done;
+	s->draft.n_ahead = 0;
+}
+
+void ig_draft_learn(struct ig_sched *sch, struct ig_seq *s, int32_t n, int32_t n_right)
 {
 	struct ig_draft_record *all = &s->model->record;
 
-	s->draft.n_done += min(n_right, s->draft.n_ahead);
-	s->draft.n_ahead = 0;
+	settle(sch, s, n_right, s->n_tokens + n_right);
 	if (n_right == n)
 		all->probe_after = 0; /* it is worth trying soon */
 	for (int32_t i = 0; i < n && i <= n_right; i++)
@@ -153,6 +166,7 @@ static struct ig_step_buffer *begin_step(struct ig_sched *sch, struct ig_model *
 	uint32_t n_slabs;
 
 	step->n_rows = step->n_seqs = step->n_logit_rows = 0;
+	step->n_segments = step->n_states = 0;
 	step->n_adjusts = step->n_masks = 0;
 	step->logits = NULL;
 	step->token_from = step->prev_ids = NULL;
@@ -161,7 +175,8 @@ static struct ig_step_buffer *begin_step(struct ig_sched *sch, struct ig_model *
 	return b;
 }
 
-/* Rows of the tokens from `first` on.  False: the draft model has no such token; nothing is added. */
+/* Rows of the tokens from `first` on.  False: the draft model has no such token, or no state for them; nothing
+ * is added. */
 static bool add_rows(struct ig_sched *sch, struct ig_seq *s, int32_t first, int32_t n)
 {
 	struct ig_model *d = s->model->draft;
@@ -178,8 +193,12 @@ static bool add_rows(struct ig_sched *sch, struct ig_seq *s, int32_t first, int3
 		b->positions[row] = first + i;
 		b->row_seq[row] = seq;
 	}
+	if (d->has_state && !ig_sched_add_segments(sch, d, b, s->draft.kv, first, n))
+		return false;
 	for (uint32_t g = 0; g < d->n_groups; g++) {
 		uint32_t n_have;
+		if (d->layouts[g].kind == IG_CACHE_STATE)
+			continue;
 		const uint32_t *blocks = sch->b->kv->seq_blocks(s->draft.kv, g, &n_have);
 		memcpy(b->block_tables[g] + (size_t)seq * d->max_blocks, blocks,
 		       n_blocks * sizeof *blocks);
@@ -235,6 +254,7 @@ void ig_draft_read(struct ig_sched *sch, struct ig_model *m, double most_ns)
 	TAILQ_FOREACH(s, &sch->running, link) {
 		if (s->model != m || !s->draft_wanted || !begin(sch, s))
 			continue;
+		settle(sch, s, 0, s->n_tokens - 1);
 		/* the last token is read with the guess after it */
 		int32_t rows = ig_draft_lag(s) - 1;
 		double paid = (s->draft.credit_ns - ns) / (row > 0 ? row : 1);
@@ -343,6 +363,24 @@ static bool add_guess(struct ig_sched *sch, struct ig_seq *s, int32_t n)
 	return true;
 }
 
+/* Blocks for s's draft, and for the state before its last token, to which it can go back; what it computed
+ * for a draft that no step had counts no more.  False: there are none. */
+static bool reserve_guesses(struct ig_sched *sch, struct ig_seq *s)
+{
+	const struct ig_kvcache_service *kv = sch->b->kv;
+	int32_t n = s->n_tokens + s->n_draft;
+
+	if (!begin(sch, s))
+		return false;
+	settle(sch, s, 0, s->n_tokens - 1);
+	if (s->model->draft->has_state &&
+	    kv->seq_checkpoint(s->draft.kv, (uint32_t)s->n_tokens - 1) < 0) {
+		give_up(sch, s);
+		return false;
+	}
+	return reserve(sch, s, n, n);
+}
+
 /* Who is to have one, with blocks for it. */
 static uint32_t gather(struct ig_sched *sch, struct ig_model *m)
 {
@@ -354,13 +392,10 @@ static uint32_t gather(struct ig_sched *sch, struct ig_model *m)
 			continue;
 		/* no further than its context */
 		s->n_draft = min(s->n_draft, (int32_t)m->draft->limits.max_context - s->n_tokens);
-		if (!reserve(sch, s, s->n_tokens + s->n_draft, s->n_tokens + s->n_draft)) {
+		if (!reserve_guesses(sch, s)) {
 			s->n_draft = 0;
 			continue;
 		}
-		/* what it computed for a draft that no step had */
-		s->draft.n_done = min(s->draft.n_done, s->n_tokens - 1);
-		s->draft.n_ahead = 0;
 		sch->drafting[n++] = s;
 	}
 	return n;
@@ -393,10 +428,9 @@ void ig_draft_make(struct ig_sched *sch, struct ig_model *m)
 		for (uint32_t i = 0; i < n; i++) {
 			struct ig_seq *s = sch->drafting[i];
 			int32_t id = step->sampled_ids[i];
-			if (depth)
-				s->draft.n_ahead++;
-			else
-				advance(sch, s, s->n_tokens - s->draft.n_done);
+			if (!depth)
+				advance(sch, s, s->n_tokens - 1 - s->draft.n_done);
+			s->draft.n_ahead++;
 			if (id < 0 || id >= ig_tokenizer_n_vocab(t) ||
 			    (ig_tokenizer_is_end(t, id) && !s->ignore_end)) {
 				s->n_draft = depth;

@@ -36,7 +36,7 @@ void ig_draft_read(struct ig_sched *sch, struct ig_model *m, double most_ns);
  * tokens stand behind their own. */
 void ig_draft_make(struct ig_sched *sch, struct ig_model *m);
 /* Of n tokens of its draft so many were right. */
-void ig_draft_learn(struct ig_seq *s, int32_t n, int32_t n_right);
+void ig_draft_learn(struct ig_sched *sch, struct ig_seq *s, int32_t n, int32_t n_right);
 
 /* Free its blocks; NULL cache is fine. */
 void ig_draft_drop(struct ig_sched *sch, struct ig_seq *s);

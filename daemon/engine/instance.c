@@ -386,10 +386,7 @@ static int open_draft(struct ig_model *m, const char *path, struct ig_error *err
 		return ig_fail(err, -EINVAL, "draft %s: it is the model itself", path);
 	rc = ig_model_open(m->backend, &spec, &m->draft, &why);
 	if (!rc)
-		rc = m->draft->has_state ?
-			     ig_fail(&why, -ENOTSUP,
-				     "a model with recurrent layers can't be a draft") :
-			     check_vocabulary(m, m->draft, &why);
+		rc = check_vocabulary(m, m->draft, &why);
 	return rc ? ig_fail(err, rc, "draft %s: %s", path, why.text) : 0;
 }
 
@@ -425,11 +422,7 @@ int ig_model_open(const struct ig_backend *b, const struct ig_model_spec *spec,
 	rc = take_adapters(m, spec, err);
 	if (!rc)
 		rc = read_model(m, spec->owner, err);
-	if (!rc && spec->draft && m->has_state)
-		rc = ig_fail(
-			err, -ENOTSUP,
-			"draft: a model with recurrent layers can't take back rows that were wrong");
-	else if (!rc && spec->draft)
+	if (!rc && spec->draft)
 		rc = open_draft(m, spec->draft, err);
 	if (rc < 0)
 		goto fail;

@@ -38,6 +38,8 @@ static bool plan_seq(struct ig_sched *sch, struct ig_model *m, struct ig_seq *s,
 	s->round = m->round;
 	s->n_planned = n;
 	s->n_draft = 0;
+	if (n < ig_seq_own_rows(s))
+		s->n_again = 0; /* it goes on in parts, as a prompt does */
 	return true;
 }
 
@@ -98,7 +100,7 @@ static int32_t oldest_share(const struct ig_sched *sch, const struct ig_model *m
 /* Whether it decodes, or will after the round that is being planned. */
 static bool is_stream(const struct ig_seq *s)
 {
-	return !s->held && (ig_seq_n_left(s) < 2 || !s->is_long) && s->max_output > 1 &&
+	return !s->held && (ig_seq_is_read(s) || !s->is_long) && s->max_output > 1 &&
 	       !s->prefill_only && (s->n_flights || can_join(s->model, s));
 }
 
@@ -197,16 +199,18 @@ bool ig_sched_plan_round(struct ig_sched *sch, struct ig_model *m)
 	}
 	for (s = sch->must_preempt ? NULL : TAILQ_FIRST(&sch->running);
 	     s && left > 0 && n_seqs < sch->b->max_seqs; s = next) {
-		if (s->round == m->round || !can_join(m, s) || ig_seq_n_left(s) != 1) {
+		int32_t own = ig_seq_own_rows(s);
+		if (s->round == m->round || !can_join(m, s) || ig_seq_n_left(s) != own ||
+		    own > left) {
 			next = TAILQ_NEXT(s, link);
 			continue;
 		}
 		/* Victims are younger, so they come later in the list; s itself is preempted only
 		 * when no younger one is left. */
-		if (!plan_seq(sch, m, s, 1))
+		if (!plan_seq(sch, m, s, own))
 			break;
 		n_seqs++;
-		left--;
+		left -= s->n_planned;
 		next = TAILQ_NEXT(s, link);
 	}
 	/* A victim may have been planned: it is no longer in the list. */
@@ -269,8 +273,8 @@ void ig_sched_take_rows(struct ig_sched *sch, struct ig_model *m, struct ig_flig
 
 	/* those that decode first */
 	TAILQ_FOREACH(s, &sch->running, link)
-		if (is_due(m, s) && ig_seq_n_left(s) == 1)
-			ig_sched_add_rows(sch, f, s, 1 + s->n_draft);
+		if (is_due(m, s) && ig_seq_n_left(s) == ig_seq_own_rows(s))
+			ig_sched_add_rows(sch, f, s, ig_seq_own_rows(s) + s->n_draft);
 	while (step->n_rows < enough && (s = next_prompt(sch, m))) {
 		int32_t n = s->n_planned;
 		/* Short ones do not wait for a long one, which fills up their step. */
@@ -300,7 +304,7 @@ bool ig_sched_would_widen_gap(const struct ig_sched *sch, const struct ig_model 
 		if (s->model != m)
 			continue;
 		sits = sits || sits_out(m, s);
-		has_prompt = has_prompt || (s->is_long && ig_seq_n_left(s) > 1);
+		has_prompt = has_prompt || (s->is_long && !ig_seq_is_read(s));
 	}
 	return sits && has_prompt;
 }

@@ -42,7 +42,7 @@ struct ig_flight {
 	uint32_t n_seqs;
 	uint32_t n_prefill, n_decode,
 		n_long;		 /* rows; n_long: of long prompts, a part of n_prefill */
-	uint32_t n_drafts;	 /* rows of drafts, not counted above */
+	uint32_t n_drafts;	 /* rows of drafts, and again after them, not counted above */
 	uint32_t n_model_drafts; /* of them: of the draft model */
 	double draft_ns;	 /* that it took for them */
 	uint32_t n_guesses;	 /* by the model's head */

@@ -26,7 +26,7 @@ enum ig_draft_source {
 struct ig_draft_text {
 	struct ig_kv_seq *kv; /* NULL: no blocks */
 	int32_t n_done;	      /* of its tokens that are computed there */
-	int32_t n_ahead;      /* computed behind them: of the draft that a step verifies */
+	int32_t n_ahead;      /* computed behind them: its last token, and of the draft behind it */
 	double credit_ns;     /* that reading its text may take */
 	bool earns;	      /* it has had its first credit */
 	struct ig_guess_count count;
@@ -139,6 +139,9 @@ struct ig_seq {
 		adjust_table; /* [n_adjust_table], a power of two: index in adjusts plus one, by id */
 	uint32_t n_adjust_table;
 	int32_t n_tokens, n_done, n_shown;
+	/* Of its tokens behind n_done, before the last one: they were computed with a wrong draft, and what a
+	 * recurrent model knew of them was lost with it (kvcache.h, seq_rewind). */
+	int32_t n_again;
 	uint64_t round;	   /* its model's round that it was planned for */
 	int32_t n_planned; /* rows of that round that no step has had */
 	bool held;	   /* it takes no part in the round: others have less than its client */
@@ -151,8 +154,9 @@ struct ig_seq {
 	int32_t n_draft; /* guesses behind its tokens, for the step that is planned */
 	enum ig_draft_source draft_source; /* whose they are, or were last */
 	bool draft_wanted;		   /* its draft model should read on in its text */
-	/* While that is planned: the chance that one more is right, and the tokens that it will have. */
-	double draft_chance, draft_tokens;
+	/* While that is planned: the chance that all are right, and one more, too; the tokens that it will have;
+	 * and the rows that will be computed again, of a model with recurrent layers. */
+	double draft_kept, draft_chance, draft_tokens, draft_again;
 	bool awaits_draft;	       /* it is in no step before its last token is known */
 	struct ig_gen_result result;   /* finish is set as soon as it is known */
 	struct ig_prompt_known *known; /* NULL: not remembered */
@@ -206,6 +210,12 @@ static inline int32_t ig_seq_done_then(const struct ig_seq *s)
 static inline int32_t ig_seq_n_left(const struct ig_seq *s)
 {
 	return ig_seq_tokens_then(s) - ig_seq_done_then(s);
+}
+/* The rows that it has in a step in which it decodes, but for a draft's; whether it has no more left. */
+static inline int32_t ig_seq_own_rows(const struct ig_seq *s) { return 1 + s->n_again; }
+static inline bool ig_seq_is_read(const struct ig_seq *s)
+{
+	return ig_seq_n_left(s) <= ig_seq_own_rows(s);
 }
 
 /* The tokens of the prompt's first message: up to the first that ends one.  All, if none does. */

@@ -14,8 +14,9 @@
  * measured (pace.c), and how often guesses are right is counted (lookup.c).  So a draft is long where
  * it is usually right, and there is none where rows cost more than they bring.
  *
- * Models with recurrent layers have no drafts: their states can't go back to the last token that was
- * right.
+ * The state of a recurrent layer can't go back to the last token that was right: a step leaves the one
+ * before the draft, and from there the tokens that were right are computed again, beside the next one.
+ * The rows that are to be expected of that are part of what a row of the draft costs.
  *
  * A draft begins with a token that is known, so its sequence is not in a step that runs ahead.
  * A sequence waits for that only if a draft then brings much more than the step that it misses.
@@ -82,7 +83,7 @@ static bool find_costs(const struct ig_model *m, uint32_t n_streams, struct cost
 
 static bool looks_up(const struct ig_sched *sch, const struct ig_seq *s)
 {
-	return sch->now.looks_up && !s->model->has_state && ig_lookup_expects(&s->lookup);
+	return sch->now.looks_up && ig_lookup_expects(&s->lookup);
 }
 
 /* Whether a step may verify what the model's head guessed. */
@@ -120,22 +121,31 @@ static int32_t longest_of(const struct ig_seq *s, enum ig_draft_source source)
 
 static bool decodes(const struct ig_model *m, const struct ig_seq *s)
 {
-	return s->model == m && s->round == m->round && s->n_planned == 1 &&
-	       ig_seq_n_left(s) == 1 && ig_seq_tokens_then(s) > s->n_prompt;
+	return s->model == m && s->round == m->round && s->n_planned == ig_seq_own_rows(s) &&
+	       ig_seq_n_left(s) == ig_seq_own_rows(s) && ig_seq_tokens_then(s) > s->n_prompt;
 }
 
 /* What one more row brings its sequence, in parts of what that has already. */
 static double gain_of(const struct ig_seq *s) { return s->draft_chance / s->draft_tokens; }
 
+/* Rows that are to be expected again where a draft of n tokens has one more: with all n right, and that one not,
+ * n that nobody would have computed again.  kept, chance: of all n, and of one more. */
+static double again_of(const struct ig_seq *s, int32_t n, double kept, double chance)
+{
+	return s->model->has_state ? n * (kept - chance) : 0;
+}
+
 /* What a draft of this source is worth to all, as the logarithm of a speed, at its best length. */
 static double worth(const struct costs *c, const struct ig_seq *s, enum ig_draft_source source)
 {
 	uint32_t n_sharing = source == IG_DRAFT_MTP ? c->n_heads : c->n_sharing;
-	double ns = c->quiet + c->own / n_sharing, cost = row_cost(c, source);
+	double ns = c->quiet + c->own / n_sharing;
 	double tokens = 1, chance = 1;
 
 	for (int32_t i = 0; i < longest_of(s, source); i++) {
+		double kept = chance, cost;
 		chance *= chance_of(s, source, i);
+		cost = row_cost(c, source) + again_of(s, i, kept, chance) * c->row;
 		if (chance * (ns + cost) <= tokens * c->n_streams * cost)
 			break;
 		tokens += chance;
@@ -180,8 +190,8 @@ static void choose_source(const struct ig_sched *sch, const struct costs *c, str
 {
 	double look = -HUGE_VAL, model = -HUGE_VAL, mtp = -HUGE_VAL;
 
-	s->draft_chance = 0;
-	s->draft_tokens = 1;
+	s->draft_chance = s->draft_again = 0;
+	s->draft_tokens = s->draft_kept = 1;
 	s->n_draft = 0;
 	s->draft_source = IG_DRAFT_LOOKUP;
 	if (longest_draft(s) < 1)
@@ -204,6 +214,13 @@ static void choose_source(const struct ig_sched *sch, const struct costs *c, str
 		s->draft_chance = chance_of(s, s->draft_source, 0);
 }
 
+/* What one more row of its draft costs. */
+static double next_cost(const struct costs *c, const struct ig_seq *s)
+{
+	return row_cost(c, s->draft_source) +
+	       again_of(s, s->n_draft, s->draft_kept, s->draft_chance) * c->row;
+}
+
 /* The sequence to which one more row brings most for its cost; NULL: no chance is worth anything. */
 static struct ig_seq *best_seq(const struct ig_sched *sch, const struct ig_model *m,
 			       const struct costs *c)
@@ -214,7 +231,7 @@ static struct ig_seq *best_seq(const struct ig_sched *sch, const struct ig_model
 	TAILQ_FOREACH(s, &sch->running, link) {
 		if (!decodes(m, s) || s->draft_chance <= LEAST_CHANCE)
 			continue;
-		double value = gain_of(s) / row_cost(c, s->draft_source);
+		double value = gain_of(s) / next_cost(c, s);
 		if (value > most) {
 			best = s;
 			most = value;
@@ -234,7 +251,7 @@ static double cost_of_rows(const struct ig_sched *sch, const struct ig_model *m,
 	TAILQ_FOREACH(s, &sch->running, link) {
 		if (!decodes(m, s) || !s->n_draft)
 			continue;
-		ns += s->n_draft * c->row;
+		ns += (s->n_draft + s->draft_again) * c->row;
 		if (s->draft_source != IG_DRAFT_MODEL)
 			continue;
 		ns += s->n_draft * c->guess_row;
@@ -260,12 +277,14 @@ static bool give_rows(struct ig_sched *sch, const struct ig_model *m, struct cos
 	}
 	c->n_sharing = n_sharing ? n_sharing : 1;
 	for (; rows > 0 && (s = best_seq(sch, m, c)); rows--) {
-		double cost = row_cost(c, s->draft_source);
+		double cost = next_cost(c, s);
 		if (gain_of(s) * (ns + cost) <= c->n_streams * cost)
 			break;
 		ns += cost;
 		gain += log1p(gain_of(s));
 		s->draft_tokens += s->draft_chance;
+		s->draft_again += again_of(s, s->n_draft, s->draft_kept, s->draft_chance);
+		s->draft_kept = s->draft_chance;
 		s->draft_chance *= chance_of(s, s->draft_source, ++s->n_draft);
 		if (s->n_draft >= longest_of(s, s->draft_source))
 			s->draft_chance = 0;
@@ -342,6 +361,9 @@ static void limit_draft(struct ig_sched *sch, struct ig_seq *s, uint32_t *spare)
 {
 	if (s->max_adjusts && (uint32_t)s->n_draft > *spare / s->max_adjusts)
 		s->n_draft = (int32_t)(*spare / s->max_adjusts);
+	if (s->n_draft && s->model->has_state &&
+	    sch->b->kv->seq_checkpoint(s->kv, (uint32_t)s->n_tokens) < 0)
+		s->n_draft = 0;
 	if (s->n_draft && sch->b->kv->seq_reserve(s->kv, (uint32_t)(s->n_tokens + s->n_draft),
 						  (uint32_t)(s->n_tokens + s->n_draft)) < 0)
 		s->n_draft = 0;
@@ -368,7 +390,7 @@ static int32_t make_drafts(struct ig_sched *sch, struct ig_model *m)
 		else if (s->draft_source == IG_DRAFT_MTP)
 			s->tokens[s->n_tokens] = s->mtp.id;
 		s->n_draft = n_allowed(sch, s);
-		s->n_planned = 1 + s->n_draft;
+		s->n_planned = ig_seq_own_rows(s) + s->n_draft;
 		n += s->n_draft;
 	}
 	return n;
@@ -476,7 +498,7 @@ int32_t ig_sched_draft(struct ig_sched *sch, struct ig_model *m, int32_t rows, i
 static bool would_draft_model(const struct ig_sched *sch, const struct ig_seq *s,
 			      const struct costs *c)
 {
-	double ns = c->quiet + c->own / c->n_sharing, cost = row_cost(c, IG_DRAFT_MODEL);
+	double ns = c->quiet + c->own / c->n_sharing;
 	double tokens = 1, chance = 1;
 
 	if (!ig_draft_may(sch, s) || ig_draft_lag(s) > IG_DRAFT_LAG)
@@ -484,7 +506,9 @@ static bool would_draft_model(const struct ig_sched *sch, const struct ig_seq *s
 	if (s->model->record.n_idle >= s->model->record.probe_after)
 		return true; /* to be tried */
 	for (int32_t i = 0; i < longest_draft(s); i++) {
+		double kept = chance, cost;
 		chance *= ig_draft_chance(s);
+		cost = row_cost(c, IG_DRAFT_MODEL) + again_of(s, i, kept, chance) * c->row;
 		if (chance * (ns + cost) <= tokens * c->n_streams * cost)
 			break;
 		tokens += chance;
@@ -523,11 +547,13 @@ bool ig_sched_would_draft(const struct ig_sched *sch, const struct ig_seq *s)
 	chance = ig_lookup_chance(&s->lookup, 0);
 	ns = c.quiet + c.own;
 	for (int32_t i = 1; i < longest_draft(s); i++) {
+		double kept = chance, cost;
 		chance *= ig_lookup_chance(&s->lookup, (uint32_t)i);
-		if (chance * (ns + c.row) <= tokens * c.n_streams * c.row)
+		cost = (1 + again_of(s, i - 1, kept, chance)) * c.row;
+		if (chance * (ns + cost) <= tokens * c.n_streams * cost)
 			break;
 		tokens += chance;
-		ns += c.row;
+		ns += cost;
 	}
 	return tokens * c.quiet >= (1 + AHEAD_GAIN) * ns;
 }
@@ -587,7 +613,12 @@ int32_t ig_sched_verify_draft(struct ig_sched *sch, const struct ig_flight *f,
 
 	while (n_right < n && sampled[n_right] == s->tokens[s->n_tokens + n_right])
 		n_right++;
-	double saved = n_right * f->quiet_ns, spent = n * f->draft_row_ns[from];
+	if (s->model->has_state) {
+		int32_t done = s->n_done + row->n_rows - n + n_right;
+		s->n_again = done - (int32_t)sch->b->kv->seq_rewind(s->kv, (uint32_t)done);
+	}
+	double saved = n_right * f->quiet_ns;
+	double spent = n * f->draft_row_ns[from] + s->n_again * f->draft_row_ns[IG_DRAFT_LOOKUP];
 	s->result.n_drafted += n;
 	s->result.n_accepted += n_right;
 	s->result.draft_gain_ns += (int64_t)(saved - spent);
@@ -604,6 +635,6 @@ int32_t ig_sched_verify_draft(struct ig_sched *sch, const struct ig_flight *f,
 		return n_right;
 	s->result.n_model_drafted += n;
 	s->result.n_model_accepted += n_right;
-	ig_draft_learn(s, n, n_right);
+	ig_draft_learn(sch, s, n, n_right);
 	return n_right;
 }

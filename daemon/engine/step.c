@@ -302,7 +302,7 @@ void ig_sched_wait_step(struct ig_sched *sch)
 			n_right = ig_sched_verify_draft(sch, f, row,
 							step->sampled_ids + row->logit_index);
 		/* the tokens of the draft that were right are behind its own already */
-		s->n_done += row->n_rows - row->n_draft + n_right;
+		s->n_done += row->n_rows - row->n_draft + n_right - s->n_again;
 		if (sch->b->prefix_cache)
 			sch->b->kv->seq_commit(s->kv, s->tokens, (uint32_t)s->n_done);
 		ig_sched_advance_kv(sch, m, s->kv, before, s->n_done);

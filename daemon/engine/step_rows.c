@@ -54,14 +54,12 @@ static int32_t add_state(const struct ig_model *m, struct ig_step_buffer *b, con
 	return state;
 }
 
-/* The states of n rows of s behind the `done` tokens that it has.  False: there is none for it. */
-static bool add_segments(struct ig_sched *sch, struct ig_flight *f, struct ig_seq *s, int32_t done,
-			 int32_t n)
+bool ig_sched_add_segments(struct ig_sched *sch, const struct ig_model *m, struct ig_step_buffer *b,
+			   struct ig_kv_seq *kv, int32_t done, int32_t n)
 {
-	struct ig_step_buffer *b = f->buffer;
 	struct ig_step *step = &b->step;
 	struct ig_kv_segment parts[IG_KV_MAX_SEGMENTS];
-	int n_parts = sch->b->kv->seq_step(s->kv, (uint32_t)done, (uint32_t)(done + n), parts);
+	int n_parts = sch->b->kv->seq_step(kv, (uint32_t)done, (uint32_t)(done + n), parts);
 	int32_t row = step->n_rows, at = done, from = -1;
 
 	for (int i = 0; i < n_parts; i++) {
@@ -69,10 +67,10 @@ static bool add_segments(struct ig_sched *sch, struct ig_flight *f, struct ig_se
 		int32_t end = (int32_t)parts[i].n_tokens;
 
 		if (!i && parts[i].from)
-			from = add_state(f->model, b, parts[i].from);
+			from = add_state(m, b, parts[i].from);
 		*segment = (struct ig_step_segment){ row, end - at, from, from };
 		if (parts[i].to != parts[i].from)
-			segment->to = add_state(f->model, b, parts[i].to);
+			segment->to = add_state(m, b, parts[i].to);
 		row += end - at;
 		at = end;
 		from = segment->to;
@@ -116,9 +114,10 @@ void ig_sched_add_rows(struct ig_sched *sch, struct ig_flight *f, struct ig_seq 
 	int32_t first = step->n_rows, done = ig_seq_done_then(s), n_tokens = ig_seq_tokens_then(s);
 	int32_t n_draft = s->n_draft;
 	uint32_t n_blocks = ((uint32_t)(done + n) + IG_BLOCK_TOKENS - 1) / IG_BLOCK_TOKENS;
-	bool decodes = n == 1 + n_draft && done + 1 == n_tokens && done >= s->n_prompt;
+	const int32_t own = ig_seq_own_rows(s);
+	bool decodes = n == own + n_draft && done + own == n_tokens && done >= s->n_prompt;
 
-	if (m->has_state && !add_segments(sch, f, s, done, n)) {
+	if (m->has_state && !ig_sched_add_segments(sch, m, b, s->kv, done, n)) {
 		s->n_planned = 0; /* it is planned again, with blocks for it */
 		sch->moved = true;
 		return;
@@ -160,7 +159,7 @@ void ig_sched_add_rows(struct ig_sched *sch, struct ig_flight *f, struct ig_seq 
 		}
 	}
 	int32_t guess = m->has_mtp ? add_guesses(sch, f, s, n, decodes) : -1;
-	f->n_drafts += (uint32_t)n_draft;
+	f->n_drafts += (uint32_t)(n_draft + (decodes ? s->n_again : 0));
 	if (s->draft_source == IG_DRAFT_MODEL)
 		f->n_model_drafts += (uint32_t)n_draft;
 	if (decodes)
@@ -174,5 +173,5 @@ void ig_sched_add_rows(struct ig_sched *sch, struct ig_flight *f, struct ig_seq 
 	f->seqs[f->n_seqs++] =
 		(struct ig_flight_seq){ s, n, n_draft, s->draft_source, s->logit_index, guess, 0 };
 	s->n_planned -= n;
-	s->n_draft = 0;
+	s->n_draft = s->n_again = 0;
 }

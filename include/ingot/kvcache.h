@@ -157,6 +157,13 @@ struct ig_kvcache_service {
 	 * seq_advance that it is written, the sequence leaves it to the index when it is destroyed.
 	 * 0, -EINVAL, or -ENOSPC: nothing has changed. */
 	int (*seq_add_state)(struct ig_kv_seq *s);
+	/* The tokens of the next steps behind the first n_tokens, at least as many as the sequence has, are
+	 * guesses: they leave the state before them, so that seq_rewind can go back to it.  0, -EINVAL, or
+	 * -ENOSPC: nothing has changed. */
+	int (*seq_checkpoint)(struct ig_kv_seq *s, uint32_t n_tokens);
+	/* The last steps were waited for, and only the first n_tokens tokens are right: go back to a state of
+	 * at most so many.  Returns of how many; not less than the last checkpoint. */
+	uint32_t (*seq_rewind)(struct ig_kv_seq *s, uint32_t n_tokens);
 };
 
 #endif

@@ -322,6 +322,8 @@ static const struct ig_kvcache_service paged = {
 	.seq_keep = kv_seq_keep,
 	.seq_state = kv_seq_state,
 	.seq_add_state = kv_seq_add_state,
+	.seq_checkpoint = kv_seq_checkpoint,
+	.seq_rewind = kv_seq_rewind,
 };
 
 static const struct ig_module_option options[] = {

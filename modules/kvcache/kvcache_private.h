@@ -102,7 +102,8 @@ struct ig_kv_seq {
 	struct state *spare[MAX_SPARE];	    /* reserved for the next steps */
 	uint32_t wants[MAX_WANTS];	    /* numbers of tokens after which the state is kept */
 	uint32_t n_confirmed;		    /* tokens whose steps were waited for */
-	uint32_t tables[];		    /* [n_groups, max_blocks] */
+	uint32_t checkpoint; /* the next step leaves the state after so many; NO_TOKENS: nowhere */
+	uint32_t tables[];   /* [n_groups, max_blocks] */
 };
 
 static inline uint32_t *table(struct ig_kv_seq *s, uint32_t i)
@@ -171,6 +172,8 @@ void kv_seq_undo(struct ig_kv_seq *s, uint32_t n_from);
 void kv_seq_keep(struct ig_kv_seq *s, uint32_t n_tokens);
 const uint32_t *kv_seq_state(const struct ig_kv_seq *s, uint32_t n_tokens);
 int kv_seq_add_state(struct ig_kv_seq *s);
+int kv_seq_checkpoint(struct ig_kv_seq *s, uint32_t n_tokens);
+uint32_t kv_seq_rewind(struct ig_kv_seq *s, uint32_t n_tokens);
 
 /* ---- sequences.c: as the service's ---- */
 

@@ -58,6 +58,7 @@ int kv_seq_create(struct ig_kvcache *c, const uint32_t *groups, uint32_t n_group
 	s->max_blocks = max_blocks;
 	s->max_tokens = max_tokens;
 	s->node = PREFIX_NONE;
+	s->checkpoint = NO_TOKENS;
 	for (uint32_t i = 0; i < n_all; i++)
 		c->groups[groups[i]].root = groups[0];
 	s->next = c->seqs;

@@ -9,7 +9,8 @@
  * next step reads.  Those before it are kept until the steps that read them were waited for, and the
  * newest of them at the end of a block longer: where the sequence ends, that one becomes a snapshot, so
  * that it, or whoever continues its text, can go on from there.  A kept state is a luxury: where no
- * memory is left the live one is changed in place instead.
+ * memory is left the live one is changed in place instead.  A checkpoint is none: a step with guessed
+ * tokens leaves the state before them, to which the sequence goes back if they were wrong.
  */
 #include "kvcache_private.h"
 
@@ -336,42 +337,82 @@ static uint32_t next_cut(const struct ig_kv_seq *s, uint32_t from, uint32_t to)
 	return cut;
 }
 
-int states_reserve(struct ig_kv_seq *s, uint32_t n_tokens)
+/* Have n states in reserve, if there is memory. */
+static void take_spare(struct ig_kv_seq *s, uint32_t n)
 {
-	uint32_t n = must_copy(s), least = n;
-
-	if (n_tokens <= at(s))
-		return 0;
-	n += !n && is_boundary(at(s));
-	for (uint32_t i = next_cut(s, at(s), n_tokens); i < n_tokens && n < MAX_SPARE;
-	     i = next_cut(s, i, n_tokens))
-		n++;
 	while (s->n_spare < n) {
 		struct state *st = take_state(s);
 		if (!st)
 			break;
 		s->spare[s->n_spare++] = st;
 	}
+}
+
+/* States that a step from n_from tokens to n_to can't do without. */
+static uint32_t n_needed(const struct ig_kv_seq *s, uint32_t n_from, uint32_t n_to)
+{
+	if (s->checkpoint == n_from)
+		return 1;
+	return must_copy(s) + (s->checkpoint > n_from && s->checkpoint < n_to);
+}
+
+int states_reserve(struct ig_kv_seq *s, uint32_t n_tokens)
+{
+	uint32_t n = n_needed(s, at(s), n_tokens), least = n;
+
+	if (n_tokens <= at(s))
+		return 0;
+	n += !must_copy(s) && is_boundary(at(s));
+	for (uint32_t i = next_cut(s, at(s), n_tokens); i < n_tokens && n < MAX_SPARE;
+	     i = next_cut(s, i, n_tokens))
+		n++;
+	take_spare(s, n);
 	return s->n_spare < least ? -ENOSPC : 0;
+}
+
+int kv_seq_checkpoint(struct ig_kv_seq *s, uint32_t n_tokens)
+{
+	uint32_t before = s->checkpoint, needed;
+
+	if (!s->n_state_groups || n_tokens < at(s) || n_tokens >= s->max_tokens)
+		return -EINVAL;
+	s->checkpoint = n_tokens;
+	needed = n_needed(s, at(s), s->max_tokens);
+	take_spare(s, needed);
+	if (s->n_spare >= needed)
+		return 0;
+	s->checkpoint = before;
+	return -ENOSPC;
+}
+
+uint32_t kv_seq_rewind(struct ig_kv_seq *s, uint32_t n_tokens)
+{
+	while (s->n_states && at(s) > n_tokens)
+		drop(s->cache, s->states[--s->n_states].state);
+	return at(s);
 }
 
 int kv_seq_step(struct ig_kv_seq *s, uint32_t n_from, uint32_t n_to, struct ig_kv_segment *out)
 {
+	uint32_t checkpoint = s->checkpoint, needed = n_needed(s, n_from, n_to);
 	int n = 0;
 
 	if (!s->n_state_groups || n_from != at(s) || n_to <= n_from || n_to > s->max_tokens)
 		return -EINVAL;
-	if (must_copy(s) && !s->n_spare)
+	if (s->n_spare < needed || s->n_states + needed > MAX_SEQ_STATES)
 		return -ENOSPC;
+	s->checkpoint = NO_TOKENS;
 	for (uint32_t from = n_from, end; from < n_to; from = end) {
-		bool room = s->n_spare && s->n_states < MAX_SEQ_STATES;
-		bool moves = must_copy(s) || (is_boundary(from) && room);
-		if (moves && !room)
-			return -ENOSPC; /* only the first: nothing has changed */
+		/* what has to be left for the checkpoint */
+		bool pending = checkpoint > from && checkpoint < n_to;
+		bool room = s->n_spare > pending && s->n_states + pending < MAX_SEQ_STATES;
+		bool moves = must_copy(s) || from == checkpoint || (is_boundary(from) && room);
 		/* a state that is kept at the cut needs another one behind it */
-		bool cuts = s->n_spare > moves && s->n_states + moves < MAX_SEQ_STATES &&
-			    n + 1 < IG_KV_MAX_SEGMENTS;
-		end = cuts ? next_cut(s, from, n_to) : n_to;
+		bool cuts = s->n_spare > (uint32_t)moves + pending &&
+			    s->n_states + moves + pending < MAX_SEQ_STATES &&
+			    n + 1 + pending < IG_KV_MAX_SEGMENTS;
+		end = pending ? checkpoint : n_to;
+		end = cuts ? next_cut(s, from, end) : end;
 		out[n] = (struct ig_kv_segment){ .n_tokens = end,
 						 .from = s->n_states ? live(s)->state->words :
 								       NULL };

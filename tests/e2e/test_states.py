@@ -1,4 +1,6 @@
 """A model with recurrent layers: agents at work, whose states are found in the prefix cache and never mixed up."""
+import concurrent.futures
+import shutil
 import threading
 
 import pytest
@@ -43,6 +45,14 @@ def at_work(d, n=4, turns=TURNS):
         t.join()
     assert all(len(a.turns) == turns for a in agents)
     return agents
+
+
+def ask_all(d, requests):
+    """The texts of the answers to requests side by side."""
+    with concurrent.futures.ThreadPoolExecutor(len(requests)) as pool:
+        replies = list(pool.map(lambda r: d.http("POST", "/v1/chat/completions", {"model": "tiny", **r}), requests))
+    assert {r.status for r in replies} == {200}, replies
+    return [r.json["choices"][0]["message"]["content"] for r in replies]
 
 
 def test_agents(start, models):
@@ -93,3 +103,23 @@ def test_after_a_crash(start, models, tmp_path, how):
         until(lambda: disk(d)["damaged"] == 1, "it is said")
     d.stop()
     assert ask(start(path), talk) == (more, n_more, 0)
+
+
+@pytest.mark.parametrize("source, least", [("lookup", 100), ("model", 4)])
+def test_drafts(start, models, tmp_path, source, least):
+    """Text is looked up, or guessed by a model with recurrent layers: the same answers, of one and side by side, though
+    states went back."""
+    path, copy = recurrent(models), tmp_path / "copy.gguf"
+    shutil.copy(path, copy)
+    asked = [{"messages": [said("Go.")], "max_tokens": 150, "ignore_eos": True, "logit_bias": {str(i): 100 for i in ids}, **more}
+             for ids, more in (((100,), {"temperature": 0}), ((101, 102), {"temperature": 1, "seed": 3}),
+                               ((103, 104), {"temperature": 0, "frequency_penalty": 0.1}))]
+    d = start(path, {"scheduler": {"speculation": "off"}})
+    plain = [ask_all(d, [a])[0] for a in asked]
+    d.stop()
+    d = start(path, {"scheduler": {"speculation": "draft" if source == "model" else source}, "models": [
+        {"name": "tiny", "path": str(path), **({"draft": str(copy)} if source == "model" else {})}]})
+    assert [ask_all(d, [a])[0] for a in asked] == plain
+    assert ask_all(d, asked) == plain
+    n_tokens, n_right = (d.metrics().sum("ingot_spec_decode_num_%s_tokens_total" % w, source=source) for w in ("draft", "accepted"))
+    assert n_tokens >= n_right >= least, (n_tokens, n_right)

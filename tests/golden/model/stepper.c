@@ -8,7 +8,7 @@
  *
  * A sequence has two states of recurrent layers.  A step reads the one that the step before has
  * written, and changes it in place or writes the other one, in turn; a step of many rows has several
- * segments.  A rewound sequence can't go back to an earlier state.
+ * segments.  A rewound sequence goes back to a checkpoint's state, to no other.
  */
 #include "tests/golden/model/stepper.h"
 #include "runtime/cpu/isa.h"
@@ -32,6 +32,8 @@ struct seq {
 	bool in_step;
 	uint32_t *blocks[IG_MAX_CACHE_GROUPS]; /* [max_blocks] block words; of state: two states */
 	uint32_t live;			       /* the state that the next step reads */
+	int32_t n_sure,
+		checkpoint; /* n_sure: rows before it, 0: there is none; the tokens at the last one */
 	uint32_t n_steps;
 };
 
@@ -640,12 +642,19 @@ int ig_stepper_add(struct ig_stepper *s, uint32_t max_tokens)
 	return s->n_seqs++;
 }
 
+void ig_stepper_checkpoint(struct ig_stepper *s, int number, int32_t n)
+{
+	s->seqs[number].n_sure = n;
+}
+
 void ig_stepper_rewind(struct ig_stepper *s, int number, int32_t n_tokens)
 {
 	struct seq *seq = &s->seqs[number];
 
 	if (n_tokens >= seq->n_tokens)
 		return;
+	if (n_tokens == seq->checkpoint)
+		seq->live = 1 - seq->live;
 	seq->n_tokens = n_tokens;
 	for (uint32_t g = 0; g < s->n_groups; g++)
 		for (uint32_t i = ((uint32_t)n_tokens + IG_BLOCK_TOKENS - 1) / IG_BLOCK_TOKENS;
@@ -703,11 +712,13 @@ static void add_segments(struct ig_stepper *s, struct seq *seq, int32_t n)
 {
 	struct ig_step *step = &s->step;
 	int32_t row = step->n_rows, left = n, from = seq->n_tokens ? (int32_t)seq->live : -1;
-	int32_t parts = n >= 2 * N_SEGMENTS ? N_SEGMENTS : 1;
+	int32_t parts = seq->n_sure ? 2 : n >= 2 * N_SEGMENTS ? N_SEGMENTS : 1;
 
 	for (; parts; parts--) {
-		int32_t rows = parts > 1 ? left / parts : left;
+		int32_t rows = parts == 1 ? left : seq->n_sure ? seq->n_sure : left / parts;
 		bool moves = (++seq->n_steps + (uint32_t)parts) % 3 == 0; /* now and then */
+		if (seq->n_sure)
+			moves = parts == 1;
 		int32_t to = from < 0 ? 0 : moves ? 1 - from : from;
 		int32_t base = 2 * step->n_seqs;
 		s->segments[step->n_segments++] =
@@ -718,6 +729,8 @@ static void add_segments(struct ig_stepper *s, struct seq *seq, int32_t n)
 		from = to;
 	}
 	seq->live = (uint32_t)from;
+	seq->checkpoint = seq->n_sure ? seq->n_tokens + seq->n_sure : 0;
+	seq->n_sure = 0;
 	step->n_states = 2 * (step->n_seqs + 1);
 }
 

@@ -75,8 +75,12 @@ uint32_t ig_stepper_n_vocab(const struct ig_stepper *s);
 /* A new sequence of up to max_tokens: its number, or -ENOSPC, -ENOMEM, or -EINVAL past
  * max_context. */
 int ig_stepper_add(struct ig_stepper *s, uint32_t max_tokens);
+/* The rows that the sequence is fed next, but for the first n, are guesses: recurrent layers leave the state before
+ * them.  n is less than those rows. */
+void ig_stepper_checkpoint(struct ig_stepper *s, int seq, int32_t n);
 /* Forget all but the sequence's first n_tokens, keep their blocks.  What a window has left
- * behind by then does not come back: it is read as anything. */
+ * behind by then does not come back: it is read as anything.  With recurrent layers only where the last checkpoint is,
+ * before any more rows. */
 void ig_stepper_rewind(struct ig_stepper *s, int seq, int32_t n_tokens);
 /* All sequences are gone; the blocks are shuffled anew. */
 void ig_stepper_reset(struct ig_stepper *s);

@@ -85,6 +85,9 @@ static void check_alone(const struct ig_step *s, int32_t i, fake_breach *breach)
 	}
 }
 
+/* Of the step at hand: of the tokens up to each row. */
+static uint64_t after[1 << 16];
+
 void fake_step_states(const struct ig_step *s, fake_breach *breach)
 {
 	int32_t row = 0;
@@ -104,8 +107,10 @@ void fake_step_states(const struct ig_step *s, fake_breach *breach)
 		if (c.n_tokens != s->positions[row])
 			breach("segment %d reads a state of %d tokens at position %d", i,
 			       c.n_tokens, s->positions[row]);
-		for (; row < g->first_row + g->n_rows; row++)
-			c.hash = fold(c.hash, fake_row_token(s, row));
+		for (; row < g->first_row + g->n_rows &&
+		       row < (int32_t)(sizeof after / sizeof *after);
+		     row++)
+			after[row] = c.hash = fold(c.hash, fake_row_token(s, row));
 		c.n_tokens = s->positions[row - 1] + 1;
 		write_state(s, g->to, c);
 	}
@@ -120,17 +125,6 @@ void fake_check_state(const struct ig_step *s, int32_t row, const int32_t *token
 
 	for (int32_t i = 0; i < n; i++)
 		h = fold(h, tokens[i]);
-	for (int32_t i = 0; i < s->n_segments; i++) {
-		const struct ig_step_segment *g = &s->segments[i];
-		struct content c;
-		if (g->first_row + g->n_rows != row + 1)
-			continue;
-		c = read_state(s, g->to, breach);
-		if (c.n_tokens != n || c.hash != h)
-			breach("row %d: its state is of other %d tokens than its %d", row,
-			       c.n_tokens, n);
-		return;
-	}
-	if (s->n_segments)
-		breach("row %d has logits, and no segment ends with it", row);
+	if (s->n_segments && after[row] != h)
+		breach("row %d: its state is of other tokens than its %d", row, n);
 }

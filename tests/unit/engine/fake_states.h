@@ -17,6 +17,6 @@ static inline int fake_is_state(const struct ig_step *s, uint32_t g)
 
 /* Read and write the states of a step's segments. */
 void fake_step_states(const struct ig_step *s, fake_breach *breach);
-/* The row's state must be one of these tokens, if a segment ends with the row. */
+/* The state behind the row must be one of these tokens, if the model has states. */
 void fake_check_state(const struct ig_step *s, int32_t row, const int32_t *tokens, int32_t n,
 		      fake_breach *breach);

@@ -42,7 +42,8 @@ static int teardown(void **state)
 
 /* ---- the same with and without ---------------------------------------------------------- */
 
-static const char *const kinds[] = { "good", "groups", "window" };
+#define N_KINDS 4
+static const char *const kinds[N_KINDS] = { "good", "groups", "window", "state" };
 
 struct request {
 	struct ask ask;
@@ -76,7 +77,7 @@ static void make_request(struct request *r)
 	struct ask *a = &r->ask;
 
 	memset(r, 0, sizeof *r);
-	*a = (struct ask){ .model = kinds[rnd(3)],
+	*a = (struct ask){ .model = kinds[rnd(N_KINDS)],
 			   .n_prompt = 1 + rnd(90),
 			   .max_tokens = 1 + rnd(MOST),
 			   .seed = (unsigned)rnd(5),
@@ -114,11 +115,12 @@ static void make_request(struct request *r)
 
 static struct ig_engine *start(const struct round *r, const char *speculation)
 {
-	static const char *const smalls[] = { "small:good", "small:groups", "small:window" };
-	static const char *const heads[] = { "mtp:good", "mtp:groups", "mtp:window" };
+	static const char *const smalls[] = { "small:good", "small:groups", "small:window",
+					      "small:state" };
+	static const char *const heads[] = { "mtp:good", "mtp:groups", "mtp:window", "mtp:state" };
 
-	configure(kinds, 3, speculation);
-	for (int i = 0; i < 3; i++) {
+	configure(kinds, N_KINDS, speculation);
+	for (int i = 0; i < N_KINDS; i++) {
 		config.models[i].context = 256;
 		if (r->with_model)
 			config.models[i].draft = (char *)(uintptr_t)smalls[i];

@@ -373,22 +373,31 @@ static void test_not_submitted(void **state)
 	harness_close(e);
 }
 
-/* Without drafts: their rows can't be taken back. */
-static void test_no_drafts(void **state)
+/* A draft of which some were right: their rows are computed again with the next step, which is no step of a
+ * prompt, and no more often than a token is sampled. */
+static void test_drafts(void **state)
 {
-	struct ask a = { .model = "state", .n_prompt = 60, .max_tokens = 120 };
+	struct ask a = { .model = "state", .n_prompt = 60, .max_tokens = 200 };
 	struct ig_engine *e;
+	int32_t n_drafted, n_accepted;
 
 	harness_config_finish(&config);
 	harness_speculation = "lookup";
 	harness_config(&config, state_model, 1);
 	harness_speculation = "off";
 	fake.memory = 2;
+	fake.delay_us = 100;
 	e = harness_engine(&config);
 	client_ask(&client, e, &a);
 	client_finish(&client);
-	assert_int_equal(counter(IG_COUNTER_DRAFTS), 0);
-	assert_int_equal(client.result.n_drafted, 0);
+	assert_answer(&client, &a);
+	n_drafted = client.result.n_drafted;
+	n_accepted = client.result.n_accepted;
+	print_message("# %d drafted, %d accepted, %d rows of prompts\n", n_drafted, n_accepted,
+		      fake.n_prefill_rows);
+	assert_true(n_accepted > 20 && n_drafted > n_accepted);
+	assert_int_equal(fake.n_prefill_rows, 60);
+	assert_int_equal(fake.n_steps, 1 + 199 - n_accepted);
 	harness_close(e);
 }
 
@@ -406,7 +415,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test_setup_teardown(test_preemption, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_memory, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_not_submitted, setup, teardown),
-		cmocka_unit_test_setup_teardown(test_no_drafts, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_drafts, setup, teardown),
 	};
 
 	if (argc > 1 && !strcmp(argv[1], "ahead"))

@@ -434,6 +434,130 @@ static void test_undo(void **state)
 	close_cache();
 }
 
+/* Wrong guesses at n tokens behind those that t has and one more, of which n_right are right.  Returns the
+ * number of segments. */
+static int guess(struct text *t, uint32_t known, uint32_t n, uint32_t n_right)
+{
+	uint32_t first = t->n_done + known;
+	int rc = kv->seq_checkpoint(t->kv, first);
+
+	if (rc)
+		return rc;
+	for (uint32_t i = n_right; i < n; i++)
+		t->tokens[first + i] += 1000;
+	rc = step(t, first + n);
+	for (uint32_t i = n_right; i < n; i++)
+		t->tokens[first + i] -= 1000;
+	t->n_done = kv->seq_rewind(t->kv, first + n_right);
+	return rc;
+}
+
+/* A step leaves the state before its guesses; what was computed behind wrong ones is dropped. */
+static void test_guesses(void **state)
+{
+	struct text t = { 0 };
+	uint32_t seed = 1;
+
+	open_cache(32);
+	assert_int_equal(begin(&t), 0);
+	write_text(&t, MAX_TOKENS, 0);
+	step(&t, 5);
+	land(&t);
+	assert_int_equal(kv->seq_checkpoint(t.kv, 4), -EINVAL);
+	assert_int_equal(kv->seq_checkpoint(t.kv, MAX_TOKENS), -EINVAL);
+	/* none is right: the state of the first row, which is right, was changed in place */
+	assert_int_equal(guess(&t, 1, 3, 0), 2);
+	assert_int_equal(t.n_done, 6);
+	assert_int_equal(t.n_moves, 2);
+	land(&t);
+	assert_int_equal(used(), 512 + N_PARTS * PART);
+	/* some are: the step's rows are computed again */
+	assert_int_equal(guess(&t, 1, 3, 2), 2);
+	assert_int_equal(t.n_done, 7);
+	land(&t);
+	/* all are */
+	assert_int_equal(guess(&t, 3, 2, 2), 2);
+	assert_int_equal(t.n_done, 12);
+	land(&t);
+	assert_int_equal(used(), 512 + N_PARTS * PART);
+	/* the end of a block among those that are right was kept */
+	assert_int_equal(guess(&t, 1, 8, 6), 3);
+	assert_int_equal(t.n_done, 16);
+	land(&t);
+	while (t.n_done < 400) {
+		uint32_t known = 1 + seed % 3, n, n_right;
+		seed = seed * 1664525 + 1013904223;
+		n = 1 + (seed >> 8) % 31;
+		n_right = (seed >> 16) % (n + 1);
+		assert_true(guess(&t, known, n, n_right) >= 2);
+		land(&t);
+		assert_true(used() <= (t.n_done + 47) / 16 * 512 + 3 * N_PARTS * PART);
+	}
+	/* guesses right behind what it has, of several steps */
+	for (uint32_t known = 0; known < 40; known++) {
+		uint32_t n = t.n_done;
+		assert_int_equal(kv->seq_checkpoint(t.kv, n), 0);
+		for (uint32_t i = 0; i <= known % 7; i++)
+			assert_true(step(&t, n + 1 + i) > 0);
+		t.n_done = kv->seq_rewind(t.kv, n);
+		assert_int_equal(t.n_done, n);
+		assert_true(step(&t, n + 1) > 0);
+		land(&t);
+	}
+	/* a step that is not submitted, and a checkpoint that no step needed */
+	for (int i = 0; i < 3; i++) {
+		struct ig_kv_segment s[IG_KV_MAX_SEGMENTS];
+		uint32_t n = t.n_done;
+		assert_int_equal(kv->seq_checkpoint(t.kv, n + 1), 0);
+		assert_int_equal(kv->seq_reserve(t.kv, n + 4, n + 4), 0);
+		assert_true(kv->seq_step(t.kv, n, n + 4, s) >= 2);
+		kv->seq_undo(t.kv, n);
+		assert_int_equal(kv->seq_checkpoint(t.kv, n + 1), 0);
+		assert_true(step(&t, n + 1) > 0);
+		assert_true(step(&t, n + 3) > 0);
+		land(&t);
+	}
+	end(&t);
+	/* a snapshot and what continues it */
+	assert_int_equal(begin(&t), 0);
+	write_text(&t, MAX_TOKENS, 0);
+	assert_in_range(match(&t, 500), 432, 499);
+	assert_int_equal(guess(&t, 1, 2, 0), 2);
+	land(&t);
+	end(&t);
+	close_cache();
+}
+
+/* Without memory for a state behind the guesses there are none, and nothing has changed. */
+static void test_no_memory_for_guesses(void **state)
+{
+	struct text a = { 0 }, b = { 0 };
+
+	open_cache(2); /* one slab of blocks, one of two states */
+	assert_int_equal(begin(&a), 0);
+	write_text(&a, MAX_TOKENS, 0);
+	step(&a, 16);
+	land(&a);
+	/* the second state is for what is behind the guesses, not for the end of the block */
+	assert_int_equal(guess(&a, 1, 2, 0), 2);
+	assert_int_equal(a.n_done, 17);
+	land(&a);
+	assert_int_equal(begin(&b), 0);
+	write_text(&b, 0, 1);
+	assert_int_equal(step(&b, 1), 1);
+	land(&b);
+	assert_int_equal(guess(&a, 1, 2, 0), -ENOSPC);
+	assert_int_equal(a.n_done, 17);
+	assert_int_equal(step(&a, 18), 1);
+	land(&a);
+	end(&b);
+	assert_int_equal(guess(&a, 1, 2, 2), 2);
+	assert_int_equal(a.n_done, 21);
+	land(&a);
+	end(&a);
+	close_cache();
+}
+
 /* Without memory for a second state the first one is changed in place, and nobody fails. */
 static void test_no_memory(void **state)
 {
@@ -601,6 +725,7 @@ int main(void)
 		cmocka_unit_test(test_layout),	       cmocka_unit_test(test_in_place),
 		cmocka_unit_test(test_continue),       cmocka_unit_test(test_keep),
 		cmocka_unit_test(test_in_flight),      cmocka_unit_test(test_undo),
+		cmocka_unit_test(test_guesses),	       cmocka_unit_test(test_no_memory_for_guesses),
 		cmocka_unit_test(test_no_memory),      cmocka_unit_test(test_bound),
 		cmocka_unit_test(test_many),	       cmocka_unit_test(test_limit),
 		cmocka_unit_test(test_from_elsewhere), cmocka_unit_test(test_compact_ends),

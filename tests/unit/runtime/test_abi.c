@@ -222,12 +222,14 @@ static void test_module(void **state)
 	AT(ig_kv_arena, copy, 48);
 	SIZE(ig_kv_stats, 48);
 	AT(ig_kv_stats, cached_bytes, 40);
-	SIZE(ig_kvcache_service, 208);
+	SIZE(ig_kvcache_service, 224);
 	AT(ig_kvcache_service, seq_step, 168);
 	AT(ig_kvcache_service, seq_undo, 176);
 	AT(ig_kvcache_service, seq_keep, 184);
 	AT(ig_kvcache_service, seq_state, 192);
 	AT(ig_kvcache_service, seq_add_state, 200);
+	AT(ig_kvcache_service, seq_checkpoint, 208);
+	AT(ig_kvcache_service, seq_rewind, 216);
 	SIZE(ig_kv_segment, 24);
 	AT(ig_kv_segment, from, 8);
 	AT(ig_kv_segment, to, 16);
