@@ -143,6 +143,9 @@ enum ig_tensor_flags {
 	IG_TENSOR_BY_KEY = 1 << 14,
 	/* The entry is only of models with experts; the table may have another one for those without. */
 	IG_TENSOR_IF_EXPERTS = 1 << 15,
+	/* A matrix of positions, of which the last context_length rows are used: those in front of them are
+	 * of padding. */
+	IG_TENSOR_LAST_ROWS = 1 << 16,
 };
 
 /* A tensor's name in the file and in GGUF, without prefixes ("model.") and suffixes (".weight",

@@ -126,10 +126,11 @@ struct ig_hf_config {
 	 * and a key's; 0: none. */
 	uint32_t n_value_heads, n_value_groups, n_values, key_dim;
 	uint32_t n_layers, n_heads, n_kv_heads, head_dim, n_experts;
-	uint32_t value_dim;  /* of latent attention's heads */
-	uint32_t n_next;     /* layers behind them that predict further tokens */
-	bool tied;	     /* lm_head is the embedding */
-	float *rope_factors; /* [head_dim / 2], malloced; or NULL */
+	uint32_t n_positions; /* context_length */
+	uint32_t value_dim;   /* of latent attention's heads */
+	uint32_t n_next;      /* layers behind them that predict further tokens */
+	bool tied;	      /* lm_head is the embedding */
+	float *rope_factors;  /* [head_dim / 2], malloced; or NULL */
 	struct ig_hf_vectors vectors[IG_HF_MAX_VECTORS];
 	uint32_t n_vectors;
 	bool quantised;	      /* MLX's */

@@ -14,6 +14,7 @@ struct ig_gguf_writer;
 
 /* GGUF's numbers of value types. */
 enum {
+	IG_GGUF_U8 = 0,
 	IG_GGUF_U32 = 4,
 	IG_GGUF_I32 = 5,
 	IG_GGUF_F32 = 6,

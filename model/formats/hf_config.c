@@ -443,6 +443,7 @@ int ig_hf_config_read(struct ig_checkpoint *g, const struct ig_arch *const *arch
 	if (out->n_experts > IG_HF_MAX_EXPERTS)
 		ig_hf_fail(&r, -EINVAL, "model_type", "%s with %u experts is invalid",
 			   out->files.model_type, out->n_experts);
+	out->n_positions = ig_hf_was_put(&r, "context_length");
 	out->n_value_heads = ig_hf_was_put(&r, "ssm.time_step_rank");
 	out->n_value_groups = ig_hf_was_put(&r, "ssm.group_count");
 	out->n_values = ig_hf_was_put(&r, "ssm.inner_size");

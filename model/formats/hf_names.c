@@ -11,8 +11,8 @@
 #include <string.h>
 
 /* Paths to a text model within another model. */
-static const char *const prefixes[] = { "model.",	"language_model.", "text_model.",
-					"transformer.", "bert.",	   "backbone." };
+static const char *const prefixes[] = { "model.", "language_model.", "text_model.", "transformer.",
+					"bert.",  "roberta.",	     "backbone." };
 
 /* Other parts of multimodal models. */
 static const struct {

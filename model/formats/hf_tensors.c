@@ -368,6 +368,17 @@ static int find_sections(const struct placing *p, const struct group *x, struct 
 	return 0;
 }
 
+static int last_rows(const struct placing *p, const struct group *x,
+		     struct ig_checkpoint_tensor *out)
+{
+	const uint32_t n = p->f->config.n_positions;
+
+	if (out->n_dims != 2 || out->n_rows < n)
+		return bad(p, -EINVAL, x->main->t, "has not a row for each of %u positions", n);
+	out->n_rows = n;
+	return 0;
+}
+
 /* [rows, columns] of one of the group's tensors; n_dims of GGUF. */
 static int shape_of(const struct placing *p, const struct group *x, struct ig_hf_made *m,
 		    struct ig_checkpoint_tensor *out)
@@ -407,6 +418,8 @@ static int shape_of(const struct placing *p, const struct group *x, struct ig_hf
 	}
 	if (flags & IG_TENSOR_BY_KEY)
 		return find_sections(p, x, m, out);
+	if (flags & IG_TENSOR_LAST_ROWS)
+		return last_rows(p, x, out);
 	if (two) {
 		const bool values = !experts && turn;
 		int64_t *halved = values ? &out->n_cols : &out->n_rows;
@@ -468,9 +481,12 @@ static int add_pieces(struct placing *p, const struct group *x, struct ig_hf_mad
 
 	if (x->main->place.flags & IG_TENSOR_HEADS)
 		return add_heads(p, x, m, out);
-	/* of the file's, in front of each expert and of the second half */
+	/* of the file's, in front of each expert, and of the second half or the last rows */
 	const int64_t each = m->transposed ? out->n_cols : (two ? 2 : 1) * rows,
-		      half = two && m->step == 1 && x->main->second ? rows : 0;
+		      half = two && m->step == 1 && x->main->second ? rows :
+			     x->main->place.flags & IG_TENSOR_LAST_ROWS ?
+								      x->main->t->dims[0] - rows :
+								      0;
 
 	m->pieces = &p->f->pieces[p->n_pieces];
 	m->n_pieces = by_expert ? n_experts : (uint32_t)x->n;

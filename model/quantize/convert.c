@@ -311,21 +311,20 @@ static void copy_keys(struct converter *c, const struct ig_checkpoint *from)
 	}
 }
 
-/* A model with BERT's tokenizer sees a text in both directions, which config.json need not say, and readers of the
- * file take as a key. */
-static void put_causal(struct converter *c, const struct ig_checkpoint *tokenizer)
+/* BERT and its kin see a text in both directions, which config.json need not say, and readers of the file take as
+ * a key. */
+static void put_causal(struct converter *c)
 {
-	const char *model, *arch;
-	size_t n_model, n_arch;
+	const char *arch;
+	size_t n_arch;
 	const char causal = 0;
 	char key[96];
 
-	if (ig_checkpoint_str(tokenizer, "tokenizer.ggml.model", &model, &n_model, NULL) ||
-	    n_model != 4 || memcmp(model, "bert", 4) ||
-	    ig_checkpoint_str(c->in, "general.architecture", &arch, &n_arch, NULL) || n_arch > 32)
+	if (ig_checkpoint_str(c->in, "general.architecture", &arch, &n_arch, NULL) || n_arch > 32)
 		return;
 	snprintf(key, sizeof key, "%.*s.attention.causal", (int)n_arch, arch);
-	ig_gguf_put(c->w, key, strlen(key), IG_GGUF_BOOL, &causal, 1);
+	if (strstr(key, "bert"))
+		ig_gguf_put(c->w, key, strlen(key), IG_GGUF_BOOL, &causal, 1);
 }
 
 /* Tokenizer keys of a folder, which has them in separate files. */
@@ -350,7 +349,7 @@ static int put_tokenizer(struct converter *c, struct ig_convert_report *report,
 		return rc;
 	}
 	copy_keys(c, keys.file);
-	put_causal(c, keys.file);
+	put_causal(c);
 	ig_tokenizer_keys_finish(&keys);
 	return 0;
 }

@@ -272,7 +272,8 @@ static int read_words(struct reading *r)
 static int read_suffix(struct reading *r)
 {
 	struct ig_tokenizer *t = r->b->t;
-	bool words = t->model == IG_MODEL_WORDPIECE, add = words, add_sep = false;
+	bool words = t->model == IG_MODEL_WORDPIECE, add_sep = false;
+	bool add = words || t->model == IG_MODEL_UNIGRAM;
 	int32_t eos, sep, cls;
 	int rc;
 

@@ -6,6 +6,7 @@
  */
 #include "model/tokenizer/keys.h"
 
+#include "base/log.h"
 #include "base/strbuf.h"
 #include "base/utf8.h"
 #include "model/formats/gguf_write.h"
@@ -24,6 +25,7 @@ struct making {
 	const struct ig_model_config *config;
 	struct ig_strbuf b;
 	uint64_t n_keys;
+	bool strips; /* spaces at a text's end may have ids of their own in the folder only */
 	struct ig_error *err;
 };
 
@@ -307,14 +309,14 @@ static char *probe_text(const struct ig_tokenizer *t, size_t *len)
 	return text;
 }
 
-/* 1, 0, or -ENOMEM. */
+/* 1, 0, or -ENOMEM.  plain: control tokens in the text are only compared as plain text. */
 static int same_ids(const struct ig_tokenizer *a, const struct ig_tokenizer *b, const char *text,
-		    size_t len)
+		    size_t len, bool plain)
 {
 	struct ig_ids x = { 0 }, y = { 0 };
 	int rc, same = 1;
 
-	for (int special = 0; special < 2 && same == 1; special++) {
+	for (int special = 0; special < (plain ? 1 : 2) && same == 1; special++) {
 		x.n = y.n = 0;
 		if ((rc = ig_tokenizer_encode(a, text, len, special, SIZE_MAX, &x)) ||
 		    (rc = ig_tokenizer_encode(b, text, len, special, SIZE_MAX, &y)))
@@ -327,16 +329,21 @@ static int same_ids(const struct ig_tokenizer *a, const struct ig_tokenizer *b, 
 	return same;
 }
 
-/* What a text passes before it is looked up, and what is put around it. */
+/* What is put behind a text, and between two. */
+static bool same_ends(const struct ig_tokenizer *a, const struct ig_tokenizer *b)
+{
+	return a->suffix == b->suffix && a->n_separators == b->n_separators &&
+	       !memcmp(a->separators, b->separators, a->n_separators * sizeof *a->separators);
+}
+
+/* What a text passes before it is looked up. */
 static bool same_words(const struct ig_tokenizer *a, const struct ig_tokenizer *b)
 {
 	const struct ig_wordpiece *x = &a->wordpiece, *y = &b->wordpiece;
 
 	return x->clean == y->clean && x->chinese == y->chinese &&
 	       x->strip_accents == y->strip_accents && x->lowercase == y->lowercase &&
-	       x->max_chars == y->max_chars && x->unknown == y->unknown && a->suffix == b->suffix &&
-	       a->n_separators == b->n_separators &&
-	       !memcmp(a->separators, b->separators, a->n_separators * sizeof *a->separators);
+	       x->max_chars == y->max_chars && x->unknown == y->unknown;
 }
 
 static bool same_marks(const struct ig_tokenizer *a, const struct ig_tokenizer *b)
@@ -346,7 +353,9 @@ static bool same_marks(const struct ig_tokenizer *a, const struct ig_tokenizer *
 	for (unsigned i = 0; i < a->n_ends; i++)
 		if (!ig_tokenizer_is_end(b, a->ends[i]))
 			return false;
-	return a->model != IG_MODEL_WORDPIECE || same_words(a, b);
+	if (a->model == IG_MODEL_UNIGRAM)
+		return same_ends(a, b);
+	return a->model != IG_MODEL_WORDPIECE || (same_words(a, b) && same_ends(a, b));
 }
 
 /* Read the keys back as from a file: 1 if they give the same ids, 0 if not. */
@@ -357,9 +366,11 @@ static int check(struct making *m, struct ig_tokenizer_keys *out)
 	struct ig_tokenizer *t = NULL;
 	struct ig_error err = { 0 };
 	char *text = NULL;
-	size_t len = 0;
+	size_t len = 0, n_probe = sizeof probe - 1;
 	int rc;
 
+	while (m->strips && probe[n_probe - 1] == ' ')
+		n_probe--;
 	if (!ig_strbuf_ok(&m->b))
 		return -ENOMEM;
 	memcpy(m->b.data + 16, &n_keys, sizeof n_keys);
@@ -374,9 +385,9 @@ static int check(struct making *m, struct ig_tokenizer_keys *out)
 	text = probe_text(of, &len);
 	rc = text ? same_marks(of, t) : -ENOMEM;
 	if (rc > 0)
-		rc = same_ids(of, t, probe, sizeof probe - 1);
+		rc = same_ids(of, t, probe, n_probe, m->strips);
 	if (rc > 0)
-		rc = same_ids(of, t, text, len);
+		rc = same_ids(of, t, text, len, m->strips);
 out:
 	free(text);
 	ig_tokenizer_close(t);
@@ -387,7 +398,7 @@ out:
 	return rc;
 }
 
-/* ---- the four kinds ------------------------------------------------------------------------- */
+/* ---- the five kinds ------------------------------------------------------------------------- */
 
 static void begin(struct making *m)
 {
@@ -463,23 +474,30 @@ static int make_scores(struct making *m, struct ig_tokenizer_keys *out)
 	return refuse(m, "its merges don't follow from scores");
 }
 
+/* What models of texts have besides: the tokens around a text, and the number of texts' types. */
+static void put_marks(struct making *m)
+{
+	const struct ig_checkpoint_tensor *types =
+		ig_checkpoint_find_tensor(m->g, "token_types.weight");
+
+	put_id(m, "tokenizer.ggml.cls_token_id", m->t->bos);
+	put_id(m, "tokenizer.ggml.seperator_token_id", m->t->suffix);
+	put_id(m, "tokenizer.ggml.mask_token_id", named(m, "mask_token"));
+	if (types)
+		put_id(m, "tokenizer.ggml.token_type_count", (int32_t)types->n_rows);
+}
+
 /* Of BERT.  The keys have no place for how a text is cleaned: readers take it as of models without case. */
 static int make_words(struct making *m, struct ig_tokenizer_keys *out)
 {
 	const struct ig_tokenizer *t = m->t;
-	const struct ig_checkpoint_tensor *types =
-		ig_checkpoint_find_tensor(m->g, "token_types.weight");
 	int rc;
 
 	begin(m);
 	put_str(m, "tokenizer.ggml.model", "bert", 4);
 	put_tokens(m, -1); /* a word's first token begins with a space, others do not */
 	put_ids(m, t->wordpiece.unknown);
-	put_id(m, "tokenizer.ggml.cls_token_id", t->bos);
-	put_id(m, "tokenizer.ggml.seperator_token_id", t->suffix);
-	put_id(m, "tokenizer.ggml.mask_token_id", named(m, "mask_token"));
-	if (types)
-		put_id(m, "tokenizer.ggml.token_type_count", (int32_t)types->n_rows);
+	put_marks(m);
 	if ((rc = put_templates(m)))
 		return rc;
 	rc = check(m, out);
@@ -488,6 +506,54 @@ static int make_words(struct making *m, struct ig_tokenizer_keys *out)
 	return refuse(m, t->wordpiece.lowercase && t->wordpiece.strip_accents ?
 				 "its words are cut or marked in another way than BERT's" :
 				 "it is a WordPiece model with case or accents");
+}
+
+/* SentencePiece's unigram: whether a space is put before a text, and others stripped and merged, is tried. */
+static int make_unigram(struct making *m, struct ig_tokenizer_keys *out)
+{
+	const struct ig_tokenizer *t = m->t;
+	const double *scores;
+	const int32_t unknown = ig_spm_made_of(t->spm, &scores)->unknown;
+	struct ig_strbuf map = { 0 };
+	int rc;
+
+	begin(m);
+	put_str(m, "tokenizer.ggml.model", "t5", 2);
+	put_str(m, "tokenizer.ggml.pre", "default", 7);
+	put_tokens(m, unknown);
+	if ((rc = put_scores(m)))
+		return rc;
+	put_ids(m, unknown);
+	put_marks(m);
+	put_bool(m, "tokenizer.ggml.add_eos_token", t->suffix >= 0);
+	put_bool(m, "tokenizer.ggml.add_sep_token", t->n_separators == 2);
+	ig_normalizer_put_charsmap(t->normalizer, &map);
+	m->b.failed |= map.failed;
+	if (map.len) {
+		put_array(m, "tokenizer.ggml.precompiled_charsmap", IG_GGUF_U8, map.len);
+		ig_strbuf_add(&m->b, map.data, map.len);
+	}
+	ig_strbuf_finish(&map);
+	if ((rc = put_templates(m)))
+		return rc;
+	size_t len = m->b.len;
+	uint64_t n_keys = m->n_keys;
+	for (int way = 0; way < 5; way++) {
+		m->b.len = len;
+		m->n_keys = n_keys;
+		m->strips = way == 4; /* as way 0 */
+		put_bool(m, "tokenizer.ggml.add_space_prefix", way < 2 || way == 4);
+		put_bool(m, "tokenizer.ggml.remove_extra_whitespaces", way % 2 == 0);
+		rc = check(m, out);
+		if (rc > 0 && m->strips)
+			ig_log_warn(
+				"%s: the folder's tokenizer makes a token of the spaces that a text ends in; "
+				"readers of the GGUF file strip them",
+				ig_checkpoint_label(m->g));
+		if (rc)
+			return rc < 0 ? rc : 0;
+	}
+	return refuse(m, "its unigram model cuts or replaces in another way than SentencePiece");
 }
 
 /* ---- the whole ------------------------------------------------------------------------------- */
@@ -509,7 +575,7 @@ static int make_pairs(struct making *m, struct ig_tokenizer_keys *out)
 
 	/* It gives the same ids except for peculiarities of the other library. */
 	if (rc == 0 && m->t->model == IG_MODEL_SCORES) {
-		rc = same_ids(pairs, m->t, probe, sizeof probe - 1);
+		rc = same_ids(pairs, m->t, probe, sizeof probe - 1, false);
 		rc = rc > 0 ? make_scores(m, out) : rc < 0 ? rc : -ENOTSUP;
 	} else if (rc == 0) {
 		rc = -ENOTSUP;
@@ -544,7 +610,7 @@ int ig_tokenizer_keys_make(const struct ig_checkpoint *folder, struct ig_tokeniz
 		case IG_MODEL_PAIRS: rc = make_pairs(&m, out); break;
 		case IG_MODEL_SCORES: rc = make_scores(&m, out); break;
 		case IG_MODEL_WORDPIECE: rc = make_words(&m, out); break;
-		default: rc = refuse(&m, "it is a Unigram model"); break;
+		case IG_MODEL_UNIGRAM: rc = make_unigram(&m, out); break;
 		}
 		ig_model_config_finish(&config);
 	}

@@ -6,6 +6,7 @@
  */
 #include "model/tokenizer/tokenizer_private.h"
 #include "base/array.h"
+#include "base/strbuf.h"
 #include "base/utf8.h"
 
 #include <errno.h>
@@ -344,6 +345,26 @@ int ig_normalizer_add_charsmap(struct ig_normalizer *n, const void *map, size_t 
 	s->charsmap = (struct charsmap){ s->map, (uint32_t)(n_trie / 4), (char *)s->map + n_trie,
 					 len - 4 - n_trie };
 	return 0;
+}
+
+void ig_normalizer_put_charsmap(const struct ig_normalizer *n, struct ig_strbuf *out)
+{
+	for (unsigned i = 0; n && i < n->n_steps; i++) {
+		const struct charsmap *m = &n->steps[i].charsmap;
+		const uint32_t n_bytes = m->n_units * 4;
+		if (n->steps[i].kind != CHARSMAP)
+			continue;
+		for (uint32_t k = 0; k <= m->n_units; k++) { /* little-endian */
+			const uint32_t unit = k ? m->units[k - 1] : n_bytes;
+			const unsigned char b[4] = { (unsigned char)unit,
+						     (unsigned char)(unit >> 8),
+						     (unsigned char)(unit >> 16),
+						     (unsigned char)(unit >> 24) };
+			ig_strbuf_add(out, (const char *)b, sizeof b);
+		}
+		ig_strbuf_add(out, m->texts, m->n_texts);
+		return;
+	}
 }
 
 static uint32_t children(uint32_t unit) { return unit >> 10 << ((unit & 1u << 9) >> 6); }

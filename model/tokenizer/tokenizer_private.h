@@ -114,6 +114,8 @@ int ig_normalizer_add_form(struct ig_normalizer *n, enum ig_normal_form form, st
 /* SentencePiece's replacements of the longest prefix; the map is copied. */
 int ig_normalizer_add_charsmap(struct ig_normalizer *n, const void *map, size_t len,
 			       struct ig_error *err);
+/* The bytes of the first such table as they were given, appended to out; none: nothing. */
+void ig_normalizer_put_charsmap(const struct ig_normalizer *n, struct ig_strbuf *out);
 int ig_normalizer_add_replace_text(struct ig_normalizer *n, const char *from, size_t n_from,
 				   const char *to, size_t n_to, struct ig_error *err);
 /* from is an expression in PCRE2's syntax. */

@@ -2,7 +2,9 @@
  * arch_bert.c: BERT (Devlin et al. 2018, arXiv:1810.04805) as a model of embeddings (Reimers and
  * Gurevych 2019, arXiv:1908.10084) or a reranker: learned positions, types of texts, attention in
  * both directions, post-norm blocks with LayerNorm, a feed-forward with GELU (by erf), biases
- * everywhere.  A text's rows become one by pooling; the vector is not normalised here.
+ * everywhere.  A text's rows become one by pooling; the vector is not normalised here.  XLM-RoBERTa
+ * (Conneau et al. 2020, arXiv:1911.02116) is the same model with another tokenizer, one type of texts, and
+ * positions that begin behind those of padding, which GGUF files leave out.
  */
 #include <ingot/arch_files.h>
 #include <ingot/layers.h>
@@ -110,21 +112,30 @@ static const struct ig_config_key keys[] = {
 	{ "is_decoder", NULL, IG_CONFIG_REFUSED },
 	{ "add_cross_attention", NULL, IG_CONFIG_REFUSED },
 };
+
+/* But for words, positions and classes.  The pooler's matrix is a reranker's; other models do not use it. */
+#define BERT_TENSORS                                                                               \
+	{ "embeddings.token_type_embeddings", "token_types", IG_TENSOR_F32 },                      \
+		{ "embeddings.LayerNorm", "token_embd_norm", IG_TENSOR_BIAS },                     \
+		{ "encoder.layer.%u.attention.self.query", "blk.%u.attn_q", IG_TENSOR_BIAS },      \
+		{ "encoder.layer.%u.attention.self.key", "blk.%u.attn_k", IG_TENSOR_BIAS },        \
+		{ "encoder.layer.%u.attention.self.value", "blk.%u.attn_v", IG_TENSOR_BIAS },      \
+		{ "encoder.layer.%u.attention.output.dense", "blk.%u.attn_output",                 \
+		  IG_TENSOR_BIAS },                                                                \
+		{ "encoder.layer.%u.attention.output.LayerNorm", "blk.%u.attn_output_norm",        \
+		  IG_TENSOR_BIAS },                                                                \
+		{ "encoder.layer.%u.intermediate.dense", "blk.%u.ffn_up", IG_TENSOR_BIAS },        \
+		{ "encoder.layer.%u.output.dense", "blk.%u.ffn_down", IG_TENSOR_BIAS },            \
+		{ "encoder.layer.%u.output.LayerNorm", "blk.%u.layer_output_norm",                 \
+		  IG_TENSOR_BIAS },                                                                \
+	{                                                                                          \
+		"pooler.dense", "cls", IG_TENSOR_BIAS                                              \
+	}
+
 static const struct ig_tensor_name names[] = {
 	{ "embeddings.word_embeddings", "token_embd" },
 	{ "embeddings.position_embeddings", "position_embd", IG_TENSOR_F32 },
-	{ "embeddings.token_type_embeddings", "token_types", IG_TENSOR_F32 },
-	{ "embeddings.LayerNorm", "token_embd_norm", IG_TENSOR_BIAS },
-	{ "encoder.layer.%u.attention.self.query", "blk.%u.attn_q", IG_TENSOR_BIAS },
-	{ "encoder.layer.%u.attention.self.key", "blk.%u.attn_k", IG_TENSOR_BIAS },
-	{ "encoder.layer.%u.attention.self.value", "blk.%u.attn_v", IG_TENSOR_BIAS },
-	{ "encoder.layer.%u.attention.output.dense", "blk.%u.attn_output", IG_TENSOR_BIAS },
-	{ "encoder.layer.%u.attention.output.LayerNorm", "blk.%u.attn_output_norm",
-	  IG_TENSOR_BIAS },
-	{ "encoder.layer.%u.intermediate.dense", "blk.%u.ffn_up", IG_TENSOR_BIAS },
-	{ "encoder.layer.%u.output.dense", "blk.%u.ffn_down", IG_TENSOR_BIAS },
-	{ "encoder.layer.%u.output.LayerNorm", "blk.%u.layer_output_norm", IG_TENSOR_BIAS },
-	{ "pooler.dense", "cls", IG_TENSOR_BIAS }, /* of a reranker; others do not use it */
+	BERT_TENSORS,
 	{ "classifier", "cls.output", IG_TENSOR_BIAS },
 };
 static const struct ig_arch_files bert_files = {
@@ -134,7 +145,35 @@ static const struct ig_arch_files bert_files = {
 	IG_CONFIG_KEYS(keys),
 	IG_TENSOR_NAMES(names),
 };
-static const struct ig_arch_files *const files[] = { &bert_files, NULL };
+
+/* Rows 0 … pad_token_id of the positions are of padding. */
+static void xlm_config(const struct ig_config *c)
+{
+	uint32_t n = c->get_u32(c, "context_length"), pad = 1;
+
+	c->u32(c, "pad_token_id", &pad);
+	if (pad >= n || n - pad < 2)
+		c->refuse(c, -EINVAL, "pad_token_id", "is %u, and there are %u positions", pad, n);
+	else
+		c->put_u32(c, "context_length", n - pad - 1);
+}
+
+static const struct ig_tensor_name xlm_names[] = {
+	{ "embeddings.word_embeddings", "token_embd" },
+	{ "embeddings.position_embeddings", "position_embd", IG_TENSOR_F32 | IG_TENSOR_LAST_ROWS },
+	BERT_TENSORS,
+	{ "classifier.dense", "cls", IG_TENSOR_BIAS },
+	{ "classifier.out_proj", "cls.output", IG_TENSOR_BIAS },
+};
+static const struct ig_arch_files xlm_files = {
+	.struct_size = sizeof xlm_files,
+	.model_type = "xlm-roberta",
+	.tied = 1,
+	IG_CONFIG_KEYS(keys),
+	IG_TENSOR_NAMES(xlm_names),
+	.config = xlm_config,
+};
+static const struct ig_arch_files *const files[] = { &bert_files, &xlm_files, NULL };
 
 const struct ig_arch ig_arch_bert = {
 	.struct_size = sizeof(struct ig_arch),

@@ -53,6 +53,10 @@ def d(request, tmp_path_factory, models):
         {"name": "bert", "path": str(GOLDEN / "bert.gguf")},
         {"name": "folder", "path": str(GOLDEN / "bert")},
         {"name": "rank", "path": str(GOLDEN / "bertrank.gguf")},
+        {"name": "xlmr", "path": str(GOLDEN / "xlmr.gguf")},
+        {"name": "xlmrfolder", "path": str(GOLDEN / "xlmr")},
+        {"name": "xlmrrank", "path": str(GOLDEN / "xlmrrank.gguf")},
+        {"name": "xlmrrankfolder", "path": str(GOLDEN / "xlmrrank")},
     ]}))
     yield d
     d.until_idle()
@@ -96,6 +100,14 @@ def test_openai(d, model):
     few = client(d).embeddings.create(model=model, input=[TEXTS[3]], dimensions=16).data[0].embedding
     length = math.sqrt(sum(x * x for x in ROWS[3][2][:16]))
     assert near(few, [x / length for x in ROWS[3][2][:16]])
+
+
+@pytest.mark.parametrize("model", ["xlmr", "xlmrfolder"])
+def test_xlm_roberta(d, model):
+    rows = read_golden("xlmr")
+    r = client(d).embeddings.create(model=model, input=[row[0] for row in rows])
+    assert all(near(x.embedding, row[2]) for x, row in zip(r.data, rows, strict=True))
+    assert r.usage.prompt_tokens == sum(len(row[1]) for row in rows)
 
 
 def test_base64(d):
@@ -157,7 +169,8 @@ def test_wrong_kind(d):
 def test_lists(d):
     kinds = {m["id"]: (m["task"], m.get("dimensions")) for m in d.http("GET", "/v1/models").json["data"]}
     assert kinds == {"tiny": ("generate", None), "bert": ("embedding", 64), "folder": ("embedding", 64),
-                     "rank": ("rerank", None)}
+                     "rank": ("rerank", None), "xlmr": ("embedding", 64), "xlmrfolder": ("embedding", 64),
+                     "xlmrrank": ("rerank", None), "xlmrrankfolder": ("rerank", None)}
     # Codex's catalog has only what can chat
     assert [m["slug"] for m in d.http("GET", "/v1/models").json["models"]] == ["tiny"]
 
@@ -185,12 +198,25 @@ def test_ollama(d):
 
 # ---- rerank ---------------------------------------------------------------------------------
 
+def ranking(name):
+    """The golden's first query, its documents, and the results that are expected: [(score, index)], the best first."""
+    pairs = [(r[0].split("\0"), r[2][0]) for r in read_golden(name)]
+    query = pairs[0][0][0]
+    logits = [(p[0][1], p[1]) for p in pairs if p[0][0] == query]
+    return query, [t for t, _ in logits], sorted(((1 / (1 + math.exp(-x)), i) for i, (_, x) in enumerate(logits)), reverse=True)
+
+
+@pytest.mark.parametrize("model", ["xlmrrank", "xlmrrankfolder"])
+def test_rerank_xlm_roberta(d, model):
+    query, documents, want = ranking("xlmrrank")
+    r = post(d, "/v1/rerank", {"model": model, "query": query, "documents": documents}).json
+    assert [x["index"] for x in r["results"]] == [i for _, i in want]
+    assert all(abs(x["relevance_score"] - score) <= 1e-5 for x, (score, _) in zip(r["results"], want))
+
+
 @pytest.mark.parametrize("path", ["/v1/rerank", "/v2/rerank", "/rerank"])
 def test_rerank(d, path):
-    pairs = [(r[0].split("\0"), r[2][0]) for r in read_golden("bertrank")]
-    query = pairs[0][0][0]
-    documents = [p[0][1] for p in pairs if p[0][0] == query]
-    want = sorted(((1 / (1 + math.exp(-p[1])), i) for i, p in enumerate(pairs) if p[0][0] == query), reverse=True)
+    query, documents, want = ranking("bertrank")
     r = post(d, path, {"model": "rank", "query": query, "documents": documents, "return_documents": True}).json
     assert r["model"] == "rank" and r["usage"]["total_tokens"] > 0
     assert [x["index"] for x in r["results"]] == [i for _, i in want]

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Tiny random models of embeddings, and the vectors that sentence-transformers makes of texts.
 
-    pip install torch transformers sentence-transformers gguf numpy
+    pip install torch transformers sentence-transformers sentencepiece gguf numpy
     make.py [name ...]
 
 writes for each model NAME/, as sentence-transformers writes it, NAME.gguf with the names and keys of
@@ -16,6 +16,7 @@ pipeline runs in float64.  NAME.golden, little-endian:
 A result is a vector of length 1, or a reranker's logit.
 """
 
+import io
 import json
 import pathlib
 import shutil
@@ -25,12 +26,14 @@ import tempfile
 
 import gguf
 import numpy as np
+import sentencepiece
 import torch
 import transformers as tf
 from safetensors.torch import save_file
 from sentence_transformers import SentenceTransformer
 from sentence_transformers import models as parts
-from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
+from sentencepiece import sentencepiece_model_pb2
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 
 HERE = pathlib.Path(__file__).parent
 WORDS = ("the a of and to in is it that cat dog sat on mat house river bank money water runs quick brown fox "
@@ -71,6 +74,49 @@ def wordpiece():
     return tf.PreTrainedTokenizerFast(tokenizer_object=t, unk_token="[UNK]", sep_token="[SEP]", pad_token="[PAD]",
                                       cls_token="[CLS]", mask_token="[MASK]",
                                       model_input_names=["input_ids", "token_type_ids", "attention_mask"]), vocab
+
+
+MARK = "\u2581"
+# Replacements of a text, as SentencePiece's rules in hexadecimal: spaces of other kinds, wide letters, a ligature.
+RULES = "9\t20\na\t20\nd\t20\na0\t20\n3000\t20\n200b\t20\nff41\t61\nff42\t62\nfb01\t66 69\n" + \
+    "".join(f"{0xff41 + i:x}\t{0x61 + i:x}\n" for i in range(2, 26))
+
+
+def unigram(spaces):
+    """XLM-RoBERTa's, of a few words: SentencePiece's unigram, whose special tokens come first, as tokenizer.json.
+    spaces: "split" are cut out, as in the oldest files; "merged" are made one, as in later ones, and "stripped" from the
+    right besides."""
+    with tempfile.TemporaryDirectory() as d:
+        rules = pathlib.Path(d) / "rules.tsv"
+        rules.write_text(RULES)
+        out = io.BytesIO()
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=iter([t.replace("\0", " ") for t in TEXTS if t] + [" ".join(WORDS)] * 3), model_writer=out,
+            model_type="unigram", vocab_size=140, character_coverage=0.99, normalization_rule_tsv=str(rules),
+            hard_vocab_limit=False, num_threads=1, minloglevel=2)
+    proto = sentencepiece_model_pb2.ModelProto()
+    proto.ParseFromString(out.getvalue())
+    charsmap = proto.normalizer_spec.precompiled_charsmap
+    pieces = [(p, 0.0) for p in ("<s>", "<pad>", "</s>", "<unk>")]
+    pieces += [(p.piece, p.score) for p in proto.pieces[3:]] + [("<mask>", 0.0)]
+    t = Tokenizer(models.Unigram(pieces, unk_id=3, byte_fallback=False))
+    precompiled = normalizers.Precompiled(charsmap)
+    marks = pre_tokenizers.Metaspace(replacement=MARK, prepend_scheme="always")
+    if spaces == "split":
+        t.normalizer = precompiled
+        t.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(), marks])
+    else:
+        strip = [normalizers.Strip(left=False, right=True)] if spaces == "stripped" else []
+        t.normalizer = normalizers.Sequence([precompiled, *strip, normalizers.Replace(Regex(" {2,}"), MARK)])
+        t.pre_tokenizer = marks
+    t.decoder = decoders.Metaspace(replacement=MARK, prepend_scheme="always")
+    t.post_processor = processors.TemplateProcessing(
+        single="<s> $A </s>", pair="<s> $A </s> </s> $B </s>", special_tokens=[("<s>", 0), ("</s>", 2)])
+    f = tf.PreTrainedTokenizerFast(
+        tokenizer_object=t, bos_token="<s>", eos_token="</s>", unk_token="<unk>", sep_token="</s>", pad_token="<pad>",
+        cls_token="<s>", mask_token=AddedToken("<mask>", lstrip=True, special=True),
+        model_input_names=["input_ids", "attention_mask"])
+    return f, pieces, charsmap
 
 
 def short(state):
@@ -149,6 +195,28 @@ class Gguf:
         w.add_sep_token_id(4)
         w.add_pad_token_id(0)
 
+    def pieces(self, pieces, charsmap):
+        """XLM-RoBERTa's."""
+        w = self.w
+        w.add_tokenizer_model("t5")
+        w.add_tokenizer_pre("default")
+        w.add_token_list([p for p, _ in pieces])
+        w.add_token_scores([s for _, s in pieces])
+        w.add_token_types([2 if p == "<unk>" else 3 if p in ("<s>", "<pad>", "</s>", "<mask>") else 1 for p, _ in pieces])
+        w.add_add_space_prefix(True)
+        w.add_token_type_count(1)
+        w.add_remove_extra_whitespaces(True)
+        w.add_precompiled_charsmap(charsmap)
+        w.add_bos_token_id(0)
+        w.add_eos_token_id(2)
+        w.add_unk_token_id(3)
+        w.add_sep_token_id(2)
+        w.add_pad_token_id(1)
+        w.add_mask_token_id(len(pieces) - 1)
+        w.add_add_bos_token(True)
+        w.add_add_eos_token(True)
+        w.add_add_sep_token(True)
+
     def tensors(self, table):
         for to, p in table.items():
             a = p.detach().numpy()
@@ -166,10 +234,11 @@ def bert_tensors(state):
              "attention.self.query": "attn_q", "attention.self.key": "attn_k", "attention.self.value": "attn_v",
              "attention.output.dense": "attn_output", "attention.output.LayerNorm": "attn_output_norm",
              "intermediate.dense": "ffn_up", "output.dense": "ffn_down", "output.LayerNorm": "layer_output_norm",
-             "pooler.dense": "cls", "classifier": "cls.output"}
+             "pooler.dense": "cls", "classifier": "cls.output", "classifier.dense": "cls",
+             "classifier.out_proj": "cls.output"}
     out = {}
     for hf, p in state.items():
-        module, kind = hf.removeprefix("bert.").rsplit(".", 1)
+        module, kind = hf.removeprefix("bert.").removeprefix("roberta.").rsplit(".", 1)
         layer = ""
         if module.startswith("encoder.layer."):
             n, module = module.removeprefix("encoder.layer.").split(".", 1)
@@ -230,6 +299,69 @@ def bertrank(name):
     g = Gguf(name, "bert", bert_keys(c, 4))
     g.words(vocab)
     g.tensors(bert_tensors(m.state_dict()))
+
+
+def xlm_config(pieces):
+    return tf.XLMRobertaConfig(vocab_size=len(pieces), hidden_size=64, num_hidden_layers=2, num_attention_heads=4,
+                               intermediate_size=96, max_position_embeddings=322, type_vocab_size=1, pad_token_id=1,
+                               bos_token_id=0, eos_token_id=2, attn_implementation="eager", num_labels=1)
+
+
+def xlm_gguf(name, c, pieces, charsmap, state, pooling):
+    keys = {**bert_keys(c, pooling), "context_length": c.max_position_embeddings - 2,
+            "attention.layer_norm_epsilon": c.layer_norm_eps}
+    g = Gguf(name, "bert", keys)
+    g.pieces(pieces, charsmap)
+    table = bert_tensors(state)
+    table["position_embd.weight"] = table["position_embd.weight"][2:]
+    g.tensors(table)
+
+
+def xlm(name, pooling, number, seed, spaces):
+    tokenizer, pieces, charsmap = unigram(spaces)
+    c = xlm_config(pieces)
+    m = tf.XLMRobertaModel(c, add_pooling_layer=spaces == "split").double().eval()
+    fill(m, seed)
+    st = pipeline(name, m, tokenizer, pooling, max_length=320)
+    m = m.double()
+    golden(name, st, [t for t in TEXTS if len(t) < 400])
+    xlm_gguf(name, c, pieces, charsmap, m.state_dict(), number)
+
+
+def xlmr(name):
+    """As bge-m3: the first token's row."""
+    xlm(name, "cls", 2, 11, "stripped")
+
+
+def xlmrmean(name):
+    """As multilingual-e5: a pooler that nothing uses, and an older tokenizer.json."""
+    xlm(name, "mean", 1, 12, "split")
+
+
+def xlmrrank(name):
+    """As bge-reranker-v2-m3; no text ends in a space, which a GGUF file's readers strip and this tokenizer does not."""
+    tokenizer, pieces, charsmap = unigram("merged")
+    c = xlm_config(pieces)
+    m = tf.XLMRobertaForSequenceClassification(c).double().eval()
+    fill(m, 13)
+    folder = HERE / name
+    shutil.rmtree(folder, ignore_errors=True)
+    m.float().save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    tidy(folder, m)
+    m = m.double()
+    rows = []
+    for query, text in PAIRS:
+        if not text:
+            continue
+        text = text.rstrip()
+        x = tokenizer(query, text, return_tensors="pt")
+        with torch.no_grad():
+            logit = m(**x).logits[0]
+        ids = x["input_ids"][0].tolist()
+        rows.append((query + "\0" + text, ids, [0] * len(ids), logit.numpy()))
+    write_golden(name, rows)
+    xlm_gguf(name, c, pieces, charsmap, m.state_dict(), 4)
 
 
 def bpe(special, before, after):
@@ -378,7 +510,7 @@ def gemmaembed(name):
     write_golden("gemmadense", rows)
 
 
-MODELS = [bert, bertcls, bertrank, qwen3embed, nomic, gemmaembed]
+MODELS = [bert, bertcls, bertrank, qwen3embed, nomic, gemmaembed, xlmr, xlmrmean, xlmrrank]
 
 if __name__ == "__main__":
     for make in MODELS:

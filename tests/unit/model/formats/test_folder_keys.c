@@ -292,6 +292,8 @@ static void configs_are_refused(void **state)
 		{ "{\"model_type\":\"granitemoehybrid\",\"num_hidden_layers\":1,"
 		  "\"layer_types\":[\"attention\"],\"position_embedding_type\":1}",
 		  "\"position_embedding_type\" is not a string", -EINVAL },
+		{ "{\"model_type\":\"xlm-roberta\",\"pad_token_id\":511}",
+		  "\"pad_token_id\" is 511, and there are 512 positions", -EINVAL },
 		{ "{\"model_type\":\"minimax_m2\",\"rotary_dim\":129}",
 		  "\"partial_rotary_factor\" is 1.00781", -ENOTSUP },
 		{ "{\"model_type\":\"minimax_m2\",\"scoring_func\":\"softmax\"}",

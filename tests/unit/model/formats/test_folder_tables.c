@@ -44,9 +44,11 @@ static const struct newer_key own_keys[] = {
 	KEY("values", "ssm.inner_size", IG_CONFIG_U32, IG_CONFIG_OPTIONAL),
 	KEY("experts", "expert_count", IG_CONFIG_U32, IG_CONFIG_OPTIONAL),
 	KEY("key_dim", "ssm.state_size", IG_CONFIG_U32, IG_CONFIG_OPTIONAL),
+	KEY("positions", "context_length", IG_CONFIG_U32, IG_CONFIG_OPTIONAL),
 };
 static const struct newer_name own_names[] = {
 	{ { "emb", "token_embd" } },
+	{ { "pos", "position_embd", IG_TENSOR_F32 | IG_TENSOR_LAST_ROWS } },
 	{ { "b.%u.norm", "blk.%u.attn_norm", IG_TENSOR_BIAS | IG_TENSOR_PLUS_ONE } },
 	{ { "b.%u.taps", "blk.%u.taps", IG_TENSOR_CONV } },
 	{ { "b.%u.qkv", "blk.%u.qkv", IG_TENSOR_TILED } },
@@ -170,6 +172,30 @@ static void tables_are_followed(void **state)
 	assert_int_equal(folder_u32(o.g, "own.attention.sliding_window"), 7);
 	assert_int_equal(folder_u32(o.g, "own.pattern"), 9);
 	folder_closed(&o);
+}
+
+static void last_rows(void **state)
+{
+#define OF_POSITIONS "{\"model_type\":\"own\",\"depth\":1,\"positions\":2}"
+	const struct ig_checkpoint_tensor *t;
+	struct ig_error err;
+	struct opened o;
+
+	folder_fill_f32(8);
+	if (open_own(OF_POSITIONS, "{" T("pos.weight", "F32", "[4,2]", 0, 32) "}", 32, &o, &err))
+		fail_msg("%s", err.text);
+	t = folder_tensor(&o, "position_embd.weight", IG_F32, 2, 2);
+	assert_true(folder_value(&o, t, 0, 0) == 5.0f);
+	assert_true(folder_value(&o, t, 1, 1) == 8.0f);
+	folder_closed(&o);
+	folder_fails(
+		open_own(OF_POSITIONS, "{" T("pos.weight", "F32", "[1,2]", 0, 8) "}", 8, &o, &err),
+		&o.g, &err, -EINVAL, "has not a row for each of 2 positions");
+	free(o.file);
+	folder_fails(
+		open_own(OF_POSITIONS, "{" T("pos.weight", "F32", "[4]", 0, 16) "}", 16, &o, &err),
+		&o.g, &err, -EINVAL, "has not a row for each of 2 positions");
+	free(o.file);
 }
 
 #define HEADS                                                                                      \

@@ -187,7 +187,12 @@ static void sentencepiece(void **state)
 
 	tiny_spm_model(&f.vocabulary, &(struct tiny_model){ .type = 1 });
 	open_folder(&f, "tokenizer.model", NULL);
-	is_refused(&f, "Unigram");
+	says_the_same(&f, "t5");
+	finish(&f);
+
+	tiny_spm_model(&f.vocabulary, &(struct tiny_model){ .type = 1, .no_space = true });
+	open_folder(&f, "tokenizer.model", NULL);
+	says_the_same(&f, "t5");
 	finish(&f);
 }
 
