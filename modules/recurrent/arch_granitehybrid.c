@@ -1,6 +1,7 @@
 /*
  * arch_granitehybrid.c: Granite 4 (IBM 2025; transformers' modeling_granitemoehybrid.py), and Granite 3, which has
- * attention and RoPE in all layers and no experts (modeling_granite.py).  A layer is an
+ * attention and RoPE in all layers, and no experts (modeling_granite.py) or no shared one but in few files
+ * (modeling_granitemoe.py, modeling_granitemoeshared.py).  A layer is an
  * RMS norm and a mixer, Mamba-2 or grouped-query attention, then an RMS norm and a feed-forward: a gated one
  * with SiLU, or experts, weighted by a softmax over those selected, beside a shared one.  The embedding, what
  * each half of a layer adds, q . k and the logits have multipliers of their own.  Only some files have RoPE,
@@ -92,6 +93,14 @@ static int read_dense(const struct ig_host *host, const struct ig_meta *meta, vo
 	return rc ? rc : read_any(&s, params, info);
 }
 
+static int read_experts(const struct ig_host *host, const struct ig_meta *meta, void *params,
+			struct ig_model_info *info, struct ig_error *err)
+{
+	const struct ig_hparam_source s = { host, meta, "granitemoe", err };
+
+	return read_any(&s, params, info);
+}
+
 /* ---- the model ------------------------------------------------------------------------ */
 
 /* What half of a layer adds. */
@@ -156,15 +165,30 @@ static int record(const struct ig_host *host, struct ig_graph *g, const struct i
 		"attention_bias", NULL, IG_CONFIG_FALSE                                            \
 	}
 
+#define EXPERTS_KEYS                                                                               \
+	{ "num_local_experts", "expert_count", IG_CONFIG_U32, IG_CONFIG_NULLABLE, 8 },             \
+		{ "num_experts_per_tok", "expert_used_count", IG_CONFIG_U32, IG_CONFIG_NULLABLE,   \
+		  2 }
+
 static const struct ig_config_key dense_keys[] = {
 	GRANITE_KEYS,
 	IG_CONFIG_KV_HEADS(32),
 	{ "mlp_bias", NULL, IG_CONFIG_FALSE },
 };
+static const struct ig_config_key experts_keys[] = {
+	GRANITE_KEYS,
+	IG_CONFIG_KV_HEADS_AS_HEADS,
+	EXPERTS_KEYS,
+};
+static const struct ig_config_key shared_keys[] = {
+	GRANITE_KEYS,
+	IG_CONFIG_KV_HEADS_AS_HEADS,
+	EXPERTS_KEYS,
+	IG_CONFIG_NUMBER("shared_intermediate_size", "expert_shared_feed_forward_length", 1024),
+};
 static const struct ig_config_key keys[] = {
 	GRANITE_KEYS,
-	{ "num_local_experts", "expert_count", IG_CONFIG_U32, IG_CONFIG_NULLABLE, 8 },
-	{ "num_experts_per_tok", "expert_used_count", IG_CONFIG_U32, IG_CONFIG_NULLABLE, 2 },
+	EXPERTS_KEYS,
 	IG_CONFIG_NUMBER("mamba_d_conv", "ssm.conv_kernel", 4),
 	IG_CONFIG_NUMBER("mamba_d_state", "ssm.state_size", 256),
 	IG_CONFIG_NUMBER("mamba_n_groups", "ssm.group_count", 1),
@@ -247,6 +271,23 @@ static const struct ig_arch_files dense_granite_files = {
 };
 static const struct ig_arch_files *const dense_files[] = { &dense_granite_files, NULL };
 
+static const struct ig_arch_files experts_granite_files = {
+	.struct_size = sizeof experts_granite_files,
+	.model_type = "granitemoe",
+	IG_CONFIG_KEYS(experts_keys),
+	IG_TENSOR_NAMES(names),
+	.rope_theta = 10000,
+};
+static const struct ig_arch_files shared_granite_files = {
+	.struct_size = sizeof shared_granite_files,
+	.model_type = "granitemoeshared",
+	IG_CONFIG_KEYS(shared_keys),
+	IG_TENSOR_NAMES(names),
+	.rope_theta = 10000,
+};
+static const struct ig_arch_files *const experts_files[] = { &experts_granite_files,
+							     &shared_granite_files, NULL };
+
 const struct ig_arch ig_arch_granitehybrid = {
 	.struct_size = sizeof(struct ig_arch),
 	.params_size = sizeof(struct granite),
@@ -263,4 +304,13 @@ const struct ig_arch ig_arch_granite = {
 	.read_params = read_dense,
 	.record = record,
 	.files = dense_files,
+};
+
+const struct ig_arch ig_arch_granitemoe = {
+	.struct_size = sizeof(struct ig_arch),
+	.params_size = sizeof(struct granite),
+	.name = "granitemoe",
+	.read_params = read_experts,
+	.record = record,
+	.files = experts_files,
 };

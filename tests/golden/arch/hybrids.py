@@ -441,6 +441,35 @@ def granite4a(name):
     return granite(name, 99, "**", tie_word_embeddings=True, position_embedding_type="rope")
 
 
+def granite3_experts(name, seed, shared):
+    """Attention with RoPE in all layers."""
+    kind = tf.GraniteMoeSharedConfig if shared else tf.GraniteMoeConfig
+    c = kind(**{**SIZES, "num_hidden_layers": 2}, intermediate_size=16, rms_norm_eps=1e-5, num_local_experts=5,
+             num_experts_per_tok=2, embedding_multiplier=3.0, residual_multiplier=0.22, attention_multiplier=0.4,
+             logits_scaling=0.25, **({"shared_intermediate_size": shared} if shared else {}))
+    c._experts_implementation = "eager"
+    m = (tf.GraniteMoeSharedForCausalLM if shared else tf.GraniteMoeForCausalLM)(c).double().eval()
+    make.fill(m, seed, False)
+    make.fill_experts(m, seed + 1)
+    keys = {"block_count": 2, "context_length": make.N_CONTEXT, "embedding_length": 32, "feed_forward_length": 16,
+            "attention.head_count": 2, "attention.head_count_kv": 1, "attention.layer_norm_rms_epsilon": 1e-5,
+            "embedding_scale": 3.0, "residual_scale": 0.22, "attention.scale": 0.4, "logit_scale": 0.25,
+            "rope.freq_base": 10000.0, "rope.dimension_count": 16, "expert_count": 5, "expert_used_count": 2}
+    if shared:
+        keys["expert_shared_feed_forward_length"] = shared
+    make.write(name, "granitemoe", m, keys, granite_names, c.tie_word_embeddings, permuted=True,
+               state=split_shared(m.state_dict(), "_shexp"))
+    return m
+
+
+def granite3m(name):
+    return granite3_experts(name, 101, 0)
+
+
+def granite3s(name):
+    return granite3_experts(name, 103, 48)
+
+
 MODELS = {f.__name__: f for f in (lfm2, lfm2moe, qwen35, qwen35moe, qwen35o, qwen3next, nemotronh,
                                   nemotron3, nemotron3l, granite4,
-                                  granite4m, granite4a)}
+                                  granite4m, granite4a, granite3m, granite3s)}

@@ -792,6 +792,10 @@ int main(int argc, char **argv)
 		FOLDER(granite4a),
 		MODEL(granite),
 		FOLDER(granite),
+		MODEL(granite3m),
+		FOLDER(granite3m),
+		MODEL(granite3s),
+		FOLDER(granite3s),
 		MODEL(granite4m),
 		MODEL(granite4),
 		FOLDER(granite4m),
@@ -850,6 +854,8 @@ int main(int argc, char **argv)
 		CONVERTED(nemotron3l),
 		CONVERTED(granite4a),
 		CONVERTED(granite),
+		CONVERTED(granite3m),
+		CONVERTED(granite3s),
 		CONVERTED(granite4m),
 		CONVERTED(granite4),
 		CONVERTED(mlx),
@@ -890,6 +896,7 @@ int main(int argc, char **argv)
 		STAGES(granite4, 4, NULL),
 		STAGES(granite4a, 2, NULL),
 		STAGES(granite4m, 2, NULL),
+		STAGES(granite3s, 2, NULL),
 	};
 	size_t n = sizeof tests / sizeof *tests;
 

@@ -509,6 +509,10 @@ static void test_granite(void **state)
 	struct ig_meta dense = renamed(good, "granite");
 	assert_int_equal(read_params("granite", &dense, &info, &err), -ENOTSUP);
 	assert_non_null(strstr(err.text, "experts"));
+	struct ig_meta experts = renamed(good, "granitemoe");
+	assert_int_equal(read_params("granitemoe", &experts, &info, &err), 0);
+	assert_int_equal(info.n_groups, 1);
+	assert_int_equal(info.groups[0].n_layers, 6);
 	meta_drop(&dense, "granite.expert_count");
 	assert_int_equal(read_params("granite", &dense, &info, &err), 0);
 	assert_int_equal(info.n_groups, 1);
