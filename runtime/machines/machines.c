@@ -5,9 +5,11 @@
  */
 #include "runtime/machines/machines.h"
 #include "base/array.h"
+#include "base/clock.h"
 #include "model/formats/checkpoint.h"
 #include "runtime/driver_private.h"
 #include "runtime/machines/part.h"
+#include "runtime/machines/parts.h"
 #include "runtime/stages.h"
 
 #include <errno.h>
@@ -16,8 +18,6 @@
 #include <string.h>
 
 #define WAIT_MS 1000u
-/* Rows of a part, at least: fewer take hardly less time, as each part reads all weights. */
-#define LEAST_ROWS 8u
 
 struct known {
 	const char *base;
@@ -44,6 +44,7 @@ struct program {
 	struct ig_program base; /* first */
 	struct machines *driver;
 	struct ig_part *part;
+	struct ig_parts parts; /* of its steps */
 	uint32_t number, next;
 };
 
@@ -403,8 +404,11 @@ static int run_part(struct program *p, const struct ig_step *s, uint32_t first, 
 
 	if (!rc)
 		rc = send_all(t, IG_WIRE_STEP, m->data, (size_t)m->n_bytes, err);
+	const int64_t began = ig_now_ns();
 	if (!rc)
 		rc = ig_part_run(p->part, &t->slabs, m, NULL, &rows, err);
+	if (!rc)
+		ig_parts_measure(&p->parts, end - first, (double)(ig_now_ns() - began));
 	free(m);
 	if (!rc)
 		rc = ig_link_send(t->link, 1, IG_CHANNEL_ROWS, rows, err);
@@ -413,20 +417,12 @@ static int run_part(struct program *p, const struct ig_step *s, uint32_t first, 
 	return rc && rc != -ENODEV ? give_up(t, 0, p->base.error.text, err) : rc;
 }
 
-/* Rows of a part: as many parts as keep all ranks busy for most of the step, if they are not too small. */
-static uint32_t part_rows(const struct machines *t, uint32_t n_rows)
-{
-	uint32_t n = n_rows / LEAST_ROWS;
-
-	n = n > 2 * t->n ? 2 * t->n : n;
-	return n > 1 ? (n_rows + n - 1) / n : n_rows;
-}
-
 static int wait_step(struct ig_program *base)
 {
 	struct program *p = (struct program *)base;
 	const struct ig_step *s = base->in_flight[0];
-	const uint32_t n_rows = (uint32_t)s->n_rows, rows = part_rows(p->driver, n_rows);
+	const uint32_t n_rows = (uint32_t)s->n_rows;
+	const uint32_t rows = ig_parts_choose(&p->parts, n_rows, p->driver->n);
 	const uint32_t number = p->next;
 	uint32_t n_parts = 0;
 	int32_t at = 0;
