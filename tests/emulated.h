@@ -1,5 +1,6 @@
 /*
- * emulated.h: what is left to other machines where an emulator runs the tests.
+ * emulated.h: what is left to other machines where an emulator runs the tests: what is the same C on each of them,
+ * and a kernel's largest shapes where smaller ones, or those of another format, reach the same places.
  */
 #pragma once
 

@@ -501,6 +501,13 @@ static int check_dtype(const char *op, const struct shape *s, uint32_t dtype)
 	return n_failed;
 }
 
+/* Whether a shape is tried in format number i.  The two shapes of many rows are nearly all of the work, and what they
+ * are for, the parts that groups are cut into, knows no format: an emulator tries each in every fourth one. */
+static bool is_tried(const struct shape *s, uint32_t i)
+{
+	return s->rows < MANY_ROWS || !is_emulated() || i % 4 == (s->form == IG_MOE_FUSED ? 0 : 2);
+}
+
 /* Every format that the inner op's kernels of tiles have. */
 static void check_op(const char *name, const char *inner_name)
 {
@@ -520,7 +527,8 @@ static void check_op(const char *name, const char *inner_name)
 		assert_true(n_seen < 64);
 		seen[n_seen++] = dtype;
 		for (size_t s = 0; s < N_SHAPES; s++)
-			n_failed += check_dtype(name, &shapes[s], dtype);
+			if (is_tried(&shapes[s], n_seen - 1))
+				n_failed += check_dtype(name, &shapes[s], dtype);
 	}
 	assert_int_equal(op->n_cpu_kernels, 2 * n_inner);
 	assert_true(n_seen >= 16);
