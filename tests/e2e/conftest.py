@@ -32,7 +32,7 @@ def why_not(names, long):
         return "the demo model is not here"
     if "release" in names and ingot.SANITIZER:
         return "a figure that only the release build can meet"
-    if ingot.SANITIZER == "address" and "real" in names and "asan" not in names:
+    if ingot.SANITIZER and "real" in names and "asan" not in names:
         return "the demo model's kernels, which tests/ops runs under AddressSanitizer"
     if ingot.SANITIZER == "thread" and "tsan" not in names:
         return "slow under ThreadSanitizer"
