@@ -1,4 +1,4 @@
-/* brief.h: what takes minutes where a processor plays a GPU, and is the same code for other numbers. */
+/* brief.h: what takes minutes on two processors, and is the same code for other numbers. */
 #ifndef IG_TESTS_BRIEF_H
 #define IG_TESTS_BRIEF_H
 

@@ -6,6 +6,7 @@
  * INGOT_TEST_DRIVER names another driver than cpu.  The usual activations of a GPU are of the type of the
  * weights, F16 here: their values may differ by GPU_TOLERANCE.
  */
+#include "tests/brief.h"
 #include "tests/golden/model/stepper.h"
 
 #include "model/formats/checkpoint.h"
@@ -280,8 +281,10 @@ static void run_isa(const struct ig_stepper_model *m, const struct golden *g, co
 			run(&r, g, &order[i], 1, alone + i * n);
 		expect_vectors(g, name, on_gpu() ? activations : isa, alone,
 			       on_gpu() && strcmp(activations, "f32") ? GPU_TOLERANCE : TOLERANCE);
-		run(&r, g, order, g->n_texts, other);
-		assert_memory_equal(other, alone, g->n_texts * n_bytes);
+		if (!on_gpu() || !ig_brief()) { /* brief: in the other order only */
+			run(&r, g, order, g->n_texts, other);
+			assert_memory_equal(other, alone, g->n_texts * n_bytes);
+		}
 		for (uint32_t i = 0; i < g->n_texts; i++)
 			back[i] = g->n_texts - 1 - i;
 		run(&r, g, back, g->n_texts, other);

@@ -6,12 +6,15 @@
  * With adapters the base's rows have the bits that they have without, and an adapter's are the same
  * alone and among others.
  *
+ * ./check divides prompts in fewer ways than --long (brief.h).
+ *
  * INGOT_TEST_MODEL names the model's file (without it the tests are skipped),
  * INGOT_TEST_MODELS_MORE further files, separated by ':', for other weight formats.
  * The prompts' ids are those of the truth's golden.
  */
 #include "model/formats/adapter.h"
 #include "model/formats/checkpoint.h"
+#include "tests/brief.h"
 #include "tests/golden/model/golden.h"
 #include "tests/golden/model/stepper.h"
 
@@ -306,7 +309,7 @@ static int check_setting(const struct ig_stepper_model *m, const struct setting 
 }
 
 static const uint32_t many_alone[] = { 64, 7, 1, 0 }, many_among[] = { 512, 7, 0 };
-static const uint32_t few_alone[] = { 7, 0 }, few_among[] = { 64, 0 };
+static const uint32_t few_alone[] = { 7, 0 }, few_among[] = { 64, 0 }, single_alone[] = { 1, 0 };
 
 /* Of q8_0's groups a head has only whole ones. */
 static bool takes_q8(const struct ig_stepper_model *m)
@@ -325,6 +328,7 @@ static void check_isa(const char *isa, bool slow)
 	unsigned n_ran = 0;
 
 	for (uint32_t i = 0; i < n_models; i++) {
+		const bool few = slow || i || ig_brief();
 		const struct setting fast = {
 			.isa = isa,
 			.activations = "auto",
@@ -335,7 +339,7 @@ static void check_isa(const char *isa, bool slow)
 			.n_steps = slow ? 3 : 10,
 			.others_ids = slow ? 3 : 24,
 			.others_steps = slow ? 2 : 9,
-			.alone = slow || i ? few_alone : many_alone,
+			.alone = few ? few_alone : many_alone,
 			.among = slow || i ? few_among : many_among,
 		};
 		const struct setting f32 = {
@@ -356,6 +360,8 @@ static void check_isa(const char *isa, bool slow)
 
 		q8.activations = "auto";
 		q8.k_dtype = q8.v_dtype = IG_Q8_0;
+		if (!slow && ig_brief()) /* what many_alone has, in turn */
+			q8.alone = single_alone;
 		if (!strcmp(isa, "avx512_bf16") && !ig_stepper_isa_matters(&models[i], isa)) {
 			printf("# %s: the kernels of avx512\n", isa);
 			n_ran++;
@@ -515,12 +521,16 @@ static void check_adapted(uint32_t i, struct setting c)
 			assert_memory_not_equal(a->logits, a[-1].logits,
 						n_vocab * sizeof *a->logits);
 		}
-		ask(s, &c, 7, false, &seeded, &other);
-		same_bits(a, &other, n_vocab, "with adapters, alone", 7);
 		ask(s, &c, 64, true, &seeded, &other);
 		same_bits(a, &other, n_vocab, "among 15 others of all adapters", 64);
-		ask_by_drafts(s, &c, &seeded, a, &other);
-		same_bits(a, &other, n_vocab, "with adapters, by drafts", 512);
+		if (!ig_brief() || c.adapter == 1) {
+			ask(s, &c, 7, false, &seeded, &other);
+			same_bits(a, &other, n_vocab, "with adapters, alone", 7);
+		}
+		if (!ig_brief() || c.adapter == 2) {
+			ask_by_drafts(s, &c, &seeded, a, &other);
+			same_bits(a, &other, n_vocab, "with adapters, by drafts", 512);
+		}
 	}
 	printf("# %s, two adapters: bit for bit the same\n", ig_stepper_describe(s));
 	ig_stepper_close(s);
