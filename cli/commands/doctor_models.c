@@ -12,6 +12,7 @@
 #include "base/machine.h"
 #include "cli/term/text.h"
 #include "model/chat/chat_template.h"
+#include "model/chat/rerank_template.h"
 #include "model/formats/checkpoint.h"
 #include "model/tokenizer/tokenizer.h"
 #include "runtime/plan.h"
@@ -189,6 +190,12 @@ static void check_chat(struct ig_doctor *d, const char *what, const struct ig_ch
 		return;
 	}
 	if (plan && plan->info.result == IG_RESULT_SCORE) {
+		struct ig_rerank_template *prompt;
+		if (ig_rerank_template_open(g, tokenizer, &prompt, &err)) {
+			WRONG(d, what, "convert it with a program that writes one", "%s", err.text);
+			return;
+		}
+		ig_rerank_template_close(prompt);
 		OK(d, what, "tokenizer of %d tokens; a reranker, which makes no text", n);
 		return;
 	}

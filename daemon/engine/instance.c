@@ -213,7 +213,11 @@ static int open_tokenizer(struct ig_model *m, bool is_draft, struct ig_error *er
 		m->chat_error = strdup(m->plan->info.result == IG_RESULT_SCORE ?
 					       "it is a reranker" :
 					       "it is a model of embeddings");
-		return m->chat_error ? 0 : ig_fail(err, -ENOMEM, "out of memory");
+		if (!m->chat_error)
+			return ig_fail(err, -ENOMEM, "out of memory");
+		return m->plan->info.result == IG_RESULT_SCORE ?
+			       ig_rerank_template_open(m->file, m->tokenizer, &m->rerank, err) :
+			       0;
 	}
 	rc = ig_chat_template_open(m->file, m->tokenizer, &m->chat, &why);
 	if (rc == -ENOMEM)
@@ -431,6 +435,7 @@ int ig_model_open(const struct ig_backend *b, const struct ig_model_spec *spec,
 		.tokenizer = m->tokenizer,
 		.chat = m->chat,
 		.chat_error = m->chat_error,
+		.rerank = m->rerank,
 		.n_context = m->limits.max_context,
 		.arch = m->arch,
 		.file = m->path,
@@ -635,6 +640,8 @@ void ig_model_close(struct ig_model *m)
 	if (m->chat)
 		ig_chat_template_close(m->chat);
 	m->chat = NULL;
+	ig_rerank_template_close(m->rerank);
+	m->rerank = NULL;
 	if (m->tokenizer) {
 		ig_grammar_cache_drop(m->backend->grammars, m->tokenizer);
 		ig_tokenizer_close(m->tokenizer);

@@ -103,6 +103,7 @@ struct ig_model {
 	struct ig_models *home; /* which counts its references */
 	char *name, *path, *arch;
 	char *chat_error;
+	struct ig_rerank_template *rerank; /* of a reranker; or NULL */
 	struct ig_model_wants wants;
 	struct ig_model_adapter *adapters; /* [n_adapters] */
 	uint32_t n_adapters;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "model/chat/completion.h"
+#include "model/chat/rerank_template.h"
 #include "model/tokenizer/tokenizer.h"
 
 #include <stdbool.h>
@@ -29,6 +30,8 @@ struct ig_engine_model {
 	const struct ig_tokenizer *tokenizer;
 	const struct ig_chat_template *chat; /* NULL: none, for the reason in chat_error */
 	const char *chat_error; /* "the file has no chat template", or that it is unknown */
+	const struct ig_rerank_template
+		*rerank; /* of a reranker: its prompt; NULL: the tokens of a pair */
 	struct ig_completion_style style; /* by the source of chat; without: zeros */
 	uint32_t n_context;		  /* maximum tokens of a sequence */
 	int32_t suffix;	    /* what it expects behind a text that it embeds; -1: nothing */

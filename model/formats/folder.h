@@ -6,6 +6,7 @@
  *   hf_tensors.c maps tensors of the files to GGUF's
  *   hf_config.c  config.json: the architecture, and keys that all architectures share
  *   hf_keys.c    hyper-parameters as GGUF keys, by the architecture's table
+ *   hf_reranker.c rerankers that are made of a model that generates text
  *   hf_names.c   GGUF's names of tensors, by the architecture's table
  *   hf_rows.c    converts rows
  *
@@ -130,7 +131,10 @@ struct ig_hf_config {
 	uint32_t value_dim;   /* of latent attention's heads */
 	uint32_t n_next;      /* layers behind them that predict further tokens */
 	bool tied;	      /* lm_head is the embedding */
-	float *rope_factors;  /* [head_dim / 2], malloced; or NULL */
+	uint32_t
+		n_scores; /* rows of the output matrix that are a reranker's, cls.output; 0: none */
+	uint32_t score_rows[2];
+	float *rope_factors; /* [head_dim / 2], malloced; or NULL */
 	struct ig_hf_vectors vectors[IG_HF_MAX_VECTORS];
 	uint32_t n_vectors;
 	bool quantised;	      /* MLX's */

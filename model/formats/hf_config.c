@@ -393,6 +393,8 @@ static void read_pooling(struct ig_hf_reading *r)
 		ig_hf_put_u32(r, "pooling_type", 4);
 		return;
 	}
+	if (ig_hf_read_reranker(r, label) || r->rc)
+		return;
 	rc = ig_folder_sibling(r->g, name, &text, &len, &none);
 	if (rc == -ENOENT)
 		return;

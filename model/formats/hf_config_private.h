@@ -1,4 +1,4 @@
-/* hf_config_private.h: what hf_config.c and hf_keys.c share: reading config.json. */
+/* hf_config_private.h: what hf_config.c, hf_keys.c and hf_reranker.c share: reading config.json. */
 #pragma once
 
 #include "model/formats/folder.h"
@@ -38,6 +38,9 @@ void ig_hf_put_str(struct ig_hf_reading *r, const char *key, const char *v);
 const struct ig_kv *ig_hf_find_put(const struct ig_hf_reading *r, const char *key);
 /* The whole number under this key, or 0. */
 uint32_t ig_hf_was_put(const struct ig_hf_reading *r, const char *key);
+
+/* Whether the folder is one of Qwen3-Reranker, by its class; puts its keys, and its rows of the output matrix. */
+bool ig_hf_read_reranker(struct ig_hf_reading *r, const char *class);
 
 /* Put the keys of the architecture's table, and call its own function. */
 void ig_hf_put_keys(struct ig_hf_reading *r);

@@ -122,7 +122,7 @@ const struct ig_kv *ig_hf_find_put(const struct ig_hf_reading *r, const char *ke
 	return NULL;
 }
 
-/* A key with its value, n elements of size bytes, in place of the one that it had; all but general keys get the architecture's name
+/* A key with its value, n elements of size bytes, in place of the one that it had; all but general keys and the tokenizer's get the architecture's name
  * as a prefix.  elem: of an array. */
 static void put_all(struct ig_hf_reading *r, const char *key, enum ig_kv_type type, uint32_t elem,
 		    const void *value, uint64_t n, size_t size)
@@ -131,7 +131,7 @@ static void put_all(struct ig_hf_reading *r, const char *key, enum ig_kv_type ty
 	struct ig_folder *f = g->folder;
 	struct ig_kv *kv = (struct ig_kv *)(uintptr_t)ig_hf_find_put(r, key);
 	char name[96];
-	bool general = !strncmp(key, "general.", 8);
+	bool general = !strncmp(key, "general.", 8) || !strncmp(key, "tokenizer.", 10);
 	size_t len = (size_t)snprintf(name, sizeof name, "%s%s%s", general ? "" : r->out->gguf,
 				      general ? "" : ".", key);
 

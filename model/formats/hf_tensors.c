@@ -646,6 +646,45 @@ static void place_vectors(struct placing *p)
 				     c->vectors[i].n);
 }
 
+/* A reranker's rows of the output matrix, as one of their own. */
+static int place_scores(struct placing *p)
+{
+	const struct ig_hf_config *c = &p->f->config;
+	const char *from = c->tied ? "token_embd.weight" : "output.weight";
+	struct ig_checkpoint_tensor *t = &p->g->tensors[p->g->n_tensors];
+	struct ig_hf_made *m = &p->f->made[p->g->n_tensors];
+	size_t at = 0;
+	int rc;
+
+	while (at < p->n_entries && strcmp(p->entries[at].place.name, from))
+		at++;
+	if (at == p->n_entries)
+		return ig_fail(p->err, -EINVAL, "%s: a reranker without %s", p->f->dir, from);
+	const struct group x = group_at(p, at);
+	if ((rc = shape_of(p, &x, m, t)))
+		return rc;
+	m->pieces = &p->f->pieces[p->n_pieces];
+	m->n_pieces = c->n_scores;
+	m->piece_rows = 1;
+	p->n_pieces += m->n_pieces;
+	for (uint32_t i = 0; i < c->n_scores; i++) {
+		m->pieces[i] = piece_of(&x, 0, c->score_rows[i]);
+		if (t->n_dims != 2 || c->score_rows[i] >= t->n_rows)
+			return bad(p, -EINVAL, x.main->t, "has no row of token %u, a reranker's",
+				   c->score_rows[i]);
+	}
+	t->name = strcpy(p->g->names + (size_t)p->g->n_tensors * IG_HF_NAME_BYTES,
+			 "cls.output.weight");
+	t->dtype = m->source;
+	t->n_rows = c->n_scores;
+	t->n_bytes = ig_dtype_row_bytes(t->dtype, t->n_cols) * (uint64_t)t->n_rows;
+	for (int d = 0; d < 4; d++)
+		t->dims[d] = d == 0 ? t->n_cols : d == 1 ? t->n_rows : 1;
+	use_data(m, t);
+	p->g->n_tensors++;
+	return 0;
+}
+
 static int index_all(struct ig_checkpoint *g, struct ig_error *err)
 {
 	int rc = ig_checkpoint_index(g, &g->kv_index, g->n_kvs, err);
@@ -667,11 +706,11 @@ int ig_hf_place_tensors(struct ig_checkpoint *g, struct ig_error *err)
 
 	if ((rc = name_all(&p)) || (rc = count_groups(&p, &n_tensors, &n_pieces)))
 		goto out;
-	n_made = 1 + (size_t)p.f->config.n_vectors * p.f->config.n_layers;
+	n_made = 2 + (size_t)p.f->config.n_vectors * p.f->config.n_layers;
 	g->tensors = calloc(n_tensors + n_made, sizeof *g->tensors);
 	g->names = calloc(n_tensors + n_made, IG_HF_NAME_BYTES);
 	p.f->made = calloc(n_tensors + n_made, sizeof *p.f->made);
-	p.f->pieces = calloc(n_pieces + 1, sizeof *p.f->pieces);
+	p.f->pieces = calloc(n_pieces + 3, sizeof *p.f->pieces);
 	if (!g->tensors || !g->names || !p.f->made || !p.f->pieces) {
 		rc = ig_checkpoint_no_memory(g, n_tensors * sizeof *g->tensors, err);
 		goto out;
@@ -683,6 +722,8 @@ int ig_hf_place_tensors(struct ig_checkpoint *g, struct ig_error *err)
 		at += x.n + x.n_scales + x.n_biases;
 		rc = place_group(&p, &x);
 	}
+	if (!rc && p.f->config.n_scores)
+		rc = place_scores(&p);
 	if (rc)
 		goto out;
 	place_vectors(&p);

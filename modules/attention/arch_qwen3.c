@@ -2,7 +2,8 @@
  * arch_qwen3.c: the dense models of Qwen 3 (Yang et al. 2025, arXiv:2505.09388): Llama's blocks
  * with QK norm, RoPE of halves, and a head_dim that is independent of the width.  Unsupported
  * features of a file (experts, sliding windows) are errors that name the key.  As a model of embeddings (pooling_type)
- * it has no cache and makes a vector of the last token.
+ * it has no cache and makes a vector of the last token; as a reranker it makes that token's logits of "yes" and "no",
+ * whose rows of the output matrix are cls.output.
  */
 #include <ingot/arch_files.h>
 #include <ingot/layers.h>
@@ -10,7 +11,7 @@
 struct qwen3 {
 	struct ig_hparams p;
 	struct ig_rope rope;
-	struct ig_pooling pooling; /* of Qwen3-Embedding */
+	struct ig_pooling pooling; /* of Qwen3-Embedding and Qwen3-Reranker */
 };
 
 static int read_params(const struct ig_host *host, const struct ig_meta *meta, void *params,
@@ -25,10 +26,6 @@ static int read_params(const struct ig_host *host, const struct ig_meta *meta, v
 	    (rc = ig_hparams_rope(&s, &m->p, &m->rope)) ||
 	    (rc = ig_hparams_pooling(&s, 0, &m->pooling)))
 		return rc;
-	if (m->pooling.kind == IG_POOL_RANK)
-		return ig_fail(err, -ENOTSUP,
-			       "qwen3.pooling_type is 4: rerankers of Qwen 3, whose query and text "
-			       "are in a chat template, are not supported");
 	if (m->pooling.kind)
 		ig_hparams_info_pooled(&m->p, &m->pooling, info);
 	else

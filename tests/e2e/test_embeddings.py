@@ -57,6 +57,8 @@ def d(request, tmp_path_factory, models):
         {"name": "xlmrfolder", "path": str(GOLDEN / "xlmr")},
         {"name": "xlmrrank", "path": str(GOLDEN / "xlmrrank.gguf")},
         {"name": "xlmrrankfolder", "path": str(GOLDEN / "xlmrrank")},
+        {"name": "qwen3rank", "path": str(GOLDEN / "qwen3rank.gguf")},
+        {"name": "qwen3rankfolder", "path": str(GOLDEN / "qwen3rank")},
     ]}))
     yield d
     d.until_idle()
@@ -170,7 +172,8 @@ def test_lists(d):
     kinds = {m["id"]: (m["task"], m.get("dimensions")) for m in d.http("GET", "/v1/models").json["data"]}
     assert kinds == {"tiny": ("generate", None), "bert": ("embedding", 64), "folder": ("embedding", 64),
                      "rank": ("rerank", None), "xlmr": ("embedding", 64), "xlmrfolder": ("embedding", 64),
-                     "xlmrrank": ("rerank", None), "xlmrrankfolder": ("rerank", None)}
+                     "xlmrrank": ("rerank", None), "xlmrrankfolder": ("rerank", None),
+                     "qwen3rank": ("rerank", None), "qwen3rankfolder": ("rerank", None)}
     # Codex's catalog has only what can chat
     assert [m["slug"] for m in d.http("GET", "/v1/models").json["models"]] == ["tiny"]
 
@@ -200,18 +203,33 @@ def test_ollama(d):
 
 def ranking(name):
     """The golden's first query, its documents, and the results that are expected: [(score, index)], the best first."""
-    pairs = [(r[0].split("\0"), r[2][0]) for r in read_golden(name)]
+    pairs = [(r[0].split("\0"), r[2][0] - (r[2][1] if len(r[2]) > 1 else 0)) for r in read_golden(name)]
     query = pairs[0][0][0]
     logits = [(p[0][1], p[1]) for p in pairs if p[0][0] == query]
     return query, [t for t, _ in logits], sorted(((1 / (1 + math.exp(-x)), i) for i, (_, x) in enumerate(logits)), reverse=True)
 
 
-@pytest.mark.parametrize("model", ["xlmrrank", "xlmrrankfolder"])
-def test_rerank_xlm_roberta(d, model):
-    query, documents, want = ranking("xlmrrank")
+@pytest.mark.parametrize("model", ["xlmrrank", "xlmrrankfolder", "qwen3rank", "qwen3rankfolder"])
+def test_rerank_others(d, model):
+    query, documents, want = ranking(model.removesuffix("folder"))
     r = post(d, "/v1/rerank", {"model": model, "query": query, "documents": documents}).json
     assert [x["index"] for x in r["results"]] == [i for _, i in want]
     assert all(abs(x["relevance_score"] - score) <= 1e-5 for x, (score, _) in zip(r["results"], want))
+
+
+def test_rerank_prompt(d):
+    """In the model's own prompt a document is cut, and nothing but the template's text is a control token."""
+    def ask(query, document, **more):
+        return post(d, "/v1/rerank", {"model": "qwen3rank", "query": query, "documents": [document], **more}).json
+
+    whole = ask("who", "a cat")
+    assert ask("who", "a cat", max_tokens_per_doc=500)["results"] == whole["results"]
+    assert ask("who", "a cat", max_tokens_per_doc=1)["usage"]["total_tokens"] < whole["usage"]["total_tokens"]
+    assert ask("who", "a " * 5000)["usage"]["total_tokens"] == 1024
+    assert ask("a " * 5000, "x")["error"]["code"] == "context_length_exceeded"
+    # one token for a byte, of which a name of a control token has ten
+    more = ask("who", "<|im_end|>")["usage"]["total_tokens"] - ask("who", "x")["usage"]["total_tokens"]
+    assert more == len("<|im_end|>") - 1
 
 
 @pytest.mark.parametrize("path", ["/v1/rerank", "/v2/rerank", "/rerank"])

@@ -17,6 +17,7 @@ struct building {
 	const struct ig_engine_model *m;
 	struct ig_ids *out;  /* of all texts */
 	struct ig_ids query; /* of a reranker */
+	struct ig_ids ids;   /* of one text */
 	size_t start;	     /* of the text that is built */
 };
 
@@ -121,6 +122,27 @@ static int add_ids(struct building *b, size_t i)
 	return add(b, p->ids, n);
 }
 
+/* Document i in the reranker's own prompt, with the query. */
+static int add_prompt(struct building *b, size_t i)
+{
+	const struct ig_request *q = &b->r->request;
+	const struct ig_prompt *p = &q->prompts[i];
+	const size_t most = (size_t)b->m->n_context * 4 * ig_tokenizer_longest(b->m->tokenizer);
+	const size_t max_document = (size_t)q->max_doc_tokens;
+	/* what is left out of a text that is far too long would be cut */
+	int rc = ig_rerank_template_encode(b->m->rerank, q->query, strlen(q->query), p->text,
+					   p->len < most ? p->len : most, max_document,
+					   b->m->n_context, &b->ids);
+
+	if (rc == -E2BIG)
+		return fail_long(b, i, b->m->n_context, "with its query more than ");
+	if (rc)
+		return ig_fail_memory(&b->r->error);
+	rc = add(b, b->ids.ids, b->ids.n);
+	b->ids.n = 0;
+	return rc;
+}
+
 static int build_text(struct building *b, size_t i, struct ig_text *text)
 {
 	const struct ig_tokenizer *t = b->m->tokenizer;
@@ -135,6 +157,9 @@ static int build_text(struct building *b, size_t i, struct ig_text *text)
 	text->second = INT32_MAX;
 	if (!p->text) {
 		if (add_ids(b, i) < 0)
+			return -1;
+	} else if (b->m->rerank) {
+		if (add_prompt(b, i) < 0)
 			return -1;
 	} else {
 		if (n_around >= b->m->n_context)
@@ -191,4 +216,5 @@ void ig_prepare_texts(struct ig_reply *r)
 
 	build(r, &b);
 	ig_ids_finish(&b.query);
+	ig_ids_finish(&b.ids);
 }

@@ -13,7 +13,7 @@ pipeline runs in float64.  NAME.golden, little-endian:
     for each text: u32 n_bytes, n_ids, i32 ids[n_ids], i32 types[n_ids], f64 result[n_columns],
                    the text's bytes (of a reranker: the query, a NUL, the text)
 
-A result is a vector of length 1, or a reranker's logit.
+A result is a vector of length 1, or a reranker's logit, or its two of "yes" and "no".
 """
 
 import io
@@ -364,11 +364,11 @@ def xlmrrank(name):
     xlm_gguf(name, c, pieces, charsmap, m.state_dict(), 4)
 
 
-def bpe(special, before, after):
-    """Byte-level, of a few merges; special: ids from 260 on."""
+def bpe(special, before, after, more=()):
+    """Byte-level, of a few merges, and more; special: the last ids."""
     byte = sorted(pre_tokenizers.ByteLevel.alphabet())
     vocab = {c: i for i, c in enumerate(byte)}
-    merges = [("t", "h"), ("th", "e"), ("a", "t"), ("\u0120", "the"[0])]
+    merges = [("t", "h"), ("th", "e"), ("a", "t"), ("\u0120", "the"[0]), *more]
     for a, b in merges:
         vocab[a + b] = len(vocab)
     for s in special:
@@ -409,6 +409,55 @@ def decoder_tensors(state, gemma=False):
         else:
             out[{"embed_tokens": "token_embd", "norm": "output_norm"}[module] + "." + kind] = p
     return out
+
+
+# As Qwen3-Reranker's model card has it, and llama.cpp's converter writes it.
+RERANK = ('<|im_start|>system\nJudge whether the Document meets the requirements based on the Query and the Instruct '
+          'provided. Note that the answer can only be "yes" or "no".<|im_end|>\n<|im_start|>user\n',
+          "<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n")
+RERANK_TASK = "Given a web search query, retrieve relevant passages that answer the query"
+
+
+def qwen3rank(name):
+    """As Qwen3-Reranker: the logits of "yes" and "no" behind a prompt; the folder is known by its README."""
+    special = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
+    tokenizer, vocab, merges = bpe(special, [], [], [("y", "e"), ("ye", "s"), ("n", "o"), ("\u0120", "n"), ("\u0120n", "o")])
+    c = tf.Qwen3Config(vocab_size=len(vocab), hidden_size=48, num_hidden_layers=2, num_attention_heads=4,
+                       num_key_value_heads=2, head_dim=16, intermediate_size=80, max_position_embeddings=1024,
+                       tie_word_embeddings=True, attn_implementation="eager")
+    m = tf.Qwen3ForCausalLM(c).double().eval()
+    fill(m, 21)
+    folder = HERE / name
+    shutil.rmtree(folder, ignore_errors=True)
+    m.float().save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    tidy(folder, m)
+    (folder / "README.md").write_text("# Qwen3-Reranker-Tiny\n")
+    m = m.double()
+    yes, no = tokenizer.convert_tokens_to_ids("yes"), tokenizer.convert_tokens_to_ids("no")
+    prefix, suffix = (tokenizer.encode(s, add_special_tokens=False) for s in (RERANK[0], RERANK[1]))
+    rows = []
+    for query, text in PAIRS:
+        pair = f"<Instruct>: {RERANK_TASK}\n<Query>: {query}\n<Document>: {text}"
+        ids = prefix + tokenizer(pair)["input_ids"] + suffix
+        with torch.no_grad():
+            logits = m(torch.tensor([ids])).logits[0, -1]
+        rows.append((query + "\0" + text, ids, [0] * len(ids), logits[[yes, no]].numpy()))
+    write_golden(name, rows)
+    g = Gguf(name, "qwen3", {
+        "block_count": 2, "context_length": 1024, "embedding_length": 48, "feed_forward_length": 80,
+        "attention.head_count": 4, "attention.head_count_kv": 2, "attention.key_length": 16,
+        "attention.value_length": 16, "attention.layer_norm_rms_epsilon": 1e-6, "rope.freq_base": 10000.0,
+        "pooling_type": 4})
+    put_bpe(g, vocab, merges, special)
+    g.w.add_eos_token_id(vocab["<|im_end|>"])
+    g.w.add_add_bos_token(False)
+    g.w.add_array("qwen3.classifier.output_labels", ["yes", "no"])
+    rest = f"<Instruct>: {RERANK_TASK}\n<Query>: {{query}}\n<Document>: {{document}}"
+    g.w.add_chat_template([{"name": "rerank", "template": RERANK[0] + rest + RERANK[1]}])
+    state = {k: p for k, p in m.state_dict().items() if k != "lm_head.weight"}
+    rows = m.lm_head.weight[[yes, no]]
+    g.tensors({**decoder_tensors(state), "cls.output.weight": rows})
 
 
 def qwen3embed(name):
@@ -510,7 +559,7 @@ def gemmaembed(name):
     write_golden("gemmadense", rows)
 
 
-MODELS = [bert, bertcls, bertrank, qwen3embed, nomic, gemmaembed, xlmr, xlmrmean, xlmrrank]
+MODELS = [bert, bertcls, bertrank, qwen3embed, nomic, gemmaembed, xlmr, xlmrmean, xlmrrank, qwen3rank]
 
 if __name__ == "__main__":
     for make in MODELS:

@@ -9,6 +9,7 @@
 #include "tests/brief.h"
 #include "tests/golden/model/stepper.h"
 
+#include "model/chat/rerank_template.h"
 #include "model/formats/checkpoint.h"
 #include "model/quantize/convert.h"
 #include "model/tokenizer/tokenizer.h"
@@ -57,6 +58,7 @@ struct text {
 
 struct golden {
 	uint32_t n_columns, n_texts;
+	bool ranks; /* results are logits */
 	struct text texts[MAX_TEXTS];
 };
 
@@ -112,6 +114,7 @@ static void open_golden(const char *name, struct golden *g)
 	}
 	assert_int_equal(fgetc(f), EOF);
 	fclose(f);
+	g->ranks = strstr(name, "rank") != NULL;
 }
 
 static void close_golden(struct golden *g)
@@ -159,6 +162,39 @@ static void expect_ids(const struct ig_tokenizer *t, const struct text *x, bool 
 	if (suffix >= 0)
 		assert_int_equal(x->ids[at++], suffix);
 	assert_int_equal(at, x->n_ids);
+}
+
+/* A pair in the prompt that the file has. */
+static void expect_prompt(const struct ig_rerank_template *c, const struct text *x)
+{
+	const char *second = memchr(x->bytes, 0, x->n_bytes);
+	const size_t n = (size_t)(second - x->bytes);
+	struct ig_ids ids = { 0 };
+
+	assert_int_equal(ig_rerank_template_encode(c, x->bytes, n, second + 1, x->n_bytes - n - 1,
+						   0, SIZE_MAX, &ids),
+			 0);
+	assert_int_equal(ids.n, x->n_ids);
+	assert_memory_equal(ids.ids, x->ids, ids.n * sizeof *ids.ids);
+	ig_ids_finish(&ids);
+}
+
+static void expect_all_ids(const struct ig_stepper_model *m, const struct golden *g)
+{
+	struct ig_rerank_template *prompt = NULL;
+	struct ig_tokenizer *t;
+	struct ig_error err = { 0 };
+
+	if (ig_tokenizer_open(m->file, &t, &err) ||
+	    (g->ranks && ig_rerank_template_open(m->file, t, &prompt, &err)))
+		fail_msg("%s", err.text);
+	for (uint32_t i = 0; i < g->n_texts; i++)
+		if (prompt)
+			expect_prompt(prompt, &g->texts[i]);
+		else
+			expect_ids(t, &g->texts[i], g->ranks);
+	ig_rerank_template_close(prompt);
+	ig_tokenizer_close(t);
 }
 
 /* ---- vectors ---- */
@@ -254,7 +290,7 @@ static void expect_vectors(const struct golden *g, const char *name, const char 
 	double most = 0;
 
 	for (uint32_t i = 0; i < g->n_texts; i++, v += g->n_columns) {
-		double length = g->n_columns > 1 ? length_of(v, g->n_columns) : 1;
+		double length = g->ranks ? 1 : length_of(v, g->n_columns);
 		for (uint32_t k = 0; k < g->n_columns; k++)
 			most = fmax(most, fabs((double)v[k] / length - g->texts[i].want[k]));
 	}
@@ -302,16 +338,14 @@ static void run_file(const char *name, const char *path, const struct golden *g,
 {
 	static const char *const isas[] = { "auto", "generic", "avx2", "avx512", "neon" };
 	struct ig_stepper_model m;
-	struct ig_tokenizer *t;
 	struct ig_error err = { 0 };
 	struct runner r;
 
-	if (ig_stepper_model_open(&m, path, NULL, &err) || ig_tokenizer_open(m.file, &t, &err))
+	if (ig_stepper_model_open(&m, path, NULL, &err))
 		fail_msg("%s", err.text);
 	assert_int_equal(m.plan->info.n_groups, 0);
-	for (uint32_t i = 0; i < g->n_texts; i++)
-		expect_ids(t, &g->texts[i], g->n_columns == 1);
-	ig_tokenizer_close(t);
+	assert_int_equal(m.plan->info.result == IG_RESULT_SCORE, g->ranks);
+	expect_all_ids(&m, g);
 	/* a GPU's driver has no instruction sets */
 	for (size_t i = 0; all_isas && i < (on_gpu() ? 1 : sizeof isas / sizeof *isas); i++)
 		run_isa(&m, g, name, isas[i], "f32");
@@ -369,6 +403,8 @@ static void test_converted(void **state)
 	ig_convert_report_finish(&r);
 	ig_stepper_model_close(&m);
 	run_file(name, out, &g, false, &vectors);
+	if (!strcmp(name, "qwen3rank"))
+		goto out;
 	/* what other readers need besides */
 	assert_int_equal(ig_stepper_model_open(&m, out, NULL, &err), 0);
 	snprintf(path, sizeof path, "%s.attention.causal", m.plan->arch->name);
@@ -378,6 +414,7 @@ static void test_converted(void **state)
 		ig_checkpoint_u32(m.file, "tokenizer.ggml.token_type_count", &n_types, &err), 0);
 	assert_int_equal(n_types, strncmp(name, "xlmr", 4) ? 2 : 1);
 	ig_stepper_model_close(&m);
+out:
 	assert_int_equal(unlink(out), 0);
 	free(vectors);
 	close_golden(&g);
@@ -479,12 +516,14 @@ int main(void)
 		MODEL(xlmr),
 		MODEL(xlmrmean),
 		MODEL(xlmrrank),
+		MODEL(qwen3rank),
 		CONVERTED(bert),
 		CONVERTED(bertrank),
 		CONVERTED(nomic),
 		CONVERTED(xlmr),
 		CONVERTED(xlmrmean),
 		CONVERTED(xlmrrank),
+		CONVERTED(qwen3rank),
 		{ "gemmadense", test_file, NULL, NULL, (void *)"gemmadense" },
 		{ "minilm", test_real, NULL, NULL, (void *)"minilm" },
 		cmocka_unit_test(test_steps),

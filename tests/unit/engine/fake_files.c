@@ -155,6 +155,16 @@ int ig_chat_template_open(const struct ig_checkpoint *g, const struct ig_tokeniz
 
 void ig_chat_template_close(struct ig_chat_template *c) { free(c); }
 
+/* its rerankers join pairs */
+int ig_rerank_template_open(const struct ig_checkpoint *g, const struct ig_tokenizer *t,
+			    struct ig_rerank_template **out, struct ig_error *err)
+{
+	*out = NULL;
+	return 0;
+}
+
+void ig_rerank_template_close(struct ig_rerank_template *c) {}
+
 const char *ig_chat_template_name(const struct ig_chat_template *c) { return "chatml"; }
 
 /* Letters, pairs and triples of a few letters (so that stop strings cross their

@@ -664,6 +664,24 @@ const int32_t *ig_tokenizer_separators(const struct ig_tokenizer *t, unsigned *n
 	return between;
 }
 
+/* Query and document with a NUL before each, where there is room for them. */
+int ig_rerank_template_encode(const struct ig_rerank_template *c, const char *query, size_t n_query,
+			      const char *document, size_t n_document, size_t max_document,
+			      size_t max_ids, struct ig_ids *out)
+{
+	int rc = n_query + 2 >= max_ids ? -E2BIG : add_ids(out, "", 1, SIZE_MAX);
+
+	if (max_document && n_document > max_document)
+		n_document = max_document;
+	if (n_document > max_ids - n_query - 2)
+		n_document = max_ids - n_query - 2;
+	if (!rc)
+		rc = add_ids(out, query, n_query, SIZE_MAX);
+	if (!rc)
+		rc = add_ids(out, "", 1, SIZE_MAX);
+	return rc ? rc : add_ids(out, document, n_document, SIZE_MAX);
+}
+
 void ig_ids_finish(struct ig_ids *l)
 {
 	free(l->ids);

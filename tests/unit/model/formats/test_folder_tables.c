@@ -185,8 +185,8 @@ static void last_rows(void **state)
 	if (open_own(OF_POSITIONS, "{" T("pos.weight", "F32", "[4,2]", 0, 32) "}", 32, &o, &err))
 		fail_msg("%s", err.text);
 	t = folder_tensor(&o, "position_embd.weight", IG_F32, 2, 2);
-	assert_true(folder_value(&o, t, 0, 0) == 5.0f);
-	assert_true(folder_value(&o, t, 1, 1) == 8.0f);
+	assert_true(folder_value(&o, t, 0, 0) == 4.0f);
+	assert_true(folder_value(&o, t, 1, 1) == 7.0f);
 	folder_closed(&o);
 	folder_fails(
 		open_own(OF_POSITIONS, "{" T("pos.weight", "F32", "[1,2]", 0, 8) "}", 8, &o, &err),
@@ -431,9 +431,10 @@ static void tables_are_whole(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(tables_are_followed),	cmocka_unit_test(rows_by_heads_of_keys),
-		cmocka_unit_test(rows_of_two_matrices), cmocka_unit_test(recurrent_layers),
-		cmocka_unit_test(tables_refuse),	cmocka_unit_test(tables_are_whole),
+		cmocka_unit_test(tables_are_followed),	 cmocka_unit_test(last_rows),
+		cmocka_unit_test(rows_by_heads_of_keys), cmocka_unit_test(rows_of_two_matrices),
+		cmocka_unit_test(recurrent_layers),	 cmocka_unit_test(tables_refuse),
+		cmocka_unit_test(tables_are_whole),
 	};
 
 	return cmocka_run_group_tests_name("model/folder tables", tests, NULL, NULL);
