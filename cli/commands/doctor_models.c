@@ -105,6 +105,18 @@ static void show_contexts(struct ig_doctor *d, const char *what, const struct ig
 		      ig_text_bytes(all, sizeof all, bytes), most);
 }
 
+/* As the daemon does: with a head of its own that guesses, where that can be used. */
+static int record_plan(const struct ig_doctor *d, const struct ig_config_model *m,
+		       const struct ig_checkpoint *g, struct ig_plan **out, struct ig_error *err)
+{
+	const bool with_mtp = !m->n_adapters && d->driver && ig_driver_takes_mtp(d->driver) &&
+			      ig_config_guesses_by(d->config, "mtp");
+
+	return with_mtp && !ig_plan_record_mtp(d->modules, g, out, err) ?
+		       0 :
+		       ig_plan_record(d->modules, g, out, err);
+}
+
 /* Plan the model, for its memory. */
 static void check_plan(struct ig_doctor *d, const char *what, const struct ig_config_model *m,
 		       const struct ig_plan *plan, uint64_t *bytes)
@@ -119,6 +131,8 @@ static void check_plan(struct ig_doctor *d, const char *what, const struct ig_co
 	ig_plan_left_out(plan, left_out, sizeof left_out);
 	if (*left_out)
 		OK(d, what, "runs as a model of text; left out: %s", left_out);
+	if (plan->first_mtp_node)
+		OK(d, what, "guesses tokens by a head of its own (MTP)");
 	/* as in the daemon: no more sequences than rows */
 	uint32_t n_rows = c->scheduler.max_batch_tokens, n_seqs = c->scheduler.max_seqs;
 	if (n_seqs > n_rows)
@@ -242,7 +256,7 @@ static void check_model(struct ig_doctor *d, const struct ig_config_model *m, ui
 		WRONG(d, what, "serve a model whose tokenizer Ingot knows", "tokenizer: %s",
 		      err.text);
 	if (d->modules)
-		rc = ig_plan_record(d->modules, g, &plan, &err);
+		rc = record_plan(d, m, g, &plan, &err);
 	if (tokenizer)
 		check_chat(d, what, g, tokenizer, plan);
 	if (rc)

@@ -7,7 +7,8 @@
  * part of each head, and an output gate.  RMS norms before both and before a gated feed-forward, or
  * experts, of which a softmax router selects some, beside a shared one with a gate.
  * In GGUF head h of values has the head h % n_k_heads of keys; of Qwen3-Next h / (n_v_heads / n_k_heads),
- * whose betas and alphas are one matrix, by heads of keys.  Blocks that predict further tokens are left out.
+ * whose betas and alphas are one matrix, by heads of keys.  The block behind the last layer is a head that
+ * guesses the token after the next one (multi-token prediction, DeepSeek-AI 2024, arXiv:2412.19437): a layer with attention.
  */
 #include <ingot/arch_files.h>
 #include <ingot/layers.h>
@@ -23,7 +24,7 @@ struct qwen35 {
 	const char *dt_name;		   /* of the biases of steps; Ollama's files have another */
 	uint32_t conv_state;		   /* the cache group of the convolutions */
 	uint32_t recurrent[IG_MAX_LAYERS]; /* 1: a gated delta net */
-	uint16_t group_layer[IG_MAX_LAYERS]; /* the layer's index among those of its kind */
+	uint16_t group_layer[IG_MAX_LAYERS + 1]; /* the layer's index among those of its kind */
 };
 
 /* A list, or no KV heads, as Ollama's files have it, or every n-th layer has attention. */
@@ -78,12 +79,14 @@ static int set_groups(const struct ig_hparam_source *s, struct qwen35 *m,
 
 	for (uint32_t i = 0; i < m->p.n_layers; i++)
 		m->group_layer[i] = n[m->recurrent[i]]++;
+	m->group_layer[m->p.n_layers] = n[0]; /* of the head */
 	if (!n[0] || !n[1])
 		return ig_fail(s->err, -ENOTSUP,
 			       "%s: %u layers with attention and %u without: both are needed",
 			       s->arch, n[0], n[1]);
 	ig_hparams_info(&m->p, 0, info);
 	info->groups[0].n_layers = n[0];
+	info->n_mtp_layers = ig_hparams_has_mtp(s, m->p.n_layers);
 	d->group = ig_hparams_state(info, n[1], d->n_v_heads / d->part_heads,
 				    d->part_heads * d->k_dim * d->v_dim);
 	m->conv_state = ig_hparams_state(
@@ -186,32 +189,55 @@ static ig_value delta_net(struct ig_rec *r, const struct qwen35 *m, uint32_t lay
 	return ig_rec_linear(r, y[0], &out, 1, residual);
 }
 
-static int record(const struct ig_host *host, struct ig_graph *g, const struct ig_meta *meta,
-		  const void *params)
+static struct ig_gqa attention_of(struct ig_rec *r, const struct qwen35 *m)
 {
-	const struct qwen35 *m = params;
-	const struct ig_hparams *p = &m->p;
-	struct ig_rec r = { host, g };
-	const struct ig_gqa attention = {
-		.p = p,
+	return (struct ig_gqa){
+		.p = &m->p,
 		.rope = &m->rope,
-		.table = ig_layer_rope_table(&r, &m->rope),
+		.table = ig_layer_rope_table(r, &m->rope),
 		.mode = IG_ROPE_HALVES,
 		.flags = IG_GQA_HEAD_NORMS | IG_GQA_GATE_IN_Q,
 		.gate = IG_GATE_SIGMOID,
 		.group_layers = m->group_layer,
 	};
-	ig_value x = ig_layer_embed(&r, p, 1), h;
+}
 
-	for (uint32_t layer = 0; layer < p->n_layers; layer++) {
-		h = ig_layer_rms_norm(&r, p, "blk.%u.attn_norm.weight", layer, x);
-		x = m->recurrent[layer] ? delta_net(&r, m, layer, h, x) :
-					  ig_layer_gqa(&r, &attention, layer, h, x);
-		h = ig_layer_rms_norm(&r, p, "blk.%u.post_attention_norm.weight", layer, x);
-		x = m->experts.moe.n_experts ? ig_layer_experts(&r, p, &m->experts, layer, h, x) :
-					       ig_layer_glu(&r, p, IG_ACT_SILU, layer, h, x);
-	}
-	return ig_layer_norm_head(&r, p, x);
+/* A layer's output of its input x. */
+static ig_value record_layer(struct ig_rec *r, const struct qwen35 *m,
+			     const struct ig_gqa *attention, uint32_t layer, ig_value x)
+{
+	const bool recurrent = layer < m->p.n_layers && m->recurrent[layer];
+	ig_value h = ig_layer_rms_norm(r, &m->p, "blk.%u.attn_norm.weight", layer, x);
+
+	x = recurrent ? delta_net(r, m, layer, h, x) : ig_layer_gqa(r, attention, layer, h, x);
+	h = ig_layer_rms_norm(r, &m->p, "blk.%u.post_attention_norm.weight", layer, x);
+	return m->experts.moe.n_experts ? ig_layer_experts(r, &m->p, &m->experts, layer, h, x) :
+					  ig_layer_glu(r, &m->p, IG_ACT_SILU, layer, h, x);
+}
+
+static int record(const struct ig_host *host, struct ig_graph *g, const struct ig_meta *meta,
+		  const void *params)
+{
+	const struct qwen35 *m = params;
+	struct ig_rec r = { host, g };
+	const struct ig_gqa attention = attention_of(&r, m);
+	ig_value x = ig_layer_embed(&r, &m->p, 1);
+
+	for (uint32_t layer = 0; layer < m->p.n_layers; layer++)
+		x = record_layer(&r, m, &attention, layer, x);
+	return ig_layer_norm_head(&r, &m->p, x);
+}
+
+static int record_mtp(const struct ig_host *host, struct ig_graph *g, const struct ig_meta *meta,
+		      const void *params, ig_value x)
+{
+	const struct qwen35 *m = params;
+	struct ig_rec r = { host, g };
+	const struct ig_gqa attention = attention_of(&r, m);
+
+	x = ig_layer_mtp_input(&r, &m->p, meta, x);
+	return ig_layer_mtp_head(&r, &m->p, meta,
+				 record_layer(&r, m, &attention, m->p.n_layers, x));
 }
 
 /* ---- folders of safetensors -------------------------------------------------------------- */
@@ -364,6 +390,7 @@ const struct ig_arch ig_arch_qwen35 = {
 	.read_params = read_dense,
 	.record = record,
 	.files = dense_folders,
+	.record_mtp = record_mtp,
 };
 const struct ig_arch ig_arch_qwen35moe = {
 	.struct_size = sizeof(struct ig_arch),
@@ -372,6 +399,7 @@ const struct ig_arch ig_arch_qwen35moe = {
 	.read_params = read_moe,
 	.record = record,
 	.files = moe_folders,
+	.record_mtp = record_mtp,
 };
 const struct ig_arch ig_arch_qwen3next = {
 	.struct_size = sizeof(struct ig_arch),
@@ -380,4 +408,5 @@ const struct ig_arch ig_arch_qwen3next = {
 	.read_params = read_next,
 	.record = record,
 	.files = next_folders,
+	.record_mtp = record_mtp,
 };

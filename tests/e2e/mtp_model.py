@@ -1,6 +1,6 @@
-"""Tiny models of architecture glm4moe with a head that guesses the token after the next one.
+"""Tiny models of architectures glm4moe and qwen35 with a head that guesses the token after the next one.
 
-The head's layer has the tensors of the model's last layer.  Of a model that is a table from a token to the next one
+The head's layer has the tensors of the model's last layer, which has attention.  Of a model that is a table from a token to the next one
 (kinds script and loop: layers add nothing) the head sees only the token that follows, so its guess is what the
 table says of that: always right.  `wrong`: its matrix of tokens is moved by one, so it is always wrong.
 """
@@ -9,17 +9,13 @@ import struct
 import tiny_model
 
 
-class Glm(tiny_model.Model):
-    def __init__(self, wrong=False, **options):
-        super().__init__(n_experts=4, **options)
-        self.arch, self.wrong = "glm4moe", wrong
+class Headed(tiny_model.Model):
+    wrong = False
 
     def metadata(self):
         a = self.arch + "."
         replaced = {a + "block_count": self.n_blocks + 1}
-        return [(k, t, replaced.get(k, v)) for k, t, v in super().metadata()] + [
-            (a + "nextn_predict_layers", "u32", 1), (a + "expert_feed_forward_length", "u32", self.n_ff),
-            (a + "expert_gating_func", "u32", 2), (a + "expert_weights_norm", "bool", True)]
+        return [(k, t, replaced.get(k, v)) for k, t, v in super().metadata()] + [(a + "nextn_predict_layers", "u32", 1)]
 
     def tensors(self):
         w, n = self.width, self.n_blocks
@@ -38,6 +34,17 @@ class Glm(tiny_model.Model):
         return out
 
 
-def write(path, **options):
-    path.write_bytes(tiny_model.build(Glm(**options)))
+class Glm(Headed):
+    def __init__(self, wrong=False, **options):
+        super().__init__(n_experts=4, **options)
+        self.arch, self.wrong = "glm4moe", wrong
+
+    def metadata(self):
+        a = self.arch + "."
+        return super().metadata() + [(a + "expert_feed_forward_length", "u32", self.n_ff),
+                                     (a + "expert_gating_func", "u32", 2), (a + "expert_weights_norm", "bool", True)]
+
+
+def write(path, arch="glm4moe", **options):
+    path.write_bytes(tiny_model.build(Glm(**options) if arch == "glm4moe" else Headed(arch=arch, **options)))
     return str(path)

@@ -1,8 +1,10 @@
 """scheduler.speculation: mtp, a model's own head that guesses: no token changes, whatever is asked for; where it is seen."""
 import concurrent.futures
+import subprocess
 
 import pytest
 
+import daemon as ingot
 import mtp_model
 from daemon import until
 from test_ledger import until_rows
@@ -25,6 +27,10 @@ def test_right_guesses(start, tmp_path):
     off.stop()
     d = start_with(start, path, "mtp")
     assert "model tiny: it guesses tokens by a head of its own (MTP)" in d.log and "left out" not in d.log
+    for value, said in ("mtp", "guesses tokens by a head of its own"), ("lookup", "left out: 15 tensors of the prediction"):
+        r = subprocess.run([ingot.BUILD / "cli/ingot", "doctor", path], capture_output=True, text=True,
+                           env=ingot.clean_env(tmp_path, {"INGOT_SCHEDULER_SPECULATION": value}), timeout=ingot.DEADLINE_S)
+        assert said in r.stdout, r
     asked = []
 
     def accepted():
@@ -72,14 +78,16 @@ def requests():
                           "type": "json_schema", "json_schema": {"name": "n", "strict": True, "schema": schema}}}))]
 
 
-def test_the_same_text(start, tmp_path):
+@pytest.mark.parametrize("arch", ["glm4moe", "qwen35"])
+def test_the_same_text(start, tmp_path, arch):
     """A random model, whose head is sometimes right: every token depends on all before it.  Alone, together, with
     prefixes that are found, and where requests are preempted for lack of memory."""
-    path = mtp_model.write(tmp_path / "random.gguf", kind="random", n_context=512)
+    path = mtp_model.write(tmp_path / "random.gguf", arch, kind="random", n_context=512)
     off = start_with(start, path, "off")
     plain = [ask(off, **r) for r in requests()]
     off.stop()
-    for more in ({}, {"kvcache": {"arena": "1MiB", "slab": "64KiB"}}):
+    small = {"arena": "1MiB", "slab": "64KiB"} if arch == "glm4moe" else {"arena": "5MiB", "slab": "128KiB"}
+    for more in ({}, {"kvcache": small}):
         d = start(extra=dict({"models": [{"name": "tiny", "path": path}], "scheduler": {"speculation": "mtp"}}, **more))
         assert choices([ask(d, **r) for r in requests()]) == choices(plain)
         with concurrent.futures.ThreadPoolExecutor(12) as pool:

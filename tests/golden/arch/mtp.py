@@ -1,126 +1,208 @@
 #!/usr/bin/env python3
-"""The model glm4moe of make.py with a whole head that guesses the token after the next one.
+"""Models of make.py and hybrids.py with a whole head that guesses the token after the next one.
 
     pip install numpy gguf
-    mtp.py
+    mtp.py [NAME ...]
 
-writes glm4moe_mtp.gguf, which has the base of glm4moe.gguf and a random block 2, and
-glm4moe_mtp.guesses beside this script.  transformers does not compute such heads, so the
-reference is here, in float64, from the definition: of each row the normalised embedding of the next
-token and the normalised hidden row (behind the model's last norm) side by side, a projection, a
-layer, a norm, and a product with a matrix of tokens.  The base is computed by the same functions, and
-its logits must be those of glm4moe.golden, which are transformers'.  glm4moe_mtp.guesses, little-endian:
+writes for each NAME (glm4moe, qwen35, qwen35moe, qwen3next) NAME_mtp.gguf, which has the base of NAME.gguf and a
+random block behind it, and NAME_mtp.guesses beside this script.  transformers does not compute such
+heads, so the reference is here, in float64, from the definition: of each row the normalised embedding of
+the next token and the normalised hidden row (behind the model's last norm) side by side, a projection, a
+layer with attention, a norm, and a product with a matrix of tokens.  The base is computed by the same
+functions, and its logits must be those of NAME.golden, which are transformers'.  NAME_mtp.guesses,
+little-endian:
 
     "IGG1", u32 n_vocab, n_prompts, n_steps
-    for each prompt of glm4moe.golden: f32 logits[n_steps][n_vocab] of the head, behind the row whose
+    for each prompt of NAME.golden: f32 logits[n_steps][n_vocab] of the head, behind the row whose
     logits the golden has, when the next token is its greedy one
 """
 
 import pathlib
 import struct
+import sys
 
 import gguf
 import numpy as np
 
 HERE = pathlib.Path(__file__).parent
-HEADS, KV_HEADS, DIM, N_ROT, EPS = 4, 2, 16, 8, float(np.float32(1e-5))
-EXPERTS, USED, GROUPS, GROUPS_USED, SCALE = 8, 3, 4, 2, 2.5
-
-
-def read(path):
-    """The tensors of a file as matrices of float64."""
-    return {t.name: t.data.astype(np.float64) for t in gguf.GGUFReader(path).tensors}
-
-
-def norm(x, w):
-    return x / np.sqrt((x * x).mean(-1, keepdims=True) + EPS) * w
 
 
 def silu(x):
     return x / (1 + np.exp(-x))
 
 
-def rotate(x):
-    """RoPE of the first N_ROT dimensions, halves of them as pairs; x [heads, n, DIM]."""
-    half = N_ROT // 2
-    angle = np.arange(x.shape[1])[:, None] * 1e6 ** (-np.arange(half) / half)
-    a, b, rest = x[..., :half], x[..., half:N_ROT], x[..., N_ROT:]
-    cos, sin = np.cos(angle), np.sin(angle)
-    return np.concatenate([a * cos - b * sin, b * cos + a * sin, rest], -1)
+def sigmoid(x):
+    return 1 / (1 + np.exp(-x))
 
 
-def attend(w, at, h):
-    n = len(h)
+class Base:
+    """A file's keys, without the architecture, and its tensors as matrices of float64."""
+    MOST = 1e-11  # NMSE of the base's logits
 
-    def heads(name, count):
-        return (h @ w[f"{at}attn_{name}.weight"].T + w[f"{at}attn_{name}.bias"]).reshape(
-            n, count, DIM).swapaxes(0, 1)
+    def __init__(self, name):
+        reader = gguf.GGUFReader(HERE / (name + ".gguf"))
+        self.arch = reader.fields["general.architecture"].contents()
+        self.keys = {k[len(self.arch) + 1:]: f.contents() for k, f in reader.fields.items()
+                     if k.startswith(self.arch + ".")}
+        k = self.keys
+        self.n_layers = k["block_count"] - k.get("nextn_predict_layers", 0)
+        self.w = {t.name: t.data.astype(np.float64) for t in reader.tensors}
+        self.eps = float(np.float32(k["attention.layer_norm_rms_epsilon"]))
+        self.heads, self.kv_heads = k["attention.head_count"], k["attention.head_count_kv"]
+        self.dim, self.n_rot = k["attention.key_length"], k["rope.dimension_count"]
+        self.theta = k["rope.freq_base"]
+        self.used = k.get("expert_used_count")
 
-    q = rotate(norm(heads("q", HEADS), w[at + "attn_q_norm.weight"]))
-    k = rotate(norm(heads("k", KV_HEADS), w[at + "attn_k_norm.weight"]))
-    k, v = (np.repeat(x, HEADS // KV_HEADS, 0) for x in (k, heads("v", KV_HEADS)))
-    scores = q @ k.swapaxes(1, 2) / DIM ** 0.5
-    scores = np.where(np.tril(np.ones((n, n), bool)), scores, -np.inf)
-    p = np.exp(scores - scores.max(-1, keepdims=True))
-    out = (p / p.sum(-1, keepdims=True)) @ v
-    return out.swapaxes(0, 1).reshape(n, -1) @ w[at + "attn_output.weight"].T
+    def norm(self, x, name):
+        return x / np.sqrt((x * x).mean(-1, keepdims=True) + self.eps) * self.w[name]
+
+    def times(self, x, name):
+        return x @ self.w[name].T
+
+    def rotate(self, x):
+        """RoPE of the first n_rot dimensions, halves of them as pairs; x [heads, n, dim]."""
+        half = self.n_rot // 2
+        angle = np.arange(x.shape[1])[:, None] * self.theta ** (-np.arange(half) / half)
+        a, b, rest = x[..., :half], x[..., half:self.n_rot], x[..., self.n_rot:]
+        cos, sin = np.cos(angle), np.sin(angle)
+        return np.concatenate([a * cos - b * sin, b * cos + a * sin, rest], -1)
+
+    def over(self, at, q, k, v):
+        """Causal attention; q [heads, n, dim], k and v [kv_heads, n, dim], before norm and RoPE of q and k."""
+        n = q.shape[1]
+        q = self.rotate(self.norm(q, at + "attn_q_norm.weight"))
+        k = self.rotate(self.norm(k, at + "attn_k_norm.weight"))
+        k, v = (np.repeat(x, self.heads // self.kv_heads, 0) for x in (k, v))
+        scores = q @ k.swapaxes(1, 2) / self.dim ** 0.5
+        scores = np.where(np.tril(np.ones((n, n), bool)), scores, -np.inf)
+        p = np.exp(scores - scores.max(-1, keepdims=True))
+        return ((p / p.sum(-1, keepdims=True)) @ v).swapaxes(0, 1)
+
+    def by_heads(self, x, n_heads):
+        return x.reshape(len(x), n_heads, -1).swapaxes(0, 1)
+
+    def glu(self, at, kind, h, expert=None):
+        gate, up, down = (self.w[f"{at}ffn_{x}{kind}.weight"] for x in ("gate", "up", "down"))
+        if expert is not None:
+            gate, up, down = gate[expert], up[expert], down[expert]
+        return (silu(h @ gate.T) * (h @ up.T)) @ down.T
+
+    def layer(self, at, x):
+        x = x + self.mix(at, self.norm(x, at + "attn_norm.weight"))
+        h = self.norm(x, at + "post_attention_norm.weight")
+        return x + (self.experts(at, h) if at + "ffn_gate_inp.weight" in self.w else self.glu(at, "", h))
+
+    def hidden(self, ids):
+        """Behind the last norm."""
+        x = self.w["token_embd.weight"][ids]
+        for i in range(self.n_layers):
+            x = self.layer(f"blk.{i}.", x)
+        return self.norm(x, "output_norm.weight")
+
+    def logits(self, x):
+        return self.times(x, "output.weight" if "output.weight" in self.w else "token_embd.weight")
+
+    def guess(self, ids):
+        """The head's logits behind the last row but one of ids, whose next token is the last."""
+        at = f"blk.{self.n_layers}."
+        e = self.norm(self.w["token_embd.weight"][ids[1:]], at + "nextn.enorm.weight")
+        h = self.norm(self.hidden(ids[:-1]), at + "nextn.hnorm.weight")
+        x = self.times(np.concatenate([e, h], -1), at + "nextn.eh_proj.weight")
+        return self.logits(self.norm(self.layer(at, x), at + "nextn.shared_head_norm.weight")[-1])
 
 
-def glu(w, at, kind, h, expert=None):
-    gate, up, down = (w[f"{at}ffn_{x}{kind}.weight"] for x in ("gate", "up", "down"))
-    if expert is not None:
-        gate, up, down = gate[expert], up[expert], down[expert]
-    return (silu(h @ gate.T) * (h @ up.T)) @ down.T
+class Glm(Base):
+    GROUPS, GROUPS_USED, SCALE = 4, 2, 2.5
+
+    def mix(self, at, h):
+        q, k, v = (self.by_heads(self.times(h, f"{at}attn_{x}.weight") + self.w[f"{at}attn_{x}.bias"], n)
+                   for x, n in (("q", self.heads), ("k", self.kv_heads), ("v", self.kv_heads)))
+        return self.times(self.over(at, q, k, v).reshape(len(h), -1), at + "attn_output.weight")
+
+    def experts(self, at, h):
+        score = sigmoid(self.times(h, at + "ffn_gate_inp.weight"))
+        biased = score + self.w[at + "exp_probs_b.bias"]
+        n, out = score.shape[1], self.glu(at, "_shexp", h)
+        for row in range(len(h)):
+            groups = biased[row].reshape(self.GROUPS, -1)
+            best = np.argsort(-np.sort(groups, -1)[:, -2:].sum(-1), kind="stable")[:self.GROUPS_USED]
+            allowed = np.where(np.isin(np.arange(n) // (n // self.GROUPS), best), biased[row], -np.inf)
+            chosen = np.argsort(-allowed, kind="stable")[:self.used]
+            weight = score[row, chosen] / (score[row, chosen].sum() + 1e-20) * self.SCALE
+            for e, x in zip(chosen, weight):
+                out[row] += x * self.glu(at, "_exps", h[row], e)
+        return out
 
 
-def experts(w, at, h):
-    score = 1 / (1 + np.exp(-h @ w[at + "ffn_gate_inp.weight"].T))
-    biased = score + w[at + "exp_probs_b.bias"]
-    out = glu(w, at, "_shexp", h)
-    for row in range(len(h)):
-        groups = biased[row].reshape(GROUPS, -1)
-        best = np.argsort(-np.sort(groups, -1)[:, -2:].sum(-1), kind="stable")[:GROUPS_USED]
-        allowed = np.where(np.isin(np.arange(EXPERTS) // (EXPERTS // GROUPS), best),
-                           biased[row], -np.inf)
-        chosen = np.argsort(-allowed, kind="stable")[:USED]
-        weight = score[row, chosen] / (score[row, chosen].sum() + 1e-20) * SCALE
-        for e, x in zip(chosen, weight):
-            out[row] += x * glu(w, at, "_exps", h[row], e)
-    return out
+class Qwen(Base):
+    MOST = 1e-10  # transformers has float32 in its norms
+
+    def norm(self, x, name):
+        """In float32, too; of one row two experts are so close that it matters."""
+        x = x.astype(np.float32)
+        x = x / np.sqrt((x * x).mean(-1, keepdims=True, dtype=np.float32) + np.float32(self.eps))
+        return x.astype(np.float64) * self.w[name]
+
+    def mix(self, at, h):
+        return self.attend(at, h) if at + "attn_q.weight" in self.w else self.delta_net(at, h)
+
+    def attend(self, at, h):
+        """The matrix of queries has those of a head, then its gate."""
+        q, gate = self.times(h, at + "attn_q.weight").reshape(len(h), self.heads, 2, self.dim).transpose(2, 1, 0, 3)
+        k, v = (self.by_heads(self.times(h, f"{at}attn_{x}.weight"), self.kv_heads) for x in "kv")
+        out = self.over(at, q, k, v) * sigmoid(gate.swapaxes(0, 1))
+        return self.times(out.reshape(len(h), -1), at + "attn_output.weight")
+
+    def delta_net(self, at, h):
+        k, w, n = self.keys, self.w, len(h)
+        n_k, n_v, k_dim = k["ssm.group_count"], k["ssm.time_step_rank"], k["ssm.state_size"]
+        x, taps = self.times(h, at + "attn_qkv.weight"), w[at + "ssm_conv1d.weight"]
+        padded = np.concatenate([np.zeros((taps.shape[1] - 1, x.shape[1])), x])
+        x = silu(sum(padded[i:i + n] * taps[:, i] for i in range(taps.shape[1])))
+        q, key, v = np.split(x, [n_k * k_dim, 2 * n_k * k_dim], -1)
+        unit = [y / np.sqrt((y * y).sum(-1, keepdims=True) + 1e-6) for y in (self.by_heads(a, n_k) for a in (q, key))]
+        v = self.by_heads(v, n_v)
+        if at + "ssm_ba.weight" in w:  # by heads of keys, of each its betas, then its alphas
+            beta, alpha = (x.reshape(n, n_v) for x in np.moveaxis(
+                self.times(h, at + "ssm_ba.weight").reshape(n, n_k, 2, n_v // n_k), 2, 0))
+            q, key = (np.repeat(y, n_v // n_k, 0) for y in unit)
+        else:
+            beta, alpha = (self.times(h, f"{at}ssm_{x}.weight") for x in ("beta", "alpha"))
+            q, key = (np.tile(y, (n_v // n_k, 1, 1)) for y in unit)
+        beta, step = sigmoid(beta).T, np.log1p(np.exp(alpha + w[at + "ssm_dt.bias"]))
+        decay, out = np.exp(step * w[at + "ssm_a"]).T, np.zeros_like(v)
+        state = np.zeros((n_v, k_dim, v.shape[2]))
+        for t in range(n):
+            state = state * decay[:, t, None, None]
+            known = np.einsum("hk,hkv->hv", key[:, t], state)
+            state = state + key[:, t, :, None] * ((v[:, t] - known) * beta[:, t, None])[:, None]
+            out[:, t] = np.einsum("hk,hkv->hv", q[:, t], state) / k_dim ** 0.5
+        out = self.norm(out, at + "ssm_norm.weight").swapaxes(0, 1).reshape(n, -1)
+        return self.times(out * silu(self.times(h, at + "attn_gate.weight")), at + "ssm_out.weight")
+
+    def experts(self, at, h):
+        score = np.exp(self.times(h, at + "ffn_gate_inp.weight"))
+        gate = sigmoid(h @ self.w[at + "ffn_gate_inp_shexp.weight"])
+        out = self.glu(at, "_shexp", h) * gate[:, None]
+        for row in range(len(h)):
+            chosen = np.argsort(-score[row], kind="stable")[:self.used]
+            for e in chosen:
+                out[row] += score[row, e] / score[row, chosen].sum() * self.glu(at, "_exps", h[row], e)
+        return out
 
 
-def layer(w, at, x):
-    x = x + attend(w, at, norm(x, w[at + "attn_norm.weight"]))
-    h = norm(x, w[at + "post_attention_norm.weight"])
-    return x + (glu(w, at, "", h) if at == "blk.0." else experts(w, at, h))
+MODELS = {"glm4moe": Glm, "qwen35": Qwen, "qwen35moe": Qwen, "qwen3next": Qwen}
 
 
-def hidden(w, ids):
-    """Behind the last norm."""
-    x = w["token_embd.weight"][ids]
-    for at in ("blk.0.", "blk.1."):
-        x = layer(w, at, x)
-    return norm(x, w["output_norm.weight"])
-
-
-def guess(w, ids):
-    """The head's logits behind the last row but one of ids, whose next token is the last."""
-    at = "blk.2."
-    e = norm(w["token_embd.weight"][ids[1:]], w[at + "nextn.enorm.weight"])
-    h = norm(hidden(w, ids[:-1]), w[at + "nextn.hnorm.weight"])
-    x = np.concatenate([e, h], -1) @ w[at + "nextn.eh_proj.weight"].T
-    return norm(layer(w, at, x), w[at + "nextn.shared_head_norm.weight"])[-1] @ \
-        w["output.weight"].T
-
-
-def whole(base):
-    """With a random head: its layer's tensors have the shapes of block 1's."""
+def add_head(m):
+    """A random one: its layer's tensors have the shapes of the last layer's that has attention."""
     g = np.random.default_rng(7)
-    w = dict(base)
-    shapes = {k.replace("blk.1.", "blk.2."): v.shape for k, v in base.items() if "blk.1." in k}
-    width = base["output_norm.weight"].shape[0]
-    shapes |= {f"blk.2.nextn.{x}.weight": (width,) for x in ("enorm", "hnorm", "shared_head_norm")}
-    shapes["blk.2.nextn.eh_proj.weight"] = (width, 2 * width)
+    last = max(i for i in range(m.n_layers) if f"blk.{i}.attn_q.weight" in m.w)
+    last, at = f"blk.{last}.", f"blk.{m.n_layers}."
+    shapes = {k.replace(last, at): v.shape for k, v in m.w.items() if k.startswith(last)}
+    width = m.w["output_norm.weight"].shape[0]
+    shapes |= {f"{at}nextn.{x}.weight": (width,) for x in ("enorm", "hnorm", "shared_head_norm")}
+    shapes[at + "nextn.eh_proj.weight"] = (width, 2 * width)
     for name, shape in shapes.items():
         r = g.standard_normal(shape)
         if len(shape) > 1:
@@ -128,20 +210,19 @@ def whole(base):
         else:
             r = 0.25 * r + ("norm.weight" in name)
         short = np.float16 if len(shape) > 1 and "ffn_gate_inp" not in name else np.float32
-        w[name] = r.astype(short).astype(np.float64)
-    return w
+        m.w[name] = r.astype(short).astype(np.float64)
+    m.keys |= {"block_count": m.n_layers + 1, "nextn_predict_layers": 1}
 
 
-def write(w, path):
-    """With the keys of glm4moe.gguf, which has the same types of tensors."""
-    out = gguf.GGUFWriter(path, "glm4moe")
-    for key, field in gguf.GGUFReader(HERE / "glm4moe.gguf").fields.items():
-        if key.startswith("glm4moe."):
-            value = field.contents()
-            (out.add_bool if isinstance(value, bool) else out.add_uint32 if isinstance(value, int)
-             else out.add_float32)(key, value)
-    for name, a in w.items():
-        keep = a.ndim == 1 or "ffn_gate_inp" in name
+def write(m, path):
+    """With the types of tensors that NAME.gguf has."""
+    out = gguf.GGUFWriter(path, m.arch)
+    for key, value in m.keys.items():
+        add = (out.add_array if isinstance(value, list) else out.add_bool if isinstance(value, bool) else
+               out.add_uint32 if isinstance(value, int) else out.add_float32)
+        add(f"{m.arch}.{key}", value)
+    for name, a in m.w.items():
+        keep = a.ndim == 1 or "ffn_gate_inp" in name or "ssm_conv1d" in name
         out.add_tensor(name, np.ascontiguousarray(a.astype(np.float32 if keep else np.float16)))
     out.write_header_to_file()
     out.write_kv_data_to_file()
@@ -153,10 +234,11 @@ def nmse(a, b):
     return ((a - b) ** 2).sum() / ((b - b.mean()) ** 2).sum()
 
 
-def main():
-    w = whole(read(HERE / "glm4moe.gguf"))
-    write(w, HERE / "glm4moe_mtp.gguf")
-    data = (HERE / "glm4moe.golden").read_bytes()
+def make(name):
+    m = MODELS[name](name)
+    add_head(m)
+    write(m, HERE / (name + "_mtp.gguf"))
+    data = (HERE / (name + ".golden")).read_bytes()
     magic, n_vocab, n_prompts, n_steps = struct.unpack_from("<4sIII", data)
     assert magic == b"IGA1"
     at, out = 16, struct.pack("<4sIII", b"IGG1", n_vocab, n_prompts, n_steps)
@@ -167,13 +249,17 @@ def main():
         at += 4 + 4 * n + 4 * n_steps
         want = np.frombuffer(data, "<f4", n_steps * n_vocab, at).reshape(n_steps, n_vocab)
         at += want.nbytes
-        x = hidden(w, ids + list(greedy[:-1]))[n - 1:] @ w["output.weight"].T
-        error = nmse(x, want.astype(np.float64))
-        print(f"base against transformers: NMSE {error:.1e}")
-        assert error < 1e-11
-        rows = [guess(w, ids + list(greedy[:t + 1])) for t in range(n_steps)]
+        error = nmse(m.logits(m.hidden(ids + list(greedy[:-1]))[n - 1:]), want.astype(np.float64))
+        print(f"{name}: base against transformers: NMSE {error:.1e}")
+        assert error < m.MOST
+        rows = [m.guess(ids + list(greedy[:t + 1])) for t in range(n_steps)]
         out += np.array(rows, "<f4").tobytes()
-    (HERE / "glm4moe_mtp.guesses").write_bytes(out)
+    (HERE / (name + "_mtp.guesses")).write_bytes(out)
+
+
+def main():
+    for name in sys.argv[1:] or MODELS:
+        make(name)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 /*
- * test_mtp_golden.c: a model's head that guesses the token after the next one, against the reference in
- * mtp.py (which also describes the format of NAME.guesses).
+ * test_mtp_golden.c: models' heads that guess the token after the next one, against the reference in
+ * mtp.py (which also describes the format of NAME_mtp.guesses).
  *
  * With float32 activations and cache the normalised squared error of the head's logits is at most 1e-6.
  * Their bits are the same whether a prompt is read at once or in chunks, alone or beside another one, and
@@ -37,6 +37,14 @@ struct prompt {
 };
 static struct prompt prompts[N_PROMPTS];
 
+/* n_tensors: of the head. */
+static const struct model {
+	const char *name;
+	int n_tensors;
+} models[] = { { "glm4moe", 23 }, { "qwen35", 15 }, { "qwen35moe", 20 }, { "qwen3next", 20 } };
+#define N_MODELS (sizeof models / sizeof *models)
+static const struct model *model;
+
 /* Of a way of running: the model's logits and the head's. */
 struct results {
 	float logits[N_PROMPTS][N_STEPS][N_VOCAB], guesses[N_PROMPTS][N_STEPS][N_VOCAB];
@@ -50,13 +58,13 @@ static void must_read(FILE *f, void *to, size_t n_bytes)
 		fail_msg("the golden is too short");
 }
 
-static FILE *open_file(const char *name, const char *magic)
+static FILE *open_file(const char *end, const char *magic)
 {
 	char path[512], text[4];
 	uint32_t sizes[3];
 	FILE *f;
 
-	snprintf(path, sizeof path, INGOT_TEST_ARCHS "/%s", name);
+	snprintf(path, sizeof path, INGOT_TEST_ARCHS "/%s%s", model->name, end);
 	f = fopen(path, "rb");
 	if (!f)
 		fail_msg("%s: %s", path, strerror(errno));
@@ -71,8 +79,11 @@ static FILE *open_file(const char *name, const char *magic)
 
 static int setup(void **state)
 {
-	FILE *base = open_file("glm4moe.golden", "IGA1");
-	FILE *guesses = open_file("glm4moe_mtp.guesses", "IGG1");
+	FILE *base, *guesses;
+
+	model = *state;
+	base = open_file(".golden", "IGA1");
+	guesses = open_file("_mtp.guesses", "IGG1");
 
 	for (int i = 0; i < N_PROMPTS; i++) {
 		struct prompt *p = &prompts[i];
@@ -90,10 +101,12 @@ static int setup(void **state)
 static void open_model(struct ig_stepper_model *m, bool with_mtp)
 {
 	struct ig_error err = { 0 };
-	const char *path = INGOT_TEST_ARCHS "/glm4moe_mtp.gguf";
-	int rc = with_mtp ? ig_stepper_model_open_mtp(m, path, NULL, &err) :
-			    ig_stepper_model_open(m, path, NULL, &err);
+	char path[512];
+	int rc;
 
+	snprintf(path, sizeof path, INGOT_TEST_ARCHS "/%s_mtp.gguf", model->name);
+	rc = with_mtp ? ig_stepper_model_open_mtp(m, path, NULL, &err) :
+			ig_stepper_model_open(m, path, NULL, &err);
 	if (rc)
 		fail_msg("%s", err.text);
 }
@@ -224,7 +237,8 @@ static bool run_isa(const struct ig_stepper_model *m, const char *isa)
 		memcpy(alone.guessed[i], one.guessed[i], sizeof alone.guessed[i]);
 	}
 	for (int i = 0; i < N_PROMPTS; i++) {
-		printf("# %s, prompt %d: NMSE %.2e\n", isa ? isa : "auto", i, nmse(i));
+		printf("# %s, %s, prompt %d: NMSE %.2e\n", model->name, isa ? isa : "auto", i,
+		       nmse(i));
 		assert_true(nmse(i) <= 1e-6);
 	}
 	run(s, m, 0, 1, 37, false, &other);
@@ -266,24 +280,31 @@ static void test_guesses(void **state)
 static void test_left_out(void **state)
 {
 	struct ig_stepper_model m;
-	char text[256];
+	char text[256], want[256];
 
+	snprintf(want, sizeof want, "%d tensors of the prediction of further tokens (MTP)",
+		 model->n_tensors);
 	open_model(&m, true);
 	ig_plan_left_out(m.plan, text, sizeof text);
 	assert_string_equal(text, "");
 	ig_stepper_model_close(&m);
 	open_model(&m, false);
 	ig_plan_left_out(m.plan, text, sizeof text);
-	assert_string_equal(text, "23 tensors of the prediction of further tokens (MTP)");
+	assert_string_equal(text, want);
 	ig_stepper_model_close(&m);
 }
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_guesses),
-		cmocka_unit_test(test_left_out),
-	};
+	struct CMUnitTest tests[2 * N_MODELS];
+	char names[2 * N_MODELS][64];
 
-	return cmocka_run_group_tests_name("mtp golden", tests, setup, NULL);
+	for (size_t i = 0; i < 2 * N_MODELS; i++) {
+		const struct model *m = &models[i / 2];
+		snprintf(names[i], sizeof names[i], "%s, %s", m->name,
+			 i % 2 ? "left out" : "guesses");
+		tests[i] = (struct CMUnitTest){ names[i], i % 2 ? test_left_out : test_guesses,
+						setup, NULL, (void *)(uintptr_t)m };
+	}
+	return cmocka_run_group_tests_name("mtp golden", tests, NULL, NULL);
 }
