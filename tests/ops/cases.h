@@ -36,6 +36,10 @@ const struct ig_op *ig_case_op(const struct ig_case_data *d);
 /* Value i of a row of n in IG_LAYOUT_Q8, as the products take it. */
 float ig_case_q8_value(const void *row, int64_t n, int64_t i);
 
+/* Whether the case is a large one that differs from another of the same format and sizes by what is done to the sums
+ * alone, which smaller ones do too. */
+bool ig_case_repeats(const struct ig_case *c);
+
 /* Whether this machine runs the kernel and it fits the case's weights. */
 bool ig_case_fits(const struct ig_case *c, const struct ig_cpu_kernel *k);
 

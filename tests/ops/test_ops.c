@@ -62,23 +62,13 @@ static int check_kernel(const struct ig_case *c, struct ig_case_data *d,
 	return failed;
 }
 
-/* Whether an emulator leaves a case out: a large one that differs from another of the same format and sizes by what
- * is done to the sums alone, which smaller ones do too. */
-static bool is_left_out(const struct ig_case *c)
-{
-	const bool first = !strcmp(c->op, "glu") ? c->act == IG_ACT_SILU : c->bias == c->residual;
-
-	return is_emulated() && (int64_t)c->rows * c->n * c->k > 500000 &&
-	       !(first && (c->bias || !strcmp(c->op, "glu") || !c->act));
-}
-
 static void check_op(const char *name)
 {
 	int n_failed = 0, n_checked = 0;
 
 	for (size_t i = 0; i < ig_n_cases; i++) {
 		const struct ig_case *c = &ig_cases[i];
-		if (strcmp(c->op, name) || c->bench || is_left_out(c))
+		if (strcmp(c->op, name) || c->bench || (is_emulated() && ig_case_repeats(c)))
 			continue;
 		struct ig_case_data *d = ig_case_open(c);
 		const struct ig_op *op = ig_case_op(d);
