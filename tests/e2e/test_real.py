@@ -108,13 +108,13 @@ def first_answer_s(folder, config):
 @pytest.mark.release
 def test_start_to_first_answer(tmp_path, capsys):
     """From exec to the end of a one-token answer: at most 300 ms with a warm page cache.  What a
-    busy machine adds is not in every start, what the daemon takes is: the fastest three count."""
+    busy machine adds is not in every start, what the daemon takes is: the fastest three of two minutes count."""
     with open(MODEL, "rb") as f:
         while f.read(1 << 20):
             pass
     config = configuration(tmp_path, MODEL)
-    times = []
-    while len(times) < 40 and (len(times) < 7 or sorted(times)[2] > 0.3):
+    times, until_s = [], time.monotonic() + 120
+    while len(times) < 7 or (sorted(times)[2] > 0.3 and time.monotonic() < until_s):
         times.append(first_answer_s(tmp_path, config))
     times.sort()
     with capsys.disabled():
