@@ -173,17 +173,14 @@ static void read_answers(struct ig_hf_reading *r)
 
 static bool is_named(struct ig_hf_reading *r)
 {
-	const char *dir = r->g->folder->dir, *slash, *text;
-	size_t len = strlen(dir);
+	const char *dir = r->g->folder->dir, *text;
+	size_t end = strlen(dir), len, from;
 
-	while (len && dir[len - 1] == '/')
-		len--;
-	slash = memrchr(dir, '/', len);
-	if (slash) {
-		len -= (size_t)(slash + 1 - dir);
-		dir = slash + 1;
-	}
-	return has_word(dir, len, "qwen3-reranker") ||
+	while (end && dir[end - 1] == '/')
+		end--;
+	for (from = end; from && dir[from - 1] != '/'; from--)
+		;
+	return has_word(dir + from, end - from, "qwen3-reranker") ||
 	       (find(r, "README.md", &text, &len) && has_word(text, len, "# qwen3-reranker"));
 }
 
