@@ -182,7 +182,6 @@ static bool add_rows(struct ig_sched *sch, struct ig_seq *s, int32_t first, int3
 	struct ig_model *d = s->model->draft;
 	struct ig_step_buffer *b = &d->steps[0];
 	struct ig_step *step = &b->step;
-	uint32_t n_blocks = ((uint32_t)(first + n) + IG_BLOCK_TOKENS - 1) / IG_BLOCK_TOKENS;
 	int32_t seq = step->n_seqs;
 
 	for (int32_t i = 0; i < n; i++) {
@@ -193,16 +192,8 @@ static bool add_rows(struct ig_sched *sch, struct ig_seq *s, int32_t first, int3
 		b->positions[row] = first + i;
 		b->row_seq[row] = seq;
 	}
-	if (d->has_state && !ig_sched_add_segments(sch, d, b, s->draft.kv, first, n))
+	if (!ig_sched_add_cache(sch, d, b, s->draft.kv, first, n))
 		return false;
-	for (uint32_t g = 0; g < d->n_groups; g++) {
-		uint32_t n_have;
-		if (d->layouts[g].kind == IG_CACHE_STATE)
-			continue;
-		const uint32_t *blocks = sch->b->kv->seq_blocks(s->draft.kv, g, &n_have);
-		memcpy(b->block_tables[g] + (size_t)seq * d->max_blocks, blocks,
-		       n_blocks * sizeof *blocks);
-	}
 	b->seq_lens[seq] = first + n;
 	step->n_seqs++;
 	step->n_rows += n;

@@ -135,22 +135,29 @@ static double again_of(const struct ig_seq *s, int32_t n, double kept, double ch
 	return s->model->has_state ? n * (kept - chance) : 0;
 }
 
+/* Add guesses to a draft of s, from its first-th on, while each brings more than all lose by its row: to the tokens
+ * that come with it, and to what the step takes.  chance: of all guesses before them. */
+static void lengthen(const struct costs *c, const struct ig_seq *s, enum ig_draft_source source,
+		     int32_t first, double chance, double *tokens, double *ns)
+{
+	for (int32_t i = first; i < longest_of(s, source); i++) {
+		double kept = chance, cost;
+		chance *= chance_of(s, source, i);
+		cost = row_cost(c, source) + again_of(s, i - first, kept, chance) * c->row;
+		if (chance * (*ns + cost) <= *tokens * c->n_streams * cost)
+			break;
+		*tokens += chance;
+		*ns += cost;
+	}
+}
+
 /* What a draft of this source is worth to all, as the logarithm of a speed, at its best length. */
 static double worth(const struct costs *c, const struct ig_seq *s, enum ig_draft_source source)
 {
 	uint32_t n_sharing = source == IG_DRAFT_MTP ? c->n_heads : c->n_sharing;
-	double ns = c->quiet + c->own / n_sharing;
-	double tokens = 1, chance = 1;
+	double ns = c->quiet + c->own / n_sharing, tokens = 1;
 
-	for (int32_t i = 0; i < longest_of(s, source); i++) {
-		double kept = chance, cost;
-		chance *= chance_of(s, source, i);
-		cost = row_cost(c, source) + again_of(s, i, kept, chance) * c->row;
-		if (chance * (ns + cost) <= tokens * c->n_streams * cost)
-			break;
-		tokens += chance;
-		ns += cost;
-	}
+	lengthen(c, s, source, 0, 1, &tokens, &ns);
 	return tokens > 1 ? log(tokens) - c->n_streams * log(ns / c->quiet) : -1;
 }
 
@@ -498,22 +505,13 @@ int32_t ig_sched_draft(struct ig_sched *sch, struct ig_model *m, int32_t rows, i
 static bool would_draft_model(const struct ig_sched *sch, const struct ig_seq *s,
 			      const struct costs *c)
 {
-	double ns = c->quiet + c->own / c->n_sharing;
-	double tokens = 1, chance = 1;
+	double ns = c->quiet + c->own / c->n_sharing, tokens = 1;
 
 	if (!ig_draft_may(sch, s) || ig_draft_lag(s) > IG_DRAFT_LAG)
 		return false;
 	if (s->model->record.n_idle >= s->model->record.probe_after)
 		return true; /* to be tried */
-	for (int32_t i = 0; i < longest_draft(s); i++) {
-		double kept = chance, cost;
-		chance *= ig_draft_chance(s);
-		cost = row_cost(c, IG_DRAFT_MODEL) + again_of(s, i, kept, chance) * c->row;
-		if (chance * (ns + cost) <= tokens * c->n_streams * cost)
-			break;
-		tokens += chance;
-		ns += cost;
-	}
+	lengthen(c, s, IG_DRAFT_MODEL, 0, 1, &tokens, &ns);
 	return tokens * c->quiet >= (1 + AHEAD_MODEL_GAIN) * ns;
 }
 
@@ -529,7 +527,7 @@ static bool would_verify_guess(const struct ig_sched *sch, const struct ig_seq *
 bool ig_sched_would_draft(const struct ig_sched *sch, const struct ig_seq *s)
 {
 	const struct ig_model *m = s->model;
-	double ns, tokens = 1, chance;
+	double ns, tokens = 1;
 	struct costs c;
 
 	if ((!looks_up(sch, s) && !m->draft && !m->has_mtp) ||
@@ -544,17 +542,8 @@ bool ig_sched_would_draft(const struct ig_sched *sch, const struct ig_seq *s)
 	if (!looks_up(sch, s))
 		return false;
 	/* what the token that is being sampled must be */
-	chance = ig_lookup_chance(&s->lookup, 0);
 	ns = c.quiet + c.own;
-	for (int32_t i = 1; i < longest_draft(s); i++) {
-		double kept = chance, cost;
-		chance *= ig_lookup_chance(&s->lookup, (uint32_t)i);
-		cost = (1 + again_of(s, i - 1, kept, chance)) * c.row;
-		if (chance * (ns + cost) <= tokens * c.n_streams * cost)
-			break;
-		tokens += chance;
-		ns += cost;
-	}
+	lengthen(&c, s, IG_DRAFT_LOOKUP, 1, ig_lookup_chance(&s->lookup, 0), &tokens, &ns);
 	return tokens * c.quiet >= (1 + AHEAD_GAIN) * ns;
 }
 

@@ -54,8 +54,9 @@ static int32_t add_state(const struct ig_model *m, struct ig_step_buffer *b, con
 	return state;
 }
 
-bool ig_sched_add_segments(struct ig_sched *sch, const struct ig_model *m, struct ig_step_buffer *b,
-			   struct ig_kv_seq *kv, int32_t done, int32_t n)
+/* The states of n rows behind the `done` tokens that kv has.  False: there is none for them. */
+static bool add_segments(struct ig_sched *sch, const struct ig_model *m, struct ig_step_buffer *b,
+			 struct ig_kv_seq *kv, int32_t done, int32_t n)
 {
 	struct ig_step *step = &b->step;
 	struct ig_kv_segment parts[IG_KV_MAX_SEGMENTS];
@@ -76,6 +77,24 @@ bool ig_sched_add_segments(struct ig_sched *sch, const struct ig_model *m, struc
 		from = segment->to;
 	}
 	return n_parts > 0;
+}
+
+bool ig_sched_add_cache(struct ig_sched *sch, const struct ig_model *m, struct ig_step_buffer *b,
+			struct ig_kv_seq *kv, int32_t done, int32_t n)
+{
+	size_t n_blocks = ((size_t)(done + n) + IG_BLOCK_TOKENS - 1) / IG_BLOCK_TOKENS;
+
+	if (m->has_state && !add_segments(sch, m, b, kv, done, n))
+		return false;
+	for (uint32_t g = 0; g < m->n_groups; g++) {
+		uint32_t n_have;
+		if (m->layouts[g].kind == IG_CACHE_STATE)
+			continue;
+		const uint32_t *blocks = sch->b->kv->seq_blocks(kv, g, &n_have);
+		memcpy(b->block_tables[g] + (size_t)b->step.n_seqs * m->max_blocks, blocks,
+		       n_blocks * sizeof *blocks);
+	}
+	return true;
 }
 
 /* For the model's head: the tokens behind s's last n rows of the step, and for which of those with logits it
@@ -113,24 +132,15 @@ void ig_sched_add_rows(struct ig_sched *sch, struct ig_flight *f, struct ig_seq 
 	int32_t seq = step->n_seqs;
 	int32_t first = step->n_rows, done = ig_seq_done_then(s), n_tokens = ig_seq_tokens_then(s);
 	int32_t n_draft = s->n_draft;
-	uint32_t n_blocks = ((uint32_t)(done + n) + IG_BLOCK_TOKENS - 1) / IG_BLOCK_TOKENS;
 	const int32_t own = ig_seq_own_rows(s);
 	bool decodes = n == own + n_draft && done + own == n_tokens && done >= s->n_prompt;
 
-	if (m->has_state && !ig_sched_add_segments(sch, m, b, s->kv, done, n)) {
+	if (!ig_sched_add_cache(sch, m, b, s->kv, done, n)) {
 		s->n_planned = 0; /* it is planned again, with blocks for it */
 		sch->moved = true;
 		return;
 	}
 	step->n_seqs++;
-	for (uint32_t g = 0; g < m->n_groups; g++) {
-		uint32_t n_have;
-		if (m->layouts[g].kind == IG_CACHE_STATE)
-			continue;
-		const uint32_t *blocks = sch->b->kv->seq_blocks(s->kv, g, &n_have);
-		memcpy(b->block_tables[g] + (size_t)seq * m->max_blocks, blocks,
-		       n_blocks * sizeof *blocks);
-	}
 	for (int32_t i = 0; i < n; i++) {
 		bool known = done + i < s->n_tokens + n_draft;
 		b->token_ids[first + i] = known ? ig_spans_id(s, done + i) : 0;
