@@ -278,17 +278,23 @@ def bertcls(name):
     bert(name, "cls", 2, 2)
 
 
-def bertrank(name):
-    tokenizer, vocab = wordpiece()
-    c = bert_config(vocab)
-    m = tf.BertForSequenceClassification(c).double().eval()
-    fill(m, 3)
+def save_folder(name, m, tokenizer):
+    """The folder of m in float32, and its tokenizer; m has float64 afterwards."""
     folder = HERE / name
     shutil.rmtree(folder, ignore_errors=True)
     m.float().save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     tidy(folder, m)
-    m = m.double()
+    m.double()
+    return folder
+
+
+def bertrank(name):
+    tokenizer, vocab = wordpiece()
+    c = bert_config(vocab)
+    m = tf.BertForSequenceClassification(c).double().eval()
+    fill(m, 3)
+    save_folder(name, m, tokenizer)
     rows = []
     for query, text in PAIRS:
         x = tokenizer(query, text, return_tensors="pt")
@@ -344,12 +350,7 @@ def xlmrrank(name):
     c = xlm_config(pieces)
     m = tf.XLMRobertaForSequenceClassification(c).double().eval()
     fill(m, 13)
-    folder = HERE / name
-    shutil.rmtree(folder, ignore_errors=True)
-    m.float().save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    tidy(folder, m)
-    m = m.double()
+    save_folder(name, m, tokenizer)
     rows = []
     for query, text in PAIRS:
         if not text:
@@ -427,13 +428,8 @@ def qwen3rank(name):
                        tie_word_embeddings=True, attn_implementation="eager")
     m = tf.Qwen3ForCausalLM(c).double().eval()
     fill(m, 21)
-    folder = HERE / name
-    shutil.rmtree(folder, ignore_errors=True)
-    m.float().save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    tidy(folder, m)
+    folder = save_folder(name, m, tokenizer)
     (folder / "README.md").write_text("# Qwen3-Reranker-Tiny\n")
-    m = m.double()
     yes, no = tokenizer.convert_tokens_to_ids("yes"), tokenizer.convert_tokens_to_ids("no")
     prefix, suffix = (tokenizer.encode(s, add_special_tokens=False) for s in (RERANK[0], RERANK[1]))
     rows = []
