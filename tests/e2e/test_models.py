@@ -407,11 +407,12 @@ def test_the_sdks_wait(tight):
     anthropic = pytest.importorskip("anthropic")
     d, stream = tight()
     url, hi = "http://127.0.0.1:%d" % d.port, [{"role": "user", "content": "hi"}]
-    texts = {}
+    texts, begun = {}, threading.Semaphore(0)
 
     def responses():
         with openai.OpenAI(base_url=url + "/v1", api_key="none", max_retries=0) as client:
             with client.responses.stream(model="slow", input="hi", max_output_tokens=9) as s:
+                begun.release()  # each has its response's head, while it waits
                 kinds = [e.type for e in s]
             assert kinds[:2] == ["response.created", "response.in_progress"]
             assert kinds.count("response.in_progress") > 1
@@ -419,18 +420,20 @@ def test_the_sdks_wait(tight):
 
     def chat():
         with openai.OpenAI(base_url=url + "/v1", api_key="none", max_retries=0) as client:
-            texts["chat"] = "".join(
-                c.choices[0].delta.content or "" for c in client.chat.completions.create(
-                    model="slow", max_tokens=9, messages=hi, stream=True) if c.choices)
+            s = client.chat.completions.create(model="slow", max_tokens=9, messages=hi, stream=True)
+            begun.release()
+            texts["chat"] = "".join(c.choices[0].delta.content or "" for c in s if c.choices)
 
     def messages():
         with anthropic.Anthropic(base_url=url, api_key="none", max_retries=0) as client:
             with client.messages.stream(model="slow", max_tokens=9, messages=hi) as s:
+                begun.release()
                 texts["messages"] = "".join(s.text_stream)
     threads = [threading.Thread(target=t) for t in (responses, chat, messages)]
     for t in threads:
         t.start()
-    until(lambda: state(d, "slow") == "loading", "they wait")
+    assert all(begun.acquire(timeout=60 * PATIENCE) for _ in threads), "they wait"
+    assert state(d, "slow") == "loading"
     time.sleep(1.5 * PATIENCE)
     assert texts == {}
     stream.stop()
