@@ -49,8 +49,7 @@ const char *ig_driver_describe(const struct ig_driver *d) { return d->class->des
 
 uint64_t ig_driver_pulse(const struct ig_driver *d) { return atomic_load(&d->pulse); }
 
-/* The width of embeddings from outside that a step of the plan may have; 0: none. */
-static uint32_t outside_width(const struct ig_plan *plan)
+uint32_t ig_plan_outside_width(const struct ig_plan *plan)
 {
 	for (uint32_t i = 0; i < plan->n_nodes; i++) {
 		const struct ig_plan_node *n = &plan->nodes[i];
@@ -82,7 +81,7 @@ int ig_driver_lower(struct ig_driver *d, const struct ig_plan *plan,
 	(*out)->has_mtp = plan->first_mtp_node;
 	(*out)->width_in = plan->width_in;
 	(*out)->width_out = plan->width_out;
-	(*out)->width_outside = d->class->takes_outside ? outside_width(plan) : 0;
+	(*out)->width_outside = d->class->takes_outside ? ig_plan_outside_width(plan) : 0;
 	struct ig_model_info info = plan->info;
 	if (d->class->model_info && (rc = d->class->model_info(d, plan, &info, err))) {
 		ig_program_destroy(*out);

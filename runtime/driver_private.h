@@ -74,6 +74,9 @@ struct ig_program {
 	struct ig_error error; /* of the last submit or wait */
 };
 
+/* The width of embeddings from outside that a step of the plan may have; 0: none. */
+uint32_t ig_plan_outside_width(const struct ig_plan *plan);
+
 extern const struct ig_driver_class ig_driver_cpu;
 
 /* This executable's drivers in the order in which "auto" tries them; NULL-terminated

@@ -390,6 +390,7 @@ static const struct ig_driver_class together_class = {
 	.release = release,
 	.n_ranks = 1, /* set for each driver */
 	.steps_in_flight = 2,
+	.takes_outside = true,
 };
 
 static int open_ranks(struct together *t, const struct ig_driver_class *class,

@@ -167,8 +167,9 @@ struct embed_args {
 	uint tiles;   /* 1: the table is in tiles (core/tiles.h) */
 	uint n_types; /* rows of types of texts; 0: none */
 	uint types_row_bytes, types_format;
+	uint outside; /* 1: the step's rows from outside stand in place of the table's */
 };
-SHARED_SIZE(embed_args, 56);
+SHARED_SIZE(embed_args, 60);
 
 /* pool: of each column of a result a thread. */
 struct pool_args {
@@ -204,11 +205,12 @@ struct rope_table_args {
 	uint n_pairs;
 	uint y_stride;
 	float freq_scale;
-	uint flags; /* ROPE_FACTORS */
+	uint flags; /* ROPE_FACTORS, ROPE_AXES */
 	float magnitude;
 };
 SHARED_SIZE(rope_table_args, 20);
 #define ROPE_FACTORS 1u
+#define ROPE_AXES 2u /* each pair has an axis, else all have the first one */
 
 struct rope_kv_args {
 	uint n_heads, n_kv_heads, head_dim, n_pairs;
@@ -262,6 +264,7 @@ SHARED_SIZE(attention_args, 76);
 #define ATTENTION_SIGMOID 2u /* the output is multiplied by that of the gate */
 #define ATTENTION_SOFTPLUS 4u
 #define ATTENTION_V_IN_K 8u
+#define ATTENTION_SPANS 16u /* rows see up to the step's sees_to */
 
 /* conv1d: of each column a thread.  The state's part is the layer's only one. */
 struct conv1d_args {

@@ -75,7 +75,7 @@ struct step_head {
 	uint seq_rows;	 /* int [n_seqs + 1]: first row of each sequence */
 	uint logit_rows; /* int [n_logit_rows] */
 	/* uint [n_rows]: index of the row's first partial, one for each range from 0 to
-	 * that of its position; STEP_NONE: its sequence loops. */
+	 * that of the last position that it may see; STEP_NONE: its sequence loops. */
 	uint partials;
 	uint sample;  /* step_sample [n_logit_rows] */
 	uint adjusts; /* step_adjust [] */
@@ -88,7 +88,12 @@ struct step_head {
 	uint seq_segments; /* uint [n_seqs + 1]: first segment of each sequence */
 	uint segment_ends; /* uint []: the row behind each segment */
 	uint row_types;	   /* int [n_rows]: of the rows' texts; 0: all are of type 0 */
-	uint reserved;
+	/* int [n_rows]: the last position that attention with ATTENTION_SPANS lets each row see; of a step
+	 * without rows that see ahead the place of positions */
+	uint sees_to;
+	/* Only in steps with rows that are no token's, else 0. */
+	uint rope_positions; /* int [n_rows, 3]: what rope_table turns a row by, along each axis */
+	uint outside;	     /* addresses [n_rows]: of a row's embedding; 0: it is its token's */
 	SHARED_STRUCT(step_kv) kv[STEP_MAX_GROUPS];
 };
-SHARED_SIZE(step_head, 232);
+SHARED_SIZE(step_head, 240);

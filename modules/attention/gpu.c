@@ -78,11 +78,12 @@ static int lower_rope_table(const struct ig_gpu_launch *c, const struct ig_gpu_h
 		.y_stride = ig_gpu_stride(&c->out[0]),
 		.freq_scale = ig_rope_position_scale(p),
 		.magnitude = ig_rope_magnitude(p),
-		.flags = has_weight(c, 0) ? ROPE_FACTORS : 0,
+		.flags = (has_weight(c, 0) ? ROPE_FACTORS : 0) |
+			 (ig_rope_has_sections(p) ? ROPE_AXES : 0),
 	};
 	struct ig_gpu_dispatch d = {
 		.struct_size = sizeof d,
-		.n_binds = 3,
+		.n_binds = 4,
 		.shader = &ig_shader_rope_table,
 		.kernel = "rope_table",
 		.args = &args,
@@ -91,7 +92,9 @@ static int lower_rope_table(const struct ig_gpu_launch *c, const struct ig_gpu_h
 		ALWAYS,
 		.grid = { { IG_LIVE_ROWS, p->n_pairs, ROPE_THREADS, 1 }, IG_GPU_ONE, IG_GPU_ONE },
 	};
+	const struct ig_gpu_tensor none = IG_GPU_NONE;
 	float inverse[MAX_HEAD_DIM / 2];
+	uint32_t axes[MAX_HEAD_DIM / 2];
 	struct ig_gpu_ref ref;
 	int rc;
 
@@ -101,7 +104,16 @@ static int lower_rope_table(const struct ig_gpu_launch *c, const struct ig_gpu_h
 		return ig_fail(err, rc, "rope_table: no constant of %u frequencies", p->n_pairs);
 	d.bind[0] = (struct ig_gpu_bind){ ref, p->n_pairs * sizeof *inverse, IG_GPU_READ, 0 };
 	d.bind[1] = bind_weight(c, 0, p->n_pairs);
-	d.bind[2] = ig_gpu_bind_value(&c->out[0], IG_GPU_WRITE);
+	d.bind[2] = ig_gpu_bind_value(&none, IG_GPU_READ);
+	d.bind[3] = ig_gpu_bind_value(&c->out[0], IG_GPU_WRITE);
+	if (ig_rope_has_sections(p)) {
+		for (uint32_t i = 0; i < p->n_pairs; i++)
+			axes[i] = ig_rope_axis(p, i);
+		rc = h->constant(t, axes, p->n_pairs * sizeof *axes, &ref);
+		if (rc)
+			return ig_fail(err, rc, "rope_table: no constant of %u axes", p->n_pairs);
+		d.bind[2] = (struct ig_gpu_bind){ ref, p->n_pairs * sizeof *axes, IG_GPU_READ, 0 };
+	}
 	return h->dispatch(t, &d);
 }
 
@@ -466,7 +478,8 @@ static int lower_attention(const struct ig_gpu_launch *c, const struct ig_gpu_ho
 				   (p->gate == IG_GATE_SIGMOID	? ATTENTION_SIGMOID :
 				    p->gate == IG_GATE_SOFTPLUS ? ATTENTION_SOFTPLUS :
 								  0) |
-				   (p->v_dim ? ATTENTION_V_IN_K : 0),
+				   (p->v_dim ? ATTENTION_V_IN_K : 0) |
+				   (p->spans ? ATTENTION_SPANS : 0),
 			  .gate_row = p->gate ? ig_gpu_stride(&c->in[1]) : 0,
 			  .gate_first = p->gate_first,
 			  .gate_stride = p->gate_stride,

@@ -73,6 +73,7 @@ static int lower_embed(const struct ig_gpu_launch *c, const struct ig_gpu_host *
 		.n_types = types ? (uint32_t)types->n_rows : 0,
 		.types_row_bytes = types ? (uint32_t)types->row_stride : 0,
 		.types_format = types ? types->dtype : IG_F32,
+		.outside = p->outside,
 	};
 	rc = h->ids(t, &ids);
 	if (rc)

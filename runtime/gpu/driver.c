@@ -146,6 +146,9 @@ int ig_gpu_driver_lower(struct ig_driver *d, const struct ig_plan *plan,
 	p->base.strict = p->driver->strict;
 	p->prev_slot = IG_STEPS_IN_FLIGHT - 1;
 	int rc = ig_gpu_lower_plan(p, plan, err);
+	if (!rc)
+		rc = ig_gpu_outside_init(&p->outside, p->driver->device,
+					 ig_plan_outside_width(plan), limits->max_rows, err);
 	if (rc) {
 		ig_gpu_program_destroy(&p->base);
 		return rc;
@@ -247,6 +250,7 @@ void ig_gpu_program_destroy(struct ig_program *base)
 	d->class->free(d, p->constants);
 	d->class->free(d, p->ids);
 	d->class->free(d, p->logits);
+	ig_gpu_outside_finish(&p->outside);
 	ig_gpu_weights_finish(&p->weights, d);
 	ig_gpu_step_finish(&p->shape);
 	ig_gpu_tape_destroy(p->tape);
@@ -507,6 +511,8 @@ int ig_gpu_program_submit(struct ig_program *base, const struct ig_step *step)
 			ig_gpu_slabs_release(&d->slabs, n_bytes, d->done);
 	}
 	if ((rc = flush_copies(d, &base->error)) ||
+	    (rc = ig_gpu_outside_write(&p->outside, step, s.slot, &p->shape.outside,
+				       &base->error)) ||
 	    (rc = ig_gpu_step_pack(&p->shape, step, p->prev_slot, &d->slabs,
 				   class->staging(p->program, s.slot), &s, &base->error)))
 		return rc;

@@ -31,4 +31,5 @@
 		.watch_memory = ig_gpu_watch_memory,                                               \
 		.release = ig_gpu_release,                                                         \
 		.steps_in_flight = IG_STEPS_IN_FLIGHT,                                             \
+		.takes_outside = true,                                                             \
 	}

@@ -54,6 +54,8 @@ struct ig_gpu_step_shape {
 	uint64_t *slab_bytes;  /* [max_slabs] sizes of the slabs of this step; others 0 */
 	uint32_t *slabs_seen;  /* [max_slabs] numbers of the slabs of this step */
 	uint32_t n_slabs_seen;
+	const uint64_t
+		*outside; /* [n_rows] of the next step: see struct ig_gpu_outside; NULL: none */
 };
 
 /* 0, -ENOMEM, or -ENOTSUP if the limits make a step too large. */
@@ -70,6 +72,26 @@ int ig_gpu_step_pack(struct ig_gpu_step_shape *s, const struct ig_step *step, ui
 #define IG_GPU_COPY_AREA_BYTES (240u + IG_GPU_MAX_COPIES * 24u)
 void ig_gpu_step_pack_copies(const struct ig_gpu_copy *copies, uint32_t n, void *area,
 			     struct ig_gpu_submission *out);
+
+/* ---- rows that are no token's (outside.c) ------------------------------------------ */
+
+/* For the engine's thread. */
+struct ig_gpu_outside {
+	struct ig_gpu_device *device;
+	uint32_t width;	     /* floats of a row; 0: the plan takes none */
+	uint64_t *addresses; /* [max_rows] of the rows in device memory; 0: it is a token's */
+	struct ig_gpu_buffer *buffers[IG_STEPS_IN_FLIGHT]; /* by slot; NULL: not needed yet */
+	uint64_t n_bytes[IG_STEPS_IN_FLIGHT];
+};
+
+int ig_gpu_outside_init(struct ig_gpu_outside *o, struct ig_gpu_device *d, uint32_t width,
+			uint32_t max_rows, struct ig_error *err);
+/* No step may be in flight. */
+void ig_gpu_outside_finish(struct ig_gpu_outside *o);
+/* Copy the step's rows to the memory of a slot that is not in flight; *addresses [n_rows] is valid until the
+ * next call, NULL if the step has none. */
+int ig_gpu_outside_write(struct ig_gpu_outside *o, const struct ig_step *s, uint32_t slot,
+			 const uint64_t **addresses, struct ig_error *err);
 
 /* ---- weights (weights.c) ---------------------------------------------------------- */
 
@@ -144,6 +166,7 @@ struct ig_gpu_lowered {
 	struct ig_gpu_tape *tape;
 	struct ig_gpu_weights weights;
 	struct ig_gpu_step_shape shape;
+	struct ig_gpu_outside outside;
 	/* After load: */
 	struct ig_gpu_place *places; /* [tape->n_buffers] */
 	struct ig_gpu_buffer *scratch, *constants, *ids, *logits;

@@ -103,9 +103,11 @@ int ig_gpu_step_init(struct ig_gpu_step_shape *s, const struct ig_model_info *in
 				       g, c->n_layers, c->n_kv_heads, c->head_dim);
 	}
 	fits = add_array(&bytes, 1, sizeof(struct step_head));
-	/* ids, origins, positions, sequences, partials, adapters, types */
-	for (int i = 0; i < 7; i++)
+	/* ids, origins, positions, sequences, partials, adapters, types, the last positions seen */
+	for (int i = 0; i < 8; i++)
 		fits = fits && add_array(&bytes, limits->max_rows, 4);
+	fits = fits && add_array(&bytes, limits->max_rows, IG_ROPE_AXES * 4);
+	fits = fits && add_array(&bytes, limits->max_rows, 8); /* addresses of embeddings */
 	fits = fits && add_array(&bytes, limits->max_seqs, 4);
 	fits = fits && add_array(&bytes, (uint64_t)limits->max_seqs + 1, 4);
 	fits = fits && add_array(&bytes, limits->max_logit_rows, 4);
@@ -216,6 +218,26 @@ static void pack_types(struct packing *k)
 		put_copy(k, s->row_types, (uint64_t)s->n_rows * 4, &k->head.row_types);
 }
 
+/* Only what the step has; ig_program_submit has checked it. */
+static void pack_outside(struct packing *k)
+{
+	const struct ig_step *s = k->step;
+	const uint64_t n = (uint64_t)s->n_rows;
+
+	k->head.sees_to = k->head.positions;
+	if (s->sees_to)
+		put_copy(k, s->sees_to, n * 4, &k->head.sees_to);
+	if (s->rope_positions)
+		put_copy(k, s->rope_positions, n * IG_ROPE_AXES * 4, &k->head.rope_positions);
+	if (k->shape->outside)
+		put_copy(k, k->shape->outside, n * 8, &k->head.outside);
+}
+
+static uint32_t ranges_of(const struct ig_step *s, int32_t row)
+{
+	return (uint32_t)ig_step_sees_to(s, 1, row) / STEP_RANGE + 1;
+}
+
 /* First rows, and how each sequence's attention runs: split over ranges if they are few
  * (STEP_SPLITS) and their partial results fit, else looping over its ranges.  Without a cache all loop. */
 static void pack_sequences(struct packing *k)
@@ -231,8 +253,9 @@ static void pack_sequences(struct packing *k)
 		uint32_t ranges = 0;
 		first[q] = row;
 		while (row < s->n_rows && s->row_seq[row] == q) {
-			ranges = (uint32_t)s->positions[row++] / STEP_RANGE + 1;
-			need += ranges;
+			const uint32_t n = ranges_of(s, row++);
+			ranges = n > ranges ? n : ranges;
+			need += n;
 		}
 		uint32_t n = (uint32_t)(row - first[q]);
 		if (!k->shape->info.n_groups || !STEP_SPLITS(n, ranges) ||
@@ -245,7 +268,7 @@ static void pack_sequences(struct packing *k)
 		}
 		for (int32_t r = first[q]; r < row; r++) {
 			partials[r] = used;
-			used += (uint32_t)s->positions[r] / STEP_RANGE + 1;
+			used += ranges_of(s, r);
 		}
 		if (live[IG_LIVE_SPLIT_ROWS] < n)
 			live[IG_LIVE_SPLIT_ROWS] = n;
@@ -552,6 +575,7 @@ int ig_gpu_step_pack(struct ig_gpu_step_shape *shape, const struct ig_step *step
 	if (!rc) {
 		pack_adapters(&k);
 		pack_types(&k);
+		pack_outside(&k);
 		pack_sequences(&k);
 		rc = pack_samples(&k);
 	}

@@ -88,7 +88,8 @@ template <typename T, int D, int M, bool Q8, bool ROWS> struct attention_tile {
 	device const uchar *anywhere;		 // a readable address
 	device const uchar *rows_k;		 // of ROWS: K of the text's first row
 	device const uchar *block[token_blocks]; // of the sub-step that is fetched
-	device const int *positions;
+	device const int *positions,
+		*sees_to; // [row]; unless ROWS, the same without rows that see ahead
 	uint k_type, v_type;
 	uint first_row, first_query, n_queries, per_kv, kv_head, head_dim;
 	uint last_position, rows_ahead; // of ROWS
@@ -109,12 +110,23 @@ template <typename T, int D, int M, bool Q8, bool ROWS> struct attention_tile {
 	}
 
 	// The last position that a row attends to.
-	METAL_FUNC uint last_seen(uint position) thread
+	METAL_FUNC uint last_seen(uint row) thread
 	{
+		const uint position = uint(positions[row]);
 		if (!ROWS)
-			return position;
+			return uint(sees_to[row]);
 		return rows_ahead < last_position - position ? position + rows_ahead :
 							       last_position;
+	}
+
+	// The same of the rows first … last.
+	METAL_FUNC uint last_seen_by(uint first, uint last) thread
+	{
+		uint most = last_seen(last);
+		if (!ROWS && sees_to != positions)
+			for (uint row = first; row < last; row++)
+				most = max(most, last_seen(row));
+		return most;
 	}
 
 	// Where K and V are.
@@ -163,6 +175,9 @@ template <typename T, int D, int M, bool Q8, bool ROWS> struct attention_tile {
 		locate(args, step, q_of, sequence);
 		anywhere = (device const uchar *)step;
 		positions = step_array<int>(step, step->positions);
+		sees_to = (args.flags & ATTENTION_SPANS) != 0 ?
+				  step_array<int>(step, step->sees_to) :
+				  positions;
 		q = (threadgroup T *)shared;
 		kv = q + queries * q_stride;
 		s = (threadgroup float *)(kv +
@@ -171,11 +186,11 @@ template <typename T, int D, int M, bool Q8, bool ROWS> struct attention_tile {
 
 		const uint last_query = min(first_query + queries, n_queries) - 1;
 		lowest = first_seen(uint(positions[row_of(0)]), args.window);
-		highest = last_seen(uint(positions[first_row + last_query / per_kv]));
+		highest = last_seen_by(row_of(0), first_row + last_query / per_kv);
 		const uint mine = tid / parts;
 		const bool have = there(mine);
 		const uint position = have ? uint(positions[row_of(mine)]) : 0;
-		hi = have ? last_seen(position) : 0;
+		hi = have ? last_seen(row_of(mine)) : 0;
 		lo = have ? first_seen(position, args.window) : 1;
 		top = nothing_seen;
 		sum = 0.0f;

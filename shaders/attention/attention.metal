@@ -19,13 +19,16 @@ attention_merge(constant attention_args &args [[buffer(0)]],
 		uint lane [[thread_index_in_simdgroup]], uint sg [[simdgroup_index_in_threadgroup]])
 {
 	const uint sequence = group.z, head = group.x, first = sg * 32 + lane;
-	uint row = 0, partial = STEP_NONE, position = 0;
+	uint row = 0, partial = STEP_NONE, position = 0, sees_to = 0;
 	if (sequence < step->n_seqs) {
 		device const int *rows = step_array<int>(step, step->seq_rows) + sequence;
 		row = uint(rows[0]) + group.y;
 		if (row < uint(rows[1])) {
 			partial = step_array<uint>(step, step->partials)[row];
 			position = uint(step_array<int>(step, step->positions)[row]);
+			sees_to = (args.flags & ATTENTION_SPANS) != 0 ?
+					  uint(step_array<int>(step, step->sees_to)[row]) :
+					  position;
 		}
 	}
 	wait_for_previous();
@@ -37,7 +40,7 @@ attention_merge(constant attention_args &args [[buffer(0)]],
 	UNROLL
 	for (int j = 0; j < MERGED; j++)
 		all[j] = 0.0f;
-	const uint last = position / STEP_RANGE;
+	const uint last = sees_to / STEP_RANGE;
 	for (uint range = first_seen(position, args.window) / STEP_RANGE; range <= last;
 	     range += MERGE_AHEAD) {
 		float2 parts[MERGE_AHEAD];

@@ -65,9 +65,10 @@ template <typename T, int D, bool Q8>
 	UNROLL
 	for (int i = 0; i < 4; i++) {
 		const uint query = fragment_row(i, lane);
-		const uint row = t.row_of(t.there(query) ? query : 0), hi = uint(t.positions[row]);
-		const bool seen =
-			t.there(query) && first_seen(hi, args.window) <= end && hi >= start;
+		const uint row = t.row_of(t.there(query) ? query : 0);
+		const bool seen = t.there(query) &&
+				  first_seen(uint(t.positions[row]), args.window) <= end &&
+				  t.last_seen(row) >= start;
 		device float *to =
 			outs + (ulong(partials[row] + group.y) * args.n_heads + t.head_of(query)) *
 				       args.v_dim;

@@ -1,4 +1,5 @@
-// rope_table.metal: cosines and sines of the step's positions, once per step.
+// rope_table.metal: cosines and sines of the step's positions, once per step.  A row that is no
+// token's has a position for each axis, and each pair is turned by one of them.
 //
 // The angle is rounded to float as in the models' own code: position * scale, then times the
 // inverse frequency.  It may be 100 000 rad, where sin and cos of a GPU are inaccurate, so the
@@ -36,11 +37,13 @@ METAL_FUNC float2 cos_sin(float angle)
 // A thread has one pair of one row.
 //   inverse   [n_pairs]: base^(-i / n_pairs)
 //   factors   [n_pairs], with ROPE_FACTORS
+//   axes      [n_pairs]: 0 … 2, with ROPE_AXES
 //   y         [row][2 * n_pairs]: cosines, then sines
 kernel void rope_table(constant rope_table_args &args [[buffer(0)]],
 		       device const step_head *step [[buffer(1)]],
 		       device const float *inverse [[buffer(2)]],
-		       device const float *factors [[buffer(3)]], device float *y [[buffer(4)]],
+		       device const float *factors [[buffer(3)]],
+		       device const uint *axes [[buffer(4)]], device float *y [[buffer(5)]],
 		       uint i [[thread_position_in_grid]])
 {
 	const uint row = i / args.n_pairs, pair = i % args.n_pairs;
@@ -49,7 +52,14 @@ kernel void rope_table(constant rope_table_args &args [[buffer(0)]],
 	float inv = inverse[pair];
 	if ((args.flags & ROPE_FACTORS) != 0)
 		inv = precise::divide(inv, factors[pair]);
-	const float position = float(step_array<int>(step, step->positions)[row]) * args.freq_scale;
+	int at;
+	if (step->rope_positions != 0) {
+		const uint axis = (args.flags & ROPE_AXES) != 0 ? axes[pair] : 0;
+		at = step_array<int>(step, step->rope_positions)[3 * row + axis];
+	} else {
+		at = step_array<int>(step, step->positions)[row];
+	}
+	const float position = float(at) * args.freq_scale;
 	const float2 v = cos_sin(position * inv) * args.magnitude;
 	device float *to = y + ulong(row) * args.y_stride + pair;
 	to[0] = v.x;

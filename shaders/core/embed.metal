@@ -1,5 +1,5 @@
 // embed.metal: rows of a table by token id, dequantised and scaled, plus rows of learned positions
-// and of types of texts.
+// and of types of texts.  A row of the step that is no token's stands in place of the table's, unscaled.
 // A threadgroup computes a row of the result, each thread eight consecutive elements at a time.
 // Token ids come from the step, or from those that the previous step sampled.
 #include <metal_stdlib>
@@ -9,6 +9,11 @@
 #include "tiles.h"
 
 using namespace metal;
+
+// An element of the array of addresses.
+struct outside_row {
+	device const uchar *p;
+};
 
 // Element i of a row of n, 0 beyond its end.
 METAL_FUNC float embed_one(uint format, device const uchar *row, uint i, uint n)
@@ -71,15 +76,22 @@ embed(constant embed_args &args [[buffer(0)]], device const step_head *step [[bu
 		const uint type = uint(step_at<int>(step, step->row_types)[row]);
 		s += ulong(type < args.n_types ? type : 0) * args.types_row_bytes;
 	}
+	device const uchar *from_outside = nullptr;
+	if (args.outside != 0 && step->outside != 0)
+		from_outside = step_at<outside_row>(step, step->outside)[row].p;
 	device float *to = y + ulong(row) * args.y_stride;
 	for (uint i = tid * 8; i < args.n_cols; i += threads * 8) {
 		float4 a, b;
-		if (args.tiles != 0)
+		if (from_outside != nullptr)
+			embed_eight(ELEMENT_F32, from_outside, i, args.n_cols, a, b);
+		else if (args.tiles != 0)
 			tile_eight(args.format, w, token % TILE_ROWS, i, a, b);
 		else
 			embed_eight(args.format, w, i, args.n_cols, a, b);
-		a = a * args.scale;
-		b = b * args.scale;
+		if (from_outside == nullptr) {
+			a = a * args.scale;
+			b = b * args.scale;
+		}
 		if (args.n_positions != 0) {
 			float4 c, d;
 			embed_eight(args.learned_format, l, i, args.n_cols, c, d);

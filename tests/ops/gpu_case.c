@@ -393,6 +393,42 @@ static int fill_piece(struct run *r, uint32_t b, struct ig_error *err)
 	return 0;
 }
 
+/* Rows of as many values as the result's have. */
+static int make_outside(struct run *r, struct ig_error *err)
+{
+	const struct ig_op_launch *launch = r->c->launch;
+	const struct ig_step *s = launch->step;
+	const uint64_t row = (uint64_t)launch->out[0].n_cols * sizeof(float);
+
+	if (!s->outside)
+		return 0;
+	r->outside_bytes = (uint64_t)s->n_rows * row + 2 * GUARD;
+	r->outside_image = malloc(r->outside_bytes);
+	if (!r->outside_image)
+		return ig_fail(err, -ENOMEM, "no memory");
+	memset(r->outside_image, GUARD_BYTE, r->outside_bytes);
+	for (int32_t i = 0; i < s->n_rows; i++)
+		if (s->outside[i])
+			memcpy(r->outside_image + GUARD + (uint64_t)(s->n_rows - 1 - i) * row,
+			       s->outside[i], row);
+	return upload(r, r->outside_image, r->outside_bytes, IG_GPU_MEMORY_SLAB, &r->outside, err);
+}
+
+static int collect_outside(struct run *r, struct ig_error *err)
+{
+	uint8_t *now = malloc(r->outside_bytes);
+	int rc;
+
+	if (!now)
+		return ig_fail(err, -ENOMEM, "no memory");
+	rc = r->lab->class->read(r->lab->device, r->outside, 0, now, r->outside_bytes, err);
+	if (!rc && memcmp(now, r->outside_image, r->outside_bytes))
+		rc = ig_fail(err, -EFAULT, "%s: the rows from outside were written",
+			     r->c->op->name);
+	free(now);
+	return rc;
+}
+
 static int make_memory(struct run *r, struct ig_error *err)
 {
 	const struct ig_gpu_case *c = r->c;
@@ -423,6 +459,9 @@ static int make_memory(struct run *r, struct ig_error *err)
 			return rc;
 		r->places[b] = (struct ig_gpu_place){ p->buffer, GUARD };
 	}
+	int made = make_outside(r, err);
+	if (made)
+		return made;
 	for (uint32_t i = 0; i < c->n_slabs; i++) {
 		uint8_t *image = malloc(c->slab_bytes + 2 * GUARD);
 		int rc;
@@ -578,6 +617,8 @@ int ig_gpu_case_run(struct ig_gpu_lab *lab, const struct ig_gpu_case *c, struct 
 			rc = collect_piece(&r, b, err);
 	for (uint32_t i = 0; !rc && i < c->n_slabs; i++)
 		rc = collect_slab(&r, i, err);
+	if (!rc && r.outside)
+		rc = collect_outside(&r, err);
 	if (r.program)
 		lab->class->program_destroy(r.program);
 	for (uint32_t b = 0; r.pieces && b < r.tape->n_buffers; b++) {
@@ -586,6 +627,8 @@ int ig_gpu_case_run(struct ig_gpu_lab *lab, const struct ig_gpu_case *c, struct 
 	}
 	for (uint32_t i = 0; r.slabs && i < c->n_slabs; i++)
 		lab->class->free(lab->device, r.slabs[i]);
+	lab->class->free(lab->device, r.outside);
+	free(r.outside_image);
 	free(r.slabs);
 	free(r.pieces);
 	free(r.places);

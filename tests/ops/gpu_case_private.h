@@ -35,7 +35,10 @@ struct run {
 	struct ig_gpu_launch launch;
 	struct piece *pieces; /* [tape->n_buffers] */
 	struct ig_gpu_place *places;
-	struct ig_gpu_buffer **slabs; /* [n_slabs] */
+	struct ig_gpu_buffer **slabs;  /* [n_slabs] */
+	struct ig_gpu_buffer *outside; /* the step's rows from outside, the last one first */
+	uint8_t *outside_image;
+	uint64_t outside_bytes;
 	struct ig_gpu_program *program;
 	uint8_t *step;
 	uint64_t step_bytes, cap_step;

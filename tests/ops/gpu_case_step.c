@@ -31,6 +31,11 @@ static int put(struct run *r, const void *src, uint64_t n_bytes, uint32_t *place
 	return 0;
 }
 
+static uint32_t ranges_of(const struct ig_step *s, int32_t row)
+{
+	return (uint32_t)ig_step_sees_to(s, 1, row) / STEP_RANGE + 1;
+}
+
 /* First rows of the sequences, and which rows have partials. */
 static int put_sequences(struct run *r, struct step_head *head, struct ig_error *err)
 {
@@ -51,8 +56,9 @@ static int put_sequences(struct run *r, struct step_head *head, struct ig_error 
 
 		first[q] = row;
 		while (row < s->n_rows && s->row_seq[row] == q) {
-			ranges = (uint32_t)s->positions[row] / STEP_RANGE + 1;
-			need += ranges;
+			const uint32_t of_row = ranges_of(s, row);
+			ranges = of_row > ranges ? of_row : ranges;
+			need += of_row;
 			row++;
 		}
 		n = (uint32_t)(row - first[q]);
@@ -65,7 +71,7 @@ static int put_sequences(struct run *r, struct step_head *head, struct ig_error 
 		}
 		for (int32_t i = first[q]; i < row; i++) {
 			partials[i] = n_partials;
-			n_partials += (uint32_t)s->positions[i] / STEP_RANGE + 1;
+			n_partials += ranges_of(s, i);
 		}
 		r->live[IG_LIVE_SPLIT_ROWS] =
 			n > r->live[IG_LIVE_SPLIT_ROWS] ? n : r->live[IG_LIVE_SPLIT_ROWS];
@@ -202,6 +208,30 @@ static int put_cache(struct run *r, struct step_head *head, struct ig_error *err
 	return 0;
 }
 
+static int put_outside(struct run *r, struct step_head *head, struct ig_error *err)
+{
+	const struct ig_step *s = r->c->launch->step;
+	const uint64_t rows = (uint64_t)s->n_rows;
+	const uint64_t row_bytes = (uint64_t)r->c->launch->out[0].n_cols * sizeof(float);
+	int rc = 0;
+
+	head->sees_to = head->positions;
+	if (s->sees_to)
+		rc = put(r, s->sees_to, rows * 4, &head->sees_to, err);
+	if (!rc && s->rope_positions)
+		rc = put(r, s->rope_positions, rows * IG_ROPE_AXES * 4, &head->rope_positions, err);
+	if (!rc && s->outside)
+		rc = put(r, NULL, rows * 8, &head->outside, err);
+	if (rc || !s->outside)
+		return rc;
+	uint64_t *to = (uint64_t *)(void *)(r->step + head->outside);
+	for (uint64_t i = 0; i < rows; i++)
+		to[i] = s->outside[i] ? r->lab->class->address(r->outside) + GUARD +
+						(rows - 1 - i) * row_bytes :
+					0;
+	return 0;
+}
+
 int ig_gpu_case_pack(struct run *r, struct ig_error *err)
 {
 	const struct ig_step *s = r->c->launch->step;
@@ -229,6 +259,7 @@ int ig_gpu_case_pack(struct run *r, struct ig_error *err)
 	rc = rc ? rc : put(r, s->row_seq, rows, &head.row_seq, err);
 	rc = rc ? rc : put(r, s->seq_lens, (uint64_t)s->n_seqs * 4, &head.seq_lens, err);
 	rc = rc ? rc : put(r, s->logit_rows, logit_rows, &head.logit_rows, err);
+	rc = rc ? rc : put_outside(r, &head, err);
 	if (!rc && s->row_types)
 		rc = put(r, s->row_types, rows, &head.row_types, err);
 	if (!rc && s->row_adapter) {

@@ -209,6 +209,84 @@ static void test_embed_adds_learned_positions(void **state)
 	}
 }
 
+/* Rows from outside in place of the table's, unscaled; learned positions are added to them as to any. */
+static void test_embed_takes_rows_from_outside(void **state)
+{
+	enum { VOCAB = 33, POSITIONS = 9, WIDTH = 768, TOKENS = 5 };
+	static const struct {
+		uint32_t format;
+		int64_t width;
+		uint32_t tiles;
+	} tables[] = {
+		{ IG_F32, 41, 0 },     { IG_BF16, WIDTH, 0 }, { IG_F16, 40, 0 },
+		{ IG_Q4_K, WIDTH, 0 }, { IG_Q4_K, WIDTH, 1 }, { IG_Q6_K, WIDTH, 1 },
+	};
+	static const int32_t ids[TOKENS] = { 3, 0, 32, 17, 1 },
+			     positions[TOKENS] = { 0, 8, 1, 5, 2 };
+	static _Alignas(64) uint8_t table[VOCAB * WIDTH * 4], learned[POSITIONS * WIDTH * 4];
+	static float rows[TOKENS][WIDTH], want[TOKENS * WIDTH], got[TOKENS * WIDTH];
+	/* the first and last, and one twice */
+	const float *const some[][TOKENS] = {
+		{ rows[0], NULL, rows[2], rows[2], NULL },
+		{ NULL, NULL, NULL, NULL, rows[4] },
+		{ rows[0], rows[1], rows[2], rows[3], rows[4] },
+		{ NULL },
+	};
+	uint64_t seed = 14;
+
+	for (size_t i = 0; i < TOKENS * WIDTH; i++)
+		rows[i / WIDTH][i % WIDTH] = (float)((i * 7919) % 1000) / 250 - 2;
+	for (size_t i = 0; i < sizeof tables / sizeof *tables * 8; i++) {
+		const uint32_t format = tables[i / 8].format;
+		const int64_t width = tables[i / 8].width;
+		const int64_t row = (int64_t)ig_dtype_row_bytes(format, width);
+		struct ig_embed_params p = { sizeof p, 1.5f, .outside = 1 };
+		const struct ig_step step = { .struct_size = sizeof step,
+					      .n_rows = TOKENS,
+					      .token_ids = ids,
+					      .positions = positions,
+					      .outside = some[i / 2 % 4] };
+		struct ig_op_launch launch = {
+			.struct_size = sizeof launch,
+			.params = &p,
+			.n_weights = 1 + (uint32_t)i % 2,
+			.n_out = 1,
+			.step = &step,
+			.weight = { { table, VOCAB, width, row, format, IG_LAYOUT_ROWS },
+				    { learned, POSITIONS, width, width * 4, IG_F32,
+				      IG_LAYOUT_ROWS } },
+			.out = { { want, TOKENS, width, width * 4, IG_F32, IG_LAYOUT_ROWS } },
+		};
+		const struct ig_gpu_case c = { .op = &ig_op_embed,
+					       .launch = &launch,
+					       .in_class = IG_ROWS_TOKENS,
+					       .tiles = tables[i / 8].tiles,
+					       .max_logit_rows = 4 };
+		struct ig_error err = { 0 };
+
+		for (int64_t r = 0; r < VOCAB; r++)
+			ig_case_weight_row(format, table + r * row, width, &seed);
+		for (int64_t r = 0; r < POSITIONS; r++)
+			ig_case_weight_row(IG_F32, learned + r * width * 4, width, &seed);
+		/* 0: another table than the input's, which keeps its rows */
+		for (p.outside = 0; p.outside < 2; p.outside++) {
+			launch.out[0].data = want;
+			ig_op_embed.reference(&launch);
+			launch.out[0].data = got;
+			if (ig_gpu_case_run(lab, &c, &err))
+				fail_msg("%s", err.text);
+			for (int64_t j = 0; j < TOKENS * width; j++) {
+				const bool is_exact = p.outside && some[i / 2 % 4][j / width];
+				const float most =
+					is_exact ? 0 : 0x1p-22f * (1.0f + fabsf(want[j]));
+				if (!(fabsf(got[j] - want[j]) <= most))
+					fail_msg("case %zu: value %lld is %.9g, expected %.9g", i,
+						 (long long)j, (double)got[j], (double)want[j]);
+			}
+		}
+	}
+}
+
 /* Types with learned positions or without; a type that is not there reads the first row, and so does a step
  * without types. */
 static void test_embed_adds_types(void **state)
@@ -376,6 +454,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_convert),
 		cmocka_unit_test(test_embed_reads_the_last_draws),
 		cmocka_unit_test(test_embed_adds_learned_positions),
+		cmocka_unit_test(test_embed_takes_rows_from_outside),
 		cmocka_unit_test(test_embed_adds_types),
 		cmocka_unit_test(test_pool),
 		cmocka_unit_test(test_output),

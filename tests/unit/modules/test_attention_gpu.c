@@ -24,6 +24,7 @@ struct attention_case {
 	uint32_t sinks;		      /* 1: there are some */
 	uint32_t gate, gate_dim;      /* IG_GATE_…, values a head */
 	uint32_t v_dim;		      /* values are so much of the keys */
+	struct span images[3];	      /* rows that see each other, up to the first with to 0 */
 };
 
 static const struct attention_case cases[] = {
@@ -122,6 +123,31 @@ static const struct attention_case cases[] = {
 	{ 4, 1, 96, IG_F16, 0, 0, { 270 }, { { 0, 250, 267 } }, .v_dim = 64 },
 	{ 20, 1, 576, IG_F16, 0, 0, { 270 }, { { 0, 254, 258 } }, .v_dim = 512 },
 	{ 6, 2, 40, IG_F32, 9, 0, { 270 }, { { 0, 254, 258 } }, 1, IG_GATE_SIGMOID, 24, 24 },
+	/* images: over the edge of a range, with few rows and many; in a long sequence; over tiles; with windows */
+	{ 6, 2, 64, IG_F16, 0, 0, { 300 }, { { 0, 250, 262 } }, .images = { { 0, 252, 260 } } },
+	{ 6, 2, 64, IG_F32, 0, 0, { 300 }, { { 0, 240, 280 } }, .images = { { 0, 244, 275 } } },
+	{ 6,
+	  2,
+	  64,
+	  IG_F16,
+	  0,
+	  0,
+	  { 1100, 20, 300 },
+	  { { 0, 1010, 1050 }, { 1, 4, 9 }, { 2, 270, 271 } },
+	  .images = { { 0, 1012, 1031 }, { 1, 5, 8 } } },
+	{ 1, 1, 32, IG_F16, 0, 0, { 300 }, { { 0, 200, 300 } }, .images = { { 0, 205, 290 } } },
+	{ 4,
+	  2,
+	  32,
+	  IG_F16,
+	  9,
+	  0,
+	  { 300 },
+	  { { 0, 230, 290 } },
+	  .images = { { 0, 235, 250 }, { 0, 251, 270 } } },
+	{ 4, 1, 40, IG_F32, 5, 0, { 300 }, { { 0, 250, 262 } }, .images = { { 0, 252, 260 } } },
+	{ 6, 2, 64, IG_Q8_0, 0, 0, { 300 }, { { 0, 240, 280 } }, .images = { { 0, 244, 275 } } },
+	{ 2, 1, 256, IG_Q8_0, 7, 0, { 270 }, { { 0, 250, 267 } }, .images = { { 0, 251, 266 } } },
 	/* 8 bits: lengths; chunks; more rows than 16 */
 	{ 9,
 	  3,
@@ -180,7 +206,7 @@ struct setup {
 	struct ig_attention_params p;
 	const struct attention_case *c;
 	int32_t n_rows;
-	int32_t *positions, *row_seq;
+	int32_t *positions, *row_seq, *sees_to;
 	int32_t n_seqs;
 	struct guarded q, gate, sinks;
 	int64_t out_cols;
@@ -236,17 +262,23 @@ static void setup_create(struct setup *s, const struct attention_case *c)
 					     .layer = 1,
 					     .scale = c->scale != 0 ? c->scale :
 								      4 / sqrtf((float)c->head_dim),
-					     .window = c->window };
+					     .window = c->window,
+					     .spans = c->images[0].to != 0 };
 	for (const struct span *x = c->spans; x < c->spans + 8 && x->to; x++)
 		s->n_rows += x->to - x->from;
 	s->positions = malloc((size_t)s->n_rows * sizeof *s->positions);
 	s->row_seq = malloc((size_t)s->n_rows * sizeof *s->row_seq);
-	assert_true(s->positions && s->row_seq);
+	s->sees_to = malloc((size_t)s->n_rows * sizeof *s->sees_to);
+	assert_true(s->positions && s->row_seq && s->sees_to);
 	s->n_rows = 0;
 	for (const struct span *x = c->spans; x < c->spans + 8 && x->to; x++)
 		for (int32_t t = x->from; t < x->to; t++, s->n_rows++) {
 			s->positions[s->n_rows] = t;
 			s->row_seq[s->n_rows] = x->seq;
+			s->sees_to[s->n_rows] = t;
+			for (const struct span *i = c->images; i < c->images + 3 && i->to; i++)
+				if (i->seq == x->seq && t >= i->from && t < i->to)
+					s->sees_to[s->n_rows] = i->to - 1;
 		}
 	forget_unseen(s);
 	guarded_create(&s->q, s->n_rows, (int64_t)c->n_heads * c->head_dim);
@@ -283,6 +315,7 @@ static void setup_destroy(struct setup *s)
 	guarded_destroy(&s->sinks);
 	free(s->positions);
 	free(s->row_seq);
+	free(s->sees_to);
 }
 
 /* How sequences of few rows are worked on. */
@@ -298,6 +331,7 @@ static void run_rows(struct setup *s, enum way way, uint32_t out_dtype, struct g
 		.n_seqs = s->n_seqs,
 		.positions = s->positions + first,
 		.row_seq = s->row_seq + first,
+		.sees_to = s->c->images[0].to ? s->sees_to + first : NULL,
 		.seq_lens = s->c->lens,
 		.slab_bases = s->w.slabs,
 		.kv = &s->w.kv,
@@ -397,6 +431,43 @@ static void test_reference_and_bits(void **state)
 		guarded_destroy(&truth);
 		guarded_destroy(&out);
 		guarded_destroy(&other);
+		setup_destroy(&s);
+	}
+}
+
+/* A layer that lets no row see ahead does not read how far rows do, and one that does has the bits of a text
+ * where none does. */
+static void test_images_of_a_text(void **state)
+{
+	const struct attention_case c = { 6, 2, 64, IG_F16, 20, 0, { 300 }, { { 0, 240, 290 } } };
+	struct attention_case with = c;
+	struct setup s;
+	struct guarded want, got;
+
+	with.images[0] = (struct span){ 0, 244, 275 };
+	for (int way = LOOP - 1; way <= LOOP; way++) {
+		world_seed(9);
+		setup_create(&s, &c);
+		guarded_create(&want, s.n_rows, s.out_cols);
+		guarded_create(&got, s.n_rows, s.out_cols);
+		run_rows(&s, way, IG_F32, &want, 0, s.n_rows);
+		s.p.spans = 1; /* and the step has no sees_to */
+		run_rows(&s, way, IG_F32, &got, 0, s.n_rows);
+		assert_same(&got, &want, 0, "with spans");
+		s.c = &with; /* of which every row sees up to its own position */
+		run_rows(&s, way, IG_F32, &got, 0, s.n_rows);
+		assert_same(&got, &want, 0, "with rows that see ahead by nothing");
+		setup_destroy(&s);
+		world_seed(9);
+		setup_create(&s, &with);
+		s.p.spans = 0;
+		run_rows(&s, way, IG_F32, &got, 0, s.n_rows);
+		assert_same(&got, &want, 0, "in a layer without spans");
+		s.p.spans = 1;
+		run_rows(&s, way, IG_F32, &got, 0, s.n_rows);
+		assert_memory_not_equal(guarded_row(&got, 10), guarded_row(&want, 10), 64);
+		guarded_destroy(&want);
+		guarded_destroy(&got);
 		setup_destroy(&s);
 	}
 }
@@ -638,6 +709,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_reference_and_bits),
+		cmocka_unit_test(test_images_of_a_text),
 		cmocka_unit_test(test_codes_as_halves),
 		cmocka_unit_test(test_causal),
 		cmocka_unit_test(test_result_types),

@@ -21,12 +21,25 @@ struct table_case {
 	float freq_base, freq_scale;
 	int factors;
 	float magnitude;
+	uint32_t sections[IG_ROPE_AXES], interleaved;
+	int turned; /* rows have positions of their own along each axis */
 };
 
 static const struct table_case tables[] = {
-	{ 32, 10000, 1, 0 },   { 64, 10000, 1, 0 },    { 64, 1e6f, 1, 0 },
-	{ 128, 5e5f, 1, 1 },   { 9, 10000, 0.25f, 0 }, { 1, 10000, 1, 1 },
-	{ 40, 1e6f, 0.5f, 1 }, { 64, 1, 1, 0 },	       { 32, 10000, 1, 0, 0.75f },
+	{ 32, 10000, 1, 0 },
+	{ 64, 10000, 1, 0 },
+	{ 64, 1e6f, 1, 0 },
+	{ 128, 5e5f, 1, 1 },
+	{ 9, 10000, 0.25f, 0 },
+	{ 1, 10000, 1, 1 },
+	{ 40, 1e6f, 0.5f, 1 },
+	{ 64, 1, 1, 0 },
+	{ 32, 10000, 1, 0, 0.75f },
+	/* pairs of several axes, of rows that have them and of a text's; axes that no pair has */
+	{ 32, 1e6f, 1, 0, 0, { 11, 11, 10 }, 1, 1 },
+	{ 64, 5e5f, 1, 1, 0, { 16, 24, 24 }, 0, 1 },
+	{ 9, 10000, 0.25f, 0, 2, { 4, 3, 2 }, 0, 0 },
+	{ 40, 1e6f, 1, 0, 0, { 0, 0, 0 }, 0, 1 },
 };
 
 /* The start, edges of powers of two, every large position's neighbourhood. */
@@ -39,18 +52,34 @@ static int32_t table_position(int32_t row)
 	return row < n ? some[row] : (int32_t)((uint32_t)row * 2654435761u % 131072);
 }
 
+/* Of a row that is no token's: up to 2^24, and other ones along each axis. */
+static int32_t turned_position(int32_t row, int32_t axis)
+{
+	if (row % 50 == 49)
+		return (1 << 24) - axis;
+	return table_position(row + axis) + 131072 * axis;
+}
+
 #define TABLE_ROWS 300
 
 static void run_table(const struct table_case *c, const float *factors, int32_t first, int32_t n,
 		      struct guarded *out, struct guarded *truth)
 {
-	const struct ig_rope_table_params p = { sizeof p, c->n_pairs, c->freq_base, c->freq_scale,
-						.magnitude = c->magnitude };
+	const struct ig_rope_table_params p = { sizeof p,
+						c->n_pairs,
+						c->freq_base,
+						c->freq_scale,
+						.magnitude = c->magnitude,
+						.sections = { c->sections[0], c->sections[1],
+							      c->sections[2] },
+						.interleaved = c->interleaved };
 	int32_t positions[TABLE_ROWS], row_seq[TABLE_ROWS] = { 0 };
+	int32_t turned[TABLE_ROWS][IG_ROPE_AXES];
 	const struct ig_step step = { .struct_size = sizeof step,
 				      .n_rows = n,
 				      .n_seqs = 1,
 				      .positions = positions,
+				      .rope_positions = c->turned ? turned[0] : NULL,
 				      .row_seq = row_seq };
 	struct ig_op_launch launch = {
 		.struct_size = sizeof launch,
@@ -67,6 +96,9 @@ static void run_table(const struct table_case *c, const float *factors, int32_t 
 
 	for (int32_t r = 0; r < n; r++)
 		positions[r] = table_position(first + r);
+	for (int32_t i = 0; i < n * IG_ROPE_AXES; i++)
+		turned[i / IG_ROPE_AXES][i % IG_ROPE_AXES] =
+			turned_position(first + i / IG_ROPE_AXES, i % IG_ROPE_AXES);
 	launch.out[0].data = guarded_row(out, first);
 	launch.out[0].n_rows = n;
 	if (ig_gpu_case_run(lab, &g, &err))

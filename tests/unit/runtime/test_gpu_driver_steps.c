@@ -178,25 +178,74 @@ static void assert_blocks(struct session *s, const char *letters)
 		memset(block(s, i), 'a' + i, BLOCK);
 }
 
-/* What no kernel reads is refused by name, and the next step runs. */
+/* Rows that are no token's are in device memory when the step is submitted, each slot's in its own, and their
+ * addresses in the step; a step of text has none. */
 static void test_rows_from_outside(void **state)
 {
-	static const int32_t turned[SEQS][IG_ROPE_AXES], sees_to[SEQS];
-	static const float *const outside[SEQS];
+	static float rows[2][SEQS][TOY_WIDTH];
+	static const int32_t turned[SEQS][IG_ROPE_AXES] = { { 1, 2, 3 }, { 4, 5, 6 } };
 	struct session s = { 0 };
 
+	for (int i = 0; i < 2 * SEQS * TOY_WIDTH; i++)
+		rows[i / SEQS / TOY_WIDTH][i / TOY_WIDTH % SEQS][i % TOY_WIDTH] = (float)i;
 	session_must_start(&s, *state, "fake");
-	for (int i = 0; i < 3; i++) {
-		struct ig_step *step = session_step(&s, 0, 0, NULL);
-		step->rope_positions = i == 0 ? turned[0] : NULL;
-		step->outside = i == 1 ? outside : NULL;
-		step->sees_to = i == 2 ? sees_to : NULL;
-		assert_int_equal(ig_program_submit(s.program, step), -ENOTSUP);
-		assert_non_null(strstr(ig_program_error(s.program)->text,
-				       "the driver fake has no embeddings from outside"));
-	}
-	assert_int_equal(ig_program_outside_width(s.program), 0);
+	assert_int_equal(ig_program_outside_width(s.program), TOY_WIDTH);
+	const int allocs = fake_gpu.n_allocs, writes = fake_gpu.n_writes;
 	session_assert_runs(&s);
+	const struct step_head *h = (const struct step_head *)(void *)fake_gpu.last_step;
+	assert_int_equal(h->outside, 0);
+	assert_int_equal(h->rope_positions, 0);
+	assert_int_equal(h->sees_to, h->positions);
+	assert_int_equal(fake_gpu.n_allocs, allocs);
+
+	uint64_t seen[2][SEQS];
+	for (int i = 0; i < 2; i++) {
+		/* the first step has the rows 0 and 2, of which the memory is not together, the other one all */
+		const float *outside[SEQS];
+		for (int r = 0; r < SEQS; r++)
+			outside[r] = i || r == 0 || r == 2 ? rows[i][r] : NULL;
+		struct ig_step *step = session_step(&s, i, 7, NULL);
+		step->outside = outside;
+		step->rope_positions = turned[0];
+		step->sees_to = step->positions;
+		assert_int_equal(ig_program_submit(s.program, step), 0);
+		h = (const struct step_head *)(void *)fake_gpu.last_step;
+		assert_memory_equal(fake_gpu.last_step + h->rope_positions, turned, sizeof turned);
+		assert_int_not_equal(h->sees_to, h->positions);
+		memcpy(seen[i], fake_gpu.last_step + h->outside, sizeof seen[i]);
+	}
+	assert_int_equal(fake_gpu.n_allocs, allocs + 2);
+	assert_int_equal(fake_gpu.n_writes, writes + 2 + 1);
+	for (int i = 0; i < 2; i++)
+		for (int r = 0; r < SEQS; r++) {
+			if (!i && r != 0 && r != 2)
+				assert_true(seen[i][r] == 0);
+			else
+				assert_memory_equal((const float *)(uintptr_t)seen[i][r],
+						    rows[i][r], sizeof rows[i][r]);
+		}
+	assert_int_equal(ig_program_wait(s.program), 0);
+	assert_int_equal(ig_program_wait(s.program), 0);
+
+	/* Memory that is there is used again; one that can't be had fails the step, not the next one. */
+	const float *one[SEQS] = { NULL, rows[0][1] };
+	struct ig_step *step = session_step(&s, 0, 7, NULL);
+	step->outside = one;
+	assert_int_equal(ig_program_submit(s.program, step), 0);
+	assert_int_equal(ig_program_wait(s.program), 0);
+	assert_int_equal(fake_gpu.n_allocs, allocs + 2);
+	session_stop(&s);
+
+	session_must_start(&s, *state, "fake");
+	fake_gpu.max_bytes = fake_gpu.n_bytes;
+	step = session_step(&s, 0, 7, NULL);
+	step->outside = one;
+	assert_int_equal(ig_program_submit(s.program, step), -ENOMEM);
+	assert_non_null(strstr(ig_program_error(s.program)->text, "full"));
+	session_assert_runs(&s);
+	fake_gpu.max_bytes = 0;
+	assert_int_equal(ig_program_submit(s.program, step), 0);
+	assert_int_equal(ig_program_wait(s.program), 0);
 	session_stop(&s);
 }
 

@@ -276,6 +276,51 @@ static void test_split(void **state)
 	end(&w);
 }
 
+/* Rows that see ahead have partials up to what they see; what they are turned by, and where their embeddings are. */
+static void test_outside(void **state)
+{
+	struct world w;
+	struct ig_error err = { 0 };
+	int32_t sees_to[ROWS], turned[ROWS][IG_ROPE_AXES];
+	uint64_t outside[ROWS] = { 0, 0, 0x123456789abcull };
+
+	begin(&w, &info);
+	add(&w, 250, 10, false); /* an image from 252 to 257 */
+	add(&w, 0, 2, false);
+	assert_int_equal(pack(&w, &err), 0);
+	assert_int_equal(head(&w)->sees_to, head(&w)->positions);
+	assert_int_equal(head(&w)->rope_positions, 0);
+	assert_int_equal(head(&w)->outside, 0);
+	for (int r = 0; r < 12; r++) {
+		sees_to[r] = r >= 2 && r <= 7 ? 257 : w.positions[r];
+		for (int i = 0; i < IG_ROPE_AXES; i++)
+			turned[r][i] = 10 * r + i;
+	}
+	w.step.sees_to = sees_to;
+	w.step.rope_positions = turned[0];
+	w.shape.outside = outside;
+	assert_int_equal(pack(&w, &err), 0);
+	static const uint32_t want[] = { 0, 1, 2, 4, 6, 8, 10, 12, 14, 16, 18, 19 };
+	assert_memory_equal(at(&w, head(&w)->partials), want, sizeof want);
+	assert_int_equal(w.out.live[IG_LIVE_SPLIT_RANGES], 2);
+	assert_memory_equal(at(&w, head(&w)->positions), w.positions, 12 * 4);
+	assert_memory_equal(at(&w, head(&w)->sees_to), sees_to, 12 * 4);
+	assert_memory_equal(at(&w, head(&w)->rope_positions), turned, 12 * sizeof turned[0]);
+	assert_memory_equal(at(&w, head(&w)->outside), outside, 12 * 8);
+	/* a sequence whose last row sees no further range than the first one */
+	w.step.n_rows = w.positions[11] = 0;
+	w.step.n_seqs = 0;
+	w.step.sees_to = NULL;
+	add(&w, 250, 5, false);
+	w.lens[0] = 300;
+	for (int r = 0; r < 5; r++)
+		sees_to[r] = r == 1 ? 299 : w.positions[r];
+	w.step.sees_to = sees_to;
+	assert_int_equal(pack(&w, &err), 0);
+	assert_int_equal(w.out.live[IG_LIVE_SPLIT_RANGES], 2);
+	end(&w);
+}
+
 /* What the limits allow at most fits the area. */
 static void test_largest(void **state)
 {
@@ -300,6 +345,11 @@ static void test_largest(void **state)
 	int32_t adapters[ROWS] = { 0 }, types[ROWS] = { 1 };
 	w.step.row_adapter = adapters;
 	w.step.row_types = types;
+	const int32_t turned[ROWS][IG_ROPE_AXES] = { { 0 } };
+	const uint64_t outside[ROWS] = { 0 };
+	w.step.sees_to = w.positions;
+	w.step.rope_positions = turned[0];
+	w.shape.outside = outside;
 	assert_int_equal(pack(&w, &err), 0);
 	assert_int_equal(w.out.step_bytes, w.shape.area_bytes);
 	free(adjusts);
@@ -700,12 +750,13 @@ static void test_slabs(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_packed),	      cmocka_unit_test(test_split),
-		cmocka_unit_test(test_largest),	      cmocka_unit_test(test_hostile),
-		cmocka_unit_test(test_window),	      cmocka_unit_test(test_limits),
-		cmocka_unit_test(test_texts),	      cmocka_unit_test(test_states),
-		cmocka_unit_test(test_most_segments), cmocka_unit_test(test_hostile_states),
-		cmocka_unit_test(test_copies),	      cmocka_unit_test(test_slabs),
+		cmocka_unit_test(test_packed),	       cmocka_unit_test(test_split),
+		cmocka_unit_test(test_outside),	       cmocka_unit_test(test_largest),
+		cmocka_unit_test(test_hostile),	       cmocka_unit_test(test_window),
+		cmocka_unit_test(test_limits),	       cmocka_unit_test(test_texts),
+		cmocka_unit_test(test_states),	       cmocka_unit_test(test_most_segments),
+		cmocka_unit_test(test_hostile_states), cmocka_unit_test(test_copies),
+		cmocka_unit_test(test_slabs),
 	};
 	return cmocka_run_group_tests_name("the step on a GPU", tests, NULL, NULL);
 }
