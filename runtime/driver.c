@@ -126,8 +126,10 @@ uint64_t ig_program_packed_layout(const struct ig_program *p, uint64_t *file_byt
 
 void ig_program_destroy(struct ig_program *p)
 {
-	if (p)
-		p->class->destroy(p);
+	if (!p)
+		return;
+	free(p->rank_memory);
+	p->class->destroy(p);
 }
 
 /* Without a cache: a sequence has all of its rows in this step, and its result is of the last. */
@@ -458,6 +460,35 @@ int ig_program_wait(struct ig_program *p)
 const struct ig_error *ig_program_error(const struct ig_program *p) { return &p->error; }
 
 uint32_t ig_program_split_rows(const struct ig_program *p) { return p->split_rows; }
+
+uint32_t ig_program_ranks(const struct ig_program *p, const struct ig_program_memory **out)
+{
+	*out = p->rank_memory;
+	return p->n_ranks;
+}
+
+int ig_program_set_ranks(struct ig_program *p, uint32_t n, struct ig_error *err)
+{
+	p->rank_memory = calloc(n, sizeof *p->rank_memory);
+	if (!p->rank_memory)
+		return ig_fail(err, -ENOMEM, "no memory for a table of %u ranks", n);
+	p->n_ranks = n;
+	return 0;
+}
+
+struct ig_program_memory ig_program_most(const struct ig_program *p)
+{
+	struct ig_program_memory most = { 0 };
+
+	for (uint32_t r = 0; r < p->n_ranks; r++) {
+		const struct ig_program_memory *m = &p->rank_memory[r];
+		if (most.weight_bytes < m->weight_bytes)
+			most.weight_bytes = m->weight_bytes;
+		if (most.scratch_bytes < m->scratch_bytes)
+			most.scratch_bytes = m->scratch_bytes;
+	}
+	return most;
+}
 
 uint32_t ig_program_outside_width(const struct ig_program *p) { return p->width_outside; }
 

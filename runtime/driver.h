@@ -98,6 +98,9 @@ void ig_program_destroy(struct ig_program *p); /* NULL is fine */
 /* A step with so many rows computes about as many of them per second as a larger one; 0: not
  * known. */
 uint32_t ig_program_split_rows(const struct ig_program *p);
+/* The devices or machines over which the program is divided, 0 for one, and *out [that many]: the memory of each,
+ * until the program is destroyed.  Of a machine with several devices it is that of each device. */
+uint32_t ig_program_ranks(const struct ig_program *p, const struct ig_program_memory **out);
 /* The width of rows from outside that its steps may have (struct ig_step, outside); 0: none. */
 uint32_t ig_program_outside_width(const struct ig_program *p);
 

@@ -44,6 +44,10 @@ struct ig_driver_class {
 	bool takes_outside; /* steps may have rows that are no token's */
 };
 
+/* Have memory for that of n ranks, and the most of any rank once it is filled in. */
+int ig_program_set_ranks(struct ig_program *p, uint32_t n, struct ig_error *err);
+struct ig_program_memory ig_program_most(const struct ig_program *p);
+
 /* The first member of every driver and of every program. */
 struct ig_driver {
 	const struct ig_driver_class *class;
@@ -68,6 +72,8 @@ struct ig_program {
 	struct ig_packed_file *packed; /* while it is loaded; NULL: none */
 	bool whole_texts;	       /* its plan has no cache: a step has its sequences whole */
 	uint32_t split_rows;	       /* see ig_program_split_rows; of lower */
+	uint32_t n_ranks; /* over which lower divides it, with their memory, of malloc; 0: one */
+	struct ig_program_memory *rank_memory;		     /* [n_ranks] */
 	const struct ig_step *in_flight[IG_STEPS_IN_FLIGHT]; /* oldest first */
 	int64_t submit_ns[IG_STEPS_IN_FLIGHT];
 	uint32_t n_in_flight;

@@ -232,25 +232,20 @@ static int lower(struct ig_driver *d, const struct ig_plan *plan,
 	p->base.class = d->class;
 	p->base.limits = *limits;
 	p->driver = t;
-	*memory = (struct ig_program_memory){ 0 };
 	int rc = make_steps(p, limits, err);
+	if (!rc)
+		rc = ig_program_set_ranks(&p->base, t->n, err);
 	for (uint32_t r = 0; r < t->n && !rc; r++) {
-		struct ig_program_memory m = { 0 };
 		rc = ig_plan_split(plan, t->n, r, &p->plans[r], err);
 		if (!rc)
-			rc = ig_driver_lower(t->ranks[r], p->plans[r], limits, &p->ranks[r], &m,
-					     err);
-		if (rc)
-			break;
-		if (memory->weight_bytes < m.weight_bytes)
-			memory->weight_bytes = m.weight_bytes;
-		if (memory->scratch_bytes < m.scratch_bytes)
-			memory->scratch_bytes = m.scratch_bytes;
+			rc = ig_driver_lower(t->ranks[r], p->plans[r], limits, &p->ranks[r],
+					     &p->base.rank_memory[r], err);
 	}
 	if (rc) {
-		destroy(&p->base);
+		ig_program_destroy(&p->base);
 		return rc;
 	}
+	*memory = ig_program_most(&p->base);
 	p->base.strict = p->ranks[0]->strict;
 	*out = &p->base;
 	return 0;

@@ -247,6 +247,10 @@ struct ig_metrics {
 	_Atomic uint64_t n_steps, n_prefill_rows, n_decode_rows;
 	_Atomic uint64_t counters[IG_N_COUNTERS];
 	atomic_number gauges[IG_N_GAUGES];
+	_Atomic uint32_t n_ranks;
+	struct {
+		_Atomic uint64_t weights, scratch;
+	} ranks[IG_METRICS_RANKS];
 };
 
 struct ig_metrics *ig_metrics_create(void) { return calloc(1, sizeof(struct ig_metrics)); }
@@ -379,6 +383,17 @@ void ig_metrics_set(struct ig_metrics *m, enum ig_gauge g, double v)
 		number_set(&m->gauges[g], v);
 }
 
+void ig_metrics_set_ranks(struct ig_metrics *m, const struct ig_rank_bytes *ranks, uint32_t n)
+{
+	if (n > IG_METRICS_RANKS)
+		n = IG_METRICS_RANKS;
+	for (uint32_t r = 0; r < n; r++) {
+		atomic_store_explicit(&m->ranks[r].weights, ranks[r].weights, memory_order_relaxed);
+		atomic_store_explicit(&m->ranks[r].scratch, ranks[r].scratch, memory_order_relaxed);
+	}
+	atomic_store_explicit(&m->n_ranks, n, memory_order_release);
+}
+
 void ig_metrics_add(struct ig_metrics *m, enum ig_counter c, uint64_t n)
 {
 	if ((unsigned)c < IG_N_COUNTERS)
@@ -468,6 +483,29 @@ static void put_gauge(struct ig_strbuf *b, const char *name, const char *help, d
 	ig_strbuf_printf(b, "ingot_%s ", name);
 	put_number(b, v);
 	ig_strbuf_puts(b, "\n");
+}
+
+/* What each device or machine has of the models and of the cache, of which each has slabs of the same size. */
+static void put_ranks(const struct ig_metrics *m, struct ig_strbuf *b)
+{
+	static const char *const kinds[] = { "weights", "scratch", "kv_cache" };
+	const uint32_t n = atomic_load_explicit(&m->n_ranks, memory_order_acquire);
+	const double cache = number_get(&m->gauges[IG_GAUGE_KV_COMMITTED_BYTES]);
+
+	if (!n)
+		return;
+	put_head(b, "rank_memory_bytes", "gauge",
+		 "Memory of each device or machine over which models are divided, by kind.");
+	for (uint32_t r = 0; r < n; r++) {
+		const double bytes[] = { (double)count_get(&m->ranks[r].weights),
+					 (double)count_get(&m->ranks[r].scratch), cache };
+		for (size_t k = 0; k < N_OF(kinds); k++) {
+			ig_strbuf_printf(b, "ingot_rank_memory_bytes{rank=\"%u\",kind=\"%s\"} ", r,
+					 kinds[k]);
+			put_number(b, bytes[k]);
+			ig_strbuf_puts(b, "\n");
+		}
+	}
 }
 
 /* A gauge again, under vLLM's own name: what the endpoint picker of Kubernetes' inference gateway reads
@@ -596,6 +634,7 @@ void ig_metrics_write(const struct ig_metrics *m, struct ig_strbuf *b)
 	ig_strbuf_puts(b, "} 1\n");
 	for (size_t i = 0; i < IG_N_GAUGES; i++)
 		put_gauge(b, gauges[i].name, gauges[i].help, number_get(&m->gauges[i]));
+	put_ranks(m, b);
 	put_gauge(b, "kv_cache_usage_perc", "Share of the arena in blocks in use, from 0 to 1.",
 		  share);
 	put_vllm_gauge(b, "num_requests_running",

@@ -35,6 +35,35 @@ static int ask_engine(struct ig_models *ms, struct ig_change *c, struct ig_error
 
 /* ---- the sums ------------------------------------------------------------------------------ */
 
+static void add_ranks(const struct ig_model *m, struct ig_rank_bytes *ranks, uint32_t n)
+{
+	const struct ig_program_memory *memory;
+	const uint32_t n_own = ig_program_ranks(m->program, &memory);
+
+	for (uint32_t r = 0; r < n && r < n_own; r++) {
+		ranks[r].weights += memory[r].weight_bytes;
+		ranks[r].scratch += memory[r].scratch_bytes;
+	}
+}
+
+/* What each device or machine has of all models. */
+static void show_ranks(const struct ig_models *ms)
+{
+	struct ig_rank_bytes ranks[IG_METRICS_RANKS] = { 0 };
+	uint32_t n = ig_driver_n_ranks(ms->backend->driver);
+	const struct ig_model *m;
+
+	if (n < 2)
+		return;
+	n = n < IG_METRICS_RANKS ? n : IG_METRICS_RANKS;
+	TAILQ_FOREACH(m, &ms->all, all) {
+		add_ranks(m, ranks, n);
+		if (m->draft)
+			add_ranks(m->draft, ranks, n);
+	}
+	ig_metrics_set_ranks(ms->backend->metrics, ranks, n);
+}
+
 static void show_sums(const struct ig_models *ms)
 {
 	struct ig_metrics *metrics = ms->backend->metrics;
@@ -47,6 +76,7 @@ static void show_sums(const struct ig_models *ms)
 	ig_metrics_set(metrics, IG_GAUGE_WEIGHT_BYTES, (double)ms->contract.weights);
 	ig_metrics_set(metrics, IG_GAUGE_SCRATCH_BYTES,
 		       (double)(ms->contract.scratch + ms->contract.logits));
+	show_ranks(ms);
 }
 
 static void count(struct ig_models *ms, struct ig_model *m)

@@ -237,7 +237,7 @@ static int model_info(const struct ig_driver *d, const struct ig_plan *plan,
 	return rc;
 }
 
-/* The answers of all ranks, of which the first error counts. */
+/* The answers of all ranks, of which the first error counts; memory: NULL, or [n] by rank. */
 static int take_replies(struct machines *t, uint32_t program, struct ig_program_memory *memory,
 			struct ig_error *err)
 {
@@ -258,10 +258,8 @@ static int take_replies(struct machines *t, uint32_t program, struct ig_program_
 			return give_up(t, rank, "an answer that is none", err);
 		if (r.code && !first)
 			first = ig_fail(err, r.code, "rank %u: %s", rank, r.text);
-		if (memory && memory->weight_bytes < r.memory.weight_bytes)
-			memory->weight_bytes = r.memory.weight_bytes;
-		if (memory && memory->scratch_bytes < r.memory.scratch_bytes)
-			memory->scratch_bytes = r.memory.scratch_bytes;
+		if (memory)
+			memory[rank] = r.memory;
 	}
 	return first;
 }
@@ -317,16 +315,19 @@ static int lower(struct ig_driver *d, const struct ig_plan *plan,
 	p->base.strict = t->strict;
 	p->driver = t;
 	p->number = c.program;
-	rc = ig_part_lower(t->own, plan, t->n, 0, c.program, limits, NULL, NULL, &p->part, memory,
-			   err);
+	rc = ig_program_set_ranks(&p->base, t->n, err);
+	if (!rc)
+		rc = ig_part_lower(t->own, plan, t->n, 0, c.program, limits, NULL, NULL, &p->part,
+				   &p->base.rank_memory[0], err);
 	if (!rc)
 		rc = send_all(t, IG_WIRE_LOWER, &c, sizeof c, err);
 	if (!rc)
-		rc = take_replies(t, c.program, memory, err);
+		rc = take_replies(t, c.program, p->base.rank_memory, err);
 	if (rc) {
-		destroy(&p->base);
+		ig_program_destroy(&p->base);
 		return rc;
 	}
+	*memory = ig_program_most(&p->base);
 	*out = &p->base;
 	return 0;
 }

@@ -102,6 +102,21 @@ def answers(d):
     return out
 
 
+def assert_memory(d, n, one):
+    """/metrics says what each rank has: a part of the weights of one process, and the same slabs of the cache."""
+    m = d.metrics()
+    of = {kind: [m.sum("ingot_rank_memory_bytes", kind=kind, rank=str(r)) for r in range(n)]
+          for kind in ("weights", "scratch", "kv_cache")}
+    assert len([name for name, *_ in m.samples if name == "ingot_rank_memory_bytes"]) == 3 * n
+    whole = one.metrics().sum("ingot_weight_bytes")
+    assert all(0 < x < whole for x in of["weights"]), of
+    assert sum(of["weights"]) >= whole, (of, whole)  # a table that two of them read is in both
+    assert max(of["weights"]) == m.sum("ingot_weight_bytes")
+    assert 0 < max(of["scratch"]) <= m.sum("ingot_scratch_bytes")
+    assert of["kv_cache"] == [m.sum("ingot_kv_cache_committed_bytes")] * n
+    assert not [name for name, *_ in one.metrics().samples if name == "ingot_rank_memory_bytes"]
+
+
 def test_same_bytes(start, models, ranks):
     """Two ranks, three and four answer what one process answers, and end together."""
     one = start(models.random(n_blocks=4), CPU)
@@ -111,6 +126,7 @@ def test_same_bytes(start, models, ranks):
         d.wait_ready()
         assert answers(d) == want
         assert "rank %d of %d" % (n - 1, n) in d.log
+        assert_memory(d, n, one)
         log = end(d)
         assert log.count("rank 0 has ended") == n - 1, log
 

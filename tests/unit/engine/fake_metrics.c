@@ -18,6 +18,15 @@ void ig_ledger_put(struct ig_ledger *l, const struct ig_ledger_row *row)
 	pthread_mutex_unlock(&fake.lock);
 }
 
+void ig_metrics_set_ranks(struct ig_metrics *m, const struct ig_rank_bytes *ranks, uint32_t n)
+{
+	pthread_mutex_lock(&fake.lock);
+	for (uint32_t r = 0; r < n && r < FAKE_RANKS; r++)
+		fake.ranks[r] = ranks[r];
+	fake.n_rank_gauges = n;
+	pthread_mutex_unlock(&fake.lock);
+}
+
 int ig_itl_bucket(double ms) { return ms < 1 ? 0 : ms < 10 ? 1 : 2; }
 
 void ig_metrics_request(struct ig_metrics *m, const struct ig_ledger_row *row)

@@ -243,6 +243,15 @@ int64_t ig_driver_step_ns(const struct ig_driver *d) { return d->step_ns; }
 
 uint32_t ig_program_split_rows(const struct ig_program *p) { return fake.split_rows; }
 
+/* Each rank has one MiB more of weights than the one before, and one byte less of scratch memory. */
+uint32_t ig_program_ranks(const struct ig_program *p, const struct ig_program_memory **out)
+{
+	static const struct ig_program_memory memory[FAKE_RANKS] = { { 1 << 20, 100 },
+								     { 2 << 20, 99 } };
+	*out = memory;
+	return fake.n_ranks < FAKE_RANKS ? fake.n_ranks : FAKE_RANKS;
+}
+
 uint32_t ig_program_outside_width(const struct ig_program *p)
 {
 	return fake.takes_outside ? FAKE_OUTSIDE_WIDTH : 0;

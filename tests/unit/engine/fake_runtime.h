@@ -30,6 +30,7 @@
 #define FAKE_HALF_1 61	 /* the first two bytes of a euro sign */
 #define FAKE_HALF_2 62	 /* its last byte */
 #define FAKE_END 63	 /* ends a turn */
+#define FAKE_RANKS 2	 /* over which a model may be divided */
 #define FAKE_CONTEXT 512 /* as trained */
 #define FAKE_WINDOW 40	 /* of the model "window" */
 #define FAKE_BRIEF 100	 /* the context of the model "brief" */
@@ -97,6 +98,8 @@ struct fake {
 	 * the last such step */
 	atomic_int n_decode_before, n_decode_until;
 	_Atomic double gauges[IG_N_GAUGES];
+	struct ig_rank_bytes ranks[FAKE_RANKS]; /* as the engine says, under the lock */
+	uint32_t n_rank_gauges;
 	atomic_int counters[IG_N_COUNTERS];
 	atomic_int n_sampled, n_seen; /* of the penalties of the row sampled last */
 	_Atomic float bias;

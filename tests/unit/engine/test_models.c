@@ -62,6 +62,41 @@ static void test_first_use(void **state)
 	harness_close(e);
 }
 
+/* What each device or machine has of the models that are loaded; on one device nothing is said of ranks. */
+static void test_ranks(void **state)
+{
+	const struct ig_engine_model *m;
+	struct ig_error err;
+	struct ig_engine *e;
+
+	USE("good", "good2");
+	models_first_use(1);
+	e = harness_engine(&models_config);
+	assert_int_equal(fake.n_rank_gauges, 0);
+	harness_close(e);
+	fake.n_ranks = FAKE_RANKS;
+	models_first_use(1);
+	e = harness_engine(&models_config);
+	for (int n = 1; n <= 2; n++) {
+		pthread_mutex_lock(&fake.lock);
+		assert_int_equal(fake.n_rank_gauges, FAKE_RANKS);
+		for (uint32_t r = 0; r < FAKE_RANKS; r++) {
+			assert_int_equal(fake.ranks[r].weights, (uint64_t)n * (r + 1) * MIB);
+			assert_int_equal(fake.ranks[r].scratch, (uint64_t)n * (100 - r));
+		}
+		pthread_mutex_unlock(&fake.lock);
+		if (n == 1) {
+			atomic_store(&models_n_ready, 0);
+			assert_int_equal(models_take(e, "good2", &m, &err), -EINPROGRESS);
+			wait_for(atomic_load(&models_n_ready) == 1);
+			assert_int_equal(models_take(e, "good2", &m, &err), 0);
+			ig_engine_release_model(m);
+		}
+	}
+	harness_close(e);
+	fake.n_ranks = 0;
+}
+
 static void test_streams_go_on(void **state)
 {
 	static struct client c[4];
@@ -823,6 +858,7 @@ int main(int argc, char **argv)
 #define T(f) cmocka_unit_test_setup_teardown(f, models_setup, models_teardown)
 	const struct CMUnitTest tests[] = {
 		T(test_first_use),
+		T(test_ranks),
 		T(test_streams_go_on),
 		T(test_logits),
 		T(test_no_memory_for_logits),

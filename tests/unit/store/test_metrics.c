@@ -442,6 +442,35 @@ static void test_gauges_and_counters(void **state)
 	ig_metrics_destroy(m);
 }
 
+/* Of one device nothing is said; of several what each has. */
+static void test_ranks(void **state)
+{
+	struct ig_metrics *m = ig_metrics_create();
+	struct text *t = new_text();
+	struct ig_rank_bytes ranks[IG_METRICS_RANKS + 1] = { { 8589934593, 7 }, { 5, 0 } };
+
+	ig_metrics_set(m, IG_GAUGE_KV_COMMITTED_BYTES, 4096);
+	read_text(m, t);
+	for (size_t i = 0; i < t->n; i++)
+		assert_null(strstr(t->all[i].name, "rank_memory"));
+	ig_metrics_set_ranks(m, ranks, 2);
+	read_text(m, t);
+	assert_value(t, "ingot_rank_memory_bytes", "rank=\"0\",kind=\"weights\"", 8589934593.0);
+	assert_value(t, "ingot_rank_memory_bytes", "rank=\"0\",kind=\"scratch\"", 7);
+	assert_value(t, "ingot_rank_memory_bytes", "rank=\"1\",kind=\"weights\"", 5);
+	assert_value(t, "ingot_rank_memory_bytes", "rank=\"1\",kind=\"scratch\"", 0);
+	for (int r = 0; r < 2; r++)
+		assert_value(t, "ingot_rank_memory_bytes",
+			     r ? "rank=\"1\",kind=\"kv_cache\"" : "rank=\"0\",kind=\"kv_cache\"",
+			     4096);
+	/* more than have gauges */
+	ig_metrics_set_ranks(m, ranks, IG_METRICS_RANKS + 1);
+	read_text(m, t);
+	assert_value(t, "ingot_rank_memory_bytes", "rank=\"63\",kind=\"weights\"", 0);
+	free(t);
+	ig_metrics_destroy(m);
+}
+
 /* Every histogram: buckets ascend, the last is +Inf and equals the count. */
 static void test_histograms_agree(void **state)
 {
@@ -610,6 +639,7 @@ int main(void)
 		cmocka_unit_test(test_empty),
 		cmocka_unit_test(test_requests),
 		cmocka_unit_test(test_gauges_and_counters),
+		cmocka_unit_test(test_ranks),
 		cmocka_unit_test(test_histograms_agree),
 		cmocka_unit_test(test_labels_are_escaped),
 		cmocka_unit_test(test_unknown_models_make_no_series),
