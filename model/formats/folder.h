@@ -131,6 +131,7 @@ struct ig_hf_config {
 	uint32_t value_dim;   /* of latent attention's heads */
 	uint32_t n_next;      /* layers behind them that predict further tokens */
 	bool tied;	      /* lm_head is the embedding */
+	bool no_output;	      /* a classifier: there is no lm_head */
 	uint32_t
 		n_scores; /* rows of the output matrix that are a reranker's, cls.output; 0: none */
 	uint32_t score_rows[2];

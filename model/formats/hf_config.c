@@ -389,12 +389,12 @@ static void read_pooling(struct ig_hf_reading *r)
 
 	if (r->rc || ig_hf_find_put(r, "pooling_type"))
 		return;
+	if (ig_hf_read_reranker(r, label) || r->rc)
+		return;
 	if (label && ig_ends_with(label, "ForSequenceClassification")) {
 		ig_hf_put_u32(r, "pooling_type", 4);
 		return;
 	}
-	if (ig_hf_read_reranker(r, label) || r->rc)
-		return;
 	rc = ig_folder_sibling(r->g, name, &text, &len, &none);
 	if (rc == -ENOENT)
 		return;
@@ -451,7 +451,8 @@ int ig_hf_config_read(struct ig_checkpoint *g, const struct ig_arch *const *arch
 	out->n_values = ig_hf_was_put(&r, "ssm.inner_size");
 	out->key_dim = ig_hf_was_put(&r, "ssm.state_size");
 	read_pooling(&r);
-	out->tied = ig_hf_flag(&r, out->root, "tie_word_embeddings",
+	out->tied = out->no_output ||
+		    ig_hf_flag(&r, out->root, "tie_word_embeddings",
 			       ig_hf_flag(&r, r.text, "tie_word_embeddings", out->files.tied));
 	read_quantization(&r);
 	return r.rc;

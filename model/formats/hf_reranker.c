@@ -3,7 +3,8 @@
  * text: by the module LogitScore of sentence-transformers, or as llama.cpp's converter does, by the
  * README's title or the folder's name.  A document's score are the logits of "yes" and "no" behind a prompt
  * that the model card has; both become what a GGUF file has: rows of the output matrix as cls.output, and
- * tokenizer.chat_template.rerank.
+ * tokenizer.chat_template.rerank.  Conversions to Qwen3ForSequenceClassification have one row of their own,
+ * score.weight: that of "yes" less that of "no".
  */
 #include "model/formats/hf_config_private.h"
 
@@ -184,11 +185,32 @@ static bool is_named(struct ig_hf_reading *r)
 	       (find(r, "README.md", &text, &len) && has_word(text, len, "# qwen3-reranker"));
 }
 
+/* One logit; of several labels nobody says which one means that a text is relevant. */
+static bool read_label(struct ig_hf_reading *r)
+{
+	const json_t *labels = ig_hf_get(r->out->root, "id2label");
+
+	r->out->no_output = true;
+	if (labels && json_object_size(labels) != 1)
+		r->rc = ig_fail(r->err, -ENOTSUP,
+				"%s: id2label has %zu labels; a Qwen3ForSequenceClassification is "
+				"supported as a reranker, with one",
+				r->label, json_object_size(labels));
+	ig_hf_put_u32(r, "pooling_type", 4);
+	if (!r->rc && is_named(r))
+		ig_hf_put_str(r, "tokenizer.chat_template.rerank", prompt);
+	return true;
+}
+
 bool ig_hf_read_reranker(struct ig_hf_reading *r, const char *class)
 {
 	struct ig_hf_config *c = r->out;
 
-	if (!class || strcmp(class, "Qwen3ForCausalLM") || strcmp(c->gguf, "qwen3"))
+	if (!class || strcmp(c->gguf, "qwen3"))
+		return false;
+	if (!strcmp(class, "Qwen3ForSequenceClassification"))
+		return read_label(r);
+	if (strcmp(class, "Qwen3ForCausalLM"))
 		return false;
 	read_modules(r);
 	if (!c->n_scores && !r->rc && is_named(r))

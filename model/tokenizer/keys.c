@@ -216,10 +216,25 @@ static int32_t named(const struct making *m, const char *name)
 	return s && strlen(s) == len ? ig_tokenizer_find_special(m->t, s) : -1;
 }
 
-static void put_ids(struct making *m, int32_t unknown)
+/* The token that a model of embeddings has behind a text; -1: none, or it is no such model. */
+static int32_t text_end(const struct making *m)
+{
+	char key[96];
+	const char *arch;
+	size_t len;
+
+	if (m->t->suffix < 0 || ig_checkpoint_str(m->g, "general.architecture", &arch, &len, NULL))
+		return -1;
+	snprintf(key, sizeof key, "%.*s.pooling_type", len < 64 ? (int)len : 64, arch);
+	return ig_checkpoint_u32(m->g, key, &(uint32_t){ 0 }, NULL) ? -1 : m->t->suffix;
+}
+
+/* end: the token that readers put behind a text, which they know as the end of a sequence; -1: they put none, or
+ * know it by another key. */
+static void put_ids(struct making *m, int32_t unknown, int32_t end)
 {
 	const struct ig_tokenizer *t = m->t;
-	int32_t eos = named(m, "eos_token"), eot = -1;
+	int32_t eos = end >= 0 ? end : named(m, "eos_token"), eot = -1;
 
 	if (eos < 0 && t->n_ends)
 		eos = t->ends[0];
@@ -232,6 +247,8 @@ static void put_ids(struct making *m, int32_t unknown)
 	       unknown >= 0 ? unknown : named(m, "unk_token"));
 	put_id(m, "tokenizer.ggml.padding_token_id", named(m, "pad_token"));
 	put_bool(m, "tokenizer.ggml.add_bos_token", t->add_bos);
+	if (end >= 0)
+		put_bool(m, "tokenizer.ggml.add_eos_token", true);
 }
 
 #define MAX_TEMPLATES 16
@@ -383,7 +400,7 @@ static int check(struct making *m, struct ig_tokenizer_keys *out)
 		goto out;
 	}
 	text = probe_text(of, &len);
-	rc = text ? same_marks(of, t) : -ENOMEM;
+	rc = text ? same_marks(of, t) && (text_end(m) < 0 || t->suffix == text_end(m)) : -ENOMEM;
 	if (rc > 0)
 		rc = same_ids(of, t, probe, n_probe, m->strips);
 	if (rc > 0)
@@ -428,7 +445,7 @@ static int make_bytes(struct making *m, struct ig_tokenizer_keys *out)
 	put_str(m, "tokenizer.ggml.model", "gpt2", 4);
 	put_tokens(m, -1);
 	put_merges(m);
-	put_ids(m, -1);
+	put_ids(m, -1, text_end(m));
 	if ((rc = put_templates(m)))
 		return rc;
 	size_t len = m->b.len;
@@ -457,7 +474,7 @@ static int make_scores(struct making *m, struct ig_tokenizer_keys *out)
 	put_tokens(m, unknown);
 	if ((rc = put_scores(m)))
 		return rc;
-	put_ids(m, unknown);
+	put_ids(m, unknown, text_end(m));
 	if ((rc = put_templates(m)))
 		return rc;
 	size_t len = m->b.len;
@@ -496,7 +513,7 @@ static int make_words(struct making *m, struct ig_tokenizer_keys *out)
 	begin(m);
 	put_str(m, "tokenizer.ggml.model", "bert", 4);
 	put_tokens(m, -1); /* a word's first token begins with a space, others do not */
-	put_ids(m, t->wordpiece.unknown);
+	put_ids(m, t->wordpiece.unknown, -1);
 	put_marks(m);
 	if ((rc = put_templates(m)))
 		return rc;
@@ -523,7 +540,7 @@ static int make_unigram(struct making *m, struct ig_tokenizer_keys *out)
 	put_tokens(m, unknown);
 	if ((rc = put_scores(m)))
 		return rc;
-	put_ids(m, unknown);
+	put_ids(m, unknown, -1);
 	put_marks(m);
 	put_bool(m, "tokenizer.ggml.add_eos_token", t->suffix >= 0);
 	put_bool(m, "tokenizer.ggml.add_sep_token", t->n_separators == 2);

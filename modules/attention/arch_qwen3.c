@@ -3,7 +3,7 @@
  * with QK norm, RoPE of halves, and a head_dim that is independent of the width.  Unsupported
  * features of a file (experts, sliding windows) are errors that name the key.  As a model of embeddings (pooling_type)
  * it has no cache and makes a vector of the last token; as a reranker it makes that token's logits of "yes" and "no",
- * whose rows of the output matrix are cls.output.
+ * whose rows of the output matrix are cls.output, or one logit of a row of its own.
  */
 #include <ingot/arch_files.h>
 #include <ingot/layers.h>
@@ -68,10 +68,8 @@ static const struct ig_config_key keys[] = {
 	IG_CONFIG_SILU,
 };
 static const struct ig_tensor_name names[] = {
-	IG_TENSORS_ENDS,
-	IG_TENSORS_ATTENTION(0, 0, 0),
-	IG_TENSORS_QK_NORM(0),
-	IG_TENSORS_GLU,
+	IG_TENSORS_ENDS, IG_TENSORS_ATTENTION(0, 0, 0), IG_TENSORS_QK_NORM(0),
+	IG_TENSORS_GLU,	 { "score", "cls.output" },
 };
 static const struct ig_arch_files qwen3_files = {
 	.struct_size = sizeof qwen3_files,

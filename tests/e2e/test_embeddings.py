@@ -59,6 +59,7 @@ def d(request, tmp_path_factory, models):
         {"name": "xlmrrankfolder", "path": str(GOLDEN / "xlmrrank")},
         {"name": "qwen3rank", "path": str(GOLDEN / "qwen3rank.gguf")},
         {"name": "qwen3rankfolder", "path": str(GOLDEN / "qwen3rank")},
+        {"name": "qwen3rankcls", "path": str(GOLDEN / "qwen3rankcls")},
     ]}))
     yield d
     d.until_idle()
@@ -173,7 +174,8 @@ def test_lists(d):
     assert kinds == {"tiny": ("generate", None), "bert": ("embedding", 64), "folder": ("embedding", 64),
                      "rank": ("rerank", None), "xlmr": ("embedding", 64), "xlmrfolder": ("embedding", 64),
                      "xlmrrank": ("rerank", None), "xlmrrankfolder": ("rerank", None),
-                     "qwen3rank": ("rerank", None), "qwen3rankfolder": ("rerank", None)}
+                     "qwen3rank": ("rerank", None), "qwen3rankfolder": ("rerank", None),
+                     "qwen3rankcls": ("rerank", None)}
     # Codex's catalog has only what can chat
     assert [m["slug"] for m in d.http("GET", "/v1/models").json["models"]] == ["tiny"]
 
@@ -209,7 +211,7 @@ def ranking(name):
     return query, [t for t, _ in logits], sorted(((1 / (1 + math.exp(-x)), i) for i, (_, x) in enumerate(logits)), reverse=True)
 
 
-@pytest.mark.parametrize("model", ["xlmrrank", "xlmrrankfolder", "qwen3rank", "qwen3rankfolder"])
+@pytest.mark.parametrize("model", ["xlmrrank", "xlmrrankfolder", "qwen3rank", "qwen3rankfolder", "qwen3rankcls"])
 def test_rerank_others(d, model):
     query, documents, want = ranking(model.removesuffix("folder"))
     r = post(d, "/v1/rerank", {"model": model, "query": query, "documents": documents}).json

@@ -440,6 +440,10 @@ def qwen3rank(name):
             logits = m(torch.tensor([ids])).logits[0, -1]
         rows.append((query + "\0" + text, ids, [0] * len(ids), logits[[yes, no]].numpy()))
     write_golden(name, rows)
+    rerank_gguf(name, vocab, merges, special, m, ["yes", "no"], m.lm_head.weight[[yes, no]])
+
+
+def rerank_gguf(name, vocab, merges, special, m, labels, scores):
     g = Gguf(name, "qwen3", {
         "block_count": 2, "context_length": 1024, "embedding_length": 48, "feed_forward_length": 80,
         "attention.head_count": 4, "attention.head_count_kv": 2, "attention.key_length": 16,
@@ -448,12 +452,34 @@ def qwen3rank(name):
     put_bpe(g, vocab, merges, special)
     g.w.add_eos_token_id(vocab["<|im_end|>"])
     g.w.add_add_bos_token(False)
-    g.w.add_array("qwen3.classifier.output_labels", ["yes", "no"])
+    g.w.add_array("qwen3.classifier.output_labels", labels)
     rest = f"<Instruct>: {RERANK_TASK}\n<Query>: {{query}}\n<Document>: {{document}}"
     g.w.add_chat_template([{"name": "rerank", "template": RERANK[0] + rest + RERANK[1]}])
-    state = {k: p for k, p in m.state_dict().items() if k != "lm_head.weight"}
-    rows = m.lm_head.weight[[yes, no]]
-    g.tensors({**decoder_tensors(state), "cls.output.weight": rows})
+    state = {k: p for k, p in m.state_dict().items() if k not in ("lm_head.weight", "score.weight")}
+    g.tensors({**decoder_tensors(state), "cls.output.weight": scores})
+
+
+def qwen3rankcls(name):
+    """A conversion of Qwen3-Reranker to a classifier with one label: its row is that of "yes" less that of "no"."""
+    special = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
+    tokenizer, vocab, merges = bpe(special, [], [])
+    c = tf.Qwen3Config(vocab_size=len(vocab), hidden_size=48, num_hidden_layers=2, num_attention_heads=4,
+                       num_key_value_heads=2, head_dim=16, intermediate_size=80, max_position_embeddings=1024,
+                       num_labels=1, pad_token_id=vocab[special[0]], tie_word_embeddings=False,
+                       attn_implementation="eager")
+    m = tf.Qwen3ForSequenceClassification(c).double().eval()
+    fill(m, 22)
+    folder = save_folder(name, m, tokenizer)
+    (folder / "README.md").write_text("# Qwen3-Reranker-Tiny-seq-cls\n")
+    rows = []
+    for query, text in PAIRS:
+        prompt = f"{RERANK[0]}<Instruct>: {RERANK_TASK}\n<Query>: {query}\n<Document>: {text}{RERANK[1]}"
+        ids = tokenizer.encode(prompt, add_special_tokens=False)
+        with torch.no_grad():
+            logit = m(torch.tensor([ids])).logits[0]
+        rows.append((query + "\0" + text, ids, [0] * len(ids), logit.numpy()))
+    write_golden(name, rows)
+    rerank_gguf(name, vocab, merges, special, m, ["LABEL_0"], m.score.weight)
 
 
 def qwen3embed(name):
@@ -555,7 +581,7 @@ def gemmaembed(name):
     write_golden("gemmadense", rows)
 
 
-MODELS = [bert, bertcls, bertrank, qwen3embed, nomic, gemmaembed, xlmr, xlmrmean, xlmrrank, qwen3rank]
+MODELS = [bert, bertcls, bertrank, qwen3embed, nomic, gemmaembed, xlmr, xlmrmean, xlmrrank, qwen3rank, qwen3rankcls]
 
 if __name__ == "__main__":
     for make in MODELS:

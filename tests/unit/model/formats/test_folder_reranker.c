@@ -10,6 +10,10 @@
 #define QWEN3                                                                                         \
 	"{\"model_type\":\"qwen3\",\"architectures\":[\"Qwen3ForCausalLM\"],\"num_hidden_layers\":1," \
 	"\"hidden_size\":2,\"num_attention_heads\":1,\"tie_word_embeddings\":true}"
+#define SCORED(labels)                                                                             \
+	"{\"model_type\":\"qwen3\",\"architectures\":[\"Qwen3ForSequenceClassification\"],"        \
+	"\"num_hidden_layers\":1,\"hidden_size\":2,\"num_attention_heads\":1,"                     \
+	"\"tie_word_embeddings\":false,\"id2label\":" labels "}"
 #define MODULES "[{\"idx\":1,\"path\":\"1_LogitScore\",\"type\":\"a.b.LogitScore\"}]"
 #define VOCAB(yes)                                                                                 \
 	"{\"added\":[],\"model\":{\"type\":\"BPE\",\"vocab\":{\"no\":0,\"a\":1," yes "}}}"
@@ -25,9 +29,13 @@ static int open_with(const char *config, const struct beside more[2], struct ope
 	struct ig_checkpoint_file files[4] = { { "config.json", config, strlen(config) } };
 	size_t len, n = 2;
 
-	folder_fill_f32(6);
-	o->file = folder_make_file("{" T("model.embed_tokens.weight", "F32", "[3,2]", 0, 24) "}",
-				   24, &len);
+	folder_fill_f32(8);
+	o->file = folder_make_file(
+		strstr(config, "SequenceClass") ?
+			"{" T("model.embed_tokens.weight", "F32", "[3,2]", 0,
+			      24) "," T("score.weight", "F32", "[1,2]", 24, 32) "}" :
+			"{" T("model.embed_tokens.weight", "F32", "[3,2]", 0, 24) "}",
+		strstr(config, "SequenceClass") ? 32 : 24, &len);
 	files[1] = (struct ig_checkpoint_file){ "model.safetensors", o->file, len };
 	for (int i = 0; i < 2 && more[i].name; i++)
 		files[n++] = (struct ig_checkpoint_file){ more[i].name, more[i].text,
@@ -80,6 +88,34 @@ static void rerankers(void **state)
 		assert_memory_equal(s, "<|im_start|>system\n", 19);
 		folder_closed(&o);
 	}
+}
+
+/* The row of a conversion to a classifier, which has no output matrix, and its prompt if its name says which one. */
+static void classifiers(void **state)
+{
+	static const struct beside more[][2] = { { { "README.md", "# Qwen3-Reranker-9B-seq-cls" } },
+						 { { "README.md", "# another" } } };
+	struct ig_error err;
+	struct opened o;
+	int rc;
+
+	for (int i = 0; i < 2; i++) {
+		const struct ig_checkpoint_tensor *t;
+		const char *s;
+		size_t len;
+		if (open_with(SCORED("{\"0\":\"LABEL_0\"}"), more[i], &o, &err))
+			fail_msg("%s", err.text);
+		assert_int_equal(folder_u32(o.g, "qwen3.pooling_type"), 4);
+		t = folder_tensor(&o, "cls.output.weight", IG_F32, 1, 2);
+		assert_true(folder_value(&o, t, 0, 0) == 6 && folder_value(&o, t, 0, 1) == 7);
+		assert_int_equal(
+			ig_checkpoint_str(o.g, "tokenizer.chat_template.rerank", &s, &len, &err),
+			i ? -ENOENT : 0);
+		folder_closed(&o);
+	}
+	rc = open_with(SCORED("{\"0\":\"yes\",\"1\":\"no\"}"), more[0], &o, &err);
+	folder_fails(rc, &o.g, &err, -ENOTSUP, "id2label has 2 labels");
+	free(o.file);
 }
 
 static void others(void **state)
@@ -138,6 +174,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(rerankers),
+		cmocka_unit_test(classifiers),
 		cmocka_unit_test(others),
 		cmocka_unit_test(is_refused),
 	};

@@ -37,6 +37,7 @@ static void weights(struct ig_strbuf *b)
 }
 
 struct folder {
+	const char *config; /* NULL: config_json */
 	struct ig_strbuf weights, vocabulary, second;
 	struct ig_checkpoint_file files[5];
 	struct ig_checkpoint *g;
@@ -49,7 +50,8 @@ static void open_folder(struct folder *f, const char *name, const char *second)
 
 	weights(&f->weights);
 	const struct ig_checkpoint_file files[] = {
-		{ "config.json", config_json, sizeof config_json - 1 },
+		{ "config.json", f->config ? f->config : config_json,
+		  strlen(f->config ? f->config : config_json) },
 		{ "model.safetensors", f->weights.data, f->weights.len },
 		{ "tokenizer_config.json", tokenizer_config_json,
 		  sizeof tokenizer_config_json - 1 },
@@ -148,6 +150,48 @@ static void bytes(void **state)
 			  &(struct tiny_json){ .kind = TINY_BYTES, .pre_tokenizer = cuts[i] });
 		open_folder(&f, "tokenizer.json", NULL);
 		says_the_same(&f, "gpt2");
+		finish(&f);
+	}
+}
+
+/* Of a model of embeddings the token behind a text, which readers know as the end of a sequence; another model's
+ * prompt has none. */
+static void behind_a_text(void **state)
+{
+	static const char embeds[] =
+		"{\"architectures\": [\"Qwen3ForCausalLM\"], \"model_type\": \"qwen3\", \"vocab_size\": 279,"
+		"\"hidden_size\": 32, \"intermediate_size\": 32, \"num_hidden_layers\": 1,"
+		"\"num_attention_heads\": 1, \"tie_word_embeddings\": true}";
+	static const char pooling[] = "{\"pooling_mode_lasttoken\": true}";
+	const struct tiny_json puts_tool = {
+		.kind = TINY_BYTES,
+		.post_processor =
+			"{\"type\": \"Sequence\", \"processors\": [{\"type\": \"ByteLevel\"},"
+			"{\"type\": \"TemplateProcessing\", \"single\": [{\"Sequence\": {\"id\": "
+			"\"A\"}}, {\"SpecialToken\": {\"id\": \"<tool>\"}}], \"special_tokens\": "
+			"{\"<tool>\": {\"ids\": [3]}}}]}"
+	};
+
+	for (int pools = 0; pools < 2; pools++) {
+		struct folder f = { .config = pools ? embeds : NULL };
+		struct ig_tokenizer_keys k;
+		struct ig_tokenizer *t;
+		struct ig_error err = { 0 };
+		bool add = false;
+		tiny_json(&f.vocabulary, &puts_tool);
+		ig_strbuf_puts(&f.second, pooling);
+		open_folder(&f, "tokenizer.json", pools ? "1_Pooling/config.json" : NULL);
+		if (ig_tokenizer_keys_make(f.g, &k, &err))
+			fail_msg("%s", err.text);
+		assert_int_equal(
+			ig_checkpoint_bool(k.file, "tokenizer.ggml.add_eos_token", &add, &err),
+			pools ? 0 : -ENOENT);
+		assert_int_equal(add, pools);
+		assert_int_equal(ig_tokenizer_open(k.file, &t, &err), 0);
+		assert_int_equal(ig_tokenizer_suffix(t), pools ? TJ_USER : -1);
+		assert_true(ig_tokenizer_is_end(t, TJ_END));
+		ig_tokenizer_close(t);
+		ig_tokenizer_keys_finish(&k);
 		finish(&f);
 	}
 }
@@ -307,8 +351,9 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(bytes),	 cmocka_unit_test(bytes_that_keys_cant_say),
-		cmocka_unit_test(sentencepiece), cmocka_unit_test(pairs),
-		cmocka_unit_test(words),	 cmocka_unit_test(no_vocabulary),
+		cmocka_unit_test(behind_a_text), cmocka_unit_test(sentencepiece),
+		cmocka_unit_test(pairs),	 cmocka_unit_test(words),
+		cmocka_unit_test(no_vocabulary),
 	};
 
 	return cmocka_run_group_tests_name("model/tokenizer_keys", tests, NULL, NULL);
