@@ -132,6 +132,37 @@ kernel void bug_atomic_mixed(ARGUMENTS)
 	y[tid] = shared[0];
 }
 
+// Each thread has a byte: neighbours do not touch each other's.
+kernel void sound_bytes(ARGUMENTS)
+{
+	threadgroup uchar *bytes = (threadgroup uchar *)shared;
+	bytes[tid] = uchar(tid);
+	threadgroup_barrier(mem_flags::mem_threadgroup);
+	y[tid] = float(bytes[(tid + 1) % args.n]);
+}
+
+kernel void bug_bytes(ARGUMENTS)
+{
+	threadgroup uchar *bytes = (threadgroup uchar *)shared;
+	bytes[tid] = uchar(tid);
+	y[tid] = float(bytes[tid ^ 1]);
+}
+
+kernel void bug_byte_of_word(ARGUMENTS)
+{
+	threadgroup uchar *bytes = (threadgroup uchar *)shared;
+	if (tid == 0)
+		shared[0] = x[0];
+	y[tid] = float(bytes[tid ? 3 : 8]);
+}
+
+kernel void bug_word_of_bytes(ARGUMENTS)
+{
+	threadgroup uchar *bytes = (threadgroup uchar *)shared;
+	bytes[tid] = uchar(tid);
+	y[tid] = shared[tid / 4];
+}
+
 // A matrix is read from what other lanes have just written.
 kernel void bug_matrix_race(ARGUMENTS)
 {

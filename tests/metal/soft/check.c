@@ -5,8 +5,9 @@
  * An access must lie in a buffer bound to the dispatch, in a registered range, in
  * threadgroup memory or on the fiber's stack, and a vector at a multiple of its size.
  * Two threads must not touch a byte of threadgroup memory, one of them writing, without
- * a barrier between that orders it: a shadow of that memory holds, byte by byte, the
- * last writer and two readers, and how many barriers there had been.
+ * a barrier between that orders it: a shadow of that memory holds the last writer and two
+ * readers, and how many barriers there had been; of two bytes, and of each of them once somebody
+ * touches one alone.
  */
 #include "private.h"
 
@@ -27,7 +28,8 @@ struct touch {
 };
 struct soft_shadow {
 	struct touch write, read[2];
-}; /* of one byte */
+}; /* of two bytes, or, if they are split, of the even one; those of the odd ones lie behind all */
+#define UNIT 2
 
 /* Where the program's constants are: nothing may be written there, all may read. */
 static struct soft_range constants[64];
@@ -60,16 +62,20 @@ void soft_check_start(void) {}
 
 int soft_check_prepare(struct soft_worker *w)
 {
-	size_t n = (size_t)(w->shared_end - w->shared);
+	size_t n = ((size_t)(w->shared_end - w->shared) + UNIT - 1) / UNIT;
 
 	if (w->shadow_capacity < n) {
 		free(w->shadow);
+		free(w->split);
 		w->shadow_capacity = 0;
-		w->shadow = calloc(n, sizeof *w->shadow);
-		if (!w->shadow)
+		w->shadow = calloc(n * UNIT, sizeof *w->shadow);
+		w->split = malloc(n);
+		if (!w->shadow || !w->split)
 			return -ENOMEM;
 		w->shadow_capacity = n;
 	}
+	if (n)
+		memset(w->split, 0, n);
 	return 0;
 }
 
@@ -82,7 +88,8 @@ void soft_check_group(struct soft_worker *w)
 }
 
 /* May this thread's access follow that one unordered? */
-static inline bool apart(const struct soft_worker *w, const struct touch *old, uint16_t me)
+static __attribute__((always_inline)) inline bool apart(const struct soft_worker *w,
+							const struct touch *old, uint16_t me)
 {
 	uint32_t thread = old->thread & ~ATOMIC, simdgroup = (me & ~ATOMIC) / SOFT_LANES;
 
@@ -100,27 +107,65 @@ static void __attribute__((noinline, noreturn, cold)) race(struct soft_worker *w
 		  does, (size_t)(at - (uintptr_t)w->shared), old->thread & ~ATOMIC, did);
 }
 
-static inline void shared_access(struct soft_worker *w, const void *pc, uintptr_t at, size_t n,
-				 bool write, uint16_t atomic)
+/* One access to what a shadow is of; `at` is for the report. */
+static __attribute__((always_inline)) inline void shadow_access(struct soft_worker *w,
+								const void *pc, uintptr_t at,
+								struct soft_shadow *s,
+								const struct touch *me, bool write)
+{
+	if (!apart(w, &s->write, me->thread))
+		race(w, pc, at, &s->write, write ? "writes" : "reads", "wrote");
+	if (write) {
+		for (int r = 0; r < 2; r++)
+			if (!apart(w, &s->read[r], me->thread))
+				race(w, pc, at, &s->read[r], "writes", "read");
+		s->write = *me;
+	} else if (s->read[0].epoch != w->epoch || s->read[0].thread == me->thread) {
+		s->read[0] = *me;
+	} else {
+		s->read[1] = *me;
+	}
+}
+
+/* Bytes of which some are one of their unit alone, or lie in one that is split. */
+static void __attribute__((noinline)) split_access(struct soft_worker *w, const void *pc,
+						   size_t from, size_t n, const struct touch *me,
+						   bool write)
+{
+	for (; n; n--, from++) {
+		size_t unit = from / UNIT;
+		struct soft_shadow *even = w->shadow + unit,
+				   *odd = w->shadow + w->shadow_capacity + unit;
+
+		if (!w->split[unit]) {
+			*odd = *even;
+			w->split[unit] = 1;
+		}
+		shadow_access(w, pc, (uintptr_t)w->shared + from, from % UNIT ? odd : even, me,
+			      write);
+	}
+}
+
+static __attribute__((always_inline)) inline void shared_access(struct soft_worker *w,
+								const void *pc, uintptr_t at,
+								size_t n, bool write,
+								uint16_t atomic)
 {
 	const struct soft_thread *t = &w->now->t;
 	struct touch me = { w->epoch, (uint16_t)(t->index | atomic),
 			    (uint16_t)w->simd[t->simdgroup].epoch };
-	struct soft_shadow *s = w->shadow + (at - (uintptr_t)w->shared);
+	size_t from = at - (uintptr_t)w->shared, unit = from / UNIT;
 
-	for (; n; n--, s++, at++) {
-		if (!apart(w, &s->write, me.thread))
-			race(w, pc, at, &s->write, write ? "writes" : "reads", "wrote");
-		if (write) {
-			for (int r = 0; r < 2; r++)
-				if (!apart(w, &s->read[r], me.thread))
-					race(w, pc, at, &s->read[r], "writes", "read");
-			s->write = me;
-		} else if (s->read[0].epoch != w->epoch || s->read[0].thread == me.thread) {
-			s->read[0] = me;
-		} else {
-			s->read[1] = me;
-		}
+	if (__builtin_expect((from | n) % UNIT != 0, 0)) {
+		split_access(w, pc, from, n, &me, write);
+		return;
+	}
+	for (; n; n -= UNIT, unit++) {
+		if (__builtin_expect(w->split[unit], 0))
+			split_access(w, pc, unit * UNIT, UNIT, &me, write);
+		else
+			shadow_access(w, pc, (uintptr_t)w->shared + unit * UNIT, w->shadow + unit,
+				      &me, write);
 	}
 }
 
@@ -157,7 +202,23 @@ static void __attribute__((noinline, noreturn, cold)) outside(struct soft_worker
 		  (unsigned long long)at);
 }
 
-static bool in_range(struct soft_worker *w, uintptr_t at, size_t n)
+/* The entry of a place in the code.  Most places only ever look into one buffer. */
+static inline uint32_t last_of(const void *pc)
+{
+	return (uint32_t)((uintptr_t)pc >> 2) & (SOFT_N_LAST - 1);
+}
+
+static void keep_last(struct soft_worker *w, const void *pc, uintptr_t from, size_t n_bytes,
+		      bool written)
+{
+	uint32_t i = last_of(pc);
+
+	w->last[i].from = from;
+	w->last[i].n_bytes = n_bytes;
+	w->last[i].written = written;
+}
+
+static bool in_range(struct soft_worker *w, const void *pc, uintptr_t at, size_t n)
 {
 	uint32_t low = 0, high = w->n_ranges;
 
@@ -171,8 +232,7 @@ static bool in_range(struct soft_worker *w, uintptr_t at, size_t n)
 	}
 	if (low == w->n_ranges || at < w->ranges[low].from || at + n > w->ranges[low].to)
 		return false;
-	w->last = w->ranges[low];
-	w->last_written = true;
+	keep_last(w, pc, w->ranges[low].from, w->ranges[low].to - w->ranges[low].from, true);
 	return true;
 }
 
@@ -191,11 +251,10 @@ static void __attribute__((noinline)) device_access(struct soft_worker *w, const
 			only_read = (int)i;
 			continue;
 		}
-		w->last = (struct soft_range){ base, base + w->d->buffer[i].n_bytes };
-		w->last_written = (w->access[i] & SOFT_WRITE) != 0;
+		keep_last(w, pc, base, w->d->buffer[i].n_bytes, (w->access[i] & SOFT_WRITE) != 0);
 		return;
 	}
-	if (in_range(w, at, n))
+	if (in_range(w, pc, at, n))
 		return;
 	if (only_read >= 0)
 		soft_fail(pc, "writes to buffer %d, which the kernel declares const", only_read);
@@ -209,13 +268,18 @@ static void __attribute__((noinline)) device_access(struct soft_worker *w, const
 	outside(w, pc, at, n, write);
 }
 
-static inline void touch(const void *p, size_t n, bool write, size_t align, uint16_t atomic,
-			 const void *pc)
+static __attribute__((always_inline)) inline void
+touch(const void *p, size_t n, bool write, size_t align, uint16_t atomic, const void *pc)
 {
 	struct soft_worker *w = soft_me;
 	uintptr_t at = (uintptr_t)p;
+	uint32_t i = last_of(pc);
 
 	if (n == 0)
+		return;
+	if (at - w->last[i].from < w->last[i].n_bytes &&
+	    w->last[i].n_bytes - (at - w->last[i].from) >= n && (!write || w->last[i].written) &&
+	    (at & (align - 1)) == 0)
 		return;
 	if (__builtin_expect(at + n < at, 0))
 		outside(w, pc, at, n, write);
@@ -226,7 +290,7 @@ static inline void touch(const void *p, size_t n, bool write, size_t align, uint
 			  write ? "writes" : "reads", n, (size_t)(at & -at));
 	if (at >= (uintptr_t)w->shared && at + n <= (uintptr_t)w->shared_end)
 		shared_access(w, pc, at, n, write, atomic);
-	else if (at < w->last.from || at + n > w->last.to || (write && !w->last_written))
+	else
 		device_access(w, pc, at, n, write);
 }
 

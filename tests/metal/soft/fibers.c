@@ -445,7 +445,28 @@ static inline void whole_simdgroup(const struct soft_simd *s, const void *pc)
 			  __builtin_popcount(s->full));
 }
 
-/* Checked shaders: c += a * b, each lane with its own two elements. */
+#if defined(__x86_64__)
+#define WITH_FMA __attribute__((target("avx2,fma"))) /* soft_start asks whether they are there */
+#else
+#define WITH_FMA
+#endif
+
+/* c += a * b, all 8x8 and row by row: a fused sum over k of each element, in ascending order. */
+static WITH_FMA void multiply_8x8(float *restrict c, const float *restrict a,
+				  const float *restrict b)
+{
+	for (uint32_t row = 0; row < 8; row++) {
+		float sum[8];
+
+		memcpy(sum, c + row * 8, sizeof sum);
+		for (uint32_t k = 0; k < 8; k++)
+			for (uint32_t i = 0; i < 8; i++)
+				sum[i] = __builtin_fmaf(a[row * 8 + k], b[k * 8 + i], sum[i]);
+		memcpy(c + row * 8, sum, sizeof sum);
+	}
+}
+
+/* Checked shaders: c += a * b, each lane with its own two elements; the last one computes for all. */
 void soft_mma(float *c, float a0, float a1, float b0, float b1, uint32_t line);
 void soft_mma(float *c, float a0, float a1, float b0, float b1, uint32_t line)
 {
@@ -453,18 +474,16 @@ void soft_mma(float *c, float a0, float a1, float b0, float b1, uint32_t line)
 	struct soft_fiber *me = w->now;
 	struct soft_simd *s = &w->simd[me->t.simdgroup];
 	uint32_t set = s->set, at = matrix_at(me->t.lane);
-	const float *row = &s->a[set][at & ~7u], *column = &s->b[set][at & 7];
 
 	whole_simdgroup(s, PC);
 	s->a[set][at] = a0;
 	s->a[set][at + 1] = a1;
 	s->b[set][at] = b0;
 	s->b[set][at + 1] = b1;
-	meet(w, s, me, PRODUCT, line, PC);
-	for (uint32_t k = 0; k < 8; k++) {
-		c[0] = __builtin_fmaf(row[k], column[k * 8], c[0]);
-		c[1] = __builtin_fmaf(row[k], column[k * 8 + 1], c[1]);
-	}
+	memcpy(&s->c[set][at], c, 2 * sizeof *c);
+	if (meet(w, s, me, PRODUCT, line, PC))
+		multiply_8x8(s->c[set], s->a[set], s->b[set]);
+	memcpy(c, &s->c[set][at], 2 * sizeof *c);
 }
 
 /* ---- plain shaders: matrices that the first lane has for all (msl_soft_matrix.h) -------- */
@@ -627,7 +646,7 @@ static int prepare(struct soft_worker *w, const struct soft_dispatch *d)
 	w->n_simds = (w->n_threads + SOFT_LANES - 1) / SOFT_LANES;
 	w->ranges = pool.ranges;
 	w->n_ranges = pool.n_ranges;
-	memset(&w->last, 0, sizeof w->last);
+	memset(w->last, 0, sizeof w->last);
 	if (n_bytes > w->shared_capacity) {
 		size_t capacity = (n_bytes + 127) & ~(size_t)127;
 

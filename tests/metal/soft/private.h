@@ -10,6 +10,7 @@
 #define SOFT_STACK_BYTES (64 * 1024)
 #define SOFT_LANES 32
 #define SOFT_MAX_LENT 64
+#define SOFT_N_LAST 128 /* a power of two */
 
 struct soft_launch {
 	void *buffer[SOFT_MAX_BUFFERS];
@@ -42,7 +43,7 @@ struct soft_simd {
 		int32_t i[SOFT_LANES];
 	} in[2], out[2];
 	uint32_t wide[2][SOFT_LANES][4];
-	float a[2][64], b[2][64];
+	float a[2][64], b[2][64], c[2][64];
 	/* Matrices that lane 0 has lent out, and how many at the last time that no other lane
 	 * could run: then all had come to the last of them. */
 	struct {
@@ -81,11 +82,16 @@ struct soft_worker {
 	struct soft_launch launch;
 	uint32_t access[SOFT_MAX_BUFFERS]; /* that the kernel declares */
 	struct soft_shadow *shadow;	   /* of threadgroup memory; checked shaders */
-	size_t shadow_capacity;
-	const struct soft_range *ranges; /* ascending; of this dispatch */
+	uint8_t *split;			   /* by unit of the shadow (check.c) */
+	size_t shadow_capacity;		   /* units */
+	const struct soft_range *ranges;   /* ascending; of this dispatch */
 	uint32_t n_ranges;
-	struct soft_range last; /* where the last access was */
-	bool last_written;
+	/* Where the last access was of the places in the code that share an entry. */
+	struct {
+		uintptr_t from;
+		size_t n_bytes;
+		bool written; /* may be */
+	} last[SOFT_N_LAST];
 };
 
 extern __thread struct soft_worker *soft_me __attribute__((tls_model("initial-exec")));
