@@ -81,7 +81,7 @@ __attribute__((target("avx512f"))) static void read_avx512(struct job *j)
 	j->done = (double)j->size;
 }
 
-/* ---- multiplying: twelve chains, more than latency times width ---- */
+/* ---- multiplying: chains, more than latency times width ---- */
 
 #define N_CHAINS 12
 #define N_REPEATS 500000
@@ -116,24 +116,27 @@ __attribute__((target("avx512f"))) static void fma_avx512(struct job *j)
 	j->done = 16.0 * N_CHAINS * N_REPEATS;
 }
 
+/* Eight chains: with twelve and the constants gcc spills, and the rate is half of what it is. */
+#define N_CHAINS_AVX2 8
+
 __attribute__((target("avx2"))) static void int8_avx2(struct job *j)
 {
-	__m256i a[N_CHAINS], x = _mm256_set1_epi8(3), y = _mm256_set1_epi8(5);
+	__m256i a[N_CHAINS_AVX2], y = _mm256_set1_epi8(5);
 	const __m256i ones = _mm256_set1_epi16(1);
 
-	for (int k = 0; k < N_CHAINS; k++)
+	for (int k = 0; k < N_CHAINS_AVX2; k++)
 		a[k] = _mm256_set1_epi32(k);
 	for (int i = 0; i < N_REPEATS; i++)
-		EACH_CHAIN
+		_Pragma("GCC unroll 8") for (int k = 0; k < N_CHAINS_AVX2; k++)
 		{
-			/* Operands that change, or the product is taken out of the loop. */
-			__m256i p = _mm256_maddubs_epi16(_mm256_xor_si256(a[k], x), y);
+			/* An operand that changes, or the product is taken out of the loop. */
+			__m256i p = _mm256_maddubs_epi16(a[k], y);
 
 			a[k] = _mm256_add_epi32(a[k], _mm256_madd_epi16(p, ones));
 		}
-	for (int k = 0; k < N_CHAINS; k++)
+	for (int k = 0; k < N_CHAINS_AVX2; k++)
 		j->sum += (uint64_t)_mm256_extract_epi64(a[k], 0);
-	j->done = 32.0 * N_CHAINS * N_REPEATS;
+	j->done = 32.0 * N_CHAINS_AVX2 * N_REPEATS;
 }
 
 __attribute__((target("avx512f,avx512vnni"))) static void int8_vnni(struct job *j)

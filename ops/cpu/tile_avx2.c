@@ -5,9 +5,10 @@
  * registers.  8-bit products use vpmaddubsw, whose 16-bit pair sums cannot
  * saturate here: nibbles are at most 15, and signed weights enter as magnitudes
  * (at most 128) with their signs moved to the activations (at most 127):
- * 2 * 128 * 127 < 32768.
+ * 2 * 128 * 127 < 32768.  Eight pairs of nibbles are added in 16 bits: 8 * 2 * 15 * 127 < 32768.
+ * More than four rows: tile_wide_avx2.h.
  */
-#include "ops/cpu/tile_avx2.h"
+#include "ops/cpu/tile_wide_avx2.h"
 
 ALWAYS_INLINE void avx2_q8_0_rows(const uint8_t *tile, int64_t k, const uint8_t *x, int64_t stride,
 				  float *out, const int n_rows)
@@ -42,7 +43,7 @@ ALWAYS_INLINE void avx2_q8_0_rows(const uint8_t *tile, int64_t k, const uint8_t 
 			_mm256_storeu_ps(out + r * IG_TILE + h * 8, acc[r]);
 	}
 }
-TILE_KERNELS_Q8(avx2_q8_0, 4, IG_Q8_0)
+WIDE(avx2_q8_0, IG_Q8_0)
 
 ALWAYS_INLINE void nibbles(const uint8_t *tile, int64_t k, const uint8_t *x, int64_t stride,
 			   float *out, const int n_rows, const bool has_min)
@@ -53,30 +54,35 @@ ALWAYS_INLINE void nibbles(const uint8_t *tile, int64_t k, const uint8_t *x, int
 
 	HALVES(h) {
 		__m256 acc[4];
-		__m256i dot[4];
+		__m256i pairs[4];
 		ROWS(r)
 			acc[r] = _mm256_setzero_ps();
 		for (int64_t b = 0; b < kb; b++) {
 			__m256 d = halves(scales + b * 32, h);
 			if (h == 0)
 				fetch_ahead(has_min ? IG_Q4_1 : IG_Q4_0, tile, k, b);
-			ROWS(r)
-				dot[r] = has_min ? _mm256_setzero_si256() :
-						   _mm256_slli_epi32(neg_of(x, stride, r, k, b), 3);
 			for (int g = 0; g < 4; g++) {
 				__m256i q = bytes(tile + b * 256 + g * 64, h);
 				__m256i lo = _mm256_and_si256(q, low);
 				__m256i hi = _mm256_and_si256(_mm256_srli_epi16(q, 4), low);
-				ROWS(r) {
-					int64_t at = b * 32 + g * 4;
-					dot[r] = dot4(dot[r], lo, four_of(x, stride, r, at));
-					dot[r] = dot4(dot[r], hi, four_of(x, stride, r, at + 16));
-				}
+				int64_t at = b * 32 + g * 4;
+				ROWS(r)
+					pairs[r] = pairs_of(g == 0, pairs[r], lo,
+							    four_of(x, stride, r, at));
+				ROWS(r)
+					pairs[r] = pairs_of(false, pairs[r], hi,
+							    four_of(x, stride, r, at + 16));
 			}
-			ROWS(r)
+			ROWS(r) {
+				__m256i dot = _mm256_madd_epi16(pairs[r], _mm256_set1_epi16(1));
+				if (!has_min)
+					dot = _mm256_add_epi32(
+						dot,
+						_mm256_slli_epi32(neg_of(x, stride, r, k, b), 3));
 				acc[r] = _mm256_fmadd_ps(
-					_mm256_cvtepi32_ps(dot[r]),
+					_mm256_cvtepi32_ps(dot),
 					_mm256_mul_ps(d, scale_of(x, stride, r, k, b)), acc[r]);
+			}
 			if (has_min) {
 				__m256 m = halves(mins + b * 32, h);
 				ROWS(r)
@@ -94,14 +100,14 @@ ALWAYS_INLINE void avx2_q4_0_rows(const uint8_t *tile, int64_t k, const uint8_t 
 {
 	nibbles(tile, k, x, stride, out, n_rows, false);
 }
-TILE_KERNELS_Q8(avx2_q4_0, 4, IG_Q4_0)
+WIDE(avx2_q4_0, IG_Q4_0)
 
 ALWAYS_INLINE void avx2_q4_1_rows(const uint8_t *tile, int64_t k, const uint8_t *x, int64_t stride,
 				  float *out, const int n_rows)
 {
 	nibbles(tile, k, x, stride, out, n_rows, true);
 }
-TILE_KERNELS_Q8(avx2_q4_1, 4, IG_Q4_1)
+WIDE(avx2_q4_1, IG_Q4_1)
 
 /* 128 is subtracted from codes of 0 to 255 to make them signed; the row's n = -sum(q) corrects
  * this exactly. */
@@ -144,7 +150,7 @@ ALWAYS_INLINE void avx2_q8_m_rows(const uint8_t *tile, int64_t k, const uint8_t 
 			_mm256_storeu_ps(out + r * IG_TILE + h * 8, acc[r]);
 	}
 }
-TILE_KERNELS_Q8(avx2_q8_m, 4, IG_Q8_M)
+WIDE(avx2_q8_m, IG_Q8_M)
 
 /* ---- float activations ------------------------------------------------------------ */
 

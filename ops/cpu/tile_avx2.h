@@ -47,6 +47,25 @@ ALWAYS_INLINE __m256i dot4(__m256i acc, __m256i u, __m256i s)
 	return _mm256_add_epi32(acc, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
 }
 
+/* Keeps a sum in its register: gcc makes a tree of a chain of additions, and spills its leaves. */
+ALWAYS_INLINE __m256i pinned(__m256i v)
+{
+	__asm__("" : "+x"(v));
+	return v;
+}
+
+/* Sums of pairs of u s in 16 bits; first: the sum begins.  As many may be added as 16 bits can hold. */
+ALWAYS_INLINE __m256i pairs_of(bool first, __m256i pairs, __m256i u, __m256i s)
+{
+	__m256i p = _mm256_maddubs_epi16(u, s);
+	return pinned(first ? p : _mm256_add_epi16(pairs, p));
+}
+
+ALWAYS_INLINE __m256i add_pairs(__m256i acc, __m256i pairs)
+{
+	return _mm256_add_epi32(acc, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
+}
+
 /* Minus the sum of the first 16 of block b. */
 ALWAYS_INLINE __m256i neg_half_of(const uint8_t *x, int64_t stride, int r, int64_t k, int64_t b)
 {

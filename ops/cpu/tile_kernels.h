@@ -109,7 +109,7 @@ static void run_product(const struct ig_op_launch *c, int64_t first, int64_t las
 		const uint8_t *tile = (const uint8_t *)w->data + (uint64_t)t * tile_bytes;
 		for (int64_t r = b.row; r < b.row_end; r += max_rows) {
 			int n = b.row_end - r < max_rows ? (int)(b.row_end - r) : max_rows;
-			float v[8 * IG_TILE] __attribute__((aligned(64)));
+			float v[ROW_BLOCK * IG_TILE] __attribute__((aligned(64)));
 			const uint8_t *rows = (const uint8_t *)x->data + r * x->row_stride;
 			product(tile, w->n_cols, rows, x->row_stride, v, n);
 			finish_tile(out, e, t, r, n, v);
@@ -148,8 +148,8 @@ static void run_glu(const struct ig_op_launch *c, int64_t first, int64_t last,
 		for (int64_t r = b.row; r < b.row_end; r += max_rows) {
 			int n = b.row_end - r < max_rows ? (int)(b.row_end - r) : max_rows;
 			const uint8_t *rows = (const uint8_t *)x->data + r * x->row_stride;
-			float g[8 * IG_TILE] __attribute__((aligned(64)));
-			float u[8 * IG_TILE] __attribute__((aligned(64)));
+			float g[ROW_BLOCK * IG_TILE] __attribute__((aligned(64)));
+			float u[ROW_BLOCK * IG_TILE] __attribute__((aligned(64)));
 			product((const uint8_t *)gate->data + at, gate->n_cols, rows, x->row_stride,
 				g, n);
 			product((const uint8_t *)up->data + at, up->n_cols, rows, x->row_stride, u,
@@ -195,7 +195,15 @@ static void run_glu(const struct ig_op_launch *c, int64_t first, int64_t last,
 #define TILE_ROWS_8(name) TILE_ROWS_ANY(name)
 #endif
 
-enum tile_max_rows { TILE_MAX_4 = 4, TILE_MAX_8 = 8, TILE_MAX_ANY = 4 };
+/* Up to four rows as above, and more than that by NAME_wide, which takes all rows of a block. */
+#define TILE_ROWS_WIDE(name)                                                                       \
+	case 1:                                                                                    \
+	case 2:                                                                                    \
+	case 3:                                                                                    \
+	case 4: name##_few(tile, k, x, x_stride, out, n_rows); break;                              \
+	default: name##_wide(tile, k, x, x_stride, out, n_rows);
+
+enum tile_max_rows { TILE_MAX_4 = 4, TILE_MAX_8 = 8, TILE_MAX_ANY = 4, TILE_MAX_WIDE = ROW_BLOCK };
 
 /* From NAME_rows, an always-inline product of up to max rows (4, 8, or ANY: 4 at once, in one
  * copy), make the kernels ig_linear_NAME, ig_glu_NAME and ig_logits_NAME; the second for weights
