@@ -469,6 +469,7 @@ def qwen3rankcls(name):
                        attn_implementation="eager")
     m = tf.Qwen3ForSequenceClassification(c).double().eval()
     fill(m, 22)
+    m.score.weight.data /= 4  # the hidden row has length 7: a logit of about 1, for which the limits are meant
     folder = save_folder(name, m, tokenizer)
     (folder / "README.md").write_text("# Qwen3-Reranker-Tiny-seq-cls\n")
     rows = []
