@@ -22,7 +22,7 @@ def test_right_guesses(start, tmp_path):
     """A head that is always right: fewer steps for the same text, greedy and sampled, in ledger and metrics."""
     path = mtp_model.write(tmp_path / "right.gguf", kind="loop", n_blocks=8, width=256, n_ff=512, n_context=4096)
     off = start_with(start, path, "off")
-    wanted = [ask(off, max_tokens=300, temperature=t, seed=3) for t in (0, 1)]
+    wanted = [ask(off, max_tokens=150, temperature=t, seed=3) for t in (0, 1)]
     assert drafts(off) == [0, 0, 0]
     off.stop()
     d = start_with(start, path, "mtp")
@@ -35,7 +35,7 @@ def test_right_guesses(start, tmp_path):
 
     def accepted():
         for t, w in zip((0, 1), wanted):
-            asked.append(ask(d, max_tokens=300, temperature=t, seed=3))
+            asked.append(ask(d, max_tokens=150, temperature=t, seed=3))
             assert choices(asked[-1:]) == choices([w])
         return drafts(d, source="mtp")[2] > 100
     until(accepted, "a hundred right guesses")

@@ -116,10 +116,11 @@ def test_memory(start, models, tmp_path):
         config = merged(start.config(models(kind="random", width=512, n_blocks=6)), extra)
         d = start(config=merged(config, {"runtime": {"driver": "cpu"}}))
         d.chat_text("x", max_tokens=1)
-        text = pathlib.Path("/proc/%d/smaps" % d.process.pid).read_text()
-        maps = re.findall(r"^[0-9a-f]+-[0-9a-f]+ .*?(\S*)\n(?:.*\n)*?Size: +(\d+) kB\n", text, re.M)
+        lines = pathlib.Path("/proc/%d/smaps" % d.process.pid).read_text().splitlines()
         d.stop()
-        return sum(int(kb) for name, kb in maps if name.endswith(".packed"))
+        # a mapping's first line ends with its file, the next one says its size
+        return sum(int(size.split()[1]) for head, size in zip(lines, lines[1:])
+                   if head.endswith(".packed") and size.startswith("Size:"))
 
     on = {"runtime": {"packed_cache": str(tmp_path / "packed")}}
     assert own({}) == 0
