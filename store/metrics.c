@@ -485,20 +485,22 @@ static void put_gauge(struct ig_strbuf *b, const char *name, const char *help, d
 	ig_strbuf_puts(b, "\n");
 }
 
-/* What each device or machine has of the models and of the cache, of which each has slabs of the same size. */
+/* What each device or machine has of the models and of the cache, of which each has slabs of the same size.  One
+ * device has all that the gauges say. */
 static void put_ranks(const struct ig_metrics *m, struct ig_strbuf *b)
 {
 	static const char *const kinds[] = { "weights", "scratch", "kv_cache" };
 	const uint32_t n = atomic_load_explicit(&m->n_ranks, memory_order_acquire);
 	const double cache = number_get(&m->gauges[IG_GAUGE_KV_COMMITTED_BYTES]);
 
-	if (!n)
-		return;
 	put_head(b, "rank_memory_bytes", "gauge",
 		 "Memory of each device or machine over which models are divided, by kind.");
-	for (uint32_t r = 0; r < n; r++) {
-		const double bytes[] = { (double)count_get(&m->ranks[r].weights),
-					 (double)count_get(&m->ranks[r].scratch), cache };
+	for (uint32_t r = 0; r < (n ? n : 1); r++) {
+		const double bytes[] = { n ? (double)count_get(&m->ranks[r].weights) :
+					     number_get(&m->gauges[IG_GAUGE_WEIGHT_BYTES]),
+					 n ? (double)count_get(&m->ranks[r].scratch) :
+					     number_get(&m->gauges[IG_GAUGE_SCRATCH_BYTES]),
+					 cache };
 		for (size_t k = 0; k < N_OF(kinds); k++) {
 			ig_strbuf_printf(b, "ingot_rank_memory_bytes{rank=\"%u\",kind=\"%s\"} ", r,
 					 kinds[k]);

@@ -60,7 +60,8 @@ void ig_metrics_set(struct ig_metrics *m, enum ig_gauge g, double v);
 double ig_metrics_get(const struct ig_metrics *m, enum ig_gauge g);
 
 /* Of each device or machine over which models are divided: their weights, and scratch memory.  n 0: they are on one
- * device, and there are no such gauges.  Of more than IG_METRICS_RANKS the first ones have gauges. */
+ * device, whose gauges have what IG_GAUGE_WEIGHT_BYTES and so on say.  Of more than IG_METRICS_RANKS the first ones have
+ * gauges. */
 #define IG_METRICS_RANKS 64
 struct ig_rank_bytes {
 	uint64_t weights, scratch;

@@ -114,7 +114,9 @@ def assert_memory(d, n, one):
     assert max(of["weights"]) == m.sum("ingot_weight_bytes")
     assert 0 < max(of["scratch"]) <= m.sum("ingot_scratch_bytes")
     assert of["kv_cache"] == [m.sum("ingot_kv_cache_committed_bytes")] * n
-    assert not [name for name, *_ in one.metrics().samples if name == "ingot_rank_memory_bytes"]
+    m = one.metrics()
+    for kind, name in ("weights", "ingot_weight_bytes"), ("scratch", "ingot_scratch_bytes"), ("kv_cache", "ingot_kv_cache_committed_bytes"):
+        assert m.sum("ingot_rank_memory_bytes") > 0 and m.sum("ingot_rank_memory_bytes", kind=kind, rank="0") == m.sum(name)
 
 
 def test_same_bytes(start, models, ranks):
