@@ -8,6 +8,7 @@
 
 #include <errno.h>
 #include <stdbool.h>
+#include <stdlib.h>
 #include <string.h>
 
 int ig_driver_open(const char *name, const struct ig_driver_options *o, struct ig_driver **out,

@@ -176,7 +176,7 @@ static inline void tiny_json(struct ig_strbuf *b, const struct tiny_json *o)
 			tiny_letter((unsigned)(i - TJ_BYTE), letter);
 			text = letter;
 		} else if (i >= TJ_BYTE) {
-			snprintf(name, sizeof name, "<0x%02X>", i - TJ_BYTE);
+			snprintf(name, sizeof name, "<0x%02X>", (unsigned)(i - TJ_BYTE) & 0xff);
 		}
 		ig_strbuf_puts(b, i ? unigram ? ", [" : ", " : unigram ? "[" : "");
 		ig_json_put_text(&(struct ig_json_writer){ .out = b }, NULL, text);
