@@ -184,7 +184,7 @@ static int teardown(void **state)
 	return 0;
 }
 
-/* What can't be cut between layers; test_arch_golden.c has what can. */
+/* What can't be cut between layers; test_arch_divided.c has what can. */
 static void test_stages(void **state)
 {
 	struct ig_op op = { .name = "remember", .flags = IG_OP_READS_KV };
