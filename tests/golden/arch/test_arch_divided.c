@@ -157,6 +157,7 @@ static void test_stages(void **state)
 	ig_stepper_model_close(&whole);
 	close_golden(&g);
 }
+
 #define STAGES(name, most, why)                                                                    \
 	{                                                                                          \
 		#name " in stages", test_stages, NULL, NULL, &(struct staged) { #name, most, why } \
