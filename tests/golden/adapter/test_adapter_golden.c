@@ -59,18 +59,10 @@ static void open_golden(const char *name, struct golden *g)
 	fclose(f);
 }
 
-static const char *driver(void)
-{
-	const char *name = getenv("INGOT_TEST_DRIVER");
-
-	return name ? name : "cpu";
-}
-
 static struct ig_stepper *open_stepper(const struct ig_stepper_model *m, const char *isa,
 				       const char *activations)
 {
-	const struct ig_stepper_options o = { .driver = driver(),
-					      .isa = isa,
+	const struct ig_stepper_options o = { .isa = isa,
 					      .activations = activations,
 					      .k_dtype = IG_F32,
 					      .v_dtype = IG_F32,
@@ -221,7 +213,7 @@ static void test_adapters(void **state)
 		fail_msg("%s", err.text);
 	open_adapted(&base, &adapted);
 	/* a GPU's driver has no instruction sets */
-	for (size_t i = 0; i < (strcmp(driver(), "cpu") ? 1 : sizeof isas / sizeof *isas); i++) {
+	for (size_t i = 0; i < (ig_stepper_on_gpu() ? 1 : sizeof isas / sizeof *isas); i++) {
 		run_isa(&base, &adapted, g, isas[i], "f32");
 		run_isa(&base, &adapted, g, isas[i], "auto");
 	}

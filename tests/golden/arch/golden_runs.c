@@ -216,13 +216,6 @@ double nmse(const struct golden *g, int prompt, const float *logits)
 	return off / all;
 }
 
-bool on_gpu(void)
-{
-	const char *driver = getenv("INGOT_TEST_DRIVER");
-
-	return driver && strcmp(driver, "cpu");
-}
-
 static bool has_window(const struct ig_stepper_model *m)
 {
 	for (uint32_t g = 0; g < m->plan->info.n_groups; g++)
@@ -236,7 +229,7 @@ int run_isa(const struct ig_stepper_model *m, const struct golden *g, const char
 {
 	const size_t n = (size_t)N_PROMPTS * N_STEPS * g->n_vocab;
 	struct ig_stepper *s = open_stepper(m, g, isa, NULL, false);
-	const bool brief = on_gpu() && ig_brief();
+	const bool brief = ig_stepper_on_gpu() && ig_brief();
 	float *alone, *other;
 
 	if (!s)

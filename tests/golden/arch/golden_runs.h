@@ -48,9 +48,6 @@ void run(struct ig_stepper *s, const struct golden *g, int first, int last, uint
 /* Normalised squared error of a prompt's logits; NaN fails every comparison. */
 double nmse(const struct golden *g, int prompt, const float *logits);
 
-/* A GPU's driver has no instruction sets. */
-bool on_gpu(void);
-
 /* Whole prompts, alone; then every other way with the same bits (brief: in other chunks side by side at once, and
  * alone where a window is expected to free blocks).  0: not on this machine. */
 int run_isa(const struct ig_stepper_model *m, const struct golden *g, const char *name,

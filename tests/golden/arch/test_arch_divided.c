@@ -240,7 +240,7 @@ int main(int argc, char **argv)
 	};
 	size_t n = sizeof tests / sizeof *tests;
 
-	while (on_gpu() && tests[n - 1].test_func == test_stages)
+	while (ig_stepper_on_gpu() && tests[n - 1].test_func == test_stages)
 		n--; /* GPUs have no stages */
 	if (argc > 1)
 		cmocka_set_test_filter(argv[1]);

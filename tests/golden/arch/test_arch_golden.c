@@ -78,9 +78,9 @@ static void test_model(void **state)
 	if (ig_stepper_model_open(&m, path, NULL, &err))
 		fail_msg("%s", err.text);
 	assert_int_equal(run_isa(&m, &g, name, NULL), 1);
-	if (!on_gpu() && has_experts(m.plan))
+	if (!ig_stepper_on_gpu() && has_experts(m.plan))
 		run_mapped(&m, &g);
-	for (size_t i = 1; !on_gpu() && i < sizeof isas / sizeof *isas; i++)
+	for (size_t i = 1; !ig_stepper_on_gpu() && i < sizeof isas / sizeof *isas; i++)
 		run_isa(&m, &g, name, isas[i]);
 	ig_stepper_model_close(&m);
 	close_golden(&g);
@@ -124,7 +124,7 @@ static void test_folder(void **state)
 	expect_left_out(name, &file);
 	expect_left_out(name, &folder);
 	/* a device gets the same bytes from both, so one model is enough there */
-	if (!on_gpu() || !strcmp(name, "llama3")) {
+	if (!ig_stepper_on_gpu() || !strcmp(name, "llama3")) {
 		struct ig_stepper *a = open_stepper(&file, &g, NULL, NULL, false);
 		struct ig_stepper *b = open_stepper(&folder, &g, NULL, NULL, false);
 		float *x = calloc(n, sizeof *x), *y = calloc(n, sizeof *y);
@@ -174,7 +174,7 @@ static void test_converted(void **state)
 	struct golden g = { 0 };
 	char path[512], dir[] = "/tmp/ig-converted-XXXXXX", out[64];
 
-	if (on_gpu()) /* what is written is of no device */
+	if (ig_stepper_on_gpu()) /* what is written is of no device */
 		return;
 	open_golden(name, &g);
 	const size_t n = (size_t)N_PROMPTS * N_STEPS * g.n_vocab;
@@ -234,7 +234,7 @@ static void test_mlx(void **state)
 	for (uint32_t i = 0; i < m.plan->n_weights; i++)
 		n_q8_m += m.plan->weights[i].shape.dtype == IG_Q8_M;
 	assert_int_equal(n_q8_m, has_experts(m.plan) ? 0 : 3);
-	for (size_t i = 0; i < (on_gpu() ? 1 : sizeof isas / sizeof *isas); i++)
+	for (size_t i = 0; i < (ig_stepper_on_gpu() ? 1 : sizeof isas / sizeof *isas); i++)
 		assert_true(run_isa(&m, &g, name, isas[i]) || i);
 	ig_stepper_model_close(&m);
 	close_golden(&g);
@@ -375,7 +375,7 @@ int main(int argc, char **argv)
 	};
 	size_t n = sizeof tests / sizeof *tests;
 
-	while (on_gpu() && tests[n - 1].test_func == test_converted)
+	while (ig_stepper_on_gpu() && tests[n - 1].test_func == test_converted)
 		n--; /* files that were written are read by the same code */
 	if (argc > 1)
 		cmocka_set_test_filter(argv[1]);

@@ -95,19 +95,9 @@ static void set_sections(const struct ig_stepper_model *m, const uint32_t *secti
 	}
 }
 
-/* A GPU's driver has no instruction sets. */
-static bool on_gpu(void)
-{
-	const char *driver = getenv("INGOT_TEST_DRIVER");
-
-	return driver && strcmp(driver, "cpu");
-}
-
 static struct ig_stepper *open_stepper(const struct ig_stepper_model *m, const char *isa)
 {
-	const struct ig_stepper_options o = { .driver = on_gpu() ? getenv("INGOT_TEST_DRIVER") :
-								   "cpu",
-					      .isa = isa,
+	const struct ig_stepper_options o = { .isa = isa,
 					      .activations = "f32",
 					      .k_dtype = IG_F32,
 					      .v_dtype = IG_F32,
@@ -200,7 +190,7 @@ static void test_image(void **state)
 
 	open_model(&m, "gemma3");
 	set_sections(&m, golden.sections, false);
-	for (size_t k = 0; k < (on_gpu() ? 1 : sizeof isas / sizeof *isas); k++) {
+	for (size_t k = 0; k < (ig_stepper_on_gpu() ? 1 : sizeof isas / sizeof *isas); k++) {
 		struct ig_stepper *s = open_stepper(&m, isas[k]);
 		if (!s)
 			continue; /* not on this machine */
@@ -213,8 +203,8 @@ static void test_image(void **state)
 			if (!(e <= 1e-9))
 				fail_msg("row %d: NMSE %g", golden.at[i], e);
 		}
-		for (size_t c = on_gpu() && ig_brief() ? 2 : 0; c < sizeof chunks / sizeof *chunks;
-		     c++)
+		for (size_t c = ig_stepper_on_gpu() && ig_brief() ? 2 : 0;
+		     c < sizeof chunks / sizeof *chunks; c++)
 			for (int beside = 0; beside < 2; beside++) {
 				memset(other, 0, sizeof other);
 				feed(s, chunks[c], beside, other);

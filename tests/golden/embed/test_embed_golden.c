@@ -40,15 +40,6 @@
  * and length 1.  Logits of a reranker that are longer may differ by as much more. */
 #define GPU_TOLERANCE 1e-3
 
-static const char *driver_name(void)
-{
-	const char *name = getenv("INGOT_TEST_DRIVER");
-
-	return name ? name : "cpu";
-}
-
-static bool on_gpu(void) { return strcmp(driver_name(), "cpu") != 0; }
-
 struct text {
 	uint32_t n_bytes, n_ids;
 	int32_t *ids, *types; /* [n_ids] */
@@ -218,7 +209,7 @@ static bool open_runner(const struct ig_stepper_model *m, const char *isa, const
 						  .max_context = m->plan->info.n_context };
 	struct ig_program_memory memory;
 	struct ig_error err = { 0 };
-	int rc = ig_driver_open(driver_name(), &o, &r->driver, &err);
+	int rc = ig_driver_open(ig_stepper_driver(), &o, &r->driver, &err);
 
 	if (rc == -ENOTSUP && strcmp(isa, "auto"))
 		return false;
@@ -318,9 +309,10 @@ static void run_isa(const struct ig_stepper_model *m, const struct golden *g, co
 		assert_int_equal(r.n_columns, g->n_columns);
 		for (uint32_t i = 0; i < g->n_texts; i++)
 			run(&r, g, &order[i], 1, alone + i * n);
-		expect_vectors(g, name, on_gpu() ? activations : isa, alone,
-			       on_gpu() && strcmp(activations, "f32") ? GPU_TOLERANCE : TOLERANCE);
-		if (!on_gpu() || !ig_brief()) { /* brief: in the other order only */
+		expect_vectors(g, name, ig_stepper_on_gpu() ? activations : isa, alone,
+			       ig_stepper_on_gpu() && strcmp(activations, "f32") ? GPU_TOLERANCE :
+										   TOLERANCE);
+		if (!ig_stepper_on_gpu() || !ig_brief()) { /* brief: in the other order only */
 			run(&r, g, order, g->n_texts, other);
 			assert_memory_equal(other, alone, g->n_texts * n_bytes);
 		}
@@ -350,7 +342,8 @@ static void run_file(const char *name, const char *path, const struct golden *g,
 	assert_int_equal(m.plan->info.result == IG_RESULT_SCORE, g->ranks);
 	expect_all_ids(&m, g);
 	/* a GPU's driver has no instruction sets */
-	for (size_t i = 0; all_isas && i < (on_gpu() ? 1 : sizeof isas / sizeof *isas); i++)
+	for (size_t i = 0; all_isas && i < (ig_stepper_on_gpu() ? 1 : sizeof isas / sizeof *isas);
+	     i++)
 		run_isa(&m, g, name, isas[i], "f32");
 	run_isa(&m, g, name, "auto", "auto");
 	*vectors = calloc(g->n_texts * g->n_columns, sizeof **vectors);
@@ -395,7 +388,7 @@ static void test_converted(void **state)
 	uint32_t n_types;
 	int fd;
 
-	if (on_gpu()) /* what is written is of no device */
+	if (ig_stepper_on_gpu()) /* what is written is of no device */
 		return;
 	open_golden(name, &g);
 	snprintf(path, sizeof path, "%s/%s", folder_of(name), name);

@@ -471,6 +471,15 @@ static int load(struct ig_stepper *s, const char *packed, struct ig_error *err)
 	return rc ? rc : f.result ? 0 : ig_fail(err, f.why.code, "%s", f.why.text);
 }
 
+const char *ig_stepper_driver(void)
+{
+	const char *name = getenv("INGOT_TEST_DRIVER");
+
+	return name ? name : "cpu";
+}
+
+bool ig_stepper_on_gpu(void) { return strcmp(ig_stepper_driver(), "cpu") != 0; }
+
 int ig_stepper_open(const struct ig_stepper_model *m, const struct ig_stepper_options *o,
 		    struct ig_stepper **out, struct ig_error *err)
 {
@@ -494,7 +503,7 @@ int ig_stepper_open(const struct ig_stepper_model *m, const struct ig_stepper_op
 		.k_dtype = o->k_dtype,
 		.v_dtype = o->v_dtype,
 	};
-	const char *driver = o->driver ? o->driver : getenv("INGOT_TEST_DRIVER");
+	const char *driver = o->driver ? o->driver : ig_stepper_driver();
 	struct ig_stepper *s;
 	int rc;
 
@@ -513,7 +522,7 @@ int ig_stepper_open(const struct ig_stepper_model *m, const struct ig_stepper_op
 	s->max_blocks = (o->max_context + IG_BLOCK_TOKENS - 1) / IG_BLOCK_TOKENS;
 	s->random = o->shuffle;
 	s->driver = o->opened;
-	rc = s->driver ? 0 : ig_driver_open(driver ? driver : "cpu", &d, &s->driver, err);
+	rc = s->driver ? 0 : ig_driver_open(driver, &d, &s->driver, err);
 	if (!rc)
 		rc = ig_driver_model_info(s->driver, m->plan, &s->info, err);
 	if (rc)

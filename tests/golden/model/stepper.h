@@ -61,6 +61,11 @@ struct ig_stepper_options {
 
 struct ig_stepper;
 
+/* The driver of which INGOT_TEST_DRIVER has the name; without it "cpu". */
+const char *ig_stepper_driver(void);
+/* That is another one than cpu, which alone has instruction sets. */
+bool ig_stepper_on_gpu(void);
+
 int ig_stepper_open(const struct ig_stepper_model *m, const struct ig_stepper_options *o,
 		    struct ig_stepper **out, struct ig_error *err);
 void ig_stepper_close(struct ig_stepper *s); /* NULL is fine */

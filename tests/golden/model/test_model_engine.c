@@ -50,7 +50,7 @@ struct request {
 
 static int open_all(void **state)
 {
-	const char *driver = getenv("INGOT_TEST_DRIVER");
+	const char *driver = ig_stepper_driver();
 	struct ig_engine_deps deps = { 0 };
 	char text[4096], folders[2048] = INGOT_TEST_MODULES, *colon;
 	struct ig_error err = { 0 };
@@ -64,7 +64,7 @@ static int open_all(void **state)
 		 "scheduler:\n  max_batch_tokens: 64\n  prefill_chunk: 16\n  max_seqs: 4\n"
 		 "kvcache:\n  arena: 128MiB\nruntime:\n  strict: true\n  driver: %s\n"
 		 "modules:\n  path: [%s]\n",
-		 getenv("INGOT_TEST_MODEL"), driver ? driver : "cpu", folders);
+		 getenv("INGOT_TEST_MODEL"), driver, folders);
 	if (ig_config_parse(text, strlen(text), "test", &config, &err))
 		goto fail;
 	metrics = ig_metrics_create();

@@ -628,13 +628,12 @@ int main(void)
 		cmocka_unit_test(test_the_comparison_can_fail),
 		cmocka_unit_test(test_auto),
 	};
-	const char *driver = getenv("INGOT_TEST_DRIVER");
 
 	if (!getenv("INGOT_TEST_MODEL")) {
 		printf("1..0 # SKIP INGOT_TEST_MODEL does not name the model's file\n");
 		return 0;
 	}
-	if (driver && strcmp(driver, "cpu"))
+	if (ig_stepper_on_gpu())
 		return cmocka_run_group_tests_name("model invariance", any, open_models,
 						   close_models);
 	return cmocka_run_group_tests_name("model invariance", tests, open_models, close_models);

@@ -315,14 +315,6 @@ static int close_all(void **state)
 	return 0;
 }
 
-/* With another driver than cpu there are no instruction sets to choose among. */
-static bool has_isas(void)
-{
-	const char *driver = getenv("INGOT_TEST_DRIVER");
-
-	return !driver || !strcmp(driver, "cpu");
-}
-
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -358,7 +350,7 @@ int main(void)
 	if (getenv("INGOT_TEST_SOFTWARE"))
 		return cmocka_run_group_tests_name("model truth, in software", software, open_all,
 						   close_all);
-	if (!has_isas())
+	if (ig_stepper_on_gpu())
 		return cmocka_run_group_tests_name("model truth", any, open_all, close_all);
 	return cmocka_run_group_tests_name("model truth", tests, open_all, close_all);
 }
