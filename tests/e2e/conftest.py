@@ -20,30 +20,63 @@ import tiny_model  # noqa: E402
 from witness import Witness  # noqa: E402
 
 
+BUILDS = {"": "release", "address": "asan", "thread": "tsan"}  # by INGOT_SANITIZER
+
+
 def pytest_addoption(parser):
     parser.addoption("--long", action="store_true", help="run the long tests too")
+    parser.addoption("--once", action="store_true",
+                     help="run a test only in the builds in which it finds what its run in another build does not")
 
 
-def why_not(names, long):
-    """Why a test with these marks does not belong to this build; None: it does."""
+def cannot(names, build):
+    """Why a test with these marks can tell nothing in a build; None: it can."""
+    if "release" in names and build != "release":
+        return "a figure that only the release build can meet"
+    if build != "release" and "real" in names and "asan" not in names:
+        return "the demo model's kernels, which tests/ops runs under AddressSanitizer"
+    if build == "tsan" and "tsan" not in names:
+        return "slow under ThreadSanitizer"
+    return None
+
+
+def homes(names, named=()):
+    """The builds in which ./check runs a test with these marks: those that the mark home has named, or the one
+    in which it can find most.  AddressSanitizer's finds what the release build does, and how a wrong byte
+    got there; who starts many threads shows it to ThreadSanitizer's, which also sees what is used after its
+    end."""
+    wanted = named or [next(build for build in ("tsan", "asan", "release")
+                            if not cannot(names, build))]
+    for build in wanted:
+        if build not in BUILDS.values() or cannot(names, build):
+            raise ValueError("its home is %s: %s" % (build, cannot(names, build) or "there is no such build"))
+    return set(wanted)
+
+
+def why_not(names, named, long=False, once=False):
+    """Why a test with these marks does not run in this build now; None: it does."""
+    build = BUILDS[ingot.SANITIZER]
     if "long" in names and not long:
         return "for --long"
     if "real" in names and not os.environ.get("INGOT_TEST_MODEL"):
         return "the demo model is not here"
-    if "release" in names and ingot.SANITIZER:
-        return "a figure that only the release build can meet"
-    if ingot.SANITIZER and "real" in names and "asan" not in names:
-        return "the demo model's kernels, which tests/ops runs under AddressSanitizer"
-    if ingot.SANITIZER == "thread" and "tsan" not in names:
-        return "slow under ThreadSanitizer"
-    return None
+    at_home = homes(names, named)
+    return cannot(names, build) or ("another build finds what it can find" if once and build not in at_home else None)
 
 
 def pytest_collection_modifyitems(config, items):
     """What does not belong to this build is deselected; ./check reads beside the record of the run
     which that was, and sees that another build ran it."""
-    drop = [(i, why_not({m.name for m in i.iter_markers()}, config.getoption("--long"))) for i in items]
-    drop = [(item, why) for item, why in drop if why]
+    drop = []
+    for item in items:
+        home = item.get_closest_marker("home")
+        try:
+            why = why_not({m.name for m in item.iter_markers()}, home.args if home else (),
+                          config.getoption("--long"), config.getoption("--once"))
+        except ValueError as e:
+            raise pytest.UsageError("%s: %s" % (item.nodeid, e)) from None
+        if why:
+            drop.append((item, why))
     if config.option.xmlpath:
         with open(config.option.xmlpath + ".deselected", "w", encoding="utf-8") as f:
             f.writelines(json.dumps(["%s::%s" % (i.path.stem, i.name), why]) + "\n" for i, why in drop)

@@ -16,7 +16,11 @@ sys.path.insert(0, str(ROOT / "tools/check"))
 
 import count  # noqa: E402
 import runner  # noqa: E402
+import conftest  # noqa: E402
+import daemon as ingot  # noqa: E402
 import stages  # noqa: E402
+
+pytestmark = pytest.mark.home("release")
 
 
 def counted(tmp_path, kind, text, rc=0):
@@ -253,6 +257,77 @@ def test_sanitizers_builds_have_what_tests_run():
     assert stages.in_folders("/b/tests/golden/test_model_truth", stages.GOLDEN_TESTS)
 
 
+def once():
+    """The stages of ./check, without --fast and --long."""
+    tests = stages.Tests(None)
+    return stages.release_stages(tests, False, False) + stages.other_stages(tests)
+
+
+def test_every_program_runs_somewhere():
+    """What a build leaves out another one runs; those of whole models and of the software Metal device are in the
+    release build alone.  --long and --fast leave out nothing."""
+    programs = {t["cmd"][0] for t in stages.introspect("tests", ingot.BUILD)}
+    assert len(programs) > 200
+    runs = {s.name: s.run.has for s in once() if hasattr(s.run, "has")}
+    assert {"release-unit", "asan-unit", "tsan-unit"} <= set(runs)
+    nowhere = {p for p in programs if not runs["release-unit"](p) and
+               not (runs["asan-unit"](p) and stages.in_folders(p, ["unit", "fuzz"]))}
+    assert not nowhere
+    assert sum(map(runs["release-unit"], programs)) < len(programs)
+    whole = stages.Tests(None, once=False)
+    for fast in False, True:
+        has, = (s.run.has for s in stages.release_stages(whole, fast, not fast) if s.name == "release-unit")
+        assert {p for p in programs if not has(p)} == {
+            p for p in programs if fast and stages.in_folders(p, stages.LONGEST + stages.SOFTWARE_METAL)}
+
+
+def test_what_a_build_leaves_is_there():
+    """A program that is renamed is not left out in silence, nor is one kept that was never left."""
+    programs = [t["cmd"][0] for t in stages.introspect("tests", ingot.BUILD)]
+    for leaves, keeps in stages.LEFT.values():
+        for pattern in [*leaves, *keeps]:
+            assert any(stages.in_folders(p, [pattern]) for p in programs), pattern
+        for p in programs:
+            assert not stages.in_folders(p, keeps) or stages.in_folders(p, leaves), p
+
+
+@pytest.mark.parametrize("build", ["release", "asan", "tsan"])
+def test_every_file_is_in_a_stage_of_each_build(build):
+    """Which of its tests run there say their marks.  Where no test of a file is at home, it may be missing."""
+    files = {"tests/e2e/" + p.name for p in (ROOT / "tests/e2e").glob("test_*.py")}
+    there = []
+    for s in once():
+        args = getattr(s.run, "args", ())
+        if s.build != build or args[:1] in ((stages.AGENTS,), (stages.PAGE_TESTS,)) or "tests/cross" in args:
+            continue
+        there += files - set(args) if args[:1] == ("tests/e2e",) else args
+    assert sorted(there) == sorted(files - (set(stages.SLOW) if build == "release" else set()))
+
+
+def test_every_mark_has_a_home():
+    for n in range(16):
+        names = {name for i, name in enumerate(("release", "real", "asan", "tsan")) if n >> i & 1}
+        home, = conftest.homes(names)
+        assert not conftest.cannot(names, home)
+    assert conftest.homes(set()) == {"asan"} and conftest.homes({"tsan"}) == {"tsan"}
+    assert conftest.homes({"tsan"}, ("release", "asan")) == {"release", "asan"}
+    for names, named in ((set(), ("tsan",)), ({"release"}, ("asan",)), (set(), ("assan",))):
+        with pytest.raises(ValueError, match="its home is " + named[0]):
+            conftest.homes(names, named)
+
+
+@pytest.mark.parametrize("build", ["", "address", "thread"])
+def test_what_runs_once(build, monkeypatch):
+    """Only at home; and a test that is for --long or has no model is nowhere, as before."""
+    monkeypatch.setattr(ingot, "SANITIZER", build)
+    here = conftest.BUILDS[build]
+    assert (conftest.why_not(set(), (), once=True) is None) == (here == "asan")
+    assert (conftest.why_not({"tsan"}, (), once=True) is None) == (here == "tsan")
+    assert conftest.why_not({"tsan"}, ("release", "asan", "tsan"), once=True) is None
+    assert conftest.why_not({"tsan"}, ("release",)) is None
+    assert conftest.why_not({"long", "tsan"}, ()) == count.LONG and conftest.why_not({"long", "tsan"}, (), long=True) is None
+
+
 def test_fast_has_a_build_of_its_own():
     names = {fast: {s.name for s in stages.release_stages(stages.Tests(None), fast, False)} for fast in (False, True)}
     assert names[True] - names[False] == {"build-fast"} and names[False] - names[True] == {"build-release"}
@@ -263,7 +338,7 @@ def test_fast_has_a_build_of_its_own():
 
 def test_packages_are_there_before_what_uses_them():
     """./check itself installs only what the stages that begin at once need."""
-    all_stages = stages.release_stages(stages.Tests(None), False, False) + stages.other_stages(stages.Tests(None))
+    all_stages = once()
     waits = {"packages"}
     for _ in all_stages:
         waits |= {s.name for s in all_stages if s.after & waits}

@@ -12,6 +12,8 @@ from daemon import DEADLINE_S, until
 from test_cli import ingot, start_ingot
 from test_ledger import rows
 
+pytestmark = pytest.mark.home("release")
+
 
 def served(d, model):
     """Requests of a model that the daemon has answered."""

@@ -13,6 +13,8 @@ import daemon as ingot
 from tiny_model import SCRIPT  # noqa: F401
 from terminal import Terminal
 
+pytestmark = pytest.mark.home("release")
+
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 MAN = ROOT / "docs" / "man"
 COMPLETIONS = ROOT / "etc" / "completions"

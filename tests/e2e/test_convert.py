@@ -17,6 +17,8 @@ import daemon as ingot
 import tiny_model
 from tiny_model import SCRIPT
 
+pytestmark = pytest.mark.home("release")
+
 INGOT = str(ingot.BUILD / "cli" / "ingot")
 ENCODE = ingot.BUILD / "tests" / "golden" / "encode_lines"
 

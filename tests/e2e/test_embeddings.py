@@ -41,8 +41,8 @@ def near(a, b):
     return len(a) == len(b) and max(abs(x - y) for x, y in zip(a, b)) <= 1e-5
 
 
-@pytest.fixture(scope="module", params=["cpu", pytest.param("metal", marks=pytest.mark.skipif(
-    bool(SANITIZER) or not METAL.exists(), reason="this build has no double of Metal"))])
+@pytest.fixture(scope="module", params=["cpu", pytest.param("metal", marks=[pytest.mark.home("release"), pytest.mark.skipif(
+    bool(SANITIZER) or not METAL.exists(), reason="this build has no double of Metal")])])
 def d(request, tmp_path_factory, models):
     """On a GPU with activations in float32, as a CPU has them."""
     folder = tmp_path_factory.mktemp("embeddings")

@@ -34,6 +34,7 @@ def crowd(n):
             for i in range(n)]
 
 
+@pytest.mark.home("release", "asan", "tsan")
 @pytest.mark.tsan
 def test_alone_and_in_a_crowd(scripted):
     """The same tokens for each of sixteen requests, alone and beside the other fifteen."""
@@ -44,6 +45,7 @@ def test_alone_and_in_a_crowd(scripted):
     assert ask_all(scripted, requests[::-1]) == alone[::-1]
 
 
+@pytest.mark.home("release")
 @pytest.mark.parametrize("dtype", ["F32", "F16", "Q8_0", "Q4_0", "Q4_1"])
 def test_formats_threads_and_chunks(start, models, dtype):
     """Every weight format answers, and neither threads nor chunks change a token."""
@@ -79,6 +81,7 @@ def instruction_sets():
     return out
 
 
+@pytest.mark.home("release")
 @pytest.mark.parametrize("activations", ["auto", "f32"])
 @pytest.mark.parametrize("isa", instruction_sets())
 def test_instruction_sets(start, models, isa, activations):
@@ -93,6 +96,7 @@ def test_instruction_sets(start, models, isa, activations):
     assert ask_all(d, [{"content": "hi", "model": "tiny"}]) == [SCRIPT]
 
 
+@pytest.mark.home("release")
 @pytest.mark.parametrize("dtype", ["f16", "f32"])
 def test_cache_types(start, models, dtype):
     d = start(models.script(), {"kvcache": {"dtype": dtype}})
@@ -153,6 +157,7 @@ def test_an_arena_that_is_too_small_for_all(start, models):
     assert ask_all(roomy, requests) == texts
 
 
+@pytest.mark.home("release", "asan", "tsan")
 @pytest.mark.tsan
 def test_cancel_storm(scripted):
     """Clients that leave at every moment of a request; nothing is left behind."""

@@ -17,6 +17,8 @@ from terminal import Terminal
 from test_out_of_tree import Staging
 from tiny_model import SCRIPT
 
+pytestmark = pytest.mark.home("release")
+
 BUDGET = {"INGOT_MEMORY_BUDGET": "1GiB", "INGOT_KVCACHE_ARENA": "64MiB", "INGOT_SERVER_PORT": "0"}
 
 

@@ -9,6 +9,8 @@ import pytest
 
 from test_sdk_openai import CALL, WEATHER
 
+pytestmark = pytest.mark.home("release")
+
 BYTE = 3  # the token of a byte b is BYTE + b
 NOTE = 'start: "n=" NUMBER (LF LINE)~1..2\nLINE: "\\"" /[a-c]{2}/ "\\""\nNUMBER: /[1-9]/~2\n%import common.LF\n'
 IS_NOTE = re.compile('n=[1-9]{2}(\n"[a-c]{2}"){1,2}')

@@ -11,7 +11,7 @@ from daemon import PATIENCE, read_reply, rss_bytes, until
 from rawsocket import Reader
 from tiny_model import SCRIPT
 
-pytestmark = pytest.mark.usefixtures("undisturbed")
+pytestmark = [pytest.mark.home("asan"), pytest.mark.usefixtures("undisturbed")]
 
 CHAT = "/v1/chat/completions"
 BODY = json.dumps({"model": "tiny", "messages": [{"role": "user", "content": "hi"}],

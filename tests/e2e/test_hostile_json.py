@@ -8,7 +8,7 @@ from daemon import DEADLINE_S
 from rawsocket import TEXT, WebSocket, frame
 from tiny_model import SCRIPT
 
-pytestmark = pytest.mark.usefixtures("undisturbed")
+pytestmark = [pytest.mark.home("asan"), pytest.mark.usefixtures("undisturbed")]
 
 ENDPOINTS = {
     "chat": ("/v1/chat/completions", b'"messages":[{"role":"user","content":%s}]'),

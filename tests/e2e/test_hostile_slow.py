@@ -12,6 +12,8 @@ from test_hostile import flooding  # noqa: F401 - a fixture
 from test_ledger import rows
 from tiny_model import SCRIPT
 
+pytestmark = pytest.mark.home("asan")
+
 CHAT = "/v1/chat/completions"
 
 

@@ -7,7 +7,7 @@ import pytest
 from rawsocket import TEXT, WebSocket, frame, handshake
 from tiny_model import SCRIPT
 
-pytestmark = pytest.mark.tsan
+pytestmark = [pytest.mark.home("asan"), pytest.mark.tsan]
 
 CHAT = "/v1/chat/completions"
 
@@ -23,6 +23,7 @@ def check_usage(u):
     assert u["total_tokens"] == u["prompt_tokens"] + u["completion_tokens"]
 
 
+@pytest.mark.home("release", "asan", "tsan")
 def test_whole(scripted):
     r = scripted.http("POST", CHAT, body())
     assert r.status == 200
@@ -60,6 +61,7 @@ def chunks(reply):
     return [json.loads(e) for e in events[:-1]]
 
 
+@pytest.mark.home("release", "asan", "tsan")
 @pytest.mark.parametrize("usage", [True, False])
 def test_stream(scripted, usage):
     options = {"stream_options": {"include_usage": True}} if usage else {}
@@ -83,6 +85,7 @@ def test_stream(scripted, usage):
     assert deltas[-1] == {}
 
 
+@pytest.mark.home("release", "asan", "tsan")
 def test_stream_comes_in_pieces(scripted):
     c = chunks(scripted.http("POST", CHAT, body(model="slow", max_tokens=18 * 5, stream=True)))
     pieces = [x["choices"][0]["delta"].get("content") or "" for x in c]

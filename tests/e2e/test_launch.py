@@ -16,6 +16,8 @@ from daemon import BUILD, DEADLINE_S, REPORT, clean_env, until
 from test_models import ARENA, Stream, big, budget_for, lazy, model, sizes, states  # noqa: F401
 from tiny_model import SCRIPT
 
+pytestmark = pytest.mark.home("release")
+
 INGOT = str(BUILD / "cli" / "ingot")
 AGENTS = ["codex", "claude", "opencode", "aider", "gptme", "goose", "llm"]
 FAKE = """#!/usr/bin/env python3

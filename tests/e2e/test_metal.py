@@ -17,7 +17,8 @@ CHECKED = ingot.BUILD / "tests" / "metal" / "ingotd-metal-checked"
 MODEL = os.environ.get("INGOT_TEST_MODEL", "")
 
 # A sanitizer does not follow the software device's fibers.
-pytestmark = [pytest.mark.skipif(not PROGRAM.exists(), reason="this build has no double of Metal"),
+pytestmark = [pytest.mark.home("release"),
+              pytest.mark.skipif(not PROGRAM.exists(), reason="this build has no double of Metal"),
               pytest.mark.skipif(bool(ingot.SANITIZER), reason="fibers under a sanitizer")]
 
 METAL = {"runtime": {"driver": "metal"}}

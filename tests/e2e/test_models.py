@@ -134,6 +134,7 @@ def tight(start, models, sizes):
 
 # ---- states --------------------------------------------------------------------------------
 
+@pytest.mark.home("release")
 def test_first_use(start, models):
     """The ready line comes when those of the start are loaded; others are loaded by the first
     request, whatever it is."""
@@ -379,6 +380,7 @@ def test_the_wait_ends(tight):
     stream.stop()
 
 
+@pytest.mark.home("release")
 def test_the_sdk_comes_again(tight):
     """OpenAI's package retries a 503, after Retry-After."""
     openai = pytest.importorskip("openai")
@@ -401,6 +403,7 @@ def test_the_sdk_comes_again(tight):
     assert statuses[0] == 503 and statuses[-1] == 200
 
 
+@pytest.mark.home("release")
 def test_the_sdks_wait(tight):
     """What they are given meanwhile disturbs none of their readers."""
     openai = pytest.importorskip("openai")
@@ -556,6 +559,7 @@ def test_the_least_recently_used_goes(start, models, sizes):
     assert loaded() == "bc"
 
 
+@pytest.mark.home("release")
 def test_keep_alive(start, models):
     """Unloaded after so long without a request; one that runs keeps it."""
     d = start(extra={"models": [model("tiny", models.script()),
@@ -735,6 +739,7 @@ def test_command_line(start, models, tmp_path):
     assert code == 1 and "127.0.0.1:9" in err
 
 
+@pytest.mark.home("release")
 def test_doctor_of_memory(start, models, sizes, scripted, tmp_path):
     """What does not fit together need not, unless it must."""
     from daemon import yaml_text

@@ -11,6 +11,8 @@ from test_ledger import until_rows
 from test_options import reload
 from test_speculation import ask, choices, drafts
 
+pytestmark = pytest.mark.home("release")
+
 
 def start_with(start, path, speculation, **scheduler):
     return start(extra={"models": [{"name": "tiny", "path": path}],

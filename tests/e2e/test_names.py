@@ -10,6 +10,8 @@ import pytest
 
 import daemon as ingot
 
+pytestmark = pytest.mark.home("release")
+
 
 @pytest.mark.release
 @pytest.mark.skipif(not shutil.which("nm"), reason="no nm")

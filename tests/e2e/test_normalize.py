@@ -13,6 +13,8 @@ from test_cli import ingot
 from test_ledger import rows
 from test_start import check_config
 
+pytestmark = pytest.mark.home("release")
+
 RULES = "You are a careful assistant. " * 12
 ONCE = {"prompt_cache_normalize": False}
 MODELS = {"coder": {"kind": "tools", "n_context": 32768},

@@ -28,6 +28,8 @@ from test_ledger import rows, until_rows
 from test_tls import certificate
 from tiny_model import SCRIPT
 
+pytestmark = pytest.mark.home("release")
+
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 

@@ -22,6 +22,7 @@ def begin(start, path, extra=None):
     return text, log
 
 
+@pytest.mark.home("release")
 def test_off_and_on(start, models, tmp_path):
     folder = tmp_path / "cache" / "packed"
     on = {"runtime": {"packed_cache": str(folder)}}
@@ -83,6 +84,7 @@ def test_another_file_of_that_name(start, models, tmp_path):
     assert other != text and "packed weights are written to" in log and len(copies(folder)) == 2
 
 
+@pytest.mark.home("release")
 def test_limit(start, models, tmp_path):
     folder = tmp_path / "packed"
     on = {"runtime": {"packed_cache": str(folder)}}
@@ -109,6 +111,7 @@ def test_no_folder(start, models, tmp_path):
     assert str(tmp_path / "file") in said
 
 
+@pytest.mark.home("release")
 @pytest.mark.skipif(not os.path.exists("/proc/self/smaps_rollup"), reason="memory by kind is Linux's")
 def test_memory(start, models, tmp_path):
     """Mapped weights are the file's pages and none of the process's own."""

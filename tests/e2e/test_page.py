@@ -12,6 +12,8 @@ from websockets.typing import Subprotocol
 
 import daemon as ingot
 
+pytestmark = pytest.mark.home("release")
+
 HTML = {"Accept": "text/html,application/xhtml+xml,*/*;q=0.8"}
 
 

@@ -70,6 +70,7 @@ def test_streams_begin_behind_slow_prompts(start, models):
         assert raw.until(b'"count"').startswith(b"HTTP/1.1 200 OK\r\n")
 
 
+@pytest.mark.home("release")
 def test_a_bad_request_is_answered_before_slow_prompts(start, models):
     """What is wrong with its text is found without waiting for them."""
     d = start(models(kind="book", book=BOOK), {"server": {"prep_threads": 1}})
@@ -80,6 +81,7 @@ def test_a_bad_request_is_answered_before_slow_prompts(start, models):
         assert raw.until(b'"count"').startswith(b"HTTP/1.1 200 OK\r\n")
 
 
+@pytest.mark.home("release")
 @pytest.mark.tsan
 def test_small_prompts_pass_large_ones(start, models):
     """Large prompts never have the last of several threads; with one thread all are in order."""

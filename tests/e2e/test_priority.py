@@ -14,6 +14,8 @@ from access import add_key, bearer, hang_up, ingot
 from daemon import until
 from test_ledger import rows, until_rows
 
+pytestmark = pytest.mark.home("release")
+
 MESSAGES = {"messages": [{"role": "user", "content": "hi"}]}
 # the path, the body, and where the parameters are
 ASKED = {

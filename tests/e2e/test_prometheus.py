@@ -23,8 +23,8 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 RULES = ROOT / "etc" / "prometheus" / "ingot.rules.yaml"
 DASHBOARD = ROOT / "etc" / "grafana" / "ingot.json"
 
-pytestmark = pytest.mark.skipif(not (shutil.which("prometheus") and shutil.which("promtool")),
-                                reason="prometheus is not here")
+pytestmark = [pytest.mark.home("release"),
+              pytest.mark.skipif(not (shutil.which("prometheus") and shutil.which("promtool")), reason="prometheus is not here")]
 
 
 def promtool(*args, **options):

@@ -10,6 +10,8 @@ import pytest
 
 import daemon as ingot
 
+pytestmark = pytest.mark.home("release")
+
 QUICKSTART = pathlib.Path(__file__).resolve().parents[2] / "quickstart"
 
 

@@ -10,7 +10,7 @@ import websockets.exceptions
 from daemon import text_of, until
 from tiny_model import SCRIPT
 
-pytestmark = pytest.mark.tsan
+pytestmark = [pytest.mark.home("asan"), pytest.mark.tsan]
 
 
 def check_response(r, status):
@@ -589,6 +589,7 @@ def test_a_hit_changes_no_bit(start, models):
     assert said[0] == said[1]
 
 
+@pytest.mark.home("release")
 @pytest.mark.real
 def test_a_conversation_of_a_real_model_is_found_again(start):
     """What it said is tokenised anew; where that gives what it drew, nothing is computed twice."""

@@ -16,7 +16,7 @@ from daemon import PATIENCE
 from rawsocket import (BINARY, CONTINUATION, PING, PONG, TEXT, WebSocket, close_frame, fragments,
                        frame, handshake)
 
-pytestmark = pytest.mark.usefixtures("undisturbed")
+pytestmark = [pytest.mark.home("asan"), pytest.mark.usefixtures("undisturbed")]
 
 MAX_BODY = 32 << 20  # server.max_body's default
 

@@ -5,6 +5,8 @@ import pytest
 from daemon import in_pieces
 from tiny_model import SCRIPT
 
+pytestmark = pytest.mark.home("release")
+
 WEATHER = {"name": "get_weather", "description": "The weather of a city.", "input_schema": {
     "type": "object", "properties": {"city": {"type": "string", "maxLength": 12},
                                      "days": {"type": "integer", "minimum": 1, "maximum": 7}},

@@ -8,6 +8,8 @@ import pytest
 from daemon import in_pieces
 from tiny_model import SCRIPT
 
+pytestmark = pytest.mark.home("release")
+
 WEATHER = {"type": "function", "function": {
     "name": "get_weather", "description": "The weather of a city.",
     "parameters": {"type": "object", "properties": {

@@ -10,6 +10,8 @@ import websockets
 from daemon import in_pieces
 from tiny_model import SCRIPT
 
+pytestmark = pytest.mark.home("release")
+
 WEATHER = {"type": "function", "name": "get_weather", "description": "The weather of a city.",
            "strict": True, "parameters": {
                "type": "object", "properties": {

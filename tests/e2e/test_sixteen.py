@@ -158,6 +158,7 @@ class Window:
                 % (self.per_step, self.busy, self.steps, self.loop_us and round(self.loop_us)))
 
 
+@pytest.mark.home("release", "asan", "tsan")
 @pytest.mark.tsan
 @pytest.mark.parametrize("stall_s", [STALL_S, pytest.param(30, marks=pytest.mark.long)])
 def test_sixteen_clients(start, models, stall_s):

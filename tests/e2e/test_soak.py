@@ -334,6 +334,8 @@ def soak(start, models, tmp_path, seconds):
 linux = pytest.mark.skipif(not hasattr(resource, "prlimit"), reason="only on Linux")
 
 
+@pytest.mark.home("tsan")
+@pytest.mark.tsan
 @linux
 def test_soak_for_a_moment(start, models, tmp_path):
     soak(start, models, tmp_path, 5 * PATIENCE)

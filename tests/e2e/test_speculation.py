@@ -9,6 +9,8 @@ from daemon import until
 from test_ledger import until_rows
 from test_options import reload
 
+pytestmark = pytest.mark.home("release")
+
 MODEL = os.environ.get("INGOT_TEST_MODEL", "")
 CHAT = "/v1/chat/completions"
 DRAFTS = ["ingot_spec_decode_num_%s_total" % s for s in ("drafts", "draft_tokens", "accepted_tokens")]

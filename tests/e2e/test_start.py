@@ -258,6 +258,7 @@ def test_no_modules(start, models, tmp_path):
 
 # ---- signals -----------------------------------------------------------------------
 
+@pytest.mark.home("release", "asan", "tsan")
 @pytest.mark.tsan
 def test_sigterm_drains(start, models):
     """A request under way is finished, a new one refused, then exit code 0."""

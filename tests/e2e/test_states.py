@@ -8,6 +8,8 @@ import pytest
 from daemon import until
 from test_kv_disk import ask, disk, files, kept, said, started
 
+pytestmark = pytest.mark.home("release")
+
 WORDS = " ".join("word%d and so on;" % i for i in range(110))
 TURNS, REPLY = 5, 10
 
@@ -77,6 +79,7 @@ def states(folder):
     return {(int(depth, 16) + 1) * 16: p for p, (_, groups, depth) in parts if groups == "6"}
 
 
+@pytest.mark.home("asan")
 @pytest.mark.parametrize("how", ["kill", "damage"])
 def test_after_a_crash(start, models, tmp_path, how):
     """A conversation goes on after SIGKILL where it was, with the same text; where its states are damaged it is read."""

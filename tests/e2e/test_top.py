@@ -14,6 +14,8 @@ from daemon import until
 from terminal import Screen, env  # noqa: F401
 from test_cli_chat import free_port, url_of
 
+pytestmark = pytest.mark.home("release")
+
 INGOT = str(ingot.BUILD / "cli" / "ingot")
 
 

@@ -1,7 +1,7 @@
 """Counts the tests of each stage of ./check, and writes its last lines.
 
-A test that one build leaves out, because it is slow under a sanitizer or measures times, counts as
-run when another build runs it: names are compared over all stages.
+A test that one build leaves out, because another finds what it can find, or it is slow under a sanitizer or
+measures times, counts as run when another build runs it: names are compared over all stages.
 """
 import collections
 import dataclasses

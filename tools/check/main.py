@@ -91,7 +91,7 @@ def main():
         signal.signal(number, lambda number, _: sys.exit(128 + number))
     with tempfile.TemporaryDirectory(prefix="ingot-check-", dir="/tmp", ignore_cleanup_errors=True) as folder:
         clean_environment(folder)
-        tests = stages.Tests(pathlib.Path(folder))
+        tests = stages.Tests(pathlib.Path(folder), once=not (a.fast or a.long))
         all_stages = stages.release_stages(tests, a.fast, a.long) + ([] if a.fast else stages.other_stages(tests))
         try:
             runner.run(all_stages)

@@ -165,15 +165,15 @@ def in_folders(path, folders):
     return any("/tests/%s/" % f in path or fnmatch.fnmatch(path, "*/" + f) for f in folders)
 
 
-def targets_with(build, folders, but=()):
+def targets_with(build, folders, but=(), also=()):
     """The targets of a build with the tests in these folders of tests/ (none: with all targets), except
-    those `but`.  With folders: no benches."""
+    those `but`, and `also` all the same.  With folders: no benches."""
     for t in introspect("targets", build):
         for path in t["filename"] if t["build_by_default"] else []:
             name = os.path.relpath(path, build)
             wanted = (not folders or name.startswith(tuple("tests/%s/" % f for f in folders)) or
                       not name.startswith(("tests/", "bench/")))
-            if wanted and not in_folders(path, but):
+            if wanted and not in_folders(path, but) or in_folders(path, also):
                 yield name
 
 
@@ -187,26 +187,36 @@ def set_up(job, build, options, note, env=None):
     note_path.write_text(note)
 
 
-def builder(name, compiler, options, folders=(), but=()):
-    """A stage's run: with these folders' tests only, or with all, except those `but`."""
+def builder(name, compiler, options, folders=(), but=(), also=()):
+    """A stage's run: with these folders' tests only, or with all, except those `but`, and with `also`."""
     def run(job):
         cc = ("ccache " if has("ccache") else "") + compiler
         env = dict(os.environ, CC=cc)
         if LINUX and has("ld.lld"):
             env["CC_LD"] = "lld"  # in half the time, and there are two hundred programs in a build
         set_up(job, OUT / name, options, " ".join([cc, env.get("CC_LD", ""), *options]) + "\n", env)
-        job.do(["ninja", "-C", OUT / name, *(targets_with(OUT / name, folders, but) if folders or but else ())])
+        job.do(["ninja", "-C", OUT / name, *(targets_with(OUT / name, folders, but, also) if folders or but else ())])
     return run
 
 
-def cross_builder(name, file, options, folders=()):
+def objects_of(build, folders):
+    """What of the sources in these folders is compiled."""
+    return [c["output"] for c in json.loads((build / "compile_commands.json").read_text())
+            if c["output"].startswith(tuple(folders))]
+
+
+def cross_builder(name, file, options, folders=(), but=(), also=(), compiled=(), products=True):
+    """As builder(); what lies in the folders `compiled` is compiled and not linked; without `products` only what tests
+    are made of."""
     def run(job):
         if name == "build-macos":
             job.do([sys.executable, "tools/cross/macos_stand_in.py", CROSS / "macos",
                     CROSS / "zig/ziglang/zig", CROSS / "metal_cpp"], cwd=ROOT)
         set_up(job, CROSS / name, ["-Dbuildtype=release", "-Doptimization=0", "-Dptx=", *options, "--cross-file", str(file)],
                " ".join(options) + file.read_text())
-        job.do(["ninja", "-C", CROSS / name, *(targets_with(CROSS / name, folders) if folders else ())])
+        targets = targets_with(CROSS / name, folders, but, also) if folders else ()
+        job.do(["ninja", "-C", CROSS / name, *(t for t in targets if products or t.startswith("tests/")),
+                *(objects_of(CROSS / name, compiled) if compiled else ())])
     return run
 
 
@@ -247,46 +257,61 @@ def debian_packages(job):
 
 # ---- tests ---------------------------------------------------------------------------------
 
+ELSEWHERE = "another build finds what it can find"  # as tests/e2e/conftest.py says of end-to-end tests
+
+
 class Tests:
     """Shared by the tests' stages: a folder with a short path for their files, because a socket's
-    path has at most 107 bytes and an error's text 256."""
+    path has at most 107 bytes and an error's text 256.  once: each test runs only in the builds in which it
+    can find something that its run in another build cannot."""
 
-    def __init__(self, folder):
-        self.folder = folder
+    def __init__(self, folder, once=True):
+        self.folder, self.once = folder, once
 
     def env(self, job, build):
         home = self.folder / "home" / job.stage.name
         home.mkdir(parents=True)
         return dict(os.environ, HOME=str(home), INGOT_TEST_MODEL=model(), INGOT_BUILD=str(build))
 
-    def meson(self, build, patience, folders=(), but=(), processes=1, **more):
+    def meson(self, build, patience, folders=(), but=(), also=(), processes=1, **more):
         """The tests whose program is in one of these folders of tests/ (none: in all), except those
-        in the folders or of the programs `but`."""
+        in the folders or of the programs `but`, and the programs `also` all the same."""
+        def has(program):
+            return in_folders(program, also) or (
+                (not folders or in_folders(program, folders)) and not in_folders(program, but))
+
         def run(job):
             name, folder = job.stage.name, OUT / build
             log = folder / "meson-logs" / (name + ".json")
-            tests = [t["name"] for t in introspect("tests", folder)
-                     if (not folders or in_folders(t["cmd"][0], folders)) and not in_folders(t["cmd"][0], but)]
+            programs = {t["name"]: t["cmd"][0] for t in introspect("tests", folder)}
+            tests = [t for t, program in programs.items() if has(program)]
             if not tests:
                 raise Failed("no test in %s" % ", ".join(folders))
             log.unlink(missing_ok=True)
             rc = job.code([*FIXED_LAYOUT, "meson", "test", "-C", folder, "--no-rebuild", "--timeout-multiplier",
                            patience, "--num-processes", processes, "--logbase", name, *tests],
                           env=dict(self.env(job, folder), **more))
-            return count.count(job.stage.build, "meson", log, rc)
+            record = count.count(job.stage.build, "meson", log, rc)
+            if self.once:  # else a program that no stage runs would not be missed
+                record.ran |= {"program " + t for t in tests}
+                record.not_run += [("program " + t, ELSEWHERE) for t in programs if t not in tests]
+            return record
+        run.has = has
         return run
 
     def pytest(self, build, *args, sanitizer="", folder="tests/e2e", **more):
         def run(job):
             name = job.stage.name
             xml = LOGS / (name + ".xml")
+            once = ["--once"] if self.once and folder == "tests/e2e" else []
             rc = job.code([*FIXED_LAYOUT, PYTHON, "-m", "pytest", "-c", "tests/e2e/pytest.ini", "--rootdir", folder,
-                           "--junitxml", xml, "--basetemp", self.folder / name, "-q", *args], cwd=ROOT,
+                           "--junitxml", xml, "--basetemp", self.folder / name, "-q", *once, *args], cwd=ROOT,
                           env=dict(self.env(job, OUT / build), INGOT_SANITIZER=sanitizer, INGOT_CROSS=str(CROSS),
                                    PATH=":".join(map(str, (OUT / "venv/bin", OUT / "servers/usr/bin", OUT / "servers/usr/sbin",
                                                            os.environ["PATH"]))),
                                    **more))
             return count.count(job.stage.build, "pytest", xml, rc)
+        run.args = args
         return run
 
     def golden(self, *commands):
@@ -374,6 +399,40 @@ ONE_THREAD = [*("unit/base/test_base_" + n for n in (
 ARM64_FOLDERS = ["ops", "unit/base", "unit/runtime", "unit/modules", "fuzz"]
 # Times; what it lacks: a process that is started beside its parent (posix_spawn's errors and order).
 NOT_UNDER_QEMU = ["test_runtime_figures", "test_kv_window", "test_base_process"]
+
+# A test runs in ./check in each build in which it can find something that its run in another build cannot.  The
+# full product of tests and builds is in ./check --long.  Of end-to-end tests the mark home says which builds
+# those are (tests/e2e/conftest.py); of programs of tests/ this table says what a build leaves to another one:
+# (what it leaves, what it keeps of that).  A program that no build would run counts as failed.
+LEFT = {
+    # What parses, speaks and plans: a wrong byte, a leak and an undefined operation are seen in
+    # AddressSanitizer's build, which runs the same programs.  Kernels and conversions are other code here than there
+    # (gcc, all optimizations), and times are true here alone.
+    "release": (["unit/" + f for f in ("base", "model", "store", "runtime", "engine", "protocol", "net", "daemon", "cli")] + ["fuzz"],
+                [*("unit/model/test_" + n for n in ("model_tokenizer", "quantize", "convert", "dtype")),
+                 "unit/runtime/test_runtime_figures", "unit/engine/test_overhead"]),
+    # What starts no thread either, and what makes each allocation or write fail in turn: AddressSanitizer sees what
+    # is then left behind, and the order of threads is that of the tests beside them.
+    "tsan": ([*("unit/engine/test_" + n for n in (
+                  "contract", "logprobs", "lookup", "pace", "progress", "sequence", "kv_faults", "no_memory")),
+              *("unit/net/test_net_" + n for n in ("check", "chunked", "frames", "request_head")),
+              *("unit/runtime/test_runtime_" + n for n in ("exchange", "parts", "together")),
+              *("unit/store/test_store_" + n for n in ("packed_files", "ledger_memory", "response_memory")),
+              "unit/protocol/test_protocol_no_memory"], []),
+    # What is the same C on each processor.  What asks the processor, counts atomically or reads bytes as
+    # `char`, which has no sign there, stays.
+    "arm64": (["unit/base", "unit/runtime"],
+              [*("unit/base/test_base_" + n for n in ("json", "utf8", "strbuf", "machine", "file_name")),
+               *("unit/runtime/test_runtime_" + n for n in ("isa", "abi", "pool", "packed", "program", "parts", "exchange"))]),
+}
+
+
+def left(tests, build, but=()):
+    """What a build has and what its stage runs, beside `but` for its own reasons: options of builder() and
+    of Tests.meson()."""
+    leaves, keeps = LEFT[build] if tests.once else ([], [])
+    return {"but": [*but, *leaves], "also": keeps}
+
 # UBSan's findings end a test (UBSAN_OPTIONS), so code that does not continue is enough; it is a
 # sixth smaller.  A NULL that is followed, and what lies outside an object, AddressSanitizer finds too.
 NO_RECOVER = "-fno-sanitize-recover=undefined -fno-sanitize=null,object-size"
@@ -394,9 +453,9 @@ def release_stages(tests, fast, long):
     return [
         Stage("packages", lambda job: packages(job, *(["--fast"] if fast else []), *(["--long"] if long else [])), cost=0),
         Stage("python", python, cost=0),
-        Stage("build-" + build, builder(build, compiler, options, but=SOFTWARE_METAL if fast else ()), cost=N_CPUS),
+        Stage("build-" + build, builder(build, compiler, options, **left(tests, "release", SOFTWARE_METAL if fast else ())), cost=N_CPUS),
         Stage("model", model_fetcher(build), needs=["build-" + build], after=["python"], cost=0),
-        Stage("release-unit", tests.meson(build, 2, but=LONGEST + SOFTWARE_METAL if fast else [], processes=N_CPUS,
+        Stage("release-unit", tests.meson(build, 2, **left(tests, "release", LONGEST + SOFTWARE_METAL if fast else ()), processes=N_CPUS,
                                           INGOT_TEST_BRIEF="" if long else "1"),
               build="release", needs=["build-" + build], after=["model", "packages"], cost=max(1, N_CPUS - 1)),
         Stage("release-e2e", tests.pytest(build, *but(SLOW + RELEASE_MORE)), build="release",
@@ -415,10 +474,8 @@ def other_stages(tests):
         Stage("build-asan", builder("asan", "clang", [*SANITIZED, "-Doptimization=1", *asan], but=GOLDEN_TESTS),
               needs=["packages"], after=["build-release"], behind=True),
         Stage("build-tsan", builder("tsan", "clang", [*SANITIZED, *QUICK, "-Db_sanitize=thread", "-Dc_args=" + LINES], TSAN_FOLDERS + ["modules"],
-                                    ONE_THREAD),
+                                    **left(tests, "tsan", ONE_THREAD)),
               needs=["packages"], after=["build-release", "build-arm64"], behind=True),
-        Stage("release-slow", tests.pytest("release", *SLOW), build="release",
-              needs=["build-release", "python"], after=["release-unit", "release-e2e"], cost=0),
         Stage("fetch-agents", agents, needs=["python"], cost=0),
         Stage("release-agents", tests.pytest("release", AGENTS, INGOT_AGENTS=str(OUT / "agents")), build="release",
               needs=["build-release", "fetch-agents"], after=["model", "release-e2e"], cost=0),
@@ -437,9 +494,12 @@ def other_stages(tests):
               needs=["build-asan", "python"], after=["model", "release-e2e"], cost=0),
         Stage("tsan-e2e", tests.pytest("tsan", *but([]), sanitizer="thread"), build="tsan",
               needs=["build-tsan", "python"], after=["model", "release-e2e"], cost=E2E_COST),
-        Stage("tsan-unit", tests.meson("tsan", 10, TSAN_FOLDERS, ONE_THREAD), build="tsan", needs=["build-tsan"],
+        Stage("tsan-unit", tests.meson("tsan", 10, TSAN_FOLDERS, **left(tests, "tsan", ONE_THREAD)), build="tsan", needs=["build-tsan"],
               after=["model", "release-e2e"]),
     ]
+    if not tests.once:
+        out.append(Stage("release-slow", tests.pytest("release", *SLOW), build="release",
+                         needs=["build-release", "python"], after=["release-unit", "release-e2e"], cost=0))
     out += other_systems(tests) + packages_of_debian(tests)
     # Short ones, which fill the processors where nothing else can begin, and at the end.
     for name, commands in GOLDENS.items():
@@ -461,14 +521,16 @@ def missing(name, build, why, elsewhere=False):
 
 def other_systems(tests):
     """The programs are built here for systems that this one is not: all of them for aarch64 Macs,
-    compiled and linked but never run, and for aarch64 Linux, run under qemu-user: what computes,
-    and what reads bytes; an emulator is too slow for more."""
+    compiled and linked but never run (the tests are linked with --long), and for aarch64 Linux, run under qemu-user:
+    what computes, and what reads bytes; an emulator is too slow for more."""
     if not DEBIAN:
         why = "the cross builds' libraries come from Debian's packages"
         return [missing("macos", "macos", why), missing("arm64-unit", "arm64", why)]
     out = [
         Stage("cross-tools", cross_tools, needs=["python"], cost=0),
-        Stage("build-macos", cross_builder("build-macos", CROSS / "macos/aarch64-macos.ini", []),
+        # What tests call and a Mac lacks is not declared there: linking two hundred programs finds no more.
+        Stage("build-macos", cross_builder("build-macos", CROSS / "macos/aarch64-macos.ini", [],
+                                           **({"folders": ["cross"], "compiled": ["tests/", "bench/"]} if tests.once else {})),
               needs=["cross-tools"], after=["build-release", "build-tsan"], behind=True),
         Stage("macos", tests.pytest("release", "tests/cross", folder="tests/cross"), build="macos",
               needs=["build-macos"]),
@@ -477,9 +539,10 @@ def other_systems(tests):
         return out + [missing("arm64-unit", "arm64", "this is aarch64: release-unit ran it", elsewhere=True)]
     return out + [
         Stage("arm64-tools", arm64_tools, cost=0),
-        Stage("build-arm64", cross_builder("build-arm64", CROSS / "arm64/aarch64-linux.ini", ["-Dcompute_optimization=2"], ARM64_FOLDERS),
+        Stage("build-arm64", cross_builder("build-arm64", CROSS / "arm64/aarch64-linux.ini", ["-Dcompute_optimization=2"], ARM64_FOLDERS,
+                                          **left(tests, "arm64", NOT_UNDER_QEMU), products=not tests.once),
               needs=["arm64-tools", "packages"], after=["build-release", "build-asan"], behind=True),
-        Stage("arm64-unit", tests.meson("cross/build-arm64", 8, ARM64_FOLDERS, NOT_UNDER_QEMU, INGOT_TEST_EMULATED="1"), build="arm64",
+        Stage("arm64-unit", tests.meson("cross/build-arm64", 8, ARM64_FOLDERS, **left(tests, "arm64", NOT_UNDER_QEMU), INGOT_TEST_EMULATED="1"), build="arm64",
               needs=["build-arm64"]),
     ]
 
