@@ -146,6 +146,10 @@ enum ig_tensor_flags {
 	/* A matrix of positions, of which the last context_length rows are used: those in front of them are
 	 * of padding. */
 	IG_TENSOR_LAST_ROWS = 1 << 16,
+	/* Of the head that guesses the token after the next one (record_mtp).  %u in gguf is the number of layers; in
+	 * name it may be missing ("mtp.norm").  With such entries, one of them for nextn.eh_proj, the head's layer has the
+	 * names of the other ones', as "layers.%u." or as "mtp.layers.0.".  Without them the head is left out. */
+	IG_TENSOR_NEXT = 1 << 17,
 };
 
 /* A tensor's name in the file and in GGUF, without prefixes ("model.") and suffixes (".weight",
@@ -194,6 +198,16 @@ struct ig_tensor_name {
 	{ "layers.%u." block ".gate_proj", "blk.%u.ffn_gate_shexp", 0 },                           \
 		{ "layers.%u." block ".up_proj", "blk.%u.ffn_up_shexp", 0 },                       \
 		{ "layers.%u." block ".down_proj", "blk.%u.ffn_down_shexp", 0 }
+/* The head that guesses, as DeepSeek V3's files have it: a layer behind the last one with more tensors. */
+#define IG_TENSORS_NEXT                                                                            \
+	{ "layers.%u.eh_proj", "blk.%u.nextn.eh_proj", IG_TENSOR_NEXT },                           \
+		{ "layers.%u.enorm", "blk.%u.nextn.enorm", IG_TENSOR_NEXT },                       \
+		{ "layers.%u.hnorm", "blk.%u.nextn.hnorm", IG_TENSOR_NEXT },                       \
+		{ "layers.%u.embed_tokens", "blk.%u.nextn.embed_tokens", IG_TENSOR_NEXT },         \
+		{ "layers.%u.shared_head.norm", "blk.%u.nextn.shared_head_norm", IG_TENSOR_NEXT }, \
+	{                                                                                          \
+		"layers.%u.shared_head.head", "blk.%u.nextn.shared_head_head", IG_TENSOR_NEXT      \
+	}
 #define IG_TENSORS_EXPERT(name, which)                                                             \
 	{ "layers.%u." name, "blk.%u.ffn_" which "_exps", IG_TENSOR_EXPERTS }
 

@@ -130,8 +130,9 @@ struct ig_hf_config {
 	uint32_t n_positions; /* context_length */
 	uint32_t value_dim;   /* of latent attention's heads */
 	uint32_t n_next;      /* layers behind them that predict further tokens */
-	bool tied;	      /* lm_head is the embedding */
-	bool no_output;	      /* a classifier: there is no lm_head */
+	bool head;	/* the first of these is read: the architecture knows it, and it is whole */
+	bool tied;	/* lm_head is the embedding */
+	bool no_output; /* a classifier: there is no lm_head */
 	uint32_t
 		n_scores; /* rows of the output matrix that are a reranker's, cls.output; 0: none */
 	uint32_t score_rows[2];
@@ -166,6 +167,11 @@ struct ig_hf_place {
  * this architecture. */
 int ig_hf_name(const struct ig_hf_config *c, const char *hf, bool second, const char *label,
 	       struct ig_hf_place *out, struct ig_error *err);
+/* Whether the tensor is of a layer that predicts further tokens. */
+bool ig_hf_is_next(const struct ig_hf_config *c, const char *hf);
+/* Count c's head among g's blocks: its keys say so, as a GGUF file's do. */
+int ig_hf_put_head(struct ig_checkpoint *g, struct ig_hf_config *c, const char *label,
+		   struct ig_error *err);
 
 /* Fill g's tensors from the files' headers, and index them and the keys. */
 int ig_hf_place_tensors(struct ig_checkpoint *g, struct ig_error *err);

@@ -284,8 +284,9 @@ static void put_heads(struct ig_hf_reading *r)
 	c->n_heads = ig_hf_was_put(r, "attention.head_count");
 	c->n_experts = ig_hf_was_put(r, "expert_count");
 	c->value_dim = ig_hf_was_put(r, "attention.value_length_mla");
-	if (!ig_hf_whole(r, r->text, "num_nextn_predict_layers", &c->n_next))
-		ig_hf_whole(r, r->text, "num_mtp_layers", &c->n_next);
+	(void)(ig_hf_whole(r, r->text, "num_nextn_predict_layers", &c->n_next) ||
+	       ig_hf_whole(r, r->text, "num_mtp_layers", &c->n_next) ||
+	       ig_hf_whole(r, r->text, "mtp_num_hidden_layers", &c->n_next));
 	if (c->n_next > IG_HF_MAX_LAYERS)
 		ig_hf_fail(r, -EINVAL, "num_nextn_predict_layers", "is %u", c->n_next);
 	if (!c->n_layers || c->n_layers > IG_HF_MAX_LAYERS || !c->n_heads || c->n_heads > width ||
@@ -455,6 +456,37 @@ int ig_hf_config_read(struct ig_checkpoint *g, const struct ig_arch *const *arch
 		    ig_hf_flag(&r, out->root, "tie_word_embeddings",
 			       ig_hf_flag(&r, r.text, "tie_word_embeddings", out->files.tied));
 	read_quantization(&r);
+	return r.rc;
+}
+
+/* Booleans by layer, with one more for the head, whose layer has attention as those with the first word. */
+static void lengthen_lists(struct ig_hf_reading *r)
+{
+	const struct ig_checkpoint *g = r->g;
+	const size_t skip = strlen(r->out->gguf) + 1;
+
+	for (uint32_t i = 0; i < g->n_kvs && !r->rc; i++) {
+		const struct ig_kv *kv = &g->kvs[i];
+		uint8_t values[IG_HF_MAX_LAYERS + 1] = { 0 };
+		char key[96];
+		if (kv->type != IG_KV_ARRAY || kv->elem != IG_KV_BOOL ||
+		    kv->n != r->out->n_layers || kv->key_len <= skip ||
+		    kv->key_len - skip >= sizeof key)
+			continue;
+		memcpy(values, kv->value, kv->n);
+		snprintf(key, sizeof key, "%.*s", (int)(kv->key_len - skip), kv->key + skip);
+		ig_hf_put_bools(r, key, values, kv->n + 1);
+	}
+}
+
+int ig_hf_put_head(struct ig_checkpoint *g, struct ig_hf_config *c, const char *label,
+		   struct ig_error *err)
+{
+	struct ig_hf_reading r = { .g = g, .out = c, .label = label, .err = err };
+
+	lengthen_lists(&r);
+	ig_hf_put_u32(&r, "block_count", c->n_layers + 1);
+	ig_hf_put_u32(&r, "nextn_predict_layers", 1);
 	return r.rc;
 }
 

@@ -32,6 +32,7 @@ const char *ig_hf_string(struct ig_hf_reading *r, const json_t *object, const ch
 
 void ig_hf_put_u32(struct ig_hf_reading *r, const char *key, uint32_t v);
 void ig_hf_put_u32s(struct ig_hf_reading *r, const char *key, const uint32_t *v, uint64_t n);
+void ig_hf_put_bools(struct ig_hf_reading *r, const char *key, const uint8_t *v, uint64_t n);
 void ig_hf_put_f32(struct ig_hf_reading *r, const char *key, double v);
 void ig_hf_put_str(struct ig_hf_reading *r, const char *key, const char *v);
 /* The value that was put under this key, or NULL. */

@@ -184,6 +184,11 @@ void ig_hf_put_u32s(struct ig_hf_reading *r, const char *key, const uint32_t *v,
 	put_list(r, key, IG_KV_U32, v, n, sizeof *v);
 }
 
+void ig_hf_put_bools(struct ig_hf_reading *r, const char *key, const uint8_t *v, uint64_t n)
+{
+	put_list(r, key, IG_KV_BOOL, v, n, sizeof *v);
+}
+
 void ig_hf_put_f32(struct ig_hf_reading *r, const char *key, double v)
 {
 	float f = (float)v;
@@ -255,7 +260,7 @@ static void put_layers(struct ig_hf_reading *r, const struct ig_config_key *k, c
 				   ig_show(t ? t : "", t ? strlen(t) : 0).text, (int)len, k->text,
 				   k->text + len + 1);
 	}
-	put_list(r, k->gguf, IG_KV_BOOL, second, n, 1);
+	ig_hf_put_bools(r, k->gguf, second, n);
 }
 
 static void check_word(struct ig_hf_reading *r, const struct ig_config_key *k, const json_t *object,

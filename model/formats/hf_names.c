@@ -29,7 +29,6 @@ static const struct {
 	{ "embed_vision.", IG_LEFT_OUT_VISION },
 	{ "audio_tower.", IG_LEFT_OUT_AUDIO },
 	{ "embed_audio.", IG_LEFT_OUT_AUDIO },
-	{ "mtp.", IG_LEFT_OUT_NEXT },
 };
 
 static bool take(const char **s, const char *word)
@@ -82,17 +81,22 @@ static bool take_ending(const char *s, struct ig_hf_place *out, const char **ggu
 	return false;
 }
 
+/* Layers whose tensors are read. */
+static uint32_t n_read(const struct ig_hf_config *c) { return c->n_layers + c->head; }
+
 /* Whether s is this name of the table with an ending; *layer: the number in it. */
 static bool matches(const struct ig_hf_config *c, const struct ig_tensor_name *n, const char *s,
 		    struct ig_hf_place *out, uint32_t *layer, const char **ending)
 {
+	const bool next = n->flags & IG_TENSOR_NEXT;
 	uint32_t expert;
 
 	out->expert = -1;
+	*layer = next ? c->n_layers : 0;
 	for (const char *p = n->name; *p; p++) {
 		if (*p == '%' && p[1] == 'u') {
 			p++;
-			if (!take_number(&s, c->n_layers, layer))
+			if (!take_number(&s, n_read(c), layer))
 				return false;
 		} else if (*p == '*') {
 			if (!take_number(&s, c->n_experts, &expert))
@@ -102,6 +106,8 @@ static bool matches(const struct ig_hf_config *c, const struct ig_tensor_name *n
 			return false;
 		}
 	}
+	if (next && (!c->head || *layer < c->n_layers))
+		return false;
 	/* Only merged experts have no ending. */
 	if ((!strcmp(s, ".bias") && !(n->flags & IG_TENSOR_BIAS)) ||
 	    (!*s && !(n->flags & IG_TENSOR_NAMED) &&
@@ -132,13 +138,37 @@ static bool write_name(char out[IG_HF_NAME_BYTES], const char *gguf, bool second
 	return n < IG_HF_NAME_BYTES;
 }
 
-/* Whether s is of a layer that predicts further tokens. */
-static bool is_next_layer(const struct ig_hf_config *c, const char *s)
+/* Whether s is of a layer that predicts further tokens, and *of_head if it is of the first one. */
+static bool is_next_part(const struct ig_hf_config *c, const char *s, bool *of_head)
 {
-	uint32_t layer;
+	uint32_t layer = c->n_layers;
 
-	return take(&s, "layers.") && take_number(&s, c->n_layers + c->n_next, &layer) &&
-	       layer >= c->n_layers && *s == '.';
+	if (take(&s, "mtp.")) {
+		if (take(&s, "layers."))
+			*of_head = take_number(&s, IG_HF_MAX_LAYERS, &layer) && !layer && *s == '.';
+		else
+			*of_head = true;
+		return true;
+	}
+	if (!take(&s, "layers.") || !take_number(&s, c->n_layers + c->n_next, &layer) ||
+	    layer < c->n_layers || *s != '.')
+		return false;
+	*of_head = layer == c->n_layers;
+	return true;
+}
+
+bool ig_hf_is_next(const struct ig_hf_config *c, const char *hf)
+{
+	bool more, of_head;
+
+	do {
+		more = false;
+		if (is_next_part(c, hf, &of_head))
+			return true;
+		for (size_t i = 0; i < sizeof prefixes / sizeof *prefixes; i++)
+			more |= take(&hf, prefixes[i]);
+	} while (more);
+	return false;
 }
 
 /* Tensors that are not needed: constants in older files, a head equal to the embedding, and other
@@ -146,6 +176,8 @@ static bool is_next_layer(const struct ig_hf_config *c, const char *s)
 static bool is_left_out(const struct ig_hf_config *c, const char *s, int32_t *part)
 {
 	size_t len = strlen(s);
+	bool of_head;
+
 	*part = -1;
 	static const char *const constants[] = { ".rotary_emb.inv_freq", ".attn.bias",
 						 ".attn.masked_bias" };
@@ -162,16 +194,29 @@ static bool is_left_out(const struct ig_hf_config *c, const char *s, int32_t *pa
 			*part = other_parts[i].part;
 			return true;
 		}
-	if (is_next_layer(c, s)) {
+	if (is_next_part(c, s, &of_head) && !(of_head && c->head)) {
 		*part = IG_LEFT_OUT_NEXT;
 		return true;
 	}
 	return c->tied && !strncmp(s, "lm_head.", 8);
 }
 
+/* "mtp.layers.0.REST" as "layers.N.REST", the layer behind the last one; else s. */
+static const char *as_layer(const struct ig_hf_config *c, const char *s,
+			    char buf[IG_ST_MAX_NAME + 16])
+{
+	const char *rest = s;
+
+	if (!take(&rest, "mtp.layers.0."))
+		return s;
+	snprintf(buf, IG_ST_MAX_NAME + 16, "layers.%u.%s", c->n_layers, rest);
+	return buf;
+}
+
 int ig_hf_name(const struct ig_hf_config *c, const char *hf, bool second, const char *label,
 	       struct ig_hf_place *out, struct ig_error *err)
 {
+	char as_other[IG_ST_MAX_NAME + 16];
 	const char *s = hf, *ending;
 	struct ig_tensor_name n;
 	uint32_t layer = 0;
@@ -185,6 +230,7 @@ int ig_hf_name(const struct ig_hf_config *c, const char *hf, bool second, const 
 		for (size_t i = 0; i < sizeof prefixes / sizeof *prefixes; i++)
 			more |= take(&s, prefixes[i]);
 	} while (more);
+	s = as_layer(c, s, as_other);
 	for (uint32_t i = 0; i < c->files.n_names; i++) {
 		ig_hf_entry(&n, sizeof n, c->files.names, i, c->files.name_bytes);
 		if (matches(c, &n, s, out, &layer, &ending) &&

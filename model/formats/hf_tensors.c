@@ -93,6 +93,28 @@ static int name_one(struct placing *p, const struct ig_st_tensor *t)
 	return 0;
 }
 
+/* Whether the folder has the whole head that guesses, as the architecture reads it: then its keys say so. */
+static int find_head(struct placing *p)
+{
+	struct ig_hf_config *c = &p->f->config;
+	char eh_proj[IG_HF_NAME_BYTES];
+	struct ig_hf_place place;
+	bool found = false, unknown = false;
+
+	snprintf(eh_proj, sizeof eh_proj, "blk.%u.nextn.eh_proj.weight", c->n_layers);
+	c->head = true;
+	for (uint32_t i = 0; i < p->f->n_files; i++)
+		for (uint32_t j = 0; j < p->f->headers[i].n_tensors; j++) {
+			const char *name = p->f->headers[i].tensors[j].name;
+			if (!ig_hf_is_next(c, name))
+				continue;
+			unknown |= ig_hf_name(c, name, false, "", &place, NULL) != 0;
+			found |= !unknown && !strcmp(place.name, eh_proj);
+		}
+	c->head = found && !unknown && c->n_layers < IG_HF_MAX_LAYERS;
+	return c->head ? ig_hf_put_head(p->g, c, p->f->dir, p->err) : 0;
+}
+
 static int name_all(struct placing *p)
 {
 	size_t n = 0;
@@ -641,7 +663,7 @@ static void place_vectors(struct placing *p)
 	if (c->rope_factors)
 		place_vector(p, "rope_freqs.weight", 0, c->rope_factors, c->head_dim / 2);
 	for (uint32_t i = 0; i < c->n_vectors; i++)
-		for (uint32_t layer = 0; layer < c->n_layers; layer++)
+		for (uint32_t layer = 0; layer < c->n_layers + c->head; layer++)
 			place_vector(p, c->vectors[i].name, layer, c->vectors[i].values,
 				     c->vectors[i].n);
 }
@@ -704,9 +726,10 @@ int ig_hf_place_tensors(struct ig_checkpoint *g, struct ig_error *err)
 	size_t n_tensors, n_pieces, n_made;
 	int rc;
 
-	if ((rc = name_all(&p)) || (rc = count_groups(&p, &n_tensors, &n_pieces)))
+	if ((rc = find_head(&p)) || (rc = name_all(&p)) ||
+	    (rc = count_groups(&p, &n_tensors, &n_pieces)))
 		goto out;
-	n_made = 2 + (size_t)p.f->config.n_vectors * p.f->config.n_layers;
+	n_made = 2 + (size_t)p.f->config.n_vectors * (p.f->config.n_layers + 1);
 	g->tensors = calloc(n_tensors + n_made, sizeof *g->tensors);
 	g->names = calloc(n_tensors + n_made, IG_HF_NAME_BYTES);
 	p.f->made = calloc(n_tensors + n_made, sizeof *p.f->made);

@@ -113,6 +113,7 @@ static const struct ig_tensor_name names[] = {
 	{ "layers.%u.mlp.gate.e_score_correction_bias", "blk.%u.exp_probs_b.bias",
 	  IG_TENSOR_NAMED },
 	IG_TENSORS_SHARED_EXPERT("mlp.shared_experts"),
+	IG_TENSORS_NEXT,
 };
 
 /* The files' router is normalised; GGUF's key says so. */

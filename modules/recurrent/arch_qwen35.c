@@ -314,6 +314,14 @@ static void put_values(const struct ig_config *c)
 		{ "layers.%u.self_attn.o_proj", "blk.%u.attn_output", 0 },                         \
 		IG_TENSORS_QK_NORM(IG_TENSOR_PLUS_ONE),                                            \
 		{ "layers.%u.linear_attn.norm", "blk.%u.ssm_norm", 0 },                            \
+		{ "mtp.fc", "blk.%u.nextn.eh_proj", IG_TENSOR_NEXT },                              \
+		{ "mtp.pre_fc_norm_embedding", "blk.%u.nextn.enorm",                               \
+		  IG_TENSOR_NEXT | IG_TENSOR_PLUS_ONE },                                           \
+		{ "mtp.pre_fc_norm_hidden", "blk.%u.nextn.hnorm",                                  \
+		  IG_TENSOR_NEXT | IG_TENSOR_PLUS_ONE },                                           \
+		{ "mtp.norm", "blk.%u.nextn.shared_head_norm",                                     \
+		  IG_TENSOR_NEXT | IG_TENSOR_PLUS_ONE },                                           \
+		{ "mtp.embed_tokens", "blk.%u.nextn.embed_tokens", IG_TENSOR_NEXT },               \
 	{                                                                                          \
 		"layers.%u.post_attention_layernorm", "blk.%u.post_attention_norm",                \
 			IG_TENSOR_PLUS_ONE                                                         \

@@ -97,3 +97,19 @@ def test_the_same_text(start, tmp_path, arch):
         assert choices(together) == choices(2 * plain)
         assert drafts(d, source="mtp")[1] > 0
         d.stop()
+
+
+def test_folder(start, tmp_path):
+    """A folder's head guesses as the GGUF file's with the same numbers does."""
+    options = {"kind": "random", "n_context": 512}
+    paths = [mtp_model.write(tmp_path / "tiny.gguf", dtype="F16", **options),
+             mtp_model.write_folder(tmp_path / "tiny", **options)]
+    off = start_with(start, paths[0], "off")
+    plain = [ask(off, **r) for r in requests()]
+    off.stop()
+    for path in paths:
+        d = start_with(start, path, "mtp")
+        assert "model tiny: it guesses tokens by a head of its own (MTP)" in d.log and "left out" not in d.log
+        assert choices([ask(d, **r) for r in requests()]) == choices(plain)
+        assert drafts(d, source="mtp")[1] > 0
+        d.stop()

@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 """Models of make.py and hybrids.py with a whole head that guesses the token after the next one.
 
-    pip install numpy gguf
+    pip install numpy gguf safetensors
     mtp.py [NAME ...]
 
 writes for each NAME (glm4moe, qwen35, qwen35moe, qwen3next) NAME_mtp.gguf, which has the base of NAME.gguf and a
-random block behind it, and NAME_mtp.guesses beside this script.  transformers does not compute such
+random block behind it, the folder NAME_mtp/ with the same numbers (the base's tensors from NAME/, those of the block
+by the names that the publishers' files have), and NAME_mtp.guesses beside this script.  transformers does not compute such
 heads, so the reference is here, in float64, from the definition: of each row the normalised embedding of
 the next token and the normalised hidden row (behind the model's last norm) side by side, a projection, a
 layer with attention, a norm, and a product with a matrix of tokens.  The base is computed by the same
@@ -17,12 +18,14 @@ little-endian:
     logits the golden has, when the next token is its greedy one
 """
 
+import json
 import pathlib
 import struct
 import sys
 
 import gguf
 import numpy as np
+from safetensors.numpy import load_file, save_file
 
 HERE = pathlib.Path(__file__).parent
 
@@ -33,6 +36,15 @@ def silu(x):
 
 def sigmoid(x):
     return 1 / (1 + np.exp(-x))
+
+
+# Of the head's layer, by GGUF's names: those of folders.
+LAYER_NAMES = {"attn_norm": "input_layernorm", "attn_q": "self_attn.q_proj", "attn_k": "self_attn.k_proj",
+               "attn_v": "self_attn.v_proj", "attn_output": "self_attn.o_proj", "attn_q_norm": "self_attn.q_norm",
+               "attn_k_norm": "self_attn.k_norm", "post_attention_norm": "post_attention_layernorm",
+               "ffn_gate": "mlp.gate_proj", "ffn_up": "mlp.up_proj", "ffn_down": "mlp.down_proj",
+               "ffn_gate_inp": "mlp.gate", "ffn_gate_inp_shexp": "mlp.shared_expert_gate",
+               "exp_probs_b": "mlp.gate.e_score_correction_bias"}
 
 
 class Base:
@@ -112,6 +124,9 @@ class Base:
 
 
 class Glm(Base):
+    FOLDER = {"layer": "model.layers.{}.", "shared": "mlp.shared_experts", "nextn.eh_proj": "model.layers.{}.eh_proj",
+              "nextn.enorm": "model.layers.{}.enorm", "nextn.hnorm": "model.layers.{}.hnorm",
+              "nextn.shared_head_norm": "model.layers.{}.shared_head.norm", "norm": 0}
     GROUPS, GROUPS_USED, SCALE = 4, 2, 2.5
 
     def mix(self, at, h):
@@ -135,6 +150,9 @@ class Glm(Base):
 
 
 class Qwen(Base):
+    FOLDER = {"layer": "mtp.layers.0.", "shared": "mlp.shared_expert", "nextn.eh_proj": "mtp.fc",
+              "nextn.enorm": "mtp.pre_fc_norm_embedding", "nextn.hnorm": "mtp.pre_fc_norm_hidden",
+              "nextn.shared_head_norm": "mtp.norm", "norm": 1}
     MOST = 1e-10  # transformers has float32 in its norms
 
     def norm(self, x, name):
@@ -209,6 +227,8 @@ def add_head(m):
             r *= 1.3 / shape[-1] ** 0.5
         else:
             r = 0.25 * r + ("norm.weight" in name)
+        if "norm.weight" in name and m.FOLDER["norm"]:  # a folder has the float32 below 1
+            r = (r.astype(np.float32) - np.float32(1)) + np.float32(1)
         short = np.float16 if len(shape) > 1 and "ffn_gate_inp" not in name else np.float32
         m.w[name] = r.astype(short).astype(np.float64)
     m.keys |= {"block_count": m.n_layers + 1, "nextn_predict_layers": 1}
@@ -230,6 +250,48 @@ def write(m, path):
     out.close()
 
 
+def folder_tensors(m):
+    """The head's tensors by the folder's names; norms are stored without the 1 that GGUF's have."""
+    at, to = f"blk.{m.n_layers}.", m.FOLDER
+    for name, a in m.w.items():
+        if not name.startswith(at):
+            continue
+        part, _, end = name[len(at):].rpartition(".")
+        a = a.astype(np.float32)
+        if end == "weight" and part.endswith("norm"):
+            a = a - np.float32(to["norm"])
+        layer, kind = to["layer"].format(m.n_layers), part.rpartition("_")[2]
+        which = part.split("_")[1] if part.startswith("ffn_") else None
+        if a.ndim > 1 and "ffn_gate_inp" not in part:
+            a = a.astype(np.float16)
+        if part in to:
+            yield to[part].format(m.n_layers) + ".weight", a
+        elif kind == "exps":
+            for e, x in enumerate(a):
+                yield f"{layer}mlp.experts.{e}.{which}_proj.weight", x
+        elif kind == "shexp" and part not in LAYER_NAMES:
+            yield f"{layer}{to['shared']}.{which}_proj.weight", a
+        elif part == "exp_probs_b":
+            yield layer + LAYER_NAMES[part], a
+        else:
+            yield f"{layer}{LAYER_NAMES[part]}.{end}", a[None] if part == "ffn_gate_inp_shexp" else a
+
+
+def write_folder(m, name):
+    """The base is that of NAME/, without what it has of a block."""
+    of_block = ("mtp.", f"model.layers.{m.n_layers}.")
+    folder, base = HERE / (name + "_mtp"), HERE / name
+    folder.mkdir(exist_ok=True)
+    t = {k: v for k, v in load_file(base / "model.safetensors").items() if not k.startswith(of_block)}
+    save_file(t | {k: np.ascontiguousarray(a) for k, a in folder_tensors(m)}, folder / "model.safetensors",
+              metadata={"format": "pt"})
+    (folder / "model.safetensors").chmod(0o644)
+    config = json.loads((base / "config.json").read_text())
+    if name.startswith("qwen35"):  # Qwen3-Next's files have no key of it
+        config["mtp_num_hidden_layers"] = 1
+    (folder / "config.json").write_text(json.dumps(config, indent=1) + "\n")
+
+
 def nmse(a, b):
     return ((a - b) ** 2).sum() / ((b - b.mean()) ** 2).sum()
 
@@ -238,6 +300,7 @@ def make(name):
     m = MODELS[name](name)
     add_head(m)
     write(m, HERE / (name + "_mtp.gguf"))
+    write_folder(m, name)
     data = (HERE / (name + ".golden")).read_bytes()
     magic, n_vocab, n_prompts, n_steps = struct.unpack_from("<4sIII", data)
     assert magic == b"IGA1"

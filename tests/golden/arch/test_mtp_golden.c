@@ -98,17 +98,23 @@ static int setup(void **state)
 	return 0;
 }
 
-static void open_model(struct ig_stepper_model *m, bool with_mtp)
+/* end: of the name, ".gguf" or "": the folder. */
+static void open_form(struct ig_stepper_model *m, const char *end, bool with_mtp)
 {
 	struct ig_error err = { 0 };
 	char path[512];
 	int rc;
 
-	snprintf(path, sizeof path, INGOT_TEST_ARCHS "/%s_mtp.gguf", model->name);
+	snprintf(path, sizeof path, INGOT_TEST_ARCHS "/%s_mtp%s", model->name, end);
 	rc = with_mtp ? ig_stepper_model_open_mtp(m, path, NULL, &err) :
 			ig_stepper_model_open(m, path, NULL, &err);
 	if (rc)
 		fail_msg("%s", err.text);
+}
+
+static void open_model(struct ig_stepper_model *m, bool with_mtp)
+{
+	open_form(m, ".gguf", with_mtp);
 }
 
 static struct ig_stepper *open_stepper(const struct ig_stepper_model *m, const char *isa)
@@ -276,35 +282,66 @@ static void test_guesses(void **state)
 	ig_stepper_model_close(&without);
 }
 
-/* What the head uses is no longer left out. */
+/* NAME_mtp/ has the same numbers: the same bits of the model's logits and the head's. */
+static void test_folder(void **state)
+{
+	struct ig_stepper_model file, folder;
+
+	open_model(&file, true);
+	open_form(&folder, "", true);
+	assert_int_equal(folder.plan->info.n_mtp_layers, 1);
+	assert_int_equal(folder.plan->n_weights, file.plan->n_weights);
+	for (int drafted = 0; drafted < 2; drafted++) {
+		struct ig_stepper *a = open_stepper(&file, NULL), *b = open_stepper(&folder, NULL);
+		run(a, &file, 0, N_PROMPTS, 64, drafted, &alone);
+		run(b, &folder, 0, N_PROMPTS, 64, drafted, &other);
+		expect_same(drafted ? "of the folder, behind drafts" : "of the folder", 0,
+			    N_PROMPTS);
+		ig_stepper_close(a);
+		ig_stepper_close(b);
+	}
+	ig_stepper_model_close(&file);
+	ig_stepper_model_close(&folder);
+}
+
+/* What the head uses is no longer left out; of both forms the same words. */
 static void test_left_out(void **state)
 {
+	static const char *const ends[] = { ".gguf", "" };
 	struct ig_stepper_model m;
 	char text[256], want[256];
 
 	snprintf(want, sizeof want, "%d tensors of the prediction of further tokens (MTP)",
 		 model->n_tensors);
-	open_model(&m, true);
-	ig_plan_left_out(m.plan, text, sizeof text);
-	assert_string_equal(text, "");
-	ig_stepper_model_close(&m);
-	open_model(&m, false);
-	ig_plan_left_out(m.plan, text, sizeof text);
-	assert_string_equal(text, want);
-	ig_stepper_model_close(&m);
+	for (int i = 0; i < 2; i++) {
+		open_form(&m, ends[i], true);
+		ig_plan_left_out(m.plan, text, sizeof text);
+		assert_string_equal(text, "");
+		ig_stepper_model_close(&m);
+		open_form(&m, ends[i], false);
+		ig_plan_left_out(m.plan, text, sizeof text);
+		assert_string_equal(text, want);
+		ig_stepper_model_close(&m);
+	}
 }
 
 int main(void)
 {
-	struct CMUnitTest tests[2 * N_MODELS];
-	char names[2 * N_MODELS][64];
+	static const struct {
+		const char *name;
+		void (*test)(void **state);
+	} kinds[] = { { "guesses", test_guesses },
+		      { "folder", test_folder },
+		      { "left out", test_left_out } };
+	enum { N_KINDS = sizeof kinds / sizeof *kinds };
+	struct CMUnitTest tests[N_KINDS * N_MODELS];
+	char names[N_KINDS * N_MODELS][64];
 
-	for (size_t i = 0; i < 2 * N_MODELS; i++) {
-		const struct model *m = &models[i / 2];
-		snprintf(names[i], sizeof names[i], "%s, %s", m->name,
-			 i % 2 ? "left out" : "guesses");
-		tests[i] = (struct CMUnitTest){ names[i], i % 2 ? test_left_out : test_guesses,
-						setup, NULL, (void *)(uintptr_t)m };
+	for (size_t i = 0; i < N_KINDS * N_MODELS; i++) {
+		const struct model *m = &models[i / N_KINDS];
+		snprintf(names[i], sizeof names[i], "%s, %s", m->name, kinds[i % N_KINDS].name);
+		tests[i] = (struct CMUnitTest){ names[i], kinds[i % N_KINDS].test, setup, NULL,
+						(void *)(uintptr_t)m };
 	}
 	return cmocka_run_group_tests_name("mtp golden", tests, NULL, NULL);
 }

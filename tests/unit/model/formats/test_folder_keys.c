@@ -348,13 +348,89 @@ static void mxfp4_is_refused(void **state)
 #undef SCALES
 }
 
+/* A head that guesses is one more block, if the architecture knows all of it. */
+static void heads_are_blocks(void **state)
+{
+	static const char glm[] =
+		"{\"model_type\":\"glm4_moe\",\"hidden_size\":8,\"num_hidden_layers\":1,"
+		"\"num_attention_heads\":2,\"tie_word_embeddings\":true,"
+		"\"num_nextn_predict_layers\":2}";
+	static const char qwen[] =
+		"{\"model_type\":\"qwen3_5_text\",\"hidden_size\":8,\"num_hidden_layers\":2,"
+		"\"num_attention_heads\":2,\"tie_word_embeddings\":true,"
+		"\"layer_types\":[\"linear_attention\",\"full_attention\"]}";
+#define TENSORS(more) "{" T(EMBED_NAME, "F16", "[2,8]", 0, 32) more "}"
+#define EMBED_NAME "model.embed_tokens.weight"
+#define MATRIX(name) "," T(name, "F16", "[8,16]", 32, 288)
+#define VECTOR(name) "," T(name, "F16", "[2]", 288, 292)
+	static const struct {
+		const char *config, *arch, *header;
+		uint32_t n_blocks, n_left_out;
+	} cases[] = {
+		{ glm, "glm4moe",
+		  TENSORS(MATRIX("model.layers.1.eh_proj.weight")
+				  VECTOR("model.layers.1.shared_head.norm.weight")),
+		  2, 0 },
+		{ glm, "glm4moe", TENSORS(MATRIX("model.layers.2.eh_proj.weight")), 0, 1 },
+		{ glm, "glm4moe", TENSORS(MATRIX("model.layers.1.self_attn.o_proj.weight")), 0, 1 },
+		{ glm, "glm4moe",
+		  TENSORS(MATRIX("model.layers.1.eh_proj.weight")
+				  VECTOR("model.layers.1.more.weight")),
+		  0, 2 },
+		{ qwen, "qwen35",
+		  TENSORS(MATRIX("mtp.fc.weight") VECTOR("mtp.layers.0.input_layernorm.weight")), 3,
+		  0 },
+		{ qwen, "qwen35",
+		  TENSORS(MATRIX("model.mtp.fc.weight") VECTOR("model.mtp.layers.1.x.weight")), 3,
+		  1 },
+		{ qwen, "qwen35", TENSORS(MATRIX("mtp.fc.weight") VECTOR("mtp.more.weight")), 0,
+		  2 },
+	};
+
+	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+		struct opened o = folder_opened(cases[i].config, cases[i].header,
+						strstr(cases[i].header, "292") ? 292 : 288);
+		const uint32_t *left_out = ig_checkpoint_left_out(o.g);
+		const uint32_t n_layers = cases[i].config == glm ? 1 : 2;
+		struct ig_error err = { 0 };
+		char key[64];
+		uint32_t n;
+
+		snprintf(key, sizeof key, "%s.block_count", cases[i].arch);
+		assert_int_equal(folder_u32(o.g, key),
+				 cases[i].n_blocks ? cases[i].n_blocks : n_layers);
+		snprintf(key, sizeof key, "%s.nextn_predict_layers", cases[i].arch);
+		assert_int_equal(ig_checkpoint_u32(o.g, key, &n, &err),
+				 cases[i].n_blocks ? 0 : -ENOENT);
+		assert_int_equal(left_out[IG_LEFT_OUT_NEXT], cases[i].n_left_out);
+		if (cases[i].n_blocks) {
+			snprintf(key, sizeof key, "blk.%u.nextn.eh_proj.weight", n_layers);
+			folder_tensor(&o, key, IG_F16, 8, 16);
+		}
+		if (cases[i].n_blocks == 3) { /* of the head false, attention */
+			static const char list[] = "qwen35.attention.recurrent_layers";
+			int32_t kinds[3] = { 7, 7, 7 };
+			uint64_t n_kinds;
+			assert_int_equal(ig_checkpoint_array_len(o.g, list, &n_kinds, &err), 0);
+			assert_int_equal(n_kinds, 3);
+			assert_int_equal(ig_checkpoint_array_i32(o.g, list, kinds, 3, &err), 0);
+			assert_true(kinds[0] == 1 && kinds[1] == 0 && kinds[2] == 0);
+		}
+		folder_closed(&o);
+	}
+#undef TENSORS
+#undef EMBED_NAME
+#undef MATRIX
+#undef VECTOR
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(keys_are_ggufs),      cmocka_unit_test(rope_is_scaled),
 		cmocka_unit_test(gemma_has_a_list),    cmocka_unit_test(gemma4_has_lists),
 		cmocka_unit_test(muse_has_made_norms), cmocka_unit_test(configs_are_refused),
-		cmocka_unit_test(mxfp4_is_refused),
+		cmocka_unit_test(mxfp4_is_refused),    cmocka_unit_test(heads_are_blocks),
 	};
 
 	return cmocka_run_group_tests_name("model/folder keys", tests, NULL, NULL);
