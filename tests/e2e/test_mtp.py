@@ -100,10 +100,12 @@ def test_the_same_text(start, tmp_path, arch):
 
 
 def test_folder(start, tmp_path):
-    """A folder's head guesses as the GGUF file's with the same numbers does."""
+    """A folder's head guesses as the GGUF file's with the same numbers does, and that of a file that is made of it."""
     options = {"kind": "random", "n_context": 512}
     paths = [mtp_model.write(tmp_path / "tiny.gguf", dtype="F16", **options),
-             mtp_model.write_folder(tmp_path / "tiny", **options)]
+             mtp_model.write_folder(tmp_path / "tiny", **options), str(tmp_path / "converted.gguf")]
+    subprocess.run([ingot.BUILD / "cli/ingot", "convert", *paths[1:], "--type", "F16"], check=True, capture_output=True,
+                   env=ingot.clean_env(tmp_path), timeout=10 * ingot.DEADLINE_S)
     off = start_with(start, paths[0], "off")
     plain = [ask(off, **r) for r in requests()]
     off.stop()

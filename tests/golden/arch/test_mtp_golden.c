@@ -7,6 +7,7 @@
  * behind the right tokens of a draft, on every instruction set that the machine has.  The model's own logits have
  * the bits that they have without the head.
  */
+#include "model/quantize/convert.h"
 #include "tests/golden/model/stepper.h"
 
 #include <setjmp.h>
@@ -20,6 +21,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #ifndef INGOT_TEST_ARCHS
 #error "the build names the folder of the models"
@@ -304,6 +306,37 @@ static void test_folder(void **state)
 	ig_stepper_model_close(&folder);
 }
 
+/* What ig_convert writes of the folder drafts as the folder does: with the same numbers bit for bit. */
+static void test_converted(void **state)
+{
+	const struct ig_convert_options o = { .mix = ig_mix_find("F16"), .n_threads = 2 };
+	char dir[] = "/tmp/ig-converted-XXXXXX", out[64];
+	struct ig_stepper_model file, folder;
+	struct ig_error err = { 0 };
+	struct ig_convert_report r;
+	struct ig_stepper *s;
+
+	assert_non_null(mkdtemp(dir));
+	snprintf(out, sizeof out, "%s/out.gguf", dir);
+	open_form(&folder, "", true);
+	if (ig_convert(folder.file, out, &o, &r, &err) ||
+	    ig_stepper_model_open_mtp(&file, out, NULL, &err))
+		fail_msg("%s", err.text);
+	ig_convert_report_finish(&r);
+	assert_int_equal(file.plan->info.n_mtp_layers, 1);
+	s = open_stepper(&folder, NULL);
+	run(s, &folder, 0, N_PROMPTS, 64, false, &alone);
+	ig_stepper_close(s);
+	s = open_stepper(&file, NULL);
+	run(s, &file, 0, N_PROMPTS, 64, false, &other);
+	expect_same("of the converted file", 0, N_PROMPTS);
+	ig_stepper_close(s);
+	ig_stepper_model_close(&file);
+	ig_stepper_model_close(&folder);
+	assert_int_equal(unlink(out), 0);
+	assert_int_equal(rmdir(dir), 0);
+}
+
 /* What the head uses is no longer left out; of both forms the same words. */
 static void test_left_out(void **state)
 {
@@ -332,6 +365,7 @@ int main(void)
 		void (*test)(void **state);
 	} kinds[] = { { "guesses", test_guesses },
 		      { "folder", test_folder },
+		      { "converted", test_converted },
 		      { "left out", test_left_out } };
 	enum { N_KINDS = sizeof kinds / sizeof *kinds };
 	struct CMUnitTest tests[N_KINDS * N_MODELS];
