@@ -419,11 +419,11 @@ LEFT = {
               *("unit/runtime/test_runtime_" + n for n in ("exchange", "parts", "together")),
               *("unit/store/test_store_" + n for n in ("packed_files", "ledger_memory", "response_memory")),
               "unit/protocol/test_protocol_no_memory"], []),
-    # What is the same C on each processor.  What asks the processor, counts atomically or reads bytes as
-    # `char`, which has no sign there, stays.
+    # What is the same C on each processor.  What asks the processor, counts atomically, calls kernels or reads bytes
+    # as `char`, which has no sign there, stays.
     "arm64": (["unit/base", "unit/runtime"],
               [*("unit/base/test_base_" + n for n in ("json", "utf8", "strbuf", "machine", "file_name")),
-               *("unit/runtime/test_runtime_" + n for n in ("isa", "abi", "pool", "packed", "program", "parts", "exchange"))]),
+               *("unit/runtime/test_runtime_" + n for n in ("isa", "abi", "pool", "program"))]),
 }
 
 
