@@ -182,6 +182,7 @@ def flooding(start, models):
     return make
 
 
+@pytest.mark.home("asan")
 @pytest.mark.tsan
 def test_a_slow_reader_is_paused_and_others_go_on(flooding):
     d = flooding(600000)

@@ -261,8 +261,9 @@ def test_no_modules(start, models, tmp_path):
 @pytest.mark.home("release", "asan", "tsan")
 @pytest.mark.tsan
 def test_sigterm_drains(start, models):
-    """A request under way is finished, a new one refused, then exit code 0."""
-    d = start(extra={"models": [{"name": "slow", "path": models.slow()}]})
+    """A request under way is finished, a new one refused, then exit code 0.  However slow the machine is: it has all the
+    time that the test has."""
+    d = start(extra={"models": [{"name": "slow", "path": models.slow()}], "server": {"drain_timeout": "%ds" % DEADLINE_S}})
     c = d.ws()
     c.create("hi", model="slow", max_output_tokens=300)
     c.until_type("response.output_text.delta")
