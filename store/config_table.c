@@ -316,7 +316,8 @@ const struct config_option config_model_options[] = {
 		  "that one." },
 	{ "draft", CONFIG_PATH, MODEL_FIELD(draft), .max = 4096, .value = "",
 	  .help = "A small model with the same vocabulary, a GGUF file or a folder, that guesses the "
-		  "model's next tokens (scheduler.speculation); \"\" means none." },
+		  "model's next tokens (scheduler.speculation), or a GGUF file with the model's head that "
+		  "does (MTP); \"\" means none." },
 	{ "load", CONFIG_CHOICE, MODEL_FIELD(load), .min = 1, .max = 32,
 	  .choices = CHOICES("start", "first_use"), .value = "start",
 	  .help = "When the weights are loaded: at the daemon's start, or for the first request." },

@@ -105,13 +105,32 @@ static void show_contexts(struct ig_doctor *d, const char *what, const struct ig
 		      ig_text_bytes(all, sizeof all, bytes), most);
 }
 
+/* A head that guesses in a file of its own becomes a part of the model's. */
+static int take_head(const char *path, struct ig_checkpoint *g, struct ig_error *err)
+{
+	struct ig_checkpoint *head;
+	int rc = 0;
+
+	if (!*path || ig_checkpoint_is_folder(path))
+		return 0;
+	if ((rc = ig_checkpoint_open(path, NULL, &head, err)))
+		return rc;
+	if (ig_checkpoint_is_head(head) && !(rc = ig_checkpoint_add_head(g, head, err)))
+		return 0;
+	ig_checkpoint_close(head);
+	return rc;
+}
+
 /* As the daemon does: with a head of its own that guesses, where that can be used. */
 static int record_plan(const struct ig_doctor *d, const struct ig_config_model *m,
-		       const struct ig_checkpoint *g, struct ig_plan **out, struct ig_error *err)
+		       struct ig_checkpoint *g, struct ig_plan **out, struct ig_error *err)
 {
 	const bool with_mtp = !m->n_adapters && d->driver && ig_driver_takes_mtp(d->driver) &&
 			      ig_config_guesses_by(d->config, "mtp");
+	int rc = with_mtp ? take_head(m->draft, g, err) : 0;
 
+	if (rc)
+		return rc;
 	return with_mtp && !ig_plan_record_mtp(d->modules, g, out, err) ?
 		       0 :
 		       ig_plan_record(d->modules, g, out, err);

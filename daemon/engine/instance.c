@@ -136,12 +136,16 @@ static int record_mtp(struct ig_model *m, struct ig_error *err)
 	struct ig_error why = { 0 };
 	int rc = ig_plan_record_mtp(m->backend->modules, m->file, &m->plan, &why);
 
-	if (rc && rc != -ENOMEM && !ig_plan_record(m->backend->modules, m->file, &m->plan, err)) {
+	if (rc && rc != -ENOMEM && !m->head_named &&
+	    !ig_plan_record(m->backend->modules, m->file, &m->plan, err)) {
 		ig_log_warn("model %s: %s: it does without", m->name, why.text);
 		return 0;
 	}
 	m->has_mtp = m->plan && m->plan->first_mtp_node;
-	return rc ? ig_fail(err, rc, "%s", why.text) : 0;
+	if (!rc && m->head_named && !m->has_mtp)
+		rc = ig_fail(&why, -ENOTSUP,
+			     "heads that guess (MTP) of this architecture are not supported");
+	return rc ? ig_fail(err, rc, "%s%s", m->head_named ? "its draft: " : "", why.text) : 0;
 }
 
 static int record(struct ig_model *m, bool is_draft, struct ig_error *err)
@@ -303,13 +307,40 @@ static int lower(struct ig_model *m, uint32_t context, bool is_draft, struct ig_
 	return rc;
 }
 
-static int read_model(struct ig_model *m, const struct ig_model *owner, struct ig_error *err)
+/* A draft that is a file with nothing but the model's head: a part of the model's file from now on. */
+static int take_head(struct ig_model *m, const char *path, struct ig_error *err)
 {
+	struct ig_checkpoint *head = NULL;
+	struct ig_error why = { 0 };
+	int rc = 0;
+
+	if (!path || ig_checkpoint_is_folder(path))
+		return 0;
+	rc = ig_checkpoint_open(path, NULL, &head, &why);
+	m->head_named = !rc && ig_checkpoint_is_head(head);
+	if (m->head_named && (m->n_adapters || !m->backend->with_mtp)) {
+		ig_log_warn("model %s: draft %s: the head that guesses (MTP) is not used%s",
+			    m->name, path,
+			    m->n_adapters ? ": models with adapters do without" :
+					    " with this driver and scheduler.speculation");
+	} else if (m->head_named) {
+		rc = ig_checkpoint_add_head(m->file, head, &why);
+		if (!rc)
+			return 0;
+	}
+	ig_checkpoint_close(head);
+	return rc ? ig_fail(err, rc, "draft %s: %s", path, why.text) : 0;
+}
+
+static int read_model(struct ig_model *m, const struct ig_model_spec *spec, struct ig_error *err)
+{
+	const struct ig_model *owner = spec->owner;
 	const uint32_t wanted_context = m->wants.context;
 	uint32_t context;
 	int rc = ig_checkpoint_open(m->path, ig_modules_archs(m->backend->modules), &m->file, err);
 
-	if (rc || (rc = record(m, owner, err)) || (rc = open_tokenizer(m, owner, err)))
+	if (rc || (rc = take_head(m, spec->draft, err)) || (rc = record(m, owner, err)) ||
+	    (rc = open_tokenizer(m, owner, err)))
 		return rc;
 	if ((int64_t)m->plan->info.n_vocab < ig_tokenizer_n_vocab(m->tokenizer))
 		return ig_fail(err, -EINVAL, "the tokenizer has %d tokens, the embedding only %u",
@@ -425,8 +456,8 @@ int ig_model_open(const struct ig_backend *b, const struct ig_model_spec *spec,
 	ig_file_id_of(spec->path, &m->file_id);
 	rc = take_adapters(m, spec, err);
 	if (!rc)
-		rc = read_model(m, spec->owner, err);
-	if (!rc && spec->draft)
+		rc = read_model(m, spec, err);
+	if (!rc && spec->draft && !m->head_named)
 		rc = open_draft(m, spec->draft, err);
 	if (rc < 0)
 		goto fail;

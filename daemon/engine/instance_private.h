@@ -123,6 +123,7 @@ struct ig_model {
 	struct ig_kv_layout layouts[IG_MAX_CACHE_GROUPS];
 	bool has_state;		/* some of its groups are of state */
 	bool has_mtp;		/* its plan has a head that guesses */
+	bool head_named;	/* its draft is a file with a head that guesses */
 	uint32_t window;	/* the widest of its groups' windows; 0: no group has one */
 	uint32_t chunk;		/* maximum rows of one sequence in a step, when it was opened */
 	uint32_t max_kv_tokens; /* of one sequence that is alone in the arena */

@@ -43,6 +43,13 @@ struct ig_arch;
  * the path, what is wrong and at which offset. */
 int ig_checkpoint_open(const char *path, const struct ig_arch *const *archs,
 		       struct ig_checkpoint **out, struct ig_error *err);
+/* Whether a GGUF file has only a model's head that guesses (MTP), as llama.cpp's converter writes it (mtp-NAME.gguf). */
+bool ig_checkpoint_is_head(const struct ig_checkpoint *g);
+/* Make it a part of g, a GGUF file of the same architecture and number of layers, which has none: g has its block and
+ * keys, and owns it.  0, or -errno with text that names the head's path; g then is as it was, and head still the
+ * caller's. */
+int ig_checkpoint_add_head(struct ig_checkpoint *g, struct ig_checkpoint *head,
+			   struct ig_error *err);
 /* Whether the architecture's tables (struct ig_arch_files) are complete. */
 bool ig_checkpoint_arch_is_whole(const struct ig_arch *a);
 /* Whether this path names a folder or a safetensors file. */

@@ -48,6 +48,30 @@ class Glm(Headed):
                                      (a + "expert_gating_func", "u32", 2), (a + "expert_weights_norm", "bool", True)]
 
 
+class Part:
+    """A model's file without its head, or the file that has only the head, as llama.cpp's converter writes it."""
+    def __init__(self, model, head):
+        self.model, self.head = model, head
+
+    def metadata(self):
+        m = self.model
+        return super(Headed, m).metadata() if not self.head else [
+            e for e in m.metadata() if not e[0].startswith("tokenizer.")]
+
+    def tensors(self):
+        block = "blk.%d." % self.model.n_blocks
+        return [t for t in self.model.tensors()
+                if (t[0].startswith(block) or not t[0].startswith("blk.") if self.head else not t[0].startswith(block))]
+
+
+def write_parts(folder, **options):
+    """(the model's path, the head's)"""
+    paths = folder / "model.gguf", folder / "mtp-model.gguf"
+    for path, head in zip(paths, (False, True)):
+        path.write_bytes(tiny_model.build(Part(Headed(arch="qwen35", **options), head)))
+    return tuple(map(str, paths))
+
+
 def write(path, arch="glm4moe", **options):
     path.write_bytes(tiny_model.build(Glm(**options) if arch == "glm4moe" else Headed(arch=arch, **options)))
     return str(path)

@@ -6,7 +6,7 @@ import pytest
 
 import daemon as ingot
 import mtp_model
-from daemon import until
+from daemon import until, yaml_text
 from test_ledger import until_rows
 from test_options import reload
 from test_speculation import ask, choices, drafts
@@ -115,3 +115,36 @@ def test_folder(start, tmp_path):
         assert choices([ask(d, **r) for r in requests()]) == choices(plain)
         assert drafts(d, source="mtp")[1] > 0
         d.stop()
+
+
+def test_head_in_a_file(start, tmp_path):
+    """A head in a file of its own, which the model's entry names as its draft."""
+    path, head = mtp_model.write_parts(tmp_path, kind="random", n_context=512)
+    off = start_with(start, path, "off")
+    plain = [ask(off, **r) for r in requests()]
+    assert "left out" not in off.log
+    off.stop()
+    entry = {"name": "tiny", "path": path, "draft": head}
+    d = start(extra={"models": [entry], "scheduler": {"speculation": "mtp"}})
+    assert "model tiny: it guesses tokens by a head of its own (MTP)" in d.log and "left out" not in d.log
+    assert choices([ask(d, **r) for r in requests()]) == choices(plain)
+    assert drafts(d, source="mtp")[1] > 0 and drafts(d, source="model")[1] == 0
+    d.stop()
+    config = tmp_path / "doctor.yaml"
+    config.write_text(yaml_text({"models": [entry]}))
+    r = subprocess.run([ingot.BUILD / "cli/ingot", "doctor", "--config", config], capture_output=True, text=True,
+                       env=ingot.clean_env(tmp_path), timeout=ingot.DEADLINE_S)
+    assert "guesses tokens by a head of its own" in r.stdout, r
+    d = start(extra={"models": [entry], "scheduler": {"speculation": "lookup"}})
+    assert "model tiny: draft %s: the head that guesses (MTP) is not used" % head in d.log
+    assert choices([ask(d, **requests()[0])]) == choices(plain[:1])
+
+
+def test_refused_heads(start, models, tmp_path):
+    """Of another model, and of one that has its own."""
+    path, head = mtp_model.write_parts(tmp_path, kind="random", n_context=512)
+    for model, text in ((models.random(), "a head for architecture qwen35; the model's is llama"),
+                        (mtp_model.write(tmp_path / "own.gguf", "qwen35", kind="random", n_context=512),
+                         "the model has a head of its own already")):
+        log = start.refused(extra={"models": [{"name": "tiny", "path": model, "draft": head}], "scheduler": {"speculation": "mtp"}})
+        assert "model tiny: draft %s: %s: %s" % (head, head, text) in log, log

@@ -60,7 +60,8 @@ int ig_checkpoint_open(const char *path, const struct ig_arch *const *archs,
 	static const char *const known[] = { "good",   "good2",	       "groups",      "window",
 					     "nochat", "odd-template", "notokenizer", "noarch",
 					     "heavy",  "noload",       "wide",	      "strange",
-					     "short",  "brief",	       "state",	      "texts" };
+					     "short",  "brief",	       "state",	      "texts",
+					     "head" };
 	char kind[64];
 	unsigned n;
 	bool found;
@@ -88,6 +89,24 @@ void ig_checkpoint_close(struct ig_checkpoint *g)
 	if (g)
 		atomic_fetch_sub(&fake.n_open, 1);
 	free(g);
+}
+
+bool ig_checkpoint_is_folder(const char *path) { return false; }
+
+bool ig_checkpoint_is_head(const struct ig_checkpoint *g) { return !strcmp(g->path, "head"); }
+
+int ig_checkpoint_add_head(struct ig_checkpoint *g, struct ig_checkpoint *head,
+			   struct ig_error *err)
+{
+	const size_t n = sizeof HEAD - 1;
+
+	if (fake_has_head(g->path))
+		return ig_fail(err, -EINVAL, "the model has a head of its own already");
+	memmove(g->path + n, g->path, sizeof g->path - n);
+	memcpy(g->path, HEAD, n);
+	g->path[sizeof g->path - 1] = 0;
+	ig_checkpoint_close(head);
+	return 0;
 }
 
 int ig_tokenizer_open(const struct ig_checkpoint *g, struct ig_tokenizer **out,

@@ -10,7 +10,7 @@
  * "notokenizer", "noarch", "heavy" (1 TiB of weights), "w7" (7 MiB of weights), "wide"
  * (many logits), "noload"; "texts" (no cache; its results are vectors); "small:KIND", which guesses the tokens of KIND, with a vocabulary of other
  * tokens if that is "strange", of fewer if it is "short", with a short context if it is "brief";
- * "mtp:KIND", KIND with a head that guesses.  Of an absolute path the file's first word says so.  Anything
+ * "mtp:KIND", KIND with a head that guesses; "head": a file with nothing but such a head.  Of an absolute path the file's first word says so.  Anything
  * else does not exist.  An adapter is any path without "bad" in it; its rows' tokens are those of
  * a file "FILE:N", of adapter N - 1, and their places in the cache are marked with it.
  */

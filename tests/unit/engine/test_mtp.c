@@ -196,6 +196,37 @@ static void test_dear_guesses(void **state)
 	harness_close(e);
 }
 
+/* A head in a file of its own, which the model's entry names as its draft: used as the model's own, and not opened as a
+ * model where heads are not used. */
+static void test_head_in_a_file(void **state)
+{
+	static const struct {
+		const char *path, *speculation;
+		bool guesses;
+	} cases[] = { { "good", "mtp", true }, { "good", "lookup", false } };
+	struct ask a = { .n_prompt = 40, .max_tokens = 300 };
+
+	for (size_t i = 0; i < 2; i++) {
+		configure(cases[i].speculation);
+		free(config.models[0].path);
+		config.models[0].path = strdup(cases[i].path);
+		config.models[0].draft = (char *)(uintptr_t)"head";
+		struct ig_engine *e = harness_engine(&config);
+		ask_and_check(e, &a);
+		assert_int_equal(client.result.n_mtp_accepted > 120, cases[i].guesses);
+		assert_int_equal(client.result.n_model_drafted, 0);
+		harness_close(e);
+		assert_int_equal(fake.n_open, 0);
+	}
+	/* one that has its own */
+	struct ig_error err = { 0 };
+	configure("mtp");
+	config.models[0].draft = (char *)(uintptr_t)"head";
+	struct ig_engine *none;
+	assert_int_equal(harness_try_engine(&config, &none, &err), -EINVAL);
+	assert_non_null(strstr(err.text, "draft head: the model has a head of its own already"));
+}
+
 /* A row that takes as long as a step: nothing to gain. */
 static void test_dear_rows(void **state)
 {
@@ -246,6 +277,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test_setup_teardown(test_refused, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_wrong_guesses, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_dear_guesses, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_head_in_a_file, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_dear_rows, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_streams, setup, teardown),
 	};
