@@ -5,7 +5,8 @@
  * share.  It is computed absorbed: a query is multiplied with its head's matrix of keys, attends to the latents,
  * and what it gets is multiplied with the head's matrix of values.  The first layers are dense, the others have
  * experts, in V3 and its kin selected by sigmoids with a bias that is only for the selection, in groups, and a
- * shared expert.  Blocks that predict further tokens are left out.
+ * shared expert.  The block behind the last layer is a head that guesses the token after the next one (multi-token
+ * prediction, section 2.2 of 2412.19437), with experts.
  */
 #include <ingot/arch_files.h>
 #include <ingot/layers.h>
@@ -131,6 +132,7 @@ static int read_params(const struct ig_host *host, const struct ig_meta *meta, v
 	info->groups[0].n_kv_heads = 1;
 	info->groups[0].head_dim = m->n_latent + 2 * m->rope.table.n_pairs;
 	info->groups[0].kind = IG_CACHE_K;
+	info->n_mtp_layers = ig_hparams_has_mtp(&s, p->n_layers);
 	return 0;
 }
 
@@ -200,21 +202,39 @@ static ig_value record_attention(struct ig_rec *r, const struct deepseek2 *m, ui
 	return ig_rec_linear(r, h, &out, 1, x);
 }
 
+/* A layer's output of its input x. */
+static ig_value record_layer(struct ig_rec *r, const struct deepseek2 *m, ig_value table,
+			     uint32_t layer, ig_value x)
+{
+	ig_value h = ig_layer_rms_norm(r, &m->p, "blk.%u.attn_norm.weight", layer, x);
+
+	x = record_attention(r, m, layer, table, h, x);
+	h = ig_layer_rms_norm(r, &m->p, "blk.%u.ffn_norm.weight", layer, x);
+	return ig_layer_experts(r, &m->p, &m->experts, layer, h, x);
+}
+
 static int record(const struct ig_host *host, struct ig_graph *g, const struct ig_meta *meta,
 		  const void *params)
 {
 	const struct deepseek2 *m = params;
 	struct ig_rec r = { host, g };
 	const ig_value table = ig_layer_rope_table(&r, &m->rope);
-	ig_value x = ig_layer_embed(&r, &m->p, 1), h;
+	ig_value x = ig_layer_embed(&r, &m->p, 1);
 
-	for (uint32_t layer = 0; layer < m->p.n_layers; layer++) {
-		h = ig_layer_rms_norm(&r, &m->p, "blk.%u.attn_norm.weight", layer, x);
-		x = record_attention(&r, m, layer, table, h, x);
-		h = ig_layer_rms_norm(&r, &m->p, "blk.%u.ffn_norm.weight", layer, x);
-		x = ig_layer_experts(&r, &m->p, &m->experts, layer, h, x);
-	}
+	for (uint32_t layer = 0; layer < m->p.n_layers; layer++)
+		x = record_layer(&r, m, table, layer, x);
 	return ig_layer_norm_head(&r, &m->p, x);
+}
+
+static int record_mtp(const struct ig_host *host, struct ig_graph *g, const struct ig_meta *meta,
+		      const void *params, ig_value x)
+{
+	const struct deepseek2 *m = params;
+	struct ig_rec r = { host, g };
+	const ig_value table = ig_layer_rope_table(&r, &m->rope);
+
+	x = ig_layer_mtp_input(&r, &m->p, meta, x);
+	return ig_layer_mtp_head(&r, &m->p, meta, record_layer(&r, m, table, m->p.n_layers, x));
 }
 
 /* ---- folders of safetensors -------------------------------------------------------------- */
@@ -294,6 +314,7 @@ static const struct ig_tensor_name names[] = {
 	{ "layers.%u.mlp.gate.e_score_correction_bias", "blk.%u.exp_probs_b.bias",
 	  IG_TENSOR_NAMED },
 	IG_TENSORS_SHARED_EXPERT("mlp.shared_experts"),
+	IG_TENSORS_NEXT,
 };
 
 static void put_heads(const struct ig_config *c, uint32_t nope)
@@ -353,4 +374,5 @@ const struct ig_arch ig_arch_deepseek2 = {
 	.read_params = read_params,
 	.record = record,
 	.files = files,
+	.record_mtp = record_mtp,
 };

@@ -4,7 +4,7 @@
     pip install numpy gguf safetensors
     mtp.py [NAME ...]
 
-writes for each NAME (glm4moe, qwen35, qwen35moe, qwen3next) NAME_mtp.gguf, which has the base of NAME.gguf and a
+writes for each NAME (glm4moe, qwen35, qwen35moe, qwen3next, glmlite) NAME_mtp.gguf, which has the base of NAME.gguf and a
 random block behind it, the folder NAME_mtp/ with the same numbers (the base's tensors from NAME/, those of the block
 by the names that the publishers' files have), and NAME_mtp.guesses beside this script.  transformers does not compute such
 heads, so the reference is here, in float64, from the definition: of each row the normalised embedding of
@@ -44,12 +44,16 @@ LAYER_NAMES = {"attn_norm": "input_layernorm", "attn_q": "self_attn.q_proj", "at
                "attn_k_norm": "self_attn.k_norm", "post_attention_norm": "post_attention_layernorm",
                "ffn_gate": "mlp.gate_proj", "ffn_up": "mlp.up_proj", "ffn_down": "mlp.down_proj",
                "ffn_gate_inp": "mlp.gate", "ffn_gate_inp_shexp": "mlp.shared_expert_gate",
-               "exp_probs_b": "mlp.gate.e_score_correction_bias"}
+               "exp_probs_b": "mlp.gate.e_score_correction_bias", "ffn_norm": "post_attention_layernorm",
+               "attn_q_a": "self_attn.q_a_proj", "attn_q_a_norm": "self_attn.q_a_layernorm",
+               "attn_q_b": "self_attn.q_b_proj", "attn_kv_a_mqa": "self_attn.kv_a_proj_with_mqa",
+               "attn_kv_a_norm": "self_attn.kv_a_layernorm"}
 
 
 class Base:
     """A file's keys, without the architecture, and its tensors as matrices of float64."""
     MOST = 1e-11  # NMSE of the base's logits
+    FFN_NORM = "post_attention_norm.weight"
 
     def __init__(self, name):
         reader = gguf.GGUFReader(HERE / (name + ".gguf"))
@@ -101,7 +105,7 @@ class Base:
 
     def layer(self, at, x):
         x = x + self.mix(at, self.norm(x, at + "attn_norm.weight"))
-        h = self.norm(x, at + "post_attention_norm.weight")
+        h = self.norm(x, at + self.FFN_NORM)
         return x + (self.experts(at, h) if at + "ffn_gate_inp.weight" in self.w else self.glu(at, "", h))
 
     def hidden(self, ids):
@@ -147,6 +151,35 @@ class Glm(Base):
             for e, x in zip(chosen, weight):
                 out[row] += x * self.glu(at, "_exps", h[row], e)
         return out
+
+
+class Latent(Glm):
+    """Multi-head latent attention, absorbed: keys and values are one latent of each token, and a rotated key."""
+    GROUPS, GROUPS_USED, SCALE = 1, 1, float(np.float32(1.8))
+    FFN_NORM = "ffn_norm.weight"
+
+    def latent_norm(self, x, name):
+        return x / np.sqrt((x * x).mean(-1, keepdims=True) + 1e-6) * self.w[name]
+
+    def rotate_pairs(self, x):
+        """Neighbours are pairs; x [.., n, n_rot]."""
+        angle = np.arange(x.shape[-2])[:, None] * self.theta ** (-np.arange(self.n_rot // 2) * 2 / self.n_rot)
+        z = (x[..., ::2] + 1j * x[..., 1::2]) * np.exp(1j * angle)
+        return np.stack([z.real, z.imag], -1).reshape(x.shape)
+
+    def mix(self, at, h):
+        n, n_latent = len(h), self.keys["attention.kv_lora_rank"]
+        q = self.latent_norm(self.times(h, at + "attn_q_a.weight"), at + "attn_q_a_norm.weight")
+        q = self.by_heads(self.times(q, at + "attn_q_b.weight"), self.heads)
+        kv = self.times(h, at + "attn_kv_a_mqa.weight")
+        c = self.latent_norm(kv[:, :n_latent], at + "attn_kv_a_norm.weight")
+        still, turned = q[..., :-self.n_rot], self.rotate_pairs(q[..., -self.n_rot:])
+        scores = (np.einsum("hnd,hld->hnl", still, self.w[at + "attn_k_b.weight"]) @ c.T +
+                  turned @ self.rotate_pairs(kv[:, n_latent:]).T) / q.shape[-1] ** 0.5
+        scores = np.where(np.tril(np.ones((n, n), bool)), scores, -np.inf)
+        p = np.exp(scores - scores.max(-1, keepdims=True))
+        out = np.einsum("hnl,hvl->nhv", p / p.sum(-1, keepdims=True) @ c, self.w[at + "attn_v_b.weight"])
+        return self.times(out.reshape(n, -1), at + "attn_output.weight")
 
 
 class Qwen(Base):
@@ -209,13 +242,13 @@ class Qwen(Base):
         return out
 
 
-MODELS = {"glm4moe": Glm, "qwen35": Qwen, "qwen35moe": Qwen, "qwen3next": Qwen}
+MODELS = {"glm4moe": Glm, "qwen35": Qwen, "qwen35moe": Qwen, "qwen3next": Qwen, "glmlite": Latent}
 
 
 def add_head(m):
     """A random one: its layer's tensors have the shapes of the last layer's that has attention."""
     g = np.random.default_rng(7)
-    last = max(i for i in range(m.n_layers) if f"blk.{i}.attn_q.weight" in m.w)
+    last = max(i for i in range(m.n_layers) if {f"blk.{i}.attn_q.weight", f"blk.{i}.attn_q_a.weight"} & set(m.w))
     last, at = f"blk.{last}.", f"blk.{m.n_layers}."
     shapes = {k.replace(last, at): v.shape for k, v in m.w.items() if k.startswith(last)}
     width = m.w["output_norm.weight"].shape[0]
@@ -264,7 +297,12 @@ def folder_tensors(m):
         which = part.split("_")[1] if part.startswith("ffn_") else None
         if a.ndim > 1 and "ffn_gate_inp" not in part:
             a = a.astype(np.float16)
-        if part in to:
+        if part == "attn_k_b":  # of each head its keys, then its values
+            both = np.concatenate([a.swapaxes(1, 2), m.w[at + "attn_v_b.weight"].astype(np.float16)], 1)
+            yield layer + "self_attn.kv_b_proj.weight", both.reshape(-1, both.shape[-1])
+        elif part == "attn_v_b":
+            continue
+        elif part in to:
             yield to[part].format(m.n_layers) + ".weight", a
         elif kind == "exps":
             for e, x in enumerate(a):
@@ -289,6 +327,8 @@ def write_folder(m, name):
     config = json.loads((base / "config.json").read_text())
     if name.startswith("qwen35"):  # Qwen3-Next's files have no key of it
         config["mtp_num_hidden_layers"] = 1
+    elif name == "glmlite":
+        config["num_nextn_predict_layers"] = 1
     (folder / "config.json").write_text(json.dumps(config, indent=1) + "\n")
 
 

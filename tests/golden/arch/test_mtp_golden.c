@@ -43,7 +43,11 @@ static struct prompt prompts[N_PROMPTS];
 static const struct model {
 	const char *name;
 	int n_tensors;
-} models[] = { { "glm4moe", 23 }, { "qwen35", 15 }, { "qwen35moe", 20 }, { "qwen3next", 20 } };
+} models[] = { { "glm4moe", 23 },
+	       { "qwen35", 15 },
+	       { "qwen35moe", 20 },
+	       { "qwen3next", 20 },
+	       { "glmlite", 22 } };
 #define N_MODELS (sizeof models / sizeof *models)
 static const struct model *model;
 
