@@ -72,8 +72,8 @@ enum {
 	IG_ACT_GELU = 2,      /* by tanh */
 	IG_ACT_RELU2 = 3,     /* max(x, 0)^2; not of gates */
 	IG_ACT_CLAMPED = 4,   /* only of gates: see glu */
-	IG_ACT_GELU_ERF = 16, /* only of linear, as is the next */
-	IG_ACT_TANH = 17,
+	IG_ACT_GELU_ERF = 16, /* only of linear, and of moe_glu without gates */
+	IG_ACT_TANH = 17,     /* only of linear */
 };
 struct ig_linear_params {
 	uint32_t struct_size;

@@ -71,7 +71,7 @@ int ig_moe_check_glu(struct ig_op_shape *s, struct ig_error *err)
 
 	if (p->form > IG_MOE_UP || p->bias > 1 || (p->bias && p->form == IG_MOE_FUSED))
 		return ig_fail(err, -EINVAL, "moe_glu: form is %u, bias %u", p->form, p->bias);
-	if (p->act > IG_ACT_CLAMPED ||
+	if ((p->act > IG_ACT_CLAMPED && (p->act != IG_ACT_GELU_ERF || p->form != IG_MOE_UP)) ||
 	    p->act == (p->form == IG_MOE_UP ? IG_ACT_CLAMPED : IG_ACT_RELU2) ||
 	    (p->act == IG_ACT_CLAMPED && !(p->limit > 0 && isfinite(p->limit))))
 		return ig_fail(err, -EINVAL, "moe_glu: activation %u with limit %g", p->act,

@@ -5,9 +5,10 @@
 #include <ingot/build_id.h>
 
 static const struct ig_op_version requires_ops[] = {
-	{ "embed", 1 },	    { "norm", 1 },	   { "linear", 1 },	 { "glu", 1 },
-	{ "logits", 1 },    { "sample", 1 },	   { "rope_table", 1 },	 { "rope_kv", 1 },
-	{ "attention", 1 }, { "linear_heads", 1 }, { "rope_latent", 1 }, { NULL },
+	{ "embed", 1 },	    { "norm", 1 },	   { "linear", 1 },	    { "glu", 1 },
+	{ "logits", 1 },    { "sample", 1 },	   { "rope_table", 1 },	    { "rope_kv", 1 },
+	{ "attention", 1 }, { "linear_heads", 1 }, { "rope_latent", 1 },    { "rope_rows", 1 },
+	{ "pool", 1 },	    { "output", 1 },	   { "attention_rows", 1 }, { NULL },
 };
 static const struct ig_op *const ops[] = { &ig_op_moe_route, &ig_op_moe_glu, &ig_op_moe_combine,
 					   NULL };

@@ -49,6 +49,7 @@ static const struct shape shapes[] = {
 	{ 4, 2, 70, 1, 272, IG_ACT_SILU, true, true, false, IG_MOE_FUSED, 0 },
 	{ 5, 3, 4, 1, 32, IG_ACT_RELU2, true, true, true, IG_MOE_UP, 0 },
 	{ 3, 2, 2, 1, 16, IG_ACT_RELU2, true, false, false, IG_MOE_UP, 1 },
+	{ 4, 2, 5, 1, 48, IG_ACT_GELU_ERF, false, true, false, IG_MOE_UP, 0 },
 	{ 2, 2, 66, 1, 272, IG_ACT_SILU, true, true }, /* groups and blocks in several parts */
 };
 #define N_SHAPES (sizeof shapes / sizeof *shapes)

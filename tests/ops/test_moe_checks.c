@@ -142,6 +142,8 @@ static void test_check_products(void **state)
 	g.top_k = 2;
 	g.act = IG_ACT_RELU2;
 	expect_text("moe_glu", &s, -EINVAL, "activation 3");
+	g.act = IG_ACT_GELU_ERF;
+	expect_text("moe_glu", &s, -EINVAL, "activation 16");
 	g.act = IG_ACT_CLAMPED;
 	expect_text("moe_glu", &s, -EINVAL, "activation 4 with limit 0");
 	g.limit = 7;
@@ -164,6 +166,10 @@ static void test_check_products(void **state)
 	s.weight[0].n_rows = 8 * 32;
 	g.form = IG_MOE_UP;
 	expect_text("moe_glu", &s, -EINVAL, "activation 4");
+	g.act = IG_ACT_TANH;
+	expect_text("moe_glu", &s, -EINVAL, "activation 17");
+	g.act = IG_ACT_GELU_ERF;
+	assert_int_equal(op_of("moe_glu")->check(&s, NULL), 0);
 	g.act = IG_ACT_RELU2;
 	assert_int_equal(op_of("moe_glu")->check(&s, NULL), 0);
 	assert_int_equal(s.out[0].n_cols, 64);

@@ -535,6 +535,85 @@ def nomic(name):
     g.tensors(out)
 
 
+def nomicmoe(name):
+    """Nomic Embed v2, whose class with experts is not transformers': the reference is here, in float64, from the
+    authors' formulas.  Two of four layers have experts; weights of the two best do not add up to 1."""
+    tokenizer, pieces, charsmap = unigram("stripped")
+    n_layers, n, heads, ff, n_experts, used, theta, eps = 4, 64, 4, 96, 5, 2, 10000.0, 1e-5
+    g = torch.Generator().manual_seed(21)
+
+    def matrix(*shape, size=1.3):
+        return (size * torch.randn(shape, generator=g, dtype=torch.float64) / shape[-1] ** 0.5).half().double()
+
+    def vector(m, one=0):
+        return (one + 0.25 * torch.randn(m, generator=g, dtype=torch.float64)).float().double()
+
+    w = {"token_embd.weight": matrix(len(pieces), n, size=1), "token_types.weight": matrix(1, n, size=1)}
+    norms = ["token_embd_norm"]
+    for i in range(n_layers):
+        b = f"blk.{i}."
+        norms += [b + "attn_output_norm", b + "layer_output_norm"]
+        for to, rows, cols in (("attn_qkv", 3 * n, n), ("attn_output", n, n)):
+            w |= {f"{b}{to}.weight": matrix(rows, cols), f"{b}{to}.bias": vector(rows)}
+        if i % 2:
+            w |= {b + "ffn_gate_inp.weight": matrix(n_experts, n, size=2), b + "ffn_up_exps.weight": matrix(n_experts, ff, n),
+                  b + "ffn_down_exps.weight": matrix(n_experts, n, ff)}
+            continue
+        for to, rows, cols in (("ffn_up", ff, n), ("ffn_down", n, ff)):
+            w |= {f"{b}{to}.weight": matrix(rows, cols), f"{b}{to}.bias": vector(rows)}
+    for x in norms:
+        w |= {x + ".weight": vector(n, 1), x + ".bias": vector(n)}
+    f = torch.nn.functional
+
+    def norm(x, at):
+        return f.layer_norm(x, (n,), w[at + ".weight"], w[at + ".bias"], eps)
+
+    def linear(x, at):
+        return f.linear(x, w[at + ".weight"], w[at + ".bias"])
+
+    def rotate(x):
+        """Halves are pairs; x [heads, rows, dim]."""
+        half = x.shape[-1] // 2
+        angle = torch.arange(x.shape[1], dtype=torch.float64)[:, None] * theta ** (
+            -torch.arange(half, dtype=torch.float64) / half)
+        a, b = x[..., :half], x[..., half:]
+        return torch.cat([a * angle.cos() - b * angle.sin(), b * angle.cos() + a * angle.sin()], -1)
+
+    def experts(x, b):
+        score = f.linear(x, w[b + "ffn_gate_inp.weight"]).softmax(-1)
+        best, chosen = score.topk(used, -1)
+        out = torch.zeros_like(x)
+        for e in range(n_experts):
+            y = f.linear(f.gelu(f.linear(x, w[b + "ffn_up_exps.weight"][e])), w[b + "ffn_down_exps.weight"][e])
+            out += (best * (chosen == e)).sum(-1, keepdim=True) * y
+        return out
+
+    def forward(ids):
+        x = norm(w["token_embd.weight"][ids] + w["token_types.weight"][0], "token_embd_norm")
+        for i in range(n_layers):
+            b = f"blk.{i}."
+            q, k, v = linear(x, b + "attn_qkv").reshape(len(ids), 3, heads, -1).permute(1, 2, 0, 3)
+            q, k = rotate(q), rotate(k)
+            p = (q @ k.transpose(1, 2) / q.shape[-1] ** 0.5).softmax(-1)
+            x = norm(x + linear((p @ v).transpose(0, 1).reshape(len(ids), n), b + "attn_output"), b + "attn_output_norm")
+            y = experts(x, b) if i % 2 else linear(f.gelu(linear(x, b + "ffn_up")), b + "ffn_down")
+            x = norm(x + y, b + "layer_output_norm")
+        v = x.mean(0)
+        return v / v.norm()
+
+    rows = []
+    for text in [t for t in TEXTS if len(t) < 400]:
+        ids = tokenizer(text)["input_ids"]
+        rows.append((text, ids, [0] * len(ids), forward(ids).numpy()))
+    write_golden(name, rows)
+    out = Gguf(name, "nomic-bert-moe", {
+        "block_count": n_layers, "context_length": 320, "embedding_length": n, "feed_forward_length": ff,
+        "attention.head_count": heads, "attention.layer_norm_epsilon": eps, "attention.causal": False, "pooling_type": 1,
+        "rope.freq_base": theta, "moe_every_n_layers": 2, "expert_count": n_experts, "expert_used_count": used})
+    out.pieces(pieces, charsmap)
+    out.tensors(w)
+
+
 def gemmaembed(name):
     """In both directions, a window to both sides in every second layer; dense layers in gemmadense.gguf."""
     special = ["<pad>", "<bos>", "<eos>"]
@@ -582,7 +661,7 @@ def gemmaembed(name):
     write_golden("gemmadense", rows)
 
 
-MODELS = [bert, bertcls, bertrank, qwen3embed, nomic, gemmaembed, xlmr, xlmrmean, xlmrrank, qwen3rank, qwen3rankcls]
+MODELS = [bert, bertcls, bertrank, qwen3embed, nomic, nomicmoe, gemmaembed, xlmr, xlmrmean, xlmrrank, qwen3rank, qwen3rankcls]
 
 if __name__ == "__main__":
     for make in MODELS:

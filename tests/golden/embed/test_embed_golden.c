@@ -525,6 +525,7 @@ int main(void)
 		CONVERTED(qwen3embed),
 		CONVERTED(gemmaembed),
 		{ "gemmadense", test_file, NULL, NULL, (void *)"gemmadense" },
+		{ "nomicmoe", test_file, NULL, NULL, (void *)"nomicmoe" },
 		{ "minilm", test_real, NULL, NULL, (void *)"minilm" },
 		cmocka_unit_test(test_steps),
 	};

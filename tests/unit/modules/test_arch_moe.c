@@ -490,9 +490,51 @@ static void test_init(void **state)
 	assert_int_equal(module->init(&h), -ENOTSUP);
 }
 
+/* Nomic Embed v2: no cache, and keys that it must have. */
+static void test_embeddings(void **state)
+{
+	static const char arch[] = "nomic-bert-moe";
+	static const struct {
+		struct entry e;
+		int code;
+		const char *text;
+	} bad[] = {
+		{ { "nomic-bert-moe.moe_every_n_layers", U32, 1 },
+		  -EINVAL,
+		  "moe_every_n_layers is 1" },
+		{ { "nomic-bert-moe.expert_shared_count", U32, 1 }, -ENOTSUP, "shared experts" },
+		{ { "nomic-bert-moe.pooling_type", U32, 4 },
+		  -ENOTSUP,
+		  "cls.output.weight is missing" },
+	};
+	struct ig_model_info info;
+	struct ig_error err = { 0 };
+	struct ig_meta m;
+
+	for (size_t i = 0; i <= sizeof bad / sizeof *bad; i++) {
+		meta_reset(&m, arch);
+		meta_set(&m, (struct entry){ "nomic-bert-moe.attention.layer_norm_epsilon", F32,
+					     1e-5 });
+		if (!i)
+			assert_int_equal(read_params(arch, &m, &info, &err), -ENOENT);
+		meta_set(&m, (struct entry){ "nomic-bert-moe.moe_every_n_layers", U32, 2 });
+		if (i) {
+			meta_set(&m, bad[i - 1].e);
+			assert_int_equal(read_params(arch, &m, &info, &err), bad[i - 1].code);
+			if (!strstr(err.text, bad[i - 1].text))
+				fail_msg("wanted '%s': %s", bad[i - 1].text, err.text);
+		} else {
+			assert_int_equal(read_params(arch, &m, &info, &err), 0);
+			assert_int_equal(info.n_groups, 0);
+			assert_int_equal(info.result, IG_RESULT_EMBEDDING);
+		}
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_embeddings),
 		cmocka_unit_test(test_info),
 		cmocka_unit_test(test_claims),
 		cmocka_unit_test(test_windows),
