@@ -342,6 +342,24 @@ def test_whole_replies_wait(tight):
     assert got.startswith(b"HTTP/1.1 200 OK\r\n")
 
 
+def test_waiting_is_listed(tight):
+    """What waits for its model is listed with a state of its own, and an administrator can cancel it."""
+    d, stream = tight()
+    raw = Raw(d, CHAT, body_of())
+
+    def waiting():
+        return [r for r in d.http("GET", "/v1/ingot/requests").json["data"] if r["state"] == "loading"]
+    r, = until(waiting, "a request that waits")
+    assert (r["model"], r["endpoint"]) == ("slow", "POST " + CHAT) and r["age_s"] < 60
+    assert (r["prompt_tokens"], r["output_tokens"], r["cached_tokens"], r["cache_reason"]) == (0, 0, None, None)
+    assert d.http("GET", "/v1/ingot/requests").json["total"] == 2  # and the one that runs
+    assert d.http("DELETE", "/v1/ingot/requests/" + r["id"]).json["cancelled"]
+    got = raw.until(b"(administrator)")
+    assert got.startswith(b"HTTP/1.1 500 ") and b"request_cancelled" in got
+    assert waiting() == [] and d.http("DELETE", "/v1/ingot/requests/" + r["id"]).status == 404
+    stream.stop()
+
+
 def test_no_waiting(tight):
     """model_wait: 0 refuses at once, and a retry finds the model."""
     d, stream = tight(model_wait="0s")

@@ -2,8 +2,10 @@
 #include "daemon/protocol/status/status.h"
 
 #include "base/clock.h"
+#include "base/utf8.h"
 #include "daemon/protocol/core/model_wait.h"
 #include "daemon/protocol/core/reply.h"
+#include "daemon/protocol/core/waiting.h"
 #include "daemon/protocol/responses/responses.h"
 #include "daemon/protocol/status/gateway.h"
 
@@ -40,36 +42,60 @@ void ig_get_metrics(struct ig_exchange *x, const struct ig_http_request *r)
 	x->head.content_type = "text/plain; version=0.0.4; charset=utf-8";
 }
 
+static void write_request(struct ig_json_writer *w, const struct ig_gen_info *g)
+{
+	enum ig_prefix_reason reason = ig_prefix_full_reason(&g->report);
+	int32_t n_same = g->report.n_other_key ? g->report.n_other_key : g->report.n_same;
+
+	ig_json_putf(
+		w,
+		"{'id': %s, 'model': %s, 'endpoint': %s, 'client': %s, 'key': %s, 'state': %s, "
+		"'prompt_tokens': %d, 'prefilled_tokens': %d, 'cached_tokens': %.0f, "
+		"'output_tokens': %d, 'draft_tokens': %d, 'accepted_tokens': %d, "
+		"'priority': %d, 'age_s': %.3f, 'cache_reason': %s, "
+		"'cache_same_tokens': %.0f, 'cache_compared': %s}",
+		g->id, g->model, g->endpoint, g->client, g->key, g->state, g->n_prompt,
+		g->n_prefilled, g->n_cached < 0 ? NAN : (double)g->n_cached, g->n_output,
+		g->n_drafted, g->n_accepted, g->priority, g->age_s,
+		reason ? ig_prefix_reason_name(reason) : NULL,
+		n_same < 0 || !reason ? NAN : (double)n_same,
+		g->report.compared[0] ? g->report.compared : NULL);
+}
+
+/* A reply that waits for its model: of it no token is known. */
+static void fill_parked(const struct ig_reply *r, int64_t now_ns, struct ig_gen_info *g)
+{
+	char model[IG_MAX_MODEL_NAME + 1];
+
+	*g = (struct ig_gen_info){ .state = "loading",
+				   .priority = ig_reply_priority(r),
+				   .n_cached = -1,
+				   .age_s = (double)(now_ns - r->origin->received_ns) * 1e-9 };
+	ig_reply_ledger_name(r, model);
+	ig_utf8_copy(g->model, sizeof g->model, model);
+	memcpy(g->id, r->id, sizeof g->id);
+	memcpy(g->endpoint, r->origin->endpoint, sizeof g->endpoint);
+	memcpy(g->client, r->origin->client, sizeof g->client);
+	memcpy(g->key, r->origin->who.key, sizeof g->key);
+}
+
 void ig_status_write_requests(struct ig_api *api, struct ig_strbuf *out)
 {
 	struct ig_gen_info *list = calloc(MAX_LISTED, sizeof *list);
 	struct ig_json_writer w = { .out = out };
+	const int64_t now = ig_now_ns();
 
 	if (!list) {
 		out->failed = true;
 		return;
 	}
-	size_t n = ig_engine_list(api->deps.engine, list, MAX_LISTED),
-	       shown = n < MAX_LISTED ? n : MAX_LISTED;
+	size_t n = ig_engine_list(api->deps.engine, list, MAX_LISTED);
+	for (struct link *l = api->parked.next; l != &api->parked; l = l->next, n++)
+		if (n < MAX_LISTED)
+			fill_parked(link_entry(l, struct ig_reply, of_parked), now, &list[n]);
 	ig_json_putf(&w, "{'object': 'list', 'total': %zu, 'data': [", n);
-	for (size_t i = 0; i < shown; i++) {
-		const struct ig_gen_info *g = &list[i];
-		enum ig_prefix_reason reason = ig_prefix_full_reason(&g->report);
-		int32_t n_same = g->report.n_other_key ? g->report.n_other_key : g->report.n_same;
-		ig_json_putf(
-			&w,
-			"{'id': %s, 'model': %s, 'endpoint': %s, 'client': %s, 'key': %s, 'state': %s, "
-			"'prompt_tokens': %d, 'prefilled_tokens': %d, 'cached_tokens': %.0f, "
-			"'output_tokens': %d, 'draft_tokens': %d, 'accepted_tokens': %d, "
-			"'priority': %d, 'age_s': %.3f, 'cache_reason': %s, "
-			"'cache_same_tokens': %.0f, 'cache_compared': %s}",
-			g->id, g->model, g->endpoint, g->client, g->key, g->state, g->n_prompt,
-			g->n_prefilled, g->n_cached < 0 ? NAN : (double)g->n_cached, g->n_output,
-			g->n_drafted, g->n_accepted, g->priority, g->age_s,
-			reason ? ig_prefix_reason_name(reason) : NULL,
-			n_same < 0 || !reason ? NAN : (double)n_same,
-			g->report.compared[0] ? g->report.compared : NULL);
-	}
+	for (size_t i = 0; i < n && i < MAX_LISTED; i++)
+		write_request(&w, &list[i]);
 	ig_json_putf(&w, "]}");
 	free(list);
 }
@@ -85,7 +111,8 @@ static struct ig_reply *find_running(struct ig_api *api, const char *id)
 {
 	for (struct link *l = api->replies.next; l != &api->replies; l = l->next) {
 		struct ig_reply *r = link_entry(l, struct ig_reply, all);
-		if (!r->owner_ctx || !r->submitted || r->finished)
+		bool waits = r->state == IG_REPLY_PARKED && !r->over;
+		if (!r->owner_ctx || (!waits && !r->submitted) || r->finished)
 			continue;
 		if (!strcmp(r->id, id))
 			return r;
@@ -113,7 +140,13 @@ bool ig_requests_below(struct ig_exchange *x, const struct ig_http_request *r, c
 		ig_exchange_fail(x, &e);
 		return true;
 	}
-	ig_reply_cancel(found, "administrator");
+	if (found->state == IG_REPLY_PARKED) {
+		ig_api_fail(&found->error, 500, "request_cancelled", NULL,
+			    "The request was cancelled (administrator).");
+		ig_reply_end_wait(found);
+	} else {
+		ig_reply_cancel(found, "administrator");
+	}
 	ig_json_putf(&w, "{'object': 'request', 'id': %s, 'cancelled': true}", found->id);
 	ig_exchange_reply(x, 200);
 	return true;
