@@ -8,7 +8,7 @@
  * tokens, as llama-server's with -b 2048 -ub 2048 has; the time is that of tokenizing and computing, without
  * HTTP and JSON.
  */
-#include "llama.h"
+#include "../tests/golden/model/llama_peer.h"
 
 #include <math.h>
 #include <stdbool.h>
@@ -19,18 +19,7 @@
 
 enum { max_rows = 2048, max_texts = 256, max_bytes = 1 << 16 };
 
-static void quiet(enum ggml_log_level level, const char *text, void *ctx)
-{
-	(void)ctx;
-	if (level >= GGML_LOG_LEVEL_ERROR)
-		fputs(text, stderr);
-}
-
-static void die(const char *what)
-{
-	fprintf(stderr, "embeddings_peer: %s\n", what);
-	exit(1);
-}
+static void die(const char *what) { peer_die("embeddings_peer", what); }
 
 static double seconds(clockid_t clock)
 {
@@ -98,7 +87,7 @@ int main(int argc, char **argv)
 
 	if (argc != 3)
 		die("usage: embeddings_peer MODEL.gguf N_THREADS");
-	llama_log_set(quiet, NULL);
+	llama_log_set(peer_quiet, NULL);
 	llama_backend_init();
 	struct llama_model *m = llama_model_load_from_file(argv[1], llama_model_default_params());
 	struct llama_context_params cp = llama_context_default_params();

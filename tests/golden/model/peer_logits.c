@@ -10,24 +10,14 @@
  * says what the peer's own arithmetic loses.  With "vectors" a prompt's row is its pooled vector
  * (embeddings, scores of rerankers), of so many values as the golden's head says for a vocabulary.
  */
-#include "llama.h"
+#include "llama_peer.h"
 
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-static void quiet(enum ggml_log_level level, const char *text, void *ctx)
-{
-	if (level >= GGML_LOG_LEVEL_ERROR)
-		fputs(text, stderr);
-}
-
-static void die(const char *what)
-{
-	fprintf(stderr, "peer_logits: %s\n", what);
-	exit(1);
-}
+static void die(const char *what) { peer_die("peer_logits", what); }
 
 static void must_read(void *p, size_t size, size_t n, FILE *f)
 {
@@ -70,7 +60,7 @@ int main(int argc, char **argv)
 	if (memcmp(magic, "IGTRUTH1", 8) || head[1] > 256)
 		die("not a golden");
 
-	llama_log_set(quiet, NULL);
+	llama_log_set(peer_quiet, NULL);
 	llama_backend_init();
 	struct llama_model *m = llama_model_load_from_file(argv[1], llama_model_default_params());
 	if (!m)

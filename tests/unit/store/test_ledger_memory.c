@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "store/ledger_private.h"
+#include "tests/sanitized.h"
 #include "tests/unit/store/sqlite_no_memory.h"
 
 #include <stdatomic.h>
@@ -17,15 +18,10 @@
 /* Steps between the allocations that fail, of the first 100 and of those after them.  Under ThreadSanitizer, where
  * all would take most of a minute, fewer: it finds what two threads do to the same memory, and other builds have
  * them all. */
+#if IG_THREAD_SANITIZED
+#define STEPS 3, 164
+#else
 #define STEPS 1, 41
-#if defined(__SANITIZE_THREAD__)
-#undef STEPS
-#define STEPS 3, 164
-#elif defined(__has_feature)
-#if __has_feature(thread_sanitizer)
-#undef STEPS
-#define STEPS 3, 164
-#endif
 #endif
 
 static void put_rows(struct ig_ledger *l, int n)
