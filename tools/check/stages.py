@@ -421,8 +421,9 @@ LEFT = {
               "unit/protocol/test_protocol_no_memory"], []),
     # What is the same C on each processor.  What asks the processor, counts atomically, calls kernels or reads bytes
     # as `char`, which has no sign there, stays.
-    "arm64": (["unit/base", "unit/runtime", "ops/test_sample", "ops/test_rows", "ops/test_pool", *("unit/modules/test_" + n for n in (
-                  "attention_rows", "prefix", "kvcache", "kv_states", "arch_dense", "arch_llama", "arch_moe", "arch_recurrent"))],
+    "arm64": (["unit/base", "unit/runtime", *("ops/test_" + n for n in ("sample", "rows", "pool", "moe", "moe_checks")),
+               *("unit/modules/test_" + n for n in ("attention_rows", "prefix", "kvcache", "kv_states", "arch_dense",
+                                                    "arch_llama", "arch_moe", "arch_recurrent"))],
               [*("unit/base/test_base_" + n for n in ("json", "utf8", "strbuf", "machine", "file_name")),
                *("unit/runtime/test_runtime_" + n for n in ("isa", "abi", "pool", "program"))]),
 }
