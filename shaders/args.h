@@ -94,8 +94,16 @@ struct moe_args {
 	uint index_at;	     /* bytes of threadgroup memory before the tile's index */
 	uint rows;	     /* of the weight, between experts */
 	uint up_row;	     /* of the first row of up in `up`, from the expert's first on */
+	/* moe_tiles_stream.metal: the experts whose weights are in a piece */
+	uint first_expert, end_expert;
 };
-SHARED_SIZE(moe_args, 120);
+SHARED_SIZE(moe_args, 128);
+
+/* moe_tiles_stream.metal: rows of a tile; threads of the one threadgroup of moe_list, one for each
+ * expert; bytes of a row that a simdgroup of moe_gather copies are a multiple of 16. */
+#define MOE_STREAM_ROWS 128u
+#define MOE_LIST_THREADS 1024u
+#define MOE_GATHER_THREADS 256u
 
 struct moe_combine_args {
 	uint n_cols, top_k;
@@ -193,6 +201,14 @@ struct repack_args {
 	uint n_threads;
 };
 SHARED_SIZE(repack_args, 28);
+
+/* tiles_unpack: n_tiles in all, `across` in a row of tiles. */
+#define UNPACK_THREADS 256u
+struct unpack_args {
+	uint k, across, n_tiles;
+	uint n_simdgroups; /* of the grid */
+};
+SHARED_SIZE(unpack_args, 16);
 
 struct convert_args {
 	uint n_cols;

@@ -166,12 +166,15 @@ struct tile_load {
 };
 
 // The part of a fragment (core/tiles.h) that is a lane's in this machine's matrix instruction, and
-// the lane whose part is that of the neighbouring output.
+// the lanes whose parts are those of the neighbouring output, and of t ^ 1 and t ^ 2 of the same.
+#define TILE_T_1 1
 #ifdef MSL_NV
 #define TILE_NEIGHBOUR 4
+#define TILE_T_2 2
 METAL_FUNC uint tile_part(uint lane) { return lane; }
 #else
 #define TILE_NEIGHBOUR 2
+#define TILE_T_2 8
 METAL_FUNC uint tile_part(uint lane)
 {
 	return ((lane / 4 & 4) + lane / 2 % 4) * 4 + (lane / 4 & 2) + lane % 2;

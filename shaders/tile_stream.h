@@ -19,19 +19,21 @@ METAL_FUNC void tile_prefetch(tile_map m) { nv_map_prefetch(m); }
 
 // A stream of tiles, computed by persistent threadgroups.  The last warpgroup only starts copies, as
 // far ahead as there are stages.  Two others multiply alternately, each its own tile, so that one
-// runs its epilogue while the other uses the tensor cores.  Threadgroups form clusters of two and
-// compute tiles of the same columns or of the same rows: each copies half of the shared operand, to
-// both.
-template <typename T, int BM, int BN, int STAGES, bool PAIR> struct tile_stream {
-	static constexpr constant int BK = 64, blocks = BM / 64, cluster = 2;
-	static constexpr constant uint turns = 2;
+// runs its epilogue while the other uses the tensor cores.  SHARES: k is in shares, whose sums are added
+// in registers, of which two tiles would take too many: both multiply the same tile, each half of its
+// rows.  Threadgroups form clusters of two and compute tiles of the same columns or of the same rows:
+// each copies half of the shared operand, to both.
+template <typename T, int BM, int BN, int STAGES, bool PAIR, bool SHARES> struct tile_stream {
+	static constexpr constant int BK = 64, blocks = BM / (SHARES ? 128 : 64), cluster = 2;
+	static constexpr constant uint warpgroups = 2, turns = SHARES ? 1 : warpgroups;
 	static constexpr constant int stage = (BM + BN) * BK; // elements
 	static constexpr constant uint bytes = stage * sizeof(T);
-	static_assert(BM % 64 == 0 && BN % 16 == 0, "tile");
+	static_assert(BM % (SHARES ? 128 : 64) == 0 && BN % 16 == 0, "tile");
 
 	// Of a lane, of the i-th block of 64 rows: columns 8 j + lane % 4 * 2 and the next, rows
 	// sg % 4 * 16 + lane / 4 and eight further.
 	float acc[blocks][BN / 8][4];
+	float total[blocks][SHARES ? BN / 8 : 1][4]; // of the shares before
 	threadgroup T *stages;
 	threadgroup ulong *full, *empty, *turn;
 	uint slot, parity; // of the next stage
@@ -47,9 +49,9 @@ template <typename T, int BM, int BN, int STAGES, bool PAIR> struct tile_stream 
 		slot = parity = tiles = 0;
 		if (tid < uint(STAGES)) {
 			nv_barrier_init(full + tid, 1);
-			nv_barrier_init(empty + tid, cluster);
+			nv_barrier_init(empty + tid, cluster * (warpgroups / turns));
 		}
-		if (tid < turns)
+		if (tid < warpgroups)
 			nv_barrier_init(turn + tid, 1);
 		nv_barrier_fence_init();
 		nv_cluster_barrier();
@@ -111,15 +113,11 @@ template <typename T, int BM, int BN, int STAGES, bool PAIR> struct tile_stream 
 			nv_barrier_arrive(empty + at, lane);
 	}
 
-	// A warpgroup: its tile's product.  The one before, the other warpgroup's, has all its stages
-	// then: a barrier tells a phase only from the next one, not from the one after.
-	METAL_FUNC void multiply(uint steps, uint sg, uint lane) thread
+	// The product of so many steps, except that the last one may still run: its stage.
+	METAL_FUNC uint run(uint steps, uint sg, uint lane) thread
 	{
-		const uint me = sg / 4;
+		const uint first = SHARES ? sg / 4 * (blocks * 64 * BK) : 0;
 		uint before = 0;
-		if (me != 0 && tiles == 0)
-			skip(steps);
-		nv_barrier_wait(turn + me, (tiles + me + 1) & 1);
 		UNROLL
 		for (int i = 0; i < blocks; i++)
 			UNROLL
@@ -135,7 +133,8 @@ template <typename T, int BM, int BN, int STAGES, bool PAIR> struct tile_stream 
 			for (int k = 0; k < BK; k += 16)
 				UNROLL
 			for (int i = 0; i < blocks; i++)
-				nv_wgmma<T, BN>::run(acc[i][0], nv_descriptor(a + i * 64 * BK + k),
+				nv_wgmma<T, BN>::run(acc[i][0],
+						     nv_descriptor(a + first + i * 64 * BK + k),
 						     nv_descriptor(a + BM * BK + k));
 			nv_wgmma_commit();
 			nv_wgmma_wait<1>();
@@ -144,6 +143,18 @@ template <typename T, int BM, int BN, int STAGES, bool PAIR> struct tile_stream 
 			before = slot;
 			next();
 		}
+		return before;
+	}
+
+	// A warpgroup: its tile's product.  The one before, the other warpgroup's, has all its stages
+	// then: a barrier tells a phase only from the next one, not from the one after.
+	METAL_FUNC void multiply(uint steps, uint sg, uint lane) thread
+	{
+		const uint me = sg / 4;
+		if (me != 0 && tiles == 0)
+			skip(steps);
+		nv_barrier_wait(turn + me, (tiles + me + 1) & 1);
+		const uint before = run(steps, sg, lane);
 		if (sg % 4 == 0 && lane == 0)
 			nv_barrier_arrive(turn + (me ^ 1));
 		nv_wgmma_wait<0>();
@@ -152,10 +163,28 @@ template <typename T, int BM, int BN, int STAGES, bool PAIR> struct tile_stream 
 		tiles++;
 	}
 
+	// SHARES: a warpgroup adds a share, the tile's first or another, to its half of the tile.
+	METAL_FUNC void add(uint steps, bool is_first, uint sg, uint lane) thread
+	{
+		const uint before = run(steps, sg, lane);
+		nv_wgmma_wait<0>();
+		release(before, sg, lane);
+		UNROLL
+		for (int i = 0; i < blocks; i++)
+			UNROLL
+		for (int j = 0; j < BN / 8; j++)
+			UNROLL
+		for (int e = 0; e < 4; e++)
+			total[i][j][e] = is_first ? acc[i][j][e] : total[i][j][e] + acc[i][j][e];
+	}
+
 	METAL_FUNC float2 pair(int i, int j, int h) thread
 	{
-		return float2(acc[i][j][2 * h], acc[i][j][2 * h + 1]);
+		return SHARES ? float2(total[i][j][2 * h], total[i][j][2 * h + 1]) :
+				float2(acc[i][j][2 * h], acc[i][j][2 * h + 1]);
 	}
+	// The first of the warpgroup's rows of the tile.
+	static METAL_FUNC uint row(uint sg) { return SHARES ? sg / 4 * (blocks * 64) : 0; }
 	// Waits for the others of the warpgroup.
 	static METAL_FUNC void sync(uint sg) { nv_barrier_some(1 + sg / 4, 128); }
 };

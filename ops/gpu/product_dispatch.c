@@ -78,9 +78,9 @@ static void size_tiles(const struct ig_product *p, const struct ig_product_varia
 	d->grid[0] = (struct ig_gpu_extent){ IG_LIVE_ONE, 1, 1, (uint32_t)groups };
 }
 
-static int emit(const struct ig_product *p, const struct ig_product_variant *v,
-		const struct linear_args *common, const struct ig_gpu_host *h,
-		struct ig_gpu_tape *t)
+int ig_product_emit(const struct ig_product *p, const struct ig_product_variant *v,
+		    const struct linear_args *common, const struct ig_gpu_host *h,
+		    struct ig_gpu_tape *t)
 {
 	struct linear_args own = *common, *args = &own;
 	const uint32_t max_rows = ig_gpu_max_rows(p->launch);
@@ -189,12 +189,16 @@ int ig_product_lower(const struct ig_product *p, const struct ig_gpu_host *h, st
 	if (even)
 		args.flags |= LINEAR_PAIRS;
 	for (uint32_t i = 0; i < variants.n; i++) {
-		rc = emit(p, &variants.v[i], &args, h, t);
+		rc = ig_product_emit(p, &variants.v[i], &args, h, t);
 		if (rc)
-			return ig_fail(err, rc,
-				       "%s: a kernel for %lld columns of %u values could not be "
-				       "recorded",
-				       p->op, (long long)y->n_cols, args.k);
+			break;
 	}
+	const uint32_t unpacks = ig_product_unpacks_from(p);
+	if (!rc && unpacks && unpacks <= ig_gpu_max_rows(c))
+		rc = ig_product_lower_unpacked(p, unpacks, &args, h, t);
+	if (rc)
+		return ig_fail(err, rc,
+			       "%s: a kernel for %lld columns of %u values could not be recorded",
+			       p->op, (long long)y->n_cols, args.k);
 	return 0;
 }

@@ -15,8 +15,9 @@
 #define NV_NARROW_ROWS 48
 /* Up to this many tiles of 128 rows, a stream's columns are chosen per number of tiles. */
 #define NV_STREAM_TILES 16
-
-#define MAX_TILE_SHARES 8
+/* From here on weights in tiles are unpacked to float16, which costs some 3 bytes of traffic a weight
+ * and lets products run at float16's speed. */
+#define NV_UNPACKED_ROWS 257
 
 #define FEW IG_GPU_FEW_ROWS
 #define MANY (FEW + 1)
@@ -43,7 +44,12 @@ static const struct ig_product_variants
 				  { "few_8", { SHAPE_NV_FEW_F32_8 }, 1, FEW, SHARES },
 				  { "tile", { SHAPE_NV_TILE_F32 }, MANY, UINT32_MAX, TILE },
 			  },
-			  2 };
+			  2 },
+	nv_f32_ahead = { {
+				 { "few_8_ahead", { SHAPE_NV_FEW_F32_8_AHEAD }, 1, FEW, SHARES },
+				 { "tile", { SHAPE_NV_TILE_F32 }, MANY, UINT32_MAX, TILE },
+			 },
+			 2 };
 
 bool ig_product_is_odd(uint32_t dtype, int64_t k)
 {
@@ -123,8 +129,13 @@ int64_t ig_product_tiles_across(const struct ig_product *p, int64_t width)
 /* Kernels for NVIDIA in float32: narrow ones as long as all their threadgroups run concurrently. */
 static struct ig_product_variants nv_float(const struct ig_product *p)
 {
-	if (!p->pair && ig_product_tiles_across(p, 8) <= ig_product_cores(p->launch->facts))
-		return nv_f32_narrow;
+	const struct ig_gpu_facts *f = p->launch->facts;
+
+	if (!p->pair && ig_product_tiles_across(p, 8) <= ig_product_cores(f))
+		return ig_product_threadgroup_bytes(&nv_f32_ahead.v[0], IG_F32, MAX_SHARES) <=
+				       f->max_threadgroup_bytes ?
+			       nv_f32_ahead :
+			       nv_f32_narrow;
 	return nv_f32;
 }
 
@@ -287,6 +298,11 @@ uint64_t ig_product_tiles_bytes(const struct ig_product *p, const struct ig_prod
 	uint64_t sums = (uint64_t)teams * ig_product_team(p, v, shares) * 64 * v->shape.bm;
 	uint64_t tiles = (k + tile - 1) / tile;
 
+	/* each threadgroup adds all shares of some teams */
+	if (v->cluster)
+		sums = ((uint64_t)teams + v->cluster - 1) / v->cluster * shares *
+		       (p->pair ? 2 : 1) * 64 * v->shape.bm;
+
 	if (p->launch->facts->kind != IG_GPU_CUDA)
 		return sums;
 	if (v->cluster)
@@ -335,7 +351,7 @@ static uint32_t choose_tiles(const struct ig_product *p, int64_t outputs,
 	const bool is_nv = f->kind == IG_GPU_CUDA;
 	const int64_t k = p->k, tile = ig_gpu_tile_k(p->dtype);
 	int64_t tiles = (k + tile - 1) / tile, down;
-	uint32_t shares = outputs <= 4096 || k > 8192 ? MAX_TILE_SHARES :
+	uint32_t shares = outputs <= 4096 || k > 8192 ? TILES_MAX_SHARES :
 			  outputs <= 8192	      ? 4 :
 			  outputs <= 16384	      ? 2 :
 							1;
@@ -346,7 +362,7 @@ static uint32_t choose_tiles(const struct ig_product *p, int64_t outputs,
 	r->n = 0;
 	for (size_t i = 0; i < sizeof few / sizeof *few; i++) {
 		struct ig_product_variant v = few[i];
-		while (v.cluster && v.cluster * 2 <= MAX_TILE_SHARES &&
+		while (v.cluster && v.cluster * 2 <= TILES_MAX_SHARES &&
 		       shares % (v.cluster * 2) == 0 &&
 		       ig_product_tiles_bytes(p, &v, 1, shares) > f->max_threadgroup_bytes)
 			v.cluster *= 2;
@@ -370,10 +386,36 @@ static uint32_t choose_tiles(const struct ig_product *p, int64_t outputs,
 	uint32_t most_64 = down > 1 ? (uint32_t)down * 64 : 64;
 	r->v[r->n++] =
 		(struct ig_product_variant){ "64", { SHAPE_NV_WIDE_64 }, done + 1, most_64, TILE };
-	r->v[r->n++] = (struct ig_product_variant){
-		"128", { SHAPE_NV_WIDE_128 }, most_64 + 1, UINT32_MAX, TILE
-	};
+	const uint32_t unpacks = ig_product_unpacks_from(p);
+	const uint32_t last = unpacks ? unpacks - 1 : UINT32_MAX;
+	if (most_64 >= last)
+		r->v[r->n - 1].max_rows = last;
+	else
+		r->v[r->n++] = (struct ig_product_variant){
+			"128", { SHAPE_NV_WIDE_128 }, most_64 + 1, last, TILE
+		};
 	return shares;
+}
+
+uint32_t ig_product_unpacks_from(const struct ig_product *p)
+{
+	const struct ig_gpu_facts *f = p->launch->facts;
+
+	return ig_product_is_tiled(p) && f->kind == IG_GPU_CUDA && f->arch == 90 && !p->n_heads ?
+		       NV_UNPACKED_ROWS :
+		       0;
+}
+
+void ig_product_streams(const struct ig_product *p, uint32_t min_rows, uint32_t shares,
+			struct ig_product_variants *r)
+{
+	if (shares == 1) {
+		add_streams(p, min_rows - 1, r);
+		return;
+	}
+	r->v[r->n++] = (struct ig_product_variant){
+		"shares_128", { SHAPE_NV_STREAM_128 }, min_rows, UINT32_MAX, STREAM
+	};
 }
 
 /* The kernels, and the number of shares of k, each of at least four steps. */

@@ -1,6 +1,7 @@
 /*
  * product_private.h: what the files of linear, linear_heads, glu and logits on GPUs share: the ops
- * (products.c), the choice of kernels (product_kernels.c), and dispatches (product_dispatch.c).
+ * (products.c), the choice of kernels (product_kernels.c), dispatches (product_dispatch.c), and weights
+ * that are unpacked before (product_unpack.c).
  */
 #pragma once
 
@@ -20,7 +21,7 @@ enum ig_product_kind {
 	TILE = 0, /* one tile per threadgroup, shares one after the other */
 	SHARES,	  /* few rows; a group of simdgroups per share */
 	RUSH,	  /* few rows; operands copied in boxes; one share */
-	STREAM,	  /* persistent threadgroups; operands copied in boxes; one share */
+	STREAM,	  /* persistent threadgroups; operands copied in boxes */
 	TILES,	  /* few rows of weights in tiles; a simdgroup per share (product_tiles.h) */
 };
 
@@ -82,8 +83,30 @@ uint32_t ig_product_team(const struct ig_product *p, const struct ig_product_var
 uint64_t ig_product_tiles_bytes(const struct ig_product *p, const struct ig_product_variant *v,
 				uint32_t teams, uint32_t shares);
 
+/* The first number of rows for which weights in tiles are unpacked; 0: none. */
+uint32_t ig_product_unpacks_from(const struct ig_product *p);
+/* Streams for min_rows rows and more of weights in rows of float16, with the shares of k that they
+ * had in tiles. */
+void ig_product_streams(const struct ig_product *p, uint32_t min_rows, uint32_t shares,
+			struct ig_product_variants *r);
+
+/* ---- product_unpack.c ------------------------------------------------------------------- */
+
+/* A weight in tiles to rows of k values of float16 without padding, as many as its tiles have, in steps
+ * of min_rows rows and more.  Of p its launch, dtype and k count. */
+int ig_product_unpack(const struct ig_product *p, const struct ig_gpu_tensor *w, uint32_t min_rows,
+		      struct ig_gpu_ref to, const struct ig_gpu_host *h, struct ig_gpu_tape *t);
+/* The dispatches for min_rows rows and more.  args: the product's, with its shares. */
+int ig_product_lower_unpacked(const struct ig_product *p, uint32_t min_rows,
+			      const struct linear_args *args, const struct ig_gpu_host *h,
+			      struct ig_gpu_tape *t);
+
 /* ---- product_dispatch.c ----------------------------------------------------------------- */
 
 /* Check the shapes, and record a dispatch of each kernel, of which a step runs one. */
 int ig_product_lower(const struct ig_product *p, const struct ig_gpu_host *h, struct ig_gpu_tape *t,
 		     struct ig_error *err);
+/* The dispatch of one kernel; none if the launch never has so many rows. */
+int ig_product_emit(const struct ig_product *p, const struct ig_product_variant *v,
+		    const struct linear_args *common, const struct ig_gpu_host *h,
+		    struct ig_gpu_tape *t);

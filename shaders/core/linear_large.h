@@ -3,7 +3,8 @@
 //
 // A GPU with wgmma also has a copy engine.  There weights and x are bound as tensor maps, and the
 // kernels are rush (few rows of some columns) and stream (persistent threadgroups, which compute
-// one tile after another), both of product_stream.h.
+// one tile after another), both of product_stream.h.  LINEAR_SHARES(name, format): streams of
+// weights whose k has shares.
 #pragma once
 
 #include "linear.h"
@@ -11,6 +12,7 @@
 
 #ifdef NV_WGMMA
 struct linear_map_operands {
+	uint rows; // of x; a stream's
 	tile_map x, w[4];
 	device const float *bias[4];
 	device const float *residual;
@@ -27,6 +29,15 @@ struct linear_map_operands {
 		t.bias = linear_bias(i, bias[0], bias[1], bias[2], bias[3]);
 		t.residual = residual;
 		return t;
+	}
+	METAL_FUNC product_pair pair(constant linear_args &args, uint i, uint rank, uint height,
+				     uint width) const thread
+	{
+		return product_find_pair(args, args.n_weights, rows, i, rank, height, width);
+	}
+	METAL_FUNC void aim(thread product_target &, thread const product_pair &, uint, uint,
+			    uint) const thread
+	{
 	}
 	METAL_FUNC void prefetch() const thread
 	{
@@ -47,20 +58,24 @@ struct linear_map_operands {
 		uint tid [[thread_index_in_threadgroup]], uint lane [[thread_index_in_simdgroup]], \
 		uint sg [[simdgroup_index_in_threadgroup]]
 
-template <typename F, typename S>
+template <typename F, typename S, bool SHARES>
 [[max_total_threads_per_threadgroup(S::SM * 32)]] kernel void
 linear_stream(LINEAR_MAP_OPERANDS, uint3 groups [[threadgroups_per_grid]])
 {
-	const linear_map_operands operands = {
-		x, { w0, w1, w2, w3 }, { bias0, bias1, bias2, bias3 }, residual, y
-	};
-	product_stream<F, S, false>(args, step, operands, shared, group.x, groups.x, tid, lane, sg);
+	const linear_map_operands operands = { simd_broadcast_first(product_rows(args, step)),
+					       x,
+					       { w0, w1, w2, w3 },
+					       { bias0, bias1, bias2, bias3 },
+					       residual,
+					       y };
+	product_stream<F, S, false, SHARES>(args, operands, shared, group.x, groups.x, tid, lane,
+					    sg);
 }
 
 template <typename F, typename S> kernel void linear_rush(LINEAR_MAP_OPERANDS)
 {
 	const linear_map_operands operands = {
-		x, { w0, w1, w2, w3 }, { bias0, bias1, bias2, bias3 }, residual, y
+		0, x, { w0, w1, w2, w3 }, { bias0, bias1, bias2, bias3 }, residual, y
 	};
 	product_rush<F, S, false>(args, step, operands, shared, group.x, tid, lane, sg);
 }
@@ -71,8 +86,14 @@ begins_early(linear_rush);
 	instantiate_kernel("linear_" name "_rush_64", linear_rush, format, shape_rush_64)          \
 	instantiate_kernel("linear_" name "_rush_96", linear_rush, format, shape_rush_96)          \
 	instantiate_kernel("linear_" name "_wide_64", linear_tile, format, shape_wide_64)          \
-	instantiate_kernel("linear_" name "_stream_128", linear_stream, format, shape_stream_128)  \
-	instantiate_kernel("linear_" name "_stream_160", linear_stream, format, shape_stream_160)
+	instantiate_kernel("linear_" name "_stream_128", linear_stream, format, shape_stream_128,  \
+			   false)                                                                  \
+	instantiate_kernel("linear_" name "_stream_160", linear_stream, format, shape_stream_160,  \
+			   false)
+// Of weights that unpack.metal made of tiles, whose k has shares.
+#define LINEAR_SHARES(name, format)                                                                \
+	instantiate_kernel("linear_" name "_shares_128", linear_stream, format, shape_stream_128,  \
+			   true)
 #elif defined(MSL_NV)
 #define LINEAR_LARGE(name, format)                                                                 \
 	instantiate_kernel("linear_" name "_few", linear_few, format, shape_few)                   \
@@ -83,6 +104,8 @@ begins_early(linear_rush);
 	instantiate_kernel("linear_" name "_few_64", linear_few, format, shape_few_64)             \
 	instantiate_kernel("linear_" name "_few_96", linear_few, format, shape_few_96)             \
 	instantiate_kernel("linear_" name "_tile", linear_tile, format, shape_tile)
+#define LINEAR_SHARES(name, format)
 #else
 #define LINEAR_LARGE(name, format) LINEAR(name, format)
+#define LINEAR_SHARES(name, format)
 #endif

@@ -17,10 +17,10 @@ METAL_FUNC void product_stream_finish(constant linear_args &args, product_place 
 {
 	typedef product_sums<product_shape<64, CHUNK, 64, 4, 1, 1, true>, PAIR> sums;
 	constexpr uint width = PAIR ? CHUNK / 2 : CHUNK;
-	constexpr int fragments = CHUNK / 8, chunks = S::BN / CHUNK, blocks = S::BM / 64;
+	constexpr int fragments = CHUNK / 8, chunks = S::BN / CHUNK, blocks = P::blocks;
 	const product_place all = place;
 	for (uint c = 0; c < uint(chunks * blocks); c++) {
-		const uint column = c / blocks * width, row = c % blocks * 64;
+		const uint column = c / blocks * width, row = P::row(sg) + c % blocks * 64;
 		P::sync(sg);
 		UNROLL
 		for (int i = 0; i < chunks * blocks; i++)
@@ -57,9 +57,10 @@ METAL_FUNC void product_stream_finish(constant linear_args &args, product_place 
 // Two tiles computed together: of the same columns, or, in the last row of an odd number of rows
 // of tiles, two neighbours of that row.
 struct product_pair {
-	product_place place; // of the rank-th threadgroup; 0 columns: it has no tile
-	bool any;	     // whether there is a pair with this index
-	bool rows;	     // whether both have the same columns
+	product_place place;   // of the rank-th threadgroup; 0 columns: it has no tile
+	bool any;	       // whether there is a pair with this index
+	bool rows;	       // whether both have the same columns
+	uint x, first, second; // rows of the matrices: of x, of the weight's two halves
 };
 
 METAL_FUNC product_pair product_find_pair(constant linear_args &args, uint n_weights, uint rows,
@@ -87,54 +88,63 @@ METAL_FUNC product_pair product_find_pair(constant linear_args &args, uint n_wei
 	product_columns(args, n_weights, min(column, across - 1), width, p.place);
 	if (column >= across)
 		p.place.columns = 0;
+	p.x = p.place.m0;
+	p.first = p.second = p.place.n0;
 	return p;
 }
 
-// Computes all pairs, by clusters of two threadgroups.  For the i-th weight, operands have
-// first(i), target(i) and, if weights are pairs, second(i).
-template <typename F, typename S, bool PAIR, typename O>
-METAL_FUNC void product_stream(constant linear_args &args, device const step_head *step,
-			       thread const O &operands, threadgroup uchar *shared, uint group,
-			       uint groups, uint tid, uint lane, uint sg)
+// Computes all pairs, by clusters of two threadgroups.  Operands have x; pair(args, i, rank, height,
+// width), the i-th pair; of a place's weight the maps first(w) and second(w), and target(w); and
+// aim(target, pair, row, at, tid), which looks up where rows from `row` on go, if `at` is for that.
+// SHARES: k may have several shares.
+template <typename F, typename S, bool PAIR, bool SHARES, typename O>
+METAL_FUNC void product_stream(constant linear_args &args, thread const O &operands,
+			       threadgroup uchar *shared, uint group, uint groups, uint tid,
+			       uint lane, uint sg)
 {
-	typedef tile_stream<typename F::element, S::BM, S::BN, S::STAGES, PAIR> stream;
+	typedef tile_stream<typename F::element, S::BM, S::BN, S::STAGES, PAIR, SHARES> stream;
 	constexpr int chunk = PRODUCT_STREAM_CHUNK(S::BN);
 	constexpr uint width = PAIR ? S::BN / 2 : S::BN;
 	constexpr uint part = 64 * chunk * 4; // bytes of a warpgroup's chunk
-	const uint rows = simd_broadcast_first(product_rows(args, step)),
-		   steps = (args.k + stream::BK - 1) / stream::BK;
+	const uint steps = (args.k + stream::BK - 1) / stream::BK;
 	const uint rank = stream::rank(), first = group / 2, by = groups / 2;
 	stream s;
 
 	sg = simd_broadcast_first(sg);
-	s.start(shared, stream::turns * part, tid);
-	if (sg >= stream::turns * 4) {
+	s.start(shared, stream::warpgroups * part, tid);
+	if (sg >= stream::warpgroups * 4) {
 		stream::copies();
-		if (sg == stream::turns * 4 && lane == 0) {
+		if (sg == stream::warpgroups * 4 && lane == 0) {
 			operands.prefetch();
 			for (uint i = first;; i += by) {
-				const product_pair p = product_find_pair(args, args.n_weights, rows,
-									 i, rank, S::BM, width);
+				const product_pair p = operands.pair(args, i, rank, S::BM, width);
 				if (!p.any)
 					break;
-				s.copy(operands.x, p.place.m0, operands.first(p.place.weight),
-				       p.place.n0, operands.second(p.place.weight),
-				       PAIR ? p.place.n0 : p.place.n0 + S::BN / 2, steps, p.rows);
+				s.copy(operands.x, p.x, operands.first(p.place.weight), p.first,
+				       operands.second(p.place.weight),
+				       PAIR ? p.second : p.first + S::BN / 2, steps, p.rows);
 			}
 		}
 	} else {
 		stream::multiplies();
 		threadgroup float *at =
 			(threadgroup float *)(shared + S::STAGES * stream::bytes + sg / 4 * part);
-		for (uint i = first + sg / 4 * by;; i += stream::turns * by) {
-			const product_pair p = product_find_pair(args, args.n_weights, rows, i,
-								 rank, S::BM, width);
+		for (uint i = first + (SHARES ? 0 : sg / 4 * by);; i += stream::turns * by) {
+			const product_pair p = operands.pair(args, i, rank, S::BM, width);
 			if (!p.any)
 				break;
-			s.multiply(steps, sg, lane);
-			product_stream_finish<S, chunk, PAIR>(args, p.place,
-							      operands.target(p.place.weight), s,
-							      at, tid, lane, sg);
+			if (!SHARES)
+				s.multiply(steps, sg, lane);
+			for (uint share = 0, at = 0; SHARES && share < args.shares; share++) {
+				const uint end = (product_share(args, share + 1) + stream::BK - 1) /
+						 stream::BK;
+				s.add(end - at, share == 0, sg, lane);
+				at = end;
+			}
+			product_target to = operands.target(p.place.weight);
+			operands.aim(to, p, stream::row(sg), sg / 4, tid % 128);
+			product_stream_finish<S, chunk, PAIR>(args, p.place, to, s, at, tid, lane,
+							      sg);
 		}
 	}
 	simdgroup_barrier(mem_flags::mem_none);

@@ -109,7 +109,8 @@ METAL_FUNC product_place tiles_place(constant linear_args &args, uint rows, uint
 
 // A simdgroup's way through its tiles, of which two are on their way to registers at any time.
 // Threadgroup memory: barriers (of x; of each team two of complete sums and two of read ones), the
-// rows of x, two buffers of sums of each team.  Rows of x are padded by 16 bytes, so that eight rows
+// rows of x, two buffers of sums of each team, of a cluster those of the teams whose shares this
+// threadgroup adds.  Rows of x are padded by 16 bytes, so that eight rows
 // are in different banks.
 template <typename F, int BLOCKS, bool PAIR, bool CLUSTER, typename O> struct tiles_walk {
 	typedef typename F::codes codes;
@@ -212,35 +213,43 @@ template <typename F, int BLOCKS, bool PAIR, bool CLUSTER, typename O> struct ti
 			       uint lane) thread
 	{
 		const uint buffer = turn % 2, phase = turn / 2 % 2;
-		threadgroup float4 *to = sums + buffer * members * (BLOCKS * 32);
-		if (!CLUSTER)
-			nv_barrier_wait(empty + buffer, phase ^ 1);
-		UNROLL
-		for (uint r = 0; r < BLOCKS; r++)
-			to[(member * BLOCKS + r) * 32 + lane] =
-				float4(acc[r][0], acc[r][1], acc[r][2], acc[r][3]);
-		clear();
 		if (CLUSTER) {
+			// A team's shares go to the threadgroup that adds them: reading them from
+			// there took as long as a quarter of the product.
+			const uint cluster = args.shares / shares,
+				   each = args.shares * (PAIR ? 2 : 1) * (BLOCKS * 32);
+			threadgroup float4 *at_adder =
+				sums + (buffer * ((args.width + cluster - 1) / cluster) +
+					role.team / cluster) *
+					       each;
+			const uint mine = role.share + (role.second ? args.shares : 0);
+			UNROLL
+			for (uint r = 0; r < BLOCKS; r++)
+				nv_cluster_store(at_adder + (mine * BLOCKS + r) * 32 + lane,
+						 float4(acc[r][0], acc[r][1], acc[r][2], acc[r][3]),
+						 role.team % cluster);
+			clear();
 			nv_cluster_barrier();
-			if (tile < across && member == 0 &&
-			    role.team % (args.shares / shares) == rank)
-				add_cluster(args, operands, to, lane);
+			if (tile < across && member == 0 && role.team % cluster == rank)
+				add(args, operands, at_adder, lane);
 			at = 0;
 			turn++;
 			tile += by;
 			return;
 		}
+		threadgroup float4 *to = sums + buffer * members * (BLOCKS * 32);
+		nv_barrier_wait(empty + buffer, phase ^ 1);
+		UNROLL
+		for (uint r = 0; r < BLOCKS; r++)
+			to[(member * BLOCKS + r) * 32 + lane] =
+				float4(acc[r][0], acc[r][1], acc[r][2], acc[r][3]);
+		clear();
 		simdgroup_barrier(mem_flags::mem_threadgroup);
 		if (lane == 0)
 			nv_barrier_arrive(full + buffer);
 		if (member == turn % members) {
-			const product_place place = tiles_place(args, rows, tile);
-			const product_target target = operands.target(place.weight);
 			nv_barrier_wait(full + buffer, phase);
-			UNROLL
-			for (uint r = 0; r < BLOCKS; r++)
-				tiles_add<PAIR>(args, place, target, to + r * 32, BLOCKS * 32,
-						r * 8, lane);
+			add(args, operands, to, lane);
 			simdgroup_barrier(mem_flags::mem_threadgroup);
 			if (lane == 0)
 				nv_barrier_arrive(empty + buffer);
@@ -250,26 +259,16 @@ template <typename F, int BLOCKS, bool PAIR, bool CLUSTER, typename O> struct ti
 		tile += by;
 	}
 
-	// The sum of the shares of all threadgroups of the cluster.
-	METAL_FUNC void add_cluster(constant linear_args &args, thread const O &operands,
-				    threadgroup const float4 *from, uint lane) thread
+	// The sum of all shares of the team's outputs, which are here.
+	METAL_FUNC void add(constant linear_args &args, thread const O &operands,
+			    threadgroup const float4 *from, uint lane) thread
 	{
 		const product_place place = tiles_place(args, rows, tile);
 		const product_target target = operands.target(place.weight);
 		UNROLL
-		for (uint r = 0; r < BLOCKS; r++) {
-			float4 sum[2];
-			UNROLL
-			for (uint w = 0; w < (PAIR ? 2 : 1); w++)
-				for (uint s = 0; s < args.shares; s++) {
-					const uint of = w * shares + s % shares;
-					const float4 v = nv_cluster_load(
-						from + (of * BLOCKS + r) * 32 + lane, s / shares);
-					sum[w] = s == 0 ? v : sum[w] + v;
-				}
-			tiles_finish<PAIR>(args, place, target, r * 8, sum[0],
-					   PAIR ? sum[1] : float4(0.0f), lane);
-		}
+		for (uint r = 0; r < BLOCKS; r++)
+			tiles_add<PAIR>(args, place, target, from + r * 32, BLOCKS * 32, r * 8,
+					lane);
 	}
 };
 
@@ -311,7 +310,7 @@ METAL_FUNC void product_tiles(constant linear_args &args, uint rows, thread cons
 	walk.full = arrived + 2 + walk.role.team * 4;
 	walk.empty = walk.full + 2;
 	walk.sums = (threadgroup float4 *)(xs + walk.rows * stride) +
-		    walk.role.team * 2 * walk.members * (BLOCKS * 32);
+		    (CLUSTER ? 0 : walk.role.team * 2 * walk.members * (BLOCKS * 32));
 	if (walk.member == 0 && lane < 4)
 		nv_barrier_init(walk.full + lane, lane < 2 ? walk.members : 1);
 	if (sg == 0) {
@@ -332,7 +331,10 @@ METAL_FUNC void product_tiles(constant linear_args &args, uint rows, thread cons
 			*(threadgroup uint4 *)(xs + i / units * stride + there + i % units * 8) =
 				uint4(0);
 	}
-	threadgroup_barrier(mem_flags::mem_threadgroup);
+	if (CLUSTER)
+		nv_cluster_barrier(); // others may write here only when all have begun
+	else
+		threadgroup_barrier(mem_flags::mem_threadgroup);
 	nv_barrier_wait(arrived, 0);
 	// Not before x is there: the next kernel's threadgroups would take room where weights are read.
 	begin_next();

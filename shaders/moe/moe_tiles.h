@@ -35,14 +35,18 @@ moe_tiles(MOE_OPERANDS, uint3 groups [[threadgroups_per_grid]],
 		return;
 	const uint rows = min(run.end - run.begin, height);
 	threadgroup uint *index = (threadgroup uint *)(shared + args.index_at);
-	moe_index<half>(args, route, run.begin, rows, index, height, tid, size.x);
+	moe_index<half>(args, route, run, run.begin, rows, index, height, tid, size.x);
 	threadgroup_barrier(mem_flags::mem_threadgroup);
 	const moe_tiles_operands operands = {
 		x, gate + moe_gate_at(args, run.expert, 0), up + moe_up_at(args, run.expert, 0),
 		moe_to(args, run.expert, y, bias, up_bias, index + height), index
 	};
-	product_tiles<tile_format<FORMAT>, BLOCKS, PAIR, false>(
-		args.product, rows, operands, shared, group.x, groups.x, tid, lane, sg);
+	if (BLOCKS == 2 && rows <= 8) // as most runs of a few streams
+		product_tiles<tile_format<FORMAT>, 1, PAIR, false>(
+			args.product, rows, operands, shared, group.x, groups.x, tid, lane, sg);
+	else
+		product_tiles<tile_format<FORMAT>, BLOCKS, PAIR, false>(
+			args.product, rows, operands, shared, group.x, groups.x, tid, lane, sg);
 }
 
 template <uint FORMAT, typename S, bool PAIR>

@@ -10,6 +10,7 @@
 #include <cmocka.h>
 
 #include "model/formats/checkpoint.h"
+#include "ops/gpu/product_private.h"
 #include "ops/op_private.h"
 #include "tests/ops/cases.h"
 #include "tests/ops/gpu_case.h"
@@ -30,6 +31,7 @@ struct layout {
 	double tolerance;  /* of the result's largest value */
 	int32_t most_rows; /* 0: MOST_ROWS */
 	uint32_t tiles;	   /* weights are in tiles */
+	bool glu;	   /* of both weights; else linear */
 };
 
 #define MOST_ROWS 70
@@ -37,6 +39,7 @@ struct layout {
 struct world {
 	const struct layout *l;
 	struct ig_linear_params params;
+	struct ig_glu_params glu;
 	void *weight[4];
 	float *bias[4], *x, *residual;
 	int64_t columns;
@@ -73,12 +76,14 @@ static void open_world(struct world *w, const struct layout *l)
 {
 	uint64_t seed = 0x243f6a8885a308d3u ^ (uint64_t)l->k;
 
-	*w = (struct world){ .l = l, .params = { sizeof w->params, l->n, l->act, l->bias } };
+	*w = (struct world){ .l = l,
+			     .params = { sizeof w->params, l->n, l->act, l->bias },
+			     .glu = { .struct_size = sizeof w->glu, .act = l->act } };
 	w->most_rows = l->most_rows ? l->most_rows : MOST_ROWS;
 	for (uint32_t i = 0; i < l->n; i++) {
 		w->weight[i] = weights(l->dtype[i], l->rows_of[i], l->k, &seed);
 		w->bias[i] = floats(l->rows_of[i], &seed);
-		w->columns += l->rows_of[i];
+		w->columns += l->glu && i ? 0 : l->rows_of[i];
 	}
 	w->x = floats(w->most_rows * l->k, &seed);
 	w->residual = floats(w->most_rows * w->columns, &seed);
@@ -101,12 +106,12 @@ static int run(struct world *w, int32_t first, int32_t n, float *out, bool refer
 	const struct layout *l = w->l;
 	struct ig_step step = { .struct_size = sizeof step, .n_rows = n };
 	struct ig_op_launch launch = { .struct_size = sizeof launch,
-				       .params = &w->params,
+				       .params = l->glu ? (void *)&w->glu : &w->params,
 				       .step = &step,
 				       .n_in = l->residual ? 2 : 1,
 				       .n_out = 1,
 				       .n_weights = l->n * (1 + l->bias) };
-	struct ig_gpu_case c = { .op = &ig_op_linear,
+	struct ig_gpu_case c = { .op = l->glu ? &ig_op_glu : &ig_op_linear,
 				 .launch = &launch,
 				 .in_class = IG_ROWS_TOKENS,
 				 .out_dtype = l->out_dtype,
@@ -327,6 +332,98 @@ static void test_tiles_are_the_weights(void **state)
 	}
 }
 
+/* An op that unpacks its weight: row r of the result is the weight's. */
+static int check_unpack(struct ig_op_shape *s, struct ig_error *err)
+{
+	s->out[0] = (struct ig_shape){ .n_cols = s->weight[0].n_cols,
+				       .dtype = IG_F32,
+				       .row_class = IG_ROWS_TOKENS };
+	return 0;
+}
+/* The bytes of a value are those of a row. */
+static int dispatch_to_value(struct ig_gpu_tape *t, const struct ig_gpu_dispatch *d)
+{
+	const struct unpack_args *args = d->args;
+	struct ig_gpu_dispatch to_value = *d;
+
+	to_value.bind[1].n_bytes = (uint64_t)args->k * 2;
+	return ig_gpu_tape_host.dispatch(t, &to_value);
+}
+static int lower_unpack(const struct ig_gpu_launch *c, const struct ig_gpu_host *h,
+			struct ig_gpu_tape *t, struct ig_error *err)
+{
+	const struct ig_product p = { .launch = c,
+				      .dtype = c->weight[0].dtype,
+				      .k = c->weight[0].n_cols };
+	struct ig_gpu_host host = *h;
+
+	host.dispatch = dispatch_to_value;
+	return ig_product_unpack(&p, &c->weight[0], 1, c->out[0].ref, &host, t);
+}
+static bool any_tiles(const struct ig_gpu_launch *c, uint32_t i) { return true; }
+
+#define UNPACKED 32 /* outputs */
+
+/* Unpacked weights have the bits that few rows of x, each with a single one, find in the tiles. */
+static void test_unpacked_are_the_tiles(void **state)
+{
+	static const struct ig_gpu_op gpu = { .struct_size = sizeof gpu,
+					      .lower = lower_unpack,
+					      .tiles = any_tiles };
+	static const struct ig_op op = {
+		.struct_size = sizeof op, .name = "unpack", .check = check_unpack, .gpu = &gpu
+	};
+
+	for (size_t i = 0; have_tiles() && i < 2 * N_BLOCK_FORMATS; i++) {
+		const uint32_t dtype = block_formats[i / 2];
+		const int64_t k = i % 2 ? 1024 : ig_dtype_row_bytes(dtype, 288) ? 288 : 768;
+		const struct layout l = { 1,	 SIDE(dtype), SIDE(UNPACKED), k, IG_ACT_NONE, false,
+					  false, 0,	      IG_F32,	      0, 16,	      1 };
+		const struct ig_step step = { .struct_size = sizeof step, .n_rows = UNPACKED };
+		struct ig_error err = { 0 };
+		struct world w;
+
+		open_world(&w, &l);
+		float *rows = must(malloc((size_t)(UNPACKED * k) * sizeof *rows));
+		float *got = must(malloc((size_t)(16 * UNPACKED) * sizeof *got));
+		struct ig_op_launch launch = {
+			.struct_size = sizeof launch, .step = &step, .n_weights = 1, .n_out = 1
+		};
+		const struct ig_gpu_case c = { .op = &op,
+					       .launch = &launch,
+					       .in_class = IG_ROWS_TOKENS,
+					       .out_dtype = IG_F16,
+					       .tiles = 1 };
+		launch.weight[0] =
+			(struct ig_tensor){ w.weight[0], UNPACKED,
+					    k,		 (int64_t)ig_dtype_row_bytes(dtype, k),
+					    dtype,	 IG_LAYOUT_ROWS };
+		launch.out[0] =
+			(struct ig_tensor){ rows, UNPACKED, k, k * 4, IG_F32, IG_LAYOUT_ROWS };
+		if (ig_gpu_case_run(lab, &c, &err))
+			fail_msg("%s", err.text);
+		for (int64_t first = 0; first < k; first += k - 16) {
+			memset(w.x, 0, (size_t)(16 * k) * sizeof *w.x);
+			for (int64_t r = 0; r < 16; r++)
+				w.x[r * k + (first ? first + r : r * 17)] = 1.0f;
+			if (run(&w, 0, 16, got, false, &err))
+				fail_msg("%s", err.text);
+			for (int64_t j = 0; j < 16 * UNPACKED; j++) {
+				const int64_t at = first ? first + j / UNPACKED : j / UNPACKED * 17;
+				const float is = rows[j % UNPACKED * k + at];
+				if (is != got[j])
+					fail_msg("format %u: weight %lld of output %lld is %.9g, "
+						 "in tiles %.9g",
+						 dtype, (long long)at, (long long)(j % UNPACKED),
+						 (double)is, (double)got[j]);
+			}
+		}
+		free(rows);
+		free(got);
+		close_world(&w);
+	}
+}
+
 /* Weights in tiles side by side, outputs that are no multiple of sixteen, k that is none of a
  * tile's, with one share and with several; rows on both sides of every kernel. */
 static void test_tiles(void **state)
@@ -352,7 +449,7 @@ static void test_large_tiles(void **state)
 	for (size_t i = 0; have_tiles() && i < sizeof formats / sizeof *formats; i++) {
 		check(&(struct layout){ 3, SIDE(formats[i], formats[i], formats[i]),
 					SIDE(2048, 256, 250), 2048, IG_ACT_NONE, true, true, 0,
-					IG_F32, 1e-3, 70, 1 });
+					IG_F32, 1e-3, 300, 1 });
 		check(&(struct layout){ 1, SIDE(formats[i]), SIDE(5120), 256, IG_ACT_NONE, false,
 					false, 0, IG_F16, 2e-3, 260, 1 });
 		check(&(struct layout){ 1, SIDE(formats[i]), SIDE(520), 14336, IG_ACT_NONE, false,
@@ -360,6 +457,39 @@ static void test_large_tiles(void **state)
 		check(&(struct layout){ 1, SIDE(formats[i]), SIDE(17000), 256, IG_ACT_NONE, false,
 					false, 0, IG_F32, 1e-3, 17, 1 });
 	}
+}
+
+/* So many rows that weights are unpacked: with 8, 4, 2 shares of k and with one, of one weight, of
+ * several, and of pairs, with columns and k that fill no tile. */
+static void test_large_unpacked(void **state)
+{
+	if (!have_tiles())
+		return;
+	for (size_t i = 0; i < N_BLOCK_FORMATS; i++)
+		check(&(struct layout){ 2, SIDE(block_formats[i], block_formats[i]), SIDE(300, 37),
+					2304, IG_ACT_NONE, true, true, 0, IG_F32, 2e-3, 400, 1 });
+	check(&(struct layout){ 1, SIDE(IG_Q4_0), SIDE(5000), 1056, IG_ACT_NONE, false, true, 0,
+				IG_F32, 2e-3, 300, 1 });
+	check(&(struct layout){ 2, SIDE(IG_Q4_K, IG_Q4_K), SIDE(9001, 130), 768, IG_ACT_GELU, true,
+				false, 0, IG_F16, 2e-3, 300, 1 });
+	check(&(struct layout){ 2, SIDE(IG_Q5_0, IG_Q5_0), SIDE(17001, 70), 288, IG_ACT_NONE, true,
+				true, 0, IG_F32, 2e-3, 400, 1 });
+	static const int64_t pairs[] = { 700, 3000, 6001, 9000 };
+	for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++)
+		check(&(struct layout){ 2, SIDE(IG_Q4_K, IG_Q4_K), SIDE(pairs[i], pairs[i]), 768,
+					IG_ACT_SILU, false, false, 0, i % 2 ? IG_F16 : IG_F32, 4e-3,
+					300, 1, true });
+}
+
+/* Weights of more than a piece: the second weight's begin in the third. */
+static void test_large_pieces(void **state)
+{
+	if (!have_tiles())
+		return;
+	check(&(struct layout){ 2, SIDE(IG_Q8_0, IG_Q8_0), SIDE(140000, 523), 256, IG_ACT_NONE,
+				true, true, 0, IG_F32, 2e-3, 258, 1 });
+	check(&(struct layout){ 2, SIDE(IG_Q8_0, IG_Q8_0), SIDE(70003, 70003), 256, IG_ACT_SILU,
+				false, false, 0, IG_F16, 4e-3, 258, 1, true });
 }
 
 /* A format that no kernel knows is named. */
@@ -394,11 +524,19 @@ static void test_refused(void **state)
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_one_format), cmocka_unit_test(test_several_formats),
-		cmocka_unit_test(test_blocks),	   cmocka_unit_test(test_in_float),
-		cmocka_unit_test(test_results),	   cmocka_unit_test(test_large),
-		cmocka_unit_test(test_saturated),  cmocka_unit_test(test_tiles_are_the_weights),
-		cmocka_unit_test(test_tiles),	   cmocka_unit_test(test_large_tiles),
+		cmocka_unit_test(test_one_format),
+		cmocka_unit_test(test_several_formats),
+		cmocka_unit_test(test_blocks),
+		cmocka_unit_test(test_in_float),
+		cmocka_unit_test(test_results),
+		cmocka_unit_test(test_large),
+		cmocka_unit_test(test_saturated),
+		cmocka_unit_test(test_tiles_are_the_weights),
+		cmocka_unit_test(test_unpacked_are_the_tiles),
+		cmocka_unit_test(test_tiles),
+		cmocka_unit_test(test_large_tiles),
+		cmocka_unit_test(test_large_unpacked),
+		cmocka_unit_test(test_large_pieces),
 		cmocka_unit_test(test_refused),
 	};
 	struct ig_error err = { 0 };

@@ -73,6 +73,7 @@ kernel void nv_everything(constant bug_args &args [[buffer(0)]],
 		nv_barrier_arrive(barrier, nv_cluster_rank());
 	}
 	nv_barrier_wait(barrier, 0);
+	nv_cluster_store((threadgroup float4 *)(shared + 4096), float4(c[0]), nv_cluster_rank());
 	nv_barrier_some(1, 32);
 #endif
 	UNROLL

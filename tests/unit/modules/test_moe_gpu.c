@@ -29,7 +29,7 @@
 
 static struct ig_gpu_lab *lab;
 static const struct ig_op *op_route, *op_glu, *op_combine;
-static const int32_t counts[] = { 1, 8, 9, 16, 17, 40, MOST_ROWS };
+static const int32_t counts[] = { 1, 8, 9, 16, 17, 40, MOST_ROWS, 256, 257, 300 };
 
 static void *must(void *p)
 {
@@ -152,6 +152,8 @@ static void check_options(const struct ig_moe_route_params *p)
 	for (size_t c = 0; c < sizeof counts / sizeof *counts; c++) {
 		const int32_t n = counts[c], first = n < 8 ? 9 : 0;
 
+		if (n > MOST_ROWS)
+			break;
 		route_rows(p, x + first * (int32_t)columns, w, n, want, true);
 		route_rows(p, x + first * (int32_t)columns, w, n, got, false);
 		for (uint32_t i = 0; i < (uint32_t)n * words; i++) {
@@ -217,6 +219,7 @@ struct layer {
 	double tolerance;    /* of the result's largest value */
 	uint32_t form, bias; /* of moe_glu; moe_combine has the bias, too */
 	uint32_t tiles;	     /* weights are in tiles, where there are kernels for it */
+	int32_t most_rows;   /* 0: MOST_ROWS */
 };
 
 struct world {
@@ -290,6 +293,7 @@ static void check_product(const struct layer *l, bool glu, bool residual, bool s
 			   .n_matrices = glu && l->form == IG_MOE_PAIR ? 2 : 1,
 			   .x_cols = glu ? l->k : l->k * l->top_k,
 			   .y_cols = glu ? l->n * l->top_k : l->n };
+	const int32_t most_rows = l->most_rows ? l->most_rows : MOST_ROWS;
 	double most = 0.0;
 
 	for (uint32_t i = 0; i < 2; i++)
@@ -300,20 +304,20 @@ static void check_product(const struct layer *l, bool glu, bool residual, bool s
 			ig_case_weight_row(l->dtype, w.w[i] + r * row, l->k, &seed);
 	}
 	const int64_t logits = l->n_experts + shared;
-	w.logits = floats(MOST_ROWS * logits, 1.0f, &seed);
-	for (int32_t r = 0; r < MOST_ROWS; r++) { /* the first expert is idle, the second busy */
+	w.logits = floats(most_rows * logits, 1.0f, &seed);
+	for (int32_t r = 0; r < most_rows; r++) { /* the first expert is idle, the second busy */
 		w.logits[r * logits] = -100.0f;
 		w.logits[r * logits + 1] += 1.5f;
 	}
-	w.x = floats(MOST_ROWS * w.x_cols, 1.0f, &seed);
-	w.res = floats(MOST_ROWS * w.y_cols, 1.0f, &seed);
-	w.shared_y = floats(MOST_ROWS * w.y_cols, 1.0f, &seed);
+	w.x = floats(most_rows * w.x_cols, 1.0f, &seed);
+	w.res = floats(most_rows * w.y_cols, 1.0f, &seed);
+	w.shared_y = floats(most_rows * w.y_cols, 1.0f, &seed);
 
-	const size_t n = (size_t)(MOST_ROWS * w.y_cols);
+	const size_t n = (size_t)(most_rows * w.y_cols);
 	float *ref = must(malloc(n * 4)), *all = must(malloc(n * 4)), *got = must(malloc(n * 4));
 
-	product_rows(&w, 0, MOST_ROWS, ref, true);
-	product_rows(&w, 0, MOST_ROWS, all, false);
+	product_rows(&w, 0, most_rows, ref, true);
+	product_rows(&w, 0, most_rows, all, false);
 	for (size_t i = 0; i < n; i++)
 		most = fmax(most, fabs((double)ref[i]));
 	assert_true(most > 0.1 && most < 1e5);
@@ -323,8 +327,10 @@ static void check_product(const struct layer *l, bool glu, bool residual, bool s
 				 glu ? "moe_glu" : "moe_combine", l->dtype, (long long)i / w.y_cols,
 				 (long long)i % w.y_cols, (double)all[i], (double)ref[i]);
 	for (size_t c = 0; c < sizeof counts / sizeof *counts; c++) {
-		const int32_t first = MOST_ROWS - counts[c];
+		const int32_t first = most_rows - counts[c];
 
+		if (first < 0)
+			break;
 		product_rows(&w, first, counts[c], got, false);
 		for (int32_t r = 0; r < counts[c]; r++)
 			if (memcmp(got + r * w.y_cols, all + (first + r) * w.y_cols,
@@ -422,6 +428,30 @@ static void test_tiles(void **state)
 				   1, 1 });
 }
 
+/* So many rows that experts' weights are unpacked: more than a tile of rows of one expert and none of
+ * another, with shares of k, in one piece and in several. */
+static void test_unpacked(void **state)
+{
+	static const uint32_t formats[] = { IG_Q4_0,  IG_Q4_1, IG_Q8_0, IG_Q8_M,
+					    IG_MXFP4, IG_Q4_K, IG_Q5_K, IG_Q6_K };
+	const struct ig_gpu_facts *f = ig_gpu_lab_facts(lab);
+
+	if (f->kind != IG_GPU_CUDA || !f->tiles)
+		skip();
+	for (size_t i = 0; i < sizeof formats / sizeof *formats; i++)
+		check_both((struct layer){ formats[i], 6, 2, 2304, 304, IG_ACT_SILU, 0,
+					   i % 2 ? IG_F32 : IG_F16, 4e-3, IG_MOE_PAIR, 0, 1, 420 });
+	check_both((struct layer){ IG_MXFP4, 4, 3, 288, 176, IG_ACT_CLAMPED, 0, IG_F16, 3e-3,
+				   IG_MOE_PAIR, 1, 1, 300 });
+	check_both((struct layer){ IG_Q8_0, 5, 2, 160, 144, IG_ACT_GELU, 0, IG_F16, 3e-3,
+				   IG_MOE_FUSED, 0, 1, 300 });
+	check_both((struct layer){ IG_Q4_K, 3, 2, 512, 48, IG_ACT_RELU2, 0, IG_F32, 3e-3, IG_MOE_UP,
+				   1, 1, 300 });
+	check_product(&(struct layer){ IG_Q8_0, 3, 1, 512, 131088, IG_ACT_SILU, 0, IG_F32, 3e-3,
+				       IG_MOE_PAIR, 0, 1, 257 },
+		      false, true, false);
+}
+
 /* What no kernel does is named. */
 static void test_refused(void **state)
 {
@@ -458,10 +488,10 @@ static void test_refused(void **state)
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_route),	cmocka_unit_test(test_route_options),
-		cmocka_unit_test(test_floats),	cmocka_unit_test(test_blocks),
-		cmocka_unit_test(test_forms),	cmocka_unit_test(test_tiles),
-		cmocka_unit_test(test_refused),
+		cmocka_unit_test(test_route),	 cmocka_unit_test(test_route_options),
+		cmocka_unit_test(test_floats),	 cmocka_unit_test(test_blocks),
+		cmocka_unit_test(test_forms),	 cmocka_unit_test(test_tiles),
+		cmocka_unit_test(test_unpacked), cmocka_unit_test(test_refused),
 	};
 	struct ig_error err = { 0 };
 	int rc = ig_gpu_lab_open(argc > 1 ? argv[1] : NULL, &lab, &err);

@@ -102,18 +102,14 @@ METAL_FUNC void nv_cluster_barrier()
 	__asm__ volatile("barrier.cluster.arrive.release.aligned; barrier.cluster.wait.acquire.aligned;" ::: "memory");
 }
 
-// What the rank-th threadgroup of the cluster has at this address.
-METAL_FUNC float4 nv_cluster_load(threadgroup const float4 *p, uint rank)
+// To the same address in the rank-th threadgroup of the cluster.
+METAL_FUNC void nv_cluster_store(threadgroup float4 *p, float4 v, uint rank)
 {
-	float4 v;
-	float a, b, c, d;
 	__asm__ volatile(
-		"{ .reg .b32 a; mapa.shared::cluster.u32 a, %4, %5; ld.shared::cluster.v4.f32 {%0,%1,%2,%3}, [a]; }"
-		: "=f"(a), "=f"(b), "=f"(c), "=f"(d)
-		: "r"((uint)(ulong)p), "r"(rank)
+		"{ .reg .b32 a; mapa.shared::cluster.u32 a, %0, %1; st.shared::cluster.v4.f32 [a], {%2,%3,%4,%5}; }" ::
+			"r"((uint)(ulong)p),
+		"r"(rank), "f"(v[0]), "f"(v[1]), "f"(v[2]), "f"(v[3])
 		: "memory");
-	v[0] = a, v[1] = b, v[2] = c, v[3] = d;
-	return v;
 }
 
 // A barrier of some of a threadgroup's simdgroups; ids from 1 on.
