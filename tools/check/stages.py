@@ -206,8 +206,8 @@ def objects_of(build, folders):
 
 
 def cross_builder(name, file, options, folders=(), but=(), also=(), compiled=(), products=True):
-    """As builder(); what lies in the folders `compiled` is compiled and not linked; without `products` only what tests
-    are made of."""
+    """As builder(); what lies in the folders `compiled` is compiled and not linked; without `products` only tests and
+    the modules that they open."""
     def run(job):
         if name == "build-macos":
             job.do([sys.executable, "tools/cross/macos_stand_in.py", CROSS / "macos",
@@ -215,7 +215,7 @@ def cross_builder(name, file, options, folders=(), but=(), also=(), compiled=(),
         set_up(job, CROSS / name, ["-Dbuildtype=release", "-Doptimization=0", "-Dptx=", *options, "--cross-file", str(file)],
                " ".join(options) + file.read_text())
         targets = targets_with(CROSS / name, folders, but, also) if folders else ()
-        job.do(["ninja", "-C", CROSS / name, *(t for t in targets if products or t.startswith("tests/")),
+        job.do(["ninja", "-C", CROSS / name, *(t for t in targets if products or t.startswith(("tests/", "modules/"))),
                 *(objects_of(CROSS / name, compiled) if compiled else ())])
     return run
 
