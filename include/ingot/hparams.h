@@ -314,6 +314,16 @@ struct ig_pooling {
 	uint32_t n_scores, score_bias;
 };
 
+/* Rows of the table of texts' types; 0: texts have none. */
+static inline uint32_t ig_hparam_text_types(const struct ig_hparam_source *s)
+{
+	int64_t n_rows, n_cols;
+
+	if (s->host->meta_tensor(s->meta, "token_types.weight", &n_rows, &n_cols))
+		return 0;
+	return n_rows > 0 && n_rows < 1024 ? (uint32_t)n_rows : 1;
+}
+
 /* fallback: where the file has no pooling_type; 0: it is then not read as a model of embeddings. */
 static inline int ig_hparams_pooling(const struct ig_hparam_source *s, uint32_t fallback,
 				     struct ig_pooling *pooling)

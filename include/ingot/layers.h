@@ -56,6 +56,17 @@ ig_layer_rms_norm(struct ig_rec *r, const struct ig_hparams *p, const char *name
 	return ig_rec_rms_norm(r, x, ig_rec_layer_weight(r, 1, p->width, name, layer), p->norm_eps);
 }
 
+/* LayerNorm(x) with the layer's weight and bias of those names. */
+__attribute__((format(printf, 3, 0), format(printf, 4, 0))) static inline ig_value
+ig_layer_layer_norm(struct ig_rec *r, const struct ig_hparams *p, const char *weight,
+		    const char *bias, uint32_t layer, ig_value x)
+{
+	ig_weight w = ig_rec_layer_weight(r, 1, p->width, weight, layer);
+	ig_weight b = ig_rec_layer_weight(r, 1, p->width, bias, layer);
+
+	return ig_rec_layer_norm(r, x, w, b, p->norm_eps, 0);
+}
+
 /* ---- a head that guesses the token after the next one (multi-token prediction, DeepSeek-AI 2024,
  * arXiv:2412.19437): block n_layers of the file. ------------------------------------------------ */
 
@@ -321,7 +332,41 @@ static inline ig_value ig_layer_gqa(struct ig_rec *r, const struct ig_gqa *a, ui
 	return ig_rec_linear_bias(r, h, out, 1, IG_ACT_NONE, residual);
 }
 
-/* ---- results of models of embeddings -------------------------------------------------------- */
+/* ---- feed-forward without gates ----------------------------------------------------------- */
+
+/* Down(act(Up(h))) + residual, both with biases. */
+static inline ig_value ig_layer_mlp(struct ig_rec *r, const struct ig_hparams *p, uint32_t act,
+				    uint32_t layer, ig_value h, ig_value residual)
+{
+	ig_weight up[2], down[2];
+
+	up[0] = ig_rec_layer_weight(r, p->n_ff, p->width, "blk.%u.ffn_up.weight", layer);
+	up[1] = ig_rec_layer_weight(r, 1, p->n_ff, "blk.%u.ffn_up.bias", layer);
+	down[0] = ig_rec_layer_weight(r, p->width, p->n_ff, "blk.%u.ffn_down.weight", layer);
+	down[1] = ig_rec_layer_weight(r, 1, p->width, "blk.%u.ffn_down.bias", layer);
+	h = ig_rec_linear_bias(r, h, up, 1, act, IG_NONE); /* [n, n_ff] */
+	return ig_rec_linear_bias(r, h, down, 1, IG_ACT_NONE, residual);
+}
+
+/* ---- models of embeddings ------------------------------------------------------------------- */
+
+/* The input of BERT and its kin: the tokens' embeddings, plus learned positions (IG_NONE: none), plus the
+ * row of a text's type (n_types 0: texts have none), normalised. */
+static inline ig_value ig_layer_embed_texts(struct ig_rec *r, const struct ig_hparams *p,
+					    ig_weight learned, uint32_t n_types)
+{
+	ig_weight tokens = ig_rec_weight(r, p->n_vocab, p->width, "token_embd.weight");
+	ig_value x;
+
+	if (n_types)
+		x = ig_rec_embed_types(r, tokens, learned,
+				       ig_rec_weight(r, n_types, p->width, "token_types.weight"));
+	else if (learned != IG_NONE)
+		x = ig_rec_embed_learned(r, tokens, learned);
+	else
+		x = ig_rec_embed(r, tokens);
+	return ig_layer_layer_norm(r, p, "token_embd_norm.weight", "token_embd_norm.bias", 0, x);
+}
 
 /* The last ops: one vector of each text, or of a reranker its logits.  rank: how that one pools.
  * Returns the graph's status. */

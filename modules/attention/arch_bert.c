@@ -22,7 +22,6 @@ static int read_params(const struct ig_host *host, const struct ig_meta *meta, v
 	const struct ig_hparam_source s = { host, meta, "bert", err };
 	struct bert *m = params;
 	struct ig_hparams *p = &m->p;
-	int64_t n_rows, n_cols;
 	int rc;
 
 	if ((rc = ig_hparams_dense(&s, IG_LAYER_NORM_EPS, p)) ||
@@ -33,34 +32,10 @@ static int read_params(const struct ig_host *host, const struct ig_meta *meta, v
 			       "bert with %u heads of %u dimensions, %u KV heads and a width of %u "
 			       "is not supported",
 			       p->n_heads, p->head_dim, p->n_kv_heads, p->width);
-	if (!host->meta_tensor(meta, "token_types.weight", &n_rows, &n_cols))
-		m->n_types = n_rows > 0 && n_rows < 1024 ? (uint32_t)n_rows : 1;
+	m->n_types = ig_hparam_text_types(&s);
 	m->fused = host->meta_has_tensor(meta, "blk.0.attn_qkv.weight") != 0;
 	ig_hparams_info_pooled(p, &m->pooling, info);
 	return 0;
-}
-
-static ig_value record_norm(struct ig_rec *r, const struct ig_hparams *p, const char *weight,
-			    const char *bias, uint32_t layer, ig_value x)
-{
-	ig_weight w = ig_rec_layer_weight(r, 1, p->width, weight, layer);
-	ig_weight b = ig_rec_layer_weight(r, 1, p->width, bias, layer);
-	return ig_rec_layer_norm(r, x, w, b, p->norm_eps, 0);
-}
-
-/* h + Down(GELU(Up(h))) */
-static ig_value record_feed_forward(struct ig_rec *r, const struct ig_hparams *p, uint32_t layer,
-				    ig_value h)
-{
-	ig_weight up[2], down[2];
-	ig_value f;
-
-	up[0] = ig_rec_layer_weight(r, p->n_ff, p->width, "blk.%u.ffn_up.weight", layer);
-	up[1] = ig_rec_layer_weight(r, 1, p->n_ff, "blk.%u.ffn_up.bias", layer);
-	down[0] = ig_rec_layer_weight(r, p->width, p->n_ff, "blk.%u.ffn_down.weight", layer);
-	down[1] = ig_rec_layer_weight(r, 1, p->width, "blk.%u.ffn_down.bias", layer);
-	f = ig_rec_linear_bias(r, h, up, 1, IG_ACT_GELU_ERF, IG_NONE); /* [n, n_ff] */
-	return ig_rec_linear_bias(r, f, down, 1, IG_ACT_NONE, h);      /* [n, width] */
 }
 
 static int record(const struct ig_host *host, struct ig_graph *g, const struct ig_meta *meta,
@@ -76,25 +51,16 @@ static int record(const struct ig_host *host, struct ig_graph *g, const struct i
 		.back = IG_ATTENTION_ALL,
 		.ahead = IG_ATTENTION_ALL,
 	};
-	ig_weight tokens, positions, types;
-	ig_value x, h;
+	ig_weight positions = ig_rec_weight(&r, p->n_context, p->width, "position_embd.weight");
+	ig_value x = ig_layer_embed_texts(&r, p, positions, m->n_types), h;
 
-	tokens = ig_rec_weight(&r, p->n_vocab, p->width, "token_embd.weight");
-	positions = ig_rec_weight(&r, p->n_context, p->width, "position_embd.weight");
-	if (m->n_types) {
-		types = ig_rec_weight(&r, m->n_types, p->width, "token_types.weight");
-		x = ig_rec_embed_types(&r, tokens, positions, types);
-	} else {
-		x = ig_rec_embed_learned(&r, tokens, positions);
-	}
-	x = record_norm(&r, p, "token_embd_norm.weight", "token_embd_norm.bias", 0, x);
 	for (uint32_t layer = 0; layer < p->n_layers; layer++) {
 		h = ig_layer_gqa(&r, &attention, layer, x, x);
-		h = record_norm(&r, p, "blk.%u.attn_output_norm.weight",
-				"blk.%u.attn_output_norm.bias", layer, h);
-		x = record_feed_forward(&r, p, layer, h);
-		x = record_norm(&r, p, "blk.%u.layer_output_norm.weight",
-				"blk.%u.layer_output_norm.bias", layer, x);
+		h = ig_layer_layer_norm(&r, p, "blk.%u.attn_output_norm.weight",
+					"blk.%u.attn_output_norm.bias", layer, h);
+		x = ig_layer_mlp(&r, p, IG_ACT_GELU_ERF, layer, h, h);
+		x = ig_layer_layer_norm(&r, p, "blk.%u.layer_output_norm.weight",
+					"blk.%u.layer_output_norm.bias", layer, x);
 	}
 	return ig_layer_pool(&r, p, &m->pooling, IG_POOL_CLS, x);
 }

@@ -33,28 +33,6 @@ static int read_params(const struct ig_host *host, const struct ig_meta *meta, v
 	return 0;
 }
 
-static ig_value record_norm(struct ig_rec *r, const struct ig_hparams *p, const char *weight,
-			    const char *bias, uint32_t layer, ig_value x)
-{
-	ig_weight w = ig_rec_layer_weight(r, 1, p->width, weight, layer);
-	ig_weight b = ig_rec_layer_weight(r, 1, p->width, bias, layer);
-	return ig_rec_layer_norm(r, x, w, b, p->norm_eps, 0);
-}
-
-/* x + Down(GELU(Up(h))) */
-static ig_value record_feed_forward(struct ig_rec *r, const struct ig_hparams *p, uint32_t layer,
-				    ig_value h, ig_value x)
-{
-	ig_weight up[2], down[2];
-
-	up[0] = ig_rec_layer_weight(r, p->n_ff, p->width, "blk.%u.ffn_up.weight", layer);
-	up[1] = ig_rec_layer_weight(r, 1, p->n_ff, "blk.%u.ffn_up.bias", layer);
-	down[0] = ig_rec_layer_weight(r, p->width, p->n_ff, "blk.%u.ffn_down.weight", layer);
-	down[1] = ig_rec_layer_weight(r, 1, p->width, "blk.%u.ffn_down.bias", layer);
-	h = ig_rec_linear_bias(r, h, up, 1, IG_ACT_GELU, IG_NONE); /* [n, n_ff] */
-	return ig_rec_linear_bias(r, h, down, 1, IG_ACT_NONE, x);  /* [n, width] */
-}
-
 static int record(const struct ig_host *host, struct ig_graph *g, const struct ig_meta *meta,
 		  const void *params)
 {
@@ -74,11 +52,12 @@ static int record(const struct ig_host *host, struct ig_graph *g, const struct i
 
 	x = ig_rec_embed_learned(&r, embedding, positions);
 	for (uint32_t layer = 0; layer < p->n_layers; layer++) {
-		h = record_norm(&r, p, "blk.%u.attn_norm.weight", "blk.%u.attn_norm.bias", layer,
-				x);
+		h = ig_layer_layer_norm(&r, p, "blk.%u.attn_norm.weight", "blk.%u.attn_norm.bias",
+					layer, x);
 		x = ig_layer_gqa(&r, &attention, layer, h, x);
-		h = record_norm(&r, p, "blk.%u.ffn_norm.weight", "blk.%u.ffn_norm.bias", layer, x);
-		x = record_feed_forward(&r, p, layer, h, x);
+		h = ig_layer_layer_norm(&r, p, "blk.%u.ffn_norm.weight", "blk.%u.ffn_norm.bias",
+					layer, x);
+		x = ig_layer_mlp(&r, p, IG_ACT_GELU, layer, h, x);
 	}
 	return ig_layer_head(&r, p, ig_rec_layer_norm(&r, x, norm, norm_bias, p->norm_eps, 1));
 }

@@ -20,7 +20,6 @@ static int read_params(const struct ig_host *host, const struct ig_meta *meta, v
 	const struct ig_hparam_source s = { host, meta, "nomic-bert", err };
 	struct nomic_bert *m = params;
 	struct ig_hparams *p = &m->p;
-	int64_t n_rows, n_cols;
 	int rc;
 
 	if ((rc = ig_hparams_dense(&s, IG_LAYER_NORM_EPS, p)) ||
@@ -30,19 +29,10 @@ static int read_params(const struct ig_host *host, const struct ig_meta *meta, v
 	if ((rc = ig_hparam_refuse_tensor(&s, "blk.0.attn_qkv.bias", "biases")) ||
 	    (rc = ig_hparam_refuse_tensor(&s, "blk.0.ffn_up.bias", "biases")))
 		return rc;
-	if (!host->meta_tensor(meta, "token_types.weight", &n_rows, &n_cols))
-		m->n_types = n_rows > 0 && n_rows < 1024 ? (uint32_t)n_rows : 1;
+	m->n_types = ig_hparam_text_types(&s);
 	m->fused = host->meta_has_tensor(meta, "blk.0.attn_qkv.weight") != 0;
 	ig_hparams_info_pooled(p, &m->pooling, info);
 	return 0;
-}
-
-static ig_value record_norm(struct ig_rec *r, const struct ig_hparams *p, const char *weight,
-			    const char *bias, uint32_t layer, ig_value x)
-{
-	ig_weight w = ig_rec_layer_weight(r, 1, p->width, weight, layer);
-	ig_weight b = ig_rec_layer_weight(r, 1, p->width, bias, layer);
-	return ig_rec_layer_norm(r, x, w, b, p->norm_eps, 0);
 }
 
 static int record(const struct ig_host *host, struct ig_graph *g, const struct ig_meta *meta,
@@ -60,23 +50,15 @@ static int record(const struct ig_host *host, struct ig_graph *g, const struct i
 		.back = IG_ATTENTION_ALL,
 		.ahead = IG_ATTENTION_ALL,
 	};
-	ig_weight tokens = ig_rec_weight(&r, p->n_vocab, p->width, "token_embd.weight"), types;
-	ig_value x, h;
+	ig_value x = ig_layer_embed_texts(&r, p, IG_NONE, m->n_types), h;
 
-	if (m->n_types) {
-		types = ig_rec_weight(&r, m->n_types, p->width, "token_types.weight");
-		x = ig_rec_embed_types(&r, tokens, IG_NONE, types);
-	} else {
-		x = ig_rec_embed(&r, tokens);
-	}
-	x = record_norm(&r, p, "token_embd_norm.weight", "token_embd_norm.bias", 0, x);
 	for (uint32_t layer = 0; layer < p->n_layers; layer++) {
 		h = ig_layer_gqa(&r, &attention, layer, x, x);
-		h = record_norm(&r, p, "blk.%u.attn_output_norm.weight",
-				"blk.%u.attn_output_norm.bias", layer, h);
+		h = ig_layer_layer_norm(&r, p, "blk.%u.attn_output_norm.weight",
+					"blk.%u.attn_output_norm.bias", layer, h);
 		x = ig_layer_glu(&r, p, IG_ACT_SILU, layer, h, h);
-		x = record_norm(&r, p, "blk.%u.layer_output_norm.weight",
-				"blk.%u.layer_output_norm.bias", layer, x);
+		x = ig_layer_layer_norm(&r, p, "blk.%u.layer_output_norm.weight",
+					"blk.%u.layer_output_norm.bias", layer, x);
 	}
 	return ig_layer_pool(&r, p, &m->pooling, IG_POOL_CLS, x);
 }
