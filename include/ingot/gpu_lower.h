@@ -45,6 +45,12 @@ static inline struct ig_gpu_bind ig_gpu_bind_weight(const struct ig_gpu_tensor *
 	return ig_gpu_bind_ref(w->ref, ig_gpu_weight_bytes(w), IG_GPU_READ);
 }
 
+/* Multiprocessors or cores, as grids are cut; where a device does not say, an H100's. */
+static inline uint32_t ig_gpu_cores(const struct ig_gpu_facts *f)
+{
+	return f->n_cores ? f->n_cores : 132;
+}
+
 /* The live count of a value's rows, and the largest number of rows of out[0]. */
 static inline uint32_t ig_gpu_live_of(const struct ig_gpu_tensor *v)
 {

@@ -107,10 +107,6 @@ const struct ig_gpu_op ig_gpu_moe_route = {
 
 /* ---- products ---------------------------------------------------------------------------- */
 
-struct shape {
-	uint32_t bm, bn, bk, sm, sn, stages, wide;
-};
-
 /* A kernel, and the number of rows for which it is used. */
 struct variant {
 	const char *suffix;
@@ -267,11 +263,6 @@ static uint32_t at_once(const struct product *p, const struct variant *v)
 	return n < 1 ? 1 : n < 4 ? (uint32_t)n : 4;
 }
 
-static uint32_t cores_of(const struct product *p)
-{
-	return p->launch->facts->n_cores ? p->launch->facts->n_cores : 132;
-}
-
 /* Teams of a threadgroup.  Of up to eight rows the experts of one row shall occupy the GPU.  More rows have
  * so many experts that threadgroups come in turns, each of which looks up its expert and fetches x
  * first: several small ones share a multiprocessor, so that one computes while another waits (16
@@ -280,20 +271,24 @@ static uint32_t tiles_width(const struct product *p, const struct variant *v)
 {
 	const struct ig_gpu_facts *f = p->launch->facts;
 	const struct linear_args *a = &p->args.product;
-	const uint32_t cores = cores_of(p), across = (a->n[0] + 15) / 16;
-	uint32_t most = TILES_THREADS / 32 / team_of(p), best = 1;
+	const uint32_t cores = ig_gpu_cores(f), across = (a->n[0] + 15) / 16, team = team_of(p);
+	uint32_t most = TILES_THREADS / 32 / team, best = 1;
 	uint64_t least = UINT64_MAX;
 
 	if (f->kind != IG_GPU_CUDA)
 		return 1;
 	if (v->shape.bm > 8)
 		most /= at_once(p, v);
-	for (uint32_t w = 1; w <= most && w <= across; w++) {
+	most = most < across ? most : across;
+	while (most > 1 && tiles_bytes(f, p->dtype, a->k, most * team, v->shape.bm) + 2 * FEW * 4 >
+				   f->max_threadgroup_bytes)
+		most--;
+	if (v->shape.bm > 8)
+		return most > 1 ? most : 1;
+	for (uint32_t w = 1; w <= most; w++) {
 		const uint64_t groups = (uint64_t)((across + w - 1) / w) * p->top_k;
 		const uint64_t tiles = (groups + cores - 1) / cores * w;
-		if ((v->shape.bm > 8 || tiles <= least) &&
-		    tiles_bytes(f, p->dtype, a->k, w * team_of(p), v->shape.bm) + 2 * FEW * 4 <=
-			    f->max_threadgroup_bytes) {
+		if (tiles <= least) {
 			least = tiles;
 			best = w;
 		}
@@ -307,7 +302,8 @@ static uint32_t tiles_groups(const struct product *p, const struct variant *v)
 {
 	const uint32_t width = 16 * p->args.product.width,
 		       across = (p->args.product.n[0] + width - 1) / width;
-	const double each = 2.5 * cores_of(p) * at_once(p, v) / active_experts(p, v->shape.bm);
+	const double each = 2.5 * ig_gpu_cores(p->launch->facts) * at_once(p, v) /
+			    active_experts(p, v->shape.bm);
 
 	if (p->launch->facts->kind != IG_GPU_CUDA || v->shape.bm <= 8 || each >= across)
 		return across;

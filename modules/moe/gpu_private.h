@@ -6,6 +6,10 @@
 
 #include <ingot/gpu_lower.h>
 
+struct shape {
+	uint32_t bm, bn, bk, sm, sn, stages, wide; /* as in shaders/core/shapes.h */
+};
+
 /* A product of assignments with their experts' weights, as it is lowered. */
 struct product {
 	const struct ig_gpu_launch *launch;

@@ -4,6 +4,7 @@
  * multiply (shaders/moe/moe_tiles_stream.metal).  A weight is dequantised once for all rows.
  */
 #include "gpu_private.h"
+#include "ops/gpu/unpack.h"
 #include "shaders/core/shapes.h"
 
 extern const struct ig_shader ig_shader_moe_tiles_unpack, ig_shader_moe_tiles_stream;
@@ -14,12 +15,8 @@ extern const struct ig_shader ig_shader_moe_tiles_unpack, ig_shader_moe_tiles_st
 /* Unpacking costs as much as some rows of every expert (Qwen3-30B-A3B's shape: with 32 it is 8 % slower
  * than not to, with 64 a sixth faster). */
 #define ROWS_OF_EXPERT 48
-#define THREADGROUPS_PER_CORE 4
 
-/* SHAPE_NV_STREAM_128: stages of both operands, two warpgroups' sums, barriers. */
-#define STREAM_STAGES 6
-#define STREAM_BYTES                                                                               \
-	(STREAM_STAGES * (128 + 128) * 64 * 2 + 2 * 64 * 64 * 4 + STREAM_STAGES * 16 + 16)
+static const struct shape shape = { SHAPE_NV_STREAM_128 };
 
 struct stream {
 	const struct product *p;
@@ -29,8 +26,6 @@ struct stream {
 	uint64_t k, max_n; /* assignments of a step, at most */
 	struct ig_gpu_bind list, rows, places, weight;
 };
-
-static uint32_t cores_of(const struct ig_gpu_facts *f) { return f->n_cores ? f->n_cores : 132; }
 
 uint32_t ig_moe_unpacks_from(const struct product *p)
 {
@@ -88,33 +83,15 @@ static int emit_gather(const struct stream *s)
 }
 
 /* Rows first … of a weight, a multiple of sixteen, to scratch memory. */
-static int emit_unpack(const struct stream *s, const struct ig_gpu_tensor *w, uint64_t first,
-		       uint64_t n, struct ig_gpu_ref to)
+static int emit_unpack(const struct stream *s, uint32_t weight, uint64_t first, uint64_t n,
+		       struct ig_gpu_ref to)
 {
-	const struct product *p = s->p;
-	const uint32_t tile_k = ig_gpu_tile_k(p->dtype),
-		       across = ((uint32_t)s->k + tile_k - 1) / tile_k, each = UNPACK_THREADS / 32,
-		       most = cores_of(p->launch->facts) * THREADGROUPS_PER_CORE;
-	struct unpack_args args = { .k = (uint32_t)s->k,
-				    .across = across,
-				    .n_tiles = (uint32_t)(n / 16) * across };
-	struct ig_gpu_dispatch d = begin(s, NULL, UNPACK_THREADS);
-	struct ig_gpu_ref from = w->ref;
-	char kernel[64];
+	struct ig_gpu_tensor w = s->p->launch->weight[weight];
 
-	snprintf(kernel, sizeof kernel, "moe_tiles_unpack_%s", ig_gpu_format_name(p->dtype));
-	d.shader = &ig_shader_moe_tiles_unpack;
-	d.kernel = kernel;
-	d.args = &args;
-	d.n_arg_bytes = sizeof args;
-	d.grid[0].times = (args.n_tiles + each - 1) / each;
-	if (d.grid[0].times > most)
-		d.grid[0].times = most;
-	args.n_simdgroups = d.grid[0].times * each;
-	from.offset += first * w->row_stride;
-	d.bind[d.n_binds++] = ig_gpu_bind_ref(from, n * w->row_stride, IG_GPU_READ);
-	d.bind[d.n_binds++] = ig_gpu_bind_ref(to, n * s->k * 2, IG_GPU_WRITE);
-	return s->host->dispatch(s->tape, &d);
+	w.ref.offset += first * w.row_stride;
+	w.n_rows = (int64_t)n;
+	return ig_gpu_unpack(s->p->launch, &w, s->min_rows, to, &ig_shader_moe_tiles_unpack,
+			     "moe_tiles_unpack", s->host, s->tape);
 }
 
 /* The products with experts first … end - 1. */
@@ -125,24 +102,24 @@ static int emit_piece(const struct stream *s, uint32_t first, uint32_t end)
 	const uint64_t rows = p->args.rows, n = (end - first) * rows;
 	struct moe_args args = p->args;
 	struct ig_gpu_dispatch d =
-		begin(s, p->pair ? "moe_glu_stream" : "moe_down_stream", 12 * 32);
+		begin(s, p->pair ? "moe_glu_stream" : "moe_down_stream", shape.sm * shape.sn * 32);
 	struct ig_gpu_bind gate = ig_gpu_bind_ref(s->weight.ref, n * s->k * 2, IG_GPU_READ),
 			   up = gate;
-	int rc = emit_unpack(s, &c->weight[0], first * rows, n, gate.ref);
+	int rc = emit_unpack(s, 0, first * rows, n, gate.ref);
 
 	if (p->pair && p->up) {
 		up.ref.offset += n * s->k * 2;
-		rc = rc ? rc : emit_unpack(s, &c->weight[p->up], first * rows, n, up.ref);
+		rc = rc ? rc : emit_unpack(s, p->up, first * rows, n, up.ref);
 	}
 	if (rc)
 		return rc;
 	args.first_expert = first;
 	args.end_expert = end;
-	args.index_at = STREAM_BYTES;
+	args.index_at = ig_gpu_stream_bytes(shape.bm, shape.bn, shape.bk, shape.stages, 2);
 	d.args = &args;
 	d.threadgroup_bytes = args.index_at + 2 * 64 * 4;
 	d.cluster = PRODUCT_STREAM_CLUSTER;
-	d.grid[0].times = cores_of(c->facts) / d.cluster * d.cluster;
+	d.grid[0].times = ig_gpu_cores(c->facts) / d.cluster * d.cluster;
 	d.bind[d.n_binds++] = as(s->rows, IG_GPU_READ);
 	d.bind[d.n_binds++] = gate;
 	d.bind[d.n_binds++] = up;
@@ -152,10 +129,10 @@ static int emit_piece(const struct stream *s, uint32_t first, uint32_t end)
 	d.bind[d.n_binds++] = ig_moe_bind_optional(c, p->bias, p->bias);
 	d.bind[d.n_binds++] = ig_moe_bind_optional(c, p->bias && p->pair, p->bias + 1);
 	d.box[d.n_boxes++] =
-		(struct ig_gpu_box){ 0, 128, (uint32_t)s->max_n, (uint32_t)s->k, s->k * 2 };
+		(struct ig_gpu_box){ 0, shape.bm, (uint32_t)s->max_n, (uint32_t)s->k, s->k * 2 };
 	for (uint32_t i = 1; i <= 2; i++)
-		d.box[d.n_boxes++] =
-			(struct ig_gpu_box){ i, 64, (uint32_t)n, (uint32_t)s->k, s->k * 2 };
+		d.box[d.n_boxes++] = (struct ig_gpu_box){ i, shape.bn / 2, (uint32_t)n,
+							  (uint32_t)s->k, s->k * 2 };
 	return s->host->dispatch(s->tape, &d);
 }
 

@@ -69,8 +69,8 @@ static void size_tiles(const struct ig_product *p, const struct ig_product_varia
 	args->width = ig_product_tiles_width(p, v, args->shares);
 	args->cluster = v->cluster ? v->cluster : 1;
 	groups = (ig_product_tiles_across(p, 16) + args->width - 1) / args->width;
-	if (f->kind == IG_GPU_CUDA && groups > ig_product_cores(f) / args->cluster)
-		groups = ig_product_cores(f) / args->cluster;
+	if (f->kind == IG_GPU_CUDA && groups > ig_gpu_cores(f) / args->cluster)
+		groups = ig_gpu_cores(f) / args->cluster;
 	groups *= args->cluster;
 	d->cluster = v->cluster;
 	d->threads = args->width * ig_product_team(p, v, args->shares) * 32;
@@ -115,9 +115,9 @@ int ig_product_emit(const struct ig_product *p, const struct ig_product_variant 
 		size_tiles(p, v, args, &d);
 	else if (v->kind == STREAM) {
 		d.cluster = PRODUCT_STREAM_CLUSTER;
-		d.grid[0] = (struct ig_gpu_extent){ IG_LIVE_ONE, 1, 1,
-						    (uint32_t)ig_product_cores(p->launch->facts) /
-							    d.cluster * d.cluster };
+		d.grid[0] = (struct ig_gpu_extent){
+			IG_LIVE_ONE, 1, 1, ig_gpu_cores(p->launch->facts) / d.cluster * d.cluster
+		};
 	} else if (v->max_rows <= s->bm)
 		d.grid[0] = (struct ig_gpu_extent){ IG_LIVE_ONE, 1, 1, (uint32_t)tiles };
 	else

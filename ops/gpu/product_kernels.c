@@ -4,6 +4,7 @@
  * depends only on the weights' shape and the device.
  */
 #include "ops/gpu/product_private.h"
+#include "ops/gpu/unpack.h"
 
 #define MAX_SHARES 4
 /* On NVIDIA, weights with at most this many outputs have their k split into shares, except float16
@@ -70,7 +71,7 @@ uint64_t ig_product_threadgroup_bytes(const struct ig_product_variant *v, uint32
 
 	switch (v->kind) {
 	case RUSH: return walk + s->stages * 16;
-	case STREAM: return walk + 2 * 64 * PRODUCT_STREAM_CHUNK(s->bn) * 4 + s->stages * 16 + 16;
+	case STREAM: return ig_gpu_stream_bytes(s->bm, s->bn, s->bk, s->stages, (uint32_t)size);
 	case SHARES: return (walk > sums ? walk : sums) * shares;
 	default: return walk > sums ? walk : sums;
 	}
@@ -81,8 +82,6 @@ static bool is_large(const struct ig_product *p)
 {
 	return (p->dtype == IG_F16 || p->dtype == IG_BF16) && !ig_product_is_odd(p->dtype, p->k);
 }
-
-int64_t ig_product_cores(const struct ig_gpu_facts *f) { return f->n_cores ? f->n_cores : 132; }
 
 /* The kernel for few rows on NVIDIA: the narrowest whose threadgroups all run concurrently. */
 static struct ig_product_variant nv_few(const struct ig_product *p, int64_t outputs, bool shared)
@@ -111,7 +110,7 @@ static struct ig_product_variant nv_few(const struct ig_product *p, int64_t outp
 	if (!is_large(p))
 		return p->pair ? few_pair : few;
 	for (size_t i = 0; i < n; i++)
-		if ((outputs + v[i].shape.bn - 1) / v[i].shape.bn <= ig_product_cores(f) &&
+		if ((outputs + v[i].shape.bn - 1) / v[i].shape.bn <= ig_gpu_cores(f) &&
 		    ig_product_threadgroup_bytes(&v[i], p->element, 1) <= f->max_threadgroup_bytes)
 			return v[i];
 	return few_64;
@@ -131,7 +130,7 @@ static struct ig_product_variants nv_float(const struct ig_product *p)
 {
 	const struct ig_gpu_facts *f = p->launch->facts;
 
-	if (!p->pair && ig_product_tiles_across(p, 8) <= ig_product_cores(f))
+	if (!p->pair && ig_product_tiles_across(p, 8) <= ig_gpu_cores(f))
 		return ig_product_threadgroup_bytes(&nv_f32_ahead.v[0], IG_F32, MAX_SHARES) <=
 				       f->max_threadgroup_bytes ?
 			       nv_f32_ahead :
@@ -149,7 +148,7 @@ static struct ig_product_variant nv_rush(const struct ig_product *p, int64_t out
 		rush_96 = { "rush_96", { SHAPE_NV_RUSH_96 }, 1, FEW, RUSH },
 		rush_64 = { "rush_64", { SHAPE_NV_RUSH_64 }, 1, FEW, RUSH },
 		rush_pair = { "rush_48", { SHAPE_NV_RUSH_48_PAIR }, 1, FEW, RUSH };
-	const int64_t cores = ig_product_cores(p->launch->facts);
+	const int64_t cores = ig_gpu_cores(p->launch->facts);
 
 	if (outputs > 96 * cores)
 		return rush_64;
@@ -167,7 +166,7 @@ static struct ig_product_variant nv_rush(const struct ig_product *p, int64_t out
  * proportional to the time. */
 static int64_t stream_columns(const struct ig_product *p, int64_t bn, int64_t down)
 {
-	const int64_t clusters = ig_product_cores(p->launch->facts) / PRODUCT_STREAM_CLUSTER;
+	const int64_t clusters = ig_gpu_cores(p->launch->facts) / PRODUCT_STREAM_CLUSTER;
 	const int64_t across = ig_product_tiles_across(p, bn);
 	return (down / 2 * across + down % 2 * (across + 1) / 2 + clusters - 1) / clusters * bn;
 }
@@ -210,7 +209,7 @@ static void add_streams(const struct ig_product *p, uint32_t done, struct ig_pro
  * run concurrently, then streams. */
 static struct ig_product_variants nv_large(const struct ig_product *p, int64_t outputs)
 {
-	const int64_t cores = ig_product_cores(p->launch->facts);
+	const int64_t cores = ig_gpu_cores(p->launch->facts);
 	struct ig_product_variants r = { .v = { nv_rush(p, outputs) }, .n = 1 };
 	uint32_t done = r.v[0].max_rows;
 	int64_t down =
@@ -263,7 +262,7 @@ static struct ig_product_variants nv_variants(const struct ig_product *p, int64_
 		return r;
 	}
 	/* Small tiles as long as all run concurrently. */
-	int64_t down = ig_product_cores(f) * 13 / 10 / ((outputs + 63) / 64);
+	int64_t down = (int64_t)ig_gpu_cores(f) * 13 / 10 / ((outputs + 63) / 64);
 	uint32_t most_64 = down > 1 ? (uint32_t)down * 64 : 64;
 
 	r.v[r.n++] =
@@ -298,15 +297,13 @@ uint64_t ig_product_tiles_bytes(const struct ig_product *p, const struct ig_prod
 	uint64_t sums = (uint64_t)teams * ig_product_team(p, v, shares) * 64 * v->shape.bm;
 	uint64_t tiles = (k + tile - 1) / tile;
 
-	/* each threadgroup adds all shares of some teams */
-	if (v->cluster)
-		sums = ((uint64_t)teams + v->cluster - 1) / v->cluster * shares *
-		       (p->pair ? 2 : 1) * 64 * v->shape.bm;
-
 	if (p->launch->facts->kind != IG_GPU_CUDA)
 		return sums;
-	if (v->cluster)
+	if (v->cluster) { /* each threadgroup has some shares, and adds all of some teams */
 		tiles = (tiles + shares - 1) / shares * (shares / v->cluster);
+		sums = ((uint64_t)teams + v->cluster - 1) / v->cluster * shares *
+		       (p->pair ? 2 : 1) * 64 * v->shape.bm;
+	}
 	return TILES_BARRIERS + v->max_rows * (tiles * tile + 8) * 2 + 2 * sums;
 }
 
@@ -316,7 +313,7 @@ uint32_t ig_product_tiles_width(const struct ig_product *p, const struct ig_prod
 				uint32_t shares)
 {
 	const struct ig_gpu_facts *f = p->launch->facts;
-	const int64_t cores = ig_product_cores(f) / (v->cluster ? v->cluster : 1),
+	const int64_t cores = ig_gpu_cores(f) / (v->cluster ? v->cluster : 1),
 		      across = ig_product_tiles_across(p, 16);
 	uint32_t most = TILES_THREADS / 32 / ig_product_team(p, v, shares), width;
 
@@ -382,7 +379,7 @@ static uint32_t choose_tiles(const struct ig_product *p, int64_t outputs,
 		};
 		return shares;
 	}
-	down = ig_product_cores(f) * 13 / 10 / ((outputs + 63) / 64);
+	down = (int64_t)ig_gpu_cores(f) * 13 / 10 / ((outputs + 63) / 64);
 	uint32_t most_64 = down > 1 ? (uint32_t)down * 64 : 64;
 	r->v[r->n++] =
 		(struct ig_product_variant){ "64", { SHAPE_NV_WIDE_64 }, done + 1, most_64, TILE };

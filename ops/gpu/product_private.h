@@ -69,7 +69,6 @@ bool ig_product_is_tiled(const struct ig_product *p);
 /* Rows of the weight or of x that are not multiples of 16 bytes are copied element by element.
  * Rows of block formats always are. */
 bool ig_product_is_odd(uint32_t dtype, int64_t k);
-int64_t ig_product_cores(const struct ig_gpu_facts *f);
 /* The number of tiles of `width` columns. */
 int64_t ig_product_tiles_across(const struct ig_product *p, int64_t width);
 /* Threadgroup memory of any kernel but those for few rows of weights in tiles. */
@@ -92,10 +91,6 @@ void ig_product_streams(const struct ig_product *p, uint32_t min_rows, uint32_t 
 
 /* ---- product_unpack.c ------------------------------------------------------------------- */
 
-/* A weight in tiles to rows of k values of float16 without padding, as many as its tiles have, in steps
- * of min_rows rows and more.  Of p its launch, dtype and k count. */
-int ig_product_unpack(const struct ig_product *p, const struct ig_gpu_tensor *w, uint32_t min_rows,
-		      struct ig_gpu_ref to, const struct ig_gpu_host *h, struct ig_gpu_tape *t);
 /* The dispatches for min_rows rows and more.  args: the product's, with its shares. */
 int ig_product_lower_unpacked(const struct ig_product *p, uint32_t min_rows,
 			      const struct linear_args *args, const struct ig_gpu_host *h,

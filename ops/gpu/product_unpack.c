@@ -5,6 +5,7 @@
  * rows, and the products have the speed of float16's.
  */
 #include "ops/gpu/product_private.h"
+#include "ops/gpu/unpack.h"
 
 #include <string.h>
 
@@ -14,48 +15,6 @@ extern const struct ig_shader ig_shader_tiles_unpack, ig_shader_linear, ig_shade
  * Devstral's shape: 28,900 tokens/s with 64 MiB, 39,200 with 256). */
 #define MAX_PIECE_BYTES ((uint64_t)256 << 20)
 #define PIECE_COLUMNS 256 /* pieces start at multiples of it: whole tiles, and clusters of them */
-#define THREADGROUPS_PER_CORE 4
-
-/* Bytes of n outputs in rows of float16; tiles fill sixteen. */
-static uint64_t rows_bytes(const struct ig_product *p, int64_t n)
-{
-	return ((uint64_t)n + 15) / 16 * 16 * (uint64_t)p->k * 2;
-}
-
-int ig_product_unpack(const struct ig_product *p, const struct ig_gpu_tensor *w, uint32_t min_rows,
-		      struct ig_gpu_ref to, const struct ig_gpu_host *h, struct ig_gpu_tape *t)
-{
-	const uint32_t tile_k = ig_gpu_tile_k(p->dtype);
-	const uint32_t across = ((uint32_t)p->k + tile_k - 1) / tile_k;
-	struct unpack_args args = {
-		.k = (uint32_t)p->k,
-		.across = across,
-		.n_tiles = (uint32_t)((w->n_rows + 15) / 16) * across,
-	};
-	struct ig_gpu_dispatch d = {
-		.struct_size = sizeof d,
-		.n_binds = 2,
-		.shader = &ig_shader_tiles_unpack,
-		.args = &args,
-		.n_arg_bytes = sizeof args,
-		.threads = UNPACK_THREADS,
-		.when_live = ig_gpu_live_of(&p->launch->out[0]),
-		.when_min = min_rows,
-		.when_max = UINT32_MAX,
-		.grid = { IG_GPU_ONE, IG_GPU_ONE, IG_GPU_ONE },
-		.bind = { ig_gpu_bind_weight(w),
-			  ig_gpu_bind_ref(to, rows_bytes(p, w->n_rows), IG_GPU_WRITE) },
-	};
-	const uint32_t each = UNPACK_THREADS / 32, needed = (args.n_tiles + each - 1) / each,
-		       most = (uint32_t)ig_product_cores(p->launch->facts) * THREADGROUPS_PER_CORE;
-	char name[64];
-
-	d.grid[0].times = needed < most ? needed : most;
-	args.n_simdgroups = d.grid[0].times * each;
-	snprintf(name, sizeof name, "tiles_unpack_%s", ig_gpu_format_name(p->dtype));
-	d.kernel = name;
-	return h->dispatch(t, &d);
-}
 
 /* The product of p's weights, which fit into a piece. */
 static int lower_piece(const struct ig_product *p, uint32_t min_rows, struct ig_gpu_ref scratch,
@@ -72,14 +31,15 @@ static int lower_piece(const struct ig_product *p, uint32_t min_rows, struct ig_
 	of.shader = p->pair ? &ig_shader_glu : &ig_shader_linear;
 	memset(args.n, 0, sizeof args.n);
 	for (uint32_t i = 0; i < p->n && !rc; i++) {
-		rc = ig_product_unpack(p, p->weight[i], min_rows, scratch, h, t);
+		rc = ig_gpu_unpack(p->launch, p->weight[i], min_rows, scratch,
+				   &ig_shader_tiles_unpack, "tiles_unpack", h, t);
 		rows[i] = *p->weight[i];
 		rows[i].ref = scratch;
 		rows[i].row_stride = (uint64_t)p->k * 2;
 		rows[i].dtype = IG_F16;
 		rows[i].layout = IG_GPU_ROWS;
 		of.weight[i] = &rows[i];
-		scratch.offset += rows_bytes(p, rows[i].n_rows);
+		scratch.offset += ig_gpu_unpacked_bytes(rows[i].n_rows, p->k);
 		if (!p->pair || i == 0)
 			args.n[i] = (uint32_t)rows[i].n_rows;
 	}
@@ -118,7 +78,8 @@ static int lower_pieces(const struct ig_product *p, uint32_t min_rows, uint64_t 
 			const struct ig_gpu_host *h, struct ig_gpu_tape *t)
 {
 	const int64_t n = p->weight[0]->n_rows,
-		      unit = (int64_t)rows_bytes(p, PIECE_COLUMNS) * (p->pair ? 2 : 1),
+		      unit = (int64_t)ig_gpu_unpacked_bytes(PIECE_COLUMNS, p->k) *
+			     (p->pair ? 2 : 1),
 		      most = (int64_t)piece_bytes / unit * PIECE_COLUMNS;
 	const int64_t pieces = (n + most - 1) / most;
 	int64_t each = (n + pieces - 1) / pieces;
@@ -139,12 +100,13 @@ int ig_product_lower_unpacked(const struct ig_product *p, uint32_t min_rows,
 			      struct ig_gpu_tape *t)
 {
 	struct ig_gpu_ref scratch;
-	uint64_t all = 0, piece, least = rows_bytes(p, PIECE_COLUMNS) * (p->pair ? 2 : 1);
+	uint64_t all = 0, piece,
+		 least = ig_gpu_unpacked_bytes(PIECE_COLUMNS, p->k) * (p->pair ? 2 : 1);
 	struct ig_product of = *p;
 	int rc;
 
 	for (uint32_t i = 0; i < p->n; i++)
-		all += rows_bytes(p, p->weight[i]->n_rows);
+		all += ig_gpu_unpacked_bytes(p->weight[i]->n_rows, p->k);
 	piece = all < MAX_PIECE_BYTES ? all : MAX_PIECE_BYTES > least ? MAX_PIECE_BYTES : least;
 	if ((rc = h->scratch(t, piece, &scratch)))
 		return rc;

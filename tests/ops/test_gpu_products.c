@@ -10,7 +10,7 @@
 #include <cmocka.h>
 
 #include "model/formats/checkpoint.h"
-#include "ops/gpu/product_private.h"
+#include "ops/gpu/unpack.h"
 #include "ops/op_private.h"
 #include "tests/ops/cases.h"
 #include "tests/ops/gpu_case.h"
@@ -18,6 +18,8 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+
+extern const struct ig_shader ig_shader_tiles_unpack;
 
 static struct ig_gpu_lab *lab;
 
@@ -352,13 +354,11 @@ static int dispatch_to_value(struct ig_gpu_tape *t, const struct ig_gpu_dispatch
 static int lower_unpack(const struct ig_gpu_launch *c, const struct ig_gpu_host *h,
 			struct ig_gpu_tape *t, struct ig_error *err)
 {
-	const struct ig_product p = { .launch = c,
-				      .dtype = c->weight[0].dtype,
-				      .k = c->weight[0].n_cols };
 	struct ig_gpu_host host = *h;
 
 	host.dispatch = dispatch_to_value;
-	return ig_product_unpack(&p, &c->weight[0], 1, c->out[0].ref, &host, t);
+	return ig_gpu_unpack(c, &c->weight[0], 1, c->out[0].ref, &ig_shader_tiles_unpack,
+			     "tiles_unpack", &host, t);
 }
 static bool any_tiles(const struct ig_gpu_launch *c, uint32_t i) { return true; }
 
