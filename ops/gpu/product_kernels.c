@@ -45,12 +45,7 @@ static const struct ig_product_variants
 				  { "few_8", { SHAPE_NV_FEW_F32_8 }, 1, FEW, SHARES },
 				  { "tile", { SHAPE_NV_TILE_F32 }, MANY, UINT32_MAX, TILE },
 			  },
-			  2 },
-	nv_f32_ahead = { {
-				 { "few_8_ahead", { SHAPE_NV_FEW_F32_8_AHEAD }, 1, FEW, SHARES },
-				 { "tile", { SHAPE_NV_TILE_F32 }, MANY, UINT32_MAX, TILE },
-			 },
-			 2 };
+			  2 };
 
 bool ig_product_is_odd(uint32_t dtype, int64_t k)
 {
@@ -128,13 +123,8 @@ int64_t ig_product_tiles_across(const struct ig_product *p, int64_t width)
 /* Kernels for NVIDIA in float32: narrow ones as long as all their threadgroups run concurrently. */
 static struct ig_product_variants nv_float(const struct ig_product *p)
 {
-	const struct ig_gpu_facts *f = p->launch->facts;
-
-	if (!p->pair && ig_product_tiles_across(p, 8) <= ig_gpu_cores(f))
-		return ig_product_threadgroup_bytes(&nv_f32_ahead.v[0], IG_F32, MAX_SHARES) <=
-				       f->max_threadgroup_bytes ?
-			       nv_f32_ahead :
-			       nv_f32_narrow;
+	if (!p->pair && ig_product_tiles_across(p, 8) <= ig_gpu_cores(p->launch->facts))
+		return nv_f32_narrow;
 	return nv_f32;
 }
 

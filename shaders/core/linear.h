@@ -97,8 +97,6 @@ template <typename F, typename S> kernel void linear_tile(LINEAR_OPERANDS)
 #define LINEAR_F32(name, format)                                                                   \
 	instantiate_kernel("linear_" name "_few", linear_few, format, shape_few_f32)               \
 	instantiate_kernel("linear_" name "_few_8", linear_few, format, shape_few_f32_8)           \
-	instantiate_kernel("linear_" name "_few_8_ahead", linear_few, format,                      \
-			   shape_few_f32_8_ahead)                                                  \
 	instantiate_kernel("linear_" name "_tile", linear_tile, format, shape_tile_f32)
 #else
 #define LINEAR(name, format)                                                                       \

@@ -609,7 +609,6 @@ typedef product_shape<SHAPE_NV_STREAM_128> shape_stream_128;
 typedef product_shape<SHAPE_NV_STREAM_160> shape_stream_160;
 typedef product_shape<SHAPE_NV_FEW_F32> shape_few_f32;
 typedef product_shape<SHAPE_NV_FEW_F32_8> shape_few_f32_8;
-typedef product_shape<SHAPE_NV_FEW_F32_8_AHEAD> shape_few_f32_8_ahead;
 typedef product_shape<SHAPE_NV_TILE_F32> shape_tile_f32;
 #else
 typedef product_shape<SHAPE_METAL_FEW8> shape_few8;

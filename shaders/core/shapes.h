@@ -61,8 +61,6 @@
 #define SHAPE_NV_FEW_F32 16, 32, 64, 1, 2, 4, 0
 /* The same of few outputs, as a router's: 128 x 2048 in 4 threadgroups of 32 take 20 us. */
 #define SHAPE_NV_FEW_F32_8 16, 8, 64, 1, 1, 4, 0
-/* A share of 512 of k at once, where there is so much threadgroup memory. */
-#define SHAPE_NV_FEW_F32_8_AHEAD 16, 8, 64, 1, 1, 8, 0
 #define SHAPE_NV_TILE_F32 64, 64, 32, 2, 2, 3, 0
 /* Few rows of weights in tiles (product_tiles.h): the most threads of a threadgroup and shares of k, and
  * bytes of threadgroup memory before the rows of x. */

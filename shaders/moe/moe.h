@@ -12,7 +12,7 @@ template <typename F, typename S, bool PAIR> kernel void moe_few(MOE_OPERANDS)
 	const product_place place =
 		moe_place<S, PAIR>(args, group.x, min(run.end - run.begin, uint(S::BM)));
 	threadgroup uint *index = (threadgroup uint *)(shared + args.index_at);
-	moe_index<typename F::element>(args, route, run, run.begin, place.rows, index, S::BM, tid,
+	moe_index<typename F::element>(args, route, run.begin, place.rows, index, S::BM, tid,
 				       S::SM * S::SN * 32 * args.product.shares);
 	threadgroup_barrier(mem_flags::mem_threadgroup);
 

@@ -32,7 +32,6 @@ using namespace metal;
 struct moe_run {
 	uint begin, end; // equal: the group has no run
 	uint expert;
-	bool one_row; // of all the step: the i-th run is its i-th assignment
 };
 
 METAL_FUNC moe_run moe_find(constant moe_args &args, device const step_head *step,
@@ -42,16 +41,8 @@ METAL_FUNC moe_run moe_find(constant moe_args &args, device const step_head *ste
 		   n = product_rows(args.product, step) * top_k;
 	moe_run r;
 	r.begin = r.end = r.expert = 0;
-	r.one_row = n == top_k;
 	if (run >= n)
 		return r;
-	if (r.one_row) { // a row's experts ascend: one look-up in place of three that wait for each other
-		r.begin = run;
-		r.end = run + 1;
-		r.expert =
-			min(route[route_word(stride, top_k, ROUTE_IDS, run)], args.n_experts - 1);
-		return r;
-	}
 	r.begin = min(route[route_word(stride, top_k, ROUTE_RUNS, run)], n);
 	r.end = run + 1 < n ? min(route[route_word(stride, top_k, ROUTE_RUNS, run + 1)], n) : n;
 	if (r.begin < r.end) {
@@ -74,17 +65,15 @@ METAL_FUNC product_place moe_place(constant moe_args &args, uint tile, uint rows
 	return p;
 }
 
-// Looks up `rows` assignments of a run from `begin` on: the offsets of their rows of x (see tile_rows), and
+// Looks up `rows` assignments from `begin` on: the offsets of their rows of x (see tile_rows), and
 // BM entries further the index of their first element of y.
 template <typename E>
-METAL_FUNC void moe_index(constant moe_args &args, device const uint *route, moe_run run,
-			  uint begin, uint rows, threadgroup uint *index, uint height, uint tid,
-			  uint threads)
+METAL_FUNC void moe_index(constant moe_args &args, device const uint *route, uint begin, uint rows,
+			  threadgroup uint *index, uint height, uint tid, uint threads)
 {
 	for (uint i = tid; i < rows; i += threads) {
-		const uint a = run.one_row ? begin :
-					     route[route_word(args.route_stride, args.top_k,
-							      ROUTE_ORDER, begin + i)];
+		const uint a =
+			route[route_word(args.route_stride, args.top_k, ROUTE_ORDER, begin + i)];
 		const uint row = a / args.top_k, slot = a % args.top_k;
 		index[i] = (row * args.product.x_stride + slot * args.x_slot) /
 			   uint(TILE_ROW_UNIT / sizeof(E));
@@ -130,8 +119,8 @@ METAL_FUNC void moe_rows(constant moe_args &args, device const step_head *step,
 		const product_place place =
 			moe_place<S, PAIR>(args, group.x, min(run.end - begin, uint(S::BM)));
 		threadgroup_barrier(mem_flags::mem_threadgroup);
-		moe_index<typename F::element>(args, route, run, begin, place.rows, index, S::BM,
-					       tid, S::SM * S::SN * 32);
+		moe_index<typename F::element>(args, route, begin, place.rows, index, S::BM, tid,
+					       S::SM * S::SN * 32);
 		threadgroup_barrier(mem_flags::mem_threadgroup);
 
 		tile_rows rows = product_x<F>(args.product, place, x);

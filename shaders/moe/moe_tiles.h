@@ -35,7 +35,7 @@ moe_tiles(MOE_OPERANDS, uint3 groups [[threadgroups_per_grid]],
 		return;
 	const uint rows = min(run.end - run.begin, height);
 	threadgroup uint *index = (threadgroup uint *)(shared + args.index_at);
-	moe_index<half>(args, route, run, run.begin, rows, index, height, tid, size.x);
+	moe_index<half>(args, route, run.begin, rows, index, height, tid, size.x);
 	threadgroup_barrier(mem_flags::mem_threadgroup);
 	const moe_tiles_operands operands = {
 		x, gate + moe_gate_at(args, run.expert, 0), up + moe_up_at(args, run.expert, 0),
