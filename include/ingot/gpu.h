@@ -54,7 +54,10 @@ struct ig_gpu_facts {
 	uint64_t working_set_bytes; /* the most that the system recommends for one process */
 	char name[64];
 	uint32_t tiles; /* 1: there are kernels for weights in tiles (IG_GPU_TILES) */
-	uint32_t reserved;
+	/* cuda: clusters of 2, 4 and 8 threadgroups that run at once, if each threadgroup needs all of a
+	 * multiprocessor's memory; 0: unknown.  Fewer than n_cores / 8 of eight: a cluster lies in one
+	 * group of multiprocessors, and those are not all of one size. */
+	uint32_t n_clusters[3];
 };
 
 /* ---- operands ------------------------------------------------------------------ */

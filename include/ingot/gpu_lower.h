@@ -51,6 +51,18 @@ static inline uint32_t ig_gpu_cores(const struct ig_gpu_facts *f)
 	return f->n_cores ? f->n_cores : 132;
 }
 
+/* Clusters of `size` threadgroups (2, 4 or 8; 1: threadgroups), each with a multiprocessor to itself, that run at
+ * once.  A grid with one more takes twice as long. */
+static inline uint32_t ig_gpu_clusters(const struct ig_gpu_facts *f, uint32_t size)
+{
+	uint32_t n = size == 2 ? f->n_clusters[0] :
+		     size == 4 ? f->n_clusters[1] :
+		     size == 8 ? f->n_clusters[2] :
+				 0;
+
+	return n ? n : ig_gpu_cores(f) / size;
+}
+
 /* The live count of a value's rows, and the largest number of rows of out[0]. */
 static inline uint32_t ig_gpu_live_of(const struct ig_gpu_tensor *v)
 {

@@ -69,8 +69,8 @@ static void size_tiles(const struct ig_product *p, const struct ig_product_varia
 	args->width = ig_product_tiles_width(p, v, args->shares);
 	args->cluster = v->cluster ? v->cluster : 1;
 	groups = (ig_product_tiles_across(p, 16) + args->width - 1) / args->width;
-	if (f->kind == IG_GPU_CUDA && groups > ig_gpu_cores(f) / args->cluster)
-		groups = ig_gpu_cores(f) / args->cluster;
+	if (f->kind == IG_GPU_CUDA && groups > ig_gpu_clusters(f, args->cluster))
+		groups = ig_gpu_clusters(f, args->cluster);
 	groups *= args->cluster;
 	d->cluster = v->cluster;
 	d->threads = args->width * ig_product_team(p, v, args->shares) * 32;
@@ -107,7 +107,10 @@ int ig_product_emit(const struct ig_product *p, const struct ig_product_variant 
 	d.args = args;
 	d.n_arg_bytes = sizeof *args;
 	d.threads = groups * 32;
-	d.threadgroup_bytes = (uint32_t)ig_product_threadgroup_bytes(v, p->element, args->shares);
+	d.threadgroup_bytes =
+		(uint32_t)(v->kind == DOTS ?
+				   ig_product_dots_bytes(p, v->max_rows, args->shares) :
+				   ig_product_threadgroup_bytes(v, p->element, args->shares));
 	d.when_live = ig_gpu_live_of(&p->launch->out[0]);
 	d.when_min = v->min_rows;
 	d.when_max = v->max_rows;

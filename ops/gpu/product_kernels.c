@@ -120,12 +120,37 @@ int64_t ig_product_tiles_across(const struct ig_product *p, int64_t width)
 	return across;
 }
 
-/* Kernels for NVIDIA in float32: narrow ones as long as all their threadgroups run concurrently. */
-static struct ig_product_variants nv_float(const struct ig_product *p)
+uint64_t ig_product_dots_bytes(const struct ig_product *p, uint32_t rows, uint32_t shares)
 {
-	if (!p->pair && ig_product_tiles_across(p, 8) <= ig_gpu_cores(p->launch->facts))
-		return nv_f32_narrow;
-	return nv_f32;
+	return ((DOTS_COLUMNS + rows) * ((uint64_t)p->k + 4) +
+		(uint64_t)shares * rows * DOTS_COLUMNS) *
+	       4;
+}
+
+/* Kernels for NVIDIA in float32: narrow ones as long as all their threadgroups run concurrently.  Of weights in
+ * float32 few rows, as many as have room, are dot products. */
+static struct ig_product_variants nv_float(const struct ig_product *p, uint32_t shares)
+{
+	struct ig_product_variants r = nv_f32_narrow;
+	uint32_t rows = FEW;
+
+	if (p->pair || ig_product_tiles_across(p, 8) > ig_gpu_cores(p->launch->facts))
+		return nv_f32;
+	if (p->dtype != IG_F32 || ig_product_is_odd(p->dtype, p->k) || p->n_heads)
+		return r;
+	while (rows &&
+	       ig_product_dots_bytes(p, rows, shares) > p->launch->facts->max_threadgroup_bytes)
+		rows--;
+	if (!rows)
+		return r;
+	const struct ig_product_variant dots = { "dots", { SHAPE_NV_DOTS }, 1, rows, DOTS };
+	if (rows < FEW) {
+		r.v[r.n++] = r.v[1];
+		r.v[1] = r.v[0];
+		r.v[1].min_rows = rows + 1;
+	}
+	r.v[0] = dots;
+	return r;
 }
 
 /* The kernel for few rows with a copy engine: the narrowest whose threadgroups all run
@@ -297,30 +322,78 @@ uint64_t ig_product_tiles_bytes(const struct ig_product *p, const struct ig_prod
 	return TILES_BARRIERS + v->max_rows * (tiles * tile + 8) * 2 + 2 * sums;
 }
 
-/* The number of teams of a threadgroup: such that a multiprocessor has few tiles (in turns, the last
- * of which leaves teams without one), and then as many as possible at once. */
+/* What the kernel for few rows takes with threadgroups of `width` teams, estimated, in microseconds but for a
+ * constant: the turns of its teams, times what a share takes a scheduler of a multiprocessor, of which there
+ * are four (one with several simdgroups computes while others wait); then the rows of x that every
+ * threadgroup fetches first, and the barriers of a cluster.  Measured on an H200 with Q4_K and Q8_0, all
+ * cuts of twelve shapes for 1, 8 and 16 rows (docs/gpu.md). */
+static double tiles_time(const struct ig_product *p, const struct ig_product_variant *v,
+			 uint32_t shares, uint32_t width, uint32_t rows)
+{
+	static const double of_tile[] = { 0.0, 1.6, 2 * 1.19, 3 * 1.04, 4.0 };
+	const uint32_t cluster = v->cluster ? v->cluster : 1, tile = ig_gpu_tile_k(p->dtype);
+	const int64_t at_once = (int64_t)width * ig_gpu_clusters(p->launch->facts, cluster);
+	const int64_t turns = (ig_product_tiles_across(p, 16) + at_once - 1) / at_once;
+	const uint32_t simdgroups = (width * ig_product_team(p, v, shares) + 3) / 4;
+	const double tiles = (double)p->k / tile / shares;
+	const double x_bytes = (double)p->k / cluster * 2 * rows;
+
+	return (double)turns * of_tile[simdgroups < 4 ? simdgroups : 4] * tiles *
+		       (tile == 256 ? 0.36 : 0.26) +
+	       x_bytes / 72e3 + (cluster > 1 ? 0.8 : 0.0);
+}
+
+/* The number of teams of a threadgroup with the least time; the most, if several have that. */
 uint32_t ig_product_tiles_width(const struct ig_product *p, const struct ig_product_variant *v,
 				uint32_t shares)
 {
 	const struct ig_gpu_facts *f = p->launch->facts;
-	const int64_t cores = ig_gpu_cores(f) / (v->cluster ? v->cluster : 1),
-		      across = ig_product_tiles_across(p, 16);
-	uint32_t most = TILES_THREADS / 32 / ig_product_team(p, v, shares), width;
+	uint32_t most = TILES_THREADS / 32 / ig_product_team(p, v, shares), best = 1;
 
 	if (f->kind != IG_GPU_CUDA)
 		return 1;
 	while (most > 1 && ig_product_tiles_bytes(p, v, most, shares) > f->max_threadgroup_bytes)
 		most--;
-	int64_t least = INT64_MAX;
-	uint32_t best = 1;
-	for (width = 1; width <= most; width++) {
-		int64_t tiles = (across + width * cores - 1) / (width * cores) * width;
-		if (tiles <= least) {
-			least = tiles;
+	for (uint32_t width = 2; width <= most; width++)
+		if (tiles_time(p, v, shares, width, 1) <= tiles_time(p, v, shares, best, 1))
 			best = width;
-		}
-	}
 	return best;
+}
+
+/* The kernel for up to `rows` rows, 8 or 16, from done + 1 on: the one with the least time, of one row or of
+ * sixteen.  The threadgroups of a cluster have some of the shares each, and that part of x.  false: none
+ * fits. */
+static bool tiles_few(const struct ig_product *p, uint32_t shares, uint32_t rows, uint32_t done,
+		      struct ig_product_variant *best)
+{
+	const struct ig_gpu_facts *f = p->launch->facts;
+	const uint32_t largest = f->kind == IG_GPU_CUDA ? TILES_MAX_SHARES : 1;
+	double least = 0.0;
+
+	best->max_rows = 0;
+	for (uint32_t cluster = 1; cluster <= largest && shares % cluster == 0; cluster *= 2) {
+		struct ig_product_variant v = { cluster > 1 ?
+							rows == 8 ? "8_cluster" : "16_cluster" :
+						rows == 8 ? "8" :
+							    "16",
+						{ .bm = rows },
+						done + 1,
+						rows,
+						TILES,
+						cluster > 1 ? cluster : 0 };
+		while (v.max_rows > done &&
+		       ig_product_tiles_bytes(p, &v, 1, shares) > f->max_threadgroup_bytes)
+			v.max_rows--;
+		if (v.max_rows <= done)
+			continue;
+		const uint32_t width = ig_product_tiles_width(p, &v, shares);
+		const double time = tiles_time(p, &v, shares, width, rows == 8 ? 1 : rows);
+		if (best->max_rows && time >= least)
+			continue;
+		least = time;
+		*best = v;
+	}
+	return best->max_rows > 0;
 }
 
 /* The kernels of weights in tiles.  k is split into tiles: few outputs need several shares of them
@@ -328,12 +401,6 @@ uint32_t ig_product_tiles_width(const struct ig_product *p, const struct ig_prod
 static uint32_t choose_tiles(const struct ig_product *p, int64_t outputs,
 			     struct ig_product_variants *r)
 {
-	static const struct ig_product_variant few[] = {
-		{ "8", { .bm = 8 }, 1, 8, TILES, 0 },
-		{ "8_cluster", { .bm = 8 }, 1, 8, TILES, 2 },
-		{ "16", { .bm = 16 }, 9, FEW, TILES, 0 },
-		{ "16_cluster", { .bm = 16 }, 9, FEW, TILES, 2 }
-	};
 	const struct ig_gpu_facts *f = p->launch->facts;
 	const bool is_nv = f->kind == IG_GPU_CUDA;
 	const int64_t k = p->k, tile = ig_gpu_tile_k(p->dtype);
@@ -347,22 +414,9 @@ static uint32_t choose_tiles(const struct ig_product *p, int64_t outputs,
 	if (shares > tiles)
 		shares = (uint32_t)tiles;
 	r->n = 0;
-	for (size_t i = 0; i < sizeof few / sizeof *few; i++) {
-		struct ig_product_variant v = few[i];
-		while (v.cluster && v.cluster * 2 <= TILES_MAX_SHARES &&
-		       shares % (v.cluster * 2) == 0 &&
-		       ig_product_tiles_bytes(p, &v, 1, shares) > f->max_threadgroup_bytes)
-			v.cluster *= 2;
-		while (v.max_rows > done &&
-		       ig_product_tiles_bytes(p, &v, 1, shares) > f->max_threadgroup_bytes)
-			v.max_rows--;
-		if (v.max_rows <= done || done < few[i].min_rows - 1 ||
-		    (v.cluster && (!is_nv || shares % v.cluster != 0)))
-			continue;
-		v.min_rows = done + 1;
-		done = v.max_rows;
-		r->v[r->n++] = v;
-	}
+	for (uint32_t rows = 8; rows <= FEW; rows *= 2)
+		while (done < rows && tiles_few(p, shares, rows, done, &r->v[r->n]))
+			done = r->v[r->n++].max_rows;
 	if (!is_nv) {
 		r->v[r->n++] = (struct ig_product_variant){
 			"many", { SHAPE_METAL_TILES }, done + 1, UINT32_MAX, TILE
@@ -422,11 +476,11 @@ uint32_t ig_product_choose(const struct ig_product *p, struct ig_product_variant
 	if (is_nv && (outputs > NV_SHARED_OUTPUTS || (!f32 && is_large(p))))
 		shares = 1;
 	if (f32)
-		*variants = is_nv ? nv_float(p) : metal_f32;
+		*variants = is_nv ? nv_float(p, shares) : metal_f32;
 	else
 		*variants = is_nv ? nv_variants(p, outputs, shares > 1) : metal;
 	for (uint32_t i = 0; i < variants->n; i++)
-		while (shares > 1 &&
+		while (shares > 1 && variants->v[i].kind != DOTS &&
 		       ig_product_threadgroup_bytes(&variants->v[i], p->element, shares) >
 			       c->facts->max_threadgroup_bytes)
 			shares--;

@@ -23,6 +23,7 @@ enum ig_product_kind {
 	RUSH,	  /* few rows; operands copied in boxes; one share */
 	STREAM,	  /* persistent threadgroups; operands copied in boxes */
 	TILES,	  /* few rows of weights in tiles; a simdgroup per share (product_tiles.h) */
+	DOTS, /* few rows by few outputs in float; a thread per output and share (linear_dots.h) */
 };
 
 /* A kernel, and the number of rows for which it is used. */
@@ -71,7 +72,9 @@ bool ig_product_is_tiled(const struct ig_product *p);
 bool ig_product_is_odd(uint32_t dtype, int64_t k);
 /* The number of tiles of `width` columns. */
 int64_t ig_product_tiles_across(const struct ig_product *p, int64_t width);
-/* Threadgroup memory of any kernel but those for few rows of weights in tiles. */
+/* Threadgroup memory of any kernel but those for few rows of weights in tiles, and of DOTS, which have that
+ * of so many rows. */
+uint64_t ig_product_dots_bytes(const struct ig_product *p, uint32_t rows, uint32_t shares);
 uint64_t ig_product_threadgroup_bytes(const struct ig_product_variant *v, uint32_t element,
 				      uint32_t shares);
 /* Of those: the number of teams of a threadgroup, the simdgroups of a team, threadgroup memory. */

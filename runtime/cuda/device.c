@@ -115,6 +115,51 @@ static int read_facts(struct ig_cuda *d, struct ig_error *err)
 	return 0;
 }
 
+/* A kernel for count_clusters(). */
+static const char nothing_ptx[] = ".version 7.8\n"
+				  ".target sm_90\n"
+				  ".address_size 64\n"
+				  ".visible .entry nothing () { ret; }\n";
+
+/* Sets facts.n_clusters.  How many clusters fit is a property of the single GPU: of eight threadgroups
+ * one H200 has room for 15, and its 132 multiprocessors let one expect 16. */
+static int count_clusters(struct ig_cuda *d, struct ig_error *err)
+{
+	static const char what[] = "counting clusters";
+	const uint32_t bytes = d->facts.max_threadgroup_bytes;
+	CUmodule m = NULL;
+	CUfunction f;
+	int rc;
+
+	if (d->facts.arch != 90 || !d->cu.max_clusters)
+		return 0;
+	rc = CUDA(d, module_load(&m, nothing_ptx, 0, NULL, NULL), what, err);
+	if (rc)
+		return rc;
+	rc = CUDA(d, module_function(&f, m, "nothing"), what, err);
+	if (!rc)
+		rc = CUDA(d, func_set(f, CU_FUNC_MAX_DYNAMIC_SHARED_BYTES, (int)bytes), what, err);
+	for (uint32_t i = 0; i < 3 && 2u << i <= d->facts.n_cores && !rc; i++) {
+		const uint32_t size = 2u << i;
+		CUlaunchAttribute cluster = { .id = CU_NODE_CLUSTER,
+					      .value.cluster = { size, 1, 1 } };
+		const CUlaunchConfig config = { .grid_x = d->facts.n_cores / size * size,
+						.grid_y = 1,
+						.grid_z = 1,
+						.block_x = 32,
+						.block_y = 1,
+						.block_z = 1,
+						.shared_bytes = bytes,
+						.attributes = &cluster,
+						.n_attributes = 1 };
+		int n = 0;
+		rc = CUDA(d, max_clusters(&n, f, &config), what, err);
+		d->facts.n_clusters[i] = (uint32_t)(n > 0 ? n : 0);
+	}
+	d->cu.module_unload(m);
+	return rc;
+}
+
 static int make_transfers(struct ig_cuda *d, struct ig_error *err)
 {
 	int rc =
@@ -193,7 +238,7 @@ static int open_device(const struct ig_driver_options *o, struct ig_gpu_device *
 	if ((rc = CUDA(d, driver_version(&d->driver_version), "asking for the version", err)) ||
 	    (rc = CUDA(d, ctx_retain(&d->ctx, d->dev), "creating a context", err)) ||
 	    (rc = ig_cuda_enter(d, err)) || (rc = read_facts(d, err)) ||
-	    (rc = make_transfers(d, err)))
+	    (rc = count_clusters(d, err)) || (rc = make_transfers(d, err)))
 		goto fail;
 	*out = &d->base;
 	return 0;

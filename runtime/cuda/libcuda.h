@@ -64,7 +64,7 @@ enum { /* of compiling PTX */
        CU_JIT_ERROR_LOG_BUFFER_BYTES = 6,
 };
 
-enum { /* of a graph's kernel */
+enum { /* of a graph's kernel, and of a launch */
        CU_NODE_CLUSTER = 4,
 };
 
@@ -96,13 +96,28 @@ typedef struct {
 	_Alignas(64) uint64_t opaque[16];
 } CUtensorMap;
 
-/* A union of the library with the one member that is needed. */
+/* Unions and structs of the library with the members that are needed. */
 typedef union {
 	struct {
 		unsigned x, y, z;
 	} cluster;
 	uint64_t size[8];
 } CUnodeAttribute;
+
+typedef struct {
+	int id; /* CU_NODE_CLUSTER */
+	int reserved;
+	CUnodeAttribute value;
+} CUlaunchAttribute;
+
+typedef struct {
+	unsigned grid_x, grid_y, grid_z;
+	unsigned block_x, block_y, block_z;
+	unsigned shared_bytes;
+	CUstream stream;
+	CUlaunchAttribute *attributes;
+	unsigned n_attributes;
+} CUlaunchConfig;
 
 /* How a node of a graph waits for another one.  PROGRAMMATIC: both are kernels, and the second may begin
  * when all threadgroups of the first have said so or ended; it waits itself for what it reads. */
@@ -167,8 +182,10 @@ enum {
 	X(error_name, cuGetErrorName, (CUresult r, const char **name))                             \
 	X(error_string, cuGetErrorString, (CUresult r, const char **text))
 
-/* As above; NULL with drivers that lack them: the first two before CUDA 12.4 and 12.3. */
+/* As above; NULL with drivers that lack them: func_param before CUDA 12.4, graph_add_edges before 12.3. */
 #define CUDA_OPTIONAL_FUNCTIONS(X)                                                                 \
+	X(max_clusters, cuOccupancyMaxActiveClusters,                                              \
+	  (int *n, CUfunction f, const CUlaunchConfig *config))                                    \
 	X(func_param, cuFuncGetParamInfo, (CUfunction f, size_t i, size_t *offset, size_t *size))  \
 	X(graph_add_edges, cuGraphAddDependencies_v2,                                              \
 	  (CUgraph g, const CUgraphNode *from, const CUgraphNode *to, const CUgraphEdge *edges,    \

@@ -459,6 +459,22 @@ static void test_large_tiles(void **state)
 	}
 }
 
+/* Dot products in float: of a router's shape for all few rows, of one for which some have no room, and of
+ * outputs and k that fill no tile; a row alone has the bits that it has in a tile. */
+static void test_large_dots(void **state)
+{
+	static const struct layout of[] = {
+		{ 1, SIDE(IG_F32), SIDE(128), 2048, IG_ACT_NONE, false, false, 0, IG_F32, 1e-5,
+		  40 },
+		{ 1, SIDE(IG_F32), SIDE(13), 6148, IG_ACT_SILU, true, true, 0, IG_F32, 1e-5, 20 },
+		{ 3, SIDE(IG_F32, IG_F32, IG_F32), SIDE(32, 7, 1), 100, IG_ACT_NONE, true, false, 0,
+		  IG_F16, 1e-3, 20 },
+	};
+
+	for (size_t i = 0; i < sizeof of / sizeof *of; i++)
+		check(&of[i]);
+}
+
 /* So many rows that weights are unpacked: with 8, 4, 2 shares of k and with one, of one weight, of
  * several, and of pairs, with columns and k that fill no tile. */
 static void test_large_unpacked(void **state)
@@ -535,6 +551,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_unpacked_are_the_tiles),
 		cmocka_unit_test(test_tiles),
 		cmocka_unit_test(test_large_tiles),
+		cmocka_unit_test(test_large_dots),
 		cmocka_unit_test(test_large_unpacked),
 		cmocka_unit_test(test_large_pieces),
 		cmocka_unit_test(test_refused),

@@ -435,12 +435,14 @@ FUNCTION(cuModuleGetFunction, CUfunction *f, CUmodule m, const char *name)
 	memset(*f, 0, sizeof **f);
 	(*f)->module = m;
 	snprintf((*f)->name, sizeof(*f)->name, "%s", name);
+	(*f)->shared = 48 * 1024;
 	number = strrchr(name, '_');
+	if (!number)
+		return CUDA_SUCCESS;
 	(*f)->n_operands = (unsigned)atoi(number + 1);
 	while (*--number != '_')
 		;
 	(*f)->n_args = (unsigned)atoi(number + 1);
-	(*f)->shared = 48 * 1024;
 	return CUDA_SUCCESS;
 }
 
@@ -459,6 +461,19 @@ FUNCTION(cuFuncSetAttribute, CUfunction f, int attribute, int value)
 	if (attribute != CU_FUNC_MAX_DYNAMIC_SHARED_BYTES)
 		return CUDA_ERROR_INVALID_VALUE;
 	f->shared = value;
+	return CUDA_SUCCESS;
+}
+
+FUNCTION(cuOccupancyMaxActiveClusters, int *n, CUfunction f, const CUlaunchConfig *config)
+{
+	const unsigned *size = &config->attributes[0].value.cluster.x;
+
+	ENTER(true);
+	if (config->n_attributes != 1 || config->attributes[0].id != CU_NODE_CLUSTER ||
+	    size[1] != 1 || size[2] != 1 || !config->grid_x || config->grid_x % size[0] ||
+	    config->shared_bytes > (unsigned)f->shared)
+		return CUDA_ERROR_INVALID_VALUE;
+	*n = fake_cuda.clusters[size[0] == 2 ? 0 : size[0] == 4 ? 1 : 2];
 	return CUDA_SUCCESS;
 }
 

@@ -35,6 +35,7 @@ struct fake_cuda {
 	int version;
 	size_t memory_bytes;
 	int kernel_threads; /* most threads of every kernel */
+	int clusters[3];    /* of 2, 4 and 8 threadgroups, at once */
 	/* Calls of `fail` (a function's name) after the first `fail_after` return this; of
 	 * "*", any function, only the next one does. */
 	const char *fail;

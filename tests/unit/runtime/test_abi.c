@@ -466,7 +466,7 @@ static void test_gpu(void **state)
 	AT(ig_shader, ptx_sm90a, 48);
 	AT(ig_shader, n_sm80, 56);
 	AT(ig_shader, n_sm90a, 60);
-	SIZE(ig_gpu_facts, 112);
+	SIZE(ig_gpu_facts, 120);
 	AT(ig_gpu_facts, kind, 4);
 	AT(ig_gpu_facts, arch, 8);
 	AT(ig_gpu_facts, n_cores, 12);
@@ -476,6 +476,7 @@ static void test_gpu(void **state)
 	AT(ig_gpu_facts, working_set_bytes, 32);
 	AT(ig_gpu_facts, name, 40);
 	AT(ig_gpu_facts, tiles, 104);
+	AT(ig_gpu_facts, n_clusters, 108);
 	SIZE(ig_gpu_ref, 16);
 	AT(ig_gpu_ref, offset, 8);
 	SIZE(ig_gpu_tensor, 56);

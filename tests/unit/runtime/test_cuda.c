@@ -62,6 +62,26 @@ static void test_gpus(void **state)
 	cuda_assert_clean();
 }
 
+/* What the library says of this GPU, not what its number of multiprocessors lets one expect. */
+static void test_clusters(void **state)
+{
+	static const int counts[] = { 66, 30, 15 };
+	struct ig_gpu_device *d;
+
+	memcpy(fake->clusters, counts, sizeof counts);
+	d = cuda_open();
+	for (int i = 0; i < 3; i++)
+		assert_int_equal(d->class->facts(d)->n_clusters[i], counts[i]);
+	assert_int_equal(fake->modules, 0); /* the kernel that was asked about is gone */
+	d->class->close(d);
+	fake->capability[0] = 80; /* knows no clusters */
+	d = cuda_open();
+	for (int i = 0; i < 3; i++)
+		assert_int_equal(d->class->facts(d)->n_clusters[i], 0);
+	d->class->close(d);
+	cuda_assert_clean();
+}
+
 /* ---- memory ---- */
 
 static void test_memory(void **state)
@@ -472,6 +492,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup(test_no_driver, cuda_setup),
 		cmocka_unit_test_setup(test_gpus, cuda_setup),
+		cmocka_unit_test_setup(test_clusters, cuda_setup),
 		cmocka_unit_test_setup(test_memory, cuda_setup),
 		cmocka_unit_test_setup(test_two_steps, cuda_setup),
 		cmocka_unit_test_setup(test_logits, cuda_setup),

@@ -1,0 +1,214 @@
+/* test_gpu_cuts.c: how products of few rows with weights in tiles are cut into threadgroups and clusters on
+ * NVIDIA (ops/gpu/product_kernels.c): no GPU is needed. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "ops/gpu/product_private.h"
+
+#include <string.h>
+
+/* An H200, and what one would expect of it. */
+static const struct ig_gpu_facts h200 = { .struct_size = sizeof h200,
+					  .kind = IG_GPU_CUDA,
+					  .arch = 90,
+					  .n_cores = 132,
+					  .max_threadgroup_bytes = 232448,
+					  .max_threads = 1024,
+					  .tiles = 1,
+					  .n_clusters = { 66, 30, 15 } },
+				 unknown = { .struct_size = sizeof unknown,
+					     .kind = IG_GPU_CUDA,
+					     .arch = 90,
+					     .n_cores = 132,
+					     .max_threadgroup_bytes = 232448,
+					     .max_threads = 1024,
+					     .tiles = 1 };
+
+struct cut {
+	struct ig_product_variants v;
+	struct ig_gpu_tensor weight[2];
+	struct ig_gpu_launch launch;
+	struct ig_product p;
+	uint32_t shares;
+};
+
+static void choose_of(struct cut *c, const struct ig_gpu_facts *facts, uint32_t dtype,
+		      int64_t outputs, int64_t k, uint32_t pair)
+{
+	*c = (struct cut){ 0 };
+	c->launch.facts = facts;
+	c->p = (struct ig_product){ .launch = &c->launch,
+				    .op = pair ? "glu" : "linear",
+				    .n = 1 + pair,
+				    .dtype = dtype,
+				    .element = dtype == IG_F32 ? IG_F32 : IG_F16,
+				    .pair = pair,
+				    .k = k };
+	for (uint32_t i = 0; i <= pair; i++) {
+		c->weight[i] = (struct ig_gpu_tensor){
+			.n_rows = outputs,
+			.n_cols = k,
+			.dtype = dtype,
+			.layout = dtype == IG_F32 ? IG_GPU_ROWS : IG_GPU_TILES,
+		};
+		c->p.weight[i] = &c->weight[i];
+	}
+	c->shares = ig_product_choose(&c->p, &c->v);
+}
+
+static void choose(struct cut *c, const struct ig_gpu_facts *facts, int64_t outputs, int64_t k,
+		   uint32_t pair)
+{
+	choose_of(c, facts, IG_Q4_K, outputs, k, pair);
+}
+
+/* The kernel for so many rows. */
+static const struct ig_product_variant *of(const struct cut *c, uint32_t rows)
+{
+	for (uint32_t i = 0; i < c->v.n; i++)
+		if (rows >= c->v.v[i].min_rows && rows <= c->v.v[i].max_rows)
+			return &c->v.v[i];
+	fail_msg("no kernel for %u rows", rows);
+	return NULL;
+}
+
+static uint32_t width(const struct cut *c, uint32_t rows)
+{
+	return ig_product_tiles_width(&c->p, of(c, rows), c->shares);
+}
+
+/* The cuts that were fastest, or less than a tenth slower, on an H200 (docs/gpu.md); a cluster divides x where a
+ * threadgroup has no room for it, and where that leaves fewer turns or less to fetch. */
+static void test_fastest(void **state)
+{
+	static const struct {
+		int64_t outputs, k;
+		uint32_t pair, shares, few[2],
+			many[2]; /* cluster and width for 1 and for 16 rows */
+	} of_shape[] = {
+		{ 2048, 2048, 0, 8, { 0, 1 }, { 0, 1 } },
+		{ 2560, 2048, 0, 8, { 0, 2 }, { 8, 12 } },
+		{ 2048, 4096, 0, 8, { 0, 1 }, { 8, 12 } },
+		{ 5632, 2048, 1, 2, { 0, 3 }, { 0, 3 } },
+		{ 2048, 5632, 0, 8, { 0, 1 }, { 8, 12 } },
+		{ 6144, 5120, 0, 4, { 0, 3 }, { 2, 6 } },
+		{ 5120, 4096, 0, 4, { 0, 3 }, { 4, 12 } },
+		{ 5120, 32768, 0, 8, { 8, 12 }, { 8, 12 } },
+		{ 32768, 5120, 1, 1, { 0, 8 }, { 0, 8 } },
+		{ 32000, 2048, 0, 1, { 0, 16 }, { 0, 16 } },
+		{ 131072, 5120, 0, 1, { 0, 16 }, { 0, 16 } },
+	};
+	struct cut c;
+
+	for (size_t i = 0; i < sizeof of_shape / sizeof *of_shape; i++) {
+		choose(&c, &h200, of_shape[i].outputs, of_shape[i].k, of_shape[i].pair);
+		assert_int_equal(c.shares, of_shape[i].shares);
+		for (uint32_t rows = 1; rows <= 16; rows += 15) {
+			const uint32_t *expected = rows == 1 ? of_shape[i].few : of_shape[i].many;
+			if (of(&c, rows)->kind != TILES || of(&c, rows)->cluster != expected[0] ||
+			    width(&c, rows) != expected[1])
+				fail_msg("%lld x %lld, %u rows: clusters of %u, %u teams",
+					 (long long)of_shape[i].outputs, (long long)of_shape[i].k,
+					 rows, of(&c, rows)->cluster, width(&c, rows));
+			assert_int_equal(!!strstr(of(&c, rows)->suffix, "cluster"),
+					 expected[0] > 0);
+		}
+	}
+	(void)state;
+}
+
+/* A grid has no more clusters than the GPU runs at once: one more would begin when the others end. */
+static void test_clusters_at_once(void **state)
+{
+	struct ig_gpu_facts twenty = h200;
+	struct cut c;
+
+	assert_int_equal(ig_gpu_clusters(&h200, 8), 15);
+	assert_int_equal(ig_gpu_clusters(&h200, 2), 66);
+	assert_int_equal(ig_gpu_clusters(&h200, 1), 132);
+	assert_int_equal(ig_gpu_clusters(&unknown, 8), 16);
+	assert_int_equal(ig_gpu_clusters(&unknown, 4), 33);
+	choose(&c, &h200, 5120, 32768, 0);
+	assert_int_equal(width(&c, 16), 12); /* 15 times 12 in two turns make 320 */
+	twenty.n_clusters[2] = 20;
+	choose(&c, &twenty, 5120, 32768, 0);
+	assert_int_equal(of(&c, 16)->cluster, 8);
+	assert_int_equal(width(&c, 16), 16); /* all in one */
+	(void)state;
+}
+
+/* Every number of rows has one kernel, and each kernel that is chosen fits. */
+static void test_all_rows(void **state)
+{
+	static const int64_t outputs[] = { 16, 48, 512, 5120, 20000 },
+			     ks[] = { 256, 4096, 12288, 32768, 65536, 262144 };
+	struct cut c;
+
+	for (size_t i = 0; i < sizeof outputs / sizeof *outputs; i++)
+		for (size_t j = 0; j < sizeof ks / sizeof *ks; j++) {
+			uint32_t next = 1;
+			choose(&c, &h200, outputs[i], ks[j], 0);
+			for (uint32_t v = 0; v < c.v.n; v++) {
+				const struct ig_product_variant *at = &c.v.v[v];
+				assert_int_equal(at->min_rows, next);
+				assert_true(at->max_rows >= at->min_rows);
+				next = at->max_rows + 1;
+				if (at->kind != TILES)
+					continue;
+				uint32_t w = ig_product_tiles_width(&c.p, at, c.shares);
+				assert_true(w >= 1 && w * ig_product_team(&c.p, at, c.shares) <=
+							      TILES_THREADS / 32);
+				assert_true(ig_product_tiles_bytes(&c.p, at, w, c.shares) <=
+					    h200.max_threadgroup_bytes);
+				assert_true(at->max_rows <= at->shape.bm);
+			}
+			assert_int_equal(next, ig_product_unpacks_from(&c.p));
+		}
+	(void)state;
+}
+
+/* Few rows by few outputs in float are dot products, as many rows as have room beside eight of the weight. */
+static void test_dots(void **state)
+{
+	static const struct {
+		int64_t outputs, k;
+		uint32_t rows;
+	} of_shape[] = { { 128, 2048, 16 }, { 1, 2048, 16 },  { 1056, 2048, 16 },
+			 { 1057, 2048, 0 }, { 128, 5120, 3 }, { 256, 12288, 0 },
+			 { 128, 2046, 0 } };
+	struct cut c;
+
+	for (size_t i = 0; i < sizeof of_shape / sizeof *of_shape; i++) {
+		choose_of(&c, &h200, IG_F32, of_shape[i].outputs, of_shape[i].k, 0);
+		for (uint32_t rows = 1; rows <= 20; rows++) {
+			const bool dots = of(&c, rows)->kind == DOTS;
+			if (dots != (rows <= of_shape[i].rows))
+				fail_msg("%lld x %lld: %u rows by %s",
+					 (long long)of_shape[i].outputs, (long long)of_shape[i].k,
+					 rows, of(&c, rows)->suffix);
+			if (dots)
+				assert_true(ig_product_dots_bytes(&c.p, of(&c, rows)->max_rows,
+								  c.shares) <=
+					    h200.max_threadgroup_bytes);
+		}
+	}
+	choose_of(&c, &h200, IG_F32, 128, 2048, 1); /* no kernel for pairs */
+	assert_true(of(&c, 1)->kind != DOTS);
+	(void)state;
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_fastest),
+		cmocka_unit_test(test_clusters_at_once),
+		cmocka_unit_test(test_all_rows),
+		cmocka_unit_test(test_dots),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
