@@ -272,10 +272,11 @@ struct attention_args {
 	uint flags;	     /* ATTENTION_… */
 	uint gate_row;	     /* stride of the gate's input */
 	uint gate_first, gate_stride, gate_dim;
-	uint v_dim; /* columns of V; with ATTENTION_V_IN_K the first ones of K */
-	uint ahead; /* of attention_rows: positions behind a row's own that it sees */
+	uint v_dim;  /* columns of V; with ATTENTION_V_IN_K the first ones of K */
+	uint ahead;  /* of attention_rows: positions behind a row's own that it sees */
+	uint ranges; /* of attention_whole: threadgroups of a cluster */
 };
-SHARED_SIZE(attention_args, 76);
+SHARED_SIZE(attention_args, 80);
 #define ATTENTION_SINKS 1u
 #define ATTENTION_SIGMOID 2u /* the output is multiplied by that of the gate */
 #define ATTENTION_SOFTPLUS 4u

@@ -338,10 +338,11 @@ struct attention {
 	const struct ig_attention_params *p;
 	struct attention_args args;
 	struct ig_gpu_bind q, y, kv, sinks, gates;
-	uint32_t element; /* bytes, of q and of K and V in products */
-	uint32_t codes;	  /* 1: K, V or both are Q8_0 */
-	uint32_t dim;	  /* head size of the kernel */
-	uint32_t nv;	  /* 1: NVIDIA, as in sizes.h */
+	uint32_t element;    /* bytes, of q and of K and V in products */
+	uint32_t codes;	     /* 1: K, V or both are Q8_0 */
+	uint32_t dim;	     /* head size of the kernel */
+	uint32_t nv;	     /* 1: NVIDIA, as in sizes.h */
+	uint32_t most_whole; /* sequences of up to so many ranges are merged in clusters */
 	const struct ig_shader *shader;
 };
 
@@ -377,8 +378,10 @@ static int dispatch_tiles(const struct attention *a, const struct ig_gpu_host *h
 	d->n_arg_bytes = sizeof a->args;
 	d->threads = ATTENTION_THREADS;
 	d->threadgroup_bytes = bytes;
-	d->when_min = 1;
-	d->when_max = UINT32_MAX;
+	if (!d->when_min) {
+		d->when_min = 1;
+		d->when_max = UINT32_MAX;
+	}
 	return h->dispatch(t, d);
 }
 
@@ -388,7 +391,9 @@ static int lower_split(const struct attention *a, const struct ig_gpu_host *h,
 {
 	struct ig_gpu_dispatch d = {
 		.n_binds = 4,
-		.when_live = IG_LIVE_SPLIT_ROWS,
+		.when_live = IG_LIVE_SPLIT_RANGES,
+		.when_min = a->most_whole + 1,
+		.when_max = UINT32_MAX,
 		.grid = { tiles(a, IG_LIVE_SPLIT_ROWS, 1),
 			  { IG_LIVE_SPLIT_RANGES, 1, 1, 1 },
 			  { IG_LIVE_SEQS, 1, 1, 1 } },
@@ -426,8 +431,8 @@ static int lower_merge(const struct attention *a, const struct ig_gpu_host *h,
 		.args = &a->args,
 		.n_arg_bytes = sizeof a->args,
 		.threads = ATTENTION_THREADS,
-		.when_live = IG_LIVE_SPLIT_ROWS,
-		.when_min = 1,
+		.when_live = IG_LIVE_SPLIT_RANGES,
+		.when_min = a->most_whole + 1,
 		.when_max = UINT32_MAX,
 		.grid = { { IG_LIVE_ONE, 1, 1, a->p->n_heads },
 			  { IG_LIVE_SPLIT_ROWS, 1, 1, 1 },
@@ -436,6 +441,33 @@ static int lower_merge(const struct attention *a, const struct ig_gpu_host *h,
 	};
 
 	return h->dispatch(t, &d);
+}
+
+/* Sequences of few ranges, on GPUs whose threadgroups can share memory: those of a cluster have a range each, and
+ * merge them. */
+static int lower_whole(const struct attention *a, const struct ig_gpu_host *h,
+		       struct ig_gpu_tape *t, struct ig_error *err)
+{
+	struct attention of = *a;
+	int rc = 0;
+
+	for (uint32_t n = 1; n <= ATTENTION_WHOLE_RANGES && !rc; n *= 2) {
+		struct ig_gpu_dispatch d = {
+			.n_binds = 5,
+			.cluster = n > 1 ? n : 0,
+			.when_live = IG_LIVE_SPLIT_RANGES,
+			.when_min = n / 2 + 1,
+			.when_max = n,
+			.grid = { tiles(a, IG_LIVE_SPLIT_ROWS, 1),
+				  { IG_LIVE_SEQS, 1, 1, 1 },
+				  IG_GPU_ONE },
+			.bind = { a->q, a->y, a->sinks, a->gates, a->kv },
+		};
+		d.grid[0].times *= n;
+		of.args.ranges = n;
+		rc = dispatch_tiles(&of, h, t, &d, "whole", 1, err);
+	}
+	return rc;
 }
 
 /* Scratch memory for partial results: bind[0] to write it, bind[1] to read it. */
@@ -493,6 +525,9 @@ static int lower_attention(const struct ig_gpu_launch *c, const struct ig_gpu_ho
 		.codes = c->k_dtype == IG_Q8_0 || v_dtype == IG_Q8_0,
 		.dim = built_dim(p->head_dim),
 		.nv = c->facts->kind == IG_GPU_CUDA,
+		.most_whole = c->facts->kind == IG_GPU_CUDA && c->facts->arch == 90 ?
+				      ATTENTION_WHOLE_RANGES :
+				      0,
 	};
 	const uint64_t n_partials = (uint64_t)c->max_partials * p->n_heads;
 	struct ig_gpu_bind outs[2], tops[2];
@@ -519,6 +554,7 @@ static int lower_attention(const struct ig_gpu_launch *c, const struct ig_gpu_ho
 		return lower_loop(&a, h, t, err);
 	if ((rc = partial_scratch(h, t, n_partials * value_dim(p) * sizeof(float), outs, err)) ||
 	    (rc = partial_scratch(h, t, n_partials * 2 * sizeof(float), tops, err)) ||
+	    (a.most_whole && (rc = lower_whole(&a, h, t, err))) ||
 	    (rc = lower_split(&a, h, t, &outs[0], &tops[0], err)) ||
 	    (rc = lower_loop(&a, h, t, err)))
 		return rc;

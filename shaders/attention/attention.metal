@@ -2,6 +2,7 @@
 #include <metal_stdlib>
 #include "../portable.h"
 #include "attention_split.h"
+#include "attention_whole.h"
 #include "outputs.h"
 
 using namespace metal;

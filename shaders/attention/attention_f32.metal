@@ -3,6 +3,7 @@
 #include <metal_stdlib>
 #include "../portable.h"
 #include "attention_split.h"
+#include "attention_whole.h"
 
 using namespace metal;
 

@@ -87,7 +87,9 @@ template <typename T, int D, bool Q8>
 
 begins_early(attention_split);
 
+// ATTENTION_WHOLE is that of attention_whole.h.
 #define ATTENTION_INSTANCES(name, T, D, Q8)                                                        \
+	ATTENTION_WHOLE(name, T, D, Q8)                                                            \
 	instantiate_kernel("attention_split_" name, attention_split, T, D, Q8)                     \
 	instantiate_kernel("attention_loop_" name, attention_loop, T, D, Q8, false,                \
 			   ATTENTION_LOOP_TILES(sizeof(T), D, COPIES_ASYNC))

@@ -27,6 +27,9 @@
 /* Values per query that simdgroups exchange. */
 #define ATTENTION_NOTES 3
 
+/* The most ranges that attention_whole merges in a cluster. */
+#define ATTENTION_WHOLE_RANGES 8
+
 #define ATTENTION_MAX(a, b) ((a) > (b) ? (a) : (b))
 #define ATTENTION_BUFFER_ELEMENTS(e, d, nv)                                                        \
 	(ATTENTION_TOKENS(e) * ATTENTION_STRIDE(e, ATTENTION_CHUNK(d, nv)))

@@ -74,6 +74,10 @@ kernel void nv_everything(constant bug_args &args [[buffer(0)]],
 	}
 	nv_barrier_wait(barrier, 0);
 	nv_cluster_store((threadgroup float4 *)(shared + 4096), float4(c[0]), nv_cluster_rank());
+	nv_cluster_barrier();
+	threadgroup float *of = (threadgroup float *)(shared + 4096);
+	c[1] = nv_cluster_load_4(of, nv_cluster_rank()).y +
+	       nv_cluster_load_2(of, nv_cluster_rank()).x;
 	nv_barrier_some(1, 32);
 #endif
 	UNROLL

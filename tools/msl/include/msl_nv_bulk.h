@@ -112,6 +112,27 @@ METAL_FUNC void nv_cluster_store(threadgroup float4 *p, float4 v, uint rank)
 		: "memory");
 }
 
+// From the same address in the rank-th threadgroup of the cluster.
+METAL_FUNC float2 nv_cluster_load_2(threadgroup const float *p, uint rank)
+{
+	float a, b;
+	__asm__ volatile("{ .reg .b32 a; mapa.shared::cluster.u32 a, %2, %3; ld.shared::cluster.v2.f32 {%0,%1}, [a]; }"
+			 : "=f"(a), "=f"(b)
+			 : "r"((uint)(ulong)p), "r"(rank)
+			 : "memory");
+	return float2(a, b);
+}
+METAL_FUNC float4 nv_cluster_load_4(threadgroup const float *p, uint rank)
+{
+	float a, b, c, d;
+	__asm__ volatile(
+		"{ .reg .b32 a; mapa.shared::cluster.u32 a, %4, %5; ld.shared::cluster.v4.f32 {%0,%1,%2,%3}, [a]; }"
+		: "=f"(a), "=f"(b), "=f"(c), "=f"(d)
+		: "r"((uint)(ulong)p), "r"(rank)
+		: "memory");
+	return float4(a, b, c, d);
+}
+
 // A barrier of some of a threadgroup's simdgroups; ids from 1 on.
 METAL_FUNC void nv_barrier_some(uint id, uint threads)
 {

@@ -1,0 +1,128 @@
+// attention_whole.h: all ranges of a tile of queries, of which each threadgroup of a cluster has one, merged where they
+// are: what attention_split and attention_merge do by way of device memory, with the same bits, for sequences of up
+// to eight ranges.  NVIDIA's, compute capability 9.0.
+#pragma once
+
+#include <metal_stdlib>
+#include "../portable.h"
+#include "attention_split.h"
+#include "outputs.h"
+
+using namespace metal;
+
+#ifdef NV_WGMMA
+
+// Grid: range of a cluster's, tile and KV head; sequence.
+template <typename T, int D, bool Q8>
+[[max_total_threads_per_threadgroup(ATTENTION_THREADS)]] kernel void attention_whole(
+	constant attention_args &args [[buffer(0)]], device const step_head *step [[buffer(1)]],
+	device const T *q [[buffer(2)]], device uchar *y [[buffer(3)]],
+	device const float *sinks [[buffer(4)]], device const float *gates [[buffer(5)]],
+	threadgroup uchar *shared [[threadgroup(0)]], uint3 group [[threadgroup_position_in_grid]],
+	uint tid [[thread_index_in_threadgroup]], uint lane [[thread_index_in_simdgroup]],
+	uint sg [[simdgroup_index_in_threadgroup]])
+{
+	typedef attention_tile<T, D, 1, Q8, false> tile_type;
+	constexpr int queries = tile_type::queries, in_row = D / 4, stride = D + 8;
+	static_assert(queries * stride * 4 <=
+			      ATTENTION_KV_ELEMENTS(sizeof(T), D, true, Q8) * int(sizeof(T)),
+		      "sums lie where K and V were");
+	const uint rank = group.x % args.ranges, sequence = group.y;
+	const uint start = rank * STEP_RANGE, end = start + STEP_RANGE - 1;
+	device const uint *partials = step_array<uint>(step, step->partials);
+	tile_type t;
+	bool there = attention_splits(step, partials, sequence) &&
+		     t.begin(args, step, q, shared, sequence, group.x / args.ranges, false, tid, sg,
+			     lane);
+	there = there && t.lowest <= end && t.highest >= start;
+	uint first = 0, last = 0;
+	if (there) {
+		first = max(t.lowest / tile_type::tokens * tile_type::tokens, start);
+		last = min(t.highest, end);
+		t.find(first);
+	}
+	wait_for_previous();
+	begin_next();
+	if (!there)
+		return; // nobody reads here, and a barrier does not wait for threads that have ended
+
+	t.fetch_q(q, args.q_stride);
+	t.fetch_found(first, 0);
+	uint stage = 0;
+	for (uint at = first; at <= last; at += tile_type::tokens) {
+		t.sub_step(at, stage, at + tile_type::tokens <= last);
+		threadgroup_barrier(mem_flags::mem_threadgroup);
+		stage ^= 1;
+	}
+
+	threadgroup float *sums = (threadgroup float *)t.kv; // [queries][stride]
+	const uint mine = tid / tile_type::parts;
+	if (tid % tile_type::parts == 0)
+		*(threadgroup float2 *)(t.notes + 2 * mine) = float2(t.top, t.sum);
+	UNROLL
+	for (int i = 0; i < 4; i++)
+		UNROLL
+	for (int c = 0; c < tile_type::chunks; c++)
+		UNROLL
+	for (int n = 0; n < tile_type::columns; n++) {
+		const uint in_chunk = t.column_in_chunk(n, i);
+		if (in_chunk < uint(tile_type::chunk))
+			*(threadgroup float2 *)(sums + fragment_row(i, lane) * stride +
+						c * tile_type::chunk + in_chunk) =
+				t.pair_in_order(t.acc[c][0][n], i);
+	}
+	nv_cluster_barrier();
+
+	// The threadgroups divide the columns of all queries.
+	const uint lowest = t.lowest / STEP_RANGE, members = t.highest / STEP_RANGE - lowest + 1;
+	for (uint i = (rank - lowest) * ATTENTION_THREADS + tid; i < uint(queries * in_row);
+	     i += members * ATTENTION_THREADS) {
+		const uint query = i / in_row, column = i % in_row * 4;
+		if (!t.there(query) || column >= args.v_dim)
+			continue;
+		const uint row = t.row_of(query), head = t.head_of(query);
+		const uint from = first_seen(uint(t.positions[row]), args.window) / STEP_RANGE;
+		const uint to_range = t.last_seen(row) / STEP_RANGE;
+		float2 parts[ATTENTION_WHOLE_RANGES];
+		float4 values[ATTENTION_WHOLE_RANGES];
+		UNROLL
+		for (uint r = 0; r < ATTENTION_WHOLE_RANGES; r++)
+			if (r >= from && r <= to_range) {
+				parts[r] = nv_cluster_load_2(t.notes + 2 * query, r);
+				values[r] = nv_cluster_load_4(sums + query * stride + column, r);
+			}
+		float top = nothing_seen, sum = 0.0f;
+		float4 all = float4(0.0f);
+		UNROLL
+		for (uint r = 0; r < ATTENTION_WHOLE_RANGES; r++) {
+			if (r < from || r > to_range)
+				continue;
+			const float new_top = max(top, parts[r].x);
+			const float a = merge_share(top, new_top),
+				    b = merge_share(parts[r].x, new_top);
+			top = new_top;
+			sum = fma(sum, a, parts[r].y * b);
+			all = fma(all, float4(a), values[r] * b);
+		}
+		const float share = final_share(top, sum, sinks, head, args.flags);
+		device uchar *to = y + (ulong(row) * args.y_stride + head * args.v_dim) *
+					       element_bytes(args.y_type);
+		UNROLL
+		for (uint e = 0; e < 4; e++)
+			if (column + e < args.v_dim)
+				store_element(to, column + e,
+					      one_zero(all[e] * share *
+						       gate_value(args, gates, row, head,
+								  column + e)),
+					      args.y_type);
+	}
+	nv_cluster_barrier(); // until then others read here
+}
+
+begins_early(attention_whole);
+
+#define ATTENTION_WHOLE(name, T, D, Q8)                                                            \
+	instantiate_kernel("attention_whole_" name, attention_whole, T, D, Q8)
+#else
+#define ATTENTION_WHOLE(name, T, D, Q8)
+#endif
