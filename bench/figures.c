@@ -165,7 +165,7 @@ static const struct ig_gpu_facts kinds[] = {
 	[IG_GPU_METAL] = { sizeof(struct ig_gpu_facts), IG_GPU_METAL, 7, 8, 32768, 1024,
 			   (uint64_t)1 << 40, (uint64_t)1 << 40, "Apple7" },
 	[IG_GPU_CUDA] = { sizeof(struct ig_gpu_facts), IG_GPU_CUDA, 90, 132, 232448, 1024,
-			  (uint64_t)1 << 40, (uint64_t)1 << 40, "compute capability 9.0" },
+			  (uint64_t)1 << 40, (uint64_t)1 << 40, "compute capability 9.0", 1 },
 };
 
 struct paper_device {

@@ -32,8 +32,9 @@ struct linear_args {
 	uint width, cluster;
 	float limit;	     /* of PRODUCT_ACT_CLAMPED */
 	uint x_head, y_head; /* from a head's columns to the next one's; 0: there are no heads */
+	float norm_eps;	     /* of kernels that compute the norm of x */
 };
-SHARED_SIZE(linear_args, 88);
+SHARED_SIZE(linear_args, 92);
 #define LINEAR_BIAS 1u
 #define LINEAR_RESIDUAL 2u
 #define LINEAR_OUT_F16 4u /* else, without LINEAR_OUT_BF16, float */
@@ -97,7 +98,7 @@ struct moe_args {
 	/* moe_tiles_stream.metal: the experts whose weights are in a piece */
 	uint first_expert, end_expert;
 };
-SHARED_SIZE(moe_args, 128);
+SHARED_SIZE(moe_args, 132);
 
 /* moe_tiles_stream.metal: rows of a tile; threads of the one threadgroup of moe_list, one for each
  * expert; bytes of a row that a simdgroup of moe_gather copies are a multiple of 16. */

@@ -88,6 +88,14 @@ struct ig_gpu_tensor {
 	uint32_t reserved;
 };
 
+/* An RMS norm whose result only nodes read that can compute it themselves, for steps of few rows: a dispatch less,
+ * and no wait for it. */
+struct ig_gpu_norm {
+	struct ig_gpu_tensor x, w; /* the norm's input, in float32, and its weights, [1, n] */
+	float eps;
+	uint32_t max_rows; /* steps of up to so many rows */
+};
+
 /* The node that is lowered.  Weights start at multiples of 32 bytes. */
 struct ig_gpu_launch {
 	uint32_t struct_size;
@@ -104,6 +112,12 @@ struct ig_gpu_launch {
 	 * sequence beyond it, or with more rows than the step splits (shaders/step.h), loops over its
 	 * ranges. */
 	uint32_t max_partials;
+	/* If not NULL: in[0] is this norm's result, which is not computed for steps of up to norm->max_rows rows
+	 * (at most what the op's norm_rows() allowed); then the op does that, with the same bits. */
+	const struct ig_gpu_norm *norm;
+	/* Of a norm: steps of up to so many rows need no out[0]. */
+	uint32_t unread_rows;
+	uint32_t reserved;
 };
 
 /* The largest number of rows for which products use their few-row kernels. */
@@ -222,6 +236,9 @@ struct ig_gpu_op {
 		     struct ig_gpu_tape *t, struct ig_error *err);
 	/* Whether weight[i] may be in tiles.  No operand has a buffer yet.  NULL: none may. */
 	bool (*tiles)(const struct ig_gpu_launch *c, uint32_t i);
+	/* The most rows of a step for which it computes the RMS norm that made in[0] itself.  in[0] has its
+	 * dtype, weights their layouts; no operand has a buffer yet.  NULL: 0. */
+	uint32_t (*norm_rows)(const struct ig_gpu_launch *c);
 };
 
 enum ig_gpu_op_flags {

@@ -29,7 +29,7 @@ static void box_operands(const struct ig_product *p, const struct linear_args *a
 	}
 }
 
-static void bind_operands(const struct ig_product *p, const struct linear_args *args,
+static void bind_operands(const struct ig_product *p, const struct linear_args *args, bool norm,
 			  struct ig_gpu_dispatch *d)
 {
 	const struct ig_gpu_bind left_out = IG_GPU_NONE;
@@ -41,7 +41,7 @@ static void bind_operands(const struct ig_product *p, const struct linear_args *
 		columns += args->n[i];
 	if (p->n_heads)
 		columns = (uint64_t)c->out[0].n_cols;
-	d->bind[d->n_binds++] = ig_gpu_bind_value(&c->in[0], IG_GPU_READ);
+	d->bind[d->n_binds++] = ig_gpu_bind_value(norm ? &c->norm->x : &c->in[0], IG_GPU_READ);
 	for (uint32_t i = 0; i < (p->pair ? 2 : 4); i++)
 		d->bind[d->n_binds++] = i < p->n ? ig_gpu_bind_weight(p->weight[i]) : left_out;
 	if (!p->pair) {
@@ -57,6 +57,9 @@ static void bind_operands(const struct ig_product *p, const struct linear_args *
 				left_out;
 	}
 	d->bind[d->n_binds++] = bind_columns(&c->out[0], first, columns, IG_GPU_WRITE);
+	if (norm)
+		d->bind[d->n_binds++] =
+			ig_gpu_bind_ref(c->norm->w.ref, (uint64_t)args->k * 4, IG_GPU_READ);
 }
 
 /* The grid and the threads of a kernel for few rows of weights in tiles. */
@@ -96,8 +99,8 @@ int ig_product_emit(const struct ig_product *p, const struct ig_product_variant 
 	for (uint32_t i = 0; i < args->n_weights; i++)
 		tiles += ((uint64_t)args->n[i] + width - 1) / width;
 	if (ig_product_is_tiled(p))
-		snprintf(name, sizeof name, "%s_tiles_%s_%s", p->pair ? "glu" : "linear",
-			 ig_gpu_format_name(p->dtype), v->suffix);
+		snprintf(name, sizeof name, "%s_tiles_%s_%s%s", p->pair ? "glu" : "linear",
+			 ig_gpu_format_name(p->dtype), v->suffix, v->norm ? "_norm" : "");
 	else
 		snprintf(name, sizeof name, "%s_%s_%s%s_%s", p->pair ? "glu" : "linear",
 			 format_name(p->dtype, p->element), ig_gpu_format_name(p->element),
@@ -128,12 +131,35 @@ int ig_product_emit(const struct ig_product *p, const struct ig_product_variant 
 	d.grid[1] = d.grid[2] = (struct ig_gpu_extent)IG_GPU_ONE;
 	if (p->n_heads)
 		d.grid[1].times = p->n_heads;
-	bind_operands(p, args, &d);
+	if (v->norm) {
+		args->x_stride = ig_gpu_stride(&p->launch->norm->x);
+		args->norm_eps = p->launch->norm->eps;
+	}
+	bind_operands(p, args, v->norm, &d);
 	if (v->kind == RUSH)
 		box_operands(p, args, max_rows, 8, width, &d);
 	else if (v->kind == STREAM)
 		box_operands(p, args, max_rows, s->bm, s->bn / 2, &d);
 	return h->dispatch(t, &d);
+}
+
+/* The same; of the rows whose norm is the product's, and of the others. */
+static int emit_normed(const struct ig_product *p, const struct ig_product_variant *v,
+		       const struct linear_args *args, const struct ig_gpu_host *h,
+		       struct ig_gpu_tape *t)
+{
+	struct ig_product_variant of = *v;
+	int rc;
+
+	if (!p->launch->norm || v->min_rows > p->launch->norm->max_rows)
+		return ig_product_emit(p, v, args, h, t);
+	of.norm = true;
+	if (of.max_rows > p->launch->norm->max_rows)
+		of.max_rows = p->launch->norm->max_rows;
+	rc = ig_product_emit(p, &of, args, h, t);
+	of = *v;
+	of.min_rows = p->launch->norm->max_rows + 1;
+	return rc || of.min_rows > of.max_rows ? rc : ig_product_emit(p, &of, args, h, t);
 }
 
 int ig_product_lower(const struct ig_product *p, const struct ig_gpu_host *h, struct ig_gpu_tape *t,
@@ -191,11 +217,8 @@ int ig_product_lower(const struct ig_product *p, const struct ig_gpu_host *h, st
 		even = even && args.n[i] % 2 == 0;
 	if (even)
 		args.flags |= LINEAR_PAIRS;
-	for (uint32_t i = 0; i < variants.n; i++) {
-		rc = ig_product_emit(p, &variants.v[i], &args, h, t);
-		if (rc)
-			break;
-	}
+	for (uint32_t i = 0; i < variants.n && !rc; i++)
+		rc = emit_normed(p, &variants.v[i], &args, h, t);
 	const uint32_t unpacks = ig_product_unpacks_from(p);
 	if (!rc && unpacks && unpacks <= ig_gpu_max_rows(c))
 		rc = ig_product_lower_unpacked(p, unpacks, &args, h, t);

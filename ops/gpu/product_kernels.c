@@ -459,6 +459,21 @@ void ig_product_streams(const struct ig_product *p, uint32_t min_rows, uint32_t 
 	};
 }
 
+uint32_t ig_product_norm_rows(const struct ig_product *p)
+{
+	const struct ig_gpu_facts *f = p->launch->facts;
+	struct ig_product_variants r;
+
+	/* rows of x in float begin at multiples of 16 bytes */
+	if (!ig_product_is_tiled(p) || f->kind != IG_GPU_CUDA || f->arch != 90 || p->n_heads ||
+	    p->k % 4)
+		return 0;
+	ig_product_choose(p, &r);
+	return r.n && r.v[0].kind == TILES && r.v[0].shape.bm == 8 && !r.v[0].cluster ?
+		       r.v[0].max_rows :
+		       0;
+}
+
 /* The kernels, and the number of shares of k, each of at least four steps. */
 uint32_t ig_product_choose(const struct ig_product *p, struct ig_product_variants *variants)
 {

@@ -33,6 +33,7 @@ struct ig_product_variant {
 	uint32_t min_rows, max_rows;
 	enum ig_product_kind kind;
 	uint32_t cluster; /* TILES: threadgroups that divide the shares; 0: one has all */
+	bool norm;	  /* TILES: x is launch->norm's input, whose norm the kernel computes */
 };
 
 #define MAX_VARIANTS 8
@@ -65,6 +66,8 @@ struct ig_product {
 
 /* The kernels, and the number of shares of k, each of at least four steps. */
 uint32_t ig_product_choose(const struct ig_product *p, struct ig_product_variants *variants);
+/* The most rows for which a kernel computes the norm that made x; 0: none. */
+uint32_t ig_product_norm_rows(const struct ig_product *p);
 /* Weights in tiles. */
 bool ig_product_is_tiled(const struct ig_product *p);
 /* Rows of the weight or of x that are not multiples of 16 bytes are copied element by element.

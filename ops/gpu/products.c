@@ -90,38 +90,64 @@ static const struct ig_shader *shader_of(const struct ig_product *p)
 
 /* ---- the ops --------------------------------------------------------------------------- */
 
-/* Consecutive weights of one format share dispatches. */
+/* The product of consecutive weights of one format from the first-th on, which share dispatches; *column is
+ * advanced.  Returns the number of the weight after them. */
+static uint32_t linear_product(const struct ig_gpu_launch *c, uint32_t first, int64_t *column,
+			       struct ig_product *p)
+{
+	const struct ig_linear_params *params = c->params;
+	uint32_t next = first;
+
+	*p = (struct ig_product){ .launch = c,
+				  .op = "linear",
+				  .dtype = c->weight[first].dtype,
+				  .element = c->in[0].dtype,
+				  .act = params->act,
+				  .column = *column,
+				  .k = c->in[0].n_cols };
+	for (; next < params->n_weights && c->weight[next].dtype == p->dtype &&
+	       c->weight[next].layout == c->weight[first].layout;
+	     next++) {
+		p->weight[p->n] = &c->weight[next];
+		p->bias[p->n++] = params->bias ? &c->weight[params->n_weights + next] : NULL;
+		*column += c->weight[next].n_rows;
+	}
+	p->shader = shader_of(p);
+	return next;
+}
+
 static int lower_linear(const struct ig_gpu_launch *c, const struct ig_gpu_host *h,
 			struct ig_gpu_tape *t, struct ig_error *err)
 {
-	const struct ig_linear_params *params = c->params;
+	const uint32_t n = ((const struct ig_linear_params *)c->params)->n_weights;
+	struct ig_product p;
 	int64_t column = 0;
+	int rc = 0;
 
-	for (uint32_t first = 0, next; first < params->n_weights; first = next) {
-		struct ig_product p = { .launch = c,
-					.op = "linear",
-					.dtype = c->weight[first].dtype,
-					.element = c->in[0].dtype,
-					.act = params->act,
-					.column = column,
-					.k = c->in[0].n_cols };
-		for (next = first; next < params->n_weights && c->weight[next].dtype == p.dtype &&
-				   c->weight[next].layout == c->weight[first].layout;
-		     next++) {
-			p.weight[p.n] = &c->weight[next];
-			p.bias[p.n++] = params->bias ? &c->weight[params->n_weights + next] : NULL;
-			column += c->weight[next].n_rows;
-		}
-		p.shader = shader_of(&p);
-		int rc = ig_product_lower(&p, h, t, err);
-		if (rc)
-			return rc;
+	for (uint32_t i = 0; i < n && !rc;) {
+		i = linear_product(c, i, &column, &p);
+		rc = ig_product_lower(&p, h, t, err);
 	}
-	return 0;
+	return rc;
 }
 
-static int lower_glu(const struct ig_gpu_launch *c, const struct ig_gpu_host *h,
-		     struct ig_gpu_tape *t, struct ig_error *err)
+/* Each of its dispatches computes the norm. */
+static uint32_t linear_norm_rows(const struct ig_gpu_launch *c)
+{
+	const uint32_t n = ((const struct ig_linear_params *)c->params)->n_weights;
+	uint32_t least = UINT32_MAX;
+	struct ig_product p;
+	int64_t column = 0;
+
+	for (uint32_t i = 0; i < n;) {
+		i = linear_product(c, i, &column, &p);
+		const uint32_t rows = ig_product_norm_rows(&p);
+		least = rows < least ? rows : least;
+	}
+	return least;
+}
+
+static struct ig_product glu_product(const struct ig_gpu_launch *c)
 {
 	const struct ig_glu_params *params = c->params;
 	struct ig_product p = { .launch = c,
@@ -135,10 +161,25 @@ static int lower_glu(const struct ig_gpu_launch *c, const struct ig_gpu_host *h,
 				.n = 2,
 				.weight = { &c->weight[0], &c->weight[1] } };
 
-	if (params->bias)
-		return ig_fail(err, -ENOTSUP, "glu: no GPU kernel adds biases");
 	p.shader = shader_of(&p);
+	return p;
+}
+
+static int lower_glu(const struct ig_gpu_launch *c, const struct ig_gpu_host *h,
+		     struct ig_gpu_tape *t, struct ig_error *err)
+{
+	const struct ig_product p = glu_product(c);
+
+	if (((const struct ig_glu_params *)c->params)->bias)
+		return ig_fail(err, -ENOTSUP, "glu: no GPU kernel adds biases");
 	return ig_product_lower(&p, h, t, err);
+}
+
+static uint32_t glu_norm_rows(const struct ig_gpu_launch *c)
+{
+	const struct ig_product p = glu_product(c);
+
+	return ig_product_norm_rows(&p);
 }
 
 static int lower_logits(const struct ig_gpu_launch *c, const struct ig_gpu_host *h,
@@ -229,11 +270,19 @@ static bool glu_tiles(const struct ig_gpu_launch *c, uint32_t i) { return may_ti
 
 static bool logits_tiles(const struct ig_gpu_launch *c, uint32_t i) { return may_tile(c, i, 1); }
 
-const struct ig_gpu_op ig_gpu_linear = { sizeof(struct ig_gpu_op), IG_GPU_OUT_ANY, linear_in,
-					 lower_linear, linear_tiles },
+const struct ig_gpu_op ig_gpu_linear = { sizeof(struct ig_gpu_op),
+					 IG_GPU_OUT_ANY,
+					 linear_in,
+					 lower_linear,
+					 linear_tiles,
+					 linear_norm_rows },
 		       ig_gpu_linear_heads = { sizeof(struct ig_gpu_op), IG_GPU_OUT_ANY, heads_in,
 					       lower_linear_heads, NULL },
-		       ig_gpu_glu = { sizeof(struct ig_gpu_op), IG_GPU_OUT_ANY, glu_in, lower_glu,
-				      glu_tiles },
+		       ig_gpu_glu = { sizeof(struct ig_gpu_op),
+				      IG_GPU_OUT_ANY,
+				      glu_in,
+				      lower_glu,
+				      glu_tiles,
+				      glu_norm_rows },
 		       ig_gpu_logits = { sizeof(struct ig_gpu_op), 0, logits_in, lower_logits,
 					 logits_tiles };

@@ -31,6 +31,8 @@ struct lowering {
 	bool *mixed;	 /* [n_values] readers require several types */
 	struct ig_gpu_tensor *value;		    /* [n_values] */
 	struct ig_gpu_tensor (*converted)[N_WANTS]; /* [n_values] */
+	struct ig_gpu_norm
+		*norm; /* [n_values] of a norm's result; max_rows 0: it is always computed */
 	struct ig_error *err;
 };
 
@@ -237,6 +239,68 @@ static int choose_types(struct lowering *l)
 	return 0;
 }
 
+/* ---- norms that their readers compute ------------------------------------------------ */
+
+/* Whether it is an RMS norm of whole rows by its weights, and nothing else. */
+static bool is_plain_norm(const struct ig_plan_node *n)
+{
+	const struct ig_norm_params *p = n->params;
+
+	return !strcmp(n->op->name, "norm") && p->kind == IG_NORM_RMS && !p->gather && !p->after &&
+	       !p->group && (p->scale == 0 || p->scale == 1) && n->n_in == 1 && n->n_weights == 1 &&
+	       n->weight[0] != IG_NONE && n->out[0] != IG_NONE;
+}
+
+/* The most rows for which node `reader` computes the norm that is its in[0]. */
+static uint32_t norm_rows(struct lowering *l, const struct ig_plan_node *reader)
+{
+	struct ig_gpu_launch c;
+
+	if (!reader->op->gpu->norm_rows)
+		return 0;
+	begin_plain_launch(l, reader, &c);
+	c.in[0].dtype = wanted(reader, &c, 0);
+	return reader->op->gpu->norm_rows(&c);
+}
+
+/* The most rows for which all readers of the norm of node `number` compute it themselves.  Until the last of
+ * them its input must stay as it is. */
+static uint32_t all_norm_rows(struct lowering *l, uint32_t number)
+{
+	const struct ig_plan_node *norm = &l->plan->nodes[number];
+	const ig_value y = norm->out[0];
+	uint32_t least = UINT32_MAX;
+	bool overwritten = false;
+
+	for (uint32_t i = number + 1; i < l->plan->n_nodes; i++) {
+		const struct ig_plan_node *n = &l->plan->nodes[i];
+		for (uint32_t j = 0; j < n->n_in; j++) {
+			if (n->in[j] != y)
+				continue;
+			const uint32_t rows = j || overwritten ? 0 : norm_rows(l, n);
+			least = rows < least ? rows : least;
+		}
+		if (n->op->flags & IG_OP_IN_PLACE && n->in[1] == norm->in[0])
+			overwritten = true;
+	}
+	return least == UINT32_MAX ? 0 : least;
+}
+
+/* Sets norm[] of the results that need no dispatch in steps of few rows.  Ranks of a divided plan exchange
+ * values; they compute all. */
+static void choose_norms(struct lowering *l)
+{
+	for (uint32_t i = 0; i < l->plan->n_nodes && !l->plan->n_ranks; i++) {
+		const struct ig_plan_node *n = &l->plan->nodes[i];
+		if (!is_plain_norm(n) || l->mixed[n->out[0]])
+			continue;
+		l->norm[n->out[0]] = (struct ig_gpu_norm){
+			.eps = ((const struct ig_norm_params *)n->params)->eps,
+			.max_rows = all_norm_rows(l, i),
+		};
+	}
+}
+
 static uint32_t max_rows(const struct lowering *l, uint32_t row_class)
 {
 	return ig_gpu_rows_of(&l->p->shape.limits, row_class);
@@ -298,6 +362,14 @@ static int lower_node(struct lowering *l, uint32_t number)
 				       max_rows(l, s->row_class), &l->value[v]);
 		c.out[i] = l->value[v];
 	}
+	if (!rc && is_plain_norm(n)) {
+		struct ig_gpu_norm *norm = &l->norm[n->out[0]];
+		norm->x = c.in[0];
+		norm->w = c.weight[0];
+		c.unread_rows = norm->max_rows;
+	} else if (!rc && n->n_in && n->in[0] != IG_NONE && l->norm[n->in[0]].max_rows) {
+		c.norm = &l->norm[n->in[0]];
+	}
 	if (!rc) {
 		rc = n->op->gpu->lower(&c, &ig_gpu_tape_host, t, &why);
 		if (rc && !t->status)
@@ -326,7 +398,8 @@ int ig_gpu_lower_plan(struct ig_gpu_lowered *p, const struct ig_plan *plan, stru
 	l.mixed = calloc(n, sizeof *l.mixed);
 	l.value = malloc(n * sizeof *l.value);
 	l.converted = malloc(n * sizeof *l.converted);
-	if (!l.dtype || !l.mixed || !l.value || !l.converted ||
+	l.norm = calloc(n, sizeof *l.norm);
+	if (!l.dtype || !l.mixed || !l.value || !l.converted || !l.norm ||
 	    ig_gpu_tape_create(l.facts, p->base.limits.max_logit_rows, &p->tape)) {
 		rc = no_memory(&l);
 		goto done;
@@ -337,6 +410,8 @@ int ig_gpu_lower_plan(struct ig_gpu_lowered *p, const struct ig_plan *plan, stru
 	}
 	choose_layouts(&l);
 	rc = choose_types(&l);
+	if (!rc)
+		choose_norms(&l);
 	for (uint32_t i = 0; i < plan->n_nodes && !rc; i++)
 		rc = lower_node(&l, i);
 	if (!rc)
@@ -348,5 +423,6 @@ done:
 	free(l.mixed);
 	free(l.value);
 	free(l.converted);
+	free(l.norm);
 	return rc;
 }

@@ -110,11 +110,11 @@ template <typename T, int D, bool Q8>
 		UNROLL
 		for (uint e = 0; e < 4; e++)
 			if (column + e < args.v_dim)
-				store_element(to, column + e,
-					      one_zero(all[e] * share *
-						       gate_value(args, gates, row, head,
-								  column + e)),
-					      args.y_type);
+				store_element(
+					to, column + e,
+					one_zero(all[e] * share *
+						 gate_value(args, gates, row, head, column + e)),
+					args.y_type);
 	}
 	nv_cluster_barrier(); // until then others read here
 }

@@ -91,6 +91,38 @@ glu_tiles(TILES_OPERANDS, GLU_TILES_OPERANDS, TILES_PLACES)
 begins_early(linear_tiles);
 begins_early(glu_tiles);
 
+#ifdef MSL_NV
+// The same of the RMS norm of x, which is in float here.
+template <uint FORMAT>
+[[max_total_threads_per_threadgroup(TILES_THREADS)]] kernel void
+linear_tiles_norm(TILES_OPERANDS, LINEAR_TILES_OPERANDS, device const float *norm [[buffer(13)]],
+		  TILES_PLACES)
+{
+	const tiles_linear operands = {
+		x, { w0, w1, w2, w3 }, { bias0, bias1, bias2, bias3 }, residual, y
+	};
+	const tiles_norm of = { (device const float *)x, norm };
+	product_tiles_of<tile_format<FORMAT>, 1, false, false>(args, product_rows(args, step),
+							       operands, &of, shared, group.x,
+							       groups.x, tid, lane, sg);
+}
+
+template <uint FORMAT>
+[[max_total_threads_per_threadgroup(TILES_THREADS)]] kernel void
+glu_tiles_norm(TILES_OPERANDS, GLU_TILES_OPERANDS, device const float *norm [[buffer(6)]],
+	       TILES_PLACES)
+{
+	const tiles_glu operands = { x, gate, up, y };
+	const tiles_norm of = { (device const float *)x, norm };
+	product_tiles_of<tile_format<FORMAT>, 1, true, false>(args, product_rows(args, step),
+							      operands, &of, shared, group.x,
+							      groups.x, tid, lane, sg);
+}
+
+begins_early(linear_tiles_norm);
+begins_early(glu_tiles_norm);
+#endif
+
 // A tile of many rows, by way of threadgroup memory.
 template <typename F, typename S, bool PAIR, typename O>
 METAL_FUNC void product_tiles_many(constant linear_args &args, device const step_head *step,
@@ -132,6 +164,7 @@ glu_tiles_many(TILES_OPERANDS, GLU_TILES_OPERANDS, TILES_PLACES)
 // TILES(name, format): all kernels of weights in tiles, multiplied in float16.
 #ifdef MSL_NV
 #define TILES_MANY(op, name, format)                                                               \
+	instantiate_kernel(#op "_" name "_8_norm", op##_norm, format)                              \
 	instantiate_kernel(#op "_" name "_8_cluster", op, format, 1, true)                         \
 	instantiate_kernel(#op "_" name "_16_cluster", op, format, 2, true)                        \
 	instantiate_kernel(#op "_" name "_64", op##_many, format, shape_wide_64)                   \

@@ -12,8 +12,6 @@
 
 using namespace metal;
 
-METAL_FUNC float sum_of_four(float4 v) { return (v.x + v.y) + (v.z + v.w); }
-
 // What a thread has of a row, or of KEPT times 1024 elements of a long one: all is read at once, and rows
 // that are not long are read once.
 template <uint KEPT> struct norm_part {

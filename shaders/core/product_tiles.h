@@ -14,6 +14,7 @@
 #include "../early.h"
 #include "product.h"
 #include "tiles.h"
+#include "tiles_norm.h"
 
 #if !defined(MSL_NV) || defined(NV_WGMMA)
 
@@ -272,10 +273,11 @@ template <typename F, int BLOCKS, bool PAIR, bool CLUSTER, typename O> struct ti
 	}
 };
 
+// norm: nullptr, or what x is the norm of; not of a cluster.
 template <typename F, int BLOCKS, bool PAIR, bool CLUSTER, typename O>
-METAL_FUNC void product_tiles(constant linear_args &args, uint rows, thread const O &operands,
-			      threadgroup uchar *shared, uint group, uint groups, uint tid,
-			      uint lane, uint sg)
+METAL_FUNC void product_tiles_of(constant linear_args &args, uint rows, thread const O &operands,
+				 thread const tiles_norm *norm, threadgroup uchar *shared,
+				 uint group, uint groups, uint tid, uint lane, uint sg)
 {
 	const uint blocks = (args.k + F::k - 1) / F::k, cluster = CLUSTER ? args.cluster : 1;
 	tiles_walk<F, BLOCKS, PAIR, CLUSTER, O> walk;
@@ -313,7 +315,11 @@ METAL_FUNC void product_tiles(constant linear_args &args, uint rows, thread cons
 		    (CLUSTER ? 0 : walk.role.team * 2 * walk.members * (BLOCKS * 32));
 	if (walk.member == 0 && lane < 4)
 		nv_barrier_init(walk.full + lane, lane < 2 ? walk.members : 1);
-	if (sg == 0) {
+	if (norm != nullptr) {
+		norm->fetch(args, xs, stride, walk.rows,
+			    (threadgroup float *)(xs + walk.rows * stride),
+			    walk.members * args.width, sg, lane);
+	} else if (sg == 0) {
 		if (lane == 0) {
 			nv_barrier_init(arrived, 1);
 			nv_barrier_fence_init();
@@ -335,7 +341,8 @@ METAL_FUNC void product_tiles(constant linear_args &args, uint rows, thread cons
 		nv_cluster_barrier(); // others may write here only when all have begun
 	else
 		threadgroup_barrier(mem_flags::mem_threadgroup);
-	nv_barrier_wait(arrived, 0);
+	if (norm == nullptr)
+		nv_barrier_wait(arrived, 0);
 	// Not before x is there: the next kernel's threadgroups would take room where weights are read.
 	begin_next();
 
@@ -354,6 +361,15 @@ METAL_FUNC void product_tiles(constant linear_args &args, uint rows, thread cons
 			walk.finish(args, operands, lane);
 		nv_cluster_barrier();
 	}
+}
+
+template <typename F, int BLOCKS, bool PAIR, bool CLUSTER, typename O>
+METAL_FUNC void product_tiles(constant linear_args &args, uint rows, thread const O &operands,
+			      threadgroup uchar *shared, uint group, uint groups, uint tid,
+			      uint lane, uint sg)
+{
+	product_tiles_of<F, BLOCKS, PAIR, CLUSTER>(args, rows, operands, nullptr, shared, group,
+						   groups, tid, lane, sg);
 }
 
 #else

@@ -52,20 +52,31 @@ template <typename T> METAL_FUNC void store_four(device T *row, uint i, uint n, 
 			row[i + j] = rounded<T>(v[j]);
 }
 
+METAL_FUNC float sum_of_four(float4 v) { return (v.x + v.y) + (v.z + v.w); }
+
 // The sum over all threads: a tree within each simdgroup, then the simdgroups in
 // ascending order.  Every thread gets the same bits.  `room` has ROW_SIMDGROUPS floats,
 // unused since the last barrier.
-METAL_FUNC float group_sum(float x, threadgroup float *room, uint lane, uint simdgroup)
+METAL_FUNC float lane_sum(float x)
 {
 	UNROLL
 	for (uint by = 16; by > 0; by /= 2)
 		x += simd_shuffle_xor(x, ushort(by));
-	if (lane == 0)
-		room[simdgroup] = x;
-	threadgroup_barrier(mem_flags::mem_threadgroup);
+	return x;
+}
+METAL_FUNC float simdgroup_sum(threadgroup const float *room)
+{
 	float sum = room[0];
 	UNROLL
 	for (uint i = 1; i < ROW_SIMDGROUPS; i++)
 		sum += room[i];
 	return sum;
+}
+METAL_FUNC float group_sum(float x, threadgroup float *room, uint lane, uint simdgroup)
+{
+	x = lane_sum(x);
+	if (lane == 0)
+		room[simdgroup] = x;
+	threadgroup_barrier(mem_flags::mem_threadgroup);
+	return simdgroup_sum(room);
 }

@@ -224,6 +224,27 @@ static int make_value(struct run *r, uint32_t dtype, int64_t n_cols, uint32_t ro
 	return rc ? ig_fail(err, rc, "no memory for a value") : 0;
 }
 
+/* in[0] becomes a value that is never written, and its norm's input what the case has. */
+static int make_norm(struct run *r, struct ig_error *err)
+{
+	const struct ig_gpu_case *c = r->c;
+	const struct ig_gpu_op *gpu = c->op->gpu;
+	const int64_t n = c->launch->in[0].n_cols;
+	int rc;
+
+	r->norm.eps = c->norm_eps;
+	r->norm.max_rows = gpu->norm_rows ? gpu->norm_rows(&r->launch) : 0;
+	if ((uint32_t)c->launch->step->n_rows > r->norm.max_rows)
+		return ig_fail(err, -EINVAL, "%s: computes norms of %u rows", c->op->name,
+			       r->norm.max_rows);
+	rc = make_value(r, IG_F32, n, c->in_class, &r->norm.x, err);
+	rc = rc ? rc : ig_gpu_tape_weight(r->tape, (uint64_t)n * 4, &r->norm.w.ref);
+	r->norm.w.n_cols = n;
+	r->norm.w.dtype = IG_F32;
+	r->launch.norm = &r->norm;
+	return rc;
+}
+
 static int lower(struct run *r, struct ig_error *err)
 {
 	const struct ig_gpu_case *c = r->c;
@@ -270,6 +291,8 @@ static int lower(struct run *r, struct ig_error *err)
 		if (rc)
 			return rc;
 	}
+	if (c->norm && (rc = make_norm(r, err)))
+		return rc;
 	rc = gpu->lower(&r->launch, &ig_gpu_tape_host, r->tape, err);
 	if (rc)
 		return rc;
@@ -351,7 +374,15 @@ static int fill_piece(struct run *r, uint32_t b, struct ig_error *err)
 	struct piece *p = &r->pieces[b];
 
 	memset(p->image, GUARD_BYTE, p->n_bytes + 2 * GUARD);
-	for (uint32_t i = 0; i < launch->n_in; i++)
+	if (c->norm && r->norm.x.ref.buffer == (int32_t)b) {
+		fill_value(p, &r->norm.x, &launch->in[0], rows_of(c, c->in_class));
+		return 0;
+	}
+	if (c->norm && r->norm.w.ref.buffer == (int32_t)b) {
+		memcpy(p->image + GUARD, c->norm, p->n_bytes);
+		return 0;
+	}
+	for (uint32_t i = c->norm ? 1 : 0; i < launch->n_in; i++)
 		if (r->launch.in[i].ref.buffer == (int32_t)b) {
 			const struct ig_gpu_tensor *in = &r->launch.in[i];
 			fill_value(p, in, &launch->in[i], rows_of(c, c->in_class));

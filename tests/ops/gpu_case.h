@@ -45,6 +45,10 @@ struct ig_gpu_case {
 	uint32_t f32; /* the option for products in float32 */
 	/* Weights that may be in tiles (shaders/core/tiles.h) are. */
 	uint32_t tiles;
+	/* NULL, or the weights, [in[0]'s columns], of the RMS norm of in[0] that the op computes itself; a step
+	 * of more rows than its norm_rows() is -EINVAL. */
+	const float *norm;
+	float norm_eps;
 	/* 0: just the step's own counts, so that one row too many is out of bounds. */
 	uint32_t max_rows, max_seqs, max_logit_rows, max_context;
 	/* Partials that attention may keep; 0: none, every sequence loops. */

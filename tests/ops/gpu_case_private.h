@@ -33,7 +33,8 @@ struct run {
 	const struct ig_gpu_case *c;
 	struct ig_gpu_tape *tape;
 	struct ig_gpu_launch launch;
-	struct piece *pieces; /* [tape->n_buffers] */
+	struct ig_gpu_norm norm; /* of in[0], where the case has one */
+	struct piece *pieces;	 /* [tape->n_buffers] */
 	struct ig_gpu_place *places;
 	struct ig_gpu_buffer **slabs;  /* [n_slabs] */
 	struct ig_gpu_buffer *outside; /* the step's rows from outside, the last one first */

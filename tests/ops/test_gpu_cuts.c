@@ -201,13 +201,37 @@ static void test_dots(void **state)
 	(void)state;
 }
 
+/* A kernel that computes the norm of its rows has whole rows: none of a cluster. */
+static void test_norms(void **state)
+{
+	static const struct {
+		int64_t outputs, k;
+		uint32_t pair, rows;
+	} of_shape[] = { { 2560, 2048, 0, 8 },	{ 5632, 2048, 1, 8 },  { 6144, 5120, 0, 8 },
+			 { 32768, 5120, 1, 8 }, { 5120, 32768, 0, 0 }, { 2560, 14336, 0, 0 } };
+	struct ig_gpu_facts older = h200;
+	struct cut c;
+
+	older.arch = 80;
+	for (size_t i = 0; i < sizeof of_shape / sizeof *of_shape; i++) {
+		choose(&c, &h200, of_shape[i].outputs, of_shape[i].k, of_shape[i].pair);
+		assert_int_equal(ig_product_norm_rows(&c.p), of_shape[i].rows);
+		if (of_shape[i].rows)
+			assert_int_equal(of(&c, of_shape[i].rows)->cluster, 0);
+		c.launch.facts = &older;
+		assert_int_equal(ig_product_norm_rows(&c.p), 0);
+	}
+	choose_of(&c, &h200, IG_F32, 128, 2048, 0);
+	assert_int_equal(ig_product_norm_rows(&c.p), 0);
+	(void)state;
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_fastest),
-		cmocka_unit_test(test_clusters_at_once),
-		cmocka_unit_test(test_all_rows),
-		cmocka_unit_test(test_dots),
+		cmocka_unit_test(test_fastest),	 cmocka_unit_test(test_clusters_at_once),
+		cmocka_unit_test(test_all_rows), cmocka_unit_test(test_dots),
+		cmocka_unit_test(test_norms),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

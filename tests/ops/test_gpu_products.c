@@ -36,6 +36,10 @@ struct layout {
 	bool glu;	   /* of both weights; else linear */
 };
 
+/* Weights of a norm of x that the product computes. */
+static const float *norm_of_x;
+#define NORM_EPS 1e-5f
+
 #define MOST_ROWS 70
 
 struct world {
@@ -118,7 +122,9 @@ static int run(struct world *w, int32_t first, int32_t n, float *out, bool refer
 				 .in_class = IG_ROWS_TOKENS,
 				 .out_dtype = l->out_dtype,
 				 .f32 = l->f32,
-				 .tiles = l->tiles };
+				 .tiles = l->tiles,
+				 .norm = reference ? NULL : norm_of_x,
+				 .norm_eps = NORM_EPS };
 
 	launch.in[0] = (struct ig_tensor){ w->x + first * l->k, n, l->k, l->k * 4, IG_F32,
 					   IG_LAYOUT_ROWS };
@@ -475,6 +481,91 @@ static void test_large_dots(void **state)
 		check(&of[i]);
 }
 
+/* The norm of w->x, as the op norm stores it for products of halves. */
+static void normalise(struct world *w, const float *weights_of, float *y)
+{
+	struct ig_norm_params params = { sizeof params, .kind = IG_NORM_RMS, .eps = NORM_EPS };
+	struct ig_step step = { .struct_size = sizeof step, .n_rows = w->most_rows };
+	const int64_t k = w->l->k;
+	struct ig_op_launch launch = { .struct_size = sizeof launch,
+				       .params = &params,
+				       .step = &step,
+				       .n_in = 1,
+				       .n_out = 1,
+				       .n_weights = 1 };
+	struct ig_gpu_case c = { .op = &ig_op_norm,
+				 .launch = &launch,
+				 .in_class = IG_ROWS_TOKENS,
+				 .out_dtype = IG_F16 };
+	struct ig_error err = { 0 };
+
+	launch.in[0] = (struct ig_tensor){ w->x, w->most_rows, k, k * 4, IG_F32, IG_LAYOUT_ROWS };
+	launch.weight[0] = (struct ig_tensor){
+		(void *)(uintptr_t)weights_of, 1, k, k * 4, IG_F32, IG_LAYOUT_ROWS
+	};
+	launch.out[0] = (struct ig_tensor){ y, w->most_rows, k, k * 4, IG_F32, IG_LAYOUT_ROWS };
+	if (ig_gpu_case_run(lab, &c, &err))
+		fail_msg("%s", err.text);
+}
+
+/* A product that computes the norm of its rows has the bits of the norm and then the product. */
+static void check_norm(const struct layout *l)
+{
+	struct ig_error err = { 0 };
+	struct world w;
+	uint64_t seed = 17;
+
+	open_world(&w, l);
+	const size_t n = (size_t)(w.most_rows * w.columns);
+	float *weights_of = floats(l->k, &seed), *x = w.x;
+	float *y = must(malloc((size_t)(w.most_rows * l->k) * sizeof *y));
+	float *apart = must(malloc(n * sizeof *apart)), *got = must(malloc(n * sizeof *got));
+	normalise(&w, weights_of, y);
+	w.x = y;
+	if (run(&w, 0, w.most_rows, apart, false, &err))
+		fail_msg("%s", err.text);
+	w.x = x;
+	norm_of_x = weights_of;
+	for (int32_t rows = 1; rows <= w.most_rows; rows++) {
+		const int32_t first = w.most_rows - rows;
+		if (run(&w, first, rows, got, false, &err))
+			fail_msg("%d rows of %lld: %s", rows, (long long)l->k, err.text);
+		if (memcmp(got, apart + first * w.columns,
+			   (size_t)(rows * w.columns) * sizeof *got))
+			fail_msg("%d rows of %lld have other bits with their norm", rows,
+				 (long long)l->k);
+	}
+	norm_of_x = NULL;
+	free(weights_of);
+	free(y);
+	free(apart);
+	free(got);
+	close_world(&w);
+}
+
+static void test_large_norm(void **state)
+{
+	static const int64_t ks[] = { 64, 256, 992, 2048, 2304, 5120 };
+
+	if (!have_tiles())
+		return;
+	for (size_t i = 0; i < N_BLOCK_FORMATS; i++)
+		check_norm(&(struct layout){ 3, SIDE(block_formats[i], block_formats[i], IG_Q8_0),
+					     SIDE(300, 37, 64), 768, IG_ACT_NONE, true, true, 0,
+					     IG_F32, 0, 8, 1 });
+	for (size_t i = 0; i < sizeof ks / sizeof *ks; i++) {
+		const uint32_t format = ks[i] % 256 ? IG_Q8_0 : IG_Q4_K;
+		/* so many outputs that no cluster divides x */
+		check_norm(&(struct layout){ 1, SIDE(format), SIDE(ks[i] > 5000 ? 6144 : 2560),
+					     ks[i], IG_ACT_NONE, false, false, 0, IG_F32, 0, 8,
+					     1 });
+		check_norm(&(struct layout){
+			2, SIDE(format, format),
+			SIDE(ks[i] > 5000 ? 9000 : 700, ks[i] > 5000 ? 9000 : 700), ks[i],
+			IG_ACT_SILU, false, false, 0, IG_F16, 0, 8, 1, true });
+	}
+}
+
 /* So many rows that weights are unpacked: with 8, 4, 2 shares of k and with one, of one weight, of
  * several, and of pairs, with columns and k that fill no tile. */
 static void test_large_unpacked(void **state)
@@ -552,6 +643,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_tiles),
 		cmocka_unit_test(test_large_tiles),
 		cmocka_unit_test(test_large_dots),
+		cmocka_unit_test(test_large_norm),
 		cmocka_unit_test(test_large_unpacked),
 		cmocka_unit_test(test_large_pieces),
 		cmocka_unit_test(test_refused),

@@ -486,7 +486,11 @@ static void test_gpu(void **state)
 	AT(ig_gpu_tensor, dtype, 40);
 	AT(ig_gpu_tensor, row_class, 44);
 	AT(ig_gpu_tensor, layout, 48);
-	SIZE(ig_gpu_launch, 848);
+	SIZE(ig_gpu_norm, 120);
+	AT(ig_gpu_norm, w, 56);
+	AT(ig_gpu_norm, eps, 112);
+	AT(ig_gpu_norm, max_rows, 116);
+	SIZE(ig_gpu_launch, 864);
 	AT(ig_gpu_launch, n_in, 4);
 	AT(ig_gpu_launch, n_weights, 8);
 	AT(ig_gpu_launch, n_out, 12);
@@ -503,6 +507,8 @@ static void test_gpu(void **state)
 	AT(ig_gpu_launch, v_dtype, 836);
 	AT(ig_gpu_launch, f32, 840);
 	AT(ig_gpu_launch, max_partials, 844);
+	AT(ig_gpu_launch, norm, 848);
+	AT(ig_gpu_launch, unread_rows, 856);
 	SIZE(ig_gpu_extent, 16);
 	AT(ig_gpu_extent, mul, 4);
 	AT(ig_gpu_extent, div, 8);
@@ -538,11 +544,12 @@ static void test_gpu(void **state)
 	AT(ig_gpu_host, ids, 32);
 	AT(ig_gpu_host, logits, 40);
 	AT(ig_gpu_host, kv, 48);
-	SIZE(ig_gpu_op, 32);
+	SIZE(ig_gpu_op, 40);
 	AT(ig_gpu_op, flags, 4);
 	AT(ig_gpu_op, in_dtype, 8);
 	AT(ig_gpu_op, lower, 16);
 	AT(ig_gpu_op, tiles, 24);
+	AT(ig_gpu_op, norm_rows, 32);
 	assert_int_equal(IG_GPU_TILES, 1);
 	assert_int_equal(IG_GPU_FEW_ROWS, 16);
 	assert_int_equal(IG_GPU_MAX_BINDS, 16);
