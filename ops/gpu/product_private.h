@@ -75,12 +75,12 @@ bool ig_product_is_tiled(const struct ig_product *p);
 bool ig_product_is_odd(uint32_t dtype, int64_t k);
 /* The number of tiles of `width` columns. */
 int64_t ig_product_tiles_across(const struct ig_product *p, int64_t width);
-/* Threadgroup memory of any kernel but those for few rows of weights in tiles, and of DOTS, which have that
- * of so many rows. */
-uint64_t ig_product_dots_bytes(const struct ig_product *p, uint32_t rows, uint32_t shares);
+/* Threadgroup memory of any kernel but DOTS and TILES. */
 uint64_t ig_product_threadgroup_bytes(const struct ig_product_variant *v, uint32_t element,
 				      uint32_t shares);
-/* Of those: the number of teams of a threadgroup, the simdgroups of a team, threadgroup memory. */
+/* Of DOTS, for so many rows. */
+uint64_t ig_product_dots_bytes(const struct ig_product *p, uint32_t rows, uint32_t shares);
+/* Of TILES: the number of teams of a threadgroup, the simdgroups of a team, threadgroup memory. */
 uint32_t ig_product_tiles_width(const struct ig_product *p, const struct ig_product_variant *v,
 				uint32_t shares);
 uint32_t ig_product_team(const struct ig_product *p, const struct ig_product_variant *v,
