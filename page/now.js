@@ -9,7 +9,7 @@ import { stack } from "./plot.js";
 /** @typedef {import("./types.js").Status} Status */
 
 /**
- * The budget, divided.
+ * The budget, divided; of several devices or machines what the fullest has, and then each one's part.
  * @param {Status} status
  */
 export function memoryBar(status) {
@@ -17,7 +17,7 @@ export function memoryBar(status) {
   const loaded = status.models.filter((x) => x.state === "ready" || x.state === "unloading");
   const named = loaded.reduce((sum, x) => sum + x.weight_bytes, 0);
   const used = m.weight_bytes + m.scratch_bytes + m.arena_bytes;
-  return stack("Memory", [
+  const box = stack("Memory", [
     ...loaded.map((x, i) => ({ name: x.name, value: x.weight_bytes, color: i % 2 ? "c5" : "c1" })),
     { name: "other weights", value: m.weight_bytes - named, color: "c5" },
     { name: "scratch", value: m.scratch_bytes, color: "c4" },
@@ -26,6 +26,11 @@ export function memoryBar(status) {
     { name: "cache free", value: m.arena_bytes - k.used_bytes - k.cached_bytes, color: "c6" },
     { name: "free", value: Math.max(0, m.budget_bytes - used), color: "c0" },
   ], m.budget_bytes, bytes);
+  if (m.ranks.length) {
+    box.append(h("ul", { class: "legend ranks" }, ...m.ranks.map((r, i) => h("li", {}, `rank ${i} `,
+      h("b", {}, bytes(r.weight_bytes)), " weights, ", h("b", {}, bytes(r.scratch_bytes)), " scratch"))));
+  }
+  return box;
 }
 
 export class NowView {

@@ -20,7 +20,8 @@
  * @typedef {{
  *   version: string, device: string, draining: boolean,
  *   models: { name: string, state: string, weight_bytes: number }[],
- *   memory: { budget_bytes: number, weight_bytes: number, scratch_bytes: number, arena_bytes: number },
+ *   memory: { budget_bytes: number, weight_bytes: number, scratch_bytes: number, arena_bytes: number,
+ *     ranks: { weight_bytes: number, scratch_bytes: number }[] },
  *   kvcache: { used_bytes: number, cached_bytes: number, committed_bytes: number },
  *   requests: { active: number, waiting: number, running: number, paused: number }
  * }} Status

@@ -394,6 +394,16 @@ void ig_metrics_set_ranks(struct ig_metrics *m, const struct ig_rank_bytes *rank
 	atomic_store_explicit(&m->n_ranks, n, memory_order_release);
 }
 
+uint32_t ig_metrics_ranks(const struct ig_metrics *m, struct ig_rank_bytes ranks[IG_METRICS_RANKS])
+{
+	const uint32_t n = atomic_load_explicit(&m->n_ranks, memory_order_acquire);
+
+	for (uint32_t r = 0; r < n; r++)
+		ranks[r] = (struct ig_rank_bytes){ count_get(&m->ranks[r].weights),
+						   count_get(&m->ranks[r].scratch) };
+	return n;
+}
+
 void ig_metrics_add(struct ig_metrics *m, enum ig_counter c, uint64_t n)
 {
 	if ((unsigned)c < IG_N_COUNTERS)
@@ -490,15 +500,16 @@ static void put_gauge(struct ig_strbuf *b, const char *name, const char *help, d
 static void put_ranks(const struct ig_metrics *m, struct ig_strbuf *b)
 {
 	static const char *const kinds[] = { "weights", "scratch", "kv_cache" };
-	const uint32_t n = atomic_load_explicit(&m->n_ranks, memory_order_acquire);
+	struct ig_rank_bytes ranks[IG_METRICS_RANKS];
+	const uint32_t n = ig_metrics_ranks(m, ranks);
 	const double cache = number_get(&m->gauges[IG_GAUGE_KV_COMMITTED_BYTES]);
 
 	put_head(b, "rank_memory_bytes", "gauge",
 		 "Memory of each device or machine over which models are divided, by kind.");
 	for (uint32_t r = 0; r < (n ? n : 1); r++) {
-		const double bytes[] = { n ? (double)count_get(&m->ranks[r].weights) :
+		const double bytes[] = { n ? (double)ranks[r].weights :
 					     number_get(&m->gauges[IG_GAUGE_WEIGHT_BYTES]),
-					 n ? (double)count_get(&m->ranks[r].scratch) :
+					 n ? (double)ranks[r].scratch :
 					     number_get(&m->gauges[IG_GAUGE_SCRATCH_BYTES]),
 					 cache };
 		for (size_t k = 0; k < N_OF(kinds); k++) {

@@ -67,6 +67,8 @@ struct ig_rank_bytes {
 	uint64_t weights, scratch;
 };
 void ig_metrics_set_ranks(struct ig_metrics *m, const struct ig_rank_bytes *ranks, uint32_t n);
+/* What was set last; returns n. */
+uint32_t ig_metrics_ranks(const struct ig_metrics *m, struct ig_rank_bytes ranks[IG_METRICS_RANKS]);
 
 enum ig_counter {
 	IG_COUNTER_PREEMPTIONS, /* num_preemptions_total */

@@ -14,6 +14,7 @@
 #define CELL 136
 #define LEAST_FIRST 12 /* columns of a request's id, or a model's name */
 #define LEAST_RANK 9
+#define MOST_RANKS 8 /* devices or machines with a line of their own */
 
 /* ---- the lines at the top --------------------------------------------------------------------- */
 
@@ -147,7 +148,31 @@ static void put_bar(struct pen *p, const struct segment *s, double all, unsigned
 	pen_put(p, NULL, "]");
 }
 
-/* The budget, divided as the page divides it. */
+/* What each device or machine has, where models are divided over several: the cache has slabs of the same size on
+ * all of them. */
+static void put_ranks(struct pen *p, const json_t *memory)
+{
+	const json_t *ranks = json_object_get(memory, "ranks");
+	const size_t n = json_array_size(ranks);
+	char name[32], value[80], a[32], b[32];
+
+	for (size_t r = 0; r < n && r < MOST_RANKS; r++) {
+		const json_t *of = json_array_get(ranks, r);
+		snprintf(name, sizeof name, "rank %zu", r);
+		snprintf(value, sizeof value, "%s weights, %s scratch",
+			 top_in_bytes(a, top_count(of, "weight_bytes")),
+			 top_in_bytes(b, top_count(of, "scratch_bytes")));
+		pen_put_item(p, DIM, name, value);
+	}
+	if (n > MOST_RANKS) {
+		snprintf(value, sizeof value, "%zu more", n - MOST_RANKS);
+		pen_put_item(p, DIM, "and", value);
+	}
+	if (n)
+		pen_next_line(p);
+}
+
+/* The budget, divided as the page divides it.  Of several devices or machines what the fullest has. */
 static void put_memory(struct pen *p)
 {
 	const json_t *status = p->v->data->status, *m = json_object_get(status, "memory"),
@@ -183,6 +208,7 @@ static void put_memory(struct pen *p)
 		pen_put_item(p, s[i].colour, name, top_in_bytes(a, s[i].bytes));
 	}
 	pen_next_line(p);
+	put_ranks(p, m);
 }
 
 /* ---- tables -------------------------------------------------------------------------------------- */

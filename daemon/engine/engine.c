@@ -273,6 +273,22 @@ static void describe_disk(struct ig_engine *e, struct ig_json_writer *w)
 	ig_json_putf(w, "}");
 }
 
+/* What each device or machine has of the models; of one alone nothing. */
+static void describe_ranks(const struct ig_engine *e, struct ig_json_writer *w)
+{
+	struct ig_rank_bytes ranks[IG_METRICS_RANKS];
+	const uint32_t n = ig_metrics_ranks(e->backend.metrics, ranks);
+
+	ig_json_open_array(w, "ranks");
+	for (uint32_t r = 0; r < n; r++) {
+		ig_json_putf(w, "{");
+		ig_json_put_uint(w, "weight_bytes", ranks[r].weights);
+		ig_json_put_uint(w, "scratch_bytes", ranks[r].scratch);
+		ig_json_putf(w, "}");
+	}
+	ig_json_putf(w, "]");
+}
+
 void ig_engine_describe(struct ig_engine *e, struct ig_json_writer *w)
 {
 	struct ig_sched_figures f = ig_sched_figures(e->sched);
@@ -290,6 +306,7 @@ void ig_engine_describe(struct ig_engine *e, struct ig_json_writer *w)
 	ig_json_put_uint(w, "weight_bytes", sums[1]);
 	ig_json_put_uint(w, "scratch_bytes", sums[2]);
 	ig_json_put_uint(w, "arena_bytes", sums[3]);
+	describe_ranks(e, w);
 	ig_json_putf(w, "}, 'kvcache': {'service': %s", e->backend.kv->name);
 	ig_json_put_uint(w, "arena_bytes", f.kv.arena_bytes);
 	ig_json_put_uint(w, "committed_bytes", f.kv.committed_bytes);

@@ -114,6 +114,9 @@ def assert_memory(d, n, one):
     assert max(of["weights"]) == m.sum("ingot_weight_bytes")
     assert 0 < max(of["scratch"]) <= m.sum("ingot_scratch_bytes")
     assert of["kv_cache"] == [m.sum("ingot_kv_cache_committed_bytes")] * n
+    shown = d.http("GET", "/v1/ingot/status").json["memory"]["ranks"]
+    assert [(r["weight_bytes"], r["scratch_bytes"]) for r in shown] == list(zip(of["weights"], of["scratch"]))
+    assert one.http("GET", "/v1/ingot/status").json["memory"]["ranks"] == []
     m = one.metrics()
     for kind, name in ("weights", "ingot_weight_bytes"), ("scratch", "ingot_scratch_bytes"), ("kv_cache", "ingot_kv_cache_committed_bytes"):
         assert m.sum("ingot_rank_memory_bytes") > 0 and m.sum("ingot_rank_memory_bytes", kind=kind, rank="0") == m.sum(name)

@@ -283,3 +283,15 @@ def test_now_comes_back_after_a_restart(browser, start, models, tmp_path):
     d = start(config=config)
     browser.until("!document.querySelector('.state').textContent", "the connection again")
     assert browser.text(".tiles dd").split("\n")[0] == "0"
+
+
+def test_each_rank_has_its_line(browser, pages):
+    """Of a model that is divided over devices or machines each one's part is shown; of one device there is none."""
+    browser.visit(pages)
+    assert browser.ask("""const { memoryBar } = await import('/ui/now.js');
+        const status = { models: [], kvcache: { used_bytes: 0, cached_bytes: 0, committed_bytes: 0 },
+          memory: { budget_bytes: 2 ** 30, weight_bytes: 2 ** 21, scratch_bytes: 2 ** 20, arena_bytes: 2 ** 29, ranks: args[0] } };
+        return [status.memory.ranks, []].map((ranks) => { status.memory.ranks = ranks;
+          return [...memoryBar(status).querySelectorAll('.ranks li')].map((e) => e.textContent); });""",
+                       [{"weight_bytes": 2 << 20, "scratch_bytes": 1 << 20}, {"weight_bytes": 1 << 20, "scratch_bytes": 1 << 19}]) == [
+        ["rank 0 2 MiB weights, 1 MiB scratch", "rank 1 1 MiB weights, 512 KiB scratch"], []]

@@ -158,6 +158,39 @@ static void test_all_sizes(void **state)
 	ig_top_data_finish(&d);
 }
 
+/* A model that is divided over devices or machines: what each has; many are not all named. */
+static void test_ranks(void **state)
+{
+	struct ig_top_data d = { 0 };
+	struct ig_top_view v = {
+		.data = &d, .url = "u", .trouble = "", .message = "", .columns = 100
+	};
+	char status[1200], *text;
+
+	take(&d, STATUS);
+	text = drawn(&v);
+	assert_null(strstr(text, "rank 0"));
+	free(text);
+	for (int n = 2; n <= 10; n += 8) {
+		int at = snprintf(status, sizeof status,
+				  "{\"type\":\"status\",\"data\":{\"memory\":{\"ranks\":[");
+		for (int r = 0; r < n; r++)
+			at += snprintf(status + at, sizeof status - (size_t)at,
+				       "%s{\"weight_bytes\":%d,\"scratch_bytes\":%d}", r ? "," : "",
+				       (r + 1) << 20, 512 << 10);
+		snprintf(status + at, sizeof status - (size_t)at, "]}}}");
+		take(&d, status);
+		text = drawn(&v);
+		assert_non_null(strstr(text, "rank 0 1.0 MiB weights, 512 KiB scratch   rank 1 2.0 "
+					     "MiB weights, 512 KiB scratch"));
+		assert_int_equal(!!strstr(text, "rank 7 8.0 MiB weights"), n == 10);
+		assert_null(strstr(text, "rank 8"));
+		assert_int_equal(!!strstr(text, "and 2 more"), n == 10);
+		free(text);
+	}
+	ig_top_data_finish(&d);
+}
+
 /* A daemon, or a client whose names it passes on, that means no good. */
 static void test_hostile(void **state)
 {
@@ -212,7 +245,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_speed),	  cmocka_unit_test(test_plain),
 		cmocka_unit_test(test_selection), cmocka_unit_test(test_all_sizes),
-		cmocka_unit_test(test_hostile),
+		cmocka_unit_test(test_ranks),	  cmocka_unit_test(test_hostile),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -2,6 +2,7 @@
 #include "fake_runtime.h"
 
 #include <stdio.h>
+#include <string.h>
 
 bool ig_ledger_failure(struct ig_ledger *l, char *buf, size_t size)
 {
@@ -25,6 +26,15 @@ void ig_metrics_set_ranks(struct ig_metrics *m, const struct ig_rank_bytes *rank
 		fake.ranks[r] = ranks[r];
 	fake.n_rank_gauges = n;
 	pthread_mutex_unlock(&fake.lock);
+}
+
+uint32_t ig_metrics_ranks(const struct ig_metrics *m, struct ig_rank_bytes ranks[IG_METRICS_RANKS])
+{
+	pthread_mutex_lock(&fake.lock);
+	const uint32_t n = fake.n_rank_gauges < FAKE_RANKS ? fake.n_rank_gauges : FAKE_RANKS;
+	memcpy(ranks, fake.ranks, n * sizeof *ranks);
+	pthread_mutex_unlock(&fake.lock);
+	return n;
 }
 
 int ig_itl_bucket(double ms) { return ms < 1 ? 0 : ms < 10 ? 1 : 2; }

@@ -448,6 +448,7 @@ static void test_ranks(void **state)
 	struct ig_metrics *m = ig_metrics_create();
 	struct text *t = new_text();
 	struct ig_rank_bytes ranks[IG_METRICS_RANKS + 1] = { { 8589934593, 7 }, { 5, 0 } };
+	struct ig_rank_bytes now[IG_METRICS_RANKS];
 
 	ig_metrics_set(m, IG_GAUGE_KV_COMMITTED_BYTES, 4096);
 	ig_metrics_set(m, IG_GAUGE_WEIGHT_BYTES, 8589934595.0);
@@ -456,7 +457,10 @@ static void test_ranks(void **state)
 	assert_value(t, "ingot_rank_memory_bytes", "rank=\"0\",kind=\"weights\"", 8589934595.0);
 	assert_value(t, "ingot_rank_memory_bytes", "rank=\"0\",kind=\"scratch\"", 9);
 	assert_value(t, "ingot_rank_memory_bytes", "rank=\"0\",kind=\"kv_cache\"", 4096);
+	assert_int_equal(ig_metrics_ranks(m, now), 0);
 	ig_metrics_set_ranks(m, ranks, 2);
+	assert_int_equal(ig_metrics_ranks(m, now), 2);
+	assert_memory_equal(now, ranks, 2 * sizeof *now);
 	read_text(m, t);
 	assert_value(t, "ingot_rank_memory_bytes", "rank=\"0\",kind=\"weights\"", 8589934593.0);
 	assert_value(t, "ingot_rank_memory_bytes", "rank=\"0\",kind=\"scratch\"", 7);
@@ -468,6 +472,7 @@ static void test_ranks(void **state)
 			     4096);
 	/* more than have gauges */
 	ig_metrics_set_ranks(m, ranks, IG_METRICS_RANKS + 1);
+	assert_int_equal(ig_metrics_ranks(m, now), IG_METRICS_RANKS);
 	read_text(m, t);
 	assert_value(t, "ingot_rank_memory_bytes", "rank=\"63\",kind=\"weights\"", 0);
 	free(t);
