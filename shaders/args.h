@@ -124,14 +124,17 @@ struct norm_args {
 	uint rows_live;
 	uint n_groups; /* of n columns each, in a row */
 	float scale;   /* of the result, with NORM_AFTER */
+	uint also_stride;
 };
-SHARED_SIZE(norm_args, 44);
+SHARED_SIZE(norm_args, 48);
 #define NORM_BIAS 1u
 #define NORM_DELTA 2u
 #define NORM_GATHER 4u
-#define NORM_PLAIN 8u	/* no weights */
-#define NORM_AFTER 16u	/* delta is added to the result */
-#define NORM_FACTOR 32u /* the result is multiplied by a weight of one value */
+#define NORM_PLAIN 8u	  /* no weights */
+#define NORM_AFTER 16u	  /* delta is added to the result */
+#define NORM_FACTOR 32u	  /* the result is multiplied by a weight of one value */
+#define NORM_ALSO_F16 64u /* the result is stored in a second type, too */
+#define NORM_ALSO_BF16 128u
 
 /* heads_rest: the last n columns of each head. */
 struct heads_args {

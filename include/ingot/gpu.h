@@ -118,6 +118,9 @@ struct ig_gpu_launch {
 	/* Of a norm: steps of up to so many rows need no out[0]. */
 	uint32_t unread_rows;
 	uint32_t reserved;
+	/* With IG_GPU_OUT_TWICE: out[0], which is in float32, once more in a second type, with one rounding; an
+	 * omitted operand where nobody wants it. */
+	struct ig_gpu_tensor also;
 };
 
 /* The largest number of rows for which products use their few-row kernels. */
@@ -242,7 +245,8 @@ struct ig_gpu_op {
 };
 
 enum ig_gpu_op_flags {
-	IG_GPU_OUT_ANY = 1u << 0, /* out[0] may have any type of a value */
+	IG_GPU_OUT_ANY = 1u << 0,   /* out[0] may have any type of a value */
+	IG_GPU_OUT_TWICE = 1u << 1, /* it writes `also` */
 };
 
 #endif

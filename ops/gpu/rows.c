@@ -116,7 +116,8 @@ static int lower_norm(const struct ig_gpu_launch *c, const struct ig_gpu_host *h
 {
 	const struct ig_norm_params *p = c->params;
 	const struct ig_gpu_tensor *x = &c->in[0], *delta = &c->in[1], *y = &c->out[0],
-				   *sum = &c->out[1];
+				   *sum = &c->out[1], *also = &c->also;
+	const bool twice = also->ref.buffer >= 0;
 	const bool after = p->after != 0;
 	bool with_delta = !after && c->n_in > 1 && delta->ref.buffer >= 0;
 	const bool plain = c->weight[0].ref.buffer < 0;
@@ -145,10 +146,14 @@ static int lower_norm(const struct ig_gpu_launch *c, const struct ig_gpu_host *h
 		.sum_stride = with_delta ? ig_gpu_stride(sum) : 0,
 		.flags = (with_bias ? NORM_BIAS : 0) | (with_delta ? NORM_DELTA : 0) |
 			 (p->gather ? NORM_GATHER : 0) | (plain ? NORM_PLAIN : 0) |
-			 (after ? NORM_AFTER : 0) | (with_factor ? NORM_FACTOR : 0),
+			 (after ? NORM_AFTER : 0) | (with_factor ? NORM_FACTOR : 0) |
+			 (!twice		? 0 :
+			  also->dtype == IG_F16 ? NORM_ALSO_F16 :
+						  NORM_ALSO_BF16),
 		.rows_live = y->row_class == IG_ROWS_LOGITS,
 		.n_groups = n_groups,
 		.scale = p->scale != 0 ? p->scale : 1,
+		.also_stride = twice ? ig_gpu_stride(also) : 0,
 	};
 	const struct ig_gpu_bind none =
 		plain ? ig_gpu_bind_value(x, IG_GPU_READ) :
@@ -166,19 +171,21 @@ static int lower_norm(const struct ig_gpu_launch *c, const struct ig_gpu_host *h
 		.when_min = c->unread_rows ? c->unread_rows + 1 : 0,
 		.when_max = UINT32_MAX,
 		.grid = { { ig_gpu_live_of(y), n_groups, 1, 1 }, IG_GPU_ONE, IG_GPU_ONE },
-		.n_binds = 7,
+		.n_binds = 8,
 		.bind = { ig_gpu_bind_value(x, IG_GPU_READ),
 			  with_delta || after ? ig_gpu_bind_value(delta, IG_GPU_READ) : none, none,
 			  with_bias ? ig_gpu_bind_ref(c->weight[1].ref, n * 4, IG_GPU_READ) : none,
 			  out, with_delta ? ig_gpu_bind_value(sum, IG_GPU_WRITE) : out,
-			  with_factor ? ig_gpu_bind_ref(c->weight[2].ref, 4, IG_GPU_READ) : none },
+			  with_factor ? ig_gpu_bind_ref(c->weight[2].ref, 4, IG_GPU_READ) : none,
+			  twice ? ig_gpu_bind_value(also, IG_GPU_WRITE) : out },
 	};
 	rc = h->dispatch(t, &d);
 	return rc ? ig_fail(err, rc, "norm: its kernel could not be recorded") : 0;
 }
 
-const struct ig_gpu_op ig_gpu_norm = { sizeof(struct ig_gpu_op), IG_GPU_OUT_ANY, NULL, lower_norm,
-				       NULL };
+const struct ig_gpu_op ig_gpu_norm = { .struct_size = sizeof(struct ig_gpu_op),
+				       .flags = IG_GPU_OUT_ANY | IG_GPU_OUT_TWICE,
+				       .lower = lower_norm };
 
 /* ---- multiply and soft_cap -------------------------------------------------------------- */
 

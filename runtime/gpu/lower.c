@@ -21,20 +21,27 @@
 #define PARTIAL_MOST ((uint64_t)256 << 20)
 
 enum { WANT_F16, WANT_BF16, N_WANTS };
+enum { WANTS_F16 = 1 << WANT_F16, WANTS_BF16 = 1 << WANT_BF16, WANTS_F32 = 1 << N_WANTS };
 
 struct lowering {
 	struct ig_gpu_lowered *p;
 	const struct ig_plan *plan;
 	const struct ig_gpu_facts *facts;
 	uint32_t max_partials;
-	uint32_t *dtype; /* [n_values] required by readers; IG_DTYPE_NONE: not read yet */
-	bool *mixed;	 /* [n_values] readers require several types */
+	uint32_t *dtype; /* [n_values] required by the last reader; IG_DTYPE_NONE: not read */
+	uint8_t *wants;	 /* [n_values] a bit for each type that a reader requires: WANTS_… */
 	struct ig_gpu_tensor *value;		    /* [n_values] */
 	struct ig_gpu_tensor (*converted)[N_WANTS]; /* [n_values] */
 	struct ig_gpu_norm
 		*norm; /* [n_values] of a norm's result; max_rows 0: it is always computed */
 	struct ig_error *err;
 };
+
+/* Whether readers require several types of it. */
+static bool is_mixed(const struct lowering *l, ig_value v)
+{
+	return (l->wants[v] & (l->wants[v] - 1)) != 0;
+}
 
 static int no_memory(struct lowering *l)
 {
@@ -133,6 +140,7 @@ static void begin_plain_launch(struct lowering *l, const struct ig_plan_node *n,
 		c->out[i] = nothing;
 	for (uint32_t i = 0; i < IG_MAX_WEIGHTS; i++)
 		c->weight[i] = nothing;
+	c->also = nothing;
 	for (uint32_t i = 0; i < n->n_in; i++) {
 		if (n->in[i] == IG_NONE)
 			continue;
@@ -231,8 +239,9 @@ static int choose_types(struct lowering *l)
 				return refuse(l, n, -ENOTSUP,
 					      "it requires an input of an element type that "
 					      "values cannot have");
-			if (*dtype != IG_DTYPE_NONE && *dtype != want)
-				l->mixed[n->in[j]] = true;
+			l->wants[n->in[j]] |= want == IG_F16  ? WANTS_F16 :
+					      want == IG_BF16 ? WANTS_BF16 :
+								WANTS_F32;
 			*dtype = want;
 		}
 	}
@@ -292,7 +301,7 @@ static void choose_norms(struct lowering *l)
 {
 	for (uint32_t i = 0; i < l->plan->n_nodes && !l->plan->n_ranks; i++) {
 		const struct ig_plan_node *n = &l->plan->nodes[i];
-		if (!is_plain_norm(n) || l->mixed[n->out[0]])
+		if (!is_plain_norm(n) || is_mixed(l, n->out[0]))
 			continue;
 		l->norm[n->out[0]] = (struct ig_gpu_norm){
 			.eps = ((const struct ig_norm_params *)n->params)->eps,
@@ -327,6 +336,25 @@ static int use_value(struct lowering *l, ig_value v, uint32_t dtype, struct ig_g
 	return rc;
 }
 
+/* The value once more in the 16-bit type that other readers of it require, if its op can write both and they
+ * agree. */
+static int add_second(struct lowering *l, const struct ig_plan_node *n, struct ig_gpu_tensor *out)
+{
+	const ig_value v = n->out[0];
+	const uint32_t second = l->wants[v] & (WANTS_F16 | WANTS_BF16);
+	const uint32_t i = second == WANTS_F16 ? WANT_F16 : WANT_BF16;
+	const struct ig_shape *s = &l->plan->values[v].shape;
+
+	if (!(n->op->gpu->flags & IG_GPU_OUT_TWICE) || !is_mixed(l, v) ||
+	    second == (WANTS_F16 | WANTS_BF16))
+		return 0;
+	const int rc =
+		ig_gpu_tape_value(l->p->tape, i == WANT_F16 ? IG_F16 : IG_BF16, s->n_cols,
+				  s->row_class, max_rows(l, s->row_class), &l->converted[v][i]);
+	*out = l->converted[v][i];
+	return rc;
+}
+
 /* ---- nodes ------------------------------------------------------------------------ */
 
 static int lower_node(struct lowering *l, uint32_t number)
@@ -356,11 +384,13 @@ static int lower_node(struct lowering *l, uint32_t number)
 			continue;
 		}
 		const struct ig_shape *s = &l->plan->values[v].shape;
-		bool any = i == 0 && (n->op->gpu->flags & IG_GPU_OUT_ANY) && !l->mixed[v] &&
+		bool any = i == 0 && (n->op->gpu->flags & IG_GPU_OUT_ANY) && !is_mixed(l, v) &&
 			   l->dtype[v] != IG_DTYPE_NONE;
 		rc = ig_gpu_tape_value(t, any ? l->dtype[v] : IG_F32, s->n_cols, s->row_class,
 				       max_rows(l, s->row_class), &l->value[v]);
 		c.out[i] = l->value[v];
+		if (i == 0 && !rc)
+			rc = add_second(l, n, &c.also);
 	}
 	if (!rc && is_plain_norm(n)) {
 		struct ig_gpu_norm *norm = &l->norm[n->out[0]];
@@ -395,11 +425,11 @@ int ig_gpu_lower_plan(struct ig_gpu_lowered *p, const struct ig_plan *plan, stru
 	    (rc = ig_gpu_weights_init(&p->weights, plan, err)))
 		return rc;
 	l.dtype = malloc(n * sizeof *l.dtype);
-	l.mixed = calloc(n, sizeof *l.mixed);
+	l.wants = calloc(n, sizeof *l.wants);
 	l.value = malloc(n * sizeof *l.value);
 	l.converted = malloc(n * sizeof *l.converted);
 	l.norm = calloc(n, sizeof *l.norm);
-	if (!l.dtype || !l.mixed || !l.value || !l.converted || !l.norm ||
+	if (!l.dtype || !l.wants || !l.value || !l.converted || !l.norm ||
 	    ig_gpu_tape_create(l.facts, p->base.limits.max_logit_rows, &p->tape)) {
 		rc = no_memory(&l);
 		goto done;
@@ -420,7 +450,7 @@ int ig_gpu_lower_plan(struct ig_gpu_lowered *p, const struct ig_plan *plan, stru
 		rc = ig_gpu_weights_place(&p->weights, p->driver->device, err);
 done:
 	free(l.dtype);
-	free(l.mixed);
+	free(l.wants);
 	free(l.value);
 	free(l.converted);
 	free(l.norm);

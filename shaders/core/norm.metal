@@ -32,6 +32,7 @@ template <uint KEPT> struct norm_part {
 //   w, bias   [n]
 //   y, sum    [row][group][n]
 //   factor    [1], with NORM_FACTOR
+//   also      [row][group][n], half or bfloat, with NORM_ALSO_…
 // Where the flags say that delta, sum or bias is absent, its binding is unused.
 template <typename T, uint KEPT>
 kernel void
@@ -39,10 +40,10 @@ norm(constant norm_args &args [[buffer(0)]], device const step_head *step [[buff
      device const float *x [[buffer(2)]], device const float *delta [[buffer(3)]],
      device const float *w [[buffer(4)]], device const float *bias [[buffer(5)]],
      device T *y [[buffer(6)]], device float *sum [[buffer(7)]],
-     device const float *factor [[buffer(8)]], threadgroup float *room [[threadgroup(0)]],
-     uint unit [[threadgroup_position_in_grid]], uint tid [[thread_position_in_threadgroup]],
-     uint threads [[threads_per_threadgroup]], uint lane [[thread_index_in_simdgroup]],
-     uint simdgroup [[simdgroup_index_in_threadgroup]])
+     device const float *factor [[buffer(8)]], device uchar *also [[buffer(9)]],
+     threadgroup float *room [[threadgroup(0)]], uint unit [[threadgroup_position_in_grid]],
+     uint tid [[thread_position_in_threadgroup]], uint threads [[threads_per_threadgroup]],
+     uint lane [[thread_index_in_simdgroup]], uint simdgroup [[simdgroup_index_in_threadgroup]])
 {
 	const uint row = unit / args.n_groups, part = unit % args.n_groups * args.n;
 	const uint n = args.n, step_of = threads * 4, most = KEPT * step_of;
@@ -65,6 +66,7 @@ norm(constant norm_args &args [[buffer(0)]], device const step_head *step [[buff
 	device const float *more = delta + ulong(source) * args.delta_stride + part;
 	device float *both = sum + ulong(row) * args.sum_stride + part;
 	device T *to = y + ulong(row) * args.y_stride + part;
+	device uchar *second = also + (ulong(row) * args.also_stride + part) * 2;
 	const float by = args.scale * ((args.flags & NORM_FACTOR) != 0 ? factor[0] : 1.0f);
 
 	float4 values = float4(0.0f), squares = float4(0.0f);
@@ -134,6 +136,10 @@ norm(constant norm_args &args [[buffer(0)]], device const step_head *step [[buff
 			if (after)
 				r = (r + load_four(more, i, n)) * by;
 			store_four(to, i, n, r);
+			if ((args.flags & NORM_ALSO_F16) != 0)
+				store_four((device half *)second, i, n, r);
+			else if ((args.flags & NORM_ALSO_BF16) != 0)
+				store_four((device bfloat *)second, i, n, r);
 		}
 	}
 }

@@ -165,6 +165,7 @@ static void begin_launch(const struct ig_gpu_lab *lab, const struct ig_gpu_case 
 						       .row_stride = (uint64_t)w->row_stride,
 						       .dtype = w->dtype };
 	}
+	g->also = (struct ig_gpu_tensor){ .ref.buffer = -1 };
 	const struct ig_gpu_op *gpu = c->op->gpu;
 	for (uint32_t i = 0; c->tiles && gpu && gpu->tiles && i < launch->n_weights; i++) {
 		struct ig_gpu_tensor *w = &g->weight[i];
@@ -293,6 +294,9 @@ static int lower(struct run *r, struct ig_error *err)
 	}
 	if (c->norm && (rc = make_norm(r, err)))
 		return rc;
+	if (c->also && (rc = make_value(r, c->also_dtype, launch->out[0].n_cols,
+					shape.out[0].row_class, &r->launch.also, err)))
+		return rc;
 	rc = gpu->lower(&r->launch, &ig_gpu_tape_host, r->tape, err);
 	if (rc)
 		return rc;
@@ -365,6 +369,12 @@ static int fill_tiles(struct run *r, struct piece *p, const struct ig_tensor *w,
 	return rc;
 }
 
+/* The i-th result: the last one is the first one's second type, if there is that. */
+static const struct ig_gpu_tensor *result(const struct run *r, uint32_t i)
+{
+	return i < r->launch.n_out ? &r->launch.out[i] : &r->launch.also;
+}
+
 /* What buffer b holds before the run, and what of it may be written. */
 static int fill_piece(struct run *r, uint32_t b, struct ig_error *err)
 {
@@ -400,8 +410,8 @@ static int fill_piece(struct run *r, uint32_t b, struct ig_error *err)
 			memcpy(p->image + GUARD, launch->weight[i].data, p->n_bytes);
 			return 0;
 		}
-	for (uint32_t i = 0; i < launch->n_out; i++) {
-		const struct ig_gpu_tensor *out = &r->launch.out[i];
+	for (uint32_t i = 0; i <= launch->n_out; i++) {
+		const struct ig_gpu_tensor *out = result(r, i);
 
 		if (out->ref.buffer != (int32_t)b)
 			continue;
@@ -562,14 +572,16 @@ static int collect_piece(struct run *r, uint32_t b, struct ig_error *err)
 			     r->c->op->name, (long long)at - GUARD, name_of(r, b, buf, sizeof buf),
 			     (unsigned long long)p->n_bytes);
 	}
-	for (uint32_t i = 0; !rc && i < launch->n_out; i++) {
-		const struct ig_gpu_tensor *t = &r->launch.out[i];
+	for (uint32_t i = 0; !rc && i <= launch->n_out; i++) {
+		const struct ig_gpu_tensor *t = result(r, i);
 
 		if (t->ref.buffer != (int32_t)b)
 			continue;
 		for (uint32_t row = 0; row < p->n_rows; row++) {
-			float *dst = (float *)(void *)((char *)launch->out[i].data +
-						       row * launch->out[i].row_stride);
+			float *dst = i == launch->n_out ?
+					     r->c->also + (int64_t)row * t->n_cols :
+					     (float *)(void *)((char *)launch->out[i].data +
+							       row * launch->out[i].row_stride);
 			const uint8_t *src = now + GUARD + row * p->stride;
 
 			for (int64_t j = 0; j < t->n_cols; j++)

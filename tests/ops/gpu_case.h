@@ -49,6 +49,10 @@ struct ig_gpu_case {
 	 * of more rows than its norm_rows() is -EINVAL. */
 	const float *norm;
 	float norm_eps;
+	/* With IG_GPU_OUT_TWICE: NULL, or [rows][out[0]'s columns], where out[0] goes once more as it is stored
+	 * in this type. */
+	float *also;
+	uint32_t also_dtype;
 	/* 0: just the step's own counts, so that one row too many is out of bounds. */
 	uint32_t max_rows, max_seqs, max_logit_rows, max_context;
 	/* Partials that attention may keep; 0: none, every sequence loops. */

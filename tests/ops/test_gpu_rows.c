@@ -415,6 +415,50 @@ static void test_norm_of_what_is_not_ordinary(void **state)
 	}
 }
 
+/* A result in two types: float, and that rounded once. */
+static void test_norm_twice(void **state)
+{
+	static float x[ROWS * COLS], y[ROWS * COLS], w[COLS], also[ROWS * COLS];
+	static const uint32_t types[] = { IG_F16, IG_BF16 };
+	struct ig_norm_params p = { sizeof p, IG_NORM_RMS, 1e-5f, 0 };
+	struct ig_step step = { .struct_size = sizeof step, .n_rows = ROWS };
+	struct ig_op_launch launch = {
+		.struct_size = sizeof launch,
+		.params = &p,
+		.n_in = 1,
+		.n_weights = 1,
+		.n_out = 1,
+		.step = &step,
+		.in = { { x, ROWS, COLS, COLS * 4, IG_F32, IG_LAYOUT_ROWS } },
+		.weight = { { w, 1, COLS, COLS * 4, IG_F32, IG_LAYOUT_ROWS } },
+		.out = { { y, ROWS, COLS, COLS * 4, IG_F32, IG_LAYOUT_ROWS } },
+	};
+	uint64_t seed = 5;
+
+	for (int i = 0; i < ROWS * COLS; i++)
+		x[i] = ig_random_normalish(&seed);
+	for (int i = 0; i < COLS; i++)
+		w[i] = i == 7 ? 1e6f : ig_random_normalish(&seed);
+	for (size_t t = 0; t < 2; t++) {
+		const struct ig_gpu_case c = { .op = &ig_op_norm,
+					       .launch = &launch,
+					       .in_class = IG_ROWS_TOKENS,
+					       .out_dtype = IG_F32,
+					       .also = also,
+					       .also_dtype = types[t] };
+		struct ig_error err = { 0 };
+		memset(also, 0, sizeof also);
+		if (ig_gpu_case_run(lab, &c, &err))
+			fail_msg("%s", err.text);
+		for (int i = 0; i < ROWS * COLS; i++) {
+			const float want = ig_gpu_case_round(types[t], y[i]);
+			if (memcmp(&also[i], &want, sizeof want))
+				fail_msg("%d is %.9g, rounded %.9g, expected %.9g", i, (double)y[i],
+					 (double)also[i], (double)want);
+		}
+	}
+}
+
 /* ---- options of norm, multiply, soft_cap: as the reference has them ---- */
 
 static void check_option(const struct ig_op *op, struct ig_op_launch *c, const char *what)
@@ -459,6 +503,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_pool),
 		cmocka_unit_test(test_output),
 		cmocka_unit_test(test_norm_of_what_is_not_ordinary),
+		cmocka_unit_test(test_norm_twice),
 		cmocka_unit_test(test_options),
 	};
 	struct ig_error err = { 0 };

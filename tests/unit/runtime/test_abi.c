@@ -490,7 +490,7 @@ static void test_gpu(void **state)
 	AT(ig_gpu_norm, w, 56);
 	AT(ig_gpu_norm, eps, 112);
 	AT(ig_gpu_norm, max_rows, 116);
-	SIZE(ig_gpu_launch, 864);
+	SIZE(ig_gpu_launch, 920);
 	AT(ig_gpu_launch, n_in, 4);
 	AT(ig_gpu_launch, n_weights, 8);
 	AT(ig_gpu_launch, n_out, 12);
@@ -509,6 +509,7 @@ static void test_gpu(void **state)
 	AT(ig_gpu_launch, max_partials, 844);
 	AT(ig_gpu_launch, norm, 848);
 	AT(ig_gpu_launch, unread_rows, 856);
+	AT(ig_gpu_launch, also, 864);
 	SIZE(ig_gpu_extent, 16);
 	AT(ig_gpu_extent, mul, 4);
 	AT(ig_gpu_extent, div, 8);
