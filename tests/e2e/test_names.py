@@ -1,5 +1,6 @@
 """No name is exported by two of the libraries that daemon and CLI are linked from: a linker
-takes the first that it finds and says nothing.  And jansson has one door, base/json.h."""
+takes the first that it finds and says nothing.  Jansson has one door, base/json.h.  And cmocka's own types
+have none."""
 import collections
 import pathlib
 import re
@@ -38,3 +39,14 @@ def test_jansson_has_one_door():
              if not p.relative_to(root).parts[0].startswith(("base", "build", "tests"))]
     assert len(files) > 200
     assert [str(p) for p in files if wrong.search(p.read_text())] == []
+
+
+def test_cmocka_defines_no_uintptr_t():
+    """Where <stdint.h> does not come first it does, on macOS with half of a pointer's bits."""
+    def missed(path):
+        text = path.read_text()
+        first = [text.find("#include <%s.h>" % name) for name in ("stdint", "cmocka")]
+        return "uintptr_t" in text and first[1] >= 0 and not 0 <= first[0] < first[1]
+    files = list((pathlib.Path(__file__).resolve().parents[1]).glob("**/*.c"))
+    assert len(files) > 150
+    assert [str(p) for p in files if missed(p)] == []
