@@ -368,19 +368,18 @@ static bool tiles_few(const struct ig_product *p, uint32_t shares, uint32_t rows
 {
 	const struct ig_gpu_facts *f = p->launch->facts;
 	const uint32_t largest = f->kind == IG_GPU_CUDA ? TILES_MAX_SHARES : 1;
+	const char *const whole = rows == 8 ? "8" : "16", *const divided = rows == 8 ? "8_cluster" :
+										       "16_cluster";
 	double least = 0.0;
 
 	best->max_rows = 0;
 	for (uint32_t cluster = 1; cluster <= largest && shares % cluster == 0; cluster *= 2) {
-		struct ig_product_variant v = { cluster > 1 ?
-							rows == 8 ? "8_cluster" : "16_cluster" :
-						rows == 8 ? "8" :
-							    "16",
-						{ .bm = rows },
-						done + 1,
-						rows,
-						TILES,
-						cluster > 1 ? cluster : 0 };
+		struct ig_product_variant v = { .suffix = cluster > 1 ? divided : whole,
+						.shape.bm = rows,
+						.min_rows = done + 1,
+						.max_rows = rows,
+						.kind = TILES,
+						.cluster = cluster > 1 ? cluster : 0 };
 		while (v.max_rows > done &&
 		       ig_product_tiles_bytes(p, &v, 1, shares) > f->max_threadgroup_bytes)
 			v.max_rows--;
@@ -464,9 +463,7 @@ uint32_t ig_product_norm_rows(const struct ig_product *p)
 	const struct ig_gpu_facts *f = p->launch->facts;
 	struct ig_product_variants r;
 
-	/* rows of x in float begin at multiples of 16 bytes */
-	if (!ig_product_is_tiled(p) || f->kind != IG_GPU_CUDA || f->arch != 90 || p->n_heads ||
-	    p->k % 4)
+	if (!ig_product_is_tiled(p) || f->kind != IG_GPU_CUDA || f->arch != 90 || p->n_heads)
 		return 0;
 	ig_product_choose(p, &r);
 	return r.n && r.v[0].kind == TILES && r.v[0].shape.bm == 8 && !r.v[0].cluster ?

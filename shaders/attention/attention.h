@@ -47,6 +47,17 @@ METAL_FUNC uint first_seen(uint position, uint window)
 // The factor of sums relative to `from` when they are relative to `to` >= from.
 METAL_FUNC float merge_share(float from, float to) { return from == to ? 1.0f : exp2(from - to); }
 
+// Merges a range, of which `part` has the score that its sums are relative to and the sum of its weights, into a
+// query's; returns what its earlier sums and the range's are multiplied by.
+METAL_FUNC float2 merge_range(thread float &top, thread float &sum, float2 part)
+{
+	const float new_top = max(top, part.x);
+	const float2 by = float2(merge_share(top, new_top), merge_share(part.x, new_top));
+	top = new_top;
+	sum = fma(sum, by.x, part.y * by.y);
+	return by;
+}
+
 // A threadgroup of four simdgroups that computes 16 * M queries.  T: the type of q, and of the
 // cache unless Q8: then K, V or both are Q8_0, and T is half; D: columns, head_dim rounded up.
 // ROWS: there is no cache; K and V are columns of the rows that q is in, and rows see what is ahead.

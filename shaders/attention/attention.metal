@@ -61,15 +61,11 @@ attention_merge(constant attention_args &args [[buffer(0)]],
 		for (uint i = 0; i < MERGE_AHEAD; i++) {
 			if (range + i > last)
 				continue;
-			const float new_top = max(top, parts[i].x);
-			const float a = merge_share(top, new_top),
-				    b = merge_share(parts[i].x, new_top);
-			top = new_top;
-			sum = fma(sum, a, parts[i].y * b);
+			const float2 by = merge_range(top, sum, parts[i]);
 			UNROLL
 			for (int j = 0; j < MERGED; j++)
 				if (first + j * ATTENTION_THREADS < args.v_dim)
-					all[j] = fma(all[j], a, values[i][j] * b);
+					all[j] = fma(all[j], by.x, values[i][j] * by.y);
 		}
 	}
 	const float share = final_share(top, sum, sinks, head, args.flags);

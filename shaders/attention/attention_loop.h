@@ -51,16 +51,12 @@ template <typename T, int D, bool Q8, bool ROWS, int M>
 		const bool ahead = at + tile_type::tokens <= last;
 		t.sub_step(at, stage, ahead);
 		if (!ahead || (at + tile_type::tokens) % STEP_RANGE == 0) {
-			const float new_top = max(all_top, t.top);
-			const float a = merge_share(all_top, new_top),
-				    b = merge_share(t.top, new_top);
-			all_top = new_top;
-			all_sum = fma(all_sum, a, t.sum * b);
+			const float2 by = merge_range(all_top, all_sum, float2(t.top, t.sum));
 			t.top = nothing_seen;
 			t.sum = 0.0f;
 			if (tid % tile_type::parts == 0) {
-				t.notes[tile_type::queries + mine] = a;
-				t.notes[2 * tile_type::queries + mine] = b;
+				t.notes[tile_type::queries + mine] = by.x;
+				t.notes[2 * tile_type::queries + mine] = by.y;
 			}
 			threadgroup_barrier(mem_flags::mem_threadgroup);
 			UNROLL

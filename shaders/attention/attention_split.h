@@ -18,6 +18,42 @@ METAL_FUNC bool attention_splits(device const step_head *step, device const uint
 	return first_row < step->n_rows && partials[first_row] != STEP_NONE;
 }
 
+// The sums of range number `range` of the index-th tile and KV head of a sequence, in t.  False: the tile has no
+// query that sees the range, or there is no such tile.
+template <typename tile_type, typename T>
+METAL_FUNC bool attention_range(thread tile_type &t, constant attention_args &args,
+				device const step_head *step, device const T *q,
+				threadgroup uchar *shared, uint sequence, uint index, uint range,
+				uint tid, uint sg, uint lane)
+{
+	const uint start = range * STEP_RANGE, end = start + STEP_RANGE - 1;
+	bool there = attention_splits(step, step_array<uint>(step, step->partials), sequence) &&
+		     t.begin(args, step, q, shared, sequence, index, false, tid, sg, lane);
+	there = there && t.lowest <= end && t.highest >= start;
+	uint first = 0, last = 0;
+	if (there) {
+		first = max(t.lowest / tile_type::tokens * tile_type::tokens, start);
+		last = min(t.highest, end);
+		if (tile_type::async)
+			t.find(first);
+	}
+	wait_for_previous();
+	begin_next();
+	if (!there)
+		return false;
+
+	t.fetch_q(q, args.q_stride);
+	if (tile_type::async)
+		t.fetch_found(first, 0);
+	uint stage = 0;
+	for (uint at = first; at <= last; at += tile_type::tokens) {
+		t.sub_step(at, stage, at + tile_type::tokens <= last);
+		threadgroup_barrier(mem_flags::mem_threadgroup);
+		stage ^= 1;
+	}
+	return true;
+}
+
 // Grid: tile and KV head, range, sequence.
 //   outs   [partial][head][head_dim]: sums of p V
 //   tops   [partial][head]: the score that they are relative to, the sum of p
@@ -30,33 +66,11 @@ template <typename T, int D, bool Q8>
 	uint lane [[thread_index_in_simdgroup]], uint sg [[simdgroup_index_in_threadgroup]])
 {
 	typedef attention_tile<T, D, 1, Q8, false> tile_type;
-	const uint sequence = group.z, start = group.y * STEP_RANGE, end = start + STEP_RANGE - 1;
+	const uint start = group.y * STEP_RANGE, end = start + STEP_RANGE - 1;
 	device const uint *partials = step_array<uint>(step, step->partials);
 	tile_type t;
-	bool there = attention_splits(step, partials, sequence) &&
-		     t.begin(args, step, q, shared, sequence, group.x, false, tid, sg, lane);
-	there = there && t.lowest <= end && t.highest >= start;
-	uint first = 0, last = 0;
-	if (there) {
-		first = max(t.lowest / tile_type::tokens * tile_type::tokens, start);
-		last = min(t.highest, end);
-		if (tile_type::async)
-			t.find(first);
-	}
-	wait_for_previous();
-	begin_next();
-	if (!there)
+	if (!attention_range(t, args, step, q, shared, group.z, group.x, group.y, tid, sg, lane))
 		return;
-
-	t.fetch_q(q, args.q_stride);
-	if (tile_type::async)
-		t.fetch_found(first, 0);
-	uint stage = 0;
-	for (uint at = first; at <= last; at += tile_type::tokens) {
-		t.sub_step(at, stage, at + tile_type::tokens <= last);
-		threadgroup_barrier(mem_flags::mem_threadgroup);
-		stage ^= 1;
-	}
 
 	const uint mine = tid / tile_type::parts;
 	if (tid % tile_type::parts == 0 && t.there(mine) && t.lo <= end && t.hi >= start)

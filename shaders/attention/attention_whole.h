@@ -27,33 +27,12 @@ template <typename T, int D, bool Q8>
 	static_assert(queries * stride * 4 <=
 			      ATTENTION_KV_ELEMENTS(sizeof(T), D, true, Q8) * int(sizeof(T)),
 		      "sums lie where K and V were");
-	const uint rank = group.x % args.ranges, sequence = group.y;
-	const uint start = rank * STEP_RANGE, end = start + STEP_RANGE - 1;
-	device const uint *partials = step_array<uint>(step, step->partials);
+	const uint rank = group.x % args.ranges;
 	tile_type t;
-	bool there = attention_splits(step, partials, sequence) &&
-		     t.begin(args, step, q, shared, sequence, group.x / args.ranges, false, tid, sg,
-			     lane);
-	there = there && t.lowest <= end && t.highest >= start;
-	uint first = 0, last = 0;
-	if (there) {
-		first = max(t.lowest / tile_type::tokens * tile_type::tokens, start);
-		last = min(t.highest, end);
-		t.find(first);
-	}
-	wait_for_previous();
-	begin_next();
-	if (!there)
-		return; // nobody reads here, and a barrier does not wait for threads that have ended
-
-	t.fetch_q(q, args.q_stride);
-	t.fetch_found(first, 0);
-	uint stage = 0;
-	for (uint at = first; at <= last; at += tile_type::tokens) {
-		t.sub_step(at, stage, at + tile_type::tokens <= last);
-		threadgroup_barrier(mem_flags::mem_threadgroup);
-		stage ^= 1;
-	}
+	// Nobody reads in a threadgroup that ends here, and a cluster's barrier does not wait for it.
+	if (!attention_range(t, args, step, q, shared, group.y, group.x / args.ranges, rank, tid,
+			     sg, lane))
+		return;
 
 	threadgroup float *sums = (threadgroup float *)t.kv; // [queries][stride]
 	const uint mine = tid / tile_type::parts;
@@ -97,12 +76,8 @@ template <typename T, int D, bool Q8>
 		for (uint r = 0; r < ATTENTION_WHOLE_RANGES; r++) {
 			if (r < from || r > to_range)
 				continue;
-			const float new_top = max(top, parts[r].x);
-			const float a = merge_share(top, new_top),
-				    b = merge_share(parts[r].x, new_top);
-			top = new_top;
-			sum = fma(sum, a, parts[r].y * b);
-			all = fma(all, float4(a), values[r] * b);
+			const float2 by = merge_range(top, sum, parts[r]);
+			all = fma(all, float4(by.x), values[r] * by.y);
 		}
 		const float share = final_share(top, sum, sinks, head, args.flags);
 		device uchar *to = y + (ulong(row) * args.y_stride + head * args.v_dim) *
