@@ -231,12 +231,12 @@ static void test_over_after_prep(void **state)
 
 	o.limits.requests_per_minute = 1;
 	ig_api_set_options(w->api, &o);
-	int64_t end = ig_now_ns() + S / 4;
 	struct ig_exchange *x =
 		begin(w, protocols[0].path, body_with(&protocols[0], "\"deadline\":0.25,\"n\":2"));
+	int64_t end = ig_now_ns() + S / 4;
 	wait_news(w); /* it is parsed, and sent to prep */
 	while (ig_now_ns() <= end) {
-		/* nobody takes it back from there */
+		/* nobody takes it back from there; the deadline counts from the beginning */
 	}
 	head_of(w, x, &h);
 	check_ended(&protocols[0], h.status, false, body_of(w, x));
