@@ -383,6 +383,7 @@ GOLDEN_TESTS = ["golden/test_*"]
 # what runs on it or on the double of Apple's API.
 SOFTWARE_METAL = ["metal", "ops/test_*_checked"]
 METAL_E2E = e2e("metal")
+BUT_METAL = ["-k", "not ([metal] or [metal-)"]  # the same in other files: tests with the parameter metal
 FAST_LEAVES_OUT = ["model-invariance", "the shaders on the software Metal device and the Metal driver on its double",
                    "sanitizers", "other systems", "packages", "references of other libraries",
                    "agents", "the page in a browser"]
@@ -460,7 +461,7 @@ def release_stages(tests, fast, long):
         Stage("release-unit", tests.meson(build, 2, **left(tests, "release", LONGEST + SOFTWARE_METAL if fast else ()), processes=N_CPUS,
                                           INGOT_TEST_BRIEF="" if long else "1"),
               build="release", needs=["build-" + build], after=["model", "packages"], cost=max(1, N_CPUS - 1)),
-        Stage("release-e2e", tests.pytest(build, *but(SLOW + RELEASE_MORE)), build="release",
+        Stage("release-e2e", tests.pytest(build, *but(SLOW + RELEASE_MORE), *(BUT_METAL if fast else [])), build="release",
               needs=["build-" + build, "python"], after=["model", "packages"], cost=E2E_COST),
         Stage("release-e2e-more", tests.pytest(build, *more), build="release",
               needs=["build-" + build, "python"], after=["model", "packages"], cost=0),
