@@ -194,7 +194,8 @@ static void put_rope(struct ig_hf_reading *r)
 	if (s && !json_is_object(s))
 		ig_hf_fail(r, -EINVAL, p ? "rope_parameters" : "rope_scaling", "is not an object");
 	if (!ig_hf_number(r, p, "rope_theta", &theta))
-		ig_hf_number(r, r->text, "rope_theta", &theta);
+		(void)(ig_hf_number(r, r->text, "rope_theta", &theta) ||
+		       ig_hf_number(r, r->text, "rotary_emb_base", &theta)); /* Nomic's files */
 	if (!ig_hf_number(r, p, "partial_rotary_factor", &part))
 		ig_hf_number(r, r->text, "partial_rotary_factor", &part);
 	if (is_proportional(r, s)) {

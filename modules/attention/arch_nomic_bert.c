@@ -6,6 +6,8 @@
 #include <ingot/arch_files.h>
 #include <ingot/layers.h>
 
+#include <errno.h>
+
 struct nomic_bert {
 	struct ig_hparams p;
 	struct ig_rope rope;
@@ -63,16 +65,31 @@ static int record(const struct ig_host *host, struct ig_graph *g, const struct i
 	return ig_layer_pool(&r, p, &m->pooling, IG_POOL_CLS, x);
 }
 
-/* ---- folders of safetensors, as transformers writes them ------------------------------------- */
+/* ---- folders of safetensors -------------------------------------------------------------------- */
 
+/* As transformers writes them, and, behind "|", as the authors' own files on the Hub are, whose class transformers has
+ * under other names since 5.3.  Their n_positions is what RoPE was to be stretched to, which is not done here. */
 static const struct ig_config_key keys[] = {
-	IG_CONFIG_NUMBER("num_hidden_layers", "block_count", 12),
-	IG_CONFIG_NUMBER("hidden_size", "embedding_length", 768),
-	IG_CONFIG_NUMBER("intermediate_size", "feed_forward_length", 3072),
-	IG_CONFIG_NUMBER("num_attention_heads", "attention.head_count", 12),
-	IG_CONFIG_NUMBER("max_position_embeddings", "context_length", 2048),
-	{ "layer_norm_eps", "attention.layer_norm_epsilon", IG_CONFIG_F32, 0, 1e-12, NULL },
+	IG_CONFIG_NUMBER("num_hidden_layers|n_layer", "block_count", 12),
+	IG_CONFIG_NUMBER("hidden_size|n_embd", "embedding_length", 768),
+	{ "intermediate_size|n_inner", "feed_forward_length", IG_CONFIG_U32, IG_CONFIG_TIMES, 4,
+	  "embedding_length" },
+	IG_CONFIG_NUMBER("num_attention_heads|n_head", "attention.head_count", 12),
+	IG_CONFIG_NUMBER("max_position_embeddings|max_trained_positions", "context_length", 2048),
+	{ "layer_norm_eps|layer_norm_epsilon", "attention.layer_norm_epsilon", IG_CONFIG_F32, 0,
+	  1e-12, NULL },
 	IG_CONFIG_SILU,
+	{ "activation_function", NULL, IG_CONFIG_WORD, 0, 0, "swiglu" },
+	{ "moe_every_n_layers", NULL, IG_CONFIG_REFUSED, 0, 0, NULL },
+	{ "qkv_proj_bias", NULL, IG_CONFIG_FALSE, 0, 0, NULL },
+	{ "mlp_fc1_bias", NULL, IG_CONFIG_FALSE, 0, 0, NULL },
+	{ "mlp_fc2_bias", NULL, IG_CONFIG_FALSE, 0, 0, NULL },
+	{ "causal", NULL, IG_CONFIG_FALSE, 0, 0, NULL },
+	{ "prenorm", NULL, IG_CONFIG_FALSE, 0, 0, NULL },
+	{ "parallel_block", NULL, IG_CONFIG_FALSE, 0, 0, NULL },
+	{ "use_rms_norm", NULL, IG_CONFIG_FALSE, 0, 0, NULL },
+	{ "rotary_emb_interleaved", NULL, IG_CONFIG_FALSE, 0, 0, NULL },
+	{ "rotary_emb_scale_base", NULL, IG_CONFIG_REFUSED, 0, 0, NULL },
 };
 static const struct ig_tensor_name names[] = {
 	{ "embeddings.word_embeddings", "token_embd" },
@@ -85,7 +102,27 @@ static const struct ig_tensor_name names[] = {
 	{ "layers.%u.post_attention_layernorm", "blk.%u.attn_output_norm", IG_TENSOR_BIAS },
 	IG_TENSORS_GLU,
 	{ "layers.%u.post_mlp_layernorm", "blk.%u.layer_output_norm", IG_TENSOR_BIAS },
+	/* the authors' */
+	{ "emb_ln", "token_embd_norm", IG_TENSOR_BIAS },
+	{ "encoder.layers.%u.attn.Wqkv", "blk.%u.attn_qkv" },
+	{ "encoder.layers.%u.attn.out_proj", "blk.%u.attn_output" },
+	{ "encoder.layers.%u.norm1", "blk.%u.attn_output_norm", IG_TENSOR_BIAS },
+	{ "encoder.layers.%u.mlp.fc11", "blk.%u.ffn_up" },
+	{ "encoder.layers.%u.mlp.fc12", "blk.%u.ffn_gate" },
+	{ "encoder.layers.%u.mlp.fc2", "blk.%u.ffn_down" },
+	{ "encoder.layers.%u.norm2", "blk.%u.layer_output_norm", IG_TENSOR_BIAS },
 };
+
+/* Of each head all values turn. */
+static void check_fraction(const struct ig_config *c)
+{
+	float fraction = 1;
+
+	if (c->f32(c, "rotary_emb_fraction", &fraction) > 0 && fraction != 1)
+		c->refuse(c, -ENOTSUP, "rotary_emb_fraction", "is %g: not supported",
+			  (double)fraction);
+}
+
 static const struct ig_arch_files nomic_bert_files = {
 	.struct_size = sizeof nomic_bert_files,
 	.model_type = "nomic_bert",
@@ -93,6 +130,7 @@ static const struct ig_arch_files nomic_bert_files = {
 	IG_CONFIG_KEYS(keys),
 	IG_TENSOR_NAMES(names),
 	.rope_theta = 1000,
+	.config = check_fraction,
 };
 static const struct ig_arch_files *const files[] = { &nomic_bert_files, NULL };
 

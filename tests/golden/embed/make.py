@@ -533,6 +533,37 @@ def nomic(name):
     g = Gguf(name, "nomic-bert", {**bert_keys(c, 1), "rope.freq_base": 1000.0})
     g.words(vocab)
     g.tensors(out)
+    authors_folder(name, c, state)
+
+
+def authors_folder(name, c, state):
+    """The same model as the authors' folders on the Hub have it: NAMEhub, by the keys of their config.json and the
+    names that transformers' conversion_mapping.py turns into its own."""
+    folder = HERE / (name + "hub")
+    shutil.rmtree(folder, ignore_errors=True)
+    shutil.copytree(HERE / name, folder)
+    names = {"embeddings.LayerNorm": "emb_ln", "self_attn.o_proj": "attn.out_proj", "post_attention_layernorm": "norm1",
+             "post_mlp_layernorm": "norm2", "up_proj": "fc11", "gate_proj": "fc12", "down_proj": "fc2"}
+    out = {}
+    for hf, p in short(state).items():
+        for a, b in names.items():
+            hf = hf.replace(a, b)
+        if "self_attn" not in hf:
+            out["encoder." + hf if hf.startswith("layers.") else hf] = p
+    for n in range(c.num_hidden_layers):
+        out[f"encoder.layers.{n}.attn.Wqkv.weight"] = torch.cat(
+            [state[f"layers.{n}.self_attn.{x}_proj.weight"] for x in "qkv"]).half()
+    save_file(out, folder / "model.safetensors", {"format": "pt"})
+    (folder / "model.safetensors").chmod(0o644)
+    keys = {"activation_function": "swiglu", "architectures": ["NomicBertModel"], "causal": False, "dense_seq_output": True,
+            "layer_norm_epsilon": c.layer_norm_eps, "max_trained_positions": c.max_position_embeddings, "mlp_fc1_bias": False,
+            "mlp_fc2_bias": False, "model_type": "nomic_bert", "n_embd": c.hidden_size, "n_head": c.num_attention_heads,
+            "n_inner": c.intermediate_size, "n_layer": c.num_hidden_layers, "n_positions": 4 * c.max_position_embeddings,
+            "parallel_block": False, "prenorm": False, "qkv_proj_bias": False, "rotary_emb_base": 1000,
+            "rotary_emb_fraction": 1.0, "rotary_emb_interleaved": False, "rotary_emb_scale_base": None,
+            "rotary_scaling_factor": None, "type_vocab_size": c.type_vocab_size, "use_rms_norm": False,
+            "vocab_size": c.vocab_size}
+    (folder / "config.json").write_text(json.dumps(keys, indent=1) + "\n")
 
 
 def nomicmoe(name):

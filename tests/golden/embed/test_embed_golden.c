@@ -378,6 +378,25 @@ static void test_model(void **state)
 	close_golden(&g);
 }
 
+/* The same model by the names of its authors' folders has the file's bits. */
+static void test_authors(void **state)
+{
+	const char *name = *state;
+	struct golden g = { 0 };
+	float *file, *folder;
+	char path[512];
+
+	open_golden(name, &g);
+	snprintf(path, sizeof path, "%s/%s.gguf", folder_of(name), name);
+	run_file(name, path, &g, false, &file);
+	snprintf(path, sizeof path, "%s/%shub", folder_of(name), name);
+	run_file(name, path, &g, false, &folder);
+	assert_memory_equal(file, folder, g.n_texts * g.n_columns * sizeof *file);
+	free(file);
+	free(folder);
+	close_golden(&g);
+}
+
 /* What ig_convert writes of a folder has its ids and vectors. */
 static void test_converted(void **state)
 {
@@ -531,6 +550,7 @@ int main(void)
 		CONVERTED(gemmaembed),
 		{ "gemmadense", test_file, NULL, NULL, (void *)"gemmadense" },
 		{ "nomicmoe", test_file, NULL, NULL, (void *)"nomicmoe" },
+		{ "nomichub", test_authors, NULL, NULL, (void *)"nomic" },
 		{ "minilm", test_real, NULL, NULL, (void *)"minilm" },
 		cmocka_unit_test(test_steps),
 	};

@@ -74,6 +74,29 @@ static void keys_are_ggufs(void **state)
 	folder_closed(&o);
 }
 
+/* Nomic Embed by its authors' keys. */
+#define NOMIC                                                                                      \
+	"{\"model_type\":\"nomic_bert\",\"n_layer\":3,\"n_embd\":32,\"n_head\":4,"                 \
+	"\"n_positions\":8192,\"max_trained_positions\":256,\"layer_norm_epsilon\":1e-6,"          \
+	"\"rotary_emb_base\":500,\"rotary_emb_fraction\":1.0,\"rotary_emb_scale_base\":null"
+
+static void authors_names(void **state)
+{
+	struct opened o = folder_opened(NOMIC ",\"n_inner\":null}", "{}", 0);
+
+	assert_int_equal(folder_u32(o.g, "nomic-bert.block_count"), 3);
+	assert_int_equal(folder_u32(o.g, "nomic-bert.embedding_length"), 32);
+	assert_int_equal(folder_u32(o.g, "nomic-bert.feed_forward_length"), 128);
+	assert_int_equal(folder_u32(o.g, "nomic-bert.attention.head_count"), 4);
+	assert_int_equal(folder_u32(o.g, "nomic-bert.context_length"), 256);
+	assert_true(folder_f32(o.g, "nomic-bert.attention.layer_norm_epsilon") == 1e-6f);
+	assert_true(folder_f32(o.g, "nomic-bert.rope.freq_base") == 500.0f);
+	folder_closed(&o);
+	o = folder_opened(NOMIC ",\"n_inner\":96}", "{}", 0);
+	assert_int_equal(folder_u32(o.g, "nomic-bert.feed_forward_length"), 96);
+	folder_closed(&o);
+}
+
 static void rope_is_scaled(void **state)
 {
 	struct opened o = folder_opened(
@@ -292,6 +315,21 @@ static void configs_are_refused(void **state)
 		{ "{\"model_type\":\"granitemoehybrid\",\"num_hidden_layers\":1,"
 		  "\"layer_types\":[\"attention\"],\"position_embedding_type\":1}",
 		  "\"position_embedding_type\" is not a string", -EINVAL },
+		{ NOMIC ",\"activation_function\":\"gelu\"}", "only swiglu", -ENOTSUP },
+		{ NOMIC ",\"qkv_proj_bias\":true}", "\"qkv_proj_bias\" is true", -ENOTSUP },
+		{ NOMIC ",\"mlp_fc1_bias\":true}", "\"mlp_fc1_bias\" is true", -ENOTSUP },
+		{ NOMIC ",\"mlp_fc2_bias\":true}", "\"mlp_fc2_bias\" is true", -ENOTSUP },
+		{ NOMIC ",\"prenorm\":true}", "\"prenorm\" is true", -ENOTSUP },
+		{ NOMIC ",\"causal\":true}", "\"causal\" is true", -ENOTSUP },
+		{ NOMIC ",\"parallel_block\":true}", "\"parallel_block\"", -ENOTSUP },
+		{ NOMIC ",\"use_rms_norm\":true}", "\"use_rms_norm\"", -ENOTSUP },
+		{ NOMIC ",\"rotary_emb_interleaved\":true}", "\"rotary_emb_interleaved\"",
+		  -ENOTSUP },
+		{ "{\"model_type\":\"nomic_bert\",\"rotary_emb_fraction\":0.5}",
+		  "\"rotary_emb_fraction\" is 0.5", -ENOTSUP },
+		{ "{\"model_type\":\"nomic_bert\",\"rotary_emb_scale_base\":512}",
+		  "\"rotary_emb_scale_base\"", -ENOTSUP },
+		{ NOMIC ",\"moe_every_n_layers\":2}", "\"moe_every_n_layers\"", -ENOTSUP },
 		{ "{\"model_type\":\"xlm-roberta\",\"pad_token_id\":511}",
 		  "\"pad_token_id\" is 511, and there are 512 positions", -EINVAL },
 		{ "{\"model_type\":\"minimax_m2\",\"rotary_dim\":129}",
@@ -427,10 +465,11 @@ static void heads_are_blocks(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(keys_are_ggufs),      cmocka_unit_test(rope_is_scaled),
-		cmocka_unit_test(gemma_has_a_list),    cmocka_unit_test(gemma4_has_lists),
-		cmocka_unit_test(muse_has_made_norms), cmocka_unit_test(configs_are_refused),
-		cmocka_unit_test(mxfp4_is_refused),    cmocka_unit_test(heads_are_blocks),
+		cmocka_unit_test(keys_are_ggufs),      cmocka_unit_test(authors_names),
+		cmocka_unit_test(rope_is_scaled),      cmocka_unit_test(gemma_has_a_list),
+		cmocka_unit_test(gemma4_has_lists),    cmocka_unit_test(muse_has_made_norms),
+		cmocka_unit_test(configs_are_refused), cmocka_unit_test(mxfp4_is_refused),
+		cmocka_unit_test(heads_are_blocks),
 	};
 
 	return cmocka_run_group_tests_name("model/folder keys", tests, NULL, NULL);
