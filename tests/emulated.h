@@ -1,6 +1,7 @@
 /*
- * emulated.h: what is left to other machines where an emulator runs the tests: what is the same C on each of them,
- * and a kernel's largest shapes where smaller ones, or those of another format, reach the same places.
+ * emulated.h: what is left to other machines where an emulator runs the tests, what is the same C on each of them,
+ * and to other builds where an emulator or a sanitizer does: a kernel's largest shapes where smaller ones, or those
+ * of another format, reach the same places.
  */
 #pragma once
 
@@ -9,6 +10,21 @@
 #include <ingot/op.h>
 
 static inline bool is_emulated(void) { return ig_check_sets("INGOT_TEST_EMULATED"); }
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define IG_IS_SANITIZED true
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+#define IG_IS_SANITIZED true
+#endif
+#endif
+#ifndef IG_IS_SANITIZED
+#define IG_IS_SANITIZED false
+#endif
+
+/* Whether each access costs many times as much as elsewhere: an emulator runs it, or a sanitizer checks it.  What
+ * these find depends on which places of a kernel run, not on how often. */
+static inline bool is_slowed(void) { return IG_IS_SANITIZED || is_emulated(); }
 
 /* Whether the kernel is also tried in pieces here: unit by unit, row by row, on more rows than it takes
  * at once.  The portable kernels' pieces, which are the same C on each machine, are left to those that

@@ -113,11 +113,13 @@ const struct ig_case ig_cases[] = {
 };
 const size_t ig_n_cases = sizeof ig_cases / sizeof *ig_cases;
 
+bool ig_case_is_large(const struct ig_case *c) { return (int64_t)c->rows * c->n * c->k > 500000; }
+
 bool ig_case_repeats(const struct ig_case *c)
 {
 	const bool all_or_nothing = c->bias == c->residual && c->bias == (c->act != IG_ACT_NONE);
 
-	return (int64_t)c->rows * c->n * c->k > 500000 &&
+	return ig_case_is_large(c) &&
 	       (!strcmp(c->op, "glu") ? c->act != IG_ACT_SILU : !all_or_nothing);
 }
 

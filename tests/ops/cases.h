@@ -36,6 +36,9 @@ const struct ig_op *ig_case_op(const struct ig_case_data *d);
 /* Value i of a row of n in IG_LAYOUT_Q8, as the products take it. */
 float ig_case_q8_value(const void *row, int64_t n, int64_t i);
 
+/* Whether the case is one of those that are nearly all of the work. */
+bool ig_case_is_large(const struct ig_case *c);
+
 /* Whether the case is a large one that differs from another of the same format and sizes by what is done to the sums
  * alone, which smaller ones do too. */
 bool ig_case_repeats(const struct ig_case *c);

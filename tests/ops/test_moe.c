@@ -503,10 +503,10 @@ static int check_dtype(const char *op, const struct shape *s, uint32_t dtype)
 }
 
 /* Whether a shape is tried in format number i.  The two shapes of many rows are nearly all of the work, and what they
- * are for, the parts that groups are cut into, knows no format: an emulator tries each in every fourth one. */
+ * are for, the parts that groups are cut into, knows no format: where accesses are slow each is tried in every fourth. */
 static bool is_tried(const struct shape *s, uint32_t i)
 {
-	return s->rows < MANY_ROWS || !is_emulated() || i % 4 == (s->form == IG_MOE_FUSED ? 0 : 2);
+	return s->rows < MANY_ROWS || !is_slowed() || i % 4 == (s->form == IG_MOE_FUSED ? 0 : 2);
 }
 
 /* Every format that the inner op's kernels of tiles have. */
