@@ -6,25 +6,18 @@
 #pragma once
 
 #include "tests/brief.h"
+#include "tests/sanitized.h"
 
 #include <ingot/op.h>
 
 static inline bool is_emulated(void) { return ig_check_sets("INGOT_TEST_EMULATED"); }
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define IG_IS_SANITIZED true
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-#define IG_IS_SANITIZED true
-#endif
-#endif
-#ifndef IG_IS_SANITIZED
-#define IG_IS_SANITIZED false
-#endif
-
 /* Whether each access costs many times as much as elsewhere: an emulator runs it, or a sanitizer checks it.  What
  * these find depends on which places of a kernel run, not on how often. */
-static inline bool is_slowed(void) { return IG_IS_SANITIZED || is_emulated(); }
+static inline bool is_slowed(void)
+{
+	return IG_ADDRESS_SANITIZED || IG_THREAD_SANITIZED || is_emulated();
+}
 
 /* Whether the kernel is also tried in pieces here: unit by unit, row by row, on more rows than it takes
  * at once.  The portable kernels' pieces, which are the same C on each machine, are left to those that

@@ -415,7 +415,7 @@ LEFT = {
     # What starts no thread either, and what makes each allocation or write fail in turn: AddressSanitizer sees what
     # is then left behind, and the order of threads is that of the tests beside them.
     "tsan": ([*("unit/engine/test_" + n for n in (
-                  "contract", "logprobs", "lookup", "pace", "progress", "sequence", "kv_faults", "no_memory")),
+                  "contract", "gaps", "logprobs", "lookup", "pace", "progress", "sequence", "kv_faults", "no_memory")),
               *("unit/net/test_net_" + n for n in ("check", "chunked", "frames", "request_head")),
               *("unit/runtime/test_runtime_" + n for n in ("exchange", "parts", "together")),
               *("unit/store/test_store_" + n for n in ("packed_files", "ledger_memory", "response_memory")),
