@@ -118,7 +118,8 @@ def test_what_is_good(scripted):
     good = lambda *args: bench(scripted, *args)["runs"][0]["good"]
     assert (good("--slo-ttft", "60000"), good("--slo-ttft", "0.001")) == (6, 0)
     assert good("--slo-itl", "60000") == 6
-    slow = "--model", "slow", "--output-tokens", "12"
+    # so many that even a client that waits for a processor does not read all tokens of a reply at once
+    slow = "--model", "slow", "--output-tokens", "100"
     assert good("--slo-itl", "0.001", *slow) == 0
 
 
