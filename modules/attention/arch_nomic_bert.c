@@ -67,8 +67,8 @@ static int record(const struct ig_host *host, struct ig_graph *g, const struct i
 
 /* ---- folders of safetensors -------------------------------------------------------------------- */
 
-/* As transformers writes them, and, behind "|", as the authors' own files on the Hub are, whose class transformers has
- * under other names since 5.3.  Their n_positions is what RoPE was to be stretched to, which is not done here. */
+/* Before "|" the keys that transformers writes (since 5.3), behind it those of the authors' folders on the Hub.  The
+ * authors' n_positions counts on a stretched RoPE, which is not done here; it is not read. */
 static const struct ig_config_key keys[] = {
 	IG_CONFIG_NUMBER("num_hidden_layers|n_layer", "block_count", 12),
 	IG_CONFIG_NUMBER("hidden_size|n_embd", "embedding_length", 768),

@@ -271,18 +271,6 @@ ALWAYS_INLINE void wide_rows(uint32_t dtype, const struct unpacked *w, int64_t b
 		_mm256_storeu_ps(out + r * IG_TILE, acc[r]);
 }
 
-#define WIDE_ROWS(n_rows) wide_rows(dtype, &w, b, n, k, rows, stride, at, n_rows)
-#ifdef IG_KEEP_LOOPS
-#define EACH_OF_4(launch)                                                                          \
-	default: launch(some);
-#else
-#define EACH_OF_4(launch)                                                                          \
-	case 1: launch(1); break;                                                                  \
-	case 2: launch(2); break;                                                                  \
-	case 3: launch(3); break;                                                                  \
-	default: launch(4);
-#endif
-
 /* A product of a tile with any number of rows: out [n_rows][16]. */
 ALWAYS_INLINE void wide(uint32_t dtype, const uint8_t *tile, int64_t k, const uint8_t *x,
 			int64_t stride, float *out, int n_rows)
@@ -298,10 +286,17 @@ ALWAYS_INLINE void wide(uint32_t dtype, const uint8_t *tile, int64_t k, const ui
 			for (int r = 0; r < n_rows; r += 4) {
 				const uint8_t *rows = x + r * stride;
 				float *at = out + r * IG_TILE + o * 8;
-				const int some = n_rows - r < 4 ? n_rows - r : 4;
-				switch (some) {
-					EACH_OF_4(WIDE_ROWS)
+#ifdef IG_KEEP_LOOPS
+				wide_rows(dtype, &w, b, n, k, rows, stride, at,
+					  n_rows - r < 4 ? n_rows - r : 4);
+#else
+				switch (n_rows - r) {
+				case 1: wide_rows(dtype, &w, b, n, k, rows, stride, at, 1); break;
+				case 2: wide_rows(dtype, &w, b, n, k, rows, stride, at, 2); break;
+				case 3: wide_rows(dtype, &w, b, n, k, rows, stride, at, 3); break;
+				default: wide_rows(dtype, &w, b, n, k, rows, stride, at, 4);
 				}
+#endif
 			}
 		}
 }

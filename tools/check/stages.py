@@ -412,8 +412,9 @@ LEFT = {
     "release": (["unit/" + f for f in ("base", "model", "store", "runtime", "engine", "protocol", "net", "daemon", "cli")] + ["fuzz"],
                 [*("unit/model/test_" + n for n in ("model_tokenizer", "quantize", "convert", "dtype")),
                  "unit/runtime/test_runtime_figures", "unit/engine/test_overhead"]),
-    # What starts no thread either, and what makes each allocation or write fail in turn: AddressSanitizer sees what
-    # is then left behind, and the order of threads is that of the tests beside them.
+    # What starts no thread either, what judges times that a device of numbers says, and what makes each allocation or
+    # write fail in turn: AddressSanitizer sees what is then left behind, and the order of threads is that of the tests
+    # beside them.
     "tsan": ([*("unit/engine/test_" + n for n in (
                   "contract", "gaps", "logprobs", "lookup", "pace", "progress", "sequence", "kv_faults", "no_memory")),
               *("unit/net/test_net_" + n for n in ("check", "chunked", "frames", "request_head")),

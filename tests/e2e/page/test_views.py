@@ -97,8 +97,8 @@ def test_now_shows_and_cancels(browser, pages):
 def test_ten_thousand_rows(browser, busy):
     """Plots and table are there within 200 ms: the best of as many visits as a busy machine needs to have a free moment."""
     browser.visit(busy, "chat")
-    took, end = [200], time.monotonic() + ingot.DEADLINE_S
-    while min(took) >= 200 and time.monotonic() < end:
+    took, end = [], time.monotonic() + ingot.DEADLINE_S
+    while min(took, default=200) >= 200 and time.monotonic() < end:
         browser.go("chat")
         took.append(browser.ask("""const began = performance.now(); location.hash = '#/numbers';
             while (!(document.querySelectorAll('.plot').length === 5 && document.querySelectorAll('.rows tbody tr').length === 100))
@@ -106,7 +106,7 @@ def test_ten_thousand_rows(browser, busy):
             const took = performance.now() - began;
             document.querySelectorAll('.plot, .rows tbody tr').forEach((e) => e.remove());
             return took;"""))
-    assert min(took) < 200, took[1:]
+    assert min(took) < 200, took
 
 
 def test_numbers_count_the_ledger(browser, busy):
