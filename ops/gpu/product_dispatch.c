@@ -79,6 +79,8 @@ static void size_tiles(const struct ig_product *p, const struct ig_product_varia
 	d->threads = args->width * ig_product_team(p, v, args->shares) * 32;
 	d->threadgroup_bytes = (uint32_t)ig_product_tiles_bytes(p, v, args->width, args->shares);
 	d->grid[0] = (struct ig_gpu_extent){ IG_LIVE_ONE, 1, 1, (uint32_t)groups };
+	if (v->max_rows > v->shape.bm) /* passes */
+		d->grid[1] = (struct ig_gpu_extent){ d->when_live, 1, v->shape.bm, 1 };
 }
 
 int ig_product_emit(const struct ig_product *p, const struct ig_product_variant *v,
@@ -117,6 +119,7 @@ int ig_product_emit(const struct ig_product *p, const struct ig_product_variant 
 	d.when_live = ig_gpu_live_of(&p->launch->out[0]);
 	d.when_min = v->min_rows;
 	d.when_max = v->max_rows;
+	d.grid[1] = d.grid[2] = (struct ig_gpu_extent)IG_GPU_ONE;
 	if (v->kind == TILES)
 		size_tiles(p, v, args, &d);
 	else if (v->kind == STREAM) {
@@ -128,7 +131,6 @@ int ig_product_emit(const struct ig_product *p, const struct ig_product_variant 
 		d.grid[0] = (struct ig_gpu_extent){ IG_LIVE_ONE, 1, 1, (uint32_t)tiles };
 	else
 		d.grid[0] = (struct ig_gpu_extent){ d.when_live, 1, s->bm, (uint32_t)tiles };
-	d.grid[1] = d.grid[2] = (struct ig_gpu_extent)IG_GPU_ONE;
 	if (p->n_heads)
 		d.grid[1].times = p->n_heads;
 	if (v->norm) {

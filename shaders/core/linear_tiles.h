@@ -6,6 +6,21 @@
 
 #if !defined(MSL_NV) || defined(NV_WGMMA)
 
+// The rows of one pass over the weights, `height` at most.
+struct tiles_pass {
+	uint first, rows;
+};
+
+METAL_FUNC tiles_pass tiles_pass_of(constant linear_args &args, device const step_head *step,
+				    uint at, uint height)
+{
+	const uint all = product_rows(args, step);
+	tiles_pass p;
+	p.first = at * height;
+	p.rows = p.first < all ? min(all - p.first, height) : 0;
+	return p;
+}
+
 struct tiles_linear {
 	device const uchar *x;
 	device const uchar *w[4];
@@ -72,20 +87,24 @@ template <uint FORMAT, int BLOCKS, bool CLUSTER>
 [[max_total_threads_per_threadgroup(TILES_THREADS)]] kernel void
 linear_tiles(TILES_OPERANDS, LINEAR_TILES_OPERANDS, TILES_PLACES)
 {
-	const tiles_linear operands = {
-		x, { w0, w1, w2, w3 }, { bias0, bias1, bias2, bias3 }, residual, y
-	};
+	const tiles_pass pass = tiles_pass_of(args, step, group.y, BLOCKS * 8);
+	const tiles_linear operands = { x + ulong(pass.first) * args.x_stride * 2,
+					{ w0, w1, w2, w3 },
+					{ bias0, bias1, bias2, bias3 },
+					residual,
+					y };
 	product_tiles<tile_format<FORMAT>, BLOCKS, false, CLUSTER>(
-		args, product_rows(args, step), operands, shared, group.x, groups.x, tid, lane, sg);
+		args, pass.first, pass.rows, operands, shared, group.x, groups.x, tid, lane, sg);
 }
 
 template <uint FORMAT, int BLOCKS, bool CLUSTER>
 [[max_total_threads_per_threadgroup(TILES_THREADS)]] kernel void
 glu_tiles(TILES_OPERANDS, GLU_TILES_OPERANDS, TILES_PLACES)
 {
-	const tiles_glu operands = { x, gate, up, y };
+	const tiles_pass pass = tiles_pass_of(args, step, group.y, BLOCKS * 8);
+	const tiles_glu operands = { x + ulong(pass.first) * args.x_stride * 2, gate, up, y };
 	product_tiles<tile_format<FORMAT>, BLOCKS, true, CLUSTER>(
-		args, product_rows(args, step), operands, shared, group.x, groups.x, tid, lane, sg);
+		args, pass.first, pass.rows, operands, shared, group.x, groups.x, tid, lane, sg);
 }
 
 begins_early(linear_tiles);
@@ -102,7 +121,7 @@ linear_tiles_norm(TILES_OPERANDS, LINEAR_TILES_OPERANDS, device const float *nor
 		x, { w0, w1, w2, w3 }, { bias0, bias1, bias2, bias3 }, residual, y
 	};
 	const tiles_norm of = { (device const float *)x, norm };
-	product_tiles_of<tile_format<FORMAT>, 1, false, false>(args, product_rows(args, step),
+	product_tiles_of<tile_format<FORMAT>, 1, false, false>(args, 0, product_rows(args, step),
 							       operands, &of, shared, group.x,
 							       groups.x, tid, lane, sg);
 }
@@ -114,7 +133,7 @@ glu_tiles_norm(TILES_OPERANDS, GLU_TILES_OPERANDS, device const float *norm [[bu
 {
 	const tiles_glu operands = { x, gate, up, y };
 	const tiles_norm of = { (device const float *)x, norm };
-	product_tiles_of<tile_format<FORMAT>, 1, true, false>(args, product_rows(args, step),
+	product_tiles_of<tile_format<FORMAT>, 1, true, false>(args, 0, product_rows(args, step),
 							      operands, &of, shared, group.x,
 							      groups.x, tid, lane, sg);
 }
@@ -167,6 +186,8 @@ glu_tiles_many(TILES_OPERANDS, GLU_TILES_OPERANDS, TILES_PLACES)
 	instantiate_kernel(#op "_" name "_8_norm", op##_norm, format)                              \
 	instantiate_kernel(#op "_" name "_8_cluster", op, format, 1, true)                         \
 	instantiate_kernel(#op "_" name "_16_cluster", op, format, 2, true)                        \
+	instantiate_kernel(#op "_" name "_32", op, format, 4, false)                               \
+	instantiate_kernel(#op "_" name "_32_cluster", op, format, 4, true)                        \
 	instantiate_kernel(#op "_" name "_64", op##_many, format, shape_wide_64)                   \
 	instantiate_kernel(#op "_" name "_128", op##_many, format, shape_wide_128)
 #else

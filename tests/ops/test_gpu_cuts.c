@@ -28,6 +28,8 @@ static const struct ig_gpu_facts h200 = { .struct_size = sizeof h200,
 					     .max_threads = 1024,
 					     .tiles = 1 };
 
+#define PASSES 64 /* rows, at most */
+
 struct cut {
 	struct ig_product_variants v;
 	struct ig_gpu_tensor weight[2];
@@ -164,10 +166,38 @@ static void test_all_rows(void **state)
 							      TILES_THREADS / 32);
 				assert_true(ig_product_tiles_bytes(&c.p, at, w, c.shares) <=
 					    h200.max_threadgroup_bytes);
-				assert_true(at->max_rows <= at->shape.bm);
+				assert_true(at->max_rows <= at->shape.bm || at->max_rows == PASSES);
 			}
 			assert_int_equal(next, ig_product_unpacks_from(&c.p));
 		}
+	(void)state;
+}
+
+/* 17 to 64 rows are passes of 32, or of 16 where x has no room. */
+static void test_passes(void **state)
+{
+	static const struct {
+		int64_t outputs, k;
+		uint32_t pair, rows;
+	} of_shape[] = {
+		{ 2048, 2048, 0, 32 },	{ 5632, 2048, 1, 32 },	 { 2048, 5632, 0, 32 },
+		{ 32000, 2048, 0, 32 }, { 6144, 5120, 0, 32 },	 { 5120, 32768, 0, 16 },
+		{ 32768, 5120, 1, 16 }, { 131072, 5120, 0, 16 },
+	};
+	struct cut c;
+
+	for (size_t i = 0; i < sizeof of_shape / sizeof *of_shape; i++) {
+		choose(&c, &h200, of_shape[i].outputs, of_shape[i].k, of_shape[i].pair);
+		for (uint32_t rows = 17; rows <= 65; rows++) {
+			const struct ig_product_variant *at = of(&c, rows);
+			if (rows > PASSES)
+				assert_true(at->kind == TILE);
+			else if (at->kind != TILES || at->shape.bm != of_shape[i].rows)
+				fail_msg("%lld x %lld, %u rows: by %s",
+					 (long long)of_shape[i].outputs, (long long)of_shape[i].k,
+					 rows, at->suffix);
+		}
+	}
 	(void)state;
 }
 
@@ -230,8 +260,8 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_fastest),	 cmocka_unit_test(test_clusters_at_once),
-		cmocka_unit_test(test_all_rows), cmocka_unit_test(test_dots),
-		cmocka_unit_test(test_norms),
+		cmocka_unit_test(test_all_rows), cmocka_unit_test(test_passes),
+		cmocka_unit_test(test_dots),	 cmocka_unit_test(test_norms),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
