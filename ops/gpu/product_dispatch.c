@@ -79,6 +79,19 @@ static void size_tiles(const struct ig_product *p, const struct ig_product_varia
 	d->threads = args->width * ig_product_team(p, v, args->shares) * 32;
 	d->threadgroup_bytes = (uint32_t)ig_product_tiles_bytes(p, v, args->width, args->shares);
 	d->grid[0] = (struct ig_gpu_extent){ IG_LIVE_ONE, 1, 1, (uint32_t)groups };
+}
+
+/* The same of a kernel for some dozens of rows, and the box of x. */
+static void size_wide(const struct ig_product *p, const struct ig_product_variant *v,
+		      const struct linear_args *args, struct ig_gpu_dispatch *d)
+{
+	const int64_t outputs = p->pair ? WIDE_OUTPUTS / 2 : WIDE_OUTPUTS;
+	const int64_t groups = (ig_product_tiles_across(p, 16) * 16 + outputs - 1) / outputs;
+
+	d->cluster = v->cluster;
+	d->threads = WIDE_THREADS;
+	d->threadgroup_bytes = (uint32_t)ig_product_wide_bytes(v->shape.bm, args->shares);
+	d->grid[0] = (struct ig_gpu_extent){ IG_LIVE_ONE, 1, 1, (uint32_t)groups * args->shares };
 	if (v->max_rows > v->shape.bm) /* passes */
 		d->grid[1] = (struct ig_gpu_extent){ d->when_live, 1, v->shape.bm, 1 };
 }
@@ -90,7 +103,7 @@ int ig_product_emit(const struct ig_product *p, const struct ig_product_variant 
 	struct linear_args own = *common, *args = &own;
 	const uint32_t max_rows = ig_gpu_max_rows(p->launch);
 	const struct ig_product_tile *s = &v->shape;
-	uint32_t width = v->kind == TILES ? 16 : p->pair ? s->bn / 2 : s->bn;
+	uint32_t width = v->kind == TILES || v->kind == WIDE ? 16 : p->pair ? s->bn / 2 : s->bn;
 	uint32_t groups = s->sm * s->sn * (v->kind == SHARES ? args->shares : 1);
 	struct ig_gpu_dispatch d = { .struct_size = sizeof d };
 	uint64_t tiles = 0;
@@ -122,6 +135,8 @@ int ig_product_emit(const struct ig_product *p, const struct ig_product_variant 
 	d.grid[1] = d.grid[2] = (struct ig_gpu_extent)IG_GPU_ONE;
 	if (v->kind == TILES)
 		size_tiles(p, v, args, &d);
+	else if (v->kind == WIDE)
+		size_wide(p, v, args, &d);
 	else if (v->kind == STREAM) {
 		d.cluster = PRODUCT_STREAM_CLUSTER;
 		d.grid[0] = (struct ig_gpu_extent){
@@ -138,7 +153,10 @@ int ig_product_emit(const struct ig_product *p, const struct ig_product_variant 
 		args->norm_eps = p->launch->norm->eps;
 	}
 	bind_operands(p, args, v->norm, &d);
-	if (v->kind == RUSH)
+	if (v->kind == WIDE)
+		d.box[d.n_boxes++] = (struct ig_gpu_box){ 0, v->shape.bm, max_rows, args->k,
+							  p->launch->in[0].row_stride };
+	else if (v->kind == RUSH)
 		box_operands(p, args, max_rows, 8, width, &d);
 	else if (v->kind == STREAM)
 		box_operands(p, args, max_rows, s->bm, s->bn / 2, &d);

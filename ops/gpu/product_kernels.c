@@ -19,10 +19,10 @@
 /* From here on weights in tiles are unpacked to float16, which costs some 3 bytes of traffic a weight
  * and lets products run at float16's speed. */
 #define NV_UNPACKED_ROWS 257
-
-/* Up to so many rows, kernels of few rows go over weights in tiles once for each 32, or 16: on an H200 64 rows of
- * TinyLlama's shape take 3.5 ms, by way of threadgroup memory 3.9, 32 rows 2.0 and 3.9, but 96 rows 4.4 and 3.6. */
-#define NV_PASSES_ROWS 64
+/* Weights in tiles of so many values are a warpgroup's from nine rows on, larger ones from seventeen: on an H200 a step of
+ * TinyLlama's shape takes 1.08 ms where kernels of sixteen rows take 1.27, one of Devstral's, in threadgroups of which
+ * each computes one part of the weight, 1.85 and 1.60. */
+#define NV_WIDE_WEIGHTS ((uint64_t)1 << 26)
 
 #define FEW IG_GPU_FEW_ROWS
 #define MANY (FEW + 1)
@@ -323,8 +323,14 @@ uint64_t ig_product_tiles_bytes(const struct ig_product *p, const struct ig_prod
 		sums = ((uint64_t)teams + v->cluster - 1) / v->cluster * shares *
 		       (p->pair ? 2 : 1) * 64 * v->shape.bm;
 	}
-	const uint32_t rows = v->max_rows < v->shape.bm ? v->max_rows : v->shape.bm;
-	return TILES_BARRIERS + rows * (tiles * tile + 8) * 2 + 2 * sums;
+	return TILES_BARRIERS + v->max_rows * (tiles * tile + 8) * 2 + 2 * sums;
+}
+
+/* Stages of x, their barriers, and of each eight rows all shares in the threadgroup that adds them. */
+uint64_t ig_product_wide_bytes(uint32_t rows, uint32_t shares)
+{
+	return WIDE_STAGES * ((uint64_t)rows * 256 + 16) +
+	       (uint64_t)((rows / 8 + shares - 1) / shares) * shares * 8 * 512;
 }
 
 /* What the kernel for few rows takes with threadgroups of `width` teams, estimated, in microseconds but for a
@@ -371,17 +377,15 @@ uint32_t ig_product_tiles_width(const struct ig_product *p, const struct ig_prod
 static bool tiles_few(const struct ig_product *p, uint32_t shares, uint32_t rows, uint32_t done,
 		      struct ig_product_variant *best)
 {
-	static const char *const whole[] = { "8", "16", "32" }, *const divided[] = { "8_cluster",
-										     "16_cluster",
-										     "32_cluster" };
 	const struct ig_gpu_facts *f = p->launch->facts;
 	const uint32_t largest = f->kind == IG_GPU_CUDA ? TILES_MAX_SHARES : 1;
-	const uint32_t at = rows / 16;
+	const char *const whole = rows == 8 ? "8" : "16", *const divided = rows == 8 ? "8_cluster" :
+										       "16_cluster";
 	double least = 0.0;
 
 	best->max_rows = 0;
 	for (uint32_t cluster = 1; cluster <= largest && shares % cluster == 0; cluster *= 2) {
-		struct ig_product_variant v = { .suffix = cluster > 1 ? divided[at] : whole[at],
+		struct ig_product_variant v = { .suffix = cluster > 1 ? divided : whole,
 						.shape.bm = rows,
 						.min_rows = done + 1,
 						.max_rows = rows,
@@ -402,18 +406,22 @@ static bool tiles_few(const struct ig_product *p, uint32_t shares, uint32_t rows
 	return best->max_rows > 0;
 }
 
-/* The kernel that goes over the weights once for each 32 of rows done + 1 to last, or for each 16 where x has no
- * room else.  false: none fits. */
-static bool tiles_passes(const struct ig_product *p, uint32_t shares, uint32_t done, uint32_t last,
-			 struct ig_product_variant *v)
+/* The kernels of a warpgroup for rows done + 1 to last: of 32, 64 or 128 rows, which go over the weights once for each 128. */
+static void add_wide(uint32_t shares, uint32_t done, uint32_t last, struct ig_product_variants *r)
 {
-	for (uint32_t rows = 32; rows >= FEW; rows /= 2)
-		if (tiles_few(p, shares, rows, rows - 1, v)) {
-			v->min_rows = done + 1;
-			v->max_rows = last;
-			return true;
-		}
-	return false;
+	static const char *const names[] = { "wide_32", "wide_64", "wide_128" };
+
+	for (uint32_t i = 0, rows = 32; rows <= 128; i++, rows *= 2) {
+		if (rows <= done)
+			continue;
+		r->v[r->n] = (struct ig_product_variant){ .suffix = names[i],
+							  .shape.bm = rows,
+							  .min_rows = done + 1,
+							  .max_rows = rows == 128 ? last : rows,
+							  .kind = WIDE,
+							  .cluster = shares > 1 ? shares : 0 };
+		done = r->v[r->n++].max_rows;
+	}
 }
 
 /* The kernels of weights in tiles.  k is split into tiles: few outputs need several shares of them
@@ -424,7 +432,7 @@ static uint32_t choose_tiles(const struct ig_product *p, int64_t outputs,
 	const struct ig_gpu_facts *f = p->launch->facts;
 	const bool is_nv = f->kind == IG_GPU_CUDA;
 	const int64_t k = p->k, tile = ig_gpu_tile_k(p->dtype);
-	int64_t tiles = (k + tile - 1) / tile, down;
+	const int64_t tiles = (k + tile - 1) / tile;
 	uint32_t shares = outputs <= 4096 || k > 8192 ? TILES_MAX_SHARES :
 			  outputs <= 8192	      ? 4 :
 			  outputs <= 16384	      ? 2 :
@@ -434,7 +442,8 @@ static uint32_t choose_tiles(const struct ig_product *p, int64_t outputs,
 	if (shares > tiles)
 		shares = (uint32_t)tiles;
 	r->n = 0;
-	for (uint32_t rows = 8; rows <= FEW; rows *= 2)
+	const uint32_t few = is_nv && (uint64_t)outputs * (uint64_t)k <= NV_WIDE_WEIGHTS ? 8 : FEW;
+	for (uint32_t rows = 8; rows <= few; rows *= 2)
 		while (done < rows && tiles_few(p, shares, rows, done, &r->v[r->n]))
 			done = r->v[r->n++].max_rows;
 	if (!is_nv) {
@@ -443,22 +452,8 @@ static uint32_t choose_tiles(const struct ig_product *p, int64_t outputs,
 		};
 		return shares;
 	}
-	if (tiles_passes(p, shares, done, NV_PASSES_ROWS, &r->v[r->n]))
-		done = r->v[r->n++].max_rows;
-	down = (int64_t)ig_gpu_cores(f) * 13 / 10 / ((outputs + 63) / 64);
-	const uint32_t most_64 = down > 1 ? (uint32_t)down * 64 : 64;
 	const uint32_t unpacks = ig_product_unpacks_from(p);
-	const uint32_t last = unpacks ? unpacks - 1 : UINT32_MAX;
-	if (most_64 > done) {
-		r->v[r->n] = (struct ig_product_variant){
-			"64", { SHAPE_NV_WIDE_64 }, done + 1, most_64 < last ? most_64 : last, TILE
-		};
-		done = r->v[r->n++].max_rows;
-	}
-	if (done < last)
-		r->v[r->n++] = (struct ig_product_variant){
-			"128", { SHAPE_NV_WIDE_128 }, done + 1, last, TILE
-		};
+	add_wide(shares, done, unpacks ? unpacks - 1 : UINT32_MAX, r);
 	return shares;
 }
 

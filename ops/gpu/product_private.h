@@ -23,6 +23,7 @@ enum ig_product_kind {
 	RUSH,	  /* few rows; operands copied in boxes; one share */
 	STREAM,	  /* persistent threadgroups; operands copied in boxes */
 	TILES,	  /* few rows of weights in tiles; a simdgroup per share (product_tiles.h) */
+	WIDE, /* some dozens of rows of weights in tiles; a warpgroup per share (product_wide.h) */
 	DOTS, /* few rows by few outputs in float; a thread per output and share (linear_dots.h) */
 };
 
@@ -75,7 +76,7 @@ bool ig_product_is_tiled(const struct ig_product *p);
 bool ig_product_is_odd(uint32_t dtype, int64_t k);
 /* The number of tiles of `width` columns. */
 int64_t ig_product_tiles_across(const struct ig_product *p, int64_t width);
-/* Threadgroup memory of any kernel but DOTS and TILES. */
+/* Threadgroup memory of any kernel but DOTS, TILES and WIDE. */
 uint64_t ig_product_threadgroup_bytes(const struct ig_product_variant *v, uint32_t element,
 				      uint32_t shares);
 /* Of DOTS, for so many rows. */
@@ -88,6 +89,8 @@ uint32_t ig_product_team(const struct ig_product *p, const struct ig_product_var
 uint64_t ig_product_tiles_bytes(const struct ig_product *p, const struct ig_product_variant *v,
 				uint32_t teams, uint32_t shares);
 
+/* Threadgroup memory of WIDE. */
+uint64_t ig_product_wide_bytes(uint32_t rows, uint32_t shares);
 /* The first number of rows for which weights in tiles are unpacked; 0: none. */
 uint32_t ig_product_unpacks_from(const struct ig_product *p);
 /* Streams for min_rows rows and more of weights in rows of float16, with the shares of k that they

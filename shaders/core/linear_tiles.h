@@ -1,25 +1,11 @@
 // linear_tiles.h: linear, logits and glu of weights in tiles (tiles.h).  Kernels for tiles_*.metal: few
-// rows by product_tiles.h, many by way of threadgroup memory (tile.h).
+// rows by product_tiles.h, more of them by product_wide.h or, where that is not, by way of threadgroup memory (tile.h).
 #pragma once
 
 #include "product_tiles.h"
+#include "product_wide.h"
 
 #if !defined(MSL_NV) || defined(NV_WGMMA)
-
-// The rows of one pass over the weights, `height` at most.
-struct tiles_pass {
-	uint first, rows;
-};
-
-METAL_FUNC tiles_pass tiles_pass_of(constant linear_args &args, device const step_head *step,
-				    uint at, uint height)
-{
-	const uint all = product_rows(args, step);
-	tiles_pass p;
-	p.first = at * height;
-	p.rows = p.first < all ? min(all - p.first, height) : 0;
-	return p;
-}
 
 struct tiles_linear {
 	device const uchar *x;
@@ -87,24 +73,20 @@ template <uint FORMAT, int BLOCKS, bool CLUSTER>
 [[max_total_threads_per_threadgroup(TILES_THREADS)]] kernel void
 linear_tiles(TILES_OPERANDS, LINEAR_TILES_OPERANDS, TILES_PLACES)
 {
-	const tiles_pass pass = tiles_pass_of(args, step, group.y, BLOCKS * 8);
-	const tiles_linear operands = { x + ulong(pass.first) * args.x_stride * 2,
-					{ w0, w1, w2, w3 },
-					{ bias0, bias1, bias2, bias3 },
-					residual,
-					y };
+	const tiles_linear operands = {
+		x, { w0, w1, w2, w3 }, { bias0, bias1, bias2, bias3 }, residual, y
+	};
 	product_tiles<tile_format<FORMAT>, BLOCKS, false, CLUSTER>(
-		args, pass.first, pass.rows, operands, shared, group.x, groups.x, tid, lane, sg);
+		args, product_rows(args, step), operands, shared, group.x, groups.x, tid, lane, sg);
 }
 
 template <uint FORMAT, int BLOCKS, bool CLUSTER>
 [[max_total_threads_per_threadgroup(TILES_THREADS)]] kernel void
 glu_tiles(TILES_OPERANDS, GLU_TILES_OPERANDS, TILES_PLACES)
 {
-	const tiles_pass pass = tiles_pass_of(args, step, group.y, BLOCKS * 8);
-	const tiles_glu operands = { x + ulong(pass.first) * args.x_stride * 2, gate, up, y };
+	const tiles_glu operands = { x, gate, up, y };
 	product_tiles<tile_format<FORMAT>, BLOCKS, true, CLUSTER>(
-		args, pass.first, pass.rows, operands, shared, group.x, groups.x, tid, lane, sg);
+		args, product_rows(args, step), operands, shared, group.x, groups.x, tid, lane, sg);
 }
 
 begins_early(linear_tiles);
@@ -121,7 +103,7 @@ linear_tiles_norm(TILES_OPERANDS, LINEAR_TILES_OPERANDS, device const float *nor
 		x, { w0, w1, w2, w3 }, { bias0, bias1, bias2, bias3 }, residual, y
 	};
 	const tiles_norm of = { (device const float *)x, norm };
-	product_tiles_of<tile_format<FORMAT>, 1, false, false>(args, 0, product_rows(args, step),
+	product_tiles_of<tile_format<FORMAT>, 1, false, false>(args, product_rows(args, step),
 							       operands, &of, shared, group.x,
 							       groups.x, tid, lane, sg);
 }
@@ -133,7 +115,7 @@ glu_tiles_norm(TILES_OPERANDS, GLU_TILES_OPERANDS, device const float *norm [[bu
 {
 	const tiles_glu operands = { x, gate, up, y };
 	const tiles_norm of = { (device const float *)x, norm };
-	product_tiles_of<tile_format<FORMAT>, 1, true, false>(args, 0, product_rows(args, step),
+	product_tiles_of<tile_format<FORMAT>, 1, true, false>(args, product_rows(args, step),
 							      operands, &of, shared, group.x,
 							      groups.x, tid, lane, sg);
 }
@@ -142,6 +124,41 @@ begins_early(linear_tiles_norm);
 begins_early(glu_tiles_norm);
 #endif
 
+#ifdef NV_WGMMA
+#define WIDE_OPERANDS                                                                              \
+	constant linear_args &args [[buffer(0)]], device const step_head *step [[buffer(1)]],      \
+		tile_map x [[buffer(2)]]
+#define WIDE_PLACES                                                                                \
+	threadgroup uchar *shared [[threadgroup(0)]],                                              \
+		uint3 group [[threadgroup_position_in_grid]],                                      \
+		uint tid [[thread_index_in_threadgroup]], uint lane [[thread_index_in_simdgroup]], \
+		uint sg [[simdgroup_index_in_threadgroup]]
+
+// THREADS: that a multiprocessor has registers for.
+template <uint FORMAT, int ROWS, int THREADS>
+[[max_total_threads_per_threadgroup(THREADS)]] kernel void
+linear_tiles_wide(WIDE_OPERANDS, LINEAR_TILES_OPERANDS, WIDE_PLACES)
+{
+	const tiles_linear operands = {
+		nullptr, { w0, w1, w2, w3 }, { bias0, bias1, bias2, bias3 }, residual, y
+	};
+	product_wide<tile_format<FORMAT>, ROWS, false>(args, product_rows(args, step), group.y,
+						       operands, x, shared, group.x, tid, lane, sg);
+}
+
+template <uint FORMAT, int ROWS, int THREADS>
+[[max_total_threads_per_threadgroup(THREADS)]] kernel void
+glu_tiles_wide(WIDE_OPERANDS, GLU_TILES_OPERANDS, WIDE_PLACES)
+{
+	const tiles_glu operands = { nullptr, gate, up, y };
+	product_wide<tile_format<FORMAT>, ROWS, true>(args, product_rows(args, step), group.y,
+						      operands, x, shared, group.x, tid, lane, sg);
+}
+
+begins_early(linear_tiles_wide);
+begins_early(glu_tiles_wide);
+
+#else
 // A tile of many rows, by way of threadgroup memory.
 template <typename F, typename S, bool PAIR, typename O>
 METAL_FUNC void product_tiles_many(constant linear_args &args, device const step_head *step,
@@ -179,6 +196,7 @@ glu_tiles_many(TILES_OPERANDS, GLU_TILES_OPERANDS, TILES_PLACES)
 	product_tiles_many<tiles_f16<FORMAT>, S, true>(args, step, operands, shared, group.x, tid,
 						       lane, sg);
 }
+#endif
 
 // TILES(name, format): all kernels of weights in tiles, multiplied in float16.
 #ifdef MSL_NV
@@ -186,10 +204,9 @@ glu_tiles_many(TILES_OPERANDS, GLU_TILES_OPERANDS, TILES_PLACES)
 	instantiate_kernel(#op "_" name "_8_norm", op##_norm, format)                              \
 	instantiate_kernel(#op "_" name "_8_cluster", op, format, 1, true)                         \
 	instantiate_kernel(#op "_" name "_16_cluster", op, format, 2, true)                        \
-	instantiate_kernel(#op "_" name "_32", op, format, 4, false)                               \
-	instantiate_kernel(#op "_" name "_32_cluster", op, format, 4, true)                        \
-	instantiate_kernel(#op "_" name "_64", op##_many, format, shape_wide_64)                   \
-	instantiate_kernel(#op "_" name "_128", op##_many, format, shape_wide_128)
+	instantiate_kernel(#op "_" name "_wide_32", op##_wide, format, 32, 2 * WIDE_THREADS)       \
+	instantiate_kernel(#op "_" name "_wide_64", op##_wide, format, 64, 2 * WIDE_THREADS)       \
+	instantiate_kernel(#op "_" name "_wide_128", op##_wide, format, 128, WIDE_THREADS)
 #else
 #define TILES_MANY(op, name, format)                                                               \
 	instantiate_kernel(#op "_" name "_many", op##_many, format, shape_tiles)

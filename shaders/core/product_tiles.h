@@ -97,10 +97,11 @@ METAL_FUNC void tiles_add(constant linear_args &args, product_place place, produ
 	tiles_finish<PAIR>(args, place, to, row0, sum, up, lane);
 }
 
-METAL_FUNC product_place tiles_place(constant linear_args &args, uint first, uint rows, uint at)
+// The at-th sixteen outputs of rows from row0 on.
+METAL_FUNC product_place tiles_place(constant linear_args &args, uint row0, uint rows, uint at)
 {
 	product_place place;
-	place.m0 = first;
+	place.m0 = row0;
 	place.rows = rows;
 	product_columns(args, args.n_weights, at, TILE_ROWS, place);
 	return place;
@@ -116,10 +117,8 @@ METAL_FUNC product_place tiles_place(constant linear_args &args, uint first, uin
 template <typename F, int BLOCKS, bool PAIR, bool CLUSTER, typename O> struct tiles_walk {
 	typedef typename F::codes codes;
 	typedef typename F::heads heads;
-	// Operands of x that are on their way: of many rows they would take the registers of weights.
-	static constexpr constant uint buffers = BLOCKS > 2 ? 1 : 2;
 	tiles_role<F> role;
-	uint row0, rows, across, members, member, by;
+	uint rows, across, members, member, by;
 	uint shares, rank; // shares that this threadgroup of the cluster has, and which one it is
 	uint tile, at,
 		turn;	  // the sixteen outputs; tiles of the share that are summed; outputs made
@@ -170,14 +169,6 @@ template <typename F, int BLOCKS, bool PAIR, bool CLUSTER, typename O> struct ti
 		advance(args, operands);
 	}
 
-	// The i-th 32 of k of all rows.
-	METAL_FUNC void load_x(thread uint (*b)[4], uint i) const thread
-	{
-		UNROLL
-		for (uint r = 0; r < BLOCKS; r++)
-			nv_ldmatrix4(b[r], x[r] + at * F::k + i * 32);
-	}
-
 	// Multiplies a fetched tile, and fetches another into its registers piece by piece.
 	METAL_FUNC void multiply(constant linear_args &args, thread const O &operands,
 				 thread codes *c, thread heads &h, uint lane) thread
@@ -186,24 +177,28 @@ template <typename F, int BLOCKS, bool PAIR, bool CLUSTER, typename O> struct ti
 			return;
 		const bool more = ahead < across;
 		const heads now = h;
-		uint b[buffers][BLOCKS][4];
+		uint b[2][BLOCKS][4];
 		if (more)
 			F::template load_heads<tile_load>(h, next, lane);
-		if (buffers == 2)
-			load_x(b[0], 0);
+		UNROLL
+		for (uint r = 0; r < BLOCKS; r++)
+			nv_ldmatrix4(b[0][r], x[r] + at * F::k);
 		UNROLL
 		for (uint p = 0; p < F::pieces; p++) {
 			UNROLL
 			for (uint e = 0; e < 4; e++) {
-				const uint i = p * 2 + e / 2, ahead_of = i + buffers - 1;
-				if (e % 2 == 0 && ahead_of < F::pieces * 2)
-					load_x(b[ahead_of % buffers], ahead_of);
+				const uint i = p * 2 + e / 2;
+				if (e % 2 == 0 && i + 1 < F::pieces * 2) {
+					UNROLL
+					for (uint r = 0; r < BLOCKS; r++)
+						nv_ldmatrix4(b[(i + 1) % 2][r],
+							     x[r] + at * F::k + (i + 1) * 32);
+				}
 				uint a[4];
 				F::fragment(c[p], now, p, e, a);
 				UNROLL
 				for (uint r = 0; r < BLOCKS; r++)
-					nv_mma_16x8x16<half>(acc[r], a,
-							     b[i % buffers][r] + e % 2 * 2);
+					nv_mma_16x8x16<half>(acc[r], a, b[i % 2][r] + e % 2 * 2);
 			}
 			if (more)
 				F::template load_codes<tile_load>(c[p], next, p, lane);
@@ -270,7 +265,7 @@ template <typename F, int BLOCKS, bool PAIR, bool CLUSTER, typename O> struct ti
 	METAL_FUNC void add(constant linear_args &args, thread const O &operands,
 			    threadgroup const float4 *from, uint lane) thread
 	{
-		const product_place place = tiles_place(args, row0, rows, tile);
+		const product_place place = tiles_place(args, 0, rows, tile);
 		const product_target target = operands.target(place.weight);
 		UNROLL
 		for (uint r = 0; r < BLOCKS; r++)
@@ -279,23 +274,17 @@ template <typename F, int BLOCKS, bool PAIR, bool CLUSTER, typename O> struct ti
 	}
 };
 
-// Rows from row0 on of y.  norm: nullptr, or what x is the norm of; not of a cluster.
+// norm: nullptr, or what x is the norm of; not of a cluster.
 template <typename F, int BLOCKS, bool PAIR, bool CLUSTER, typename O>
-METAL_FUNC void product_tiles_of(constant linear_args &args, uint row0, uint rows,
-				 thread const O &operands, thread const tiles_norm *norm,
-				 threadgroup uchar *shared, uint group, uint groups, uint tid,
-				 uint lane, uint sg)
+METAL_FUNC void product_tiles_of(constant linear_args &args, uint rows, thread const O &operands,
+				 thread const tiles_norm *norm, threadgroup uchar *shared,
+				 uint group, uint groups, uint tid, uint lane, uint sg)
 {
 	const uint blocks = (args.k + F::k - 1) / F::k, cluster = CLUSTER ? args.cluster : 1;
-	if (rows == 0) { // a pass behind the last one
-		wait_for_previous();
-		return;
-	}
 	tiles_walk<F, BLOCKS, PAIR, CLUSTER, O> walk;
 	walk.rank = CLUSTER ? nv_cluster_rank() : 0;
 	walk.shares = args.shares / cluster;
 	walk.role.set(args, PAIR, sg, walk.rank * walk.shares, walk.shares);
-	walk.row0 = row0;
 	walk.rows = rows;
 	walk.across = product_across(args, args.n_weights, TILE_ROWS);
 	walk.members = PAIR ? 2 * walk.shares : walk.shares;
@@ -376,21 +365,21 @@ METAL_FUNC void product_tiles_of(constant linear_args &args, uint row0, uint row
 }
 
 template <typename F, int BLOCKS, bool PAIR, bool CLUSTER, typename O>
-METAL_FUNC void product_tiles(constant linear_args &args, uint row0, uint rows,
-			      thread const O &operands, threadgroup uchar *shared, uint group,
-			      uint groups, uint tid, uint lane, uint sg)
+METAL_FUNC void product_tiles(constant linear_args &args, uint rows, thread const O &operands,
+			      threadgroup uchar *shared, uint group, uint groups, uint tid,
+			      uint lane, uint sg)
 {
-	product_tiles_of<F, BLOCKS, PAIR, CLUSTER>(args, row0, rows, operands, nullptr, shared,
-						   group, groups, tid, lane, sg);
+	product_tiles_of<F, BLOCKS, PAIR, CLUSTER>(args, rows, operands, nullptr, shared, group,
+						   groups, tid, lane, sg);
 }
 
 #else
 
 // One team a threadgroup; x from device memory.
 template <typename F, int BLOCKS, bool PAIR, bool CLUSTER, typename O>
-METAL_FUNC void product_tiles(constant linear_args &args, uint row0, uint rows,
-			      thread const O &operands, threadgroup uchar *shared, uint group,
-			      uint groups, uint tid, uint lane, uint sg)
+METAL_FUNC void product_tiles(constant linear_args &args, uint rows, thread const O &operands,
+			      threadgroup uchar *shared, uint group, uint groups, uint tid,
+			      uint lane, uint sg)
 {
 	const uint members = PAIR ? 2 * args.shares : args.shares;
 	const uint part = tile_part(lane), g = part / 4, t = part % 4;
@@ -454,7 +443,7 @@ METAL_FUNC void product_tiles(constant linear_args &args, uint row0, uint rows,
 	threadgroup_barrier(mem_flags::mem_threadgroup);
 	if (sg != 0)
 		return;
-	const product_place place = tiles_place(args, row0, rows, group);
+	const product_place place = tiles_place(args, 0, rows, group);
 	UNROLL
 	for (uint r = 0; r < BLOCKS; r++)
 		tiles_add<PAIR>(args, place, operands.target(place.weight), sums + r * 32,

@@ -71,3 +71,7 @@
 #define TILES_THREADS 512
 #define TILES_MAX_SHARES 8
 #define TILES_BARRIERS 528
+/* Some dozens of rows (product_wide.h): threads, stages of x of 128 of k, and outputs of a threadgroup. */
+#define WIDE_THREADS 256
+#define WIDE_STAGES 4
+#define WIDE_OUTPUTS 128

@@ -43,10 +43,10 @@ moe_tiles(MOE_OPERANDS, uint3 groups [[threadgroups_per_grid]],
 	};
 	if (BLOCKS == 2 && rows <= 8) // as most runs of a few streams
 		product_tiles<tile_format<FORMAT>, 1, PAIR, false>(
-			args.product, 0, rows, operands, shared, group.x, groups.x, tid, lane, sg);
+			args.product, rows, operands, shared, group.x, groups.x, tid, lane, sg);
 	else
 		product_tiles<tile_format<FORMAT>, BLOCKS, PAIR, false>(
-			args.product, 0, rows, operands, shared, group.x, groups.x, tid, lane, sg);
+			args.product, rows, operands, shared, group.x, groups.x, tid, lane, sg);
 }
 
 template <uint FORMAT, typename S, bool PAIR>

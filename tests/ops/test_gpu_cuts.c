@@ -28,8 +28,6 @@ static const struct ig_gpu_facts h200 = { .struct_size = sizeof h200,
 					     .max_threads = 1024,
 					     .tiles = 1 };
 
-#define PASSES 64 /* rows, at most */
-
 struct cut {
 	struct ig_product_variants v;
 	struct ig_gpu_tensor weight[2];
@@ -89,19 +87,19 @@ static void test_fastest(void **state)
 {
 	static const struct {
 		int64_t outputs, k;
-		uint32_t pair, shares, few[2],
-			many[2]; /* cluster and width for 1 and for 16 rows */
+		/* cluster and width for 1 and for 16 rows; width 0: a warpgroup's kernel */
+		uint32_t pair, shares, few[2], many[2];
 	} of_shape[] = {
-		{ 2048, 2048, 0, 8, { 0, 1 }, { 0, 1 } },
-		{ 2560, 2048, 0, 8, { 0, 2 }, { 8, 12 } },
-		{ 2048, 4096, 0, 8, { 0, 1 }, { 8, 12 } },
-		{ 5632, 2048, 1, 2, { 0, 3 }, { 0, 3 } },
-		{ 2048, 5632, 0, 8, { 0, 1 }, { 8, 12 } },
-		{ 6144, 5120, 0, 4, { 0, 3 }, { 2, 6 } },
-		{ 5120, 4096, 0, 4, { 0, 3 }, { 4, 12 } },
+		{ 2048, 2048, 0, 8, { 0, 1 }, { 8, 0 } },
+		{ 2560, 2048, 0, 8, { 0, 2 }, { 8, 0 } },
+		{ 2048, 4096, 0, 8, { 0, 1 }, { 8, 0 } },
+		{ 5632, 2048, 1, 2, { 0, 3 }, { 2, 0 } },
+		{ 2048, 5632, 0, 8, { 0, 1 }, { 8, 0 } },
+		{ 6144, 5120, 0, 4, { 0, 3 }, { 4, 0 } },
+		{ 5120, 4096, 0, 4, { 0, 3 }, { 4, 0 } },
 		{ 5120, 32768, 0, 8, { 8, 12 }, { 8, 12 } },
 		{ 32768, 5120, 1, 1, { 0, 8 }, { 0, 8 } },
-		{ 32000, 2048, 0, 1, { 0, 16 }, { 0, 16 } },
+		{ 32000, 2048, 0, 1, { 0, 16 }, { 0, 0 } },
 		{ 131072, 5120, 0, 1, { 0, 16 }, { 0, 16 } },
 	};
 	struct cut c;
@@ -111,13 +109,15 @@ static void test_fastest(void **state)
 		assert_int_equal(c.shares, of_shape[i].shares);
 		for (uint32_t rows = 1; rows <= 16; rows += 15) {
 			const uint32_t *expected = rows == 1 ? of_shape[i].few : of_shape[i].many;
-			if (of(&c, rows)->kind != TILES || of(&c, rows)->cluster != expected[0] ||
-			    width(&c, rows) != expected[1])
-				fail_msg("%lld x %lld, %u rows: clusters of %u, %u teams",
+			const struct ig_product_variant *at = of(&c, rows);
+			const bool few = expected[1] > 0;
+			if (at->kind != (few ? TILES : WIDE) || at->cluster != expected[0] ||
+			    (few && width(&c, rows) != expected[1]))
+				fail_msg("%lld x %lld, %u rows: %s, clusters of %u",
 					 (long long)of_shape[i].outputs, (long long)of_shape[i].k,
-					 rows, of(&c, rows)->cluster, width(&c, rows));
-			assert_int_equal(!!strstr(of(&c, rows)->suffix, "cluster"),
-					 expected[0] > 0);
+					 rows, at->suffix, at->cluster);
+			if (few)
+				assert_int_equal(!!strstr(at->suffix, "cluster"), expected[0] > 0);
 		}
 	}
 	(void)state;
@@ -166,36 +166,42 @@ static void test_all_rows(void **state)
 							      TILES_THREADS / 32);
 				assert_true(ig_product_tiles_bytes(&c.p, at, w, c.shares) <=
 					    h200.max_threadgroup_bytes);
-				assert_true(at->max_rows <= at->shape.bm || at->max_rows == PASSES);
+				assert_true(at->max_rows <= at->shape.bm);
 			}
 			assert_int_equal(next, ig_product_unpacks_from(&c.p));
 		}
 	(void)state;
 }
 
-/* 17 to 64 rows are passes of 32, or of 16 where x has no room. */
-static void test_passes(void **state)
+/* Up to 256 rows are a warpgroup's, whose kernels have 32, 64 or 128 rows: of small weights from nine rows on, else from
+ * seventeen. A cluster has all shares. */
+static void test_wide(void **state)
 {
 	static const struct {
 		int64_t outputs, k;
-		uint32_t pair, rows;
+		uint32_t pair, shares, first;
 	} of_shape[] = {
-		{ 2048, 2048, 0, 32 },	{ 5632, 2048, 1, 32 },	 { 2048, 5632, 0, 32 },
-		{ 32000, 2048, 0, 32 }, { 6144, 5120, 0, 32 },	 { 5120, 32768, 0, 16 },
-		{ 32768, 5120, 1, 16 }, { 131072, 5120, 0, 16 },
+		{ 2048, 2048, 0, 8, 9 },   { 5632, 2048, 1, 2, 9 },   { 6144, 5120, 0, 4, 9 },
+		{ 5120, 32768, 0, 8, 17 }, { 32768, 5120, 1, 1, 17 }, { 16, 768, 0, 3, 9 },
+		{ 16, 262144, 0, 8, 4 },
 	};
 	struct cut c;
 
 	for (size_t i = 0; i < sizeof of_shape / sizeof *of_shape; i++) {
 		choose(&c, &h200, of_shape[i].outputs, of_shape[i].k, of_shape[i].pair);
-		for (uint32_t rows = 17; rows <= 65; rows++) {
+		assert_int_equal(c.shares, of_shape[i].shares);
+		assert_true(of(&c, of_shape[i].first - 1)->kind == TILES);
+		for (uint32_t rows = of_shape[i].first; rows <= 256; rows++) {
 			const struct ig_product_variant *at = of(&c, rows);
-			if (rows > PASSES)
-				assert_true(at->kind == TILE);
-			else if (at->kind != TILES || at->shape.bm != of_shape[i].rows)
+			if (at->kind != WIDE || at->shape.bm != (rows <= 32 ? 32 :
+								 rows <= 64 ? 64 :
+									      128))
 				fail_msg("%lld x %lld, %u rows: by %s",
 					 (long long)of_shape[i].outputs, (long long)of_shape[i].k,
 					 rows, at->suffix);
+			assert_int_equal(at->cluster, c.shares > 1 ? c.shares : 0);
+			assert_true(ig_product_wide_bytes(at->shape.bm, c.shares) <=
+				    (rows <= 64 ? 1 : 2) * (h200.max_threadgroup_bytes / 2));
 		}
 	}
 	(void)state;
@@ -260,7 +266,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_fastest),	 cmocka_unit_test(test_clusters_at_once),
-		cmocka_unit_test(test_all_rows), cmocka_unit_test(test_passes),
+		cmocka_unit_test(test_all_rows), cmocka_unit_test(test_wide),
 		cmocka_unit_test(test_dots),	 cmocka_unit_test(test_norms),
 	};
 

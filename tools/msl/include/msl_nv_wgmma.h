@@ -37,6 +37,24 @@ template <typename T, int N> struct nv_wgmma;
 		    NV_OUT_32(64))                                                                                     \
 	NV_WGMMA_OF(T, TYPE, 256, NV_REGS_0 "," NV_REGS_1 "," NV_REGS_2 "," NV_REGS_3, "%128", "%129", NV_OUT_32(0),   \
 		    NV_OUT_32(32), NV_OUT_32(64), NV_OUT_32(96))
+// c (64xN, f32) += a (64x16) * transpose(b (Nx16)), a in registers: simdgroup i of the four has rows 16 i and on, as the
+// first operand of a product of 16x16 has them (nv_mma_16x8x16), and b in threadgroup memory.
+template <typename T, int N> struct nv_wgmma_from;
+#define NV_WGMMA_FROM_OF(T, TYPE, N, REGISTERS, A, B, ...)                                                             \
+	template <> struct nv_wgmma_from<T, N> {                                                                       \
+		static METAL_FUNC void run(thread float *c, thread const uint *a, ulong b)                             \
+		{                                                                                                      \
+			__asm__ volatile("{ .reg .pred p; setp.ne.b32 p, 1, 0; wgmma.mma_async.sync.aligned.m64n" #N   \
+					 "k16.f32." TYPE "." TYPE " {" REGISTERS "}, {" A "}, " B ", p, 1, 1, 0; }"    \
+					 : __VA_ARGS__                                                                 \
+					 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));                        \
+		}                                                                                                      \
+	};
+NV_WGMMA_FROM_OF(half, "f16", 32, "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15", "%16,%17,%18,%19", "%20",
+		 NV_OUT_8(0), NV_OUT_8(8))
+NV_WGMMA_FROM_OF(half, "f16", 64, NV_REGS_0, "%32,%33,%34,%35", "%36", NV_OUT_32(0))
+NV_WGMMA_FROM_OF(half, "f16", 128, NV_REGS_0 "," NV_REGS_1, "%64,%65,%66,%67", "%68", NV_OUT_32(0), NV_OUT_32(32))
+#undef NV_WGMMA_FROM_OF
 NV_WGMMA_EACH(half, "f16")
 NV_WGMMA_EACH(bfloat, "bf16")
 #undef NV_WGMMA_EACH
