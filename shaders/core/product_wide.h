@@ -163,6 +163,7 @@ METAL_FUNC void product_wide(constant linear_args &args, uint all_rows, uint pas
 		nv_barrier_init(stages.empty + tid, 2);
 	}
 	nv_barrier_fence_init();
+	simdgroup_barrier(mem_flags::mem_threadgroup); // the first thread uses them all
 	if (tid == 0)
 		tile_prefetch(x);
 	wide_walk<F, ROWS> walk;
