@@ -419,6 +419,8 @@ static int emit(struct product *p, const struct variant *v, const struct ig_gpu_
 			       "%s: its kernel needs %u bytes of threadgroup memory, the "
 			       "device has %u",
 			       p->op, d.threadgroup_bytes, c->facts->max_threadgroup_bytes);
+	if (!v->tile && v->max_rows > s->bm) /* a run may have all rows */
+		d.grid[2] = (struct ig_gpu_extent){ live, 1, s->bm, 1 };
 	/* A threadgroup without a run costs time, too: for one row and 128 experts 2,048 of them took
 	 * half of a product's 15 us. */
 	if (!v->tile && p->top_k * v->max_rows <= p->n_experts)
@@ -433,6 +435,17 @@ static int emit(struct product *p, const struct variant *v, const struct ig_gpu_
 	d.shader = shader_of(p);
 	p->args.index_at = index_at(p, v, shares);
 	return h->dispatch(t, &d);
+}
+
+/* Up to so many rows the experts have at most eight each, on average: kernels of few rows go over an expert's weights
+ * once for each 16 of its rows.  A tile would compute 32 or 64 for these, most of which are not there. */
+static uint32_t spread_rows(const struct product *p, uint32_t unpacks)
+{
+	const uint64_t rows = (uint64_t)p->n_experts * 8 / p->top_k;
+
+	if (unpacks && rows >= unpacks)
+		return unpacks - 1;
+	return rows < FEW ? FEW : rows < UINT32_MAX ? (uint32_t)rows : UINT32_MAX - 1;
 }
 
 /* n columns of each expert's matrix, of k values. */
@@ -474,10 +487,19 @@ static int lower_product(struct product *p, uint64_t n, uint64_t k, uint32_t y_t
 	v = variants_of(p, &n_variants);
 	a->shares = shares_of(p, v, n_variants);
 	const uint32_t unpacks = ig_moe_unpacks_from(p);
+	const uint32_t spread = spread_rows(p, unpacks);
 	for (uint32_t i = 0; i < n_variants && !rc; i++) {
 		struct variant of = v[i];
-		if (of.tile && unpacks)
-			of.max_rows = unpacks - 1;
+		if (of.tile) {
+			of.min_rows = spread + 1;
+			of.max_rows = unpacks ? unpacks - 1 : UINT32_MAX;
+		}
+		if (of.min_rows <= of.max_rows)
+			rc = emit(p, &of, h, t, err);
+		if (rc || of.max_rows != FEW || spread == FEW)
+			continue;
+		of.min_rows = MANY;
+		of.max_rows = spread;
 		rc = emit(p, &of, h, t, err);
 	}
 	if (!rc && unpacks)

@@ -7,12 +7,13 @@
 template <typename F, typename S, bool PAIR> kernel void moe_few(MOE_OPERANDS)
 {
 	const moe_run run = moe_find(args, step, route, group.y);
-	if (run.begin >= run.end)
+	const uint begin = run.begin + group.z * S::BM;
+	if (begin >= run.end)
 		return;
 	const product_place place =
-		moe_place<S, PAIR>(args, group.x, min(run.end - run.begin, uint(S::BM)));
+		moe_place<S, PAIR>(args, group.x, min(run.end - begin, uint(S::BM)));
 	threadgroup uint *index = (threadgroup uint *)(shared + args.index_at);
-	moe_index<typename F::element>(args, route, run.begin, place.rows, index, S::BM, tid,
+	moe_index<typename F::element>(args, route, begin, place.rows, index, S::BM, tid,
 				       S::SM * S::SN * 32 * args.product.shares);
 	threadgroup_barrier(mem_flags::mem_threadgroup);
 

@@ -31,11 +31,12 @@ moe_tiles(MOE_OPERANDS, uint3 groups [[threadgroups_per_grid]],
 {
 	constexpr uint height = BLOCKS * 8;
 	const moe_run run = moe_find(args, step, route, group.y);
-	if (run.begin >= run.end)
+	const uint begin = run.begin + group.z * height;
+	if (begin >= run.end)
 		return;
-	const uint rows = min(run.end - run.begin, height);
+	const uint rows = min(run.end - begin, height);
 	threadgroup uint *index = (threadgroup uint *)(shared + args.index_at);
-	moe_index<half>(args, route, run.begin, rows, index, height, tid, size.x);
+	moe_index<half>(args, route, begin, rows, index, height, tid, size.x);
 	threadgroup_barrier(mem_flags::mem_threadgroup);
 	const moe_tiles_operands operands = {
 		x, gate + moe_gate_at(args, run.expert, 0), up + moe_up_at(args, run.expert, 0),
