@@ -412,7 +412,7 @@ static int emit(struct product *p, const struct variant *v, const struct ig_gpu_
 	};
 	char kernel[64];
 
-	if (v->min_rows > ig_gpu_max_rows(c))
+	if (v->min_rows > v->max_rows || v->min_rows > ig_gpu_max_rows(c))
 		return 0;
 	if (d.threadgroup_bytes > c->facts->max_threadgroup_bytes)
 		return ig_fail(err, -ENOTSUP,
@@ -439,13 +439,11 @@ static int emit(struct product *p, const struct variant *v, const struct ig_gpu_
 
 /* Up to so many rows the experts have at most eight each, on average: kernels of few rows go over an expert's weights
  * once for each 16 of its rows.  A tile would compute 32 or 64 for these, most of which are not there. */
-static uint32_t spread_rows(const struct product *p, uint32_t unpacks)
+static uint32_t spread_rows(const struct product *p)
 {
-	const uint64_t rows = (uint64_t)p->n_experts * 8 / p->top_k;
+	const uint32_t rows = 8 * p->n_experts / p->top_k;
 
-	if (unpacks && rows >= unpacks)
-		return unpacks - 1;
-	return rows < FEW ? FEW : rows < UINT32_MAX ? (uint32_t)rows : UINT32_MAX - 1;
+	return rows > FEW ? rows : FEW;
 }
 
 /* n columns of each expert's matrix, of k values. */
@@ -487,20 +485,19 @@ static int lower_product(struct product *p, uint64_t n, uint64_t k, uint32_t y_t
 	v = variants_of(p, &n_variants);
 	a->shares = shares_of(p, v, n_variants);
 	const uint32_t unpacks = ig_moe_unpacks_from(p);
-	const uint32_t spread = spread_rows(p, unpacks);
+	const uint32_t spread = spread_rows(p);
 	for (uint32_t i = 0; i < n_variants && !rc; i++) {
 		struct variant of = v[i];
 		if (of.tile) {
 			of.min_rows = spread + 1;
 			of.max_rows = unpacks ? unpacks - 1 : UINT32_MAX;
 		}
-		if (of.min_rows <= of.max_rows)
-			rc = emit(p, &of, h, t, err);
-		if (rc || of.max_rows != FEW || spread == FEW)
-			continue;
-		of.min_rows = MANY;
-		of.max_rows = spread;
 		rc = emit(p, &of, h, t, err);
+		if (!rc && of.max_rows == FEW) { /* the same in passes */
+			of.min_rows = MANY;
+			of.max_rows = spread;
+			rc = emit(p, &of, h, t, err);
+		}
 	}
 	if (!rc && unpacks)
 		rc = ig_moe_lower_unpacked(p, h, t, err);

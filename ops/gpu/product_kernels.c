@@ -19,9 +19,8 @@
 /* From here on weights in tiles are unpacked to float16, which costs some 3 bytes of traffic a weight
  * and lets products run at float16's speed. */
 #define NV_UNPACKED_ROWS 257
-/* Weights in tiles of so many values are a warpgroup's from nine rows on, larger ones from seventeen: on an H200 a step of
- * TinyLlama's shape takes 1.08 ms where kernels of sixteen rows take 1.27, one of Devstral's, in threadgroups of which
- * each computes one part of the weight, 1.85 and 1.60. */
+/* Weights in tiles of at most so many values are a warpgroup's from nine rows on, larger ones from seventeen: on an H200
+ * TinyLlama's shape takes 1.08 ms for 24 rows where kernels of sixteen rows take 1.27 for 16, Devstral's 1.85 and 1.60. */
 #define NV_WIDE_WEIGHTS ((uint64_t)1 << 26)
 
 #define FEW IG_GPU_FEW_ROWS

@@ -47,9 +47,10 @@ struct tiles_glu {
 	METAL_FUNC product_target target(uint) const thread { return product_to(y); }
 };
 
-#define TILES_OPERANDS                                                                             \
+// X: how the kernel has x.
+#define TILES_OPERANDS(X)                                                                          \
 	constant linear_args &args [[buffer(0)]], device const step_head *step [[buffer(1)]],      \
-		device const uchar *x [[buffer(2)]]
+		X x [[buffer(2)]]
 
 #define LINEAR_TILES_OPERANDS                                                                      \
 	device const uchar *w0 [[buffer(3)]], device const uchar *w1 [[buffer(4)]],                \
@@ -71,7 +72,7 @@ struct tiles_glu {
 
 template <uint FORMAT, int BLOCKS, bool CLUSTER>
 [[max_total_threads_per_threadgroup(TILES_THREADS)]] kernel void
-linear_tiles(TILES_OPERANDS, LINEAR_TILES_OPERANDS, TILES_PLACES)
+linear_tiles(TILES_OPERANDS(device const uchar *), LINEAR_TILES_OPERANDS, TILES_PLACES)
 {
 	const tiles_linear operands = {
 		x, { w0, w1, w2, w3 }, { bias0, bias1, bias2, bias3 }, residual, y
@@ -82,7 +83,7 @@ linear_tiles(TILES_OPERANDS, LINEAR_TILES_OPERANDS, TILES_PLACES)
 
 template <uint FORMAT, int BLOCKS, bool CLUSTER>
 [[max_total_threads_per_threadgroup(TILES_THREADS)]] kernel void
-glu_tiles(TILES_OPERANDS, GLU_TILES_OPERANDS, TILES_PLACES)
+glu_tiles(TILES_OPERANDS(device const uchar *), GLU_TILES_OPERANDS, TILES_PLACES)
 {
 	const tiles_glu operands = { x, gate, up, y };
 	product_tiles<tile_format<FORMAT>, BLOCKS, true, CLUSTER>(
@@ -96,8 +97,8 @@ begins_early(glu_tiles);
 // The same of the RMS norm of x, which is in float here.
 template <uint FORMAT>
 [[max_total_threads_per_threadgroup(TILES_THREADS)]] kernel void
-linear_tiles_norm(TILES_OPERANDS, LINEAR_TILES_OPERANDS, device const float *norm [[buffer(13)]],
-		  TILES_PLACES)
+linear_tiles_norm(TILES_OPERANDS(device const uchar *), LINEAR_TILES_OPERANDS,
+		  device const float *norm [[buffer(13)]], TILES_PLACES)
 {
 	const tiles_linear operands = {
 		x, { w0, w1, w2, w3 }, { bias0, bias1, bias2, bias3 }, residual, y
@@ -110,8 +111,8 @@ linear_tiles_norm(TILES_OPERANDS, LINEAR_TILES_OPERANDS, device const float *nor
 
 template <uint FORMAT>
 [[max_total_threads_per_threadgroup(TILES_THREADS)]] kernel void
-glu_tiles_norm(TILES_OPERANDS, GLU_TILES_OPERANDS, device const float *norm [[buffer(6)]],
-	       TILES_PLACES)
+glu_tiles_norm(TILES_OPERANDS(device const uchar *), GLU_TILES_OPERANDS,
+	       device const float *norm [[buffer(6)]], TILES_PLACES)
 {
 	const tiles_glu operands = { x, gate, up, y };
 	const tiles_norm of = { (device const float *)x, norm };
@@ -125,19 +126,10 @@ begins_early(glu_tiles_norm);
 #endif
 
 #ifdef NV_WGMMA
-#define WIDE_OPERANDS                                                                              \
-	constant linear_args &args [[buffer(0)]], device const step_head *step [[buffer(1)]],      \
-		tile_map x [[buffer(2)]]
-#define WIDE_PLACES                                                                                \
-	threadgroup uchar *shared [[threadgroup(0)]],                                              \
-		uint3 group [[threadgroup_position_in_grid]],                                      \
-		uint tid [[thread_index_in_threadgroup]], uint lane [[thread_index_in_simdgroup]], \
-		uint sg [[simdgroup_index_in_threadgroup]]
-
 // THREADS: that a multiprocessor has registers for.
 template <uint FORMAT, int ROWS, int THREADS>
 [[max_total_threads_per_threadgroup(THREADS)]] kernel void
-linear_tiles_wide(WIDE_OPERANDS, LINEAR_TILES_OPERANDS, WIDE_PLACES)
+linear_tiles_wide(TILES_OPERANDS(tile_map), LINEAR_TILES_OPERANDS, TILES_PLACES)
 {
 	const tiles_linear operands = {
 		nullptr, { w0, w1, w2, w3 }, { bias0, bias1, bias2, bias3 }, residual, y
@@ -148,7 +140,7 @@ linear_tiles_wide(WIDE_OPERANDS, LINEAR_TILES_OPERANDS, WIDE_PLACES)
 
 template <uint FORMAT, int ROWS, int THREADS>
 [[max_total_threads_per_threadgroup(THREADS)]] kernel void
-glu_tiles_wide(WIDE_OPERANDS, GLU_TILES_OPERANDS, WIDE_PLACES)
+glu_tiles_wide(TILES_OPERANDS(tile_map), GLU_TILES_OPERANDS, TILES_PLACES)
 {
 	const tiles_glu operands = { nullptr, gate, up, y };
 	product_wide<tile_format<FORMAT>, ROWS, true>(args, product_rows(args, step), group.y,
@@ -179,7 +171,7 @@ METAL_FUNC void product_tiles_many(constant linear_args &args, device const step
 
 template <uint FORMAT, typename S>
 [[max_total_threads_per_threadgroup(S::SM * S::SN * 32)]] kernel void
-linear_tiles_many(TILES_OPERANDS, LINEAR_TILES_OPERANDS, TILES_PLACES)
+linear_tiles_many(TILES_OPERANDS(device const uchar *), LINEAR_TILES_OPERANDS, TILES_PLACES)
 {
 	const tiles_linear operands = {
 		x, { w0, w1, w2, w3 }, { bias0, bias1, bias2, bias3 }, residual, y
@@ -190,7 +182,7 @@ linear_tiles_many(TILES_OPERANDS, LINEAR_TILES_OPERANDS, TILES_PLACES)
 
 template <uint FORMAT, typename S>
 [[max_total_threads_per_threadgroup(S::SM * S::SN * 32)]] kernel void
-glu_tiles_many(TILES_OPERANDS, GLU_TILES_OPERANDS, TILES_PLACES)
+glu_tiles_many(TILES_OPERANDS(device const uchar *), GLU_TILES_OPERANDS, TILES_PLACES)
 {
 	const tiles_glu operands = { x, gate, up, y };
 	product_tiles_many<tiles_f16<FORMAT>, S, true>(args, step, operands, shared, group.x, tid,

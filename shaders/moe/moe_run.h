@@ -3,9 +3,9 @@
 // moe_tiles.h share.
 //
 // A route lists the active experts as runs of assignments.  A threadgroup computes some columns of
-// one run's expert.  few: at most 16 rows, of a longer run the group.z-th ones.  tile: one tile of rows
-// after another, so that weights are read from the cache again.  The offsets of the tile's rows of x and y are looked up first,
-// into the end of threadgroup memory.  core/product.h has the products and their order of k.
+// one run's expert.  few: 8 or 16 rows, the group.z-th ones of the run.  tile: one tile of rows after
+// another, so that weights are read from the cache again.  The offsets of the tile's rows of x and y are looked
+// up first, into the end of threadgroup memory.  core/product.h has the products and their order of k.
 #pragma once
 
 #include <metal_stdlib>

@@ -37,6 +37,11 @@ template <typename T, int N> struct nv_wgmma;
 		    NV_OUT_32(64))                                                                                     \
 	NV_WGMMA_OF(T, TYPE, 256, NV_REGS_0 "," NV_REGS_1 "," NV_REGS_2 "," NV_REGS_3, "%128", "%129", NV_OUT_32(0),   \
 		    NV_OUT_32(32), NV_OUT_32(64), NV_OUT_32(96))
+NV_WGMMA_EACH(half, "f16")
+NV_WGMMA_EACH(bfloat, "bf16")
+#undef NV_WGMMA_EACH
+#undef NV_WGMMA_OF
+
 // c (64xN, f32) += a (64x16) * transpose(b (Nx16)), a in registers: simdgroup i of the four has rows 16 i and on, as the
 // first operand of a product of 16x16 has them (nv_mma_16x8x16), and b in threadgroup memory.
 template <typename T, int N> struct nv_wgmma_from;
@@ -55,10 +60,7 @@ NV_WGMMA_FROM_OF(half, "f16", 32, "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13
 NV_WGMMA_FROM_OF(half, "f16", 64, NV_REGS_0, "%32,%33,%34,%35", "%36", NV_OUT_32(0))
 NV_WGMMA_FROM_OF(half, "f16", 128, NV_REGS_0 "," NV_REGS_1, "%64,%65,%66,%67", "%68", NV_OUT_32(0), NV_OUT_32(32))
 #undef NV_WGMMA_FROM_OF
-NV_WGMMA_EACH(half, "f16")
-NV_WGMMA_EACH(bfloat, "bf16")
-#undef NV_WGMMA_EACH
-#undef NV_WGMMA_OF
+
 #undef NV_OUT_32
 #undef NV_OUT_8
 #undef NV_REGS_0
