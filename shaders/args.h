@@ -21,7 +21,7 @@ struct linear_args {
 	uint n_weights;
 	uint x_stride, y_stride, residual_stride;
 	uint act;	/* IG_ACT_… */
-	uint rows_live; /* 0: the step's rows, 1: its logit rows */
+	uint rows_live; /* as enum ig_row_class: the step's rows, its logit rows, its guesses */
 	uint shares;	/* that k is cut into; of the weight's shape alone */
 	uint w_row_bytes;
 	uint flags;	 /* LINEAR_… */
@@ -135,6 +135,7 @@ SHARED_SIZE(norm_args, 48);
 #define NORM_FACTOR 32u	  /* the result is multiplied by a weight of one value */
 #define NORM_ALSO_F16 64u /* the result is stored in a second type, too */
 #define NORM_ALSO_BF16 128u
+#define NORM_GUESSES 256u /* with NORM_GATHER: the step's guesses alone */
 
 /* heads_rest: the last n columns of each head. */
 struct heads_args {
@@ -172,7 +173,7 @@ struct embed_args {
 	uint y_stride;
 	uint w_row_bytes;
 	float scale;
-	uint max_logit_rows; /* row length of the sampled ids */
+	uint max_logit_rows; /* half of a slot of the sampled ids (shaders/step.h) */
 	uint format;	     /* of the table, as enum ig_dtype */
 	uint n_positions;    /* rows of learned positions; 0: none */
 	uint learned_row_bytes, learned_format;
@@ -180,8 +181,9 @@ struct embed_args {
 	uint n_types; /* rows of types of texts; 0: none */
 	uint types_row_bytes, types_format;
 	uint outside; /* 1: the step's rows from outside stand in place of the table's */
+	uint next;    /* 1: of the token after each row */
 };
-SHARED_SIZE(embed_args, 60);
+SHARED_SIZE(embed_args, 64);
 
 /* pool: of each column of a result a thread. */
 struct pool_args {
@@ -359,8 +361,9 @@ struct sample_args {
 	uint x_stride;
 	uint max_logit_rows;
 	uint n_parts; /* that a row is cut into where several threadgroups share it */
+	uint guess; /* 1: rows are the step's guesses, each of the token after that of a logit row */
 };
-SHARED_SIZE(sample_args, 16);
+SHARED_SIZE(sample_args, 20);
 #define SAMPLE_THREADS 256u
 #define SAMPLE_PART 4096u     /* logits of one part */
 #define SAMPLE_BUCKETS 256u   /* one a thread */

@@ -2,7 +2,7 @@
  * step.h: the device's copy of a step, buffer 1 of every kernel.
  *
  * A head, then arrays, whose offsets in bytes from the head (multiples of 16) are in the head.
- * runtime/gpu/step.c writes it, kernels read it with the functions below.
+ * runtime/gpu/step.c writes it, kernels read it with step_at (core/row.h).
  */
 #pragma once
 
@@ -63,7 +63,7 @@ SHARED_SIZE(step_copy, 24);
 struct step_head {
 	uint n_rows, n_seqs, n_logit_rows;
 	uint n_copies;
-	uint ids, prev_ids; /* halves of the sampled ids: this step's, the previous one's */
+	uint ids, prev_ids; /* slots of the sampled ids: this step's, the previous one's */
 	uint want_logits;
 	uint mask_words; /* length of a mask's row */
 	/* places */
@@ -94,6 +94,25 @@ struct step_head {
 	/* Only in steps with rows that are no token's, else 0. */
 	uint rope_positions; /* int [n_rows, 3]: what rope_table turns a row by, along each axis */
 	uint outside;	     /* addresses [n_rows]: of a row's embedding; 0: it is its token's */
+	/* Only in steps with the head that guesses. */
+	uint n_guess_rows;
+	uint next_ids;	 /* int [n_rows]: the token after each row; -1 - i: that of logit row i */
+	uint guess_rows; /* int [n_guess_rows]: their logit rows */
+	uint reserved;
 	SHARED_STRUCT(step_kv) kv[STEP_MAX_GROUPS];
 };
-SHARED_SIZE(step_head, 240);
+SHARED_SIZE(step_head, 256);
+
+/* Sampled ids are in slots, one for each step in flight: those of logit rows, then those of guesses, max_logit_rows
+ * of each. */
+#define STEP_ID_HALVES 2
+
+#if defined(__METAL_VERSION__) || defined(MSL_H)
+/* The rows of a value; row_class: enum ig_row_class. */
+METAL_FUNC uint step_rows(device const step_head *step, uint row_class)
+{
+	return row_class == 0 ? step->n_rows :
+	       row_class == 1 ? step->n_logit_rows :
+				step->n_guess_rows;
+}
+#endif

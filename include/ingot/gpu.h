@@ -141,6 +141,8 @@ enum ig_gpu_live {
 	IG_LIVE_WANT_LOGITS,  /* 1: the logits are copied to the host */
 	IG_LIVE_RANDOM_ROWS,  /* LOGIT_ROWS if any row samples at random, else 0 */
 	IG_LIVE_ADAPTED_ROWS, /* ROWS if any row has an adapter, else 0 */
+	IG_LIVE_GUESS_ROWS,   /* rows for which the plan's head guesses a token */
+	IG_LIVE_HEAD, /* 1: the step has that head; 0: what its nodes recorded does not run */
 	IG_N_LIVE,
 };
 

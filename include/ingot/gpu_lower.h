@@ -66,11 +66,13 @@ static inline uint32_t ig_gpu_clusters(const struct ig_gpu_facts *f, uint32_t si
 /* The live count of a value's rows, and the largest number of rows of out[0]. */
 static inline uint32_t ig_gpu_live_of(const struct ig_gpu_tensor *v)
 {
-	return v->row_class == IG_ROWS_LOGITS ? IG_LIVE_LOGIT_ROWS : IG_LIVE_ROWS;
+	return v->row_class == IG_ROWS_TOKENS ? IG_LIVE_ROWS :
+	       v->row_class == IG_ROWS_LOGITS ? IG_LIVE_LOGIT_ROWS :
+						IG_LIVE_GUESS_ROWS;
 }
 static inline uint32_t ig_gpu_max_rows(const struct ig_gpu_launch *c)
 {
-	return c->out[0].row_class == IG_ROWS_LOGITS ? c->max_logit_rows : c->max_rows;
+	return c->out[0].row_class == IG_ROWS_TOKENS ? c->max_rows : c->max_logit_rows;
 }
 
 /* The format's part of kernel names; NULL: there are no kernels for it. */

@@ -51,7 +51,7 @@ static int lower_route(const struct ig_gpu_launch *c, const struct ig_gpu_host *
 		.route_stride = ig_gpu_stride(y),
 		.normalise = p->normalise,
 		.scale = p->scale,
-		.rows_live = y->row_class == IG_ROWS_LOGITS,
+		.rows_live = y->row_class,
 		.sigmoid = p->gating == IG_GATING_SIGMOID,
 		.n_groups = p->n_groups,
 		.n_groups_used = p->n_groups_used,
@@ -470,7 +470,7 @@ static int lower_product(struct product *p, uint64_t n, uint64_t k, uint32_t y_t
 	a->n[0] = (uint32_t)n;
 	a->n_weights = 1;
 	a->x_stride = ig_gpu_stride(&c->in[0]);
-	a->rows_live = c->out[0].row_class == IG_ROWS_LOGITS;
+	a->rows_live = c->out[0].row_class;
 	a->w_row_bytes = (uint32_t)w->row_stride;
 	if (p->args.rows == 0)
 		p->args.rows = (uint32_t)n;
@@ -570,7 +570,7 @@ static int lower_combine(const struct ig_gpu_launch *c, const struct ig_gpu_host
 		.route_stride = ig_gpu_stride(&c->in[1]),
 		.residual_stride = residual ? ig_gpu_stride(&c->in[2]) : 0,
 		.y_stride = ig_gpu_stride(&c->out[0]),
-		.rows_live = c->out[0].row_class == IG_ROWS_LOGITS,
+		.rows_live = c->out[0].row_class,
 		.residual = residual,
 		.shared_stride = params->shared ? ig_gpu_stride(&c->in[3]) : 0,
 		.shared = params->shared,

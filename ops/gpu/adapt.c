@@ -31,8 +31,7 @@ static int describe(const struct ig_gpu_launch *c, const struct ig_gpu_host *h,
 	const struct ig_adapt_params *p = c->params;
 	struct adapt_table of = { 0 };
 
-	*args = (struct adapt_args){ .n_weights = p->n_weights,
-				     .rows_live = c->out[0].row_class == IG_ROWS_LOGITS };
+	*args = (struct adapt_args){ .n_weights = p->n_weights, .rows_live = c->out[0].row_class };
 	for (uint32_t i = 0; i < p->n_weights; i++) {
 		args->n_rows[i] = (uint32_t)p->n_rows[i];
 		args->column[i + 1] = (uint32_t)p->column[i + 1];
@@ -135,7 +134,7 @@ static int lower_join(const struct ig_gpu_launch *c, const struct ig_gpu_host *h
 		.x_stride = ig_gpu_stride(x),
 		.y_stride = ig_gpu_stride(y),
 		.act = p->act,
-		.rows_live = y->row_class == IG_ROWS_LOGITS,
+		.rows_live = y->row_class,
 	};
 	const struct ig_gpu_dispatch d = {
 		.struct_size = sizeof d,

@@ -15,7 +15,7 @@ static int lower(const struct ig_gpu_launch *c, const struct ig_gpu_host *h, str
 	struct join_args args = { .n = n_cols,
 				  .n_in = c->n_in,
 				  .y_stride = ig_gpu_stride(y),
-				  .rows_live = y->row_class == IG_ROWS_LOGITS };
+				  .rows_live = y->row_class };
 	struct ig_gpu_dispatch d = {
 		.struct_size = sizeof d,
 		.shader = &ig_shader_join,

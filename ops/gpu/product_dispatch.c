@@ -222,7 +222,7 @@ int ig_product_lower(const struct ig_product *p, const struct ig_gpu_host *h, st
 	args.residual_stride = residual ? ig_gpu_stride(&c->in[1]) : 0;
 	args.act = p->act;
 	args.limit = p->limit;
-	args.rows_live = y->row_class == IG_ROWS_LOGITS;
+	args.rows_live = y->row_class;
 	args.w_row_bytes = (uint32_t)p->weight[0]->row_stride;
 	args.shares = ig_product_choose(p, &variants);
 	args.share_step = ig_product_is_tiled(p) ? ig_gpu_tile_k(p->dtype) : SHARE_STEP;

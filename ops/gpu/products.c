@@ -209,7 +209,7 @@ static int pass_on(const struct ig_product *p, const struct ig_gpu_host *h, stru
 		.y_stride = ig_gpu_stride(y),
 		.x_head = (uint32_t)(x->n_cols / p->n_heads),
 		.y_head = (uint32_t)(y->n_cols / p->n_heads),
-		.rows_live = y->row_class == IG_ROWS_LOGITS,
+		.rows_live = y->row_class,
 	};
 	char name[64];
 	const struct ig_gpu_dispatch d = {

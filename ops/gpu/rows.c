@@ -3,6 +3,7 @@
 #include "ops/op_private.h"
 #include "shaders/args.h"
 #include "shaders/core/norm.h"
+#include "shaders/step.h"
 
 #include <ingot/gpu_lower.h>
 
@@ -26,6 +27,12 @@ int ig_gpu_kernel_for(const char *op, uint32_t dtype, char kernel[32], struct ig
 		return ig_fail(err, -ENOTSUP, "%s: no kernel writes dtype %u", op, dtype);
 	snprintf(kernel, 32, "%s_%s", op, ig_gpu_format_name(dtype));
 	return 0;
+}
+
+/* The sampled ids of all steps in flight. */
+static uint64_t ids_bytes(const struct ig_gpu_launch *c)
+{
+	return (uint64_t)c->max_logit_rows * STEP_ID_HALVES * IG_STEPS_IN_FLIGHT * 4;
 }
 
 /* ---- embed ---------------------------------------------------------------------------- */
@@ -74,6 +81,7 @@ static int lower_embed(const struct ig_gpu_launch *c, const struct ig_gpu_host *
 		.types_row_bytes = types ? (uint32_t)types->row_stride : 0,
 		.types_format = types ? types->dtype : IG_F32,
 		.outside = p->outside,
+		.next = p->next,
 	};
 	rc = h->ids(t, &ids);
 	if (rc)
@@ -90,9 +98,7 @@ static int lower_embed(const struct ig_gpu_launch *c, const struct ig_gpu_host *
 		.when_max = UINT32_MAX,
 		.grid = { { IG_LIVE_ROWS, 1, 1, 1 }, IG_GPU_ONE, IG_GPU_ONE },
 		.n_binds = 5,
-		.bind = { ig_gpu_bind_weight(w),
-			  ig_gpu_bind_ref(ids, (uint64_t)c->max_logit_rows * IG_STEPS_IN_FLIGHT * 4,
-					  IG_GPU_READ),
+		.bind = { ig_gpu_bind_weight(w), ig_gpu_bind_ref(ids, ids_bytes(c), IG_GPU_READ),
 			  learned ? ig_gpu_bind_weight(learned) : none,
 			  types ? ig_gpu_bind_weight(types) : none,
 			  ig_gpu_bind_value(y, IG_GPU_WRITE) },
@@ -145,12 +151,13 @@ static int lower_norm(const struct ig_gpu_launch *c, const struct ig_gpu_host *h
 		.y_stride = ig_gpu_stride(y),
 		.sum_stride = with_delta ? ig_gpu_stride(sum) : 0,
 		.flags = (with_bias ? NORM_BIAS : 0) | (with_delta ? NORM_DELTA : 0) |
-			 (p->gather ? NORM_GATHER : 0) | (plain ? NORM_PLAIN : 0) |
-			 (after ? NORM_AFTER : 0) | (with_factor ? NORM_FACTOR : 0) |
+			 (p->gather ? NORM_GATHER : 0) | (p->gather == 2 ? NORM_GUESSES : 0) |
+			 (plain ? NORM_PLAIN : 0) | (after ? NORM_AFTER : 0) |
+			 (with_factor ? NORM_FACTOR : 0) |
 			 (!twice		? 0 :
 			  also->dtype == IG_F16 ? NORM_ALSO_F16 :
 						  NORM_ALSO_BF16),
-		.rows_live = y->row_class == IG_ROWS_LOGITS,
+		.rows_live = y->row_class,
 		.n_groups = n_groups,
 		.scale = p->scale != 0 ? p->scale : 1,
 		.also_stride = twice ? ig_gpu_stride(also) : 0,
@@ -201,7 +208,7 @@ static int emit_elementwise(const struct ig_gpu_launch *c, const struct ig_gpu_h
 	args->n = (uint32_t)x->n_cols;
 	args->x_stride = ig_gpu_stride(x);
 	args->y_stride = ig_gpu_stride(y);
-	args->rows_live = y->row_class == IG_ROWS_LOGITS;
+	args->rows_live = y->row_class;
 	d->struct_size = sizeof *d;
 	d->shader = &ig_shader_elementwise;
 	d->args = args;
@@ -309,7 +316,7 @@ static void copy_dispatch(const struct ig_gpu_launch *c, const struct sample_arg
 		.when_min = 1,
 		.when_max = UINT32_MAX,
 		.grid = { { IG_LIVE_ONE, 1, 1, a->n_parts },
-			  { IG_LIVE_LOGIT_ROWS, 1, 1, 1 },
+			  { ig_gpu_live_of(&c->in[0]), 1, 1, 1 },
 			  IG_GPU_ONE },
 		.n_binds = 2,
 		.bind = { ig_gpu_bind_value(&c->in[0], IG_GPU_READ),
@@ -395,8 +402,8 @@ static int emit_sample(const struct ig_gpu_launch *c, const struct ig_gpu_host *
 		       struct ig_gpu_ref logits)
 {
 	const struct ig_gpu_bind x = ig_gpu_bind_value(&c->in[0], IG_GPU_READ);
-	const struct ig_gpu_bind sampled = ig_gpu_bind_ref(
-		ids, (uint64_t)c->max_logit_rows * IG_STEPS_IN_FLIGHT * 4, IG_GPU_WRITE);
+	const struct ig_gpu_bind sampled = ig_gpu_bind_ref(ids, ids_bytes(c), IG_GPU_WRITE);
+	const uint32_t live = ig_gpu_live_of(&c->in[0]);
 	const uint32_t word = 8 * SAMPLE_THREADS / 32; /* 64 bits per simdgroup */
 	const struct {
 		const char *kernel;
@@ -404,7 +411,7 @@ static int emit_sample(const struct ig_gpu_launch *c, const struct ig_gpu_host *
 		struct ig_gpu_bind bind[5];
 	} of[] = {
 		{ "sample_top",
-		  IG_LIVE_LOGIT_ROWS,
+		  live,
 		  a->n_parts,
 		  SAMPLE_PART * 4 + word,
 		  3,
@@ -430,7 +437,7 @@ static int emit_sample(const struct ig_gpu_launch *c, const struct ig_gpu_host *
 		  4,
 		  { reads(r->keys), reads(r->tops), reads(r->cuts), writes(r->sums) } },
 		{ "sample_pick",
-		  IG_LIVE_LOGIT_ROWS,
+		  live,
 		  0,
 		  word + 16,
 		  5,
@@ -443,7 +450,7 @@ static int emit_sample(const struct ig_gpu_launch *c, const struct ig_gpu_host *
 	if (status)
 		return status;
 	for (size_t i = 0; i < sizeof of / sizeof *of; i++) {
-		const struct ig_gpu_extent rows = { IG_LIVE_LOGIT_ROWS, 1, 1, 1 };
+		const struct ig_gpu_extent rows = { live, 1, 1, 1 };
 		const struct ig_gpu_extent one = IG_GPU_ONE;
 		struct ig_gpu_dispatch d = {
 			.struct_size = sizeof d,
@@ -475,6 +482,7 @@ static int emit_sample(const struct ig_gpu_launch *c, const struct ig_gpu_host *
 static int lower_sample(const struct ig_gpu_launch *c, const struct ig_gpu_host *h,
 			struct ig_gpu_tape *t, struct ig_error *err)
 {
+	const struct ig_sample_op_params *p = c->params;
 	const struct ig_gpu_tensor *x = &c->in[0];
 	struct ig_gpu_ref ids, logits;
 	struct sample_scratch scratch = { 0 };
@@ -489,9 +497,12 @@ static int lower_sample(const struct ig_gpu_launch *c, const struct ig_gpu_host 
 		.x_stride = ig_gpu_stride(x),
 		.max_logit_rows = c->max_logit_rows,
 		.n_parts = ((uint32_t)x->n_cols + SAMPLE_PART - 1) / SAMPLE_PART,
+		.guess = p->guess,
 	};
 	rc = h->ids(t, &ids);
 	rc = rc ? rc : h->logits(t, x->n_cols, &logits);
+	if (p->guess) /* behind the rows of the model itself */
+		logits.offset += (uint64_t)c->max_logit_rows * args.n_vocab * 4;
 	rc = rc ? rc : add_scratch(c, h, t, &args, &scratch);
 	rc = rc ? rc : emit_sample(c, h, t, &args, &scratch, ids, logits);
 	return rc ? ig_fail(err, rc, "sample: its kernels could not be recorded") : 0;

@@ -199,7 +199,8 @@ static int record(struct ig_cuda_graphs *g, const struct key *key, CUgraph graph
 
 		/* a barrier also applies if its own dispatch does not run */
 		barrier = barrier || d->barrier;
-		if (!(key->runs >> g->launches[i].condition & 1) || !grid_of(&d->d, key, grid))
+		if (!(key->runs >> g->launches[i].condition & 1) ||
+		    (d->of_head && !key->live[IG_LIVE_HEAD]) || !grid_of(&d->d, key, grid))
 			continue;
 		if (barrier && n_now) {
 			CUgraphNode *t = g->before;
@@ -408,6 +409,7 @@ int ig_cuda_graphs_create(struct ig_cuda *d, const struct ig_gpu_tape *tape,
 		rc = ig_fail(err, -ENOMEM, "cuda: no memory for a program");
 	/* grids without a live count use IG_LIVE_ONE */
 	g->follows[IG_LIVE_ONE] = true;
+	g->follows[IG_LIVE_HEAD] = tape->has_head;
 	for (uint32_t i = 0; !rc && i < tape->n_dispatches; i++)
 		rc = make_launch(g, i, places, step, err);
 	if (rc) {

@@ -13,8 +13,8 @@
 
 struct slot {
 	void *staging; /* pinned, [step_bytes] */
-	int32_t *ids;  /* pinned, [max_logit_rows] */
-	float *logits; /* pinned, [max_logit_rows, n_vocab]; allocated on first use */
+	int32_t *ids;  /* pinned, [2, max_logit_rows]: of rows, of guesses */
+	float *logits; /* pinned, the same [, n_vocab], guesses if there are any; allocated on first use */
 	CUevent done;
 	bool in_flight, has_logits;
 };
@@ -39,7 +39,7 @@ static CUdeviceptr place_of(const struct ig_gpu_place *places, int32_t buffer)
 
 static int make_slot(struct program *p, struct slot *s, struct ig_error *err)
 {
-	uint64_t n_ids = p->tape->max_logit_rows ? p->tape->max_logit_rows : 1;
+	uint64_t n_ids = p->tape->max_logit_rows ? ig_gpu_tape_slot_ids(p->tape) : 1;
 	void *ids = NULL;
 	int rc = ig_cuda_pin(p->d, p->step_bytes, &s->staging, err);
 
@@ -125,10 +125,7 @@ void *ig_cuda_staging(struct ig_gpu_program *base, uint32_t slot)
 static int make_logits(struct program *p, struct slot *s, struct ig_error *err)
 {
 	void *at = NULL;
-	int rc = ig_cuda_pin(p->d,
-			     (uint64_t)p->tape->max_logit_rows * (uint64_t)p->tape->n_vocab *
-				     sizeof(float),
-			     &at, err);
+	int rc = ig_cuda_pin(p->d, ig_gpu_tape_logits_bytes(p->tape), &at, err);
 
 	s->logits = at;
 	return rc;
@@ -146,37 +143,49 @@ static int check_submission(const struct program *p, const struct ig_gpu_submiss
 		return ig_fail(err, -EINVAL, "cuda: a step of %llu bytes, at most %llu fit",
 			       (unsigned long long)s->step_bytes,
 			       (unsigned long long)p->step_bytes);
-	if (s->live[IG_LIVE_LOGIT_ROWS] > p->tape->max_logit_rows)
-		return ig_fail(err, -EINVAL, "cuda: %u rows of logits, at most %u are possible",
-			       s->live[IG_LIVE_LOGIT_ROWS], p->tape->max_logit_rows);
+	if (s->live[IG_LIVE_LOGIT_ROWS] > p->tape->max_logit_rows ||
+	    s->live[IG_LIVE_GUESS_ROWS] > s->live[IG_LIVE_LOGIT_ROWS])
+		return ig_fail(err, -EINVAL,
+			       "cuda: %u rows of logits and %u guesses, at most %u are possible",
+			       s->live[IG_LIVE_LOGIT_ROWS], s->live[IG_LIVE_GUESS_ROWS],
+			       p->tape->max_logit_rows);
 	return 0;
 }
 
-/* Copy the results after the graph. */
+/* Copy the results of n rows that begin at row `first` of the slot's, after the graph. */
+static int copy_rows(struct program *p, struct slot *slot, uint32_t number, uint64_t first,
+		     uint64_t n, struct ig_error *err)
+{
+	const struct ig_libcuda *cu = &p->d->cu;
+	const uint64_t at = number * ig_gpu_tape_slot_ids(p->tape) + first;
+	const uint64_t n_vocab = (uint64_t)p->tape->n_vocab;
+	int rc = 0;
+
+	if (n && p->ids)
+		rc = ig_cuda_check(p->d,
+				   cu->to_host(slot->ids + first, p->ids + at * sizeof *slot->ids,
+					       n * sizeof *slot->ids, p->d->steps),
+				   "copying ids", err);
+	if (!rc && n && slot->has_logits)
+		rc = ig_cuda_check(p->d,
+				   cu->to_host(slot->logits + first * n_vocab,
+					       p->logits + first * n_vocab * sizeof *slot->logits,
+					       n * n_vocab * sizeof *slot->logits, p->d->steps),
+				   "copying logits", err);
+	return rc;
+}
+
 static int copy_results(struct program *p, struct slot *slot, const struct ig_gpu_submission *s,
 			struct ig_error *err)
 {
-	const struct ig_libcuda *cu = &p->d->cu;
-	uint64_t rows = s->live[IG_LIVE_LOGIT_ROWS];
-	int rc = 0;
+	const uint32_t rows = s->live[IG_LIVE_LOGIT_ROWS];
+	int rc;
 
-	if (rows && p->ids)
-		rc = ig_cuda_check(
-			p->d,
-			cu->to_host(slot->ids,
-				    p->ids + (uint64_t)s->slot * p->tape->max_logit_rows *
-						     sizeof *slot->ids,
-				    rows * sizeof *slot->ids, p->d->steps),
-			"copying ids", err);
 	slot->has_logits = rows && p->logits && s->live[IG_LIVE_WANT_LOGITS];
-	if (!rc && slot->has_logits)
-		rc = ig_cuda_check(
-			p->d,
-			cu->to_host(slot->logits, p->logits,
-				    rows * (uint64_t)p->tape->n_vocab * sizeof *slot->logits,
-				    p->d->steps),
-			"copying logits", err);
-	return rc;
+	rc = copy_rows(p, slot, s->slot, 0, rows, err);
+	return rc ? rc :
+		    copy_rows(p, slot, s->slot, p->tape->max_logit_rows,
+			      s->live[IG_LIVE_GUESS_ROWS], err);
 }
 
 int ig_cuda_submit(struct ig_gpu_program *base, const struct ig_gpu_submission *s,

@@ -72,7 +72,8 @@ struct ig_gpu_device_class {
 	/* Wait for the slot's step: 0, -EIO, -ENOMEM, -ENODEV (the device is lost), or -ETIMEDOUT
 	 * if the step makes no progress for timeout_ms; it is then still in flight and may be
 	 * waited for again.  After 0 the host may read *ids [n_logit_rows] and *logits (NULL if
-	 * they were not requested) until the slot is submitted again. */
+	 * they were not requested) until the slot is submitted again; of guesses at ids + max_logit_rows
+	 * and as many rows of logits further. */
 	int (*wait)(struct ig_gpu_program *p, uint32_t slot, uint32_t timeout_ms,
 		    const int32_t **ids, const float **logits, struct ig_error *err);
 	/* Called between steps: returns the bytes that should be freed because of memory pressure

@@ -121,14 +121,9 @@ uint64_t ig_gpu_release(struct ig_driver *base, uint64_t n_bytes)
 
 static uint64_t at_least_one(uint64_t n) { return n ? n : 1; }
 
-static uint64_t logits_bytes(const struct ig_gpu_tape *t)
-{
-	return (uint64_t)t->max_logit_rows * (uint64_t)t->n_vocab * 4;
-}
-
 static uint64_t ids_bytes(const struct ig_gpu_tape *t)
 {
-	return (uint64_t)t->max_logit_rows * 4 * IG_STEPS_IN_FLIGHT;
+	return ig_gpu_tape_slot_ids(t) * 4 * IG_STEPS_IN_FLIGHT;
 }
 
 int ig_gpu_driver_lower(struct ig_driver *d, const struct ig_plan *plan,
@@ -156,10 +151,10 @@ int ig_gpu_driver_lower(struct ig_driver *d, const struct ig_plan *plan,
 	/* Results and the step exist once on the device and once per slot for the host. */
 	*memory = (struct ig_program_memory){
 		.weight_bytes = p->weights.n_bytes,
-		.scratch_bytes =
-			p->tape->scratch_bytes + p->tape->n_constant_bytes +
-			(IG_STEPS_IN_FLIGHT + 1) * (p->shape.area_bytes + logits_bytes(p->tape)) +
-			2 * ids_bytes(p->tape),
+		.scratch_bytes = p->tape->scratch_bytes + p->tape->n_constant_bytes +
+				 (IG_STEPS_IN_FLIGHT + 1) *
+					 (p->shape.area_bytes + ig_gpu_tape_logits_bytes(p->tape)) +
+				 2 * ids_bytes(p->tape),
 	};
 	*out = &p->base;
 	return 0;
@@ -204,7 +199,7 @@ int ig_gpu_program_load(struct ig_program *base, struct ig_error *err)
 		{ &p->scratch, at_least_one(t->scratch_bytes) },
 		{ &p->constants, t->n_constant_bytes },
 		{ &p->ids, t->ids < 0 ? 0 : ids_bytes(t) },
-		{ &p->logits, t->logits < 0 ? 0 : logits_bytes(t) },
+		{ &p->logits, t->logits < 0 ? 0 : ig_gpu_tape_logits_bytes(t) },
 	};
 	int rc = 0;
 
@@ -321,15 +316,48 @@ static int finish_copies(struct ig_gpu_driver *d, uint64_t number, struct ig_err
 	return rc;
 }
 
+static int no_results(struct ig_gpu_lowered *p)
+{
+	return ig_fail(&p->base.error, -EIO, "%s: a step came back without its results",
+		       p->base.class->name);
+}
+
 /* Rows of vectors or scores. */
 static int take_output(struct ig_gpu_lowered *p, const struct ig_step *step, const float *logits)
 {
 	if (step->logits && !logits)
-		return ig_fail(&p->base.error, -EIO, "%s: a step came back without its results",
-			       p->base.class->name);
+		return no_results(p);
 	if (step->logits)
 		memcpy(step->logits, logits,
 		       (uint64_t)step->n_logit_rows * (uint64_t)p->tape->n_vocab * sizeof *logits);
+	return 0;
+}
+
+static int check_ids(struct ig_gpu_lowered *p, const int32_t *ids, uint64_t n)
+{
+	for (uint64_t i = 0; i < n; i++)
+		if (ids[i] < 0 || (uint32_t)ids[i] >= p->shape.info.n_vocab)
+			return ig_fail(&p->base.error, -EIO,
+				       "%s: row %" PRIu64 " was given token %d of %u",
+				       p->base.class->name, i, ids[i], p->shape.info.n_vocab);
+	return 0;
+}
+
+/* They are behind the ids and logits of as many rows as the limits allow. */
+static int take_guesses(struct ig_gpu_lowered *p, const struct ig_step *step, const int32_t *ids,
+			const float *logits)
+{
+	const uint64_t n = (uint64_t)step->n_guesses, most = p->tape->max_logit_rows;
+	const uint64_t n_vocab = (uint64_t)p->tape->n_vocab;
+	int rc = check_ids(p, ids + most, n);
+
+	if (rc)
+		return rc;
+	memcpy(step->guessed_ids, ids + most, n * sizeof *ids);
+	if (step->guess_logits && !logits)
+		return no_results(p);
+	if (step->guess_logits)
+		memcpy(step->guess_logits, logits + most * n_vocab, n * n_vocab * sizeof *logits);
 	return 0;
 }
 
@@ -337,21 +365,19 @@ static int take_results(struct ig_gpu_lowered *p, const struct ig_step *step, co
 			const float *logits)
 {
 	uint64_t n = (uint64_t)step->n_logit_rows;
-	struct ig_error *err = &p->base.error;
+	int rc;
 
 	if (!n)
 		return 0;
 	if (p->shape.info.result != IG_RESULT_TOKENS)
 		return take_output(p, step, logits);
 	if (!ids)
-		return ig_fail(err, -EIO, "%s: a step came back without its results",
-			       p->base.class->name);
-	for (uint64_t i = 0; i < n; i++)
-		if (ids[i] < 0 || (uint32_t)ids[i] >= p->shape.info.n_vocab)
-			return ig_fail(err, -EIO, "%s: row %" PRIu64 " was given token %d of %u",
-				       p->base.class->name, i, ids[i], p->shape.info.n_vocab);
+		return no_results(p);
+	if ((rc = check_ids(p, ids, n)))
+		return rc;
 	memcpy(step->sampled_ids, ids, n * sizeof *ids);
-	return take_output(p, step, logits);
+	rc = take_output(p, step, logits);
+	return rc || !step->n_guesses ? rc : take_guesses(p, step, ids, logits);
 }
 
 int ig_gpu_program_wait(struct ig_program *base)
@@ -499,7 +525,7 @@ int ig_gpu_program_submit(struct ig_program *base, const struct ig_step *step)
 
 	if (d->lost)
 		return ig_fail(&base->error, -ENODEV, "%s", d->error.text);
-	if (step->logits && p->tape->logits < 0)
+	if ((step->logits || step->guess_logits) && p->tape->logits < 0)
 		return ig_fail(&base->error, -EINVAL, "%s: this model's logits can't be read",
 			       base->class->name);
 	/* A step that timed out may still be in flight: wait 1 ms more. */

@@ -32,4 +32,5 @@
 		.release = ig_gpu_release,                                                         \
 		.steps_in_flight = IG_STEPS_IN_FLIGHT,                                             \
 		.takes_outside = true,                                                             \
+		.takes_mtp = true,                                                                 \
 	}

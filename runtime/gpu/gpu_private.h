@@ -69,7 +69,7 @@ int ig_gpu_step_pack(struct ig_gpu_step_shape *s, const struct ig_step *step, ui
 		     const struct ig_gpu_slabs *slabs, void *area, struct ig_gpu_submission *out,
 		     struct ig_error *err);
 /* A step that only has copies; n is at most IG_GPU_MAX_COPIES. */
-#define IG_GPU_COPY_AREA_BYTES (240u + IG_GPU_MAX_COPIES * 24u)
+#define IG_GPU_COPY_AREA_BYTES (256u + IG_GPU_MAX_COPIES * 24u)
 void ig_gpu_step_pack_copies(const struct ig_gpu_copy *copies, uint32_t n, void *area,
 			     struct ig_gpu_submission *out);
 

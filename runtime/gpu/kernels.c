@@ -3,6 +3,8 @@
 #include "runtime/gpu/gpu_private.h"
 #include "shaders/args.h"
 
+#include <ingot/gpu_lower.h>
+
 extern const struct ig_shader ig_shader_convert, ig_shader_copy;
 
 #define THREADS 256u
@@ -11,12 +13,11 @@ extern const struct ig_shader ig_shader_convert, ig_shader_copy;
 int ig_gpu_emit_convert(struct ig_gpu_tape *t, const struct ig_gpu_tensor *from,
 			const struct ig_gpu_tensor *to)
 {
-	uint32_t live = from->row_class == IG_ROWS_TOKENS ? IG_LIVE_ROWS : IG_LIVE_LOGIT_ROWS;
 	const struct convert_args args = {
 		.n_cols = (uint32_t)from->n_cols,
 		.x_stride = (uint32_t)(from->row_stride / 4),
 		.y_stride = (uint32_t)(to->row_stride / 2),
-		.rows_live = from->row_class == IG_ROWS_TOKENS ? 0 : 1,
+		.rows_live = from->row_class,
 	};
 	const struct ig_gpu_dispatch d = {
 		.struct_size = sizeof d,
@@ -28,7 +29,7 @@ int ig_gpu_emit_convert(struct ig_gpu_tape *t, const struct ig_gpu_tensor *from,
 		.threads = THREADS,
 		.when_live = IG_LIVE_ONE,
 		.when_max = UINT32_MAX,
-		.grid = { { live, 1, 1, 1 }, { IG_LIVE_ONE, 1, 1, 1 }, { IG_LIVE_ONE, 1, 1, 1 } },
+		.grid = { { ig_gpu_live_of(from), 1, 1, 1 }, IG_GPU_ONE, IG_GPU_ONE },
 		.bind = { { from->ref, (uint64_t)from->n_cols * 4, IG_GPU_READ, 0 },
 			  { to->ref, (uint64_t)to->n_cols * 2, IG_GPU_WRITE, 0 } },
 	};

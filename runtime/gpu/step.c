@@ -103,14 +103,15 @@ int ig_gpu_step_init(struct ig_gpu_step_shape *s, const struct ig_model_info *in
 				       g, c->n_layers, c->n_kv_heads, c->head_dim);
 	}
 	fits = add_array(&bytes, 1, sizeof(struct step_head));
-	/* ids, origins, positions, sequences, partials, adapters, types, the last positions seen */
-	for (int i = 0; i < 8; i++)
+	/* ids, origins, positions, sequences, partials, adapters, types, the last positions seen, the next ids */
+	for (int i = 0; i < 9; i++)
 		fits = fits && add_array(&bytes, limits->max_rows, 4);
 	fits = fits && add_array(&bytes, limits->max_rows, IG_ROPE_AXES * 4);
 	fits = fits && add_array(&bytes, limits->max_rows, 8); /* addresses of embeddings */
 	fits = fits && add_array(&bytes, limits->max_seqs, 4);
 	fits = fits && add_array(&bytes, (uint64_t)limits->max_seqs + 1, 4);
-	fits = fits && add_array(&bytes, limits->max_logit_rows, 4);
+	for (int i = 0; i < 2; i++) /* rows of tokens, rows of guesses */
+		fits = fits && add_array(&bytes, limits->max_logit_rows, 4);
 	fits = fits && add_array(&bytes, limits->max_logit_rows, sizeof(struct step_sample));
 	fits = fits && add_array(&bytes, s->max_adjusts, sizeof(struct step_adjust));
 	fits = fits && add_array(&bytes, (uint64_t)s->max_masks * mask_words(info->n_vocab), 4);
@@ -231,6 +232,25 @@ static void pack_outside(struct packing *k)
 		put_copy(k, s->rope_positions, n * IG_ROPE_AXES * 4, &k->head.rope_positions);
 	if (k->shape->outside)
 		put_copy(k, k->shape->outside, n * 8, &k->head.outside);
+}
+
+/* Only in a step with the head that guesses; ig_program_submit has checked all but the vocabulary. */
+static int pack_guesses(struct packing *k)
+{
+	const struct ig_step *s = k->step;
+
+	if (!s->next_ids)
+		return 0;
+	for (int32_t r = 0; r < s->n_rows; r++)
+		if (s->next_ids[r] >= (int32_t)k->shape->info.n_vocab)
+			return ig_fail(k->err, -EINVAL, "row %d is before token %d of %u", r,
+				       s->next_ids[r], k->shape->info.n_vocab);
+	put_copy(k, s->next_ids, (uint64_t)s->n_rows * 4, &k->head.next_ids);
+	put_copy(k, s->guess_rows, (uint64_t)s->n_guesses * 4, &k->head.guess_rows);
+	k->head.n_guess_rows = (uint32_t)s->n_guesses;
+	k->out->live[IG_LIVE_HEAD] = 1;
+	k->out->live[IG_LIVE_GUESS_ROWS] = k->head.n_guess_rows;
+	return 0;
 }
 
 static uint32_t ranges_of(const struct ig_step *s, int32_t row)
@@ -568,7 +588,7 @@ int ig_gpu_step_pack(struct ig_gpu_step_shape *shape, const struct ig_step *step
 		.n_logit_rows = (uint32_t)step->n_logit_rows,
 		.ids = out->slot,
 		.prev_ids = prev,
-		.want_logits = step->logits != NULL,
+		.want_logits = step->logits || step->guess_logits,
 	};
 	put(&k, sizeof k.head, &head_place);
 	rc = pack_rows(&k);
@@ -577,8 +597,10 @@ int ig_gpu_step_pack(struct ig_gpu_step_shape *shape, const struct ig_step *step
 		pack_types(&k);
 		pack_outside(&k);
 		pack_sequences(&k);
-		rc = pack_samples(&k);
+		rc = pack_guesses(&k);
 	}
+	if (!rc)
+		rc = pack_samples(&k);
 	if (!rc)
 		rc = pack_cache(&k);
 	while (shape->n_slabs_seen)

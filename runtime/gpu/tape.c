@@ -164,7 +164,7 @@ static int host_ids(struct ig_gpu_tape *t, struct ig_gpu_ref *ref)
 {
 	if (t->ids < 0)
 		t->ids = add_buffer(t, IG_GPU_BUFFER_IDS,
-				    (uint64_t)t->max_logit_rows * IG_STEPS_IN_FLIGHT * 4);
+				    ig_gpu_tape_slot_ids(t) * IG_STEPS_IN_FLIGHT * 4);
 	return set_ref(t, t->ids, ref);
 }
 
@@ -176,8 +176,8 @@ static int host_logits(struct ig_gpu_tape *t, int64_t n_vocab, struct ig_gpu_ref
 			    t->n_vocab ? ", and of another number before" : "");
 	}
 	if (t->logits < 0) {
-		t->logits = add_buffer(t, IG_GPU_BUFFER_LOGITS,
-				       (uint64_t)t->max_logit_rows * (uint64_t)n_vocab * 4);
+		t->n_vocab = n_vocab;
+		t->logits = add_buffer(t, IG_GPU_BUFFER_LOGITS, ig_gpu_tape_logits_bytes(t));
 		t->n_vocab = t->logits < 0 ? 0 : n_vocab;
 	}
 	return set_ref(t, t->logits, ref);
@@ -336,7 +336,7 @@ static int append(struct ig_gpu_tape *t, const struct ig_gpu_dispatch *d)
 	}
 	memcpy(args, d->args, d->n_arg_bytes);
 	struct ig_gpu_tape_dispatch *to = &t->dispatches[t->n_dispatches];
-	*to = (struct ig_gpu_tape_dispatch){ .d = *d, .node = t->node };
+	*to = (struct ig_gpu_tape_dispatch){ .d = *d, .node = t->node, .of_head = t->in_head };
 	to->d.kernel = kernel;
 	to->d.args = args;
 	for (uint32_t i = 0; i < d->n_binds; i++) {
@@ -566,6 +566,8 @@ uint32_t ig_gpu_tape_next(const struct ig_gpu_tape *t, const uint32_t live[IG_N_
 	while (*at < t->n_dispatches) {
 		uint32_t i = (*at)++;
 		*barrier = *barrier || t->dispatches[i].barrier;
+		if (t->dispatches[i].of_head && !live[IG_LIVE_HEAD])
+			continue;
 		if (ig_gpu_dispatch_grid(&t->dispatches[i].d, live, grid))
 			return i;
 	}

@@ -45,6 +45,7 @@ struct ig_gpu_tape_dispatch {
 	 * dispatch, the barrier applies to the next one that it runs (ig_gpu_tape_next). */
 	bool barrier;
 	uint32_t node;	     /* of the plan; UINT32_MAX: the runtime's own */
+	bool of_head;	     /* only steps with the head that guesses run it (IG_LIVE_HEAD) */
 	uint32_t exchange;   /* enum ig_gpu_exchange_kind; all but that one: d has no shader */
 	uint32_t first_rank; /* of IG_GPU_FETCH */
 };
@@ -58,6 +59,8 @@ struct ig_gpu_tape {
 	size_t n_constant_bytes, cap_constant_bytes;
 	uint64_t scratch_bytes; /* set by close */
 	uint32_t max_logit_rows;
+	bool has_head;				     /* of the plan: there are guesses, too */
+	bool in_head;				     /* the node that is being lowered is of it */
 	int64_t n_vocab;			     /* of the logits buffer; 0: none */
 	uint32_t node;				     /* that is being lowered */
 	int32_t ids, logits;			     /* buffer numbers, or -1 */
@@ -66,6 +69,17 @@ struct ig_gpu_tape {
 	uint32_t max_threads, max_threadgroup_bytes; /* the device's */
 	bool closed;
 };
+
+/* Bytes of the logits: of max_logit_rows rows, and of as many guesses if there are any. */
+static inline uint64_t ig_gpu_tape_logits_bytes(const struct ig_gpu_tape *t)
+{
+	return (uint64_t)t->max_logit_rows * (t->has_head ? 2 : 1) * (uint64_t)t->n_vocab * 4;
+}
+/* Of the ids that are sampled in one slot: a half of rows, a half of guesses (shaders/step.h). */
+static inline uint64_t ig_gpu_tape_slot_ids(const struct ig_gpu_tape *t)
+{
+	return (uint64_t)t->max_logit_rows * 2;
+}
 
 /* 0 or -ENOMEM.  Dispatches that exceed the facts are errors. */
 int ig_gpu_tape_create(const struct ig_gpu_facts *facts, uint32_t max_logit_rows,
@@ -86,7 +100,8 @@ extern const struct ig_gpu_host ig_gpu_tape_host;
 /* Place scratch memory and set barriers.  Returns the tape's status, with text. */
 int ig_gpu_tape_close(struct ig_gpu_tape *t, struct ig_error *err);
 
-/* Compute the grid of a dispatch for these live counts; false: it does not run. */
+/* Compute the grid of a dispatch for these live counts; false: it does not run.  That it may be of the head is for
+ * the caller. */
 bool ig_gpu_dispatch_grid(const struct ig_gpu_dispatch *d, const uint32_t live[IG_N_LIVE],
 			  uint32_t grid[3]);
 /* The next dispatch that a step runs, starting at number *at (0 at first), which is advanced:

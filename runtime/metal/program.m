@@ -69,7 +69,7 @@ struct program {
 	uint64_t step_bytes;
 	struct ready *ready; /* [tape->n_dispatches] */
 	struct slot slots[IG_STEPS_IN_FLIGHT];
-	const int32_t *ids; /* [IG_STEPS_IN_FLIGHT, max_logit_rows], or NULL */
+	const int32_t *ids; /* [IG_STEPS_IN_FLIGHT, 2, max_logit_rows], or NULL */
 };
 
 /* ---- creation ------------------------------------------------------------------------ */
@@ -500,7 +500,7 @@ int ig_metal_program_wait(struct ig_gpu_program *program, uint32_t slot, uint32_
 			ig_fail(err, rc, "%s", s->error.text);
 			fail_behind(p, s);
 		} else {
-			*ids = p->ids ? p->ids + (uint64_t)slot * p->tape->max_logit_rows : NULL;
+			*ids = p->ids ? p->ids + slot * ig_gpu_tape_slot_ids(p->tape) : NULL;
 			*logits = s->want_logits && s->logits ? [s->logits->mtl contents] : NULL;
 		}
 		end_slot(p, s);

@@ -35,7 +35,7 @@ kernel void adapt_down(constant adapt_args &args [[buffer(0)]],
 		       uint simdgroup [[simdgroup_index_in_threadgroup]])
 {
 	const uint row = group.y, column = group.x * ROW_SIMDGROUPS + simdgroup;
-	if (row >= live_rows(step, args.rows_live) || column >= args.column[args.n_weights])
+	if (row >= step_rows(step, args.rows_live) || column >= args.column[args.n_weights])
 		return;
 	const int adapter = adapter_of(args, step, row);
 	if (adapter < 0)
@@ -73,7 +73,7 @@ kernel void adapt_up(constant adapt_args &args [[buffer(0)]],
 {
 	const uint row = group.y;
 	uint at = group.x * ADAPT_THREADS + tid, i = 0;
-	if (row >= live_rows(step, args.rows_live) || at >= args.n)
+	if (row >= step_rows(step, args.rows_live) || at >= args.n)
 		return;
 	const int adapter = adapter_of(args, step, row);
 	if (adapter < 0)
@@ -103,7 +103,7 @@ glu_join(constant adapt_args &args [[buffer(0)]], device const step_head *step [
 	 uint2 group [[threadgroup_position_in_grid]], uint tid [[thread_index_in_threadgroup]])
 {
 	const uint row = group.y, at = group.x * ADAPT_THREADS + tid;
-	if (row >= live_rows(step, args.rows_live) || at >= args.n)
+	if (row >= step_rows(step, args.rows_live) || at >= args.n)
 		return;
 	device const float *from = x + ulong(row) * args.x_stride + at;
 	const float v = product_act(args.act, from[0]) * from[args.n];

@@ -12,7 +12,7 @@ kernel void convert(constant convert_args &args [[buffer(0)]],
 		    uint tid [[thread_position_in_threadgroup]],
 		    uint threads [[threads_per_threadgroup]])
 {
-	if (row >= live_rows(step, args.rows_live))
+	if (row >= step_rows(step, args.rows_live))
 		return;
 	device const float *from = x + ulong(row) * args.x_stride;
 	device T *to = y + ulong(row) * args.y_stride;

@@ -17,7 +17,7 @@ kernel void multiply(constant elementwise_args &args [[buffer(0)]],
 		     uint tid [[thread_index_in_threadgroup]])
 {
 	const uint row = group.y, first = group.x * ELEMENTWISE_COLUMNS;
-	if (row >= live_rows(step, args.rows_live))
+	if (row >= step_rows(step, args.rows_live))
 		return;
 	device const float *a = x + ulong(row) * args.x_stride;
 	device const float *b = by + ulong(row) * args.by_stride + args.first;
@@ -37,7 +37,7 @@ kernel void soft_cap(constant elementwise_args &args [[buffer(0)]],
 		     uint tid [[thread_index_in_threadgroup]])
 {
 	const uint row = group.y, first = group.x * ELEMENTWISE_COLUMNS;
-	if (row >= live_rows(step, args.rows_live))
+	if (row >= step_rows(step, args.rows_live))
 		return;
 	device const float *a = x + ulong(row) * args.x_stride;
 	device float *to = y + ulong(row) * args.y_stride;
@@ -56,7 +56,7 @@ kernel void heads_rest(constant heads_args &args [[buffer(0)]],
 		       uint tid [[thread_index_in_threadgroup]])
 {
 	const uint row = group.y, head = group.x;
-	if (row >= live_rows(step, args.rows_live))
+	if (row >= step_rows(step, args.rows_live))
 		return;
 	device const X *from = x + ulong(row) * args.x_stride + (head + 1) * args.x_head - args.n;
 	device Y *to = y + ulong(row) * args.y_stride + (head + 1) * args.y_head - args.n;

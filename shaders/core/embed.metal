@@ -1,7 +1,8 @@
 // embed.metal: rows of a table by token id, dequantised and scaled, plus rows of learned positions
 // and of types of texts.  A row of the step that is no token's stands in place of the table's, unscaled.
 // A threadgroup computes a row of the result, each thread eight consecutive elements at a time.
-// Token ids come from the step, or from those that the previous step sampled.
+// Token ids come from the step, or from those that the previous step sampled; of the token after a row
+// from the step, or from those that it has sampled itself.
 #include <metal_stdlib>
 #include "portable.h"
 #include "blocks.h"
@@ -45,7 +46,7 @@ METAL_FUNC void embed_eight(uint format, device const uchar *row, uint i, uint n
 }
 
 //   table    [n_vocab] rows of w_row_bytes, or tiles of 16 rows
-//   ids      [halves][max_logit_rows] sampled ids
+//   ids      [slot][half][max_logit_rows] sampled ids
 //   learned  [n_positions] rows of learned_row_bytes
 //   types    [n_types] rows of types_row_bytes
 //   y        [row][n_cols]
@@ -58,9 +59,16 @@ embed(constant embed_args &args [[buffer(0)]], device const step_head *step [[bu
 {
 	if (row >= step->n_rows)
 		return;
-	const int from = step_at<int>(step, step->token_from)[row];
-	const int id = from >= 0 ? ids[step->prev_ids * args.max_logit_rows + uint(from)] :
-				   step_at<int>(step, step->token_ids)[row];
+	int from = step_at<int>(step, step->token_from)[row];
+	int id = step_at<int>(step, step->token_ids)[row];
+	uint slot = step->prev_ids;
+	if (args.next != 0) {
+		id = step_at<int>(step, step->next_ids)[row];
+		from = -1 - id;
+		slot = step->ids;
+	}
+	if (from >= 0)
+		id = ids[slot * STEP_ID_HALVES * args.max_logit_rows + uint(from)];
 	// An id or a position out of range reads the first row, as on the CPU.
 	const uint token = uint(id) < args.n_vocab ? uint(id) : 0;
 	device const uchar *w =

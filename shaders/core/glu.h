@@ -23,7 +23,7 @@ using namespace metal;
 template <typename F, typename S> kernel void glu_few(GLU_OPERANDS)
 {
 	const product_place place =
-		product_find(args, 1, product_rows(args, step), group.x, S::BM, S::BN / 2);
+		product_find(args, 1, step_rows(step, args.rows_live), group.x, S::BM, S::BN / 2);
 	if (place.rows == 0)
 		return;
 	const ulong at = ulong(place.n0) * args.w_row_bytes;
@@ -36,7 +36,7 @@ template <typename F, typename S> kernel void glu_few(GLU_OPERANDS)
 template <typename F, typename S> kernel void glu_tile(GLU_OPERANDS)
 {
 	const product_place place =
-		product_find(args, 1, product_rows(args, step), group.x, S::BM, S::BN / 2);
+		product_find(args, 1, step_rows(step, args.rows_live), group.x, S::BM, S::BN / 2);
 	if (place.rows == 0)
 		return;
 	const ulong at = ulong(place.n0) * args.w_row_bytes;

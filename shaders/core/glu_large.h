@@ -43,8 +43,8 @@ template <typename F, typename S, bool SHARES>
 [[max_total_threads_per_threadgroup(S::SM * 32)]] kernel void
 glu_stream(GLU_MAP_OPERANDS, uint3 groups [[threadgroups_per_grid]])
 {
-	const glu_map_operands operands = { simd_broadcast_first(product_rows(args, step)), x, gate,
-					    up, y };
+	const glu_map_operands operands = { simd_broadcast_first(step_rows(step, args.rows_live)),
+					    x, gate, up, y };
 	product_stream<F, S, true, SHARES>(args, operands, shared, group.x, groups.x, tid, lane,
 					   sg);
 }

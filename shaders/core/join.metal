@@ -16,7 +16,7 @@ kernel void join_sum(constant join_args &args [[buffer(0)]],
 		     uint tid [[thread_index_in_threadgroup]])
 {
 	const uint row = group.y, first = group.x * JOIN_COLUMNS;
-	if (row >= live_rows(step, args.rows_live))
+	if (row >= step_rows(step, args.rows_live))
 		return;
 	device float *to = y + ulong(row) * args.y_stride;
 	for (uint i = first + tid; i < min(first + JOIN_COLUMNS, args.n); i += JOIN_THREADS) {
@@ -41,7 +41,7 @@ kernel void join_concat(constant join_args &args [[buffer(0)]],
 			uint tid [[thread_index_in_threadgroup]])
 {
 	const uint row = group.y, first = group.x * JOIN_COLUMNS;
-	if (row >= live_rows(step, args.rows_live))
+	if (row >= step_rows(step, args.rows_live))
 		return;
 	device float *to = y + ulong(row) * args.y_stride;
 	for (uint k = 0; k < args.n_in; k++) {

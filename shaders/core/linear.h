@@ -55,8 +55,8 @@ METAL_FUNC ulong linear_first(constant linear_args &args, uint head, product_pla
 
 template <typename F, typename S> kernel void linear_few(LINEAR_OPERANDS)
 {
-	product_place place =
-		product_find(args, args.n_weights, product_rows(args, step), group.x, S::BM, S::BN);
+	product_place place = product_find(args, args.n_weights, step_rows(step, args.rows_live),
+					   group.x, S::BM, S::BN);
 	if (place.rows == 0)
 		return;
 	place.y0 += group.y * args.y_head;
@@ -72,8 +72,8 @@ template <typename F, typename S> kernel void linear_few(LINEAR_OPERANDS)
 
 template <typename F, typename S> kernel void linear_tile(LINEAR_OPERANDS)
 {
-	product_place place =
-		product_find(args, args.n_weights, product_rows(args, step), group.x, S::BM, S::BN);
+	product_place place = product_find(args, args.n_weights, step_rows(step, args.rows_live),
+					   group.x, S::BM, S::BN);
 	if (place.rows == 0)
 		return;
 	place.y0 += group.y * args.y_head;

@@ -54,7 +54,7 @@ METAL_FUNC float dots_of(threadgroup const float *x, threadgroup const float *w,
 
 [[max_total_threads_per_threadgroup(DOTS_THREADS)]] kernel void linear_f32_f32_dots(LINEAR_OPERANDS)
 {
-	const uint stride = args.k + 4, rows = product_rows(args, step);
+	const uint stride = args.k + 4, rows = step_rows(step, args.rows_live);
 	product_place place;
 	place.m0 = 0;
 	place.rows = rows;

@@ -62,7 +62,8 @@ template <typename F, typename S, bool SHARES>
 [[max_total_threads_per_threadgroup(S::SM * 32)]] kernel void
 linear_stream(LINEAR_MAP_OPERANDS, uint3 groups [[threadgroups_per_grid]])
 {
-	const linear_map_operands operands = { simd_broadcast_first(product_rows(args, step)),
+	const linear_map_operands operands = { simd_broadcast_first(
+						       step_rows(step, args.rows_live)),
 					       x,
 					       { w0, w1, w2, w3 },
 					       { bias0, bias1, bias2, bias3 },

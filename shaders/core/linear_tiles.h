@@ -78,7 +78,8 @@ linear_tiles(TILES_OPERANDS(device const uchar *), LINEAR_TILES_OPERANDS, TILES_
 		x, { w0, w1, w2, w3 }, { bias0, bias1, bias2, bias3 }, residual, y
 	};
 	product_tiles<tile_format<FORMAT>, BLOCKS, false, CLUSTER>(
-		args, product_rows(args, step), operands, shared, group.x, groups.x, tid, lane, sg);
+		args, step_rows(step, args.rows_live), operands, shared, group.x, groups.x, tid,
+		lane, sg);
 }
 
 template <uint FORMAT, int BLOCKS, bool CLUSTER>
@@ -87,7 +88,8 @@ glu_tiles(TILES_OPERANDS(device const uchar *), GLU_TILES_OPERANDS, TILES_PLACES
 {
 	const tiles_glu operands = { x, gate, up, y };
 	product_tiles<tile_format<FORMAT>, BLOCKS, true, CLUSTER>(
-		args, product_rows(args, step), operands, shared, group.x, groups.x, tid, lane, sg);
+		args, step_rows(step, args.rows_live), operands, shared, group.x, groups.x, tid,
+		lane, sg);
 }
 
 begins_early(linear_tiles);
@@ -104,9 +106,9 @@ linear_tiles_norm(TILES_OPERANDS(device const uchar *), LINEAR_TILES_OPERANDS,
 		x, { w0, w1, w2, w3 }, { bias0, bias1, bias2, bias3 }, residual, y
 	};
 	const tiles_norm of = { (device const float *)x, norm };
-	product_tiles_of<tile_format<FORMAT>, 1, false, false>(args, product_rows(args, step),
-							       operands, &of, shared, group.x,
-							       groups.x, tid, lane, sg);
+	product_tiles_of<tile_format<FORMAT>, 1, false, false>(
+		args, step_rows(step, args.rows_live), operands, &of, shared, group.x, groups.x,
+		tid, lane, sg);
 }
 
 template <uint FORMAT>
@@ -116,7 +118,7 @@ glu_tiles_norm(TILES_OPERANDS(device const uchar *), GLU_TILES_OPERANDS,
 {
 	const tiles_glu operands = { x, gate, up, y };
 	const tiles_norm of = { (device const float *)x, norm };
-	product_tiles_of<tile_format<FORMAT>, 1, true, false>(args, product_rows(args, step),
+	product_tiles_of<tile_format<FORMAT>, 1, true, false>(args, step_rows(step, args.rows_live),
 							      operands, &of, shared, group.x,
 							      groups.x, tid, lane, sg);
 }
@@ -134,8 +136,9 @@ linear_tiles_wide(TILES_OPERANDS(tile_map), LINEAR_TILES_OPERANDS, TILES_PLACES)
 	const tiles_linear operands = {
 		nullptr, { w0, w1, w2, w3 }, { bias0, bias1, bias2, bias3 }, residual, y
 	};
-	product_wide<tile_format<FORMAT>, ROWS, false>(args, product_rows(args, step), group.y,
-						       operands, x, shared, group.x, tid, lane, sg);
+	product_wide<tile_format<FORMAT>, ROWS, false>(args, step_rows(step, args.rows_live),
+						       group.y, operands, x, shared, group.x, tid,
+						       lane, sg);
 }
 
 template <uint FORMAT, int ROWS, int THREADS>
@@ -143,8 +146,9 @@ template <uint FORMAT, int ROWS, int THREADS>
 glu_tiles_wide(TILES_OPERANDS(tile_map), GLU_TILES_OPERANDS, TILES_PLACES)
 {
 	const tiles_glu operands = { nullptr, gate, up, y };
-	product_wide<tile_format<FORMAT>, ROWS, true>(args, product_rows(args, step), group.y,
-						      operands, x, shared, group.x, tid, lane, sg);
+	product_wide<tile_format<FORMAT>, ROWS, true>(args, step_rows(step, args.rows_live),
+						      group.y, operands, x, shared, group.x, tid,
+						      lane, sg);
 }
 
 begins_early(linear_tiles_wide);
@@ -157,8 +161,9 @@ METAL_FUNC void product_tiles_many(constant linear_args &args, device const step
 				   thread const O &operands, threadgroup uchar *shared, uint group,
 				   uint tid, uint lane, uint sg)
 {
-	const product_place place = product_find(args, args.n_weights, product_rows(args, step),
-						 group, S::BM, PAIR ? S::BN / 2 : S::BN);
+	const product_place place =
+		product_find(args, args.n_weights, step_rows(step, args.rows_live), group, S::BM,
+			     PAIR ? S::BN / 2 : S::BN);
 	if (place.rows == 0)
 		return;
 	const ulong at = ulong(place.n0) * args.w_row_bytes;

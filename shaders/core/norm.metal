@@ -48,10 +48,12 @@ norm(constant norm_args &args [[buffer(0)]], device const step_head *step [[buff
 	const uint row = unit / args.n_groups, part = unit % args.n_groups * args.n;
 	const uint n = args.n, step_of = threads * 4, most = KEPT * step_of;
 	const bool plain = (args.flags & NORM_PLAIN) != 0,
-		   there = row < live_rows(step, args.rows_live);
+		   there = row < step_rows(step, args.rows_live);
 	uint source = row;
+	if ((args.flags & NORM_GUESSES) != 0 && there)
+		source = uint(step_at<int>(step, step->guess_rows)[row]);
 	if ((args.flags & NORM_GATHER) != 0 && there)
-		source = uint(step_at<int>(step, step->logit_rows)[row]);
+		source = uint(step_at<int>(step, step->logit_rows)[source]);
 	norm_part<KEPT> v, weights;
 	if (!plain)
 		weights.load(w, tid * 4, step_of, n);

@@ -48,11 +48,6 @@ struct product_place {
 	uint y0;	  // the weight's first column in y
 };
 
-METAL_FUNC uint product_rows(constant linear_args &args, device const step_head *step)
-{
-	return args.rows_live == 0 ? step->n_rows : step->n_logit_rows;
-}
-
 // The number of tiles of `width` columns in n_weights weights side by side.
 METAL_FUNC uint product_across(constant linear_args &args, uint n_weights, uint width)
 {

@@ -165,7 +165,7 @@ METAL_FUNC void product_rush(constant linear_args &args, device const step_head 
 	product_place place;
 	place.m0 = group / across * rush::BM;
 	product_columns(args, args.n_weights, group % across, width, place);
-	if (place.m0 != 0 && place.m0 >= product_rows(args, step))
+	if (place.m0 != 0 && place.m0 >= step_rows(step, args.rows_live))
 		return;
 
 	const uint steps = (args.k + S::BK - 1) / S::BK, started = min(steps, uint(S::STAGES));
@@ -176,7 +176,8 @@ METAL_FUNC void product_rush(constant linear_args &args, device const step_head 
 	const tile_map wa = operands.first(place.weight), wb = operands.second(place.weight);
 	uint rows = 0;
 	if (copies) {
-		rows = product_rows(args, step) - place.m0; // loaded while the copies of w start
+		rows = step_rows(step, args.rows_live) -
+		       place.m0; // loaded while the copies of w start
 		if (lane == 0)
 			tile_prefetch(operands.x);
 		r.begin(lane);
@@ -197,7 +198,7 @@ METAL_FUNC void product_rush(constant linear_args &args, device const step_head 
 	}
 	begin_next();
 	typename rush::product p;
-	rows = product_rows(args, step);
+	rows = step_rows(step, args.rows_live);
 	const product_target to = operands.target(place.weight);
 	place.rows = min(rows - place.m0, uint(rush::BM));
 	r.multiply(p, steps, sg, lane);

@@ -15,11 +15,6 @@ template <typename T> METAL_FUNC device const T *step_at(device const step_head 
 	return (device const T *)((device const uchar *)step + place);
 }
 
-METAL_FUNC uint live_rows(device const step_head *step, uint rows_live)
-{
-	return rows_live == 0 ? step->n_rows : step->n_logit_rows;
-}
-
 // x as it is stored.  A half never becomes infinite (its products with zeros would be NaN); NaN
 // stays NaN.
 template <typename T> METAL_FUNC T rounded(float x);

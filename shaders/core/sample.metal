@@ -9,7 +9,8 @@
 //   sample_sum    each part's sum of the remaining weights
 //   sample_pick   one threadgroup per row: the part, then the sampled token, or the largest; stores
 //                 its id for the next step
-// Steps without random rows run only the first and the last.  Sums are of integers, so they do not
+// A guess has no mask: that of the row is of the token before it.  Steps without random rows run only the first
+// and the last.  Sums are of integers, so they do not
 // depend on the order of threads.
 #include <metal_stdlib>
 #include "portable.h"
@@ -18,6 +19,20 @@
 using namespace metal;
 
 #define EACH (SAMPLE_PART / SAMPLE_THREADS) // logits that a thread has
+
+METAL_FUNC uint sample_rows(constant sample_args &args, device const step_head *step)
+{
+	return args.guess != 0 ? step->n_guess_rows : step->n_logit_rows;
+}
+
+// The parameters of a row; of a guess those of the token before it.
+METAL_FUNC device const step_sample *sample_of(constant sample_args &args,
+					       device const step_head *step, uint row)
+{
+	if (args.guess != 0)
+		row = uint(step_at<int>(step, step->guess_rows)[row]);
+	return step_at<step_sample>(step, step->sample) + row;
+}
 
 // -- sample_top -----------------------------------------------------------------------
 
@@ -35,9 +50,9 @@ kernel void sample_top(constant sample_args &args [[buffer(0)]],
 		       uint simdgroup [[simdgroup_index_in_threadgroup]])
 {
 	const uint row = group.y, first = group.x * SAMPLE_PART, tid = at.x, n = args.n_vocab;
-	if (row >= step->n_logit_rows)
+	if (row >= sample_rows(args, step))
 		return;
-	device const step_sample *p = step_at<step_sample>(step, step->sample) + row;
+	device const step_sample *p = sample_of(args, step, row);
 	device const float *from = x + ulong(row) * args.x_stride;
 	float v[EACH];
 	UNROLL
@@ -62,7 +77,7 @@ kernel void sample_top(constant sample_args &args [[buffer(0)]],
 		for (uint j = 0; j < EACH; j++)
 			v[j] = room[j * SAMPLE_THREADS + tid];
 	}
-	const bool masked = p->mask >= 0, sampled = is_random(p);
+	const bool masked = args.guess == 0 && p->mask >= 0, sampled = is_random(p);
 	device const uint *mask =
 		step_at<uint>(step, step->masks) + ulong(masked ? p->mask : 0) * step->mask_words;
 	device uint *to = keys + ulong(row) * n;
@@ -107,7 +122,7 @@ kernel void sample_copy(constant sample_args &args [[buffer(0)]],
 			uint2 at [[thread_position_in_threadgroup]])
 {
 	const uint row = group.y, first = group.x * SAMPLE_PART;
-	if (row >= step->n_logit_rows)
+	if (row >= sample_rows(args, step))
 		return;
 	device const float *from = x + ulong(row) * args.x_stride;
 	device float *to = logits + ulong(row) * args.n_vocab;
@@ -134,9 +149,9 @@ sample_weigh(constant sample_args &args [[buffer(0)]], device const step_head *s
 	     uint simdgroup [[simdgroup_index_in_threadgroup]])
 {
 	const uint row = group.y, first = group.x * SAMPLE_PART, tid = at.x, n = args.n_vocab;
-	if (row >= step->n_logit_rows)
+	if (row >= sample_rows(args, step))
 		return;
-	device const step_sample *p = step_at<step_sample>(step, step->sample) + row;
+	device const step_sample *p = sample_of(args, step, row);
 	if (!is_random(p))
 		return;
 	const uint top = top_of(tops + ulong(row) * args.n_parts, args.n_parts, lane);
@@ -308,9 +323,9 @@ sample_cut(constant sample_args &args [[buffer(0)]], device const step_head *ste
 	   uint lane [[thread_index_in_simdgroup]],
 	   uint simdgroup [[simdgroup_index_in_threadgroup]])
 {
-	if (row >= step->n_logit_rows)
+	if (row >= sample_rows(args, step))
 		return;
-	device const step_sample *p = step_at<step_sample>(step, step->sample) + row;
+	device const step_sample *p = sample_of(args, step, row);
 	if (!is_random(p) || !is_cut(p, args.n_vocab))
 		return;
 	const ulong first_part = ulong(row) * args.n_parts;
@@ -390,9 +405,9 @@ sample_sum(constant sample_args &args [[buffer(0)]], device const step_head *ste
 	   uint simdgroup [[simdgroup_index_in_threadgroup]])
 {
 	const uint row = group.y, first = group.x * SAMPLE_PART, n = args.n_vocab;
-	if (row >= step->n_logit_rows)
+	if (row >= sample_rows(args, step))
 		return;
-	device const step_sample *p = step_at<step_sample>(step, step->sample) + row;
+	device const step_sample *p = sample_of(args, step, row);
 	if (!is_random(p) || !is_cut(p, n))
 		return;
 	const uint top = top_of(tops + ulong(row) * args.n_parts, args.n_parts, lane);
@@ -418,7 +433,7 @@ sample_sum(constant sample_args &args [[buffer(0)]], device const step_head *ste
 		sums[ulong(row) * args.n_parts + group.x] = s.total;
 }
 
-//   ids   [halves][max_logit_rows]
+//   ids   [slot][half][max_logit_rows]
 //   room  SAMPLE_SIMDGROUPS + 2 ulongs
 kernel void
 sample_pick(constant sample_args &args [[buffer(0)]], device const step_head *step [[buffer(1)]],
@@ -429,10 +444,11 @@ sample_pick(constant sample_args &args [[buffer(0)]], device const step_head *st
 	    uint lane [[thread_index_in_simdgroup]],
 	    uint simdgroup [[simdgroup_index_in_threadgroup]])
 {
-	if (row >= step->n_logit_rows)
+	if (row >= sample_rows(args, step))
 		return;
-	device const step_sample *p = step_at<step_sample>(step, step->sample) + row;
-	device int *id = ids + ulong(step->ids) * args.max_logit_rows + row;
+	device const step_sample *p = sample_of(args, step, row);
+	device int *id =
+		ids + ulong(step->ids * STEP_ID_HALVES + args.guess) * args.max_logit_rows + row;
 	device const uint2 *row_tops = tops + ulong(row) * args.n_parts;
 	const uint n = args.n_vocab, top = top_of(row_tops, args.n_parts, lane);
 	if (!is_random(p) || !is_finite_key(top)) {
@@ -454,7 +470,8 @@ sample_pick(constant sample_args &args [[buffer(0)]], device const step_head *st
 	const uint least = least_weight(p);
 	const ulong cut = is_cut(p, n) ? cuts[row] : KEEP_ALL;
 	const ulong of_part = tid < args.n_parts ? sums[ulong(row) * args.n_parts + tid] : 0ul;
-	ulong want = place_of(prefix_sum(of_part, room, at).total, bits_of(p));
+	ulong want = place_of(prefix_sum(of_part, room, at).total,
+			      bits_of(p, uint(p->position) + args.guess));
 	const reached part = find(of_part, want + 1, room, at);
 	want -= part.before;
 

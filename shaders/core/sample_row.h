@@ -124,9 +124,9 @@ METAL_FUNC ulong place_of(ulong total, ulong bits)
 }
 
 // Philox 4x32-10 of (seed, position).
-METAL_FUNC ulong bits_of(device const step_sample *p)
+METAL_FUNC ulong bits_of(device const step_sample *p, uint position)
 {
-	uint4 c = uint4(uint(p->position), uint(p->position >> 31), 0u, 0u);
+	uint4 c = uint4(position, uint(int(position) >> 31), 0u, 0u);
 	uint k0 = p->seed_low, k1 = p->seed_high;
 	for (uint round = 0; round < 10; round++) {
 		const uint a = mulhi(0xd2511f53u, c.x), b = mulhi(0xcd9e8d57u, c.z);

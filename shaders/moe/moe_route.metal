@@ -171,7 +171,7 @@ moe_route_few(constant moe_route_args &args [[buffer(0)]],
 	      uint sg [[simdgroup_index_in_threadgroup]])
 {
 	const uint top_k = args.top_k, stride = args.route_stride;
-	const uint n = min(live_rows(step, args.rows_live), MOE_FEW_THREADS / 32) * top_k;
+	const uint n = min(step_rows(step, args.rows_live), MOE_FEW_THREADS / 32) * top_k;
 	threadgroup uint *mine = room + sg * MOE_ROOM;
 	threadgroup uint *ids = room + MOE_FEW_THREADS / 32 * MOE_ROOM,
 			 *sorted = ids + MOE_FEW_THREADS;
@@ -217,7 +217,7 @@ moe_route_rows(constant moe_route_args &args [[buffer(0)]],
 	       uint lane [[thread_index_in_simdgroup]], uint sg [[simdgroup_index_in_threadgroup]])
 {
 	const uint row = group.x * (MOE_THREADS / 32) + sg;
-	if (row < live_rows(step, args.rows_live))
+	if (row < step_rows(step, args.rows_live))
 		moe_route_row<EACH>(args, x + ulong(row) * args.x_stride, bias, scale,
 				    route + ulong(row) * args.route_stride, room + sg * MOE_ROOM,
 				    lane);
@@ -233,7 +233,7 @@ moe_sort(constant moe_route_args &args [[buffer(0)]], device const step_head *st
 	 uint lane [[thread_index_in_simdgroup]], uint sg [[simdgroup_index_in_threadgroup]])
 {
 	const uint top_k = args.top_k, stride = args.route_stride, expert = group.x;
-	const uint n = live_rows(step, args.rows_live) * top_k;
+	const uint n = step_rows(step, args.rows_live) * top_k;
 	threadgroup atomic_uint *bits = (threadgroup atomic_uint *)room;
 	threadgroup uint *sums = room + 32, *counts = room + 48;
 
@@ -305,7 +305,7 @@ moe_combine(constant moe_combine_args &args [[buffer(0)]],
 	    uint3 group [[threadgroup_position_in_grid]], uint tid [[thread_index_in_threadgroup]])
 {
 	const uint row = group.y, i = (group.x * MOE_THREADS + tid) * 4, top_k = args.top_k;
-	if (row >= live_rows(step, args.rows_live) || i >= args.n_cols)
+	if (row >= step_rows(step, args.rows_live) || i >= args.n_cols)
 		return;
 	device const uint *weights = route + ulong(row) * args.route_stride + ROUTE_WEIGHTS * top_k;
 	device const float *from = parts + ulong(row) * top_k * args.n_cols + i;

@@ -38,7 +38,7 @@ METAL_FUNC moe_run moe_find(constant moe_args &args, device const step_head *ste
 			    device const uint *route, uint run)
 {
 	const uint stride = args.route_stride, top_k = args.top_k,
-		   n = product_rows(args.product, step) * top_k;
+		   n = step_rows(step, args.product.rows_live) * top_k;
 	moe_run r;
 	r.begin = r.end = r.expert = 0;
 	if (run >= n)

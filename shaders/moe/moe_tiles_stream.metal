@@ -58,7 +58,7 @@ moe_gather(constant moe_args &args [[buffer(0)]], device const step_head *step [
 	   device uchar *rows [[buffer(4)]], device uint *places [[buffer(5)]],
 	   uint thread_at [[thread_position_in_grid]], uint lane [[thread_index_in_simdgroup]])
 {
-	const uint at = thread_at / 32, n = product_rows(args.product, step) * args.top_k;
+	const uint at = thread_at / 32, n = step_rows(step, args.product.rows_live) * args.top_k;
 	if (at >= n)
 		return;
 	const uint a = route[route_word(args.route_stride, args.top_k, ROUTE_ORDER, at)];

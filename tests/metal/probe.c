@@ -102,7 +102,7 @@ void probe_ids(struct probe *p)
 
 	ig_gpu_tape_host.ids(p->tape, &p->ids);
 	d.n_binds = 1;
-	d.bind[0] = (struct ig_gpu_bind){ p->ids, PROBE_N * 4 * IG_STEPS_IN_FLIGHT,
+	d.bind[0] = (struct ig_gpu_bind){ p->ids, PROBE_N * 2 * 4 * IG_STEPS_IN_FLIGHT,
 					  IG_GPU_READ | IG_GPU_WRITE, 0 };
 	probe_emit(p, &d);
 }
@@ -118,8 +118,8 @@ int probe_load(struct probe *p, struct ig_error *err)
 	if (!rc)
 		rc = c->alloc(p->device, VALUE_BYTES, IG_GPU_MEMORY_SLAB, &p->slab, err);
 	if (!rc && p->tape->ids >= 0)
-		rc = c->alloc(p->device, PROBE_N * 4 * IG_STEPS_IN_FLIGHT, IG_GPU_MEMORY_PRIVATE,
-			      &p->id_buffer, err);
+		rc = c->alloc(p->device, PROBE_N * 2 * 4 * IG_STEPS_IN_FLIGHT,
+			      IG_GPU_MEMORY_PRIVATE, &p->id_buffer, err);
 	if (rc)
 		return rc;
 	p->places = calloc(p->tape->n_buffers, sizeof *p->places);

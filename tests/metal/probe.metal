@@ -49,14 +49,14 @@ kernel void probe_far(constant probe_args &args [[buffer(0)]],
 		((device float *)step->slab[args.slab])[i] += float(step->value);
 }
 
-// Draws ids: the slot's half gets the other half's plus the step's value.
+// Draws ids: those of the slot get the other slot's plus the step's value.  Behind them is room for guesses.
 kernel void probe_ids(constant probe_args &args [[buffer(0)]],
 		      device const probe_step *step [[buffer(1)]], device int *ids [[buffer(2)]],
 		      uint i [[thread_position_in_grid]])
 {
 	if (i < args.n)
-		ids[step->slot * args.n + i] =
-			ids[(1 - step->slot) * args.n + i] + int(step->value);
+		ids[step->slot * 2 * args.n + i] =
+			ids[(1 - step->slot) * 2 * args.n + i] + int(step->value);
 }
 
 // y may be left out: it is bound, but not written

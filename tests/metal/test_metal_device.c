@@ -150,12 +150,12 @@ static void test_ids_of_two_steps(void **state)
 	assert_int_equal(ids[0], 7);
 	fake_settle();
 	fake_hold();
-	must(probe_submit(&p, 0, 100, &err), &err); /* reads the other half, writes this one */
+	must(probe_submit(&p, 0, 100, &err), &err); /* reads the other slot's, writes its own */
 	must(probe_wait(&p, 1, &later, &err), &err);
-	/* The host may read its half while the GPU is at work on the other. */
+	/* The host may read a slot while the GPU is at work on the other. */
 	for (int i = 0; i < PROBE_N; i++)
 		assert_int_equal(later[i], 12);
-	assert_ptr_equal(later, ids + PROBE_N);
+	assert_ptr_equal(later, ids + 2 * PROBE_N);
 	fake_let_go();
 	must(probe_wait(&p, 0, &ids, &err), &err);
 	assert_int_equal(ids[PROBE_N - 1], 112);

@@ -211,8 +211,11 @@ static int check_shapes(const struct ig_gpu_case *c, struct ig_op_shape *s, stru
 
 static uint32_t rows_of(const struct ig_gpu_case *c, uint32_t row_class)
 {
-	return (uint32_t)(row_class == IG_ROWS_LOGITS ? c->launch->step->n_logit_rows :
-							c->launch->step->n_rows);
+	const struct ig_step *s = c->launch->step;
+
+	return (uint32_t)(row_class == IG_ROWS_TOKENS ? s->n_rows :
+			  row_class == IG_ROWS_LOGITS ? s->n_logit_rows :
+							s->n_guesses);
 }
 
 static int make_value(struct run *r, uint32_t dtype, int64_t n_cols, uint32_t row_class,
@@ -220,7 +223,7 @@ static int make_value(struct run *r, uint32_t dtype, int64_t n_cols, uint32_t ro
 {
 	int rc = ig_gpu_tape_value(
 		r->tape, dtype, n_cols, row_class,
-		row_class == IG_ROWS_LOGITS ? r->launch.max_logit_rows : r->launch.max_rows, out);
+		row_class == IG_ROWS_TOKENS ? r->launch.max_rows : r->launch.max_logit_rows, out);
 
 	return rc ? ig_fail(err, rc, "no memory for a value") : 0;
 }
@@ -429,8 +432,11 @@ static int fill_piece(struct run *r, uint32_t b, struct ig_error *err)
 	p->n_rows = UINT32_MAX;
 	memset(p->image + GUARD, UNSET_BYTE, p->n_bytes);
 	if (t->kind == IG_GPU_BUFFER_IDS && launch->step->prev_ids)
-		memcpy(p->image + GUARD + (1 - SLOT) * (uint64_t)r->launch.max_logit_rows * 4,
+		memcpy(p->image + GUARD + (1 - SLOT) * ig_gpu_tape_slot_ids(r->tape) * 4,
 		       launch->step->prev_ids, (uint64_t)r->launch.max_logit_rows * 4);
+	if (t->kind == IG_GPU_BUFFER_IDS && launch->step->next_ids)
+		memcpy(p->image + GUARD + SLOT * ig_gpu_tape_slot_ids(r->tape) * 4,
+		       launch->step->sampled_ids, (uint64_t)launch->step->n_logit_rows * 4);
 	return 0;
 }
 
@@ -619,6 +625,7 @@ static int execute(struct run *r, struct ig_error *err)
 	const struct ig_gpu_device_class *class = r->lab->class;
 	const struct ig_step *s = r->c->launch->step;
 	struct ig_gpu_submission sub = { .slot = SLOT, .step_bytes = r->step_bytes };
+	const size_t most = r->tape->max_logit_rows;
 	const int32_t *ids = NULL;
 	const float *logits = NULL;
 	int rc;
@@ -639,6 +646,11 @@ static int execute(struct run *r, struct ig_error *err)
 	if (s->logits && r->tape->logits >= 0)
 		memcpy(s->logits, logits,
 		       (size_t)s->n_logit_rows * (size_t)r->tape->n_vocab * sizeof *logits);
+	if (s->guessed_ids && r->tape->ids >= 0)
+		memcpy(s->guessed_ids, ids + most, (size_t)s->n_guesses * sizeof *ids);
+	if (s->guess_logits && r->tape->logits >= 0)
+		memcpy(s->guess_logits, logits + most * (size_t)r->tape->n_vocab,
+		       (size_t)s->n_guesses * (size_t)r->tape->n_vocab * sizeof *logits);
 	return 0;
 }
 
@@ -651,6 +663,7 @@ int ig_gpu_case_run(struct ig_gpu_lab *lab, const struct ig_gpu_case *c, struct 
 
 	if (rc)
 		return ig_fail(err, rc, "no memory for a tape");
+	r.tape->has_head = c->launch->step->n_guesses > 0;
 	rc = lower(&r, err);
 	rc = rc ? rc : make_memory(&r, err);
 	rc = rc ? rc : ig_gpu_case_pack(&r, err);

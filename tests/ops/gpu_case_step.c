@@ -232,6 +232,20 @@ static int put_outside(struct run *r, struct step_head *head, struct ig_error *e
 	return 0;
 }
 
+static int put_guesses(struct run *r, struct step_head *head, struct ig_error *err)
+{
+	const struct ig_step *s = r->c->launch->step;
+	int rc = 0;
+
+	if (s->next_ids)
+		rc = put(r, s->next_ids, (uint64_t)s->n_rows * 4, &head->next_ids, err);
+	if (!rc && s->n_guesses)
+		rc = put(r, s->guess_rows, (uint64_t)s->n_guesses * 4, &head->guess_rows, err);
+	head->n_guess_rows = r->live[IG_LIVE_GUESS_ROWS] = (uint32_t)s->n_guesses;
+	r->live[IG_LIVE_HEAD] = s->next_ids != NULL;
+	return rc;
+}
+
 int ig_gpu_case_pack(struct run *r, struct ig_error *err)
 {
 	const struct ig_step *s = r->c->launch->step;
@@ -242,7 +256,7 @@ int ig_gpu_case_pack(struct run *r, struct ig_error *err)
 		.n_copies = r->c->n_copies,
 		.ids = SLOT,
 		.prev_ids = 1 - SLOT,
-		.want_logits = s->logits != NULL,
+		.want_logits = s->logits || s->guess_logits,
 	};
 	const struct ig_tensor *x = &r->c->launch->in[0];
 	uint64_t rows = (uint64_t)s->n_rows * 4, logit_rows = (uint64_t)s->n_logit_rows * 4;
@@ -260,6 +274,7 @@ int ig_gpu_case_pack(struct run *r, struct ig_error *err)
 	rc = rc ? rc : put(r, s->seq_lens, (uint64_t)s->n_seqs * 4, &head.seq_lens, err);
 	rc = rc ? rc : put(r, s->logit_rows, logit_rows, &head.logit_rows, err);
 	rc = rc ? rc : put_outside(r, &head, err);
+	rc = rc ? rc : put_guesses(r, &head, err);
 	if (!rc && s->row_types)
 		rc = put(r, s->row_types, rows, &head.row_types, err);
 	if (!rc && s->row_adapter) {

@@ -161,6 +161,90 @@ static void test_embed_reads_the_last_draws(void **state)
 	assert_memory_equal(got, want, sizeof got);
 }
 
+/* The token after a row: the step's, or one that it has sampled. */
+static void test_embed_reads_what_is_next(void **state)
+{
+	enum { VOCAB = 20, WIDTH = 33, TOKENS = 5 };
+	static float table[VOCAB * WIDTH], want[TOKENS * WIDTH], got[TOKENS * WIDTH];
+	static const int32_t ids[TOKENS] = { 3, 0, 19, 5, 2 }, next[TOKENS] = { 7, -3, 0, -1, 20 };
+	int32_t sampled[4] = { 11, 2, 17, 4 }; /* [max_logit_rows] */
+	struct ig_embed_params p = { sizeof p, 0.5f, .next = 1 };
+	struct ig_step step = { .struct_size = sizeof step,
+				.n_rows = TOKENS,
+				.n_logit_rows = 3,
+				.token_ids = ids,
+				.sampled_ids = sampled,
+				.next_ids = next };
+	struct ig_op_launch launch = {
+		.struct_size = sizeof launch,
+		.params = &p,
+		.n_weights = 1,
+		.n_out = 1,
+		.step = &step,
+		.weight = { { table, VOCAB, WIDTH, WIDTH * 4, IG_F32, IG_LAYOUT_ROWS } },
+		.out = { { want, TOKENS, WIDTH, WIDTH * 4, IG_F32, IG_LAYOUT_ROWS } },
+	};
+	static const struct ig_sample_params sample[3];
+	static const int32_t logit_rows[3] = { 0, 1, 3 };
+
+	step.sample = sample;
+	step.logit_rows = logit_rows;
+	for (int i = 0; i < VOCAB * WIDTH; i++)
+		table[i] = (float)i;
+	ig_op_embed.reference(&launch);
+	assert_true(want[0] == (float)(7 * WIDTH) * 0.5f);
+	assert_true(want[WIDTH] == (float)(17 * WIDTH) * 0.5f);
+	assert_true(want[3 * WIDTH] == (float)(11 * WIDTH) * 0.5f);
+	launch.out[0].data = got;
+	assert_int_equal(run(&ig_op_embed, &launch, IG_F32), 0);
+	assert_memory_equal(got, want, sizeof got);
+}
+
+/* Of the rows with logits those for which a token is guessed. */
+static void test_norm_gathers_guesses(void **state)
+{
+	enum { TOKENS = 7, WIDTH = 1031, GUESSES = 2 };
+	static float x[TOKENS * WIDTH], w[WIDTH], want[GUESSES * WIDTH], got[GUESSES * WIDTH];
+	static const int32_t logit_rows[] = { 1, 2, 5, 6 }, guess_rows[] = { 1, 3 };
+	static const int32_t next[TOKENS] = { 0 };
+	static const struct ig_sample_params sample[4];
+	int32_t sampled[4] = { 0 };
+	const struct ig_norm_params p = { sizeof p, .eps = 1e-5f, .gather = 2 };
+	const struct ig_step step = { .struct_size = sizeof step,
+				      .n_rows = TOKENS,
+				      .n_logit_rows = 4,
+				      .logit_rows = logit_rows,
+				      .sample = sample,
+				      .sampled_ids = sampled,
+				      .next_ids = next,
+				      .guess_rows = guess_rows,
+				      .n_guesses = GUESSES };
+	struct ig_op_launch launch = {
+		.struct_size = sizeof launch,
+		.params = &p,
+		.n_in = 1,
+		.n_weights = 1,
+		.n_out = 1,
+		.step = &step,
+		.in = { { x, TOKENS, WIDTH, WIDTH * 4, IG_F32, IG_LAYOUT_ROWS } },
+		.weight = { { w, 1, WIDTH, WIDTH * 4, IG_F32, IG_LAYOUT_ROWS } },
+		.out = { { want, GUESSES, WIDTH, WIDTH * 4, IG_F32, IG_LAYOUT_ROWS } },
+	};
+	uint64_t seed = 8;
+
+	for (int i = 0; i < TOKENS * WIDTH; i++)
+		x[i] = ig_random_normalish(&seed);
+	for (int i = 0; i < WIDTH; i++)
+		w[i] = ig_random_normalish(&seed);
+	ig_op_norm.reference(&launch);
+	launch.out[0].data = got;
+	assert_int_equal(run(&ig_op_norm, &launch, IG_F32), 0);
+	for (int i = 0; i < GUESSES * WIDTH; i++)
+		if (!(fabsf(got[i] - want[i]) <= 1e-5f * (1 + fabsf(want[i]))))
+			fail_msg("value %d is %.9g, expected %.9g", i, (double)got[i],
+				 (double)want[i]);
+}
+
 /* Tables and positions of any formats; a position beyond the table reads its first row. */
 static void test_embed_adds_learned_positions(void **state)
 {
@@ -497,6 +581,8 @@ int main(int argc, char **argv)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_convert),
 		cmocka_unit_test(test_embed_reads_the_last_draws),
+		cmocka_unit_test(test_embed_reads_what_is_next),
+		cmocka_unit_test(test_norm_gathers_guesses),
 		cmocka_unit_test(test_embed_adds_learned_positions),
 		cmocka_unit_test(test_embed_takes_rows_from_outside),
 		cmocka_unit_test(test_embed_adds_types),

@@ -298,6 +298,78 @@ static void test_the_copy_is_what_the_model_gave(void **state)
 	free_rows(r);
 }
 
+/* Of some rows the token after the next one: with their parameters, one position later and without a mask. */
+static void test_guesses(void **state)
+{
+	static const int32_t logit_rows[] = { 0, 1, 2, 3, 4, 5 }, guess_rows[] = { 1, 2, 5 },
+			     next[6] = { -1, -2, -3, -4, -5, -6 };
+	struct rows *r = make_rows(6, 9000);
+	float *copy = must(calloc((size_t)(3 * r->n), sizeof *copy));
+	int32_t sampled[6] = { 0 }, want[3], got[3], masked = 0;
+	struct ig_sample_op_params op = { sizeof op, .guess = 1 };
+	struct ig_step step = {
+		.struct_size = sizeof step,
+		.n_rows = 6,
+		.n_logit_rows = 6,
+		.n_seqs = 1,
+		.token_ids = sampled,
+		.positions = sampled,
+		.row_seq = sampled,
+		.seq_lens = sampled,
+		.logit_rows = logit_rows,
+		.sample = r->params,
+		.sampled_ids = sampled,
+		.adjusts = r->adjusts,
+		.n_adjusts = MAX_ROWS * N_ADJUSTS,
+		.masks = r->masks,
+		.n_masks = N_MASKS,
+		.next_ids = next,
+		.guess_rows = guess_rows,
+		.n_guesses = 3,
+	};
+	struct ig_op_launch launch = {
+		.struct_size = sizeof launch,
+		.params = &op,
+		.n_in = 1,
+		.step = &step,
+		.in = { { r->logits, 3, r->n, r->n * 4, IG_F32, IG_LAYOUT_ROWS } },
+	};
+	const struct ig_gpu_case c = { .op = &ig_op_sample,
+				       .launch = &launch,
+				       .in_class = IG_ROWS_GUESSES,
+				       .max_logit_rows = MAX_ROWS };
+	struct ig_error err = { 0 };
+	uint64_t s = 4;
+
+	for (int round = 0; round < 6; round++) {
+		fill(r, ig_random_u64(&s) | 1, 2.5f);
+		random_adjusts(r, &s);
+		for (int i = 0; i < 6; i++) {
+			struct ig_sample_params *p = &r->params[i];
+			p->temperature = round ? 1.0f : 0.0f;
+			p->top_p = round % 2 ? 0.9f : 1.0f;
+			p->top_k = round % 3 ? 50 : 0;
+			p->seed = ig_random_u64(&s);
+			p->mask = i % 2 - 1;
+		}
+		step.guessed_ids = want;
+		step.guess_logits = NULL;
+		ig_op_sample.reference(&launch);
+		step.guessed_ids = got;
+		step.guess_logits = copy;
+		if (ig_gpu_case_run(lab, &c, &err))
+			fail_msg("%s", err.text);
+		assert_memory_equal(got, want, sizeof want);
+		assert_memory_equal(copy, r->logits, (size_t)(3 * r->n) * sizeof *copy);
+		for (int i = 0; i < 3; i++)
+			masked += r->params[guess_rows[i]].mask >= 0 &&
+				  !(r->masks[want[i] / 32] >> (want[i] % 32) & 1);
+	}
+	assert_true(masked > 0); /* the mask would have made a difference */
+	free(copy);
+	free_rows(r);
+}
+
 static void test_too_many_tokens(void **state)
 {
 	struct rows *r = make_rows(1, (1 << 20) + 1);
@@ -316,6 +388,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_crowded_buckets),
 		cmocka_unit_test(test_edges),
 		cmocka_unit_test(test_the_copy_is_what_the_model_gave),
+		cmocka_unit_test(test_guesses),
 		cmocka_unit_test(test_too_many_tokens),
 	};
 	struct ig_error err = { 0 };

@@ -822,6 +822,12 @@ void ig_stepper_say_next(struct ig_stepper *s, int32_t id)
 		s->next_ids[s->step.n_rows - 1] = id;
 }
 
+void ig_stepper_leave_out_head(struct ig_stepper *s)
+{
+	s->step.next_ids = NULL;
+	s->step.n_guesses = 0;
+}
+
 void ig_stepper_say_outside(struct ig_stepper *s, int32_t i, const float *row,
 			    const int32_t turned[IG_ROPE_AXES], int32_t ahead)
 {

@@ -107,6 +107,8 @@ int ig_stepper_put_draft(struct ig_stepper *s, int seq, const int32_t *ids, int3
 			 const struct ig_sample_params *draw);
 /* What follows the tokens put last, without a draw, for the head that guesses; else it reads token 0. */
 void ig_stepper_say_next(struct ig_stepper *s, int32_t id);
+/* The step that was put does without that head. */
+void ig_stepper_leave_out_head(struct ig_stepper *s);
 /* Row i of the tokens put last is no token's: its embedding (NULL: it is the token's), what RoPE turns it by, and so
  * many rows behind it that it sees.  row must live until the step has run. */
 void ig_stepper_say_outside(struct ig_stepper *s, int32_t i, const float *row,

@@ -12,6 +12,7 @@
 #include "tests/metal/soft/soft.h"
 
 #include <errno.h>
+#include <ingot/gpu_lower.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -250,9 +251,8 @@ static int program_create(struct ig_gpu_device *d, const struct ig_gpu_tape *tap
 		struct slot *s = &p->slots[i];
 
 		s->staging = aligned_alloc(256, (step_bytes + 255) / 256 * 256);
-		s->ids = calloc(tape->max_logit_rows + 1, sizeof *s->ids);
-		s->logits = calloc((size_t)tape->max_logit_rows * (size_t)tape->n_vocab + 1,
-				   sizeof *s->logits);
+		s->ids = calloc(ig_gpu_tape_slot_ids(tape) + 1, sizeof *s->ids);
+		s->logits = calloc(1, ig_gpu_tape_logits_bytes(tape) + 1);
 		if (!s->staging || !s->ids || !s->logits)
 			rc = ig_fail(err, -ENOMEM, "soft: no memory");
 	}
@@ -285,7 +285,8 @@ static uint64_t bound_bytes(const struct soft_program *p, const struct ig_gpu_bi
 			    const uint32_t live[IG_N_LIVE])
 {
 	const struct ig_gpu_tape_buffer *t = &p->tape->buffers[b->ref.buffer];
-	uint64_t rows = live[t->row_class == IG_ROWS_LOGITS ? IG_LIVE_LOGIT_ROWS : IG_LIVE_ROWS];
+	const struct ig_gpu_tensor value = { .row_class = t->row_class };
+	uint64_t rows = live[ig_gpu_live_of(&value)];
 
 	if (!t->row_bytes)
 		return b->n_bytes;
@@ -367,6 +368,24 @@ static const void *results(const struct soft_program *p, int32_t buffer)
 	return p->places[buffer].buffer->data + p->places[buffer].offset;
 }
 
+/* The results of n rows that begin at row `first` of the slot's. */
+static void take_rows(struct soft_program *p, struct slot *slot, uint32_t number, size_t first,
+		      size_t n)
+{
+	const struct ig_gpu_tape *t = p->tape;
+	const size_t n_vocab = (size_t)t->n_vocab;
+
+	if (n && t->ids >= 0)
+		memcpy(slot->ids + first,
+		       (const int32_t *)results(p, t->ids) + number * ig_gpu_tape_slot_ids(t) +
+			       first,
+		       n * sizeof *slot->ids);
+	if (n && slot->has_logits)
+		memcpy(slot->logits + first * n_vocab,
+		       (const float *)results(p, t->logits) + first * n_vocab,
+		       n * n_vocab * sizeof *slot->logits);
+}
+
 static int submit(struct ig_gpu_program *base, const struct ig_gpu_submission *s,
 		  struct ig_error *err)
 {
@@ -384,12 +403,8 @@ static int submit(struct ig_gpu_program *base, const struct ig_gpu_submission *s
 	slot->has_logits = t->logits >= 0 && s->live[IG_LIVE_WANT_LOGITS];
 	if (run_tape(p, s, &slot->error))
 		return 0; /* as a device does: wait tells */
-	if (t->ids >= 0)
-		memcpy(slot->ids, (const int32_t *)results(p, t->ids) + s->slot * t->max_logit_rows,
-		       rows * sizeof *slot->ids);
-	if (slot->has_logits)
-		memcpy(slot->logits, results(p, t->logits),
-		       rows * (size_t)t->n_vocab * sizeof *slot->logits);
+	take_rows(p, slot, s->slot, 0, rows);
+	take_rows(p, slot, s->slot, t->max_logit_rows, s->live[IG_LIVE_GUESS_ROWS]);
 	return 0;
 }
 

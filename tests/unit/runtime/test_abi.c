@@ -555,10 +555,12 @@ static void test_gpu(void **state)
 	assert_int_equal(IG_GPU_FEW_ROWS, 16);
 	assert_int_equal(IG_GPU_MAX_BINDS, 16);
 	assert_int_equal(IG_GPU_MAX_ARGS, 256);
-	assert_int_equal(IG_N_LIVE, 11);
+	assert_int_equal(IG_N_LIVE, 13);
 	assert_int_equal(IG_LIVE_WANT_LOGITS, 8);
 	assert_int_equal(IG_LIVE_RANDOM_ROWS, 9);
 	assert_int_equal(IG_LIVE_ADAPTED_ROWS, 10);
+	assert_int_equal(IG_LIVE_GUESS_ROWS, 11);
+	assert_int_equal(IG_LIVE_HEAD, 12);
 }
 
 int main(void)

@@ -122,22 +122,23 @@ static void test_memory(void **state)
 
 /* ---- programs ---- */
 
-/* Kernel ids: the sampled ids are twice the step's first words. */
+/* Kernel ids: the sampled ids are twice the step's first words, a guess is three times the first. */
 static void run_kernel(const struct fake_run *r)
 {
 	if (!strcmp(r->name, "ids_4_1")) {
 		const uint32_t *step = (const uint32_t *)(uintptr_t)r->address[0];
-		int32_t *ids = (int32_t *)(uintptr_t)r->address[1] + step[2] * 4;
+		int32_t *ids = (int32_t *)(uintptr_t)r->address[1] + step[2] * 8;
 
 		ids[0] = (int32_t)(2 * step[0]);
 		ids[1] = (int32_t)(2 * step[1]);
+		ids[4] = (int32_t)(3 * step[0]); /* a guess */
 	}
 }
 
 static void bind_ids(struct world *w, struct ig_gpu_dispatch *d)
 {
 	d->n_binds = 1;
-	d->bind[0] = (struct ig_gpu_bind){ w->ids, 32, IG_GPU_WRITE, 0 };
+	d->bind[0] = (struct ig_gpu_bind){ w->ids, 64, IG_GPU_WRITE, 0 };
 }
 
 static void fill(struct world *w, uint32_t slot, uint32_t a, uint32_t b)
@@ -198,6 +199,9 @@ static void test_two_steps(void **state)
 	s1 = cuda_submission(1, 1);
 	s1.live[IG_LIVE_LOGIT_ROWS] = 5;
 	assert_int_equal(w.d->class->submit(w.p, &s1, &err), -EINVAL);
+	s1 = cuda_submission(1, 1);
+	s1.live[IG_LIVE_GUESS_ROWS] = 3;
+	assert_int_equal(w.d->class->submit(w.p, &s1, &err), -EINVAL);
 	world_end(&w); /* with a step under way */
 }
 
@@ -231,6 +235,41 @@ static void test_logits(void **state)
 	assert_int_equal(w.d->class->wait(w.p, 0, 1000, &ids, &logits, &err), 0);
 	assert_non_null(logits);
 	assert_memory_equal(logits + 100, want, sizeof want);
+	world_end(&w);
+}
+
+/* Guesses are behind as many rows as the tape has. */
+static void test_guesses(void **state)
+{
+	struct ig_gpu_submission s = cuda_submission(1, 1);
+	struct ig_gpu_dispatch d;
+	struct ig_error err = { 0 };
+	struct world w;
+	const int32_t *ids;
+	const float *logits;
+	const float want[2] = { 2.5f, -3.0f };
+	uint32_t arg = 0;
+
+	world_begin(&w);
+	w.tape->has_head = true;
+	assert_int_equal(ig_gpu_tape_host.logits(w.tape, 100, &w.logits), 0);
+	d = cuda_dispatch("ids_4_1", &arg, 4);
+	bind_ids(&w, &d);
+	world_record(&w, &d);
+	assert_int_equal(world_make(&w, &err), 0);
+	fake->kernel = run_kernel;
+	fill(&w, 1, 10, 11);
+	s.live[IG_LIVE_HEAD] = s.live[IG_LIVE_GUESS_ROWS] = s.live[IG_LIVE_WANT_LOGITS] = 1;
+	assert_int_equal(w.d->class->write(w.d, w.memory,
+					   w.places[w.logits.buffer].offset + 4 * 400, want,
+					   sizeof want, &err),
+			 0);
+	assert_int_equal(w.d->class->submit(w.p, &s, &err), 0);
+	assert_int_equal(w.d->class->wait(w.p, 1, 1000, &ids, &logits, &err), 0);
+	assert_int_equal(ids[0], 20);
+	assert_int_equal(ids[1], 22);
+	assert_int_equal(ids[4], 30);
+	assert_memory_equal(logits + 4 * 100, want, sizeof want);
 	world_end(&w);
 }
 
@@ -496,6 +535,7 @@ int main(void)
 		cmocka_unit_test_setup(test_memory, cuda_setup),
 		cmocka_unit_test_setup(test_two_steps, cuda_setup),
 		cmocka_unit_test_setup(test_logits, cuda_setup),
+		cmocka_unit_test_setup(test_guesses, cuda_setup),
 		cmocka_unit_test_setup(test_kernels, cuda_setup),
 		cmocka_unit_test_setup(test_ptx, cuda_setup),
 		cmocka_unit_test_setup(test_compiling, cuda_setup),

@@ -163,6 +163,35 @@ static void test_overlaps_of_few_rows(void **state)
 	world_end(&w);
 }
 
+/* What a head that guesses recorded is in the graphs of steps that have it. */
+static void test_head(void **state)
+{
+	struct ig_error err = { 0 };
+	struct world w;
+	uint32_t arg = 0;
+
+	world_begin(&w);
+	w.tape->has_head = true;
+	for (int i = 0; i < 2; i++) {
+		struct ig_gpu_dispatch d = cuda_dispatch("ids_4_1", &arg, 4);
+
+		d.n_binds = 1;
+		d.bind[0] = (struct ig_gpu_bind){ w.value, 64, IG_GPU_WRITE, 0 };
+		w.tape->in_head = i;
+		world_record(&w, &d);
+	}
+	assert_int_equal(world_make(&w, &err), 0);
+	for (uint32_t i = 0; i < 4; i++) {
+		struct ig_gpu_submission s = cuda_submission(0, 5);
+
+		s.live[IG_LIVE_HEAD] = i % 2;
+		fake->n_runs = 0;
+		world_run(&w, &s);
+		assert_int_equal(fake->n_runs, 1 + i % 2);
+	}
+	world_end(&w);
+}
+
 /* Operands that a kernel takes in boxes are handed over as maps; its threadgroups go in
  * clusters. */
 static void test_boxes(void **state)
@@ -314,6 +343,7 @@ int main(void)
 		cmocka_unit_test_setup(test_recording, cuda_setup),
 		cmocka_unit_test_setup(test_overlaps, cuda_setup),
 		cmocka_unit_test_setup(test_overlaps_of_few_rows, cuda_setup),
+		cmocka_unit_test_setup(test_head, cuda_setup),
 		cmocka_unit_test_setup(test_boxes, cuda_setup),
 		cmocka_unit_test_setup(test_wide, cuda_setup),
 		cmocka_unit_test_setup(test_buckets, cuda_setup),

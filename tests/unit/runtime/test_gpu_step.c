@@ -252,6 +252,39 @@ static void test_packed(void **state)
 	end(&w);
 }
 
+/* The head that guesses: only in steps that have it. */
+static void test_guesses(void **state)
+{
+	static const int32_t next[] = { 7, 8, -1, 9, -2 }, guess_rows[] = { 1 };
+	static const int32_t bad[] = { 7, 8, -1, VOCAB, -2 };
+	struct world w;
+	struct ig_error err = { 0 };
+
+	begin(&w, &info);
+	add(&w, 40, 3, true);
+	add(&w, 90, 2, true);
+	assert_int_equal(pack(&w, &err), 0);
+	assert_int_equal(w.out.live[IG_LIVE_HEAD], 0);
+	assert_int_equal(head(&w)->n_guess_rows, 0);
+	w.step.next_ids = next;
+	w.step.guess_rows = guess_rows;
+	w.step.n_guesses = 1;
+	assert_int_equal(pack(&w, &err), 0);
+	assert_int_equal(w.out.live[IG_LIVE_HEAD], 1);
+	assert_int_equal(w.out.live[IG_LIVE_GUESS_ROWS], 1);
+	assert_int_equal(head(&w)->n_guess_rows, 1);
+	assert_memory_equal(at(&w, head(&w)->next_ids), next, sizeof next);
+	assert_memory_equal(at(&w, head(&w)->guess_rows), guess_rows, sizeof guess_rows);
+	w.step.n_guesses = 0; /* its layers are computed all the same */
+	assert_int_equal(pack(&w, &err), 0);
+	assert_int_equal(w.out.live[IG_LIVE_HEAD], 1);
+	assert_int_equal(w.out.live[IG_LIVE_GUESS_ROWS], 0);
+	w.step.next_ids = bad;
+	assert_int_equal(pack(&w, &err), -EINVAL);
+	assert_non_null(strstr(err.text, "row 3 is before token"));
+	end(&w);
+}
+
 /* Rows and partials up to the limits: the rest loops, wherever it stands. */
 static void test_split(void **state)
 {
@@ -347,6 +380,9 @@ static void test_largest(void **state)
 	w.step.row_types = types;
 	const int32_t turned[ROWS][IG_ROPE_AXES] = { { 0 } };
 	const uint64_t outside[ROWS] = { 0 };
+	w.step.next_ids = w.ids;
+	w.step.guess_rows = w.logit_rows;
+	w.step.n_guesses = w.step.n_logit_rows;
 	w.step.sees_to = w.positions;
 	w.step.rope_positions = turned[0];
 	w.shape.outside = outside;
@@ -750,13 +786,13 @@ static void test_slabs(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_packed),	       cmocka_unit_test(test_split),
-		cmocka_unit_test(test_outside),	       cmocka_unit_test(test_largest),
-		cmocka_unit_test(test_hostile),	       cmocka_unit_test(test_window),
-		cmocka_unit_test(test_limits),	       cmocka_unit_test(test_texts),
-		cmocka_unit_test(test_states),	       cmocka_unit_test(test_most_segments),
-		cmocka_unit_test(test_hostile_states), cmocka_unit_test(test_copies),
-		cmocka_unit_test(test_slabs),
+		cmocka_unit_test(test_packed),	      cmocka_unit_test(test_guesses),
+		cmocka_unit_test(test_split),	      cmocka_unit_test(test_outside),
+		cmocka_unit_test(test_largest),	      cmocka_unit_test(test_hostile),
+		cmocka_unit_test(test_window),	      cmocka_unit_test(test_limits),
+		cmocka_unit_test(test_texts),	      cmocka_unit_test(test_states),
+		cmocka_unit_test(test_most_segments), cmocka_unit_test(test_hostile_states),
+		cmocka_unit_test(test_copies),	      cmocka_unit_test(test_slabs),
 	};
 	return cmocka_run_group_tests_name("the step on a GPU", tests, NULL, NULL);
 }

@@ -219,7 +219,7 @@ static void test_buffers(void **state)
 	assert_int_equal(H.ids(t, &r), 0);
 	assert_int_equal(H.ids(t, &again), 0);
 	assert_int_equal(r.buffer, again.buffer);
-	assert_int_equal(t->buffers[r.buffer].n_bytes, IG_STEPS_IN_FLIGHT * LOGIT_ROWS * 4);
+	assert_int_equal(t->buffers[r.buffer].n_bytes, IG_STEPS_IN_FLIGHT * 2 * LOGIT_ROWS * 4);
 	assert_int_equal(H.logits(t, 10, &r), 0);
 	assert_int_equal(H.logits(t, 10, &again), 0);
 	assert_int_equal(r.buffer, again.buffer);
@@ -340,6 +340,32 @@ static void test_hazards(void **state)
 	}
 	emit(t, b, -1);
 	assert_barriers(t, ".|.|");
+}
+
+/* What a head that guesses recorded runs in steps that have it; of such a plan there are twice as many logits. */
+static void test_head(void **state)
+{
+	struct ig_gpu_tape *t = make();
+	int32_t a = value(t, 16, 3), b = value(t, 16, 3);
+	uint32_t live[IG_N_LIVE] = { 1, 5 }, at = 0, grid[3];
+	struct ig_gpu_ref r;
+	bool barrier;
+
+	t->has_head = true;
+	emit(t, -1, a);
+	t->in_head = true;
+	emit(t, a, b);
+	assert_int_equal(H.logits(t, 10, &r), 0);
+	assert_int_equal(t->buffers[r.buffer].n_bytes, 2 * LOGIT_ROWS * 10 * 4);
+	assert_int_equal(ig_gpu_tape_close(t, NULL), 0);
+	assert_int_equal(ig_gpu_tape_next(t, live, &at, grid, &barrier), 0);
+	assert_int_equal(ig_gpu_tape_next(t, live, &at, grid, &barrier), UINT32_MAX);
+	live[IG_LIVE_HEAD] = 1;
+	at = 1;
+	assert_int_equal(ig_gpu_tape_next(t, live, &at, grid, &barrier), 1);
+	assert_true(barrier);
+	assert_int_equal(grid[0], 5);
+	ig_gpu_tape_destroy(t);
 }
 
 /* The barrier of a dispatch that does not run stands before the next one that does. */
@@ -619,15 +645,11 @@ static void test_a_chain_is_small(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_fields),
-		cmocka_unit_test(test_boxes),
-		cmocka_unit_test(test_buffers),
-		cmocka_unit_test(test_copies),
-		cmocka_unit_test(test_hazards),
-		cmocka_unit_test(test_carried),
-		cmocka_unit_test(test_grids),
-		cmocka_unit_test(test_random_tapes),
-		cmocka_unit_test(test_a_chain_is_small),
+		cmocka_unit_test(test_fields),	     cmocka_unit_test(test_boxes),
+		cmocka_unit_test(test_buffers),	     cmocka_unit_test(test_copies),
+		cmocka_unit_test(test_hazards),	     cmocka_unit_test(test_head),
+		cmocka_unit_test(test_carried),	     cmocka_unit_test(test_grids),
+		cmocka_unit_test(test_random_tapes), cmocka_unit_test(test_a_chain_is_small),
 	};
 	return cmocka_run_group_tests_name("tapes", tests, NULL, NULL);
 }
