@@ -425,12 +425,16 @@ int ig_program_submit(struct ig_program *p, const struct ig_step *step)
 	int rc = check_step(p, step, &p->error);
 	if (rc)
 		return rc;
-	p->submit_ns[p->n_in_flight] = ig_now_ns();
+	const int64_t now = ig_now_ns();
+	p->prepare_ns = 0;
 	rc = p->class->submit(p, step);
+	p->submit_ns[p->n_in_flight] = now + p->prepare_ns;
 	if (!rc)
 		p->in_flight[p->n_in_flight++] = step;
 	return rc;
 }
+
+int64_t ig_program_prepare_ns(const struct ig_program *p) { return p->prepare_ns; }
 
 static void time_step(struct ig_driver *d, int64_t submit_ns)
 {

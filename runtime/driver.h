@@ -139,6 +139,9 @@ int ig_program_submit(struct ig_program *p, const struct ig_step *step);
 /* Wait for the oldest step in flight.  0: its sampled_ids (and ->logits) are written.  After an
  * error no step is in flight and none of them has results.  -ENODEV: the device is lost. */
 int ig_program_wait(struct ig_program *p);
+/* Nanoseconds that the last submit took for what it has ready from now on (a recording of such steps): no part of the
+ * step.  The end of steps that were in flight is seen that much later. */
+int64_t ig_program_prepare_ns(const struct ig_program *p);
 /* Nanoseconds that the last step took whose wait gave 0: from its submit, or from the end of the step
  * before it, of any program, if that was later. */
 int64_t ig_driver_step_ns(const struct ig_driver *d);

@@ -64,6 +64,7 @@ struct ig_program {
 	uint32_t n_parts[IG_MAX_CACHE_GROUPS]; /* of groups of state; 0: of another kind */
 	uint32_t n_adapters;		       /* of the plan */
 	bool has_mtp;			       /* the same: a head that guesses */
+	int64_t prepare_ns;		       /* see ig_program_prepare_ns; of submit */
 	uint32_t width_in, width_out;	       /* of the plan */
 	uint32_t
 		width_outside; /* of embeddings from outside that the plan's steps may have; 0: none */

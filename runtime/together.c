@@ -309,6 +309,7 @@ static int submit_to_all(struct program *p, const struct ig_step *step, uint32_t
 				to->step.prev_ids = before->step.sampled_ids;
 		}
 		rc = ig_program_submit(p->ranks[r], &to->step);
+		p->base.prepare_ns += ig_program_prepare_ns(p->ranks[r]);
 		if (rc)
 			ig_fail(&p->base.error, rc, "device %u: %s", r,
 				ig_program_error(p->ranks[r])->text);

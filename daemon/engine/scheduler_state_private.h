@@ -46,7 +46,7 @@ struct ig_flight {
 	uint32_t n_model_drafts; /* of them: of the draft model */
 	double draft_ns;	 /* that it took for them */
 	uint32_t n_guesses;	 /* by the model's head */
-	bool disturbed;		 /* a step of a draft model ran meanwhile */
+	bool disturbed; /* a step of a draft model ran meanwhile, or a later step was prepared */
 	/* once it is complete: what a step without drafts takes, and what each row of one did, by source */
 	double quiet_ns, draft_row_ns[IG_DRAFT_SOURCES];
 	bool limited; /* planned beside streams (pace_private.h) */

@@ -29,6 +29,8 @@
 /* A prompt of which so many rows were computed is saved when it is read, and every one whose blocks leave a
  * window; others when they end. */
 #define SAVED_ROWS 2048
+/* What a submit takes for a recording, if it is more, makes the time of steps in flight worthless. */
+#define MOST_PREPARE_NS 200000
 
 /* Fill in f for m.  Of a sequence only its blocks, n_rows and logit_index change. */
 static bool build_step(struct ig_sched *sch, struct ig_model *m, struct ig_flight *f)
@@ -160,6 +162,9 @@ static bool submit_next(struct ig_sched *sch)
 			return false;
 		}
 		m->next_step = (m->next_step + 1) % IG_STEPS_IN_FLIGHT;
+		if (ig_program_prepare_ns(m->program) > MOST_PREPARE_NS)
+			for (uint32_t k = 0; k < sch->n_flights; k++)
+				sch->flights[k].disturbed = true;
 		sch->n_flights++;
 		sch->n_submitted++;
 		ig_sched_note_move(sch);

@@ -6,9 +6,10 @@
  * exact counts and is part of the bucket.  Dispatches between two barriers become nodes without
  * edges between them, which the GPU runs concurrently.  In steps of few rows a kernel of sm_90 that
  * follows one other begins while that one's last threadgroups run, and waits itself (tools/msl/entry.py): its start,
- * and what it reads of its weights before it waits, cost nothing.  At MAX_GRAPHS the least recently
- * used recording is replaced.
+ * and what it reads of its weights before it waits, cost nothing.  A bucket whose kernels are those of another one gets
+ * that one's recording with other grids.  At MAX_GRAPHS the least recently used recording is replaced.
  */
+#include "base/clock.h"
 #include "base/log.h"
 #include "runtime/cuda/cuda_private.h"
 
@@ -18,6 +19,11 @@
 
 /* A recording of 400 kernels takes about 1 MB of host and device memory together. */
 #define MAX_GRAPHS 128
+/* Of recordings with the same kernels at most so many: beyond, the grids of the one used longest ago are changed.  On an
+ * H200 that takes 0.1 ms where recording takes 1 to 8.  One that was not used in so many steps is changed, too: only
+ * where two are used in turn both are kept. */
+#define MAX_ALIKE 2
+#define TURN 8
 /* With more edges between two groups of nodes, an empty node is put between them. */
 #define MAX_EDGES 64
 #define MAX_CONDITIONS 64
@@ -49,8 +55,10 @@ _Static_assert(sizeof(struct key) == 8 + (IG_N_LIVE + 1) / 2 * 8, "keys are comp
 
 struct graph {
 	struct key key;
-	CUgraphExec exec; /* NULL: nothing runs in such a step */
-	uint64_t used;	  /* value of `clock` at the last use */
+	CUgraphExec exec;   /* NULL: nothing runs in such a step */
+	CUgraph graph;	    /* that exec was made of */
+	CUgraphNode *nodes; /* [tape->n_dispatches] of it; NULL: not in it */
+	uint64_t used;	    /* value of `clock` at the last use */
 };
 
 struct ig_cuda_graphs {
@@ -61,6 +69,7 @@ struct ig_cuda_graphs {
 	struct condition conditions[MAX_CONDITIONS];
 	uint32_t n_conditions;
 	bool follows[IG_N_LIVE]; /* a grid depends on the count */
+	bool exchanges;		 /* a dispatch is an exchange */
 	struct graph graphs[MAX_GRAPHS];
 	uint32_t n_graphs;
 	uint64_t clock;
@@ -118,6 +127,16 @@ static bool grid_of(const struct ig_gpu_dispatch *d, const struct key *key, uint
 	return ig_gpu_dispatch_grid(&always, key->live, grid);
 }
 
+/* Whether the i-th dispatch is in a bucket's recording, and its grid. */
+static bool is_recorded(const struct ig_cuda_graphs *g, const struct key *key, uint32_t i,
+			uint32_t grid[3])
+{
+	const struct ig_gpu_tape_dispatch *d = &g->tape->dispatches[i];
+
+	return (key->runs >> g->launches[i].condition & 1) &&
+	       (!d->of_head || key->live[IG_LIVE_HEAD]) && grid_of(&d->d, key, grid);
+}
+
 /* ---- recording ------------------------------------------------------------------------- */
 
 static int check_grid(const struct ig_gpu_dispatch *d, const uint32_t grid[3], struct ig_error *err)
@@ -130,21 +149,20 @@ static int check_grid(const struct ig_gpu_dispatch *d, const uint32_t grid[3], s
 		       d->kernel, grid[0], grid[1], grid[2], INT32_MAX);
 }
 
+static bool has_few_rows(const struct key *key) { return key->live[IG_LIVE_ROWS] <= OVERLAP_ROWS; }
+
 /* Whether the i-th kernel may begin while the one before it runs, if it follows one alone. */
 static bool may_overlap(const struct ig_cuda_graphs *g, const struct key *key, uint32_t i)
 {
-	return g->launches[i].waits && key->live[IG_LIVE_ROWS] <= OVERLAP_ROWS &&
-	       g->d->cu.graph_add_edges && !atomic_load(&g->d->plain_edges);
+	return g->launches[i].waits && has_few_rows(key) && g->d->cu.graph_add_edges &&
+	       !atomic_load(&g->d->plain_edges);
 }
 
-/* overlaps: it begins while the one before it runs, and waits itself. */
-static int add_node(struct ig_cuda_graphs *g, CUgraph graph, uint32_t i, const uint32_t grid[3],
-		    uint32_t n_before, bool overlaps, CUgraphNode *node, struct ig_error *err)
+static CUkernelNodeParams node_params(struct ig_cuda_graphs *g, uint32_t i, const uint32_t grid[3])
 {
-	static const CUgraphEdge edge = { .from_port = CU_PORT_PROGRAMMATIC,
-					  .type = CU_EDGE_PROGRAMMATIC };
 	const struct ig_gpu_dispatch *d = &g->tape->dispatches[i].d;
-	const CUkernelNodeParams p = {
+
+	return (CUkernelNodeParams){
 		.func = g->launches[i].function,
 		.grid_x = grid[0],
 		.grid_y = grid[1],
@@ -155,6 +173,16 @@ static int add_node(struct ig_cuda_graphs *g, CUgraph graph, uint32_t i, const u
 		.shared_bytes = d->threadgroup_bytes,
 		.params = g->launches[i].params,
 	};
+}
+
+/* overlaps: it begins while the one before it runs, and waits itself. */
+static int add_node(struct ig_cuda_graphs *g, CUgraph graph, uint32_t i, const uint32_t grid[3],
+		    uint32_t n_before, bool overlaps, CUgraphNode *node, struct ig_error *err)
+{
+	static const CUgraphEdge edge = { .from_port = CU_PORT_PROGRAMMATIC,
+					  .type = CU_EDGE_PROGRAMMATIC };
+	const struct ig_gpu_dispatch *d = &g->tape->dispatches[i].d;
+	const CUkernelNodeParams p = node_params(g, i, grid);
 	const CUnodeAttribute cluster = { .cluster = { d->cluster, 1, 1 } };
 	int rc = check_grid(d, grid, err);
 
@@ -183,9 +211,11 @@ static uint32_t rows_sent(const struct ig_gpu_tape *t, const struct ig_gpu_tape_
 
 /* Record all dispatches of the bucket; *n_nodes 0: there are none.  *any_overlap: a kernel begins
  * while another one runs. */
-static int record(struct ig_cuda_graphs *g, const struct key *key, CUgraph graph, uint32_t *n_nodes,
-		  bool *any_overlap, struct ig_error *err)
+static int record(struct ig_cuda_graphs *g, struct graph *to, uint32_t *n_nodes, bool *any_overlap,
+		  struct ig_error *err)
 {
+	const struct key *key = &to->key;
+	CUgraph graph = to->graph;
 	uint32_t n_before = 0, n_now = 0;
 	bool barrier = false, empty = false; /* before[0] is no kernel */
 	bool exchanged = false;		     /* one of now[] is none */
@@ -199,8 +229,7 @@ static int record(struct ig_cuda_graphs *g, const struct key *key, CUgraph graph
 
 		/* a barrier also applies if its own dispatch does not run */
 		barrier = barrier || d->barrier;
-		if (!(key->runs >> g->launches[i].condition & 1) ||
-		    (d->of_head && !key->live[IG_LIVE_HEAD]) || !grid_of(&d->d, key, grid))
+		if (!is_recorded(g, key, i, grid))
 			continue;
 		if (barrier && n_now) {
 			CUgraphNode *t = g->before;
@@ -229,6 +258,7 @@ static int record(struct ig_cuda_graphs *g, const struct key *key, CUgraph graph
 			     add_node(g, graph, i, grid, n_before, overlaps, &g->now[n_now], err);
 		if (rc)
 			return rc;
+		to->nodes[i] = g->now[n_now];
 		*any_overlap = *any_overlap || overlaps;
 		exchanged = exchanged || d->exchange;
 		n_now++;
@@ -237,70 +267,156 @@ static int record(struct ig_cuda_graphs *g, const struct key *key, CUgraph graph
 	return 0;
 }
 
-static int try_graph(struct ig_cuda_graphs *g, const struct key *key, CUgraphExec *exec,
-		     bool *overlap, struct ig_error *err)
+static void free_graph(struct ig_cuda_graphs *g, struct graph *at)
 {
-	CUgraph graph = NULL;
-	uint32_t n_nodes = 0;
-	int rc = CUDA(g->d, graph_create(&graph, 0), "creating a graph", err);
+	/* The library frees a running graph when it has finished. */
+	if (at->exec)
+		g->d->cu.graph_exec_destroy(at->exec);
+	if (at->graph)
+		g->d->cu.graph_destroy(at->graph);
+	free(at->nodes);
+	*at = (struct graph){ .key = at->key };
+}
 
-	*exec = NULL;
+static int try_graph(struct ig_cuda_graphs *g, struct graph *to, bool *overlap,
+		     struct ig_error *err)
+{
+	uint32_t n_nodes = 0;
+	int rc;
+
 	*overlap = false;
-	if (rc)
-		return rc;
-	rc = record(g, key, graph, &n_nodes, overlap, err);
+	to->nodes = calloc(g->tape->n_dispatches + 1, sizeof(CUgraphNode));
+	rc = to->nodes ? CUDA(g->d, graph_create(&to->graph, 0), "creating a graph", err) :
+			 ig_fail(err, -ENOMEM, "cuda: no memory for a graph");
+	if (!rc)
+		rc = record(g, to, &n_nodes, overlap, err);
 	if (!rc && n_nodes)
-		rc = CUDA(g->d, graph_instantiate(exec, graph, 0), "making a graph ready", err);
-	g->d->cu.graph_destroy(graph);
+		rc = CUDA(g->d, graph_instantiate(&to->exec, to->graph, 0), "making a graph ready",
+			  err);
+	if (rc)
+		free_graph(g, to);
 	return rc;
 }
 
-/* A driver that refuses kernels which overlap runs them one after the other. */
-static int make_graph(struct ig_cuda_graphs *g, const struct key *key, CUgraphExec *exec,
-		      struct ig_error *err)
+/* Record to->key.  A driver that refuses kernels which overlap runs them one after the other. */
+static int make_graph(struct ig_cuda_graphs *g, struct graph *to, struct ig_error *err)
 {
 	struct ig_error first = { 0 };
 	bool overlap;
-	int rc = try_graph(g, key, exec, &overlap, &first);
+	int rc = try_graph(g, to, &overlap, &first);
 
 	if (rc == -EIO && overlap) {
 		ig_log_warn("%s: kernels run one after the other", first.text);
 		atomic_store(&g->d->plain_edges, true);
-		return try_graph(g, key, exec, &overlap, err);
+		return try_graph(g, to, &overlap, err);
 	}
 	if (rc && err)
 		*err = first;
 	return rc;
 }
 
+/* ---- changing ---------------------------------------------------------------------------- */
+
+/* Whether a recording has the bucket's kernels and what they wait for; grids may differ. */
+static bool is_alike(const struct ig_cuda_graphs *g, const struct graph *at, const struct key *key)
+{
+	uint32_t grid[3];
+
+	if (!at->exec || at->key.runs != key->runs || g->exchanges ||
+	    at->key.live[IG_LIVE_HEAD] != key->live[IG_LIVE_HEAD] ||
+	    has_few_rows(&at->key) != has_few_rows(key))
+		return false;
+	for (uint32_t i = 0; i < g->tape->n_dispatches; i++)
+		if (is_recorded(g, key, i, grid) != (at->nodes[i] != NULL))
+			return false;
+	return true;
+}
+
+/* Change the grids of a recording that is alike; steps under way keep theirs. */
+static int change(struct ig_cuda_graphs *g, struct graph *at, const struct key *key,
+		  struct ig_error *err)
+{
+	int rc = 0;
+
+	for (uint32_t i = 0; i < g->tape->n_dispatches && !rc; i++) {
+		const struct ig_gpu_dispatch *d = &g->tape->dispatches[i].d;
+		uint32_t before[3], now[3];
+		if (!at->nodes[i])
+			continue;
+		grid_of(d, &at->key, before);
+		grid_of(d, key, now);
+		if (!memcmp(before, now, sizeof now))
+			continue;
+		const CUkernelNodeParams p = node_params(g, i, now);
+		rc = check_grid(d, now, err);
+		if (!rc)
+			rc = CUDA(g->d, graph_exec_set(at->exec, at->nodes[i], &p),
+				  "changing a grid", err);
+	}
+	at->key = *key;
+	return rc;
+}
+
+/* A recording of a bucket that has none yet, in place of another one if necessary. */
+static int add_graph(struct ig_cuda_graphs *g, const struct key *key, struct graph **out,
+		     struct ig_error *err)
+{
+	struct graph *oldest = &g->graphs[0], *alike = NULL, *to;
+	uint32_t n_alike = 0;
+	int rc;
+
+	for (uint32_t i = 0; i < g->n_graphs; i++) {
+		struct graph *at = &g->graphs[i];
+		if (at->used < oldest->used)
+			oldest = at;
+		if (!is_alike(g, at, key))
+			continue;
+		n_alike++;
+		if (!alike || at->used < alike->used)
+			alike = at;
+	}
+	if (n_alike >= MAX_ALIKE || (n_alike && g->clock - alike->used > TURN)) {
+		to = alike;
+		rc = change(g, to, key, err);
+	} else {
+		to = g->n_graphs < MAX_GRAPHS ? &g->graphs[g->n_graphs] : oldest;
+		free_graph(g, to);
+		to->key = *key;
+		rc = make_graph(g, to, err);
+	}
+	if (rc) { /* it must not be found */
+		free_graph(g, to);
+		memset(&to->key, 0xff, sizeof to->key);
+		to->used = 0;
+	} else if (to == &g->graphs[g->n_graphs]) {
+		g->n_graphs++;
+	}
+	*out = to;
+	return rc;
+}
+
 int ig_cuda_graphs_get(struct ig_cuda_graphs *g, const uint32_t live[IG_N_LIVE], CUgraphExec *exec,
 		       struct ig_error *err)
 {
-	struct graph *oldest = &g->graphs[0], *to;
+	struct graph *at = NULL;
 	struct key key;
-	CUgraphExec made;
-	int rc;
+	int64_t begin;
+	int rc = 0;
 
 	make_key(g, live, &key);
 	g->clock++;
-	for (uint32_t i = 0; i < g->n_graphs; i++) {
-		struct graph *at = &g->graphs[i];
-		if (!memcmp(&at->key, &key, sizeof key)) {
-			at->used = g->clock;
-			*exec = at->exec;
-			return 0;
-		}
-		if (at->used < oldest->used)
-			oldest = at;
+	for (uint32_t i = 0; i < g->n_graphs && !at; i++)
+		if (!memcmp(&g->graphs[i].key, &key, sizeof key))
+			at = &g->graphs[i];
+	if (!at) {
+		begin = ig_now_ns();
+		rc = add_graph(g, &key, &at, err);
+		g->d->base.prepared_ns += ig_now_ns() - begin;
 	}
-	if ((rc = make_graph(g, &key, &made, err)))
+	if (rc)
 		return rc;
-	to = g->n_graphs < MAX_GRAPHS ? &g->graphs[g->n_graphs++] : oldest;
-	/* The library frees a running graph when it has finished. */
-	if (to->exec)
-		g->d->cu.graph_exec_destroy(to->exec);
-	*to = (struct graph){ key, made, g->clock };
-	*exec = made;
+	at->used = g->clock;
+	*exec = at->exec;
 	return 0;
 }
 
@@ -355,8 +471,10 @@ static int make_launch(struct ig_cuda_graphs *g, uint32_t i, const struct ig_gpu
 		return rc;
 	for (int axis = 0; axis < 3; axis++)
 		g->follows[d->grid[axis].live] = true;
-	if (g->tape->dispatches[i].exchange)
+	if (g->tape->dispatches[i].exchange) {
+		g->exchanges = true;
 		return 0;
+	}
 	if (d->n_boxes) {
 		l->maps = aligned_alloc(_Alignof(CUtensorMap), d->n_boxes * sizeof *l->maps);
 		if (!l->maps)
@@ -425,8 +543,7 @@ void ig_cuda_graphs_destroy(struct ig_cuda_graphs *g)
 	if (!g)
 		return;
 	for (uint32_t i = 0; i < g->n_graphs; i++)
-		if (g->graphs[i].exec)
-			g->d->cu.graph_exec_destroy(g->graphs[i].exec);
+		free_graph(g, &g->graphs[i]);
 	for (uint32_t i = 0; g->launches && i < g->tape->n_dispatches; i++)
 		free(g->launches[i].maps);
 	free(g->launches);

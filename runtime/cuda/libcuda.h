@@ -177,6 +177,8 @@ enum {
 	  (CUgraphNode * node, CUgraph g, const CUgraphNode *after, size_t n_after))               \
 	X(graph_instantiate, cuGraphInstantiateWithFlags,                                          \
 	  (CUgraphExec * exec, CUgraph g, unsigned long long flags))                               \
+	X(graph_exec_set, cuGraphExecKernelNodeSetParams_v2,                                       \
+	  (CUgraphExec exec, CUgraphNode node, const CUkernelNodeParams *params))                  \
 	X(graph_exec_destroy, cuGraphExecDestroy, (CUgraphExec exec))                              \
 	X(graph_launch, cuGraphLaunch, (CUgraphExec exec, CUstream s))                             \
 	X(error_name, cuGetErrorName, (CUresult r, const char **name))                             \

@@ -95,6 +95,7 @@ struct ig_gpu_device_class {
 /* The first member of every device and of every device's program. */
 struct ig_gpu_device {
 	const struct ig_gpu_device_class *class;
+	int64_t prepared_ns; /* that submits took for what later steps of the kind have ready, all together */
 };
 
 struct ig_gpu_program {

@@ -542,7 +542,9 @@ int ig_gpu_program_submit(struct ig_program *base, const struct ig_step *step)
 	    (rc = ig_gpu_step_pack(&p->shape, step, p->prev_slot, &d->slabs,
 				   class->staging(p->program, s.slot), &s, &base->error)))
 		return rc;
+	const int64_t before = d->device->prepared_ns;
 	rc = class->submit(p->program, &s, &base->error);
+	base->prepare_ns = d->device->prepared_ns - before;
 	if (rc) {
 		remember_loss(d, rc, &base->error);
 		return rc;

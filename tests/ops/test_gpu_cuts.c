@@ -173,8 +173,8 @@ static void test_all_rows(void **state)
 	(void)state;
 }
 
-/* Up to 256 rows are a warpgroup's, whose kernels have 32, 64 or 128 rows: of small weights from nine rows on, else from
- * seventeen. A cluster has all shares. */
+/* Up to 256 rows, of large weights 512, are a warpgroup's, whose kernels have 32, 64 or 128 rows: of small weights from nine
+ * rows on, else from seventeen. A cluster has all shares. */
 static void test_wide(void **state)
 {
 	static const struct {
@@ -191,7 +191,13 @@ static void test_wide(void **state)
 		choose(&c, &h200, of_shape[i].outputs, of_shape[i].k, of_shape[i].pair);
 		assert_int_equal(c.shares, of_shape[i].shares);
 		assert_true(of(&c, of_shape[i].first - 1)->kind == TILES);
-		for (uint32_t rows = of_shape[i].first; rows <= 256; rows++) {
+		const uint32_t end =
+			of_shape[i].outputs * of_shape[i].k * (of_shape[i].pair ? 2 : 1) <=
+					1 << 26 ?
+				257 :
+				513;
+		assert_int_equal(ig_product_unpacks_from(&c.p), end);
+		for (uint32_t rows = of_shape[i].first; rows < end; rows++) {
 			const struct ig_product_variant *at = of(&c, rows);
 			if (at->kind != WIDE || at->shape.bm != (rows <= 32 ? 32 :
 								 rows <= 64 ? 64 :

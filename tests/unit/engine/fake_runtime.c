@@ -240,6 +240,7 @@ int ig_driver_model_info(const struct ig_driver *d, const struct ig_plan *plan,
 uint32_t ig_driver_steps_in_flight(const struct ig_driver *d) { return 1; }
 
 int64_t ig_driver_step_ns(const struct ig_driver *d) { return d->step_ns; }
+int64_t ig_program_prepare_ns(const struct ig_program *p) { return fake.prepare_ns; }
 
 uint32_t ig_program_split_rows(const struct ig_program *p) { return fake.split_rows; }
 

@@ -68,6 +68,7 @@ struct fake {
 	int small_first_us;    /* that its first step takes besides */
 	atomic_int misguesses; /* percent of a small model's guesses, or a head's, that are wrong */
 	int guess_us;	       /* that each guess of a head takes */
+	int prepare_ns;	       /* that every submit says it took for a recording */
 	bool heads_refused;    /* the driver takes no heads */
 	bool head_is_broken;   /* a plan with one can't be recorded */
 	bool head_is_odd;      /* the same, lowered */

@@ -268,6 +268,24 @@ static void test_streams(void **state)
 	harness_close(e);
 }
 
+/* What steps in flight took while the device prepared a later one is not known: if that is so of every step, nothing
+ * says that guesses pay. */
+static void test_prepared(void **state)
+{
+	struct ask a = { .n_prompt = 40, .max_tokens = 300 };
+	struct ig_engine *e;
+
+	fake.prepare_ns = 1000000;
+	configure("mtp");
+	e = harness_engine(&config);
+	ask_and_check(e, &a);
+	if (!strcmp(harness_run_ahead, "on"))
+		assert_int_equal(client.result.n_mtp_drafted, 0);
+	else /* none is in flight then */
+		assert_true(client.result.n_mtp_accepted > 120);
+	harness_close(e);
+}
+
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
@@ -280,6 +298,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test_setup_teardown(test_head_in_a_file, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_dear_rows, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_streams, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_prepared, setup, teardown),
 	};
 
 	if (argc > 1 && !strcmp(argv[1], "ahead"))

@@ -1,6 +1,7 @@
 /* fake_gpu.c: see fake_gpu.h. */
 #include "tests/unit/runtime/fake_gpu.h"
 
+#include "base/clock.h"
 #include "runtime/modules/modules.h"
 #include "shaders/step.h"
 #include "tests/unit/model/formats/tiny_gguf.h"
@@ -31,6 +32,7 @@ struct ig_gpu_buffer {
 
 struct fake_program {
 	struct ig_gpu_program base;
+	struct ig_gpu_device *device;
 	const struct ig_gpu_tape *tape;
 	const struct ig_gpu_place *places;
 	uint64_t step_bytes;
@@ -212,6 +214,7 @@ static int fake_program_create(struct ig_gpu_device *d, const struct ig_gpu_tape
 	struct fake_program *p = calloc(1, sizeof *p);
 	MUST(p);
 	p->base.class = d->class;
+	p->device = d;
 	p->tape = tape;
 	p->places = places;
 	p->step_bytes = step_bytes;
@@ -277,6 +280,11 @@ static int fake_submit(struct ig_gpu_program *base, const struct ig_gpu_submissi
 		int rc = fake_gpu.submit_error;
 		fake_gpu.submit_error = 0;
 		return ig_fail(err, rc, "the fake device refuses a step");
+	}
+	if (fake_gpu.prepare_us) {
+		const int64_t begin = ig_now_ns();
+		usleep((useconds_t)fake_gpu.prepare_us);
+		p->device->prepared_ns += ig_now_ns() - begin;
 	}
 	p->busy[s->slot] = true;
 	p->submission[s->slot] = *s;

@@ -24,6 +24,7 @@ struct fake_gpu {
 	int32_t base;		/* of the tokens that steps draw */
 	int n_devices;		/* that are here */
 	int connect_error;	/* what connecting them returns */
+	int prepare_us;		/* that each submit takes for a recording */
 	/* seen by tests */
 	int n_open, n_buffers, n_programs; /* alive */
 	int n_launches;			   /* that can fail */

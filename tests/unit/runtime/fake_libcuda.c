@@ -32,6 +32,7 @@ struct CUgraph_st {
 };
 struct CUgraphExec_st {
 	struct fake_run *runs;
+	const struct CUgraphNode_st **nodes; /* that they were made of */
 	int n;
 };
 
@@ -532,18 +533,15 @@ static struct CUgraphNode_st *add(CUgraph g, const CUgraphNode *after, size_t n_
 	return node;
 }
 
-FUNCTION(cuGraphAddKernelNode_v2, CUgraphNode *node, CUgraph g, const CUgraphNode *after,
-	 size_t n_after, const CUkernelNodeParams *p)
+static bool is_wrong(const CUkernelNodeParams *p)
 {
-	struct fake_run *r;
+	return !p->grid_x || !p->grid_y || !p->grid_z ||
+	       p->block_x > (unsigned)fake_cuda.kernel_threads ||
+	       p->shared_bytes > (unsigned)p->func->shared;
+}
 
-	ENTER(true);
-	if (!p->grid_x || !p->grid_y || !p->grid_z ||
-	    p->block_x > (unsigned)fake_cuda.kernel_threads ||
-	    p->shared_bytes > (unsigned)p->func->shared)
-		return CUDA_ERROR_INVALID_VALUE;
-	*node = add(g, after, n_after);
-	r = &(*node)->run;
+static void set_run(struct fake_run *r, const CUkernelNodeParams *p)
+{
 	memcpy(r->name, p->func->name, sizeof r->name);
 	memcpy(r->grid, (unsigned[]){ p->grid_x, p->grid_y, p->grid_z }, sizeof r->grid);
 	r->threads = p->block_x;
@@ -555,7 +553,36 @@ FUNCTION(cuGraphAddKernelNode_v2, CUgraphNode *node, CUgraph g, const CUgraphNod
 			r->map[i] = *(CUtensorMap *)p->params[2 + i];
 		else
 			r->address[1 + i] = *(CUdeviceptr *)p->params[2 + i];
+}
+
+FUNCTION(cuGraphAddKernelNode_v2, CUgraphNode *node, CUgraph g, const CUgraphNode *after,
+	 size_t n_after, const CUkernelNodeParams *p)
+{
+	ENTER(true);
+	if (is_wrong(p))
+		return CUDA_ERROR_INVALID_VALUE;
+	*node = add(g, after, n_after);
+	set_run(&(*node)->run, p);
 	return CUDA_SUCCESS;
+}
+
+/* Launches that are under way have their own. */
+FUNCTION(cuGraphExecKernelNodeSetParams_v2, CUgraphExec exec, CUgraphNode node,
+	 const CUkernelNodeParams *p)
+{
+	ENTER(true);
+	for (int i = 0; i < exec->n; i++) {
+		if (exec->nodes[i] != node)
+			continue;
+		if (is_wrong(p) || (exec->runs[i].cluster[0] > 1 &&
+				    p->grid_x % (unsigned)exec->runs[i].cluster[0]))
+			return CUDA_ERROR_INVALID_VALUE;
+		set_run(&exec->runs[i], p);
+		fake_cuda.n_changed++;
+		return CUDA_SUCCESS;
+	}
+	misuse("cuGraphExecKernelNodeSetParams: a node that is not its");
+	return CUDA_ERROR_INVALID_VALUE;
 }
 
 FUNCTION(cuGraphAddDependencies_v2, CUgraph g, const CUgraphNode *from, const CUgraphNode *to,
@@ -656,9 +683,12 @@ FUNCTION(cuGraphInstantiateWithFlags, CUgraphExec *exec, CUgraph g, unsigned lon
 		}
 	*exec = calloc(1, sizeof **exec);
 	(*exec)->runs = calloc((size_t)g->n + 1, sizeof *(*exec)->runs);
+	(*exec)->nodes = calloc((size_t)g->n + 1, sizeof *(*exec)->nodes);
 	for (int i = 0; i < g->n; i++)
-		if (!g->nodes[i]->empty)
+		if (!g->nodes[i]->empty) {
+			(*exec)->nodes[(*exec)->n] = g->nodes[i];
 			(*exec)->runs[(*exec)->n++] = g->nodes[i]->run;
+		}
 	fake_cuda.execs++;
 	fake_cuda.n_instantiated++;
 	return CUDA_SUCCESS;
@@ -667,6 +697,7 @@ FUNCTION(cuGraphInstantiateWithFlags, CUgraphExec *exec, CUgraph g, unsigned lon
 FUNCTION(cuGraphExecDestroy, CUgraphExec exec)
 {
 	free(exec->runs);
+	free(exec->nodes);
 	free(exec);
 	fake_cuda.execs--;
 	return fake_cuda.lost;

@@ -51,6 +51,7 @@ struct fake_cuda {
 	int n_launches; /* of functions that can fail */
 	int n_failing;	/* calls of `fail` so far */
 	int n_instantiated;
+	int n_changed;	  /* grids of graphs that are ready */
 	int n_refused;	  /* graphs */
 	int n_children;	  /* graphs that became nodes */
 	int lost;	  /* a sticky error was given: everything fails with it */

@@ -280,11 +280,106 @@ static void test_coarse_buckets(void **state)
 		world_run(&w, &s);
 		assert_int_equal(fake->runs[i].grid[0], grids[i]);
 	}
-	assert_int_equal(fake->n_instantiated, 6);
+	assert_int_equal(fake->n_instantiated + fake->n_changed, 6);
 	world_end(&w);
 }
 
-/* One recording a bucket; beyond 128 the one used longest ago goes. */
+/* Buckets of the same kernels: two recordings, whose grids change.  A step under way keeps its own. */
+static void test_changed_grids(void **state)
+{
+	struct ig_gpu_submission s, other = cuda_submission(1, 4);
+	struct ig_gpu_dispatch d;
+	struct ig_error err = { 0 };
+	struct world w;
+	const int32_t *ids;
+	const float *logits;
+	uint32_t arg = 0;
+
+	world_begin(&w);
+	for (int i = 0; i < 3; i++) {
+		d = cuda_dispatch("ids_4_1", &arg, 4);
+		d.n_binds = 1;
+		d.bind[0] = (struct ig_gpu_bind){ w.value, 16, IG_GPU_WRITE, 0 };
+		d.grid[0].live = i == 1 ? IG_LIVE_ROWS : IG_LIVE_ONE;
+		d.grid[1].live = i == 2 ? IG_LIVE_LOOP_ROWS : IG_LIVE_ONE;
+		world_record(&w, &d);
+	}
+	assert_int_equal(world_make(&w, &err), 0);
+	for (uint32_t rows = 1; rows <= 64; rows *= 2) {
+		s = cuda_submission(0, rows);
+		s.live[IG_LIVE_LOOP_ROWS] = rows > 16 ? 0 : 1;
+		fake->n_runs = 0;
+		world_run(&w, &s);
+		assert_int_equal(fake->n_runs, rows > 16 ? 2 : 3);
+		assert_int_equal(fake->runs[1].grid[0], rows);
+	}
+	/* of three kernels 1 and 2, then 4, 8 and 16; of two 32 and 64 */
+	assert_int_equal(fake->n_instantiated, 4);
+	assert_int_equal(fake->n_changed, 3);
+	/* recordings are those of 8 and 16 rows now */
+	s.live[IG_LIVE_ROWS] = 16;
+	other.live[IG_LIVE_LOOP_ROWS] = s.live[IG_LIVE_LOOP_ROWS] = 1;
+	fake->n_runs = 0;
+	assert_int_equal(w.d->class->submit(w.p, &s, &err), 0);
+	other.live[IG_LIVE_ROWS] = 8;
+	assert_int_equal(w.d->class->submit(w.p, &other, &err), 0);
+	assert_int_equal(w.d->class->wait(w.p, 0, 1000, &ids, &logits, &err), 0);
+	s.live[IG_LIVE_ROWS] = 2; /* in place of 16 */
+	assert_int_equal(w.d->class->submit(w.p, &s, &err), 0);
+	assert_int_equal(w.d->class->wait(w.p, 1, 1000, &ids, &logits, &err), 0);
+	assert_int_equal(w.d->class->wait(w.p, 0, 1000, &ids, &logits, &err), 0);
+	assert_int_equal(fake->n_runs, 9);
+	assert_int_equal(fake->runs[1].grid[0], 16);
+	assert_int_equal(fake->runs[4].grid[0], 8);
+	assert_int_equal(fake->runs[7].grid[0], 2);
+	assert_int_equal(fake->n_instantiated, 4);
+	/* One that could not be changed is made anew. */
+	fake->fail = "cuGraphExecKernelNodeSetParams_v2";
+	fake->fail_with = CUDA_ERROR_OUT_OF_MEMORY;
+	s.live[IG_LIVE_ROWS] = 4;
+	assert_int_equal(w.d->class->submit(w.p, &s, &err), -ENOMEM);
+	assert_non_null(strstr(err.text, "changing a grid"));
+	fake->fail = NULL;
+	fake->n_runs = 0;
+	world_run(&w, &s);
+	assert_int_equal(fake->runs[1].grid[0], 4);
+	assert_int_equal(fake->n_instantiated, 5);
+	world_end(&w);
+}
+
+/* Beyond 128 recordings the one used longest ago goes. */
+static void test_most_recordings(void **state)
+{
+	struct ig_gpu_dispatch d;
+	struct ig_error err = { 0 };
+	struct world w;
+	uint32_t arg = 0;
+
+	world_begin(&w);
+	for (uint32_t i = 0; i < 8; i++) { /* each of them or not: 256 kinds of steps */
+		d = cuda_dispatch("big_4_0", &arg, 4);
+		d.when_live = IG_LIVE_SEQS + i;
+		d.when_min = 1;
+		world_record(&w, &d);
+	}
+	assert_int_equal(world_make(&w, &err), 0);
+	for (uint32_t i = 1; i <= 160; i++) {
+		struct ig_gpu_submission s = cuda_submission(0, 1);
+
+		for (uint32_t bit = 0; bit < 8; bit++)
+			s.live[IG_LIVE_SEQS + bit] = i >> bit & 1;
+		world_run(&w, &s);
+		s = cuda_submission(1, 3); /* used again and again: it stays */
+		s.live[IG_LIVE_SEQS] = s.live[IG_LIVE_SPLIT_ROWS] = 1;
+		world_run(&w, &s);
+		assert_in_range(fake->execs, 1, 128);
+	}
+	assert_int_equal(fake->n_instantiated, 160);
+	assert_int_equal(fake->execs, 128);
+	world_end(&w);
+}
+
+/* One recording a bucket. */
 static void test_buckets(void **state)
 {
 	static const uint32_t rows[] = { 1, 2, 3, 4, 5, 8, 9, 16, 33, 64, 65, 72, 73, 1000, 1024 };
@@ -292,8 +387,6 @@ static void test_buckets(void **state)
 	struct ig_gpu_dispatch d;
 	struct ig_error err = { 0 };
 	struct world w;
-	const int32_t *ids;
-	const float *logits;
 	uint32_t arg = 0;
 
 	world_begin(&w);
@@ -306,27 +399,12 @@ static void test_buckets(void **state)
 
 		s.live[IG_LIVE_SEQS] = (uint32_t)i; /* nothing follows it */
 		world_run(&w, &s);
-		assert_int_equal(fake->n_instantiated, made[i]);
+		assert_int_equal(fake->n_instantiated + fake->n_changed, made[i]);
 		assert_true(fake->runs[i].grid[0] >= rows[i]);
 		assert_true(fake->runs[i].grid[0] < 2 * rows[i]);
 	}
-	for (uint32_t i = 0; i < 160; i++) {
-		/* an eighth more each time: its own bucket */
-		struct ig_gpu_submission s = cuda_submission(0, (8 + i % 8) << (7 + i / 8));
-
-		world_run(&w, &s);
-		s = cuda_submission(1, 3); /* used again and again: it stays */
-		assert_int_equal(w.d->class->submit(w.p, &s, &err), 0);
-		assert_int_equal(w.d->class->wait(w.p, 1, 1000, &ids, &logits, &err), 0);
-		assert_in_range(fake->execs, 1, 128);
-	}
-	int before = fake->n_instantiated;
-	struct ig_gpu_submission s = cuda_submission(0, 4);
-	assert_true(before > 140);
-	world_run(&w, &s);
-	assert_int_equal(fake->n_instantiated, before);
 	/* a step in which nothing runs is a step still */
-	s = cuda_submission(0, 0);
+	struct ig_gpu_submission s = cuda_submission(0, 0);
 	int runs = fake->n_runs;
 	world_run(&w, &s);
 	assert_int_equal(fake->n_runs, runs);
@@ -346,6 +424,8 @@ int main(void)
 		cmocka_unit_test_setup(test_head, cuda_setup),
 		cmocka_unit_test_setup(test_boxes, cuda_setup),
 		cmocka_unit_test_setup(test_wide, cuda_setup),
+		cmocka_unit_test_setup(test_changed_grids, cuda_setup),
+		cmocka_unit_test_setup(test_most_recordings, cuda_setup),
 		cmocka_unit_test_setup(test_buckets, cuda_setup),
 		cmocka_unit_test_setup(test_coarse_buckets, cuda_setup),
 	};

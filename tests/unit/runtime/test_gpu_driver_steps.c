@@ -9,6 +9,7 @@
 
 #include <cmocka.h>
 
+#include "base/clock.h"
 #include "gpu_driver_case.h"
 #include "shaders/step.h"
 
@@ -75,6 +76,25 @@ static void test_logits(void **state)
 	assert_string_equal(ig_program_error(s.program)->text,
 			    "fake: row 3 was given token 77 of 77");
 	fake_gpu.base = 0;
+	session_assert_runs(&s);
+	session_stop(&s);
+}
+
+/* What a submit takes for a recording is no part of the step. */
+static void test_preparation(void **state)
+{
+	struct session s;
+
+	session_must_start(&s, *state, "fake");
+	fake_gpu.prepare_us = 20000;
+	for (int i = 0; i < 2; i++, fake_gpu.prepare_us = 0) {
+		const int64_t begin = ig_now_ns();
+		assert_int_equal(ig_program_submit(s.program, session_step(&s, 0, 7, NULL)), 0);
+		const int64_t prepared = ig_program_prepare_ns(s.program);
+		assert_true(i ? prepared == 0 : prepared >= 20000000);
+		assert_int_equal(ig_program_wait(s.program), 0);
+		assert_true(ig_driver_step_ns(s.driver) <= ig_now_ns() - begin - prepared);
+	}
 	session_assert_runs(&s);
 	session_stop(&s);
 }
@@ -423,13 +443,10 @@ static void test_slabs(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_two_in_flight),
-		cmocka_unit_test(test_logits),
-		cmocka_unit_test(test_errors),
-		cmocka_unit_test(test_copies),
-		cmocka_unit_test(test_host_copies),
-		cmocka_unit_test(test_slabs),
-		cmocka_unit_test(test_rows_from_outside),
+		cmocka_unit_test(test_two_in_flight), cmocka_unit_test(test_logits),
+		cmocka_unit_test(test_preparation),   cmocka_unit_test(test_errors),
+		cmocka_unit_test(test_copies),	      cmocka_unit_test(test_host_copies),
+		cmocka_unit_test(test_slabs),	      cmocka_unit_test(test_rows_from_outside),
 	};
 	return cmocka_run_group_tests_name("the driver for GPUs, steps", tests, driver_setup,
 					   driver_teardown);
