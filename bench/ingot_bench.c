@@ -300,7 +300,7 @@ static int usage(const char *what)
 		"usage: ingot-bench MODEL.gguf [--prompt N] [--decode M] [--streams S[,S...]]\n"
 		"    [--rounds R]\n"
 		"    [--threads T] [--isa I] [--activations auto|f32] [--kv TYPES] [--chunk C]\n"
-		"    [--driver D] [--devices N] [--packed FILE] [--json] [--ops [--read-gbs X --gmacs Y]]\n",
+		"    [--driver D] [--devices N] [--repack auto|always|never] [--packed FILE] [--json] [--ops [--read-gbs X --gmacs Y]]\n",
 		what);
 	return 2;
 }
@@ -345,6 +345,7 @@ int main(int argc, char **argv)
 		{ "threads", required_argument, NULL, 't' },
 		{ "isa", required_argument, NULL, 'i' },
 		{ "activations", required_argument, NULL, 'a' },
+		{ "repack", required_argument, NULL, 'R' },
 		{ "kv", required_argument, NULL, 'k' },
 		{ "chunk", required_argument, NULL, 'c' },
 		{ "driver", required_argument, NULL, 'd' },
@@ -379,6 +380,7 @@ int main(int argc, char **argv)
 		case 'c': ok = number(optarg, 1, 1u << 16, &b.chunk); break;
 		case 'i': b.o.isa = optarg; break;
 		case 'a': b.o.activations = optarg; break;
+		case 'R': b.o.repack = optarg; break;
 		case 'd': b.o.driver = optarg; break;
 		case 'D': ok = number(optarg, 1, 8, &b.o.n_devices); break;
 		case 'w': b.o.packed = optarg; break;

@@ -23,8 +23,11 @@ struct ig_driver_options {
 	uint32_t n_threads;	 /* 0: one per processor */
 	const char *activations; /* auto, f32 */
 	const char *experts;	 /* packed (or NULL); mapped: read from the model's file */
-	uint32_t strict;	 /* 1: violations of the contract are errors */
-	uint32_t keep_wired_ms;	 /* metal: after the last step; 0: memory is never kept wired */
+	/* GPUs: whether quantised weights are copied to tiles (shaders/core/tiles.h): auto (or NULL), where that is
+	 * known to be faster; always; never. */
+	const char *repack;
+	uint32_t strict;	/* 1: violations of the contract are errors */
+	uint32_t keep_wired_ms; /* metal: after the last step; 0: memory is never kept wired */
 	/* cuda: the numbers of GPUs; over several plans are divided.  0: all of them if all_devices is 1, else
 	 * the first that is supported. */
 	const uint32_t *devices; /* [n_devices] */

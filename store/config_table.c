@@ -176,6 +176,11 @@ const struct config_option config_options[] = {
 	  .choices = CHOICES("packed", "mapped"), .value = "packed",
 	  .help = "How the CPU driver holds the weights of experts: packed in memory, or read from the "
 		  "mapped file when needed, which is slower and outside the memory budget." },
+	{ "runtime.repack", CONFIG_CHOICE, FIELD(runtime.repack), .min = 1, .max = 32,
+	  .choices = CHOICES("auto", "always", "never"), .value = "auto",
+	  .help = "Whether a GPU driver copies quantised weights, when a model is loaded, to the order in "
+		  "which a matrix instruction takes them: as many bytes as in the file. auto: on NVIDIA GPUs of "
+		  "compute capability 9.0; Metal reads the mapped file, as nobody has measured there what it brings." },
 	{ "runtime.packed_cache", CONFIG_PATH, FIELD(runtime.packed_cache), .max = 4096,
 	  .value = "",
 	  .help = "Folder in which the CPU driver keeps a copy of each model's packed weights, which later "

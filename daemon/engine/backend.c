@@ -76,6 +76,7 @@ struct ig_driver_options ig_backend_driver_options(const struct ig_config *confi
 		.n_threads = config->runtime.threads,
 		.activations = config->runtime.activations,
 		.experts = config->runtime.experts,
+		.repack = config->runtime.repack,
 		.strict = config->runtime.strict,
 		.keep_wired_ms = config->runtime.keep_wired_ms,
 	};

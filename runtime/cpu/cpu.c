@@ -42,6 +42,14 @@ static int cpu_open(const struct ig_driver_options *o, struct ig_driver **out, s
 			     o->experts);
 		goto fail;
 	}
+	if (o->repack && strcmp(o->repack, "auto") && strcmp(o->repack, "always")) {
+		rc = ig_fail(
+			err, -ENOTSUP,
+			"repack \"%s\" is not supported by the driver cpu, which packs all weights "
+			"for its kernels",
+			o->repack);
+		goto fail;
+	}
 	uint32_t n = o->n_threads;
 	if (!n) {
 		n = ig_machine_cpus();

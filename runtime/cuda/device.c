@@ -88,6 +88,17 @@ static int choose(struct ig_cuda *d, int64_t only, struct ig_error *err)
 		       old, first_arch / 10, first_arch % 10);
 }
 
+/* The kernels of tiles need the barriers and copies of compute capability 9.0. */
+static int choose_layout(struct ig_cuda *d, const char *repack, struct ig_error *err)
+{
+	d->facts.tiles = d->facts.arch == 90 && (!repack || strcmp(repack, "never") != 0);
+	if (d->facts.tiles || !repack || strcmp(repack, "always") != 0)
+		return 0;
+	return ig_fail(err, -EINVAL,
+		       "cuda: repack \"always\": %s has compute capability %u.%u, expected 9.0",
+		       d->facts.name, d->facts.arch / 10, d->facts.arch % 10);
+}
+
 static int read_facts(struct ig_cuda *d, struct ig_error *err)
 {
 	struct ig_gpu_facts *f = &d->facts;
@@ -104,7 +115,6 @@ static int read_facts(struct ig_cuda *d, struct ig_error *err)
 		return rc;
 	f->struct_size = sizeof *f;
 	f->kind = IG_GPU_CUDA;
-	f->tiles = f->arch == 90; /* their kernels need its barriers and copies */
 	f->n_cores = (uint32_t)(cores > 0 ? cores : 0);
 	f->max_threadgroup_bytes = (uint32_t)(shared > 0 ? shared : 0);
 	f->max_threads = (uint32_t)(threads > 0 ? threads : 0);
@@ -238,7 +248,8 @@ static int open_device(const struct ig_driver_options *o, struct ig_gpu_device *
 	if ((rc = CUDA(d, driver_version(&d->driver_version), "asking for the version", err)) ||
 	    (rc = CUDA(d, ctx_retain(&d->ctx, d->dev), "creating a context", err)) ||
 	    (rc = ig_cuda_enter(d, err)) || (rc = read_facts(d, err)) ||
-	    (rc = count_clusters(d, err)) || (rc = make_transfers(d, err)))
+	    (rc = choose_layout(d, o->repack, err)) || (rc = count_clusters(d, err)) ||
+	    (rc = make_transfers(d, err)))
 		goto fail;
 	*out = &d->base;
 	return 0;

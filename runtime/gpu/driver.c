@@ -51,6 +51,12 @@ int ig_gpu_driver_open(const struct ig_gpu_device_class *device,
 			     o->activations);
 		goto fail;
 	}
+	if (o->repack && strcmp(o->repack, "auto") && strcmp(o->repack, "always") &&
+	    strcmp(o->repack, "never")) {
+		rc = ig_fail(err, -ENOTSUP, "repack \"%s\" is unknown; known: auto, always, never",
+			     o->repack);
+		goto fail;
+	}
 	/* metal reads all weights from the mapped file; cuda copies them to the device. */
 	if (o->experts && strcmp(o->experts, "packed") && strcmp(class->name, "metal")) {
 		rc = ig_fail(err, -ENOTSUP,
@@ -63,8 +69,11 @@ int ig_gpu_driver_open(const struct ig_gpu_device_class *device,
 	d->slabs.device = d->device;
 	if ((rc = make_copy_program(d, err)))
 		goto fail;
-	snprintf(d->text, sizeof d->text, "%s, %s, activations %s%s", class->name,
+	snprintf(d->text, sizeof d->text, "%s, %s, activations %s%s%s", class->name,
 		 device->facts(d->device)->name, d->f32 ? "f32" : "auto",
+		 !o->repack || !strcmp(o->repack, "auto") ? "" :
+		 device->facts(d->device)->tiles	  ? ", weights repacked" :
+							    ", weights not repacked",
 		 d->strict ? ", strict" : "");
 	*out = &d->base;
 	return 0;

@@ -253,6 +253,8 @@ static int metal_open(const struct ig_driver_options *o, struct ig_gpu_device **
 	d->device = choose(err);
 	if (d->device) {
 		find_facts(d->device, &d->facts);
+		/* nobody has measured yet where they are faster */
+		d->facts.tiles = o->repack && !strcmp(o->repack, "always");
 		rc = open_parts(d, o->keep_wired_ms, err);
 	} else {
 		rc = -ENOTSUP;

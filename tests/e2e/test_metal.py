@@ -6,10 +6,12 @@ import re
 import pytest
 
 import daemon as ingot
+import mtp_model
 from conftest import Starter, configuration
 from test_adapters import adapter, entry
 from test_embeddings import GOLDEN, ROWS, TEXTS
 from test_engine import ask_all
+from test_speculation import ask, choices
 from test_states import at_work, recurrent
 
 PROGRAM = ingot.BUILD / "tests" / "metal" / "ingotd-metal"
@@ -55,6 +57,39 @@ def test_states(tmp_path, models):
             agents = at_work(d, 2, 2)
             texts.append([a.texts for a in agents])
             assert all((n_cached >= 0.95 * n) == cache for a in agents for n, n_cached in a.turns[1:])
+        finally:
+            s.finish()
+    assert texts[0] == texts[1]
+
+
+def test_a_head_that_guesses(tmp_path):
+    """With steps in flight: some guesses are right, and the text is that without."""
+    path = mtp_model.write(tmp_path / "random.gguf", kind="random", n_context=512)
+    texts = []
+    for speculation in "off", "mtp":
+        s = Starter(tmp_path / speculation)
+        try:
+            d = s(extra=ingot.merged(METAL, {"models": [{"name": "tiny", "path": path}],
+                                             "scheduler": {"speculation": speculation}}), program=PROGRAM)
+            assert ("it guesses tokens by a head of its own" in d.log) == (speculation == "mtp")
+            requests = [{"messages": [{"role": "user", "content": "the user %d" % i}], "max_tokens": 60, "seed": i,
+                         "temperature": i, "ignore_eos": True} for i in range(2)]
+            texts.append(choices([ask(d, **r) for r in requests]))
+        finally:
+            s.finish()
+    assert texts[0] == texts[1]
+
+
+def test_repacked_weights(tmp_path, models):
+    """Weights in tiles by option: said, and the text is the same."""
+    texts = []
+    for repack in "never", "always":
+        s = Starter(tmp_path / repack)
+        try:
+            d = s(models.random(), extra=ingot.merged(METAL, {"runtime": {"repack": repack}}), program=CHECKED)
+            said = d.http("GET", "/v1/ingot/status").json["device"]
+            assert ("weights repacked" if repack == "always" else "weights not repacked") in said
+            texts.append(choices([ask(d, max_tokens=8, temperature=0, messages=[{"role": "user", "content": "hello"}])]))
         finally:
             s.finish()
     assert texts[0] == texts[1]

@@ -131,6 +131,13 @@ def test_threads_are_those_that_it_may_use(start, models):
     assert status(d)["threads"] == 1 and d.chat_text() == SCRIPT
 
 
+def test_the_cpu_packs_weights_always(start, models):
+    log = start.refused(models.script(), extra={"runtime": {"driver": "cpu", "repack": "never"}})
+    assert 'repack "never" is not supported by the driver cpu' in log
+    d = start(models.script(), extra={"runtime": {"driver": "cpu", "repack": "always"}})
+    assert status(d)["driver"] == "cpu"
+
+
 def test_experts_stay_in_the_file_for_less_memory_and_the_same_words(start, models):
     path = models.random(n_experts=8, n_used=2, n_ff=128)
     n_bytes = {}

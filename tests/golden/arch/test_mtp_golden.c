@@ -123,18 +123,9 @@ static void open_model(struct ig_stepper_model *m, bool with_mtp)
 	open_form(m, ".gguf", with_mtp);
 }
 
-static const char *driver(void)
-{
-	const char *name = getenv("INGOT_TEST_DRIVER");
-	return name ? name : "cpu";
-}
-
-static bool is_cpu(void) { return !strcmp(driver(), "cpu"); }
-
 static struct ig_stepper *open_stepper(const struct ig_stepper_model *m, const char *isa)
 {
 	const struct ig_stepper_options o = {
-		.driver = driver(),
 		.isa = isa,
 		.activations = "f32",
 		.k_dtype = IG_F32,
@@ -297,10 +288,10 @@ static void test_guesses(void **state)
 	assert_int_equal(m.plan->info.n_mtp_layers, 1);
 	assert_int_equal(m.plan->info.groups[0].n_layers,
 			 without.plan->info.groups[0].n_layers + 1);
-	for (size_t i = 0; i < (is_cpu() ? sizeof isas / sizeof *isas : 1); i++)
+	for (size_t i = 0; i < (ig_stepper_on_gpu() ? 1 : sizeof isas / sizeof *isas); i++)
 		assert_true(run_isa(&m, isas[i]) || i);
 	/* alone has the last instruction set's results now: those of the best one again */
-	if (is_cpu())
+	if (!ig_stepper_on_gpu())
 		run_isa(&m, NULL);
 	s = open_stepper(&without, NULL);
 	run(s, &without, 0, N_PROMPTS, 64, PLAIN, &plain);

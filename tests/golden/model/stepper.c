@@ -491,6 +491,7 @@ int ig_stepper_open(const struct ig_stepper_model *m, const struct ig_stepper_op
 		.n_threads = o->n_threads,
 		.activations = o->activations ? o->activations : "auto",
 		.experts = o->experts,
+		.repack = o->repack,
 		.strict = 1,
 		.devices = devices,
 		.n_devices = n_devices,

@@ -38,6 +38,34 @@ static void test_no_driver(void **state)
 	refused("cuInit");
 }
 
+/* Kernels of weights in tiles are for 9.0. */
+static void test_layouts(void **state)
+{
+	static const struct {
+		int capability;
+		const char *repack;
+		int rc;
+		uint32_t tiles;
+	} layouts[] = { { 90, NULL, 0, 1 },	     { 90, "auto", 0, 1 }, { 90, "always", 0, 1 },
+			{ 90, "never", 0, 0 },	     { 80, "auto", 0, 0 }, { 80, "never", 0, 0 },
+			{ 80, "always", -EINVAL, 0 } };
+	struct ig_gpu_device *d;
+	struct ig_error err = { 0 };
+
+	for (size_t i = 0; i < sizeof layouts / sizeof *layouts; i++) {
+		struct ig_driver_options o = cuda_options;
+		o.repack = layouts[i].repack;
+		fake->capability[0] = fake->capability[1] = layouts[i].capability;
+		assert_int_equal(ig_gpu_cuda.open(&o, &d, &err), layouts[i].rc);
+		if (layouts[i].rc)
+			assert_non_null(strstr(err.text, "compute capability 8.0, expected 9.0"));
+		else
+			assert_int_equal(d->class->facts(d)->tiles, layouts[i].tiles);
+		if (!layouts[i].rc)
+			d->class->close(d);
+	}
+}
+
 static void test_gpus(void **state)
 {
 	struct ig_gpu_device *d;
@@ -530,6 +558,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup(test_no_driver, cuda_setup),
+		cmocka_unit_test_setup(test_layouts, cuda_setup),
 		cmocka_unit_test_setup(test_gpus, cuda_setup),
 		cmocka_unit_test_setup(test_clusters, cuda_setup),
 		cmocka_unit_test_setup(test_memory, cuda_setup),

@@ -34,6 +34,7 @@ static void check_defaults(const struct ig_config *c)
 	assert_int_equal(c->runtime.threads, 0);
 	assert_string_equal(c->runtime.activations, "auto");
 	assert_string_equal(c->runtime.experts, "packed");
+	assert_string_equal(c->runtime.repack, "auto");
 	assert_false(c->runtime.strict);
 	assert_int_equal(c->runtime.keep_wired_ms, 180000);
 	assert_int_equal(c->memory.budget, 0);
@@ -338,6 +339,7 @@ static void test_fields(void **state)
 	assert_int_equal(c->runtime.threads, 5);
 	assert_string_equal(c->runtime.activations, "f32");
 	assert_string_equal(c->runtime.experts, "mapped");
+	assert_string_equal(c->runtime.repack, "never");
 	assert_true(c->runtime.strict);
 	assert_int_equal(c->runtime.keep_wired_ms, 90000);
 	assert_int_equal(c->n_models, 2);
