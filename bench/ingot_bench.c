@@ -3,7 +3,8 @@
  *
  *   ingot-bench MODEL.gguf [--prompt N] [--decode M] [--streams S[,S...]] [--rounds R]
  *       [--threads T] [--isa I] [--activations auto|f32] [--kv TYPES] [--chunk C]
- *       [--driver D] [--devices N] [--packed FILE] [--json] [--ops [--read-gbs X --gmacs Y]]
+ *       [--driver D] [--devices N] [--repack auto|always|never] [--packed FILE] [--json]
+ *       [--ops [--read-gbs X --gmacs Y]]
  *
  * A round prefills S streams with N random tokens each, in steps of up to C rows, then decodes M
  * tokens of all S streams together, each with its own sampled tokens.  Several S are measured one
@@ -300,7 +301,8 @@ static int usage(const char *what)
 		"usage: ingot-bench MODEL.gguf [--prompt N] [--decode M] [--streams S[,S...]]\n"
 		"    [--rounds R]\n"
 		"    [--threads T] [--isa I] [--activations auto|f32] [--kv TYPES] [--chunk C]\n"
-		"    [--driver D] [--devices N] [--repack auto|always|never] [--packed FILE] [--json] [--ops [--read-gbs X --gmacs Y]]\n",
+		"    [--driver D] [--devices N] [--repack auto|always|never] [--packed FILE] [--json]\n"
+		"    [--ops [--read-gbs X --gmacs Y]]\n",
 		what);
 	return 2;
 }

@@ -181,6 +181,9 @@ struct ig_model_adapter *ig_model_adapters_copy(const struct ig_model_adapter *a
 void ig_model_adapters_free(struct ig_model_adapter *a, uint32_t n);
 /* What distinguishes the prefixes that a request may share: whose they are, and of which adapter. */
 uint64_t ig_model_salt(const struct ig_engine_model *m, uint64_t identity);
+/* Allocate everything that a step needs, by the limits (step_buffer.c); after an error too, it is to be freed. */
+int ig_step_buffer_make(const struct ig_model *m, struct ig_step_buffer *b, struct ig_error *err);
+void ig_step_buffer_free(struct ig_step_buffer *b);
 /* Allocate and pack, and make its steps. */
 int ig_model_load(struct ig_model *m, struct ig_error *err);
 /* Free all but the struct that holders point at.  The engine's thread no longer uses it. */

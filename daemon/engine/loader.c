@@ -12,6 +12,7 @@
 #include "base/lock.h"
 #include "base/log.h"
 #include "daemon/engine/contract_private.h"
+#include "daemon/engine/loaded_private.h"
 #include "daemon/engine/models_private.h"
 
 #include <errno.h>
@@ -25,135 +26,6 @@
 #include <pthread/qos.h>
 #endif
 
-/* ---- the engine's thread ----------------------------------------------------------------- */
-
-static int ask_engine(struct ig_models *ms, struct ig_change *c, struct ig_error *err)
-{
-	ms->change(ms->change_ctx, c);
-	return c->rc ? ig_fail(err, c->rc, "%s", c->err.text) : 0;
-}
-
-/* ---- the sums ------------------------------------------------------------------------------ */
-
-static void add_ranks(const struct ig_model *m, struct ig_rank_bytes *ranks, uint32_t n)
-{
-	const struct ig_program_memory *memory;
-	const uint32_t n_own = ig_program_ranks(m->program, &memory);
-
-	for (uint32_t r = 0; r < n && r < n_own; r++) {
-		ranks[r].weights += memory[r].weight_bytes;
-		ranks[r].scratch += memory[r].scratch_bytes;
-	}
-}
-
-/* What each device or machine has of all models. */
-static void show_ranks(const struct ig_models *ms)
-{
-	struct ig_rank_bytes ranks[IG_METRICS_RANKS] = { 0 };
-	uint32_t n = ig_driver_n_ranks(ms->backend->driver);
-	const struct ig_model *m;
-
-	if (n < 2)
-		return;
-	n = n < IG_METRICS_RANKS ? n : IG_METRICS_RANKS;
-	TAILQ_FOREACH(m, &ms->all, all) {
-		add_ranks(m, ranks, n);
-		if (m->draft)
-			add_ranks(m->draft, ranks, n);
-	}
-	ig_metrics_set_ranks(ms->backend->metrics, ranks, n);
-}
-
-static void show_sums(const struct ig_models *ms)
-{
-	struct ig_metrics *metrics = ms->backend->metrics;
-	const struct ig_model_entry *s;
-	unsigned n = 0;
-
-	TAILQ_FOREACH(s, &ms->entries, link)
-		n += s->model != NULL;
-	ig_metrics_set(metrics, IG_GAUGE_MODELS_LOADED, n);
-	ig_metrics_set(metrics, IG_GAUGE_WEIGHT_BYTES, (double)ms->contract.weights);
-	ig_metrics_set(metrics, IG_GAUGE_SCRATCH_BYTES,
-		       (double)(ms->contract.scratch + ms->contract.logits));
-	show_ranks(ms);
-}
-
-static void count(struct ig_models *ms, struct ig_model *m)
-{
-	TAILQ_INSERT_TAIL(&ms->all, m, all);
-	ms->contract.weights += m->need.weights;
-	ms->contract.scratch += m->need.scratch;
-}
-
-static void uncount(struct ig_models *ms, struct ig_model *m)
-{
-	struct ig_model_entry *s;
-
-	TAILQ_REMOVE(&ms->all, m, all);
-	ms->contract.weights -= m->need.weights;
-	ms->contract.scratch -= m->need.scratch;
-	TAILQ_FOREACH(s, &ms->queue, queue)
-		s->blocked = false;
-}
-
-/* ---- copies of logits ------------------------------------------------------------------------ */
-
-/* Make the copies of logits `all` bytes large, together; where there is no memory for larger
- * ones, they stay as they are.  add: a model for the engine's thread to add in the same
- * change; NULL: none.  Not under the lock. */
-static int change_logits(struct ig_models *ms, uint64_t all, struct ig_model *add,
-			 struct ig_error *err)
-{
-	struct ig_change c = { .add = add };
-	uint64_t before;
-	int rc;
-
-	pthread_mutex_lock(&ms->lock);
-	before = ms->contract.logits;
-	if (all > before && all - before > ig_contract_free(&ms->contract))
-		all = before;
-	if (all > before)
-		ms->contract.logits = all;
-	pthread_mutex_unlock(&ms->lock);
-	if (all != before) {
-		c.swaps_logits = !ig_logits_alloc(ms->backend, all, c.logits);
-		if (!c.swaps_logits)
-			all = before;
-	}
-	if (add) {
-		add->gives_logits = add->need.logits <= all;
-		if (!add->gives_logits)
-			ig_log_warn("model %s: there is no memory for log probabilities "
-				    "(memory.budget); requests for them are refused",
-				    add->name);
-	}
-	rc = add || c.swaps_logits ? ask_engine(ms, &c, err) : 0;
-	if (rc < 0)
-		all = before;
-	ig_logits_free(c.logits); /* the old ones, or on an error the new ones */
-	pthread_mutex_lock(&ms->lock);
-	ms->contract.logits = all;
-	pthread_mutex_unlock(&ms->lock);
-	return rc;
-}
-
-/* After a model was freed: the size that the largest remaining one needs. */
-static void shrink_logits(struct ig_models *ms)
-{
-	const struct ig_model *m;
-	uint64_t most = 0, now;
-
-	pthread_mutex_lock(&ms->lock);
-	now = ms->contract.logits;
-	TAILQ_FOREACH(m, &ms->all, all)
-		if (m->gives_logits && m->need.logits > most)
-			most = m->need.logits;
-	pthread_mutex_unlock(&ms->lock);
-	if (most < now)
-		change_logits(ms, most, NULL, NULL);
-}
-
 /* ---- out -------------------------------------------------------------------------------------- */
 
 /* Under the lock, which is released meanwhile: free m, which nobody holds and nobody can get.
@@ -165,17 +37,17 @@ static void discard(struct ig_models *ms, struct ig_model *m)
 
 	snprintf(name, sizeof name, "%s", m->name);
 	pthread_mutex_unlock(&ms->lock);
-	ask_engine(ms, &c, NULL);
+	ig_loaded_ask_engine(ms, &c, NULL);
 	ig_model_close(m);
 	pthread_mutex_lock(&ms->lock);
-	uncount(ms, m);
+	ig_loaded_remove(ms, m);
 	pthread_mutex_unlock(&ms->lock);
 	ig_model_free(m);
-	shrink_logits(ms);
+	ig_loaded_shrink_logits(ms);
 	ig_log_info("model %s: unloaded", name);
 	ig_metrics_add(ms->backend->metrics, IG_COUNTER_MODELS_UNLOADED, 1);
 	pthread_mutex_lock(&ms->lock);
-	show_sums(ms);
+	ig_loaded_show(ms);
 }
 
 static struct ig_model *find_dead(const struct ig_models *ms)
@@ -253,7 +125,8 @@ static int bring_in(struct ig_models *ms, struct ig_model *m, struct ig_error *e
 	pthread_mutex_lock(&ms->lock);
 	logits = ms->contract.logits;
 	pthread_mutex_unlock(&ms->lock);
-	return change_logits(ms, m->need.logits > logits ? m->need.logits : logits, m, err);
+	return ig_loaded_change_logits(ms, m->need.logits > logits ? m->need.logits : logits, m,
+				       err);
 }
 
 /* Under the lock: requests get m from now on; the entry takes over its reference. */
@@ -280,7 +153,7 @@ static void publish(struct ig_models *ms, struct ig_model_entry *s, struct ig_mo
 	if (*left_out)
 		ig_log_info("model %s: left out: %s", m->name, left_out);
 	ig_metrics_model_load(ms->backend->metrics, s->loaded_s);
-	show_sums(ms);
+	ig_loaded_show(ms);
 }
 
 static void record_failure(struct ig_models *ms, struct ig_model_entry *s,
@@ -363,7 +236,7 @@ static struct ig_model *load_one(struct ig_models *ms, struct ig_model_entry *s,
 	if (m && !look_only && is_wanted(ms, s, version))
 		*rc = free_space(ms, s, m, why);
 	if (m && !look_only && !*rc && is_wanted(ms, s, version)) {
-		count(ms, m);
+		ig_loaded_add(ms, m);
 		counted = true;
 		pthread_mutex_unlock(&ms->lock);
 		*rc = bring_in(ms, m, why);
@@ -373,7 +246,7 @@ static struct ig_model *load_one(struct ig_models *ms, struct ig_model_entry *s,
 	}
 	if (m) {
 		if (counted)
-			uncount(ms, m);
+			ig_loaded_remove(ms, m);
 		pthread_mutex_unlock(&ms->lock);
 		ig_model_close(m);
 		ig_model_free(m);
@@ -567,7 +440,7 @@ static int load_all(struct ig_models *ms, struct ig_error *err)
 		if (ms->backend->loading)
 			ms->backend->loading(ms->backend->loading_ctx, m->name, m->need.weights);
 		if ((rc = ig_contract_fit_cache(&ms->contract, m, &why)) ||
-		    (rc = ask_engine(ms, &c, &why)) || (rc = ig_model_load(m, &why)))
+		    (rc = ig_loaded_ask_engine(ms, &c, &why)) || (rc = ig_model_load(m, &why)))
 			return ig_fail(err, rc, "model %s: %s", m->name, why.text);
 		publish(ms, m->entry, m, start_ns);
 	}
@@ -585,7 +458,7 @@ static int start(struct ig_models *ms, const struct ig_config *config, struct ig
 	    (rc = ig_backend_make_cache(b, ms->contract.arena, ms->contract.slab, &b->cache, err)))
 		return rc;
 	rc = load_all(ms, err);
-	show_sums(ms);
+	ig_loaded_show(ms);
 	return rc;
 }
 
@@ -679,7 +552,7 @@ void ig_models_destroy(struct ig_models *ms)
 	/* The remaining threads can only release models. */
 	for (m = TAILQ_FIRST(&ms->all); m; m = TAILQ_NEXT(m, all)) {
 		struct ig_change c = { .remove = m };
-		ask_engine(ms, &c, NULL);
+		ig_loaded_ask_engine(ms, &c, NULL);
 		ig_model_close(m);
 	}
 	pthread_mutex_lock(&ms->lock);

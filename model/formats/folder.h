@@ -4,6 +4,7 @@
  *
  *   folder.c     opens the files and calls the parts below
  *   hf_tensors.c maps tensors of the files to GGUF's
+ *   hf_shapes.c  their types and shapes
  *   hf_config.c  config.json: the architecture, and keys that all architectures share
  *   hf_keys.c    hyper-parameters as GGUF keys, by the architecture's table
  *   hf_reranker.c rerankers that are made of a model that generates text

@@ -1,24 +1,18 @@
 /*
  * hf_tensors.c: maps the tensors of a folder's files to GGUF's: which of them form one, its type
- * and shape, and the conversion of its rows.  Entries are sorted by GGUF's name, so that the
+ * and shape (hf_shapes.c), and the conversion of its rows.  Entries are sorted by GGUF's name, so that the
  * matrices of all experts are adjacent, and MLX's scales and biases follow their codes.  All
  * tensors that need a conversion are checked here, so that it can't fail.
  */
-#include "model/formats/folder.h"
+#include "model/formats/hf_tensors_private.h"
 
 #include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
-struct entry {
-	struct ig_hf_place place;
-	const struct ig_st_tensor *t;
-	bool second; /* of two halves */
-};
-
 /* MLX's converter has added 1 to norms, and the last dimension of taps is 1. */
-static bool is_shifted(const struct entry *e)
+static bool is_shifted(const struct ig_hf_entry *e)
 {
 	const struct ig_st_tensor *t = e->t;
 
@@ -26,40 +20,11 @@ static bool is_shifted(const struct entry *e)
 	       t->dims[1] > 1;
 }
 
-struct placing {
-	struct ig_checkpoint *g;
-	struct ig_folder *f;
-	struct entry *entries;
-	size_t n_entries;
-	uint32_t n_pieces;
-	bool shifted; /* norms have their 1 already */
-	struct ig_error *err;
-};
-
-/* Entries of one tensor, those of a kind in ascending order of experts. */
-struct group {
-	const struct entry *main, *scales, *biases;
-	size_t n, n_scales, n_biases;
-};
-
-__attribute__((format(printf, 4, 5))) static int
-bad(const struct placing *p, int code, const struct ig_st_tensor *t, const char *fmt, ...)
-{
-	char what[256];
-	va_list ap;
-
-	va_start(ap, fmt);
-	vsnprintf(what, sizeof what, fmt, ap);
-	va_end(ap);
-	return ig_fail(p->err, code, "%s/%s: tensor \"%s\" %s", p->f->dir,
-		       p->f->files[t->file].name, ig_show(t->name, strlen(t->name)).text, what);
-}
-
 /* ---- names -------------------------------------------------------------------------------- */
 
 static int by_place(const void *a, const void *b)
 {
-	const struct entry *x = a, *y = b;
+	const struct ig_hf_entry *x = a, *y = b;
 	int c = strcmp(x->place.name, y->place.name);
 
 	if (c)
@@ -72,14 +37,14 @@ static int by_place(const void *a, const void *b)
 }
 
 /* The entries of one tensor of the file: one, or one for each of its halves. */
-static int name_one(struct placing *p, const struct ig_st_tensor *t)
+static int name_one(struct ig_hf_placing *p, const struct ig_st_tensor *t)
 {
 	char label[2 * IG_LABEL_BYTES];
 	bool second = false;
 
 	snprintf(label, sizeof label, "%s/%s", p->f->dir, p->f->files[t->file].name);
 	do {
-		struct entry *e = &p->entries[p->n_entries];
+		struct ig_hf_entry *e = &p->entries[p->n_entries];
 		int rc = ig_hf_name(&p->f->config, t->name, second, label, &e->place, p->err);
 		if (rc)
 			return rc;
@@ -94,7 +59,7 @@ static int name_one(struct placing *p, const struct ig_st_tensor *t)
 }
 
 /* Whether the folder has the whole head that guesses, as the architecture reads it: then its keys say so. */
-static int find_head(struct placing *p)
+static int find_head(struct ig_hf_placing *p)
 {
 	struct ig_hf_config *c = &p->f->config;
 	char eh_proj[IG_HF_NAME_BYTES];
@@ -115,7 +80,7 @@ static int find_head(struct placing *p)
 	return c->head ? ig_hf_put_head(p->g, c, p->f->dir, p->err) : 0;
 }
 
-static int name_all(struct placing *p)
+static int name_all(struct ig_hf_placing *p)
 {
 	size_t n = 0;
 	int rc = 0;
@@ -133,11 +98,11 @@ static int name_all(struct placing *p)
 	return rc;
 }
 
-static struct group group_at(const struct placing *p, size_t at)
+static struct ig_hf_group group_at(const struct ig_hf_placing *p, size_t at)
 {
-	const struct entry *e = &p->entries[at], *end = p->entries + p->n_entries;
+	const struct ig_hf_entry *e = &p->entries[at], *end = p->entries + p->n_entries;
 	const char *name = e->place.name;
-	struct group x = { .main = e };
+	struct ig_hf_group x = { .main = e };
 
 	for (; e < end && !strcmp(e->place.name, name) && e->place.kind == IG_HF_MAIN; e++)
 		x.n++;
@@ -159,302 +124,72 @@ static bool same_shape(const struct ig_st_tensor *a, const struct ig_st_tensor *
 }
 
 /* Check for one tensor, or one of each expert, all with the same shape. */
-static int check_kind(const struct placing *p, const struct entry *e, size_t n)
+static int check_kind(const struct ig_hf_placing *p, const struct ig_hf_entry *e, size_t n)
 {
 	uint32_t n_experts = p->f->config.n_experts;
 
 	if (e->place.expert < 0 && n != 1)
-		return bad(p, -EINVAL, e[1].t, "and \"%s\" are the same part of the model",
-			   ig_show(e->t->name, strlen(e->t->name)).text);
+		return ig_hf_bad(p, -EINVAL, e[1].t, "and \"%s\" are the same part of the model",
+				 ig_show(e->t->name, strlen(e->t->name)).text);
 	for (size_t i = 0; i < n && e->place.expert >= 0; i++) {
 		if (e[i].place.expert > (int32_t)i)
-			return bad(p, -EINVAL, e[i].t, "comes where expert %zu is missing", i);
+			return ig_hf_bad(p, -EINVAL, e[i].t, "comes where expert %zu is missing",
+					 i);
 		if (e[i].place.expert < (int32_t)i)
-			return bad(p, -EINVAL, e[i].t, "and \"%s\" are the same part of the model",
-				   ig_show(e[i - 1].t->name, strlen(e[i - 1].t->name)).text);
+			return ig_hf_bad(p, -EINVAL, e[i].t,
+					 "and \"%s\" are the same part of the model",
+					 ig_show(e[i - 1].t->name, strlen(e[i - 1].t->name)).text);
 		if (!same_shape(e[i].t, e->t))
-			return bad(p, -EINVAL, e[i].t,
-				   "has another shape or type than the first expert's");
+			return ig_hf_bad(p, -EINVAL, e[i].t,
+					 "has another shape or type than the first expert's");
 	}
 	if (e->place.expert >= 0 && n != n_experts)
-		return bad(p, -EINVAL, e[n - 1].t, "is the last of %zu experts, config.json has %u",
-			   n, n_experts);
+		return ig_hf_bad(p, -EINVAL, e[n - 1].t,
+				 "is the last of %zu experts, config.json has %u", n, n_experts);
 	return 0;
 }
 
-/* Blocks of bytes with scales beside them: [expert, rows, blocks, 16], [expert, rows, blocks]. */
-static bool is_mxfp4(const struct group *x)
-{
-	return x->main->t->type == IG_ST_U8 && x->n_scales && !x->n_biases;
-}
-
-static int check_mxfp4(const struct placing *p, const struct group *x)
+static int check_mxfp4(const struct ig_hf_placing *p, const struct ig_hf_group *x)
 {
 	const struct ig_st_tensor *t = x->main->t, *s = x->scales->t;
 
 	if (!(x->main->place.flags & IG_TENSOR_EXPERTS) || t->n_dims != 4 || t->dims[3] != 16)
-		return bad(p, -EINVAL, t, "is of bytes, but not of MXFP4's blocks of experts");
+		return ig_hf_bad(p, -EINVAL, t,
+				 "is of bytes, but not of MXFP4's blocks of experts");
 	if (s->type != IG_ST_U8 || s->n_dims != 3 || memcmp(s->dims, t->dims, 3 * sizeof *s->dims))
-		return bad(p, -EINVAL, s, "has another type or shape than its blocks");
+		return ig_hf_bad(p, -EINVAL, s, "has another type or shape than its blocks");
 	return 0;
 }
 
-static int check_group(const struct placing *p, const struct group *x)
+static int check_group(const struct ig_hf_placing *p, const struct ig_hf_group *x)
 {
 	int rc;
 
 	if (!x->n)
-		return bad(p, -EINVAL, x->scales->t, "has no weight");
+		return ig_hf_bad(p, -EINVAL, x->scales->t, "has no weight");
 	if ((rc = check_kind(p, x->main, x->n)) ||
 	    (x->n_scales && (rc = check_kind(p, x->scales, x->n_scales))) ||
 	    (x->n_biases && (rc = check_kind(p, x->biases, x->n_biases))))
 		return rc;
-	if ((x->n_scales != x->n_biases && !is_mxfp4(x)) || (x->n_scales && x->n_scales != x->n))
-		return bad(p, -EINVAL, x->main->t, "has %zu scales and %zu biases beside it",
-			   x->n_scales, x->n_biases);
-	if (is_mxfp4(x))
+	if ((x->n_scales != x->n_biases && !ig_hf_is_mxfp4(x)) ||
+	    (x->n_scales && x->n_scales != x->n))
+		return ig_hf_bad(p, -EINVAL, x->main->t, "has %zu scales and %zu biases beside it",
+				 x->n_scales, x->n_biases);
+	if (ig_hf_is_mxfp4(x))
 		return check_mxfp4(p, x);
 	if (x->n_scales &&
 	    (x->scales->t->n_dims != x->main->t->n_dims ||
 	     !same_shape(x->scales->t, x->biases->t) ||
 	     memcmp(x->scales->t->dims, x->main->t->dims,
 		    (x->main->t->n_dims ? x->main->t->n_dims - 1 : 0) * sizeof *x->main->t->dims)))
-		return bad(p, -EINVAL, x->scales->t,
-			   "has another shape than its weight, or its biases");
-	return 0;
-}
-
-/* ---- types and shapes -------------------------------------------------------------------------- */
-
-/* MLX's object for the module of this weight, or the one for all. */
-static int read_group_size(const struct placing *p, const struct ig_st_tensor *t, uint32_t *group,
-			   uint32_t *bits)
-{
-	const json_t *all = p->f->config.quantization, *own, *v;
-	char module[IG_ST_MAX_NAME + 1];
-	const char *mode;
-
-	if (!all)
-		return bad(p, -ENOTSUP, t,
-			   "is of integers, but config.json has no \"quantization\"");
-	snprintf(module, sizeof module, "%s", t->name);
-	if (strlen(module) > 7 && !strcmp(module + strlen(module) - 7, ".weight"))
-		module[strlen(module) - 7] = 0;
-	own = json_object_get(all, module);
-	own = json_is_object(own) ? own : all;
-	mode = json_string_value(json_object_get(own, "mode"));
-	if (mode && strcmp(mode, "affine"))
-		return bad(p, -ENOTSUP, t, "is quantised in mode \"%s\"; Ingot reads affine",
-			   ig_show(mode, strlen(mode)).text);
-	v = json_object_get(own, "group_size");
-	*group = json_is_integer(v) && json_integer_value(v) > 0 && json_integer_value(v) < 65536 ?
-			 (uint32_t)json_integer_value(v) :
-			 0;
-	v = json_object_get(own, "bits");
-	*bits = json_is_integer(v) && json_integer_value(v) > 0 && json_integer_value(v) < 64 ?
-			(uint32_t)json_integer_value(v) :
-			0;
-	if (*group != 32 && *group != 64 && *group != 128)
-		return bad(p, -ENOTSUP, t,
-			   "is quantised with group_size %u; Ingot reads 32, 64 and 128", *group);
-	if (*bits != 4 && *bits != 8)
-		return bad(p, -ENOTSUP, t, "is quantised with %u bits; Ingot reads 4 and 8", *bits);
-	return 0;
-}
-
-/* The dtype and number of values of the file's rows. */
-static int source_of(const struct placing *p, const struct group *x, uint32_t *dtype,
-		     int64_t *n_cols)
-{
-	const struct ig_st_tensor *t = x->main->t, *s = x->n_scales ? x->scales->t : NULL;
-	int64_t last = t->dims[t->n_dims - 1];
-	uint32_t group = 0, bits = 0;
-	int rc;
-
-	*n_cols = last;
-	if (is_mxfp4(x)) {
-		*n_cols = t->dims[2] * 32; /* the file is smaller than 2^58 bytes */
-		*dtype = IG_MXFP4;
-		return 0;
-	}
-	if (s && t->type != IG_ST_U32)
-		return bad(p, -EINVAL, t, "is of type %s, but has scales beside it", t->type_name);
-	switch (t->type) {
-	case IG_ST_F32: *dtype = IG_F32; return 0;
-	case IG_ST_F16: *dtype = IG_F16; return 0;
-	case IG_ST_BF16: *dtype = IG_BF16; return 0;
-	case IG_ST_U32: break;
-	default:
-		return bad(p, -ENOTSUP, t,
-			   "is of type %s; Ingot reads F32, F16, BF16, and U32 with MLX's scales",
-			   t->type_name);
-	}
-	if (!s)
-		return bad(p, -EINVAL, t, "is of type U32 without scales beside it");
-	if (s->type != IG_ST_F32 && s->type != IG_ST_F16 && s->type != IG_ST_BF16)
-		return bad(p, -ENOTSUP, s, "is of type %s; Ingot reads scales of F32, F16 and BF16",
-			   s->type_name);
-	if ((rc = read_group_size(p, t, &group, &bits)))
-		return rc;
-	/* The file is smaller than 2^58 bytes, so no product overflows. */
-	*n_cols = last * (32 / bits);
-	if (s->dims[s->n_dims - 1] != *n_cols / group || *n_cols % group)
-		return bad(p, -EINVAL, t,
-			   "has rows of %" PRId64 " words and %" PRId64 " scales: not "
-			   "%u bits in groups of %u",
-			   last, s->dims[s->n_dims - 1], bits, group);
-	*dtype = bits == 4 ? IG_Q4_1 : IG_Q8_M;
-	return 0;
-}
-
-/* The same of a convolution of each column by itself. */
-static int conv_shape(const struct placing *p, const struct group *x, struct ig_hf_made *m,
-		      struct ig_checkpoint_tensor *out)
-{
-	const struct ig_st_tensor *t = x->main->t;
-	int64_t n_cols;
-	int rc;
-
-	if (t->n_dims != 3 || t->dims[0] < 1 || t->dims[1] < 1 || t->dims[2] < 1 ||
-	    (t->dims[1] != 1 && t->dims[2] != 1) || x->n_scales)
-		return bad(p, -EINVAL, t, "has not the shape of a convolution's taps");
-	if ((rc = source_of(p, x, &m->source, &n_cols)))
-		return rc;
-	out->n_rows = t->dims[0];
-	out->n_cols = t->dims[1] * t->dims[2];
-	out->n_dims = 2;
-	return 0;
-}
-
-/* The same of a matrix of each head.  Keys and values that lie in one are told apart by the values' number. */
-static int heads_shape(const struct placing *p, const struct group *x, struct ig_hf_made *m,
-		       struct ig_checkpoint_tensor *out)
-{
-	const struct ig_hf_config *c = &p->f->config;
-	const struct ig_st_tensor *t = x->main->t;
-	const bool two = x->main->place.flags & IG_TENSOR_TWO;
-	int64_t rows;
-	int rc;
-
-	for (uint32_t i = 0; i < t->n_dims; i++)
-		if (t->dims[i] < 1)
-			return bad(p, -EINVAL, t, "has no values");
-	if (t->n_dims != (two ? 2 : 3) || t->dims[0] % c->n_heads ||
-	    (!two && t->dims[0] != c->n_heads))
-		return bad(p, -EINVAL, t, "is not of %u heads", c->n_heads);
-	if ((rc = source_of(p, x, &m->source, &out->n_cols)))
-		return rc;
-	rows = two ? t->dims[0] / c->n_heads : t->dims[1];
-	m->step = 1;
-	out->n_dims = 3;
-	out->n_rows = rows;
-	if (!two)
-		return 0;
-	if (!c->value_dim || rows <= c->value_dim)
-		return bad(p, -EINVAL, t, "has %" PRId64 " rows a head, of which %u are of values",
-			   rows, c->value_dim);
-	out->n_rows = x->main->second ? c->value_dim : out->n_cols;
-	if (x->main->second)
-		return 0;
-	if (x->n_scales)
-		return bad(p, -ENOTSUP, t, "is quantised along its outputs: not supported");
-	out->n_cols = rows - c->value_dim;
-	m->transposed = true;
-	return 0;
-}
-
-/* The rows of q, k and v, or of z, in a matrix of q | k | v | z by heads of keys. */
-static int find_sections(const struct placing *p, const struct group *x, struct ig_hf_made *m,
-			 struct ig_checkpoint_tensor *out)
-{
-	const struct ig_hf_config *c = &p->f->config;
-	const int64_t heads = c->n_value_groups, k = c->key_dim;
-	const int64_t v = heads ? c->n_values / heads : 0;
-	struct ig_hf_sections *s = &m->sections;
-
-	if (!heads || !k || !v || c->n_values % heads || out->n_dims != 2 ||
-	    out->n_rows != heads * (2 * k + 2 * v))
-		return bad(p, -EINVAL, x->main->t,
-			   "is not of %u heads of keys of %u and %u values in all",
-			   c->n_value_groups, c->key_dim, c->n_values);
-	*s = (struct ig_hf_sections){ .n_heads = c->n_value_groups,
-				      .n_sections = x->main->second ? 1 : 3,
-				      .head_rows = 2 * (k + v),
-				      .n = { k, k, v },
-				      .at = { 0, k, 2 * k } };
-	if (x->main->second) {
-		s->n[0] = v;
-		s->at[0] = 2 * k + v;
-	}
-	out->n_rows = x->main->second ? heads * v : heads * (2 * k + v);
-	return 0;
-}
-
-static int last_rows(const struct placing *p, const struct group *x,
-		     struct ig_checkpoint_tensor *out)
-{
-	const uint32_t n = p->f->config.n_positions;
-
-	if (out->n_dims != 2 || out->n_rows < n)
-		return bad(p, -EINVAL, x->main->t, "has not a row for each of %u positions", n);
-	out->n_rows = n;
-	return 0;
-}
-
-/* [rows, columns] of one of the group's tensors; n_dims of GGUF. */
-static int shape_of(const struct placing *p, const struct group *x, struct ig_hf_made *m,
-		    struct ig_checkpoint_tensor *out)
-{
-	const struct ig_st_tensor *t = x->main->t;
-	const uint32_t flags = x->main->place.flags, want_experts = p->f->config.n_experts;
-	const bool experts = flags & IG_TENSOR_EXPERTS,
-		   merged = experts && x->main->place.expert < 0, mxfp4 = is_mxfp4(x),
-		   two = flags & IG_TENSOR_TWO, turn = flags & IG_TENSOR_INTERLEAVED;
-	int rc;
-
-	m->step = two && turn ? 2 : 1;
-	m->skip = two && turn ? x->main->second : 0;
-	if (flags & IG_TENSOR_CONV && t->n_dims != 1)
-		return conv_shape(p, x, m, out);
-	if (flags & IG_TENSOR_HEADS)
-		return heads_shape(p, x, m, out);
-	if (experts ? t->n_dims != (mxfp4 ? 4 : merged ? 3 : 2) : t->n_dims != 1 && t->n_dims != 2)
-		return bad(p, -EINVAL, t, "has %u dimensions", t->n_dims);
-	for (uint32_t i = 0; i < t->n_dims; i++)
-		if (t->dims[i] < 1)
-			return bad(p, -EINVAL, t, "has no values");
-	if (merged && t->dims[0] != want_experts)
-		return bad(p, -EINVAL, t, "has %" PRId64 " experts, config.json %u", t->dims[0],
-			   want_experts);
-	if ((rc = source_of(p, x, &m->source, &out->n_cols)))
-		return rc;
-	out->n_rows = t->n_dims == 1 ? 1 : mxfp4 ? t->dims[1] : t->dims[t->n_dims - 2];
-	out->n_dims = experts ? 3 : t->n_dims;
-	if (flags & IG_TENSOR_TRANSPOSED && (t->n_dims == 2 || merged) && !mxfp4) {
-		int64_t rows = out->n_rows;
-		if (x->n_scales)
-			return bad(p, -ENOTSUP, t, "is quantised along its outputs: not supported");
-		out->n_rows = out->n_cols;
-		out->n_cols = rows;
-		m->transposed = true;
-	}
-	if (flags & IG_TENSOR_BY_KEY)
-		return find_sections(p, x, m, out);
-	if (flags & IG_TENSOR_LAST_ROWS)
-		return last_rows(p, x, out);
-	if (two) {
-		const bool values = !experts && turn;
-		int64_t *halved = values ? &out->n_cols : &out->n_rows;
-		if (*halved % 2 || (values && x->n_scales))
-			return bad(p, -EINVAL, t, "has no two halves");
-		*halved /= 2;
-	}
+		return ig_hf_bad(p, -EINVAL, x->scales->t,
+				 "has another shape than its weight, or its biases");
 	return 0;
 }
 
 /* ---- pieces ---------------------------------------------------------------------------------------- */
 
-static struct ig_hf_part piece_of(const struct group *x, size_t i, int64_t first_row)
+static struct ig_hf_part piece_of(const struct ig_hf_group *x, size_t i, int64_t first_row)
 {
 	return (struct ig_hf_part){ .weight = x->main[i].t,
 				    .scales = x->n_scales ? x->scales[i].t : NULL,
@@ -463,16 +198,16 @@ static struct ig_hf_part piece_of(const struct group *x, size_t i, int64_t first
 }
 
 /* Whether the matrices of all experts, which lie in one tensor, are pieces of their own. */
-static bool is_by_expert(const struct group *x)
+static bool is_by_expert(const struct ig_hf_group *x)
 {
 	const uint32_t flags = x->main->place.flags;
 
 	return flags & IG_TENSOR_EXPERTS && x->main->place.expert < 0 &&
-	       (flags & IG_TENSOR_TWO || (flags & IG_TENSOR_TRANSPOSED && !is_mxfp4(x)));
+	       (flags & IG_TENSOR_TWO || (flags & IG_TENSOR_TRANSPOSED && !ig_hf_is_mxfp4(x)));
 }
 
 /* The same of a head's rows. */
-static int add_heads(struct placing *p, const struct group *x, struct ig_hf_made *m,
+static int add_heads(struct ig_hf_placing *p, const struct ig_hf_group *x, struct ig_hf_made *m,
 		     struct ig_checkpoint_tensor *out)
 {
 	const uint32_t n_heads = p->f->config.n_heads;
@@ -486,13 +221,13 @@ static int add_heads(struct placing *p, const struct group *x, struct ig_hf_made
 		m->pieces[i] =
 			piece_of(x, 0, i * each + (two && x->main->second ? each - rows : 0));
 	if (__builtin_mul_overflow(rows, (int64_t)n_heads, &out->n_rows))
-		return bad(p, -EINVAL, x->main->t, "has more rows than a number can hold");
+		return ig_hf_bad(p, -EINVAL, x->main->t, "has more rows than a number can hold");
 	m->piece_rows = two ? rows : out->n_rows;
 	return 0;
 }
 
 /* out has the rows of one expert or of the tensor; afterwards all rows. */
-static int add_pieces(struct placing *p, const struct group *x, struct ig_hf_made *m,
+static int add_pieces(struct ig_hf_placing *p, const struct ig_hf_group *x, struct ig_hf_made *m,
 		      struct ig_checkpoint_tensor *out)
 {
 	const uint32_t n_experts = p->f->config.n_experts;
@@ -516,7 +251,7 @@ static int add_pieces(struct placing *p, const struct group *x, struct ig_hf_mad
 	for (uint32_t i = 0; i < m->n_pieces; i++)
 		m->pieces[i] = by_expert ? piece_of(x, 0, i * each + half) : piece_of(x, i, half);
 	if (out->n_dims == 3 && __builtin_mul_overflow(rows, (int64_t)n_experts, &out->n_rows))
-		return bad(p, -EINVAL, x->main->t, "has more rows than a number can hold");
+		return ig_hf_bad(p, -EINVAL, x->main->t, "has more rows than a number can hold");
 	m->piece_rows = whole ? out->n_rows : rows;
 	return 0;
 }
@@ -534,7 +269,7 @@ static void use_data(struct ig_hf_made *m, struct ig_checkpoint_tensor *t)
 }
 
 /* Which of n rows, values or columns are reordered. */
-static int find_tiles(const struct placing *p, const struct ig_st_tensor *t, int64_t n,
+static int find_tiles(const struct ig_hf_placing *p, const struct ig_st_tensor *t, int64_t n,
 		      struct ig_hf_tiles *out)
 {
 	const struct ig_hf_config *c = &p->f->config;
@@ -542,14 +277,14 @@ static int find_tiles(const struct placing *p, const struct ig_st_tensor *t, int
 	*out = (struct ig_hf_tiles){ .n_groups = c->n_value_groups, .n_heads = c->n_value_heads };
 	if (!out->n_groups || !out->n_heads || out->n_heads % out->n_groups ||
 	    c->n_values % out->n_heads || (n != out->n_heads && n < c->n_values))
-		return bad(p, -EINVAL, t, "is not of %u heads of values in %u groups", out->n_heads,
-			   out->n_groups);
+		return ig_hf_bad(p, -EINVAL, t, "is not of %u heads of values in %u groups",
+				 out->n_heads, out->n_groups);
 	out->n = n == out->n_heads ? 1 : c->n_values / out->n_heads;
 	out->first = n == out->n_heads ? 0 : n - c->n_values;
 	return 0;
 }
 
-static int tile(const struct placing *p, const struct group *x, struct ig_hf_made *m,
+static int tile(const struct ig_hf_placing *p, const struct ig_hf_group *x, struct ig_hf_made *m,
 		const struct ig_checkpoint_tensor *t)
 {
 	const uint32_t flags = x->main->place.flags;
@@ -560,14 +295,14 @@ static int tile(const struct placing *p, const struct group *x, struct ig_hf_mad
 	if (!rc && flags & IG_TENSOR_TILED_COLUMNS)
 		rc = find_tiles(p, x->main->t, t->n_cols, &m->cols);
 	if (!rc && m->cols.n && x->n_scales && (m->cols.n % 32 || m->cols.first % 32))
-		return bad(p, -ENOTSUP, x->main->t,
-			   "is quantised in groups of heads of %lld values: not supported",
-			   (long long)m->cols.n);
+		return ig_hf_bad(p, -ENOTSUP, x->main->t,
+				 "is quantised in groups of heads of %lld values: not supported",
+				 (long long)m->cols.n);
 	m->negative_exp = flags & IG_TENSOR_NEGATIVE_EXP;
 	return rc;
 }
 
-static int place_group(struct placing *p, const struct group *x)
+static int place_group(struct ig_hf_placing *p, const struct ig_hf_group *x)
 {
 	const struct ig_hf_config *c = &p->f->config;
 	const char *name = x->main->place.name;
@@ -578,29 +313,30 @@ static int place_group(struct placing *p, const struct group *x)
 	uint64_t row_bytes;
 	int rc;
 
-	if ((rc = shape_of(p, x, m, t)) || (rc = add_pieces(p, x, m, t)))
+	if ((rc = ig_hf_shape_of(p, x, m, t)) || (rc = add_pieces(p, x, m, t)))
 		return rc;
 	t->name = strcpy(p->g->names + (size_t)p->g->n_tensors * IG_HF_NAME_BYTES, name);
 	t->dtype = t->n_dims == 1 || flags & (IG_TENSOR_F32 | IG_TENSOR_CONV) ? IG_F32 : m->source;
 	if (t->n_dims == 1 && x->n_scales)
-		return bad(p, -ENOTSUP, x->main->t, "is a quantised vector: not supported");
+		return ig_hf_bad(p, -ENOTSUP, x->main->t, "is a quantised vector: not supported");
 	if (flags & IG_TENSOR_PLUS_ONE && ig_ends_with(name, ".weight") && !p->shifted)
 		m->add = 1;
 	if ((rc = tile(p, x, m, t)))
 		return rc;
 	if (m->negative_exp && t->n_dims != 1)
-		return bad(p, -EINVAL, x->main->t, "is not a vector");
+		return ig_hf_bad(p, -EINVAL, x->main->t, "is not a vector");
 	if (m->add != 0 && t->n_dims != 1)
-		return bad(p, -EINVAL, x->main->t, "is not a vector");
+		return ig_hf_bad(p, -EINVAL, x->main->t, "is not a vector");
 	if (flags & IG_TENSOR_PAIRS) {
 		m->head_rows = c->head_dim;
 		if ((t->n_dims == 1 ? t->n_cols : t->n_rows) % m->head_rows)
-			return bad(p, -EINVAL, x->main->t, "is not of heads of %u", c->head_dim);
+			return ig_hf_bad(p, -EINVAL, x->main->t, "is not of heads of %u",
+					 c->head_dim);
 	}
 	row_bytes = ig_dtype_row_bytes(t->dtype, t->n_cols);
 	if (!row_bytes || __builtin_mul_overflow(row_bytes, (uint64_t)t->n_rows, &t->n_bytes))
-		return bad(p, -EINVAL, x->main->t, "has a shape that %s can't hold",
-			   ig_dtype_name(t->dtype));
+		return ig_hf_bad(p, -EINVAL, x->main->t, "has a shape that %s can't hold",
+				 ig_dtype_name(t->dtype));
 	for (int d = 0; d < 4; d++)
 		t->dims[d] = 1;
 	t->dims[0] = t->n_cols;
@@ -616,13 +352,13 @@ static int place_group(struct placing *p, const struct group *x)
 /* ---- all tensors ------------------------------------------------------------------------------------- */
 
 /* The number of tensors and pieces. */
-static int count_groups(const struct placing *p, size_t *n_tensors, size_t *n_pieces)
+static int count_groups(const struct ig_hf_placing *p, size_t *n_tensors, size_t *n_pieces)
 {
 	int rc;
 
 	*n_tensors = *n_pieces = 0;
 	for (size_t at = 0; at < p->n_entries;) {
-		struct group x = group_at(p, at);
+		struct ig_hf_group x = group_at(p, at);
 		if ((rc = check_group(p, &x)))
 			return rc;
 		at += x.n + x.n_scales + x.n_biases;
@@ -636,7 +372,7 @@ static int count_groups(const struct placing *p, size_t *n_tensors, size_t *n_pi
 
 /* A vector that is in no file; %u in its name is the layer. */
 __attribute__((format(printf, 2, 0))) static void
-place_vector(struct placing *p, const char *name, uint32_t layer, float *values, uint32_t n)
+place_vector(struct ig_hf_placing *p, const char *name, uint32_t layer, float *values, uint32_t n)
 {
 	char *to = p->g->names + (size_t)p->g->n_tensors * IG_HF_NAME_BYTES;
 
@@ -656,7 +392,7 @@ place_vector(struct placing *p, const char *name, uint32_t layer, float *values,
 	};
 }
 
-static void place_vectors(struct placing *p)
+static void place_vectors(struct ig_hf_placing *p)
 {
 	const struct ig_hf_config *c = &p->f->config;
 
@@ -669,7 +405,7 @@ static void place_vectors(struct placing *p)
 }
 
 /* A reranker's rows of the output matrix, as one of their own. */
-static int place_scores(struct placing *p)
+static int place_scores(struct ig_hf_placing *p)
 {
 	const struct ig_hf_config *c = &p->f->config;
 	const char *from = c->tied ? "token_embd.weight" : "output.weight";
@@ -682,8 +418,8 @@ static int place_scores(struct placing *p)
 		at++;
 	if (at == p->n_entries)
 		return ig_fail(p->err, -EINVAL, "%s: a reranker without %s", p->f->dir, from);
-	const struct group x = group_at(p, at);
-	if ((rc = shape_of(p, &x, m, t)))
+	const struct ig_hf_group x = group_at(p, at);
+	if ((rc = ig_hf_shape_of(p, &x, m, t)))
 		return rc;
 	m->pieces = &p->f->pieces[p->n_pieces];
 	m->n_pieces = c->n_scores;
@@ -692,8 +428,8 @@ static int place_scores(struct placing *p)
 	for (uint32_t i = 0; i < c->n_scores; i++) {
 		m->pieces[i] = piece_of(&x, 0, c->score_rows[i]);
 		if (t->n_dims != 2 || c->score_rows[i] >= t->n_rows)
-			return bad(p, -EINVAL, x.main->t, "has no row of token %u, a reranker's",
-				   c->score_rows[i]);
+			return ig_hf_bad(p, -EINVAL, x.main->t,
+					 "has no row of token %u, a reranker's", c->score_rows[i]);
 	}
 	t->name = strcpy(p->g->names + (size_t)p->g->n_tensors * IG_HF_NAME_BYTES,
 			 "cls.output.weight");
@@ -722,7 +458,7 @@ static int index_all(struct ig_checkpoint *g, struct ig_error *err)
 
 int ig_hf_place_tensors(struct ig_checkpoint *g, struct ig_error *err)
 {
-	struct placing p = { .g = g, .f = g->folder, .err = err };
+	struct ig_hf_placing p = { .g = g, .f = g->folder, .err = err };
 	size_t n_tensors, n_pieces, n_made;
 	int rc;
 
@@ -741,7 +477,7 @@ int ig_hf_place_tensors(struct ig_checkpoint *g, struct ig_error *err)
 	for (size_t at = 0; at < p.n_entries; at++)
 		p.shifted = p.shifted || is_shifted(&p.entries[at]);
 	for (size_t at = 0; at < p.n_entries && !rc;) {
-		struct group x = group_at(&p, at);
+		struct ig_hf_group x = group_at(&p, at);
 		at += x.n + x.n_scales + x.n_biases;
 		rc = place_group(&p, &x);
 	}

@@ -87,6 +87,7 @@ int ig_cuda_program_create(struct ig_gpu_device *d, const struct ig_gpu_tape *ta
 			   struct ig_gpu_program **out, struct ig_error *err);
 void ig_cuda_program_destroy(struct ig_gpu_program *p);
 void *ig_cuda_staging(struct ig_gpu_program *p, uint32_t slot);
+int ig_cuda_prepare(struct ig_gpu_program *p, const uint32_t live[IG_N_LIVE], struct ig_error *err);
 int ig_cuda_submit(struct ig_gpu_program *p, const struct ig_gpu_submission *s,
 		   struct ig_error *err);
 int ig_cuda_wait(struct ig_gpu_program *p, uint32_t slot, uint32_t timeout_ms, const int32_t **ids,
@@ -108,6 +109,9 @@ int ig_cuda_graphs_create(struct ig_cuda *d, const struct ig_gpu_tape *tape,
 			  const struct ig_gpu_place *places, CUdeviceptr step,
 			  struct ig_cuda_graphs **out, struct ig_error *err);
 void ig_cuda_graphs_destroy(struct ig_cuda_graphs *g); /* NULL is fine; no step in flight */
+/* Have a recording of this kind of step ready, as far as there is room: before the first step. */
+int ig_cuda_graphs_prepare(struct ig_cuda_graphs *g, const uint32_t live[IG_N_LIVE],
+			   struct ig_error *err);
 /* The recording for these counts, created if necessary; *exec NULL: nothing runs. */
 int ig_cuda_graphs_get(struct ig_cuda_graphs *g, const uint32_t live[IG_N_LIVE], CUgraphExec *exec,
 		       struct ig_error *err);

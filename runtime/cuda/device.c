@@ -399,6 +399,7 @@ const struct ig_gpu_device_class ig_gpu_cuda = {
 	.read = read_buffer,
 	.program_create = ig_cuda_program_create,
 	.program_destroy = ig_cuda_program_destroy,
+	.prepare = ig_cuda_prepare,
 	.staging = ig_cuda_staging,
 	.submit = ig_cuda_submit,
 	.wait = ig_cuda_wait,

@@ -19,11 +19,11 @@
 
 /* A recording of 400 kernels takes about 1 MB of host and device memory together. */
 #define MAX_GRAPHS 128
-/* Of recordings with the same kernels at most so many: beyond, the grids of the one used longest ago are changed.  On an
- * H200 that takes 0.1 ms where recording takes 1 to 8.  One that was not used in so many steps is changed, too: only
- * where two are used in turn both are kept. */
+/* Of recordings with the same kernels at most so many.  The grids of the one used longest ago are changed instead of
+ * recording another one, which on an H200 takes 0.1 ms where recording takes 1 to 8: until that was done so often that a
+ * recording would have cost less. */
 #define MAX_ALIKE 2
-#define TURN 8
+#define CHANGES 16
 /* With more edges between two groups of nodes, an empty node is put between them. */
 #define MAX_EDGES 64
 #define MAX_CONDITIONS 64
@@ -59,6 +59,7 @@ struct graph {
 	CUgraph graph;	    /* that exec was made of */
 	CUgraphNode *nodes; /* [tape->n_dispatches] of it; NULL: not in it */
 	uint64_t used;	    /* value of `clock` at the last use */
+	uint32_t n_changes; /* of its grids */
 };
 
 struct ig_cuda_graphs {
@@ -375,8 +376,9 @@ static int add_graph(struct ig_cuda_graphs *g, const struct key *key, struct gra
 		if (!alike || at->used < alike->used)
 			alike = at;
 	}
-	if (n_alike >= MAX_ALIKE || (n_alike && g->clock - alike->used > TURN)) {
+	if (n_alike >= MAX_ALIKE || (n_alike && alike->n_changes < CHANGES)) {
 		to = alike;
+		to->n_changes++;
 		rc = change(g, to, key, err);
 	} else {
 		to = g->n_graphs < MAX_GRAPHS ? &g->graphs[g->n_graphs] : oldest;
@@ -393,6 +395,22 @@ static int add_graph(struct ig_cuda_graphs *g, const struct key *key, struct gra
 	}
 	*out = to;
 	return rc;
+}
+
+int ig_cuda_graphs_prepare(struct ig_cuda_graphs *g, const uint32_t live[IG_N_LIVE],
+			   struct ig_error *err)
+{
+	struct graph *at;
+	struct key key;
+
+	if (g->exchanges) /* all ranks record one at the same time */
+		return 0;
+	make_key(g, live, &key);
+	for (uint32_t i = 0; i < g->n_graphs; i++)
+		if (is_alike(g, &g->graphs[i], &key) ||
+		    !memcmp(&g->graphs[i].key, &key, sizeof key))
+			return 0;
+	return g->n_graphs < MAX_GRAPHS ? add_graph(g, &key, &at, err) : 0;
 }
 
 int ig_cuda_graphs_get(struct ig_cuda_graphs *g, const uint32_t live[IG_N_LIVE], CUgraphExec *exec,

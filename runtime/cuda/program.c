@@ -188,6 +188,15 @@ static int copy_results(struct program *p, struct slot *slot, const struct ig_gp
 			      s->live[IG_LIVE_GUESS_ROWS], err);
 }
 
+int ig_cuda_prepare(struct ig_gpu_program *base, const uint32_t live[IG_N_LIVE],
+		    struct ig_error *err)
+{
+	struct program *p = program_of(base);
+	int rc = ig_cuda_enter(p->d, err);
+
+	return rc ? rc : ig_cuda_graphs_prepare(p->graphs, live, err);
+}
+
 int ig_cuda_submit(struct ig_gpu_program *base, const struct ig_gpu_submission *s,
 		   struct ig_error *err)
 {

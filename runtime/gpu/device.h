@@ -64,6 +64,10 @@ struct ig_gpu_device_class {
 			      const struct ig_gpu_place *places, uint64_t step_bytes,
 			      struct ig_gpu_program **out, struct ig_error *err);
 	void (*program_destroy)(struct ig_gpu_program *p); /* waits; NULL is fine */
+	/* Have what a step with these counts needs ready, by the loader's thread after program_create; no step has
+	 * been submitted yet.  NULL: steps need nothing. */
+	int (*prepare)(struct ig_gpu_program *p, const uint32_t live[IG_N_LIVE],
+		       struct ig_error *err);
 	/* The staging area of a slot, where the host writes the step before submit. */
 	void *(*staging)(struct ig_gpu_program *p, uint32_t slot);
 	/* Execute the tape after everything submitted before.  Does not wait. */

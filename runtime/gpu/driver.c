@@ -195,6 +195,20 @@ static void set_places(struct ig_gpu_lowered *p)
 	}
 }
 
+/* Before the first step, so that none waits for it.  If it fails, a step tries again and says why. */
+static void prepare_usual(struct ig_gpu_lowered *p)
+{
+	const struct ig_gpu_device_class *class = p->driver->device->class;
+	uint32_t live[IG_N_LIVE];
+	struct ig_error err = { 0 };
+
+	for (uint32_t i = 0; class->prepare && !err.code; i++) {
+		if (!ig_gpu_step_usual(&p->shape, p->tape->has_head, i, live))
+			return;
+		class->prepare(p->program, live, &err);
+	}
+}
+
 int ig_gpu_program_load(struct ig_program *base, struct ig_error *err)
 {
 	struct ig_gpu_lowered *p = (struct ig_gpu_lowered *)base;
@@ -225,8 +239,10 @@ int ig_gpu_program_load(struct ig_program *base, struct ig_error *err)
 		goto fail;
 	set_places(p);
 	rc = class->program_create(d, t, p->places, p->shape.area_bytes, &p->program, err);
-	if (!rc)
+	if (!rc) {
+		prepare_usual(p);
 		return 0;
+	}
 fail:
 	/* Undo everything, so that a later load may succeed. */
 	for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {

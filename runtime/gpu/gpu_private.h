@@ -68,6 +68,9 @@ void ig_gpu_step_finish(struct ig_gpu_step_shape *s);
 int ig_gpu_step_pack(struct ig_gpu_step_shape *s, const struct ig_step *step, uint32_t prev,
 		     const struct ig_gpu_slabs *slabs, void *area, struct ig_gpu_submission *out,
 		     struct ig_error *err);
+/* The counts of the i-th kind of step that programs of models usually run; false: there are no more. */
+bool ig_gpu_step_usual(const struct ig_gpu_step_shape *s, bool has_head, uint32_t i,
+		       uint32_t live[IG_N_LIVE]);
 /* A step that only has copies; n is at most IG_GPU_MAX_COPIES. */
 #define IG_GPU_COPY_AREA_BYTES (256u + IG_GPU_MAX_COPIES * 24u)
 void ig_gpu_step_pack_copies(const struct ig_gpu_copy *copies, uint32_t n, void *area,

@@ -618,6 +618,47 @@ int ig_gpu_step_pack(struct ig_gpu_step_shape *shape, const struct ig_step *step
 	return 0;
 }
 
+/* ---- usual steps ------------------------------------------------------------------ */
+
+#define LONG_RANGES 16 /* of a stream's cache: more than one kernel has at once */
+
+enum { STREAMS, LONG_STREAMS, PROMPT, BESIDE, N_USUAL };
+
+/* Streams of one row each, short or long; a prompt's chunk; and one beside a stream.  Rows are powers of two. */
+bool ig_gpu_step_usual(const struct ig_gpu_step_shape *s, bool has_head, uint32_t i,
+		       uint32_t live[IG_N_LIVE])
+{
+	const uint32_t kind = i % N_USUAL, bits = i / N_USUAL / 2,
+		       rows = bits < 32 ? 1u << bits : 0;
+	const bool random = i / N_USUAL % 2;
+
+	if (!s->info.n_groups || !rows || rows > s->limits.max_rows)
+		return false;
+	memset(live, 0, IG_N_LIVE * sizeof *live);
+	live[IG_LIVE_ONE] = 1;
+	live[IG_LIVE_ROWS] = rows;
+	live[IG_LIVE_HEAD] = has_head;
+	uint32_t streams = kind == PROMPT ? 0 : kind == BESIDE ? 1 : rows;
+	streams = streams < s->limits.max_seqs ? streams : s->limits.max_seqs;
+	streams = streams < s->limits.max_logit_rows ? streams : s->limits.max_logit_rows;
+	const uint32_t prompt = rows - streams;
+	live[IG_LIVE_SEQS] = streams + (prompt > 0);
+	live[IG_LIVE_LOGIT_ROWS] = streams;
+	live[IG_LIVE_RANDOM_ROWS] = random ? streams : 0;
+	live[IG_LIVE_GUESS_ROWS] = has_head ? streams : 0;
+	if (streams) {
+		live[IG_LIVE_SPLIT_ROWS] = 1;
+		live[IG_LIVE_SPLIT_RANGES] = kind == LONG_STREAMS ? LONG_RANGES : 1;
+	}
+	if (prompt && STEP_SPLITS(prompt, 1)) {
+		live[IG_LIVE_SPLIT_ROWS] = prompt;
+		live[IG_LIVE_SPLIT_RANGES] = 1;
+	} else {
+		live[IG_LIVE_LOOP_ROWS] = prompt;
+	}
+	return true;
+}
+
 void ig_gpu_step_pack_copies(const struct ig_gpu_copy *copies, uint32_t n, void *area,
 			     struct ig_gpu_submission *out)
 {

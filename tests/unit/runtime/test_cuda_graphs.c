@@ -284,7 +284,8 @@ static void test_coarse_buckets(void **state)
 	world_end(&w);
 }
 
-/* Buckets of the same kernels: two recordings, whose grids change.  A step under way keeps its own. */
+/* Buckets of the same kernels: one recording, whose grids change, until a second one is worth it.  A step under way keeps
+ * its own. */
 static void test_changed_grids(void **state)
 {
 	struct ig_gpu_submission s, other = cuda_submission(1, 4);
@@ -313,12 +314,19 @@ static void test_changed_grids(void **state)
 		assert_int_equal(fake->n_runs, rows > 16 ? 2 : 3);
 		assert_int_equal(fake->runs[1].grid[0], rows);
 	}
-	/* of three kernels 1 and 2, then 4, 8 and 16; of two 32 and 64 */
-	assert_int_equal(fake->n_instantiated, 4);
-	assert_int_equal(fake->n_changed, 3);
-	/* recordings are those of 8 and 16 rows now */
-	s.live[IG_LIVE_ROWS] = 16;
+	/* of three kernels 1, then 2, 4, 8 and 16; of two 32, then 64 */
+	assert_int_equal(fake->n_instantiated, 2);
+	assert_int_equal(fake->n_changed, 5);
 	other.live[IG_LIVE_LOOP_ROWS] = s.live[IG_LIVE_LOOP_ROWS] = 1;
+	for (uint32_t i = 0; i < 40; i++) { /* after twelve more both have a recording */
+		fake->n_runs = 0;
+		s.live[IG_LIVE_ROWS] = i % 2 ? 16 : 8;
+		world_run(&w, &s);
+		assert_int_equal(fake->runs[1].grid[0], i % 2 ? 16 : 8);
+	}
+	assert_int_equal(fake->n_instantiated, 3);
+	assert_int_equal(fake->n_changed, 5 + 12);
+	s.live[IG_LIVE_ROWS] = 16;
 	fake->n_runs = 0;
 	assert_int_equal(w.d->class->submit(w.p, &s, &err), 0);
 	other.live[IG_LIVE_ROWS] = 8;
@@ -332,7 +340,7 @@ static void test_changed_grids(void **state)
 	assert_int_equal(fake->runs[1].grid[0], 16);
 	assert_int_equal(fake->runs[4].grid[0], 8);
 	assert_int_equal(fake->runs[7].grid[0], 2);
-	assert_int_equal(fake->n_instantiated, 4);
+	assert_int_equal(fake->n_instantiated, 3);
 	/* One that could not be changed is made anew. */
 	fake->fail = "cuGraphExecKernelNodeSetParams_v2";
 	fake->fail_with = CUDA_ERROR_OUT_OF_MEMORY;
@@ -343,7 +351,43 @@ static void test_changed_grids(void **state)
 	fake->n_runs = 0;
 	world_run(&w, &s);
 	assert_int_equal(fake->runs[1].grid[0], 4);
-	assert_int_equal(fake->n_instantiated, 5);
+	assert_int_equal(fake->n_instantiated, 4);
+	world_end(&w);
+}
+
+/* Of each kind of step one recording is ready before the first. */
+static void test_prepared(void **state)
+{
+	struct ig_gpu_submission s = cuda_submission(0, 64);
+	struct ig_gpu_dispatch d;
+	struct ig_error err = { 0 };
+	struct world w;
+	uint32_t arg = 0;
+
+	world_begin(&w);
+	for (int i = 0; i < 2; i++) {
+		d = cuda_dispatch("ids_4_1", &arg, 4);
+		d.n_binds = 1;
+		d.bind[0] = (struct ig_gpu_bind){ w.value, 16, IG_GPU_WRITE, 0 };
+		d.grid[0].live = i ? IG_LIVE_LOOP_ROWS : IG_LIVE_ROWS;
+		world_record(&w, &d);
+	}
+	assert_int_equal(world_make(&w, &err), 0);
+	for (uint32_t rows = 1; rows <= 64; rows *= 2)
+		for (uint32_t loop = 0; loop < 2; loop++) {
+			s.live[IG_LIVE_ROWS] = rows;
+			s.live[IG_LIVE_LOOP_ROWS] = loop ? rows : 0;
+			assert_int_equal(w.d->class->prepare(w.p, s.live, &err), 0);
+		}
+	assert_int_equal(fake->n_instantiated, 2);
+	assert_int_equal(fake->n_runs, 0);
+	s.live[IG_LIVE_ROWS] = 33;
+	s.live[IG_LIVE_LOOP_ROWS] = 20;
+	world_run(&w, &s);
+	assert_int_equal(fake->n_instantiated, 2);
+	assert_int_equal(fake->n_changed, 2);
+	assert_int_equal(fake->runs[0].grid[0], 64);
+	assert_int_equal(fake->runs[1].grid[0], 32);
 	world_end(&w);
 }
 
@@ -425,6 +469,7 @@ int main(void)
 		cmocka_unit_test_setup(test_boxes, cuda_setup),
 		cmocka_unit_test_setup(test_wide, cuda_setup),
 		cmocka_unit_test_setup(test_changed_grids, cuda_setup),
+		cmocka_unit_test_setup(test_prepared, cuda_setup),
 		cmocka_unit_test_setup(test_most_recordings, cuda_setup),
 		cmocka_unit_test_setup(test_buckets, cuda_setup),
 		cmocka_unit_test_setup(test_coarse_buckets, cuda_setup),

@@ -285,6 +285,31 @@ static void test_guesses(void **state)
 	end(&w);
 }
 
+/* Usual steps are within the limits, and there is one of each size and kind. */
+static void test_usual(void **state)
+{
+	uint32_t live[IG_N_LIVE], i, largest = 0, n_loops = 0, n_long = 0;
+	struct world w;
+
+	begin(&w, &info);
+	for (i = 0; ig_gpu_step_usual(&w.shape, i % 3 == 0, i, live); i++) {
+		assert_int_equal(live[IG_LIVE_ONE], 1);
+		assert_in_range(live[IG_LIVE_ROWS], 1, ROWS);
+		assert_in_range(live[IG_LIVE_SEQS], 1, SEQS + 1);
+		assert_true(live[IG_LIVE_LOGIT_ROWS] <= LOGITS);
+		assert_true(live[IG_LIVE_LOGIT_ROWS] <= live[IG_LIVE_ROWS]);
+		assert_true(live[IG_LIVE_RANDOM_ROWS] <= live[IG_LIVE_LOGIT_ROWS]);
+		assert_int_equal(live[IG_LIVE_HEAD], i % 3 == 0);
+		assert_true(live[IG_LIVE_SPLIT_ROWS] || live[IG_LIVE_LOOP_ROWS]);
+		assert_int_equal(live[IG_LIVE_SPLIT_ROWS] > 0, live[IG_LIVE_SPLIT_RANGES] > 0);
+		largest = live[IG_LIVE_ROWS] > largest ? live[IG_LIVE_ROWS] : largest;
+		n_loops += live[IG_LIVE_LOOP_ROWS] > 0;
+		n_long += live[IG_LIVE_SPLIT_RANGES] > 8;
+	}
+	assert_true(2 * largest > ROWS && n_loops > 0 && n_long > 0);
+	end(&w);
+}
+
 /* Rows and partials up to the limits: the rest loops, wherever it stands. */
 static void test_split(void **state)
 {
@@ -786,13 +811,14 @@ static void test_slabs(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_packed),	      cmocka_unit_test(test_guesses),
-		cmocka_unit_test(test_split),	      cmocka_unit_test(test_outside),
-		cmocka_unit_test(test_largest),	      cmocka_unit_test(test_hostile),
-		cmocka_unit_test(test_window),	      cmocka_unit_test(test_limits),
-		cmocka_unit_test(test_texts),	      cmocka_unit_test(test_states),
-		cmocka_unit_test(test_most_segments), cmocka_unit_test(test_hostile_states),
-		cmocka_unit_test(test_copies),	      cmocka_unit_test(test_slabs),
+		cmocka_unit_test(test_packed),	       cmocka_unit_test(test_guesses),
+		cmocka_unit_test(test_usual),	       cmocka_unit_test(test_split),
+		cmocka_unit_test(test_outside),	       cmocka_unit_test(test_largest),
+		cmocka_unit_test(test_hostile),	       cmocka_unit_test(test_window),
+		cmocka_unit_test(test_limits),	       cmocka_unit_test(test_texts),
+		cmocka_unit_test(test_states),	       cmocka_unit_test(test_most_segments),
+		cmocka_unit_test(test_hostile_states), cmocka_unit_test(test_copies),
+		cmocka_unit_test(test_slabs),
 	};
 	return cmocka_run_group_tests_name("the step on a GPU", tests, NULL, NULL);
 }

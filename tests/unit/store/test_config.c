@@ -267,7 +267,7 @@ static void test_fields(void **state)
 		&b,
 		"kvcache: {service: s, arena: 1GiB, slab: 32KiB, dtype: f32}\n"
 		"memory: {budget: 3GiB}\nruntime: {driver: cpu, isa: generic, threads: 5, "
-		"activations: f32, experts: mapped, strict: true, keep_wired: 90s}\n"
+		"activations: f32, experts: mapped, repack: never, strict: true, keep_wired: 90s}\n"
 		"server: {host: h, port: 1, also_listen: 23, "
 		"max_connections: 2, max_body: 3KiB, "
 		"max_header: 4KiB, client_buffer: 5KiB, slow_client_timeout: 6s, "
