@@ -19,6 +19,9 @@
 /* A sequence is admitted only with blocks for so many more tokens, so that a preempted one is
  * not preempted again by its next block. */
 #define ADMIT_MARGIN IG_BLOCK_TOKENS
+/* Where a step is under way, its tokens wait for the admission of others no longer than so, and for one more: a GPU's memory for
+ * the blocks of sixteen prompts takes some 10 ms. */
+#define MOST_ADMISSION_NS 500000
 /* Rows of a prompt that is not held back, where the driver does not say how many are efficient. */
 #define SHORT_ROWS 64
 
@@ -511,6 +514,7 @@ bool ig_sched_take_place(struct ig_sched *sch, const struct ig_seq *s)
 
 void ig_sched_admit(struct ig_sched *sch)
 {
+	const int64_t begin = ig_now_ns();
 	struct ig_seq *s;
 
 	if (sch->kv_blocked && !sch->kv_freed)
@@ -524,6 +528,8 @@ void ig_sched_admit(struct ig_sched *sch)
 		if (s->n_tokens - s->n_done >= 2)
 			add_prompt(sch, s);
 	while ((s = next_waiting(sch))) {
+		if (sch->n_flights && ig_now_ns() - begin > MOST_ADMISSION_NS)
+			break; /* the others at the next boundary: whoever has that step waits for it */
 		if (sch->n_running >= sch->b->max_seqs && !ig_sched_take_place(sch, s))
 			break;
 		if (s->model->whole_texts) {

@@ -308,6 +308,13 @@ void *ig_driver_map_slab(void *driver, uint64_t slab_bytes)
 		return NULL;
 	memset(p, 0xee, slab_bytes);
 	atomic_fetch_add(&fake.n_mapped, 1);
+	if (fake.map_us) {
+		static int step, n;
+		n = step == fake.n_steps ? n + 1 : 1;
+		step = fake.n_steps;
+		fake.most_maps = n > fake.most_maps ? n : fake.most_maps;
+		usleep((useconds_t)fake.map_us);
+	}
 	return p;
 }
 

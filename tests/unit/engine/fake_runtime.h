@@ -76,6 +76,8 @@ struct fake {
 	atomic_int n_guesses;  /* of heads */
 	atomic_int n_headless; /* steps of a model with a head that left it out */
 	int unmap_us;	       /* that giving a slab back takes */
+	int map_us;	       /* that one takes to get */
+	int most_maps;	       /* slabs that the engine's thread got between two submits, at most */
 	uint64_t driver_memory;	  /* that the driver says it has; 0: nothing */
 	bool is_unified;	  /* that memory is the host's */
 	uint32_t n_ranks;	  /* devices that a model is divided over; 0: one */

@@ -49,6 +49,42 @@ static void test_prefix_is_not_computed_again(void **state)
 	harness_close(e);
 }
 
+/* Where getting memory takes long, a step under way does not wait until all that came have theirs. */
+static void test_admission_beside_a_step(void **state)
+{
+	enum { N = 8 }; /* two or three have a slab together */
+	static struct client stream, prompts[N];
+	struct ig_engine *e;
+	int before, n;
+
+	scheduler_config.kvcache.slab = 64 << 10;
+	scheduler_config.kvcache.arena = 8 << 20;
+	fake.gated = true;
+	e = harness_engine(&scheduler_config);
+	client_ask(&stream, e, &(struct ask){ .n_prompt = 8, .ring = 1 << 20 });
+	fake_wait_at_gate();
+	fake_allow(8);
+	fake_wait_at_gate();
+	fake.map_us = 1000;
+	before = fake.n_mapped;
+	for (int i = 0; i < N; i++)
+		client_ask(&prompts[i], e,
+			   &(struct ask){ .n_prompt = 480,
+					  .prompt_seed = (unsigned)i + 1,
+					  .max_tokens = 1 });
+	fake_open_gate();
+	for (int i = 0; i < N; i++)
+		client_finish(&prompts[i]);
+	n = fake.n_mapped - before;
+	print_message("# %d slabs, at most %d between two steps\n", n, fake.most_maps);
+	assert_true(n >= 3);
+	/* without steps that run ahead nobody waits */
+	assert_int_equal(fake.most_maps < 3, !strcmp(harness_run_ahead, "on"));
+	ig_engine_cancel(e, stream.gen, "client_gone");
+	client_finish(&stream);
+	harness_close(e);
+}
+
 static void test_prefix_cache_off(void **state)
 {
 	struct ask a = { .n_prompt = 100, .max_tokens = 3, .seed = 1 };
@@ -385,6 +421,7 @@ int main(int argc, char **argv)
 		T(test_window_alone),
 		T(test_prefix_is_not_computed_again),
 		T(test_prefix_cache_off),
+		T(test_admission_beside_a_step),
 		T(test_prefixes_are_salted),
 		T(test_prefixes_among_many),
 		T(test_preempt),
