@@ -4,6 +4,7 @@
  * once, alone or beside another one.
  */
 #include "tests/golden/arch/golden_runs.h"
+#include "tests/golden/nmse.h"
 
 #include "model/quantize/convert.h"
 #include "tests/metal/fake.h"
@@ -52,20 +53,6 @@ static struct ig_stepper *open_repacked(const struct ig_stepper_model *m, const 
 	return s;
 }
 
-static double difference(const float *a, const float *b, size_t n)
-{
-	double mean = 0, off = 0, all = 0;
-
-	for (size_t i = 0; i < n; i++)
-		mean += (double)a[i] / (double)n;
-	for (size_t i = 0; i < n; i++) {
-		double d = (double)b[i] - (double)a[i], v = (double)a[i] - mean;
-		off += d * d;
-		all += v * v;
-	}
-	return off / all;
-}
-
 static void check(const struct ig_stepper_model *m, const struct golden *g,
 		  const struct model *model)
 {
@@ -88,7 +75,7 @@ static void check(const struct ig_stepper_model *m, const struct golden *g,
 	assert_true(n_more >= n_kernels + 4 * m->plan->info.groups[0].n_layers);
 	assert_non_null(strstr(ig_stepper_describe(s), "weights repacked"));
 	run_along(s, g, 0, N_PROMPTS, 64, 3, true, tiles);
-	double e = difference(rows, tiles, n);
+	double e = ig_nmse(rows, tiles, n);
 	printf("# %s as %s: NMSE of tiles against rows %.2e\n", model->name, model->mix, e);
 	assert_true(e <= 1e-4);
 	run_along(s, g, 0, N_PROMPTS, 7, 1, true, again);

@@ -1,5 +1,6 @@
 /* golden_runs.c: see golden_runs.h; make.py describes the format of NAME.golden. */
 #include "tests/golden/arch/golden_runs.h"
+#include "tests/golden/nmse.h"
 
 #include "tests/brief.h"
 
@@ -201,19 +202,8 @@ static void expect_windows(const struct ig_stepper_model *m, const struct ig_ste
 double nmse(const struct golden *g, int prompt, const float *logits)
 {
 	const size_t n = (size_t)N_STEPS * g->n_vocab;
-	const float *want = g->prompts[prompt].logits;
-	double mean = 0, off = 0, all = 0;
 
-	for (size_t i = 0; i < n; i++)
-		mean += (double)want[i] / (double)n;
-	for (size_t i = 0; i < n; i++) {
-		double d = (double)logits[(size_t)prompt * n + i] - (double)want[i];
-		double v = (double)want[i] - mean;
-
-		off += d * d;
-		all += v * v;
-	}
-	return off / all;
+	return ig_nmse(g->prompts[prompt].logits, logits + (size_t)prompt * n, n);
 }
 
 static bool has_window(const struct ig_stepper_model *m)

@@ -10,6 +10,7 @@
 #include "model/quantize/convert.h"
 #include "tests/brief.h"
 #include "tests/golden/model/stepper.h"
+#include "tests/golden/nmse.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -223,18 +224,8 @@ static void run(struct ig_stepper *s, const struct ig_stepper_model *m, int firs
 
 static double nmse(int prompt)
 {
-	const float *want = &prompts[prompt].want[0][0], *have = &alone.guesses[prompt][0][0];
-	const size_t n = (size_t)N_STEPS * N_VOCAB;
-	double mean = 0, off = 0, all = 0;
-
-	for (size_t i = 0; i < n; i++)
-		mean += (double)want[i] / (double)n;
-	for (size_t i = 0; i < n; i++) {
-		double d = (double)have[i] - (double)want[i], v = (double)want[i] - mean;
-		off += d * d;
-		all += v * v;
-	}
-	return off / all;
+	return ig_nmse(&prompts[prompt].want[0][0], &alone.guesses[prompt][0][0],
+		       (size_t)N_STEPS * N_VOCAB);
 }
 
 static void expect_same(const char *how, int first, int last)

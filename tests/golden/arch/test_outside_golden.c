@@ -4,6 +4,7 @@
  * bits of tokens where the rows are what their tokens have.  INGOT_TEST_DRIVER names another driver than cpu.
  */
 #include "tests/golden/model/stepper.h"
+#include "tests/golden/nmse.h"
 
 #include "model/formats/checkpoint.h"
 #include "ops/float.h"
@@ -162,20 +163,6 @@ static void feed(struct ig_stepper *s, const int32_t *ends, bool beside, float (
 	}
 }
 
-static double nmse(const float *got, const float *want)
-{
-	const uint32_t n = golden.n_vocab;
-	double mean = 0, off = 0, all = 0;
-
-	for (uint32_t i = 0; i < n; i++)
-		mean += (double)want[i] / n;
-	for (uint32_t i = 0; i < n; i++) {
-		off += ((double)got[i] - (double)want[i]) * ((double)got[i] - (double)want[i]);
-		all += ((double)want[i] - mean) * ((double)want[i] - mean);
-	}
-	return off / all;
-}
-
 static void test_image(void **state)
 {
 	static const char *const isas[] = { NULL, "generic", "avx2", "avx512", "neon" };
@@ -197,7 +184,7 @@ static void test_image(void **state)
 		memset(logits, 0, sizeof logits);
 		feed(s, chunks[0], false, logits);
 		for (int i = 0; i < N_LOGITS; i++) {
-			double e = nmse(logits[i], golden.logits[i]);
+			double e = ig_nmse(golden.logits[i], logits[i], golden.n_vocab);
 			printf("# %s, row %d: NMSE %.2e\n", isas[k] ? isas[k] : "auto",
 			       golden.at[i], e);
 			if (!(e <= 1e-9))
