@@ -135,7 +135,8 @@ static bool is_recorded(const struct ig_cuda_graphs *g, const struct key *key, u
 	const struct ig_gpu_tape_dispatch *d = &g->tape->dispatches[i];
 
 	return (key->runs >> g->launches[i].condition & 1) &&
-	       (!d->of_head || key->live[IG_LIVE_HEAD]) && grid_of(&d->d, key, grid);
+	       (!ig_gpu_tape_of_head(g->tape, d) || key->live[IG_LIVE_HEAD]) &&
+	       grid_of(&d->d, key, grid);
 }
 
 /* ---- recording ------------------------------------------------------------------------- */
@@ -545,7 +546,7 @@ int ig_cuda_graphs_create(struct ig_cuda *d, const struct ig_gpu_tape *tape,
 		rc = ig_fail(err, -ENOMEM, "cuda: no memory for a program");
 	/* grids without a live count use IG_LIVE_ONE */
 	g->follows[IG_LIVE_ONE] = true;
-	g->follows[IG_LIVE_HEAD] = tape->has_head;
+	g->follows[IG_LIVE_HEAD] = tape->first_head_node > 0;
 	for (uint32_t i = 0; !rc && i < tape->n_dispatches; i++)
 		rc = make_launch(g, i, places, step, err);
 	if (rc) {

@@ -203,7 +203,7 @@ static void prepare_usual(struct ig_gpu_lowered *p)
 	struct ig_error err = { 0 };
 
 	for (uint32_t i = 0; class->prepare && !err.code; i++) {
-		if (!ig_gpu_step_usual(&p->shape, p->tape->has_head, i, live))
+		if (!ig_gpu_step_usual(&p->shape, p->tape->first_head_node > 0, i, live))
 			return;
 		class->prepare(p->program, live, &err);
 	}

@@ -366,7 +366,6 @@ static int lower_node(struct lowering *l, uint32_t number)
 	int rc;
 
 	t->node = number;
-	t->in_head = t->has_head && number >= l->plan->first_mtp_node;
 	if (ig_gpu_adds_ranks(l->plan, n)) {
 		rc = ig_gpu_emit_sum_of_ranks(t, l->plan, n, &l->p->shape.limits, l->value);
 		return rc ? refuse(l, n, rc, t->error.text) : 0;
@@ -439,7 +438,7 @@ int ig_gpu_lower_plan(struct ig_gpu_lowered *p, const struct ig_plan *plan, stru
 		l.dtype[i] = IG_DTYPE_NONE;
 		l.value[i] = l.converted[i][WANT_F16] = l.converted[i][WANT_BF16] = nothing;
 	}
-	p->tape->has_head = plan->first_mtp_node > 0;
+	p->tape->first_head_node = plan->first_mtp_node;
 	choose_layouts(&l);
 	rc = choose_types(&l);
 	if (!rc)

@@ -336,7 +336,7 @@ static int append(struct ig_gpu_tape *t, const struct ig_gpu_dispatch *d)
 	}
 	memcpy(args, d->args, d->n_arg_bytes);
 	struct ig_gpu_tape_dispatch *to = &t->dispatches[t->n_dispatches];
-	*to = (struct ig_gpu_tape_dispatch){ .d = *d, .node = t->node, .of_head = t->in_head };
+	*to = (struct ig_gpu_tape_dispatch){ .d = *d, .node = t->node };
 	to->d.kernel = kernel;
 	to->d.args = args;
 	for (uint32_t i = 0; i < d->n_binds; i++) {
@@ -566,7 +566,7 @@ uint32_t ig_gpu_tape_next(const struct ig_gpu_tape *t, const uint32_t live[IG_N_
 	while (*at < t->n_dispatches) {
 		uint32_t i = (*at)++;
 		*barrier = *barrier || t->dispatches[i].barrier;
-		if (t->dispatches[i].of_head && !live[IG_LIVE_HEAD])
+		if (ig_gpu_tape_of_head(t, &t->dispatches[i]) && !live[IG_LIVE_HEAD])
 			continue;
 		if (ig_gpu_dispatch_grid(&t->dispatches[i].d, live, grid))
 			return i;

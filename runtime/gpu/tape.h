@@ -45,7 +45,6 @@ struct ig_gpu_tape_dispatch {
 	 * dispatch, the barrier applies to the next one that it runs (ig_gpu_tape_next). */
 	bool barrier;
 	uint32_t node;	     /* of the plan; UINT32_MAX: the runtime's own */
-	bool of_head;	     /* only steps with the head that guesses run it (IG_LIVE_HEAD) */
 	uint32_t exchange;   /* enum ig_gpu_exchange_kind; all but that one: d has no shader */
 	uint32_t first_rank; /* of IG_GPU_FETCH */
 };
@@ -59,10 +58,10 @@ struct ig_gpu_tape {
 	size_t n_constant_bytes, cap_constant_bytes;
 	uint64_t scratch_bytes; /* set by close */
 	uint32_t max_logit_rows;
-	bool has_head;				     /* of the plan: there are guesses, too */
-	bool in_head;				     /* the node that is being lowered is of it */
-	int64_t n_vocab;			     /* of the logits buffer; 0: none */
-	uint32_t node;				     /* that is being lowered */
+	uint32_t
+		first_head_node; /* of the plan's head, with which there are guesses, too; 0: it has none */
+	int64_t n_vocab;	 /* of the logits buffer; 0: none */
+	uint32_t node;		 /* that is being lowered */
 	int32_t ids, logits;			     /* buffer numbers, or -1 */
 	int status;				     /* first error */
 	struct ig_error error;			     /* its text */
@@ -73,12 +72,20 @@ struct ig_gpu_tape {
 /* Bytes of the logits: of max_logit_rows rows, and of as many guesses if there are any. */
 static inline uint64_t ig_gpu_tape_logits_bytes(const struct ig_gpu_tape *t)
 {
-	return (uint64_t)t->max_logit_rows * (t->has_head ? 2 : 1) * (uint64_t)t->n_vocab * 4;
+	return (uint64_t)t->max_logit_rows * (t->first_head_node ? 2 : 1) * (uint64_t)t->n_vocab *
+	       4;
 }
 /* Of the ids that are sampled in one slot: a half of rows, a half of guesses (shaders/step.h). */
 static inline uint64_t ig_gpu_tape_slot_ids(const struct ig_gpu_tape *t)
 {
 	return (uint64_t)t->max_logit_rows * 2;
+}
+
+/* Whether only steps with the head that guesses run it (IG_LIVE_HEAD). */
+static inline bool ig_gpu_tape_of_head(const struct ig_gpu_tape *t,
+				       const struct ig_gpu_tape_dispatch *d)
+{
+	return t->first_head_node && d->node >= t->first_head_node && d->node != UINT32_MAX;
 }
 
 /* 0 or -ENOMEM.  Dispatches that exceed the facts are errors. */

@@ -663,7 +663,7 @@ int ig_gpu_case_run(struct ig_gpu_lab *lab, const struct ig_gpu_case *c, struct 
 
 	if (rc)
 		return ig_fail(err, rc, "no memory for a tape");
-	r.tape->has_head = c->launch->step->n_guesses > 0;
+	r.tape->first_head_node = c->launch->step->n_guesses > 0;
 	rc = lower(&r, err);
 	rc = rc ? rc : make_memory(&r, err);
 	rc = rc ? rc : ig_gpu_case_pack(&r, err);

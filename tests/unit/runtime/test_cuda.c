@@ -279,7 +279,7 @@ static void test_guesses(void **state)
 	uint32_t arg = 0;
 
 	world_begin(&w);
-	w.tape->has_head = true;
+	w.tape->first_head_node = 1;
 	assert_int_equal(ig_gpu_tape_host.logits(w.tape, 100, &w.logits), 0);
 	d = cuda_dispatch("ids_4_1", &arg, 4);
 	bind_ids(&w, &d);

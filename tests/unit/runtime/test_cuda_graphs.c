@@ -171,13 +171,13 @@ static void test_head(void **state)
 	uint32_t arg = 0;
 
 	world_begin(&w);
-	w.tape->has_head = true;
-	for (int i = 0; i < 2; i++) {
+	w.tape->first_head_node = 1;
+	for (uint32_t i = 0; i < 2; i++) {
 		struct ig_gpu_dispatch d = cuda_dispatch("ids_4_1", &arg, 4);
 
 		d.n_binds = 1;
 		d.bind[0] = (struct ig_gpu_bind){ w.value, 64, IG_GPU_WRITE, 0 };
-		w.tape->in_head = i;
+		w.tape->node = i;
 		world_record(&w, &d);
 	}
 	assert_int_equal(world_make(&w, &err), 0);

@@ -351,9 +351,10 @@ static void test_head(void **state)
 	struct ig_gpu_ref r;
 	bool barrier;
 
-	t->has_head = true;
+	t->first_head_node = 1;
+	t->node = 0;
 	emit(t, -1, a);
-	t->in_head = true;
+	t->node = 1;
 	emit(t, a, b);
 	assert_int_equal(H.logits(t, 10, &r), 0);
 	assert_int_equal(t->buffers[r.buffer].n_bytes, 2 * LOGIT_ROWS * 10 * 4);
