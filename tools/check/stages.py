@@ -367,7 +367,8 @@ def but(names):
 
 
 SLOW = e2e("hostile_slow")  # mostly waits for deadlines
-# The others in two parts; the second one waits during two thirds of its time.
+# The others in three parts; the last one waits during two thirds of its time.
+RELEASE_HALF = e2e("soak", "sixteen", "speculation", "engine", "grammar", "responses", "claude_code", "prep", "ollama")
 RELEASE_MORE = e2e("pull", "hub", "top", "cli", "cli_chat", "rfc6455", "models", "metal", "options")
 ASAN_MORE = SLOW + e2e("pull", "hub", "top", "page", "notify", "disk_full", "cli", "cli_chat", "rfc6455", "models")
 # Half of what remains: two stages, so that no processor waits for the other at the end.
@@ -462,8 +463,9 @@ def release_stages(tests, fast, long):
         Stage("release-unit", tests.meson(build, 2, **left(tests, "release", LONGEST + SOFTWARE_METAL if fast else ()), processes=N_CPUS,
                                           INGOT_TEST_BRIEF="" if long else "1"),
               build="release", needs=["build-" + build], after=["model", "packages"], cost=max(1, N_CPUS - 1)),
-        Stage("release-e2e", tests.pytest(build, *but(SLOW + RELEASE_MORE), *(BUT_METAL if fast else [])), build="release",
-              needs=["build-" + build, "python"], after=["model", "packages"], cost=E2E_COST),
+        *(Stage(name, tests.pytest(build, *which, *(BUT_METAL if fast else [])), build="release",
+                needs=["build-" + build, "python"], after=["model", "packages"], cost=E2E_COST)
+          for name, which in (("release-e2e", but(SLOW + RELEASE_MORE + RELEASE_HALF)), ("release-e2e-half", RELEASE_HALF))),
         Stage("release-e2e-more", tests.pytest(build, *more), build="release",
               needs=["build-" + build, "python"], after=["model", "packages"], cost=0),
         Stage("format", tests.golden([sys.executable, "tools/format", "--check"]), build="source")
