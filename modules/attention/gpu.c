@@ -342,6 +342,7 @@ struct attention {
 	uint32_t codes;	     /* 1: K, V or both are Q8_0 */
 	uint32_t dim;	     /* head size of the kernel */
 	uint32_t nv;	     /* 1: NVIDIA, as in sizes.h */
+	uint32_t sm_90;	     /* 1: NVIDIA, with clusters and warpgroup products */
 	uint32_t most_whole; /* sequences of up to so many ranges are merged in clusters */
 	const struct ig_shader *shader;
 };
@@ -353,12 +354,11 @@ static struct ig_gpu_extent tiles(const struct attention *a, uint32_t live, uint
 				       a->p->n_kv_heads };
 }
 
-static int dispatch_tiles(const struct attention *a, const struct ig_gpu_host *h,
-			  struct ig_gpu_tape *t, struct ig_gpu_dispatch *d, const char *name,
-			  uint32_t n_tiles, struct ig_error *err)
+/* The kernel of this name and for heads of dim columns, with d->threads. */
+static int dispatch_kernel(const struct attention *a, const struct ig_gpu_host *h,
+			   struct ig_gpu_tape *t, struct ig_gpu_dispatch *d, const char *name,
+			   uint32_t dim, uint32_t bytes, struct ig_error *err)
 {
-	const uint32_t bytes =
-		(uint32_t)ATTENTION_BYTES(a->element, a->dim, n_tiles, a->nv, a->codes);
 	char kernel[64];
 
 	if (bytes > a->c->facts->max_threadgroup_bytes)
@@ -370,19 +370,28 @@ static int dispatch_tiles(const struct attention *a, const struct ig_gpu_host *h
 		 a->codes	 ? "q8" :
 		 a->element == 2 ? "f16" :
 				   "f32",
-		 a->dim);
+		 dim);
 	d->struct_size = sizeof *d;
 	d->shader = a->shader;
 	d->kernel = kernel;
 	d->args = &a->args;
 	d->n_arg_bytes = sizeof a->args;
-	d->threads = ATTENTION_THREADS;
 	d->threadgroup_bytes = bytes;
 	if (!d->when_min) {
 		d->when_min = 1;
 		d->when_max = UINT32_MAX;
 	}
 	return h->dispatch(t, d);
+}
+
+static int dispatch_tiles(const struct attention *a, const struct ig_gpu_host *h,
+			  struct ig_gpu_tape *t, struct ig_gpu_dispatch *d, const char *name,
+			  uint32_t n_tiles, struct ig_error *err)
+{
+	d->threads = ATTENTION_THREADS;
+	return dispatch_kernel(
+		a, h, t, d, name, a->dim,
+		(uint32_t)ATTENTION_BYTES(a->element, a->dim, n_tiles, a->nv, a->codes), err);
 }
 
 static int lower_split(const struct attention *a, const struct ig_gpu_host *h,
@@ -406,9 +415,14 @@ static int lower_split(const struct attention *a, const struct ig_gpu_host *h,
 static int lower_loop(const struct attention *a, const struct ig_gpu_host *h, struct ig_gpu_tape *t,
 		      struct ig_error *err)
 {
-	const uint32_t n_tiles = (uint32_t)ATTENTION_LOOP_TILES(a->element, a->dim, a->nv);
+	const uint32_t dim =
+		a->p->head_dim <= STREAM_MOST_DIM / 2 ? STREAM_MOST_DIM / 2 : STREAM_MOST_DIM;
+	const int streams = a->sm_90 && a->element == 2 && a->p->head_dim <= STREAM_MOST_DIM;
+	const uint32_t n_tiles =
+		streams ? STREAM_TILES : (uint32_t)ATTENTION_LOOP_TILES(a->element, a->dim, a->nv);
 	struct ig_gpu_dispatch d = {
 		.n_binds = 5,
+		.threads = STREAM_THREADS,
 		.when_live = IG_LIVE_LOOP_ROWS,
 		.grid = { tiles(a, IG_LIVE_LOOP_ROWS, n_tiles),
 			  { IG_LIVE_SEQS, 1, 1, 1 },
@@ -416,6 +430,8 @@ static int lower_loop(const struct attention *a, const struct ig_gpu_host *h, st
 		.bind = { a->q, a->y, a->sinks, a->gates, a->kv },
 	};
 
+	if (streams)
+		return dispatch_kernel(a, h, t, &d, "stream", dim, STREAM_BYTES(dim), err);
 	return dispatch_tiles(a, h, t, &d, "loop", n_tiles, err);
 }
 
@@ -525,9 +541,7 @@ static int lower_attention(const struct ig_gpu_launch *c, const struct ig_gpu_ho
 		.codes = c->k_dtype == IG_Q8_0 || v_dtype == IG_Q8_0,
 		.dim = built_dim(p->head_dim),
 		.nv = c->facts->kind == IG_GPU_CUDA,
-		.most_whole = c->facts->kind == IG_GPU_CUDA && c->facts->arch == 90 ?
-				      ATTENTION_WHOLE_RANGES :
-				      0,
+		.sm_90 = c->facts->kind == IG_GPU_CUDA && c->facts->arch == 90,
 	};
 	const uint64_t n_partials = (uint64_t)c->max_partials * p->n_heads;
 	struct ig_gpu_bind outs[2], tops[2];
@@ -541,6 +555,7 @@ static int lower_attention(const struct ig_gpu_launch *c, const struct ig_gpu_ho
 		return ig_fail(err, rc, "attention: no cache of group %u, layer %u", p->group,
 			       p->layer);
 	a.kv = (struct ig_gpu_bind){ kv, 1, IG_GPU_READ | IG_GPU_TOUCH, 0 };
+	a.most_whole = a.sm_90 ? ATTENTION_WHOLE_RANGES : 0;
 	if (a.codes && (p->v_dim || a.dim > 512))
 		return ig_fail(
 			err, -ENOTSUP,

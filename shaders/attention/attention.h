@@ -428,7 +428,7 @@ template <typename T, int D, int M, bool Q8, bool ROWS> struct attention_tile {
 			UNROLL
 			for (int j = m * eighth; j < (m + 1) * eighth; j++) {
 				const uint position = t + first + j;
-				const float weight = exp2(fma(x[j], scale, -new_top));
+				const float weight = weight_of<T>(fma(x[j], scale, -new_top));
 				w[j] = T(position >= lo && position <= hi ? weight : 0.0f);
 				total[m] += float(w[j]);
 			}

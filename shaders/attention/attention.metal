@@ -2,6 +2,7 @@
 #include <metal_stdlib>
 #include "../portable.h"
 #include "attention_split.h"
+#include "attention_stream.h"
 #include "attention_whole.h"
 #include "outputs.h"
 
@@ -92,3 +93,5 @@ ATTENTION_INSTANCES("f16_d128", half, 128, false)
 ATTENTION_INSTANCES("f16_d256", half, 256, false)
 ATTENTION_INSTANCES("f16_d512", half, 512, false)
 ATTENTION_INSTANCES("f16_d576", half, 576, false)
+ATTENTION_STREAM("f16_d64", 64, false)
+ATTENTION_STREAM("f16_d128", 128, false)

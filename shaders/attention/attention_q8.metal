@@ -3,6 +3,7 @@
 #include <metal_stdlib>
 #include "../portable.h"
 #include "attention_split.h"
+#include "attention_stream.h"
 #include "attention_whole.h"
 
 using namespace metal;
@@ -13,3 +14,5 @@ ATTENTION_INSTANCES("q8_d96", half, 96, true)
 ATTENTION_INSTANCES("q8_d128", half, 128, true)
 ATTENTION_INSTANCES("q8_d256", half, 256, true)
 ATTENTION_INSTANCES("q8_d512", half, 512, true)
+ATTENTION_STREAM("q8_d64", 64, true)
+ATTENTION_STREAM("q8_d128", 128, true)

@@ -176,6 +176,13 @@ METAL_FUNC void fragment_clear(thread fragment_sum &c)
 #endif
 }
 
+// 2 to the x, for a weight that is rounded to T: a half is zero below 2 ^ -25, so that denormal floats need not be right,
+// which takes a third of the instructions on NVIDIA.
+template <typename T> METAL_FUNC float weight_of(float x) { return exp2(x); }
+#ifdef MSL_NV
+template <> METAL_FUNC float weight_of<half>(float x) { return nv_exp2_flushed(x); }
+#endif
+
 // -- copies -------------------------------------------------------------------------
 
 // Copy 16 bytes, or zeros if !there; `from` must be readable in any case.  On NVIDIA the copy is

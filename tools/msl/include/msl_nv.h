@@ -5,6 +5,8 @@
 METAL_FUNC float msl_rint(float x) { return __builtin_rintf(x); }
 METAL_FUNC float msl_round(float x) { return __builtin_copysignf(__builtin_floorf(__builtin_fabsf(x) + 0.5f), x); }
 METAL_FUNC float msl_exp2(float x) { return __nvvm_ex2_approx_f(x); }
+// The same, but zero where the result is denormal.
+METAL_FUNC float nv_exp2_flushed(float x) { return __nvvm_ex2_approx_ftz_f(x); }
 METAL_FUNC float msl_exp(float x) { return __nvvm_ex2_approx_f(x * M_LOG2E_F); }
 METAL_FUNC float msl_log2(float x) { return __nvvm_lg2_approx_f(x); }
 METAL_FUNC float msl_log(float x) { return __nvvm_lg2_approx_f(x) * M_LN2_F; }

@@ -17,48 +17,60 @@
 
 // c (64xN, f32) += a (64x16) * transpose(b (Nx16)), a and b in threadgroup memory.
 template <typename T, int N> struct nv_wgmma;
-#define NV_WGMMA_OF(T, TYPE, N, REGISTERS, A, B, ...)                                                                  \
-	template <> struct nv_wgmma<T, N> {                                                                            \
+// The same with b (16xN).
+template <typename T, int N> struct nv_wgmma_columns;
+#define NV_WGMMA_OF(NAME, T, TYPE, N, COLUMNS, REGISTERS, A, B, ...)                                                   \
+	template <> struct NAME<T, N> {                                                                                \
 		static METAL_FUNC void run(thread float *c, ulong a, ulong b)                                          \
 		{                                                                                                      \
 			__asm__ volatile("{ .reg .pred p; setp.ne.b32 p, 1, 0; wgmma.mma_async.sync.aligned.m64n" #N   \
-					 "k16.f32." TYPE "." TYPE " {" REGISTERS "}, " A ", " B ", p, 1, 1, 0, 0; }"   \
+					 "k16.f32." TYPE "." TYPE " {" REGISTERS "}, " A ", " B                        \
+					 ", p, 1, 1, 0, " COLUMNS "; }"                                                \
 					 : __VA_ARGS__                                                                 \
 					 : "l"(a), "l"(b));                                                            \
 		}                                                                                                      \
 	};
 #define NV_WGMMA_EACH(T, TYPE)                                                                                         \
-	NV_WGMMA_OF(T, TYPE, 64, NV_REGS_0, "%32", "%33", NV_OUT_32(0))                                                \
-	NV_WGMMA_OF(T, TYPE, 128, NV_REGS_0 "," NV_REGS_1, "%64", "%65", NV_OUT_32(0), NV_OUT_32(32))                  \
-	NV_WGMMA_OF(T, TYPE, 160,                                                                                      \
+	NV_WGMMA_OF(nv_wgmma, T, TYPE, 64, "0", NV_REGS_0, "%32", "%33", NV_OUT_32(0))                                 \
+	NV_WGMMA_OF(nv_wgmma, T, TYPE, 128, "0", NV_REGS_0 "," NV_REGS_1, "%64", "%65", NV_OUT_32(0), NV_OUT_32(32))   \
+	NV_WGMMA_OF(nv_wgmma, T, TYPE, 160, "0",                                                                       \
 		    NV_REGS_0 "," NV_REGS_1 ",%64,%65,%66,%67,%68,%69,%70,%71,%72,%73,%74,%75,%76,%77,%78,%79", "%80", \
 		    "%81", NV_OUT_32(0), NV_OUT_32(32), NV_OUT_8(64), NV_OUT_8(72))                                    \
-	NV_WGMMA_OF(T, TYPE, 192, NV_REGS_0 "," NV_REGS_1 "," NV_REGS_2, "%96", "%97", NV_OUT_32(0), NV_OUT_32(32),    \
-		    NV_OUT_32(64))                                                                                     \
-	NV_WGMMA_OF(T, TYPE, 256, NV_REGS_0 "," NV_REGS_1 "," NV_REGS_2 "," NV_REGS_3, "%128", "%129", NV_OUT_32(0),   \
-		    NV_OUT_32(32), NV_OUT_32(64), NV_OUT_32(96))
+	NV_WGMMA_OF(nv_wgmma, T, TYPE, 192, "0", NV_REGS_0 "," NV_REGS_1 "," NV_REGS_2, "%96", "%97", NV_OUT_32(0),    \
+		    NV_OUT_32(32), NV_OUT_32(64))                                                                      \
+	NV_WGMMA_OF(nv_wgmma, T, TYPE, 256, "0", NV_REGS_0 "," NV_REGS_1 "," NV_REGS_2 "," NV_REGS_3, "%128", "%129",  \
+		    NV_OUT_32(0), NV_OUT_32(32), NV_OUT_32(64), NV_OUT_32(96))
 NV_WGMMA_EACH(half, "f16")
 NV_WGMMA_EACH(bfloat, "bf16")
+NV_WGMMA_OF(nv_wgmma_columns, half, "f16", 64, "1", NV_REGS_0, "%32", "%33", NV_OUT_32(0))
 #undef NV_WGMMA_EACH
 #undef NV_WGMMA_OF
 
 // c (64xN, f32) += a (64x16) * transpose(b (Nx16)), a in registers: simdgroup i of the four has rows 16 i and on, as the
 // first operand of a product of 16x16 has them (nv_mma_16x8x16), and b in threadgroup memory.
 template <typename T, int N> struct nv_wgmma_from;
-#define NV_WGMMA_FROM_OF(T, TYPE, N, REGISTERS, A, B, ...)                                                             \
-	template <> struct nv_wgmma_from<T, N> {                                                                       \
+// The same with b (16xN).
+template <typename T, int N> struct nv_wgmma_from_columns;
+#define NV_WGMMA_FROM_OF(NAME, T, TYPE, N, COLUMNS, REGISTERS, A, B, ...)                                              \
+	template <> struct NAME<T, N> {                                                                                \
 		static METAL_FUNC void run(thread float *c, thread const uint *a, ulong b)                             \
 		{                                                                                                      \
 			__asm__ volatile("{ .reg .pred p; setp.ne.b32 p, 1, 0; wgmma.mma_async.sync.aligned.m64n" #N   \
-					 "k16.f32." TYPE "." TYPE " {" REGISTERS "}, {" A "}, " B ", p, 1, 1, 0; }"    \
+					 "k16.f32." TYPE "." TYPE " {" REGISTERS "}, {" A "}, " B                      \
+					 ", p, 1, 1, " COLUMNS "; }"                                                   \
 					 : __VA_ARGS__                                                                 \
 					 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));                        \
 		}                                                                                                      \
 	};
-NV_WGMMA_FROM_OF(half, "f16", 32, "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15", "%16,%17,%18,%19", "%20",
-		 NV_OUT_8(0), NV_OUT_8(8))
-NV_WGMMA_FROM_OF(half, "f16", 64, NV_REGS_0, "%32,%33,%34,%35", "%36", NV_OUT_32(0))
-NV_WGMMA_FROM_OF(half, "f16", 128, NV_REGS_0 "," NV_REGS_1, "%64,%65,%66,%67", "%68", NV_OUT_32(0), NV_OUT_32(32))
+NV_WGMMA_FROM_OF(nv_wgmma_from, half, "f16", 32, "0", "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15",
+		 "%16,%17,%18,%19", "%20", NV_OUT_8(0), NV_OUT_8(8))
+#define NV_WGMMA_FROM_EACH(NAME, COLUMNS)                                                                              \
+	NV_WGMMA_FROM_OF(NAME, half, "f16", 64, COLUMNS, NV_REGS_0, "%32,%33,%34,%35", "%36", NV_OUT_32(0))            \
+	NV_WGMMA_FROM_OF(NAME, half, "f16", 128, COLUMNS, NV_REGS_0 "," NV_REGS_1, "%64,%65,%66,%67", "%68",           \
+			 NV_OUT_32(0), NV_OUT_32(32))
+NV_WGMMA_FROM_EACH(nv_wgmma_from, "0")
+NV_WGMMA_FROM_EACH(nv_wgmma_from_columns, "1")
+#undef NV_WGMMA_FROM_EACH
 #undef NV_WGMMA_FROM_OF
 
 #undef NV_OUT_32
@@ -73,6 +85,12 @@ NV_WGMMA_FROM_OF(half, "f16", 128, NV_REGS_0 "," NV_REGS_1, "%64,%65,%66,%67", "
 METAL_FUNC ulong nv_descriptor(threadgroup const void *p)
 {
 	return ((uint)(ulong)p & 0x3ffff) >> 4 | 1ul << 16 | 64ul << 32 | 1ul << 62;
+}
+// Describes b (16xN) as it lies in memory: rows of k of 64 elements (128 bytes), permuted and grouped as above, and each
+// further 64 columns so many bytes behind them.
+METAL_FUNC ulong nv_descriptor_columns(threadgroup const void *p, uint stride)
+{
+	return ((uint)(ulong)p & 0x3ffff) >> 4 | (ulong)(stride >> 4) << 16 | 64ul << 32 | 1ul << 62;
 }
 METAL_FUNC void nv_wgmma_fence() { __asm__ volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
 METAL_FUNC void nv_wgmma_commit() { __asm__ volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
