@@ -11,12 +11,9 @@ rows Ingot is also measured with float output.  `lowered` below repeats the rule
 ops/gpu/product_kernels.c that selects the kernel for a shape.
 """
 import ctypes as C
-import os
-import subprocess
-import sys
 
-HERE = os.path.dirname(os.path.abspath(__file__))
-ROOT = os.path.dirname(os.path.dirname(HERE))
+import launch as gpu
+
 MULTIPROCESSORS = 132
 # shaders/core/shapes.h: BM, BN, BK, SM, SN, stages, wide
 SHAPES = {
@@ -34,14 +31,6 @@ WEIGHTS = [(2048, 2048), (2560, 2048), (5632, 2048), (11264, 2048), (2048, 5632)
            (5120, 5120), (6144, 5120), (5120, 4096), (32768, 5120), (65536, 5120), (5120, 32768),
            (131072, 5120)]
 MANY_ROWS = (32, 64, 128, 256, 512, 1024, 2048, 4096)
-
-
-def build(folder):
-    os.makedirs(folder, exist_ok=True)
-    for name in ("linear", "glu"):
-        subprocess.run([sys.executable, os.path.join(ROOT, "tools/msl/msl"), "ptx", "--sm", "90a",
-                        os.path.join(ROOT, "shaders/core/%s.metal" % name),
-                        os.path.join(folder, name + ".ptx")], check=True)
 
 
 def lowered(outputs, rows):
@@ -65,34 +54,11 @@ def lowered(outputs, rows):
     return "stream_160" if wide * 8 <= narrow * 7 else "stream_128"
 
 
-class Config(C.Structure):      # of cuLaunchKernelEx
-    _fields_ = [("sizes", C.c_uint * 7), ("stream", C.c_void_p), ("attributes", C.c_void_p),
-                ("n", C.c_uint)]
-
-
-class Attribute(C.Structure):
-    _fields_ = [("id", C.c_int), ("pad", C.c_int), ("value", C.c_uint * 16)]
-
-
 def run(folder):
     import numpy as np
     import torch
-    cu = C.CDLL("libcuda.so.1")
-    torch.zeros(1, device="cuda")
+    kernels = gpu.Kernels(folder)
     torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction = False
-    print(torch.cuda.get_device_name(), "torch", torch.__version__)
-
-    def ok(result, what):
-        if result:
-            sys.exit("CUDA error %d: %s" % (result, what))
-
-    modules = {}
-    for name in ("linear", "glu"):
-        modules[name] = C.c_void_p()
-        with open(os.path.join(folder, name + ".ptx"), "rb") as f:
-            ok(cu.cuModuleLoadData(C.byref(modules[name]), f.read() + b"\0"), name)
-    functions = {}
-
     maps = {}
 
     def tensor_map(t, box_rows):
@@ -101,7 +67,7 @@ def run(folder):
         if key not in maps:
             raw = C.create_string_buffer(192)
             at = (C.addressof(raw) + 63) // 64 * 64
-            ok(cu.cuTensorMapEncodeTiled(
+            kernels.ok(kernels.cu.cuTensorMapEncodeTiled(
                 C.c_void_p(at), 1, 2, C.c_void_p(t.data_ptr()),
                 (C.c_uint64 * 2)(t.shape[1], t.shape[0]), (C.c_uint64 * 1)(t.shape[1] * 2),
                 (C.c_uint32 * 2)(64, box_rows),
@@ -121,29 +87,19 @@ def run(folder):
         elif form == "stream":
             shared += 2 * 64 * (64 if bn % 64 == 0 else 32) * 4 + 16 * stages + 16
             grid, cluster = MULTIPROCESSORS // 2 * 2, 2
-        name = "%s_f16_f16_%s" % (op, kernel)
-        if name not in functions:
-            functions[name] = C.c_void_p()
-            ok(cu.cuModuleGetFunction(C.byref(functions[name]), modules[op], name.encode()), name)
-            ok(cu.cuFuncSetAttribute(functions[name], 8, 227 * 1024), name)
         act = 1 if op == "glu" else 0
         flags = LINEAR_PAIRS * (n % 2 == 0) + LINEAR_OUT_F16 * (y.dtype == torch.half)
         args = np.array([k, n, 0, 0, 0, 1, k, n, 0, act, 0, shares, k * 2, flags, 0],
                         np.uint32).tobytes()
         operands = weights if op == "glu" else weights * 4
         pointers = [y] if op == "glu" else [y] * 6
-        keep = [C.create_string_buffer(args, len(args)), C.c_uint64(step.data_ptr())]
+        params = [step]
         if form == "wide":
             pointers = [x] + operands + pointers
         else:
-            keep.append(tensor_map(x, 8 if form == "rush" else bm))
-            keep += [tensor_map(w, columns if form == "rush" else bn // 2) for w in operands]
-        keep += [C.c_uint64(t.data_ptr()) for t in pointers]
-        params = (C.c_void_p * len(keep))(*[C.cast(C.pointer(p), C.c_void_p) for p in keep])
-        together = Attribute(4, 0, (C.c_uint * 16)(cluster, 1, 1))
-        config = Config((C.c_uint * 7)(grid, 1, 1, sm * sn * 32, 1, 1, shared),
-                        torch.cuda.current_stream().cuda_stream, C.addressof(together), 1)
-        ok(cu.cuLaunchKernelEx(C.byref(config), functions[name], params, None), name)
+            params.append(tensor_map(x, 8 if form == "rush" else bm))
+            params += [tensor_map(w, columns if form == "rush" else bn // 2) for w in operands]
+        kernels.launch(op, "%s_f16_f16_%s" % (op, kernel), args, params + pointers, grid, sm * sn * 32, shared, cluster)
 
     def step_of(rows):
         head = torch.zeros(64, device="cuda", dtype=torch.int32)
@@ -225,6 +181,4 @@ def run(folder):
 
 
 if __name__ == "__main__":
-    if len(sys.argv) != 3 or sys.argv[1] not in ("build", "run"):
-        sys.exit(__doc__)
-    sys.exit(build(sys.argv[2]) if sys.argv[1] == "build" else run(sys.argv[2]))
+    gpu.main(__doc__, lambda folder: gpu.build(folder, ("core/linear", "core/glu")), run)
