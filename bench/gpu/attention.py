@@ -88,7 +88,7 @@ def run(folder):
                     queries, threads, shared = sizes(dim)
                     y = torch.full((ROWS, n_heads * dim), float("nan"), device="cuda").half()
                     grid = -(-ROWS * (n_heads // n_kv) // queries) * n_kv
-                    us = median_us(lambda: kernels.launch(
+                    us = median_us(kernels.prepare(
                         "attention_q8" if coded else "attention", "attention_%s_%s_d%d" % (kind, form, dim),
                         args.tobytes(), [step, q, y, y, y], grid, threads, shared))
                     first = y if first is None else first

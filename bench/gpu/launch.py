@@ -52,15 +52,21 @@ class Kernels:
             self.ok(self.cu.cuFuncSetAttribute(f, 8, 227 * 1024), name)
         return self.functions[name]
 
-    def launch(self, shader, name, args, params, grid, threads, shared, cluster=1):
-        """args: bytes, the first parameter; params: tensors (their addresses) and what ctypes made."""
+    def prepare(self, shader, name, args, params, grid, threads, shared, cluster=1):
+        """A function that launches a kernel, once or often.  args: bytes, the first parameter; params: tensors (their
+        addresses; they must live as long) and arrays of ctypes."""
+        function, cu, stream = self.function(shader, name), self.cu, self.torch.cuda.current_stream()
         keep = [C.create_string_buffer(args, len(args))]
         keep += [p if isinstance(p, C.Array) else C.c_uint64(p.data_ptr()) for p in params]
         pointers = (C.c_void_p * len(keep))(*[C.cast(C.pointer(p), C.c_void_p) for p in keep])
         together = Attribute(4, 0, (C.c_uint * 16)(cluster, 1, 1))
-        config = Config((C.c_uint * 7)(grid, 1, 1, threads, 1, 1, shared),
-                        self.torch.cuda.current_stream().cuda_stream, C.addressof(together), 1)
-        self.ok(self.cu.cuLaunchKernelEx(C.byref(config), self.function(shader, name), pointers, None), name)
+        config = Config((C.c_uint * 7)(grid, 1, 1, threads, 1, 1, shared), stream.cuda_stream,
+                        C.addressof(together), 1)
+
+        def launch():
+            self.ok(cu.cuLaunchKernelEx(C.byref(config), function, pointers, None), name)
+        launch.keep = keep, together
+        return launch
 
 
 def main(doc, make, run):

@@ -24,7 +24,7 @@ SHAPES = {
 GLU = {     # where they differ
     "rush_48": (16, 48, 256, 1, 4, 4, 1),
 }
-LINEAR_OUT_F16, LINEAR_PAIRS = 4, 16     # shaders/args.h
+LINEAR_OUT_F16, LINEAR_PAIRS, F16 = 4, 16, 1     # shaders/args.h
 # outputs, k: TinyLlama 1.1B (o, qkv, down, gate and up as one, logits), Devstral-Small 24B
 # (the same), and a square
 WEIGHTS = [(2048, 2048), (2560, 2048), (5632, 2048), (11264, 2048), (2048, 5632), (32000, 2048),
@@ -89,8 +89,9 @@ def run(folder):
             grid, cluster = MULTIPROCESSORS // 2 * 2, 2
         act = 1 if op == "glu" else 0
         flags = LINEAR_PAIRS * (n % 2 == 0) + LINEAR_OUT_F16 * (y.dtype == torch.half)
-        args = np.array([k, n, 0, 0, 0, 1, k, n, 0, act, 0, shares, k * 2, flags, 0],
+        args = np.array([k, n, 0, 0, 0, 1, k, n, 0, act, 0, shares, k * 2, flags, 0, F16, 64] + [0] * 6,
                         np.uint32).tobytes()
+        assert len(args) == 92      # struct linear_args
         operands = weights if op == "glu" else weights * 4
         pointers = [y] if op == "glu" else [y] * 6
         params = [step]
@@ -99,7 +100,8 @@ def run(folder):
         else:
             params.append(tensor_map(x, 8 if form == "rush" else bm))
             params += [tensor_map(w, columns if form == "rush" else bn // 2) for w in operands]
-        kernels.launch(op, "%s_f16_f16_%s" % (op, kernel), args, params + pointers, grid, sm * sn * 32, shared, cluster)
+        kernels.prepare(op, "%s_f16_f16_%s" % (op, kernel), args, params + pointers, grid, sm * sn * 32, shared,
+                        cluster)()
 
     def step_of(rows):
         head = torch.zeros(64, device="cuda", dtype=torch.int32)
