@@ -240,11 +240,11 @@ def test_what_waits_shares_a_processor(tmp_path, capsys):
 
 
 @pytest.mark.parametrize("program, fast", [
-    ("golden/test_model_truth", True), ("golden/test_model_invariance", False), ("ops/test_ops", True),
+    ("golden/test_model_truth", False), ("unit/store/test_store_ledger_memory", False), ("golden/test_model_invariance", False), ("ops/test_ops", True),
     ("ops/test_gpu_ops_checked", False), ("metal/test_model_truth_metal", False),
     ("metal/soft/test_soft_bugs", False), ("unit/runtime/test_runtime_cuda", True), ("fuzz/fuzz_json", True)])
 def test_what_fast_leaves_out(program, fast):
-    left_out = stages.LONGEST + stages.SOFTWARE_METAL
+    left_out = stages.LONGEST + stages.SOFTWARE_METAL + stages.SLOW_PROGRAMS
     assert stages.in_folders("/b/tests/" + program, left_out) is not fast
 
 
@@ -288,7 +288,7 @@ def test_every_program_runs_somewhere():
     for fast in False, True:
         has, = (s.run.has for s in stages.release_stages(whole, fast, not fast) if s.name == "release-unit")
         assert {p for p in programs if not has(p)} == {
-            p for p in programs if fast and stages.in_folders(p, stages.LONGEST + stages.SOFTWARE_METAL)}
+            p for p in programs if fast and stages.in_folders(p, stages.LONGEST + stages.SOFTWARE_METAL + stages.SLOW_PROGRAMS)}
 
 
 def test_what_a_build_leaves_is_there():

@@ -273,9 +273,9 @@ class Tests:
         home.mkdir(parents=True)
         return dict(os.environ, HOME=str(home), INGOT_TEST_MODEL=model(), INGOT_BUILD=str(build))
 
-    def meson(self, build, patience, folders=(), but=(), also=(), processes=1, **more):
+    def meson(self, build, patience, folders=(), but=(), also=(), names_but=(), processes=1, **more):
         """The tests whose program is in one of these folders of tests/ (none: in all), except those
-        in the folders or of the programs `but`, and the programs `also` all the same."""
+        in the folders or of the programs `but` and those of the names `names_but`, and the programs `also` all the same."""
         def has(program):
             return in_folders(program, also) or (
                 (not folders or in_folders(program, folders)) and not in_folders(program, but))
@@ -284,7 +284,7 @@ class Tests:
             name, folder = job.stage.name, OUT / build
             log = folder / "meson-logs" / (name + ".json")
             programs = {t["name"]: t["cmd"][0] for t in introspect("tests", folder)}
-            tests = [t for t, program in programs.items() if has(program)]
+            tests = [t for t, program in programs.items() if has(program) and t not in names_but]
             if not tests:
                 raise Failed("no test in %s" % ", ".join(folders))
             log.unlink(missing_ok=True)
@@ -368,7 +368,8 @@ def but(names):
 
 SLOW = e2e("hostile_slow")  # mostly waits for deadlines
 # The others in three parts; the last one waits during two thirds of its time.
-RELEASE_HALF = e2e("soak", "sixteen", "speculation", "engine", "grammar", "responses", "claude_code", "prep", "ollama")
+RELEASE_HALF = e2e("soak", "sixteen", "speculation", "engine", "grammar", "responses", "claude_code", "prep", "ollama", "mtp",
+                   "convert", "fleet", "cli_connect")
 RELEASE_MORE = e2e("pull", "hub", "top", "cli", "cli_chat", "rfc6455", "models", "metal", "options")
 ASAN_MORE = SLOW + e2e("pull", "hub", "top", "page", "notify", "disk_full", "cli", "cli_chat", "rfc6455", "models")
 # Half of what remains: two stages, so that no processor waits for the other at the end.
@@ -385,7 +386,13 @@ GOLDEN_TESTS = ["golden/test_*"]
 SOFTWARE_METAL = ["metal", "ops/test_*_checked"]
 METAL_E2E = e2e("metal")
 BUT_METAL = ["-k", "not ([metal] or [metal-)"]  # the same in other files: tests with the parameter metal
-FAST_LEAVES_OUT = ["model-invariance", "the shaders on the software Metal device and the Metal driver on its double",
+# What finds least in a minute: each allocation or write fails in turn, shaders are compiled for devices that are not here,
+# programs measure.
+SLOW_PROGRAMS = ["unit/*/test_*_memory", "unit/engine/test_kv_faults", "golden/test_model_truth"]
+SLOW_TESTS = ["shaders-strict", "shaders-strict-cases", "shaders-nv-90a"]
+SLOW_E2E = e2e("transport", "bench", "cli_bench")
+FAST_LEAVES_OUT = ["model-truth and model-invariance", "allocations and writes that fail in turn", "several machines", "the benches",
+                   "compiling shaders for other devices", "the shaders on the software Metal device and the Metal driver on its double",
                    "sanitizers", "other systems", "packages", "references of other libraries",
                    "agents", "the page in a browser"]
 TSAN_FOLDERS = ["unit/" + folder for folder in ("engine", "store", "net", "protocol", "runtime", "base")]
@@ -446,6 +453,7 @@ SANITIZED = ["-Dbuildtype=debugoptimized", "-Db_lundef=false", "-Dptx="]
 # Under ThreadSanitizer only kernels and readers of models need speed.  Not with AddressSanitizer: its tests take longer
 # then than its build gains.
 QUICK = ["-Doptimization=0", "-Dcompute_optimization=1"]
+QUICKER = ["-Doptimization=1", "-Dcompute_optimization=3"]  # of --fast
 
 
 def release_stages(tests, fast, long):
@@ -453,19 +461,21 @@ def release_stages(tests, fast, long):
     can run them, and what clang has to say of them it says without making code (shaders-nv).  --fast has a
     folder of its own, because its build has fewer parts: who runs both in turn compiles neither anew."""
     compiler, build = "gcc" if LINUX else "clang", "fast" if fast else "release"
-    options = ["-Dbuildtype=release", "-Dptx=" + ("80,90a" if long else "")]
+    options = ["-Dbuildtype=release", "-Dptx=" + ("80,90a" if long else ""), *(QUICKER if fast else [])]
     more = [path for path in RELEASE_MORE if not (fast and path in METAL_E2E)]
+    leaves = LONGEST + SOFTWARE_METAL + SLOW_PROGRAMS if fast else ()
     return [
         Stage("packages", lambda job: packages(job, *(["--fast"] if fast else []), *(["--long"] if long else [])), cost=0),
         Stage("python", python, cost=0),
-        Stage("build-" + build, builder(build, compiler, options, **left(tests, "release", SOFTWARE_METAL if fast else ())), cost=N_CPUS),
+        Stage("build-" + build, builder(build, compiler, options, **left(tests, "release", leaves)), cost=N_CPUS),
         Stage("model", model_fetcher(build), needs=["build-" + build], after=["python"], cost=0),
-        Stage("release-unit", tests.meson(build, 2, **left(tests, "release", LONGEST + SOFTWARE_METAL if fast else ()), processes=N_CPUS,
-                                          INGOT_TEST_BRIEF="" if long else "1"),
+        Stage("release-unit", tests.meson(build, 2, **left(tests, "release", leaves), names_but=SLOW_TESTS if fast else (),
+                                          processes=N_CPUS, INGOT_TEST_BRIEF="" if long else "1"),
               build="release", needs=["build-" + build], after=["model", "packages"], cost=max(1, N_CPUS - 1)),
         *(Stage(name, tests.pytest(build, *which, *(BUT_METAL if fast else [])), build="release",
                 needs=["build-" + build, "python"], after=["model", "packages"], cost=E2E_COST)
-          for name, which in (("release-e2e", but(SLOW + RELEASE_MORE + RELEASE_HALF)), ("release-e2e-half", RELEASE_HALF))),
+          for name, which in (("release-e2e", but(SLOW + RELEASE_MORE + RELEASE_HALF + (SLOW_E2E if fast else []))),
+                              ("release-e2e-half", RELEASE_HALF))),
         Stage("release-e2e-more", tests.pytest(build, *more), build="release",
               needs=["build-" + build, "python"], after=["model", "packages"], cost=0),
         Stage("format", tests.golden([sys.executable, "tools/format", "--check"]), build="source")
