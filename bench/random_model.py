@@ -1,16 +1,19 @@
 #!/usr/bin/env python3
 """Write a GGUF file with the shape of a known model and random weights, for timing.
 
-    bench/random_model.py SHAPE OUT.gguf [--type Q4_0|Q5_0|Q8_0|Q4_K|Q6_K] [--layers N]
+    bench/random_model.py SHAPE OUT.gguf [--type Q4_0|Q5_0|Q8_0|Q4_K|Q6_K] [--layers N] [--context N]
+        [--tokenizer FILE.gguf]
 
 Every matrix has the same type, and values of a size at which activations neither grow nor
-vanish; vectors are float32.  The file has no tokenizer.  A shape's numbers are those of the
-model's own configuration.
+vanish; vectors are float32.  A shape's numbers are those of the model's own configuration.  The file
+has no tokenizer, or another file's, and the vocabulary and the chat template with it: then the model
+answers in random words, because all other tokens (and the end of a text) have the logit 0.
 """
 import argparse
 import os
 import pathlib
 import random
+import re
 import struct
 
 F32, ALIGNMENT = 0, 32
@@ -85,6 +88,56 @@ def keys_of(s):
         out.update({a + "expert_count": s["experts"], a + "expert_used_count": s["experts_used"],
                     a + "expert_feed_forward_length": s["expert_ff"]})
     return out
+
+
+# Bytes of a value by GGUF's number of its type; 8: text, 9: an array.
+FIXED = {0: 1, 1: 1, 2: 2, 3: 2, 4: 4, 5: 4, 6: 4, 7: 1, 10: 8, 11: 8, 12: 8}
+
+
+class Tokenizer:
+    """The keys of a GGUF file's tokenizer as they are there, and which of its tokens are words."""
+
+    def __init__(self, path):
+        self.raw, self.at = pathlib.Path(path).read_bytes(), 0
+        magic, version, _, n_keys = self.take("<4sIQQ")
+        if magic != b"GGUF" or version != 3:
+            raise SystemExit("%s is no GGUF file of version 3" % path)
+        self.keys, arrays = [], {}
+        for _ in range(n_keys):
+            begin, name = self.at, self.text().decode()
+            kind, = self.take("<I")
+            value = self.value(kind)
+            if name.startswith("tokenizer."):
+                self.keys.append(self.raw[begin:self.at])
+                arrays[name] = value
+        if not arrays.get("tokenizer.ggml.tokens"):
+            raise SystemExit("%s has no tokenizer" % path)
+        del self.raw
+        self.is_word = [re.fullmatch("(Ġ|▁)?[A-Za-z]+".encode(), t) is not None
+                        for t in arrays["tokenizer.ggml.tokens"]]
+
+    def take(self, form):
+        out = struct.unpack_from(form, self.raw, self.at)
+        self.at += struct.calcsize(form)
+        return out
+
+    def text(self):
+        n, = self.take("<Q")
+        self.at += n
+        return self.raw[self.at - n:self.at]
+
+    def value(self, kind):
+        """Texts and arrays of texts; of all others nothing is kept."""
+        if kind == TEXT_KEY:
+            return self.text()
+        if kind != 9:
+            self.at += FIXED[kind]
+            return None
+        of, n = self.take("<IQ")
+        if of in FIXED:
+            self.at += n * FIXED[of]
+            return None
+        return [self.value(of) for _ in range(n)]
 
 
 def delta_net(b, s):
@@ -195,14 +248,16 @@ def blocks(rng, kind, n_cols, n):
     return b"".join(d + m + rng.randbytes(140) for _ in range(n))
 
 
-def write(path, name, kind="Q4_0", layers=None, seed=1):
+def write(path, name, kind="Q4_0", layers=None, seed=1, context=None, tokenizer=None):
     """Write a temporary file beside it, then rename it."""
     s = dict(SHAPES[name])
-    s["layers"] = layers or s["layers"]
+    s.update(layers=layers or s["layers"], context=context or s["context"],
+             vocab=len(tokenizer.is_word) if tokenizer else s["vocab"])
     rng, (number, per_block, block_bytes) = random.Random(seed), TYPES[kind]
-    keys, tensors = keys_of(s), tensors_of(s)
-    head = struct.pack("<4sIQQ", b"GGUF", 3, len(tensors), len(keys))
-    head += b"".join(key(k, v) for k, v in keys.items())
+    keys, tensors = [key(k, v) for k, v in keys_of(s).items()], tensors_of(s)
+    if tokenizer:
+        keys = [k for k in keys if b"tokenizer.ggml.model" not in k] + tokenizer.keys
+    head = struct.pack("<4sIQQ", b"GGUF", 3, len(tensors), len(keys)) + b"".join(keys)
     offset, pools = 0, {}
     plan = []
     for tensor, dims, value in tensors:
@@ -213,12 +268,12 @@ def write(path, name, kind="Q4_0", layers=None, seed=1):
         head += text(tensor) + struct.pack("<I", len(dims))
         head += b"".join(struct.pack("<Q", d) for d in reversed(dims))
         head += struct.pack("<IQ", F32 if value is not None else number, offset)
-        plan.append((dims[-1], n_bytes, value))
+        plan.append((dims[-1], n_bytes, value, tokenizer is not None and tensor == "output.weight"))
         offset += -(-n_bytes // ALIGNMENT) * ALIGNMENT
     part = pathlib.Path(str(path) + ".part")
     with open(part, "wb") as f:
         f.write(head + b"\0" * (-len(head) % ALIGNMENT))
-        for n_cols, n_bytes, value in plan:
+        for n_cols, n_bytes, value, words_only in plan:
             if value == "router":
                 data = b"".join(struct.pack("<f", rng.gauss(0, n_cols ** -0.5))
                                 for _ in range(n_bytes // 4))
@@ -229,6 +284,11 @@ def write(path, name, kind="Q4_0", layers=None, seed=1):
                 if n_cols not in pools:
                     pools[n_cols] = blocks(rng, kind, n_cols, 1 << 16 if per_block == 32 else 1 << 13)
                 pool, left = pools[n_cols], n_bytes
+                for is_word in tokenizer.is_word if words_only else ():
+                    row = n_cols // per_block * block_bytes
+                    at = rng.randrange((len(pool) - row) // block_bytes) * block_bytes
+                    f.write(pool[at:at + row] if is_word else bytes(row))
+                    left -= row
                 while left: # starts at another block each time: all tensors differ
                     at = rng.randrange(len(pool) // block_bytes) * block_bytes
                     piece = pool[at:at + left]
@@ -245,8 +305,10 @@ def main():
     ap.add_argument("--type", default="Q4_0", choices=TYPES)
     ap.add_argument("--layers", type=int, help="fewer than the model's")
     ap.add_argument("--seed", type=int, default=1)
+    ap.add_argument("--context", type=int, help="another one than the model's")
+    ap.add_argument("--tokenizer", type=Tokenizer, metavar="FILE.gguf")
     args = ap.parse_args()
-    write(args.out, args.shape, args.type, args.layers, args.seed)
+    write(args.out, args.shape, args.type, args.layers, args.seed, args.context, args.tokenizer)
 
 
 if __name__ == "__main__":

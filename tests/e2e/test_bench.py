@@ -2,6 +2,7 @@
 import json
 import os
 import pathlib
+import re
 import subprocess
 
 import pytest
@@ -31,6 +32,24 @@ def test_random_models_step(tmp_path, shape, kind):
     assert one["step_bytes"] == pytest.approx(per_weight * macs, rel=0.02)
     idle = per_weight * 3 * 768 * 2048 * (128 - 8) if shape == "qwen3-30b-a3b" else 0
     assert one["file_bytes"] == pytest.approx(one["step_bytes"] + idle, rel=1e-6)
+
+
+@pytest.mark.real
+def test_random_models_answer_in_words(tmp_path, start):
+    """With a tokenizer the file is served like any model, and says nothing but words; its context is the one asked for."""
+    path = tmp_path / "m.gguf"
+    subprocess.run([ROOT / "bench/random_model.py", "tinyllama", path, "--type", "Q4_K", "--layers", "1", "--context", "777",
+                    "--tokenizer", os.environ["INGOT_TEST_MODEL"]], check=True)
+    d = start(str(path))
+    reply = d.http("POST", "/v1/chat/completions", {
+        "model": "tiny", "messages": [{"role": "user", "content": "Hello"}], "max_tokens": 30, "temperature": 0}).json
+    answer = reply["choices"][0]
+    assert answer["finish_reason"] == "length" and reply["usage"]["completion_tokens"] == 30
+    assert re.fullmatch("[A-Za-z ]+", answer["message"]["content"])
+    limit = d.http("POST", "/v1/chat/completions", {"model": "tiny", "messages": [{"role": "user", "content": "word " * 1000}]})
+    assert limit.status == 400 and " 777 " in limit.json["error"]["message"]
+    bad = subprocess.run([ROOT / "bench/random_model.py", "tinyllama", path, "--tokenizer", __file__], capture_output=True, text=True)
+    assert bad.returncode == 1 and "is no GGUF file" in bad.stderr
 
 
 def test_predecessor(tmp_path):
