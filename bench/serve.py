@@ -23,10 +23,10 @@ def words(rng, n):
 
 
 class Daemon:
-    def __init__(self, build, model, threads, folder, scheduler, more=None, of_model=None):
+    def __init__(self, build, model, threads, folder, scheduler, more=None, of_model=None, driver="auto"):
         config = pathlib.Path(folder) / ("%s.yaml" % build.strip("/").replace("/", "-"))
         config.write_text(json.dumps({
-            "server": {"port": 0}, "runtime": {"threads": threads}, "ledger": {"path": str(config) + ".db"},
+            "server": {"port": 0}, "runtime": {"threads": threads, "driver": driver}, "ledger": {"path": str(config) + ".db"},
             "scheduler": scheduler,
             "modules": {"path": ["%s/modules/%s" % (build, name) for name in ("attention", "moe", "kvcache", "recurrent")]},
             "models": [{"name": "m", "path": str(pathlib.Path(model).resolve()), **(of_model or {})}], **(more or {})}))
@@ -64,6 +64,7 @@ def parser(doc, **numbers):
     p.add_argument("--build", default="build")
     for name, default in dict(numbers, threads=2, foreign=6, patience=600).items():
         p.add_argument("--" + name, type=int, default=default)
+    p.add_argument("--driver", default="auto", help="as runtime.driver in ingot.yaml")
     p.add_argument("--json")
     return p
 
@@ -72,7 +73,8 @@ def rounds(args, title, scheduler, a_round):
     """A daemon of each build, and by build what alternating rounds a_round(args, address, seed) give."""
     n, quiet = {}, Quiet(args.foreign, args.patience)
     with tempfile.TemporaryDirectory() as folder:
-        daemons = {b: Daemon(os.path.abspath(b), args.model, args.threads, folder, scheduler) for b in args.build.split(",")}
+        daemons = {b: Daemon(os.path.abspath(b), args.model, args.threads, folder, scheduler, driver=args.driver)
+                   for b in args.build.split(",")}
 
         def one(build):
             def run():
