@@ -19,8 +19,8 @@
  * times the limit, longer steps are better. */
 #define MIN_ROWS 4
 #define HOPELESS 2
-/* A prompt that has so many chunks left gets whole ones if they are faster, and take at most so long. */
-#define CHUNKS_LEFT 8
+/* A prompt of so many chunks gets whole ones if they are faster, and take at most so long. */
+#define LONG_CHUNKS 8
 #define MOST_CHUNK_NS 1e8
 /* One of so many plans measures what is not chosen: steps within the limit; or longer ones, where what is chosen adds
  * at most such a part of the streams' own time. */
@@ -365,14 +365,14 @@ static struct choice cheaper(const struct ig_pace *p, const struct ig_pace_plan 
 	return (struct choice){ most_rows(plan, i), most_rows(plan, i) * p->row_ns[i] };
 }
 
-/* If the prompt has many left.  What a chunk takes may be known only by steps with fewer rows, which make it seem
+/* If the prompt has many.  What a chunk takes may be known only by steps with fewer rows, which make it seem
  * too much. */
 static struct choice whole_chunk(const struct ig_pace *p, const struct ig_pace_plan *plan)
 {
 	size_t i = size_of_step((uint32_t)plan->chunk + plan->n_streams + plan->n_drafts);
 	double step, row, ns = p->row_ns[i] * plan->chunk;
 
-	if (plan->n_left / CHUNKS_LEFT < plan->chunk)
+	if (plan->n_rows / LONG_CHUNKS < plan->chunk)
 		return (struct choice){ 0 };
 	if (p->row_ns[i] <= 0 || !was_seen(p, i, 4 * STALE))
 		ns = costs(&p->line, &step, &row) ? (step + row * plan->chunk) / 2 : HUGE_VAL;

@@ -59,7 +59,7 @@ struct ig_pace_plan {
 	uint32_t n_prompts;	/* long ones, of all models */
 	uint32_t n_drafts;	/* rows of drafts that are planned already */
 	int32_t chunk;		/* rows at most */
-	int32_t n_left;		/* rows that the longest of this model's prompts still has */
+	int32_t n_rows; /* that the longest of this model's prompts has in all, read or not */
 };
 
 /* What a step was. */

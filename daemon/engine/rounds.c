@@ -104,6 +104,14 @@ static bool is_stream(const struct ig_seq *s)
 	       !s->prefill_only && (s->n_flights || can_join(s->model, s));
 }
 
+/* Rows of its prompt that were not in the cache, or are to be read again after it lost its blocks. */
+static int32_t rows_to_read(const struct ig_seq *s)
+{
+	int32_t n = s->n_prompt - s->result.n_cached, left = ig_seq_n_left(s);
+
+	return n > left ? n : left;
+}
+
 /* What pace.c must know to plan a new round of m. */
 static struct ig_pace_plan count_plan(struct ig_sched *sch, struct ig_model *m)
 {
@@ -120,8 +128,8 @@ static struct ig_pace_plan count_plan(struct ig_sched *sch, struct ig_model *m)
 		s->model->n_streams += is_stream(s);
 		bool is_prompt = s->is_long && !s->held && !is_stream(s);
 		plan.n_prompts += is_prompt;
-		if (is_prompt && s->model == m && ig_seq_n_left(s) > plan.n_left)
-			plan.n_left = ig_seq_n_left(s);
+		if (is_prompt && s->model == m && rows_to_read(s) > plan.n_rows)
+			plan.n_rows = rows_to_read(s);
 	}
 	TAILQ_FOREACH(other, &sch->rotation, rotation) {
 		double ns = ig_pace_quiet_ns(&other->pace, other->n_streams);

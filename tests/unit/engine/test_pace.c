@@ -21,8 +21,8 @@ struct engine {
 	struct ig_pace_account account;
 	double quiet, row, step; /* of the streams, of a prompt's row, of a step that has one */
 	double hiccup;		 /* that the next step takes longer */
-	double few;	/* that each of the first FEW rows of a prompt costs instead; 0: no more */
-	int32_t n_left; /* rows that the longest prompt has */
+	double few; /* that each of the first FEW rows of a prompt costs instead; 0: no more */
+	int32_t prompt_rows; /* rows of the longest prompt */
 	uint32_t n_streams, n_prompts;
 	double share;
 	/* what happened */
@@ -38,7 +38,7 @@ static void step(struct engine *e)
 				     .n_all_streams = e->n_streams,
 				     .n_prompts = e->n_prompts,
 				     .chunk = CHUNK,
-				     .n_left = e->n_left };
+				     .n_rows = e->prompt_rows };
 	int32_t rows = e->n_prompts ? ig_pace_rows(&e->account, &e->pace, &plan) : 0;
 
 	assert_true(!e->n_streams || rows <= CHUNK);
@@ -174,7 +174,7 @@ static void test_large_steps(void **state)
 }
 
 /* As on a GPU behind 31,000 tokens: few rows cost three times as much as a chunk's, which takes 44 ms.  A
- * prompt with many rows left has chunks, though some plans are of few rows, and no gap is longer. */
+ * prompt with many rows has chunks, though some plans are of few rows, and no gap is longer. */
 static void test_whole_chunks(void **state)
 {
 	struct engine e = { .quiet = 4,
@@ -184,20 +184,20 @@ static void test_whole_chunks(void **state)
 			    .n_streams = 1,
 			    .n_prompts = 1,
 			    .share = 0.36,
-			    .n_left = 29000 };
+			    .prompt_rows = 29000 };
 
 	run(&e, 4000);
 	assert_true(kept(&e) > 0.62 && kept(&e) < 0.67);
 	assert_true(read(&e) > 0.33);
 	assert_true(e.longest < 50);
-	/* with few rows left the streams have no such gap, and without many a chunk the prompt less */
-	e.n_left = 4000;
+	/* with few rows the streams have no such gap, and without many a chunk the prompt less */
+	e.prompt_rows = 4000;
 	run(&e, 4000);
 	assert_true(kept(&e) > 0.62 && kept(&e) < 0.67);
 	assert_true(read(&e) < 0.25);
 	assert_true(e.longest < 30);
 	/* nor, as soon as that is known, where a chunk takes too long */
-	e.n_left = 29000;
+	e.prompt_rows = 29000;
 	e.row = 0.25;
 	e.few = 0.7;
 	run(&e, 200);
@@ -263,7 +263,7 @@ static void arrive(const struct arrival *a, struct gaps *g)
 					     .n_prompts =
 						     i < 20 ? 0 : (uint32_t)(N_PROMPTS - first),
 					     .chunk = CHUNK,
-					     .n_left = LENGTH };
+					     .n_rows = LENGTH };
 		int32_t drafts = i % 3 ? ig_pace_most_drafts(&account, &pace, &plan) : 0, rows = 0;
 		/* the oldest and another in turn */
 		int p = first + (i % 2 && first + 1 < N_PROMPTS);
