@@ -4,17 +4,18 @@
     attention.py build DIR    PTX of shaders/attention (clang 19)
     attention.py run DIR      needs a GPU of compute capability 9.0, torch and numpy
 
-run launches one layer for 2,048 rows at the beginning of a prompt and far into it, over a paged cache in
-float16 and in Q8_0, by attention_loop and by attention_stream, and compares their bits.  At the beginning it
-measures PyTorch's attention of the same queries, without a cache, too.  Medians of twelve launches.
+run launches one layer for 2,048 rows at the beginning of a prompt and far into it, and for prompts of 8,192 and
+32,768 rows, over a paged cache in float16 and in Q8_0, by attention_loop and by attention_stream, and compares their
+bits.  At the beginning it measures PyTorch's attention of the same queries, without a cache, too.  Medians of twelve
+launches.
 """
 import sys
 
 import launch
 
-ROWS, LAYERS, SLAB_BLOCKS = 2048, 8, 8
+LAYERS, SLAB_BLOCKS = 8, 8
 SHAPES = [(32, 8, 128), (32, 4, 64)]    # heads, those of K and V, columns
-STARTS = (0, 14336)
+PARTS = ((2048, 0), (2048, 14336), (8192, 0), (32768, 0))     # rows, and the first one's position
 # shaders/step.h and shaders/args.h
 BLOCK, RANGES_NONE, BLOCK_BITS, HEAD_BYTES, KV_AT = 16, 0xffffffff, 12, 256, 128
 PLACE = {"positions": 10, "seq_rows": 13, "partials": 15, "slabs": 20, "sees_to": 25}   # words of step_head
@@ -24,9 +25,9 @@ KERNELS = {"loop": lambda d: (64, 128, (64 + 4 * 32) * (d + 8) * 2 + 64 * (36 + 
            "stream": lambda d: (128, 384, 128 * d * 2 + 3 * (2 * 64 * d * 2 + 16))}
 
 
-def step_of(torch, np, n_kv, dim, start, coded):
-    """A step of ROWS rows of one sequence from a position on, and its cache of random values."""
-    blocks, half_of = (start + ROWS + BLOCK - 1) // BLOCK, (17 if coded else 32) * dim  # bytes of K, or V
+def step_of(torch, np, n_kv, dim, n_rows, start, coded):
+    """A step of so many rows of one sequence from a position on, and its cache of random values."""
+    blocks, half_of = (start + n_rows + BLOCK - 1) // BLOCK, (17 if coded else 32) * dim  # bytes of K, or V
     block_bytes = LAYERS * n_kv * 2 * half_of
     cache = (torch.randn(blocks * block_bytes // 2, device="cuda") * 0.5).half()
     if coded:
@@ -41,10 +42,10 @@ def step_of(torch, np, n_kv, dim, start, coded):
         return at
     number = np.arange(blocks, dtype=np.uint32)
     slabs = np.arange(-(-blocks // SLAB_BLOCKS), dtype=np.uint64) * np.uint64(SLAB_BLOCKS * block_bytes)
-    head[0], head[1] = ROWS, 1
-    head[PLACE["positions"]] = head[PLACE["sees_to"]] = put(np.arange(start, start + ROWS, dtype=np.int32))
-    head[PLACE["seq_rows"]] = put(np.array([0, ROWS], np.int32))
-    head[PLACE["partials"]] = put(np.full(ROWS, RANGES_NONE, np.uint32))
+    head[0], head[1] = n_rows, 1
+    head[PLACE["positions"]] = head[PLACE["sees_to"]] = put(np.arange(start, start + n_rows, dtype=np.int32))
+    head[PLACE["seq_rows"]] = put(np.array([0, n_rows], np.int32))
+    head[PLACE["partials"]] = put(np.full(n_rows, RANGES_NONE, np.uint32))
     head[PLACE["slabs"]] = put(slabs + np.uint64(cache.data_ptr()))
     head[KV_AT // 4:KV_AT // 4 + 8] = [
         block_bytes, 0, put(number // SLAB_BLOCKS << BLOCK_BITS | number % SLAB_BLOCKS), blocks,
@@ -73,12 +74,12 @@ def run(folder):
         print("%s %-16s %8.1f us %6.1f TFLOP/s" % (what, name, us, flops / us / 1e6), flush=True)
 
     for n_heads, n_kv, dim in SHAPES:
-        for start in STARTS:
-            what = "%d heads of %3d, %d rows from %5d" % (n_heads, dim, ROWS, start)
-            flops = 4 * dim * n_heads * sum(range(start + 1, start + ROWS + 1))
-            q = torch.randn(ROWS, n_heads * dim, device="cuda").half()
+        for n_rows, start in PARTS:
+            what = "%d heads of %3d, %5d rows from %5d" % (n_heads, dim, n_rows, start)
+            flops = 4 * dim * n_heads * sum(range(start + 1, start + n_rows + 1))
+            q = torch.randn(n_rows, n_heads * dim, device="cuda").half()
             for coded in False, True:
-                step, cache = step_of(torch, np, n_kv, dim, start, coded)
+                step, cache = step_of(torch, np, n_kv, dim, n_rows, start, coded)
                 args = np.zeros(20, np.uint32)
                 args[:7] = [n_heads, n_kv, dim, 0, 0, n_heads * dim, n_heads * dim]
                 args[7:8].view(np.float32)[0] = 1.44269504 / dim ** 0.5
@@ -86,8 +87,8 @@ def run(folder):
                 form, first = "q8" if coded else "f16", None
                 for kind, sizes in KERNELS.items():
                     queries, threads, shared = sizes(dim)
-                    y = torch.full((ROWS, n_heads * dim), float("nan"), device="cuda").half()
-                    grid = -(-ROWS * (n_heads // n_kv) // queries) * n_kv
+                    y = torch.full((n_rows, n_heads * dim), float("nan"), device="cuda").half()
+                    grid = -(-n_rows * (n_heads // n_kv) // queries) * n_kv
                     us = median_us(kernels.prepare(
                         "attention_q8" if coded else "attention", "attention_%s_%s_d%d" % (kind, form, dim),
                         args.tobytes(), [step, q, y, y, y], grid, threads, shared))
@@ -96,8 +97,8 @@ def run(folder):
                     bad += not same
                     say(what, kind + " " + form + ("" if same else " WRONG"), us, flops)
             if start == 0:
-                k, v = (torch.randn(1, n_kv, ROWS, dim, device="cuda").half() for _ in range(2))
-                rows = q.view(1, ROWS, n_heads, dim).transpose(1, 2).contiguous()
+                k, v = (torch.randn(1, n_kv, n_rows, dim, device="cuda").half() for _ in range(2))
+                rows = q.view(1, n_rows, n_heads, dim).transpose(1, 2).contiguous()
                 backends = torch.nn.attention.SDPBackend
                 for name, backend in (("cuDNN", backends.CUDNN_ATTENTION), ("FlashAttention-2", backends.FLASH_ATTENTION)):
                     with torch.nn.attention.sdpa_kernel(backend):
