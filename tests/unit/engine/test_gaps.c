@@ -1,12 +1,12 @@
 /*
  * test_gaps.c: the gaps between a stream's tokens while sixteen long prompts arrive, as its client sees them:
- * the time of all steps between two that bring it tokens, by what the driver says that they took.
+ * the time of all steps between two that bring it tokens, by what the driver says that they took.  And what a very long
+ * one and the stream beside it keep of their speed.
  */
 #include "harness.h"
 
-#define N_PROMPTS 16
-#define N_STREAMS 4 /* at most */
-#define PROMPT 2000
+#define N_PROMPTS 16 /* at most */
+#define N_STREAMS 4  /* at most */
 #define CHUNK 512
 #define N_QUIET 1000 /* steps before the prompts come */
 #define MOST_GAPS 40000
@@ -36,6 +36,13 @@ static double a_slow_gpu(int32_t n, int32_t n_long, double depth)
 	return n <= 16 ? 0.93 + 0.002 * n : 0.93 + 1.2 + 0.006 * n + 0.0005 * n_long * depth;
 }
 
+/* The same far into a prompt: of a step with few rows most is attention, which costs hardly more with many. */
+static double a_gpu_far(int32_t n, int32_t n_long, double depth)
+{
+	return 0.87 +
+	       (n_long ? 0.3 + 0.035 * depth + n_long * (0.015 + 0.00008 * depth) : 0.002 * n);
+}
+
 /* ---- what the clients see ----------------------------------------------------------------------- */
 
 struct gaps {
@@ -45,7 +52,9 @@ struct gaps {
 
 static struct {
 	device device;
-	double guess_ms; /* of a step of the draft model */
+	int n_prompts;
+	int32_t n_tokens; /* of each */
+	double guess_ms;  /* of a step of the draft model */
 	double now, last[N_STREAMS + 1];
 	struct gaps quiet, beside;
 	double begin, end; /* of reading the prompts; 0: not yet */
@@ -62,7 +71,7 @@ static void note(struct gaps *g, double ms)
 /* A stream's seed is its number from 1, a prompt's 0. */
 static void note_tokens(const struct ig_step *s)
 {
-	bool is_over = seen.n_read == N_PROMPTS;
+	bool is_over = seen.n_read == seen.n_prompts;
 
 	for (int32_t i = 0; i < s->n_logit_rows; i++) {
 		uint64_t stream = s->sample[i].seed;
@@ -77,7 +86,7 @@ static void note_tokens(const struct ig_step *s)
 		if (stream)
 			seen.last[stream] = seen.now;
 	}
-	if (seen.n_read == N_PROMPTS && !is_over)
+	if (seen.n_read == seen.n_prompts && !is_over)
 		seen.end = seen.now;
 }
 
@@ -120,15 +129,15 @@ static double quantile(struct gaps *g, double part)
 }
 
 /* What the prompts would take in whole chunks, without streams. */
-static double alone(device takes)
+static double alone(void)
 {
 	double ms = 0;
 
-	for (int32_t at = 0; at < PROMPT; at += CHUNK) {
-		int32_t n = PROMPT - at < CHUNK ? PROMPT - at : CHUNK;
-		ms += takes(n, n, (at + n / 2) * 1e-3);
+	for (int32_t at = 0; at < seen.n_tokens; at += CHUNK) {
+		int32_t n = seen.n_tokens - at < CHUNK ? seen.n_tokens - at : CHUNK;
+		ms += seen.device(n, n, (at + n / 2) * 1e-3);
 	}
-	return ms * N_PROMPTS;
+	return ms * seen.n_prompts;
 }
 
 /* ---- the engine ------------------------------------------------------------------------------- */
@@ -178,7 +187,7 @@ static struct ig_engine *make_engine(const char *speculation, const char *run_ah
 	return harness_engine(&config);
 }
 
-/* ---- sixteen prompts arrive ------------------------------------------------------------------- */
+/* ---- prompts arrive ---------------------------------------------------------------------------- */
 
 struct arrival {
 	const char *name;
@@ -186,6 +195,8 @@ struct arrival {
 	uint32_t split_rows; /* that it says */
 	double guess_ms;
 	double least; /* that the prompts must keep of their speed */
+	int n_prompts;
+	int32_t n_tokens; /* of each */
 };
 
 static void arrive(const struct arrival *a, const char *speculation, float penalty,
@@ -196,6 +207,8 @@ static void arrive(const struct arrival *a, const char *speculation, float penal
 
 	seen.device = a->device;
 	seen.guess_ms = a->guess_ms;
+	seen.n_prompts = a->n_prompts;
+	seen.n_tokens = a->n_tokens;
 	for (int i = 0; i < n_streams; i++) {
 		client_ask(&streams[i], e,
 			   &(struct ask){ .n_prompt = 8,
@@ -207,13 +220,13 @@ static void arrive(const struct arrival *a, const char *speculation, float penal
 	}
 	fake_allow(N_QUIET);
 	fake_wait_at_gate();
-	for (int i = 0; i < N_PROMPTS; i++)
+	for (int i = 0; i < a->n_prompts; i++)
 		client_ask(&prompts[i], e,
-			   &(struct ask){ .n_prompt = PROMPT,
+			   &(struct ask){ .n_prompt = a->n_tokens,
 					  .prompt_seed = (unsigned)i,
 					  .max_tokens = 1 });
 	fake_open_gate();
-	for (int i = 0; i < N_PROMPTS; i++)
+	for (int i = 0; i < a->n_prompts; i++)
 		client_finish(&prompts[i]);
 	for (int i = 0; i < n_streams; i++) {
 		ig_engine_cancel(e, streams[i].gen, "client_gone");
@@ -229,7 +242,7 @@ static bool keeps_bounds(const struct arrival *a)
 {
 	double median = quantile(&seen.quiet, 0.5), p99 = quantile(&seen.beside, 0.99);
 	double longest = quantile(&seen.beside, 1);
-	double kept = alone(a->device) / (seen.end - seen.begin);
+	double kept = alone() / (seen.end - seen.begin);
 
 	print_message("# %.2f ms alone; %d gaps, p99 %.2f, longest %.2f; prompts keep %.1f %%; %d "
 		      "accepted\n",
@@ -241,9 +254,9 @@ static bool keeps_bounds(const struct arrival *a)
 static void sixteen_prompts(const char *speculation, float penalty)
 {
 	static const struct arrival devices[] = {
-		{ "cpu", a_cpu, 64, 0.8, 0.35 },
-		{ "gpu", a_gpu, 0, 0.12, 0.35 },
-		{ "slow gpu", a_slow_gpu, 0, 0.12, 0.13 },
+		{ "cpu", a_cpu, 64, 0.8, 0.35, N_PROMPTS, 2000 },
+		{ "gpu", a_gpu, 0, 0.12, 0.35, N_PROMPTS, 2000 },
+		{ "slow gpu", a_slow_gpu, 0, 0.12, 0.13, N_PROMPTS, 2000 },
 	};
 	static const char *const ahead[] = { "off", "on" };
 	int n_bad = 0, n_accepted = 0;
@@ -273,9 +286,30 @@ static void test_beside_a_draft_model(void **state) { sixteen_prompts("draft", 0
 /* A stream whose sampling depends on its tokens is in no step that runs ahead. */
 static void test_with_penalties(void **state) { sixteen_prompts("off", 1.1f); }
 
+/* It has whole chunks to its end, where few rows would cost the most. */
+static void test_a_very_long_prompt(void **state)
+{
+	static const struct arrival a = { "gpu", a_gpu_far, 0, 0.12, 0.35, 1, 30000 };
+	static const char *const ahead[] = { "off", "on" };
+
+	for (int i = 0; i < 2; i++) {
+		reset();
+		arrive(&a, "off", 0, ahead[i], 1);
+		double ms = seen.end - seen.begin, kept = alone() / ms;
+		double stream = seen.beside.n * quantile(&seen.quiet, 0.5) / ms;
+		print_message("# run ahead %s: the stream keeps %.1f %%, the prompt %.1f %%\n",
+			      ahead[i], 100 * stream, 100 * kept);
+		assert_true(stream >= 0.6);
+		assert_true(kept >= a.least);
+		harness_config_finish(&config);
+	}
+	memset(&config, 0, sizeof config);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_teardown(test_a_very_long_prompt, teardown),
 		cmocka_unit_test_teardown(test_without_drafts, teardown),
 		cmocka_unit_test_teardown(test_beside_looked_up_drafts, teardown),
 		cmocka_unit_test_teardown(test_beside_a_draft_model, teardown),
