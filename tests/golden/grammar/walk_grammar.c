@@ -219,7 +219,7 @@ static json_t *run_case(const json_t *one)
 		return json_pack("{s:o, s:s}", "outputs", outputs, "error", err.text);
 	for (int i = 0; i < json_integer_value(json_object_get(one, "walks")) && !problem; i++) {
 		struct ig_strbuf text = { 0 };
-		bool off;
+		bool off = false;
 		problem = walk(g, (unsigned)i % 3,
 			       (unsigned)json_integer_value(json_object_get(one, "most")), &text,
 			       &off);
