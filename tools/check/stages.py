@@ -369,8 +369,8 @@ def but(names):
 SLOW = e2e("hostile_slow")  # mostly waits for deadlines
 # The others in three parts; the last one waits during two thirds of its time.
 RELEASE_HALF = e2e("soak", "sixteen", "speculation", "engine", "grammar", "responses", "claude_code", "prep", "ollama", "mtp",
-                   "convert", "fleet", "cli_connect")
-RELEASE_MORE = e2e("pull", "hub", "top", "cli", "cli_chat", "rfc6455", "models", "metal", "options")
+                   "convert", "fleet", "cli_connect", "prometheus", "states")
+RELEASE_MORE = e2e("pull", "hub", "top", "cli", "cli_chat", "cli_run", "first_start", "rfc6455", "models", "metal", "options")
 ASAN_MORE = SLOW + e2e("pull", "hub", "top", "page", "notify", "disk_full", "cli", "cli_chat", "rfc6455", "models")
 # Half of what remains: two stages, so that no processor waits for the other at the end.
 ASAN_HALF = e2e("soak", "sixteen", "options", "speculation", "engine", "grammar", "responses", "claude_code", "prep",
