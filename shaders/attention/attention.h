@@ -20,6 +20,8 @@
 //   attention_split   one range of one tile of queries: partial results to memory (attention_split.h)
 //   attention_merge   the partial results of a query (attention.metal)
 //   attention_loop    all ranges of one tile of queries, one after the other (attention_loop.h)
+//   attention_stream  the same on NVIDIA's sm_90, in warpgroup products (attention_stream.h)
+//   attention_whole   all ranges of a tile at once, by a cluster (attention_whole.h)
 //
 // This file has what they share: a tile of queries, and one sub-step of it.
 #pragma once

@@ -29,11 +29,11 @@ template <int D, bool Q8> struct stream_queries {
 	float acc[D / 8][4], all[D / 8][4]; // of a range, and of those before
 	float top[2], sum[2], all_top[2], all_sum[2];
 	uint low[2], beyond[2]; // the first position that is seen, and how many after it
-	uint weights[2][2]
-		    [4]; // of a sub-step's blocks, as operands; one is read while the next is made
+	// Of the blocks of two sub-steps, as operands: one is read while the other is made.
+	uint weights[2][2][4];
 	float shrink[2];
-	threadgroup const uchar
-		*q; // for each 64 columns [query][column], of the warpgroup's queries
+	// Of the warpgroup's queries, for each 64 columns [query][column].
+	threadgroup const uchar *q;
 
 	METAL_FUNC void begin(constant attention_args &args, thread tile_type &o, uint sg,
 			      uint lane) thread
