@@ -128,8 +128,10 @@ static struct ig_pace_plan count_plan(struct ig_sched *sch, struct ig_model *m)
 		s->model->n_streams += is_stream(s);
 		bool is_prompt = s->is_long && !s->held && !is_stream(s);
 		plan.n_prompts += is_prompt;
-		if (is_prompt && s->model == m && rows_to_read(s) > plan.n_rows)
-			plan.n_rows = rows_to_read(s);
+		if (is_prompt && s->model == m) {
+			int32_t n_rows = rows_to_read(s);
+			plan.n_rows = n_rows > plan.n_rows ? n_rows : plan.n_rows;
+		}
 	}
 	TAILQ_FOREACH(other, &sch->rotation, rotation) {
 		double ns = ig_pace_quiet_ns(&other->pace, other->n_streams);

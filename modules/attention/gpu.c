@@ -338,12 +338,11 @@ struct attention {
 	const struct ig_attention_params *p;
 	struct attention_args args;
 	struct ig_gpu_bind q, y, kv, sinks, gates;
-	uint32_t element;    /* bytes, of q and of K and V in products */
-	uint32_t codes;	     /* 1: K, V or both are Q8_0 */
-	uint32_t dim;	     /* head size of the kernel */
-	uint32_t nv;	     /* 1: NVIDIA, as in sizes.h */
-	uint32_t sm_90;	     /* 1: NVIDIA, with clusters and warpgroup products */
-	uint32_t most_whole; /* sequences of up to so many ranges are merged in clusters */
+	uint32_t element; /* bytes, of q and of K and V in products */
+	uint32_t codes;	  /* 1: K, V or both are Q8_0 */
+	uint32_t dim;	  /* head size of the kernel */
+	uint32_t nv;	  /* 1: NVIDIA, as in sizes.h */
+	uint32_t sm_90;	  /* 1: NVIDIA, with clusters and warpgroup products */
 	const struct ig_shader *shader;
 };
 
@@ -352,6 +351,12 @@ static struct ig_gpu_extent tiles(const struct attention *a, uint32_t live, uint
 {
 	return (struct ig_gpu_extent){ live, a->p->n_heads / a->p->n_kv_heads, 16 * n_tiles,
 				       a->p->n_kv_heads };
+}
+
+/* Sequences of up to so many ranges are merged in clusters. */
+static uint32_t most_whole(const struct attention *a)
+{
+	return a->sm_90 ? ATTENTION_WHOLE_RANGES : 0;
 }
 
 /* The kernel of this name and for heads of dim columns, with d->threads. */
@@ -401,7 +406,7 @@ static int lower_split(const struct attention *a, const struct ig_gpu_host *h,
 	struct ig_gpu_dispatch d = {
 		.n_binds = 4,
 		.when_live = IG_LIVE_SPLIT_RANGES,
-		.when_min = a->most_whole + 1,
+		.when_min = most_whole(a) + 1,
 		.when_max = UINT32_MAX,
 		.grid = { tiles(a, IG_LIVE_SPLIT_ROWS, 1),
 			  { IG_LIVE_SPLIT_RANGES, 1, 1, 1 },
@@ -422,7 +427,6 @@ static int lower_loop(const struct attention *a, const struct ig_gpu_host *h, st
 		streams ? STREAM_TILES : (uint32_t)ATTENTION_LOOP_TILES(a->element, a->dim, a->nv);
 	struct ig_gpu_dispatch d = {
 		.n_binds = 5,
-		.threads = STREAM_THREADS,
 		.when_live = IG_LIVE_LOOP_ROWS,
 		.grid = { tiles(a, IG_LIVE_LOOP_ROWS, n_tiles),
 			  { IG_LIVE_SEQS, 1, 1, 1 },
@@ -430,8 +434,10 @@ static int lower_loop(const struct attention *a, const struct ig_gpu_host *h, st
 		.bind = { a->q, a->y, a->sinks, a->gates, a->kv },
 	};
 
-	if (streams)
+	if (streams) {
+		d.threads = STREAM_THREADS;
 		return dispatch_kernel(a, h, t, &d, "stream", dim, STREAM_BYTES(dim), err);
+	}
 	return dispatch_tiles(a, h, t, &d, "loop", n_tiles, err);
 }
 
@@ -448,7 +454,7 @@ static int lower_merge(const struct attention *a, const struct ig_gpu_host *h,
 		.n_arg_bytes = sizeof a->args,
 		.threads = ATTENTION_THREADS,
 		.when_live = IG_LIVE_SPLIT_RANGES,
-		.when_min = a->most_whole + 1,
+		.when_min = most_whole(a) + 1,
 		.when_max = UINT32_MAX,
 		.grid = { { IG_LIVE_ONE, 1, 1, a->p->n_heads },
 			  { IG_LIVE_SPLIT_ROWS, 1, 1, 1 },
@@ -555,7 +561,6 @@ static int lower_attention(const struct ig_gpu_launch *c, const struct ig_gpu_ho
 		return ig_fail(err, rc, "attention: no cache of group %u, layer %u", p->group,
 			       p->layer);
 	a.kv = (struct ig_gpu_bind){ kv, 1, IG_GPU_READ | IG_GPU_TOUCH, 0 };
-	a.most_whole = a.sm_90 ? ATTENTION_WHOLE_RANGES : 0;
 	if (a.codes && (p->v_dim || a.dim > 512))
 		return ig_fail(
 			err, -ENOTSUP,
@@ -569,7 +574,7 @@ static int lower_attention(const struct ig_gpu_launch *c, const struct ig_gpu_ho
 		return lower_loop(&a, h, t, err);
 	if ((rc = partial_scratch(h, t, n_partials * value_dim(p) * sizeof(float), outs, err)) ||
 	    (rc = partial_scratch(h, t, n_partials * 2 * sizeof(float), tops, err)) ||
-	    (a.most_whole && (rc = lower_whole(&a, h, t, err))) ||
+	    (a.sm_90 && (rc = lower_whole(&a, h, t, err))) ||
 	    (rc = lower_split(&a, h, t, &outs[0], &tops[0], err)) ||
 	    (rc = lower_loop(&a, h, t, err)))
 		return rc;

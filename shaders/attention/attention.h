@@ -60,6 +60,16 @@ METAL_FUNC float2 merge_range(thread float &top, thread float &sum, float2 part)
 	return by;
 }
 
+// Whether the step has the sequence and splits it over its ranges, or, unless `split`, loops over them.
+METAL_FUNC bool attention_has(device const step_head *step, uint sequence, bool split)
+{
+	if (sequence >= step->n_seqs)
+		return false;
+	const uint first_row = uint(step_array<int>(step, step->seq_rows)[sequence]);
+	return first_row < step->n_rows &&
+	       (step_array<uint>(step, step->partials)[first_row] != STEP_NONE) == split;
+}
+
 // A threadgroup of four simdgroups that computes 16 * M queries.  T: the type of q, and of the
 // cache unless Q8: then K, V or both are Q8_0, and T is half; D: columns, head_dim rounded up.
 // ROWS: there is no cache; K and V are columns of the rows that q is in, and rows see what is ahead.

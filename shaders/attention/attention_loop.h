@@ -20,11 +20,7 @@ template <typename T, int D, bool Q8, bool ROWS, int M>
 {
 	typedef attention_tile<T, D, M, Q8, ROWS> tile_type;
 	const uint sequence = group.y;
-	if (sequence >= step->n_seqs)
-		return;
-	const uint first_row = uint(step_array<int>(step, step->seq_rows)[sequence]);
-	if (first_row >= step->n_rows ||
-	    step_array<uint>(step, step->partials)[first_row] != STEP_NONE)
+	if (!attention_has(step, sequence, false))
 		return;
 	tile_type t;
 	if (!t.begin(args, step, q, shared, sequence, group.x, true, tid, sg, lane))

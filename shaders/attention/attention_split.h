@@ -8,16 +8,6 @@
 
 using namespace metal;
 
-// Whether the step has the sequence, and splits it.
-METAL_FUNC bool attention_splits(device const step_head *step, device const uint *partials,
-				 uint sequence)
-{
-	if (sequence >= step->n_seqs)
-		return false;
-	const uint first_row = uint(step_array<int>(step, step->seq_rows)[sequence]);
-	return first_row < step->n_rows && partials[first_row] != STEP_NONE;
-}
-
 // The sums of range number `range` of the index-th tile and KV head of a sequence, in t.  False: the tile has no
 // query that sees the range, or there is no such tile.
 template <typename tile_type, typename T>
@@ -27,7 +17,7 @@ METAL_FUNC bool attention_range(thread tile_type &t, constant attention_args &ar
 				uint tid, uint sg, uint lane)
 {
 	const uint start = range * STEP_RANGE, end = start + STEP_RANGE - 1;
-	bool there = attention_splits(step, step_array<uint>(step, step->partials), sequence) &&
+	bool there = attention_has(step, sequence, true) &&
 		     t.begin(args, step, q, shared, sequence, index, false, tid, sg, lane);
 	there = there && t.lowest <= end && t.highest >= start;
 	uint first = 0, last = 0;

@@ -1,7 +1,7 @@
 // attention_stream.h: what attention_loop does, with the same bits, in warpgroup products, for heads of up to 128 columns.
 // NVIDIA's, compute capability 9.0.
 //
-// Of a threadgroup's three warpgroups the last one brings K and V (stream_stages.h).  The two others have 64 queries each.
+// Of a threadgroup's three warpgroups the last one loads K and V (stream_stages.h).  The two others have 64 queries each.
 // A simdgroup has 16 of them, a lane the same two as in a fragment (fragments.h): their scores, the weights that become of
 // them, and their sums stay in its registers.  This arrangement is that of FlashAttention-3 (Shah et al., 2024).
 //
@@ -300,11 +300,7 @@ template <int D, bool Q8>
 	constexpr bool divides = D > 64; // registers: with small heads a third is enough
 	typename stages_type::tile_type t;
 	const uint sequence = group.y;
-	if (sequence >= step->n_seqs)
-		return;
-	const uint first_row = uint(step_array<int>(step, step->seq_rows)[sequence]);
-	if (first_row >= step->n_rows ||
-	    step_array<uint>(step, step->partials)[first_row] != STEP_NONE)
+	if (!attention_has(step, sequence, false))
 		return;
 	sg = simd_broadcast_first(sg);
 	if (!t.begin(args, step, q, shared, sequence, group.x, true, tid % STREAM_GROUP, sg, lane))
@@ -316,9 +312,9 @@ template <int D, bool Q8>
 		if (divides)
 			nv_registers_fewer<Q8 ? 104 : 72>();
 		if (Q8)
-			stages.bring_codes(t, first, tid % STREAM_GROUP, lane);
+			stages.produce_codes(t, first, tid % STREAM_GROUP, lane);
 		else
-			stages.bring(t, first, tid % STREAM_GROUP, lane);
+			stages.produce(t, first, tid % STREAM_GROUP, lane);
 		return;
 	}
 	if (divides)

@@ -231,12 +231,18 @@ METAL_FUNC void codes_load(thread uint (&r)[4], threadgroup const uchar *from)
 // Where 16 codes are kept so that codes_load reads eight tokens' of V from different banks.
 METAL_FUNC uint code_place(uint piece) { return piece ^ ((piece >> 3 ^ piece >> 6) & 7); }
 
-// Two rows' first (odd: 0) or second codes times their scales, as halves, rounded once.
-METAL_FUNC uint scaled_codes(uint four, uint odd, half2 by)
+// Two of four codes times their scales, as halves, rounded once.  from: nibbles 4 a 4 b, of the b-th code and of the a-th.
+METAL_FUNC uint scaled_pair(uint four, uint from, half2 by)
 {
 	// 1152 + code is 1024 + (code ^ 0x80), whose half has that byte below 0x64.
-	const uint pair = nv_bytes(four ^ 0x80808080u, 0x64646464u, 0x4240u + odd * 0x0101u);
+	const uint pair = nv_bytes(four ^ 0x80808080u, 0x64646464u, from);
 	return as_type<uint>((as_type<half2>(pair) - half2(half(1152.0f))) * by);
+}
+
+// Two rows' first (odd: 0) or second codes times their scales.
+METAL_FUNC uint scaled_codes(uint four, uint odd, half2 by)
+{
+	return scaled_pair(four, 0x4240u + odd * 0x0101u, by);
 }
 
 #else

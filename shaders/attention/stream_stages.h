@@ -1,5 +1,5 @@
-// stream_stages.h: K and V on their way to attention_stream.h: a warpgroup brings them, STREAM_TOKENS at a time and as far
-// ahead as there are stages; codes it multiplies by their scales.
+// stream_stages.h: K and V on their way to attention_stream.h: a producer warpgroup loads them, STREAM_TOKENS at a time and as
+// far ahead as there are stages; codes it multiplies by their scales.
 #pragma once
 
 #include <metal_stdlib>
@@ -72,7 +72,7 @@ template <int D, bool Q8> struct stream_stages {
 		return at + (2 * stage + (v ? 1 : 0)) * operand;
 	}
 
-	// -- the warpgroup that brings; tid: from its first thread on -----------------------------
+	// -- the producer warpgroup; tid: from its first thread on -----------------------------
 
 	// What this thread wrote to a stage may be read.
 	METAL_FUNC void arrive(uint stage, uint lane) thread
@@ -170,12 +170,12 @@ template <int D, bool Q8> struct stream_stages {
 			uint4 low, high;
 			UNROLL
 			for (uint j = 0; j < 4; j++) {
-				const uint four = codes.at[i][j] ^ 0x80808080u;
+				const uint four = codes.at[i][j];
 				const uint even = simd_shuffle(codes.pairs, ushort(i * 8 + j * 2)),
 					   odd = simd_shuffle(codes.pairs,
 							      ushort(i * 8 + j * 2 + 1));
-				low[j] = stream_pair(four, 0x4140u, as_type<half2>(even));
-				high[j] = stream_pair(four, 0x4342u, as_type<half2>(odd));
+				low[j] = scaled_pair(four, 0x4140u, as_type<half2>(even));
+				high[j] = scaled_pair(four, 0x4342u, as_type<half2>(odd));
 			}
 			*(threadgroup uint4 *)(to + stream_place(row, b * 2)) = low;
 			*(threadgroup uint4 *)(to + stream_place(row, b * 2 + 1)) = high;
@@ -192,23 +192,16 @@ template <int D, bool Q8> struct stream_stages {
 			uint4 x[2];
 			UNROLL
 			for (uint j = 0; j < 4; j++) {
-				const uint four = codes.at[i][j] ^ 0x80808080u;
-				x[j / 2][j % 2 * 2] = stream_pair(four, 0x4140u, by);
-				x[j / 2][j % 2 * 2 + 1] = stream_pair(four, 0x4342u, by);
+				const uint four = codes.at[i][j];
+				x[j / 2][j % 2 * 2] = scaled_pair(four, 0x4140u, by);
+				x[j / 2][j % 2 * 2 + 1] = scaled_pair(four, 0x4342u, by);
 			}
 			*(threadgroup uint4 *)(to + stream_place(row, nth % 8)) = x[0];
 			*(threadgroup uint4 *)(to + stream_place(row, nth % 8 + 1)) = x[1];
 		}
 	}
-	// Two codes, of which `bytes` picks one each with the high byte of 1024's half, times their scales.
-	static METAL_FUNC uint stream_pair(uint four, uint bytes, half2 by)
-	{
-		const uint pair = nv_bytes(four, 0x64646464u, bytes);
-		return as_type<uint>((as_type<half2>(pair) - half2(half(1152.0f))) * by);
-	}
-
 	// Halves.
-	METAL_FUNC void bring(thread tile_type &o, uint first, uint tid, uint lane) thread
+	METAL_FUNC void produce(thread tile_type &o, uint first, uint tid, uint lane) thread
 	{
 		uint before = n;
 		parity = 1;
@@ -231,7 +224,7 @@ template <int D, bool Q8> struct stream_stages {
 	}
 
 	// K, V or both are codes.
-	METAL_FUNC void bring_codes(thread tile_type &o, uint first, uint tid, uint lane) thread
+	METAL_FUNC void produce_codes(thread tile_type &o, uint first, uint tid, uint lane) thread
 	{
 		const bool k_coded = o.coded(false), v_coded = o.coded(true);
 		codes_type k, v;
