@@ -22,7 +22,8 @@ PLACE = {"positions": 10, "seq_rows": 13, "partials": 15, "slabs": 20, "sees_to"
 F16, Q8_0 = 1, 8
 # shaders/attention/sizes.h: queries, threads and bytes of a threadgroup
 KERNELS = {"loop": lambda d: (64, 128, (64 + 4 * 32) * (d + 8) * 2 + 64 * (36 + 3) * 4),
-           "stream": lambda d: (128, 384, 128 * d * 2 + 3 * (2 * 64 * d * 2 + 16))}
+           "stream": lambda d: ((192, 512) if d <= 64 else (128, 384)) + (
+               (192 if d <= 64 else 128) * d * 2 + 3 * (2 * 64 * d * 2 + 16),)}
 
 
 def step_of(torch, np, n_kv, dim, n_rows, start, coded):

@@ -423,8 +423,9 @@ static int lower_loop(const struct attention *a, const struct ig_gpu_host *h, st
 	const uint32_t dim =
 		a->p->head_dim <= STREAM_MOST_DIM / 2 ? STREAM_MOST_DIM / 2 : STREAM_MOST_DIM;
 	const int streams = a->sm_90 && a->element == 2 && a->p->head_dim <= STREAM_MOST_DIM;
-	const uint32_t n_tiles =
-		streams ? STREAM_TILES : (uint32_t)ATTENTION_LOOP_TILES(a->element, a->dim, a->nv);
+	const uint32_t n_tiles = streams ?
+					 STREAM_TILES(dim) :
+					 (uint32_t)ATTENTION_LOOP_TILES(a->element, a->dim, a->nv);
 	struct ig_gpu_dispatch d = {
 		.n_binds = 5,
 		.when_live = IG_LIVE_LOOP_ROWS,
@@ -435,7 +436,7 @@ static int lower_loop(const struct attention *a, const struct ig_gpu_host *h, st
 	};
 
 	if (streams) {
-		d.threads = STREAM_THREADS;
+		d.threads = STREAM_THREADS(dim);
 		return dispatch_kernel(a, h, t, &d, "stream", dim, STREAM_BYTES(dim), err);
 	}
 	return dispatch_tiles(a, h, t, &d, "loop", n_tiles, err);

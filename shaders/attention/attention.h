@@ -97,7 +97,8 @@ template <typename T, int D, int M, bool Q8, bool ROWS> struct attention_tile {
 	static constexpr constant int blocks =
 		(M * token_blocks + ATTENTION_SGS - 1) / ATTENTION_SGS;
 	static constexpr constant int columns = (chunk / 16 + ATTENTION_SGS - 1) / ATTENTION_SGS;
-	static constexpr constant int parts = ATTENTION_THREADS / queries;
+	static constexpr constant int parts =
+		queries < ATTENTION_THREADS ? ATTENTION_THREADS / queries : 1;
 	static constexpr constant int each = tokens / parts; // scores of a thread
 	static constexpr constant int eighth = tokens / 8;
 	static constexpr constant int in_16 = 16 / sizeof(T); // elements in a copy

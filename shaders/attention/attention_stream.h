@@ -1,7 +1,7 @@
 // attention_stream.h: what attention_loop does, with the same bits, in warpgroup products, for heads of up to 128 columns.
 // NVIDIA's, compute capability 9.0.
 //
-// Of a threadgroup's three warpgroups the last one loads K and V (stream_stages.h).  The two others have 64 queries each.
+// Of a threadgroup's warpgroups the last one loads K and V (stream_stages.h).  The two or three others have 64 queries each.
 // A simdgroup has 16 of them, a lane the same two as in a fragment (fragments.h): their scores, the weights that become of
 // them, and their sums stay in its registers.  This arrangement is that of FlashAttention-3 (Shah et al., 2024).
 //
@@ -77,17 +77,17 @@ template <int D, bool Q8> struct stream_queries {
 			     threadgroup uchar *shared, uint group, uint tid) thread
 	{
 		constexpr uint in_row = D / 8;
-		threadgroup uchar *to = shared + group * (STREAM_QUERIES / 2 * D * 2);
+		threadgroup uchar *to = shared + group * (STREAM_GROUP_QUERIES * D * 2);
 		q = to;
-		for (uint i = tid; i < STREAM_QUERIES / 2 * in_row; i += STREAM_GROUP) {
+		for (uint i = tid; i < STREAM_GROUP_QUERIES * in_row; i += STREAM_GROUP) {
 			const uint nth = i % in_row, mine = i / in_row,
-				   query = group * (STREAM_QUERIES / 2) + mine;
+				   query = group * STREAM_GROUP_QUERIES + mine;
 			const bool have = o.there(query) && nth * 8 < o.head_dim;
 			device const half *p = from;
 			if (have)
 				p += ulong(o.row_of(query)) * stride +
 				     o.head_of(query) * o.head_dim + nth * 8;
-			copy_16(to + nth / 8 * (STREAM_QUERIES / 2 * 128) +
+			copy_16(to + nth / 8 * (STREAM_GROUP_QUERIES * 128) +
 					stream_place(mine, nth % 8),
 				(device const uchar *)p, have);
 		}
@@ -124,7 +124,7 @@ template <int D, bool Q8> struct stream_queries {
 	}
 	METAL_FUNC ulong query_part(uint i) thread
 	{
-		return nv_descriptor(q + i / 4 * (STREAM_QUERIES / 2 * 128) + i % 4 * 32);
+		return nv_descriptor(q + i / 4 * (STREAM_GROUP_QUERIES * 128) + i % 4 * 32);
 	}
 
 	// Whether the simdgroup's queries see all tokens of the stage at t.
@@ -262,10 +262,10 @@ template <int D, bool Q8> struct stream_queries {
 		}
 		nv_barrier_some(1 + group, STREAM_GROUP);
 		_Pragma("clang loop unroll(disable)") for (uint i = tid;
-							   i < STREAM_QUERIES / 2 * in_row;
+							   i < STREAM_GROUP_QUERIES * in_row;
 							   i += STREAM_GROUP)
 		{
-			const uint query = group * (STREAM_QUERIES / 2) + i / in_row,
+			const uint query = group * STREAM_GROUP_QUERIES + i / in_row,
 				   column = i % in_row * 4;
 			if (!o.there(query) || column >= args.v_dim)
 				continue;
@@ -288,7 +288,7 @@ template <int D, bool Q8> struct stream_queries {
 
 // Grid: tile and KV head, sequence.
 template <int D, bool Q8>
-[[max_total_threads_per_threadgroup(STREAM_THREADS)]] kernel void attention_stream(
+[[max_total_threads_per_threadgroup(STREAM_THREADS(D))]] kernel void attention_stream(
 	constant attention_args &args [[buffer(0)]], device const step_head *step [[buffer(1)]],
 	device const half *q [[buffer(2)]], device uchar *y [[buffer(3)]],
 	device const float *sinks [[buffer(4)]], device const float *gates [[buffer(5)]],
@@ -297,7 +297,6 @@ template <int D, bool Q8>
 	uint sg [[simdgroup_index_in_threadgroup]])
 {
 	typedef stream_stages<D, Q8> stages_type;
-	constexpr bool divides = D > 64; // registers: with small heads a third is enough
 	typename stages_type::tile_type t;
 	const uint sequence = group.y;
 	if (!attention_has(step, sequence, false))
@@ -308,25 +307,23 @@ template <int D, bool Q8>
 	stages_type stages;
 	stages.start(shared, tid);
 	const uint first = t.lowest / stages.tokens * stages.tokens;
-	if (sg >= STREAM_QUERIES / 16) {
-		if (divides)
-			nv_registers_fewer<Q8 ? 104 : 72>();
+	if (sg >= STREAM_TILES(D)) {
+		nv_registers_fewer<stages_type::producer_registers>();
 		if (Q8)
 			stages.produce_codes(t, first, tid % STREAM_GROUP, lane);
 		else
 			stages.produce(t, first, tid % STREAM_GROUP, lane);
 		return;
 	}
-	if (divides)
-		nv_registers_more<Q8 ? 200 : 216>();
+	nv_registers_more<stages_type::other_registers>();
 
 	stream_queries<D, Q8> mine;
-	const uint warpgroup = sg / 4, first_query = warpgroup * (STREAM_QUERIES / 2);
+	const uint warpgroup = sg / 4, first_query = warpgroup * STREAM_GROUP_QUERIES;
 	uint last = 0;
 	bool any = t.there(first_query);
 	if (any) {
 		const uint last_query =
-			min(t.first_query + first_query + STREAM_QUERIES / 2, t.n_queries) - 1;
+			min(t.first_query + first_query + STREAM_GROUP_QUERIES, t.n_queries) - 1;
 		last = t.last_seen_by(t.row_of(first_query), t.first_row + last_query / t.per_kv);
 	}
 	mine.begin(args, t, sg, lane);
@@ -347,13 +344,14 @@ template <int D, bool Q8>
 	}
 	if (before != stages.n)
 		stages.release(before, lane);
-	for (; at <= t.highest; at += stages.tokens) { // what the other warpgroup sees
+	for (; at <= t.highest; at += stages.tokens) { // what the other warpgroups see
 		stages.wait();
 		stages.release(stages.slot, lane);
 		stages.next();
 	}
-	nv_barrier_some(3, 2 * STREAM_GROUP); // nobody reads a stage any more
-	mine.store(args, t, y, sinks, gates, (threadgroup float *)stages.at, warpgroup,
+	nv_barrier_some(1 + STREAM_GROUPS(D),
+			STREAM_GROUPS(D) * STREAM_GROUP); // nobody reads what is in it any more
+	mine.store(args, t, y, sinks, gates, (threadgroup float *)shared, warpgroup,
 		   tid % STREAM_GROUP, sg, lane);
 }
 

@@ -32,14 +32,17 @@
 
 /* attention_stream: heads of up to so many columns, in a kernel of 64 or of 128. */
 #define STREAM_MOST_DIM 128
-#define STREAM_GROUP 128u /* threads of a warpgroup, of three */
-#define STREAM_THREADS (3 * STREAM_GROUP)
-#define STREAM_TILES 8 /* of 16 queries */
-#define STREAM_QUERIES (16u * STREAM_TILES)
+#define STREAM_GROUP 128u /* threads of a warpgroup */
+/* Warpgroups with queries, as many as there are registers for; one more loads K and V. */
+#define STREAM_GROUPS(d) ((d) <= 64 ? 3u : 2u)
+#define STREAM_THREADS(d) ((STREAM_GROUPS(d) + 1) * STREAM_GROUP)
+#define STREAM_GROUP_QUERIES 64u
+#define STREAM_QUERIES(d) (STREAM_GROUPS(d) * STREAM_GROUP_QUERIES)
+#define STREAM_TILES(d) (STREAM_QUERIES(d) / 16)
 #define STREAM_TOKENS 64u /* of a stage: two sub-steps */
 #define STREAM_STAGES 3u
 #define STREAM_BYTES(d)                                                                            \
-	(STREAM_QUERIES * (d) * 2 + STREAM_STAGES * (2 * STREAM_TOKENS * (d) * 2 + 2 * 8))
+	(STREAM_QUERIES(d) * (d) * 2 + STREAM_STAGES * (2 * STREAM_TOKENS * (d) * 2 + 2 * 8))
 
 #define ATTENTION_MAX(a, b) ((a) > (b) ? (a) : (b))
 #define ATTENTION_BUFFER_ELEMENTS(e, d, nv)                                                        \

@@ -43,7 +43,13 @@ template <int D, bool Q8> struct stream_stages {
 				       blocks = tokens / 16;
 	static constexpr constant uint piece = tokens * 128, operand = D / 64 * piece; // bytes
 	static constexpr constant uint threads = STREAM_GROUP;
-	typedef attention_tile<half, D, STREAM_TILES, Q8, false> tile_type;
+	// Of a thread, multiples of 8: together what a processor has.
+	static constexpr constant uint producer_registers = D <= 64 ? (Q8 ? 80 : 56) :
+							    Q8	    ? 104 :
+								      72;
+	static constexpr constant uint other_registers =
+		(65536 / threads - producer_registers) / STREAM_GROUPS(D) / 8 * 8;
+	typedef attention_tile<half, D, STREAM_TILES(D), Q8, false> tile_type;
 
 	threadgroup uchar *at;
 	threadgroup ulong *full, *empty;
@@ -51,13 +57,13 @@ template <int D, bool Q8> struct stream_stages {
 
 	METAL_FUNC void start(threadgroup uchar *shared, uint tid) thread
 	{
-		at = shared + STREAM_QUERIES * D * 2;
+		at = shared + STREAM_QUERIES(D) * D * 2;
 		full = (threadgroup ulong *)(at + n * 2 * operand);
 		empty = full + n;
 		slot = parity = 0;
 		if (tid < n) {
 			nv_barrier_init(full + tid, threads / 32);
-			nv_barrier_init(empty + tid, STREAM_QUERIES / 16);
+			nv_barrier_init(empty + tid, STREAM_TILES(D));
 		}
 		nv_barrier_fence_init();
 		threadgroup_barrier(mem_flags::mem_threadgroup);
