@@ -102,3 +102,19 @@ def test_agents(models, tmp_path):
     run, got = agents(model, tmp_path / "b.json", "--agents", "2", "--turns", "2", "--without-rules")
     assert run.returncode == 1 and "NOT" in run.stdout
     assert [a["turns"][1]["cached_tokens"] > 0.95 * a["turns"][1]["prompt_tokens"] for a in got] == [True, False]
+
+
+@pytest.mark.parametrize("speculation", ["on", "off", "often"])
+def test_beside(models, tmp_path, speculation):
+    """A stream beside two prompts, with and without guesses at its next tokens; another word is refused."""
+    path = tmp_path / "beside.json"
+    run = subprocess.run([ROOT / "bench/beside", "--build", ingot.BUILD, "--model", models(), "--words", "40", "--prompts", "2",
+                          "--rounds", "1", "--alone", "1", "--foreign", "100", "--speculation", speculation, "--json", path],
+                         capture_output=True, text=True)
+    if speculation == "often":
+        assert run.returncode == 2 and "--speculation: invalid choice: 'often'" in run.stderr
+        return
+    assert run.returncode == 0, run.stderr
+    (got,) = json.loads(path.read_text()).values()
+    assert all(len(of) == 1 and of[0] > 0 for of in got.values()), got
+    assert "1 streams, 2 prompts of 40 words" in run.stdout

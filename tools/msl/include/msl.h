@@ -18,7 +18,13 @@
 
 #pragma OPENCL EXTENSION cl_khr_fp16 : enable
 
+/* On the software device clang decides what to inline: its code is smaller by a third, is compiled in two thirds of the time,
+ * and is as fast. */
+#ifdef MSL_SOFT
+#define METAL_FUNC inline
+#else
 #define METAL_FUNC inline __attribute__((__always_inline__))
+#endif
 
 #ifdef MSL_STRICT
 #define kernel
