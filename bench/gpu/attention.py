@@ -21,9 +21,16 @@ BLOCK, RANGES_NONE, BLOCK_BITS, HEAD_BYTES, KV_AT = 16, 0xffffffff, 12, 256, 128
 PLACE = {"positions": 10, "seq_rows": 13, "partials": 15, "slabs": 20, "sees_to": 25}   # words of step_head
 F16, Q8_0 = 1, 8
 # shaders/attention/sizes.h: queries, threads and bytes of a threadgroup
-KERNELS = {"loop": lambda d: (64, 128, (64 + 4 * 32) * (d + 8) * 2 + 64 * (36 + 3) * 4),
-           "stream": lambda d: ((192, 512) if d <= 64 else (128, 384)) + (
-               (192 if d <= 64 else 128) * d * 2 + 3 * (2 * 64 * d * 2 + 16),)}
+def loop_sizes(d):
+    return 64, 128, (64 + 4 * 32) * (d + 8) * 2 + 64 * (36 + 3) * 4
+
+
+def stream_sizes(d):
+    groups = 3 if d <= 64 else 2
+    return 64 * groups, 128 * (groups + 1), 64 * groups * d * 2 + 3 * (2 * 64 * d * 2 + 16)
+
+
+KERNELS = {"loop": loop_sizes, "stream": stream_sizes}
 
 
 def step_of(torch, np, n_kv, dim, n_rows, start, coded):

@@ -315,7 +315,7 @@ template <int D, bool Q8>
 			stages.produce(t, first, tid % STREAM_GROUP, lane);
 		return;
 	}
-	nv_registers_more<stages_type::other_registers>();
+	nv_registers_more<stages_type::consumer_registers>();
 
 	stream_queries<D, Q8> mine;
 	const uint warpgroup = sg / 4, first_query = warpgroup * STREAM_GROUP_QUERIES;
@@ -349,8 +349,9 @@ template <int D, bool Q8>
 		stages.release(stages.slot, lane);
 		stages.next();
 	}
-	nv_barrier_some(1 + STREAM_GROUPS(D),
-			STREAM_GROUPS(D) * STREAM_GROUP); // nobody reads what is in it any more
+	// nobody reads queries or stages any more: sums take their place
+	static_assert(STREAM_QUERIES(D) * (D + 8) * 4 <= STREAM_BYTES(D), "sums");
+	nv_barrier_some(1 + STREAM_GROUPS(D), STREAM_GROUPS(D) * STREAM_GROUP);
 	mine.store(args, t, y, sinks, gates, (threadgroup float *)shared, warpgroup,
 		   tid % STREAM_GROUP, sg, lane);
 }

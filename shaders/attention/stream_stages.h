@@ -47,7 +47,7 @@ template <int D, bool Q8> struct stream_stages {
 	static constexpr constant uint producer_registers = D <= 64 ? (Q8 ? 80 : 56) :
 							    Q8	    ? 104 :
 								      72;
-	static constexpr constant uint other_registers =
+	static constexpr constant uint consumer_registers =
 		(65536 / threads - producer_registers) / STREAM_GROUPS(D) / 8 * 8;
 	typedef attention_tile<half, D, STREAM_TILES(D), Q8, false> tile_type;
 

@@ -1,4 +1,4 @@
-"""bench/predecessor and what it makes its models with: real shapes, fewer layers; bench/agents."""
+"""bench/predecessor and what it makes its models with: real shapes, fewer layers; bench/agents; bench/beside."""
 import json
 import os
 import pathlib
@@ -107,14 +107,20 @@ def test_agents(models, tmp_path):
 @pytest.mark.parametrize("speculation", ["on", "off", "often"])
 def test_beside(models, tmp_path, speculation):
     """A stream beside two prompts, with and without guesses at its next tokens; another word is refused."""
-    path = tmp_path / "beside.json"
-    run = subprocess.run([ROOT / "bench/beside", "--build", ingot.BUILD, "--model", models(), "--words", "40", "--prompts", "2",
+    path, build, config = tmp_path / "beside.json", tmp_path / "build", tmp_path / "config"
+    (build / "daemon").mkdir(parents=True)
+    (build / "modules").symlink_to(ingot.BUILD / "modules")
+    started = build / "daemon/ingotd"   # ingotd --config FILE: keeps the file, which the bench deletes
+    started.write_text('#!/bin/sh\ncp "$2" "%s" && exec "%s" "$@"\n' % (config, ingot.BUILD / "daemon/ingotd"))
+    started.chmod(0o755)
+    run = subprocess.run([ROOT / "bench/beside", "--build", build, "--model", models(), "--words", "40", "--prompts", "2",
                           "--rounds", "1", "--alone", "1", "--foreign", "100", "--speculation", speculation, "--json", path],
                          capture_output=True, text=True)
     if speculation == "often":
         assert run.returncode == 2 and "--speculation: invalid choice: 'often'" in run.stderr
         return
     assert run.returncode == 0, run.stderr
+    assert json.loads(config.read_text())["scheduler"] == {"speculation": speculation}
     (got,) = json.loads(path.read_text()).values()
     assert all(len(of) == 1 and of[0] > 0 for of in got.values()), got
     assert "1 streams, 2 prompts of 40 words" in run.stdout
