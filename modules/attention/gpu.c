@@ -399,6 +399,19 @@ static int dispatch_tiles(const struct attention *a, const struct ig_gpu_host *h
 		(uint32_t)ATTENTION_BYTES(a->element, a->dim, n_tiles, a->nv, a->codes), err);
 }
 
+/* A range of a tile of 16 queries in each threadgroup, to partial results ("split") or in clusters ("whole"). */
+static int dispatch_ranges(const struct attention *a, const struct ig_gpu_host *h,
+			   struct ig_gpu_tape *t, struct ig_gpu_dispatch *d, int whole,
+			   struct ig_error *err)
+{
+	if (!a->nv || a->element != 2 || a->dim > GROUP_MOST_DIM)
+		return dispatch_tiles(a, h, t, d, whole ? "whole" : "split", 1, err);
+	d->threads = ATTENTION_THREADS;
+	return dispatch_kernel(
+		a, h, t, d, whole ? "group_whole" : "group_split", a->dim,
+		GROUP_BYTES(a->dim, a->c->k_dtype != IG_Q8_0 || a->c->v_dtype != IG_Q8_0), err);
+}
+
 static int lower_split(const struct attention *a, const struct ig_gpu_host *h,
 		       struct ig_gpu_tape *t, const struct ig_gpu_bind *outs,
 		       const struct ig_gpu_bind *tops, struct ig_error *err)
@@ -414,7 +427,7 @@ static int lower_split(const struct attention *a, const struct ig_gpu_host *h,
 		.bind = { a->q, *outs, *tops, a->kv },
 	};
 
-	return dispatch_tiles(a, h, t, &d, "split", 1, err);
+	return dispatch_ranges(a, h, t, &d, 0, err);
 }
 
 static int lower_loop(const struct attention *a, const struct ig_gpu_host *h, struct ig_gpu_tape *t,
@@ -488,7 +501,7 @@ static int lower_whole(const struct attention *a, const struct ig_gpu_host *h,
 		};
 		d.grid[0].times *= n;
 		of.args.ranges = n;
-		rc = dispatch_tiles(&of, h, t, &d, "whole", 1, err);
+		rc = dispatch_ranges(&of, h, t, &d, 1, err);
 	}
 	return rc;
 }

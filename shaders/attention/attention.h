@@ -22,6 +22,8 @@
 //   attention_loop    all ranges of one tile of queries, one after the other (attention_loop.h)
 //   attention_stream  the same on NVIDIA's sm_90, in warpgroup products (attention_stream.h)
 //   attention_whole   all ranges of a tile at once, by a cluster (attention_whole.h)
+//   attention_group_split, attention_group_whole   the same as split and whole on NVIDIA, for small heads
+//                     (attention_group.h, group_kernels.h)
 //
 // This file has what they share: a tile of queries, and one sub-step of it.
 #pragma once
@@ -211,6 +213,12 @@ template <typename T, int D, int M, bool Q8, bool ROWS> struct attention_tile {
 		const uint last_query = min(first_query + queries, n_queries) - 1;
 		lowest = first_seen(uint(positions[row_of(0)]), args.window);
 		highest = last_seen_by(row_of(0), first_row + last_query / per_kv);
+		return true;
+	}
+
+	// Of the threads that weigh: their query, and no sums yet.
+	METAL_FUNC void begin_sums(constant attention_args &args) thread
+	{
 		const uint mine = tid / parts;
 		const bool have = there(mine);
 		const uint position = have ? uint(positions[row_of(mine)]) : 0;
@@ -219,7 +227,6 @@ template <typename T, int D, int M, bool Q8, bool ROWS> struct attention_tile {
 		top = nothing_seen;
 		sum = 0.0f;
 		clear();
-		return true;
 	}
 
 	METAL_FUNC void clear() thread

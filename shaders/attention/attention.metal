@@ -4,6 +4,7 @@
 #include "attention_split.h"
 #include "attention_stream.h"
 #include "attention_whole.h"
+#include "group_kernels.h"
 #include "outputs.h"
 
 using namespace metal;
@@ -85,11 +86,11 @@ attention_merge(constant attention_args &args [[buffer(0)]],
 
 begins_early(attention_merge);
 
-ATTENTION_INSTANCES("f16_d32", half, 32, false)
-ATTENTION_INSTANCES("f16_d64", half, 64, false)
-ATTENTION_INSTANCES("f16_d80", half, 80, false)
-ATTENTION_INSTANCES("f16_d96", half, 96, false)
-ATTENTION_INSTANCES("f16_d128", half, 128, false)
+ATTENTION_SMALL("f16_d32", 32, false)
+ATTENTION_SMALL("f16_d64", 64, false)
+ATTENTION_SMALL("f16_d80", 80, false)
+ATTENTION_SMALL("f16_d96", 96, false)
+ATTENTION_SMALL("f16_d128", 128, false)
 ATTENTION_INSTANCES("f16_d256", half, 256, false)
 ATTENTION_INSTANCES("f16_d512", half, 512, false)
 ATTENTION_INSTANCES("f16_d576", half, 576, false)

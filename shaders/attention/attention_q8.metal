@@ -5,13 +5,14 @@
 #include "attention_split.h"
 #include "attention_stream.h"
 #include "attention_whole.h"
+#include "group_kernels.h"
 
 using namespace metal;
 
-ATTENTION_INSTANCES("q8_d32", half, 32, true)
-ATTENTION_INSTANCES("q8_d64", half, 64, true)
-ATTENTION_INSTANCES("q8_d96", half, 96, true)
-ATTENTION_INSTANCES("q8_d128", half, 128, true)
+ATTENTION_SMALL("q8_d32", 32, true)
+ATTENTION_SMALL("q8_d64", 64, true)
+ATTENTION_SMALL("q8_d96", 96, true)
+ATTENTION_SMALL("q8_d128", 128, true)
 ATTENTION_INSTANCES("q8_d256", half, 256, true)
 ATTENTION_INSTANCES("q8_d512", half, 512, true)
 ATTENTION_STREAM("q8_d64", 64, true)

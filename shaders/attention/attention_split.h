@@ -22,6 +22,7 @@ METAL_FUNC bool attention_range(thread tile_type &t, constant attention_args &ar
 	there = there && t.lowest <= end && t.highest >= start;
 	uint first = 0, last = 0;
 	if (there) {
+		t.begin_sums(args);
 		first = max(t.lowest / tile_type::tokens * tile_type::tokens, start);
 		last = min(t.highest, end);
 		if (tile_type::async)
@@ -92,8 +93,10 @@ template <typename T, int D, bool Q8>
 begins_early(attention_split);
 
 // ATTENTION_WHOLE is that of attention_whole.h.
+#define ATTENTION_LOOP(name, T, D, Q8)                                                             \
+	instantiate_kernel("attention_loop_" name, attention_loop, T, D, Q8, false,                \
+			   ATTENTION_LOOP_TILES(sizeof(T), D, COPIES_ASYNC))
 #define ATTENTION_INSTANCES(name, T, D, Q8)                                                        \
 	ATTENTION_WHOLE(name, T, D, Q8)                                                            \
 	instantiate_kernel("attention_split_" name, attention_split, T, D, Q8)                     \
-	instantiate_kernel("attention_loop_" name, attention_loop, T, D, Q8, false,                \
-			   ATTENTION_LOOP_TILES(sizeof(T), D, COPIES_ASYNC))
+	ATTENTION_LOOP(name, T, D, Q8)

@@ -12,6 +12,56 @@ using namespace metal;
 
 #ifdef NV_WGMMA
 
+// What the threadgroups of a cluster make of their sums, [query][D + 8], and of notes, [query] of the score that they are
+// relative to and the sum of weights: they divide the columns of all queries.
+template <int D, uint THREADS, typename TILE>
+METAL_FUNC void merge_whole(constant attention_args &args, thread TILE &t, threadgroup float *sums,
+			    threadgroup float *notes, device uchar *y, device const float *sinks,
+			    device const float *gates, uint n_queries, uint rank, uint tid)
+{
+	constexpr int in_row = D / 4, stride = D + 8;
+	nv_cluster_barrier();
+	const uint lowest = t.lowest / STEP_RANGE, members = t.highest / STEP_RANGE - lowest + 1;
+	for (uint i = (rank - lowest) * THREADS + tid; i < n_queries * in_row;
+	     i += members * THREADS) {
+		const uint query = i / in_row, column = i % in_row * 4;
+		if (!t.there(query) || column >= args.v_dim)
+			continue;
+		const uint row = t.row_of(query), head = t.head_of(query);
+		const uint from = first_seen(uint(t.positions[row]), args.window) / STEP_RANGE;
+		const uint to_range = t.last_seen(row) / STEP_RANGE;
+		float2 parts[ATTENTION_WHOLE_RANGES];
+		float4 values[ATTENTION_WHOLE_RANGES];
+		UNROLL
+		for (uint r = 0; r < ATTENTION_WHOLE_RANGES; r++)
+			if (r >= from && r <= to_range) {
+				parts[r] = nv_cluster_load_2(notes + 2 * query, r);
+				values[r] = nv_cluster_load_4(sums + query * stride + column, r);
+			}
+		float top = nothing_seen, sum = 0.0f;
+		float4 all = float4(0.0f);
+		UNROLL
+		for (uint r = 0; r < ATTENTION_WHOLE_RANGES; r++) {
+			if (r < from || r > to_range)
+				continue;
+			const float2 by = merge_range(top, sum, parts[r]);
+			all = fma(all, float4(by.x), values[r] * by.y);
+		}
+		const float share = final_share(top, sum, sinks, head, args.flags);
+		device uchar *to = y + (ulong(row) * args.y_stride + head * args.v_dim) *
+					       element_bytes(args.y_type);
+		UNROLL
+		for (uint e = 0; e < 4; e++)
+			if (column + e < args.v_dim)
+				store_element(
+					to, column + e,
+					one_zero(all[e] * share *
+						 gate_value(args, gates, row, head, column + e)),
+					args.y_type);
+	}
+	nv_cluster_barrier(); // until then others read here
+}
+
 // Grid: range of a cluster's, tile and KV head; sequence.
 template <typename T, int D, bool Q8>
 [[max_total_threads_per_threadgroup(ATTENTION_THREADS)]] kernel void attention_whole(
@@ -23,7 +73,7 @@ template <typename T, int D, bool Q8>
 	uint sg [[simdgroup_index_in_threadgroup]])
 {
 	typedef attention_tile<T, D, 1, Q8, false> tile_type;
-	constexpr int queries = tile_type::queries, in_row = D / 4, stride = D + 8;
+	constexpr int queries = tile_type::queries, stride = D + 8;
 	static_assert(queries * stride * 4 <=
 			      ATTENTION_KV_ELEMENTS(sizeof(T), D, true, Q8) * int(sizeof(T)),
 		      "sums lie where K and V were");
@@ -50,48 +100,8 @@ template <typename T, int D, bool Q8>
 						c * tile_type::chunk + in_chunk) =
 				t.pair_in_order(t.acc[c][0][n], i);
 	}
-	nv_cluster_barrier();
-
-	// The threadgroups divide the columns of all queries.
-	const uint lowest = t.lowest / STEP_RANGE, members = t.highest / STEP_RANGE - lowest + 1;
-	for (uint i = (rank - lowest) * ATTENTION_THREADS + tid; i < uint(queries * in_row);
-	     i += members * ATTENTION_THREADS) {
-		const uint query = i / in_row, column = i % in_row * 4;
-		if (!t.there(query) || column >= args.v_dim)
-			continue;
-		const uint row = t.row_of(query), head = t.head_of(query);
-		const uint from = first_seen(uint(t.positions[row]), args.window) / STEP_RANGE;
-		const uint to_range = t.last_seen(row) / STEP_RANGE;
-		float2 parts[ATTENTION_WHOLE_RANGES];
-		float4 values[ATTENTION_WHOLE_RANGES];
-		UNROLL
-		for (uint r = 0; r < ATTENTION_WHOLE_RANGES; r++)
-			if (r >= from && r <= to_range) {
-				parts[r] = nv_cluster_load_2(t.notes + 2 * query, r);
-				values[r] = nv_cluster_load_4(sums + query * stride + column, r);
-			}
-		float top = nothing_seen, sum = 0.0f;
-		float4 all = float4(0.0f);
-		UNROLL
-		for (uint r = 0; r < ATTENTION_WHOLE_RANGES; r++) {
-			if (r < from || r > to_range)
-				continue;
-			const float2 by = merge_range(top, sum, parts[r]);
-			all = fma(all, float4(by.x), values[r] * by.y);
-		}
-		const float share = final_share(top, sum, sinks, head, args.flags);
-		device uchar *to = y + (ulong(row) * args.y_stride + head * args.v_dim) *
-					       element_bytes(args.y_type);
-		UNROLL
-		for (uint e = 0; e < 4; e++)
-			if (column + e < args.v_dim)
-				store_element(
-					to, column + e,
-					one_zero(all[e] * share *
-						 gate_value(args, gates, row, head, column + e)),
-					args.y_type);
-	}
-	nv_cluster_barrier(); // until then others read here
+	merge_whole<D, ATTENTION_THREADS>(args, t, sums, t.notes, y, sinks, gates, queries, rank,
+					  tid);
 }
 
 begins_early(attention_whole);

@@ -16,7 +16,7 @@ using namespace metal;
 // The largest value whose code times scale, 127 * 515.5, is finite as a half.
 #define Q8_MOST 65468.0f
 
-#define CODES_TOGETHER 2 /* groups whose codes are made together: each waits for its own maximum */
+#define CODES_TOGETHER 4 /* groups whose codes are made together: each waits for its own maximum */
 
 // The destination of a head: a row of q, or a token's slot in the cache.
 struct head_target {
@@ -50,18 +50,12 @@ METAL_FUNC void put_codes(head_target to, uint n, uint lane)
 		for (uint j = 0; j < CODES_TOGETHER; j++) {
 			const uint i = first + j * PAGES_GROUP;
 			x[j] = i < n ? to.row[i] : 0.0f;
-			lost[j] = simd_any(is_nan(x[j]));
-		}
-		UNROLL
-		for (uint j = 0; j < CODES_TOGETHER; j++) {
+			// as integers: a NaN is larger than all
+			const uint top = simd_max(as_type<uint>(x[j]) & 0x7fffffff);
+			lost[j] = top > 0x7f800000;
+			largest[j] = lost[j] ? 0.0f : min(as_type<float>(top), Q8_MOST);
 			x[j] = lost[j] ? 0.0f : clamp(x[j], -Q8_MOST, Q8_MOST);
-			largest[j] = fabs(x[j]);
 		}
-		UNROLL
-		for (ushort by = 1; by < 32; by *= 2)
-			UNROLL
-		for (uint j = 0; j < CODES_TOGETHER; j++)
-			largest[j] = max(largest[j], simd_shuffle_xor(largest[j], by));
 		UNROLL
 		for (uint j = 0; j < CODES_TOGETHER; j++) {
 			const uint i = first + j * PAGES_GROUP;

@@ -30,6 +30,19 @@
 /* The most ranges that attention_whole merges in a cluster. */
 #define ATTENTION_WHOLE_RANGES 8
 
+/* attention_group_split and attention_group_whole, on NVIDIA for heads of up to so many columns in 16 bits or codes.  Bytes
+ * of a row of halves, with padding as above; of K or V of a sub-step, in halves and in codes; and of all: K of a group and V
+ * of one or two (halves: 1, unless both are codes), weights, and what simdgroups tell each other. */
+#define GROUP_MOST_DIM 128
+#define GROUP_TOKENS 128
+#define GROUP_ROW(d) (((d) + 8) * 2)
+#define GROUP_HALVES(d) (32 * GROUP_ROW(d))
+#define GROUP_CODES(d) (34 * (d))
+#define GROUP_VALUES(d) ((d) <= 64 ? 2 : 1)
+#define GROUP_BYTES(d, halves)                                                                     \
+	(4 * (1 + GROUP_VALUES(d)) * ((halves) ? GROUP_HALVES(d) : GROUP_CODES(d)) +               \
+	 GROUP_TOKENS * 16 * 2 + 3 * 4 * 16 * 4)
+
 /* attention_stream: heads of up to so many columns, in a kernel of 64 or of 128. */
 #define STREAM_MOST_DIM 128
 #define STREAM_GROUP 128u /* threads of a warpgroup */

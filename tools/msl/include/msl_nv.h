@@ -139,6 +139,7 @@ NV_REDUCE(and, x &y)
 NV_REDUCE(or, x | y)
 NV_REDUCE(xor, x ^ y)
 #undef NV_REDUCE
+METAL_FUNC uint msl_simd_max(uint x, uint) { return __nvvm_redux_sync_umax(x, -1); }
 template <typename T> METAL_FUNC T msl_simd_prefix(T x, bool exclusive, uint)
 {
 	const uint lane = (uint)__nvvm_read_ptx_sreg_laneid();
