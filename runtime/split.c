@@ -555,14 +555,14 @@ static int divide_combine(struct ig_split *s, const struct ig_plan_node *n)
 			s, n->weight[0], r,
 			(struct ig_split_range){ 0, s->whole->weights[n->weight[0]].shape.n_rows },
 			0, x->share[r].range[0], &w[0]);
-		own.bias = r == 0 && p.bias;
+		own.bias = r == 0 ? p.bias : 0;
 		if (!rc && own.bias)
 			rc = ig_split_weight(s, n->weight[1], &w[1]);
 		if (!rc && n->n_in > 2)
 			rc = residual_of(s, n, n->in[2], r, &in[2]);
 		if (!rc)
 			rc = ig_split_node(s, r, n->op, &own, in, in[2] == IG_NONE ? 2 : 3, w,
-					   1 + own.bias, out);
+					   1 + (own.bias != 0), out);
 		to->value[r] = out[0];
 	}
 	to->kind = IG_SPLIT_SUMMED;

@@ -112,8 +112,9 @@ struct moe_combine_args {
 	uint rows_live;
 	uint residual; /* 1: there is one */
 	uint shared_stride, shared;
+	uint bias; /* 1: of the sum */
 };
-SHARED_SIZE(moe_combine_args, 36);
+SHARED_SIZE(moe_combine_args, 40);
 
 struct norm_args {
 	uint n;

@@ -496,6 +496,8 @@ static inline ig_value ig_experts_sum(struct ig_rec *r, const struct ig_hparams 
 	down = ig_rec_layer_weight(r, n * p->width, e->n_ff, "blk.%u.ffn_down_exps.weight", layer);
 	if (e->flags & IG_EXPERTS_BIAS)
 		bias = ig_rec_layer_weight(r, n, p->width, "blk.%u.ffn_down_exps.bias", layer);
+	else if (e->moe.sum_bias)
+		bias = ig_rec_layer_weight(r, 1, p->width, "blk.%u.ffn_exps.bias", layer);
 	return ig_rec_moe_combine_of(r, &e->moe, h, route, down, bias, residual, shared);
 }
 

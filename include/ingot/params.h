@@ -302,15 +302,16 @@ struct ig_moe_glu_params {
 	float limit;   /* as glu's */
 };
 
-/* moe_combine: y = w_0 (h_0 D_0^T (+ b_0)) + w_1 (h_1 D_1^T (+ b_1)) + ... (+ w_s s) (+ residual),
+/* moe_combine: y = w_0 (h_0 D_0^T (+ b_0)) + w_1 (h_1 D_1^T (+ b_1)) + ... (+ w_s s) (+ b) (+ residual),
  * added from left to right.  in: h [n, top_k * f], route [, residual [n, width] [, s [n, width]]]; s is the result
  * of the shared expert if the route has its weight w_s.  weights: down D [n_experts * width, f], f
- * and width multiples of 16 [, b [n_experts, width] of float32]; out: [n, width]. */
+ * and width multiples of 16 [, b_j [n_experts, width], or b [1, width], of float32]; out: [n, width]. */
+enum { IG_MOE_BIAS_EACH = 1, IG_MOE_BIAS_SUM = 2 };
 struct ig_moe_combine_params {
 	uint32_t struct_size;
 	uint32_t n_experts, top_k;
 	uint32_t shared; /* 0 or 1, as the route's */
-	uint32_t bias;	 /* 0 or 1 */
+	uint32_t bias;	 /* 0: none; IG_MOE_BIAS_…: of each expert, or one of their sum */
 };
 
 /* ---- recurrent layers (module recurrent) ----

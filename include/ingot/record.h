@@ -302,6 +302,7 @@ struct ig_moe {
 	/* See struct ig_moe_glu_params. */
 	uint32_t form;
 	float limit;
+	uint32_t sum_bias; /* 1: moe_combine's bias is one, of the sum */
 };
 
 /* The route of a router's logits [n, n_experts + shared].  select_bias and expert_scale,
@@ -375,7 +376,7 @@ static inline ig_value ig_rec_moe_glu_bias(struct ig_rec *r, const struct ig_moe
 	return ig_rec_op(r, "moe_glu", &p, in, 2, w, m->form == IG_MOE_PAIR ? 4 : 2);
 }
 
-/* The sum of a row's experts.  w: down and, unless IG_NONE, its bias [n_experts, width].  shared,
+/* The sum of a row's experts.  bias: of down [n_experts, width], with m->sum_bias [1, width], or IG_NONE.  shared,
  * the shared expert's result, if m->shared is set, and then there is a residual; residual may be
  * IG_NONE. */
 static inline ig_value ig_rec_moe_combine_of(struct ig_rec *r, const struct ig_moe *m, ig_value h,
@@ -387,7 +388,9 @@ static inline ig_value ig_rec_moe_combine_of(struct ig_rec *r, const struct ig_m
 		.n_experts = m->n_experts,
 		.top_k = m->top_k,
 		.shared = m->shared,
-		.bias = bias != IG_NONE,
+		.bias = bias == IG_NONE ? 0 :
+			m->sum_bias	? IG_MOE_BIAS_SUM :
+					  IG_MOE_BIAS_EACH,
 	};
 	ig_value in[4] = { h, route, residual, shared };
 	ig_weight w[2] = { down, bias };
@@ -396,7 +399,7 @@ static inline ig_value ig_rec_moe_combine_of(struct ig_rec *r, const struct ig_m
 			 m->shared	     ? 4 :
 			 residual == IG_NONE ? 2 :
 					       3,
-			 w, 1 + p.bias);
+			 w, 1 + (bias != IG_NONE));
 }
 
 /* residual may be IG_NONE. */

@@ -303,6 +303,7 @@ static void gather_slot(const struct ig_op_launch *launch, uint32_t row, uint32_
 static void add_slot(const struct ig_op_launch *launch, const struct route *r, uint32_t a,
 		     int64_t t, int64_t n_cols, const float *y)
 {
+	const struct ig_moe_combine_params *p = launch->params;
 	const uint32_t row = a / r->top_k, slot = a % r->top_k;
 	const float w = *route_weight(r, a);
 	float *to = ig_moe_row(&launch->out[0], row) + t * TILE;
@@ -319,6 +320,11 @@ static void add_slot(const struct ig_op_launch *launch, const struct route *r, u
 		for (int64_t c = 0; c < n_cols; c++)
 			to[c] += w_s * shared[c];
 	}
+	if (slot == r->top_k - 1 && p->bias == IG_MOE_BIAS_SUM) {
+		const float *bias = ig_moe_row(&launch->weight[1], 0) + t * TILE;
+		for (int64_t c = 0; c < n_cols; c++)
+			to[c] += bias[c];
+	}
 	if (slot == r->top_k - 1 && launch->in[2].data) {
 		const float *residual = ig_moe_row(&launch->in[2], row) + t * TILE;
 		for (int64_t c = 0; c < n_cols; c++)
@@ -330,17 +336,18 @@ static void combine_group(const struct ig_op_launch *launch, const struct route 
 			  int64_t n, int64_t first, int64_t last, const struct workspace *ws)
 {
 	const struct ig_moe_combine_params *p = launch->params;
-	const struct ig_linear_params linear = { sizeof linear, 1, IG_ACT_NONE, p->bias };
+	const uint32_t each = p->bias == IG_MOE_BIAS_EACH;
+	const struct ig_linear_params linear = { sizeof linear, 1, IG_ACT_NONE, each };
 	const uint32_t expert = *route_word(r, IG_ROUTE_IDS, *route_word(r, IG_ROUTE_ORDER, i));
 	const int64_t block = block_of(launch);
 	struct inner inner = { .kernel = launch->kernel->inner,
 			       .params = &linear,
 			       .n_matrices = 1,
-			       .has_bias = p->bias,
+			       .has_bias = each,
 			       .matrix = { launch->weight[0] },
 			       .first = { expert * (launch->out[0].n_cols / TILE) } };
 
-	if (p->bias)
+	if (each)
 		inner.bias[0] = ig_moe_bias(launch, 1, expert);
 
 	for (int64_t j = 0; j < n; j++) {

@@ -17,15 +17,15 @@ uint32_t ig_moe_glu_matrices(const void *params)
 
 /* ---- checks ---------------------------------------------------------------------------- */
 
-/* Biases from weight `first` on: [n_experts, n]. */
+/* Biases from weight `first` on: [n_rows, n]. */
 static int check_biases(const struct ig_op_shape *s, const char *op, uint32_t first,
-			uint32_t n_experts, int64_t n, struct ig_error *err)
+			uint32_t n_rows, int64_t n, struct ig_error *err)
 {
 	for (uint32_t i = first; i < s->n_weights; i++)
-		if (s->weight[i].n_rows != n_experts || s->weight[i].n_cols != n ||
+		if (s->weight[i].n_rows != n_rows || s->weight[i].n_cols != n ||
 		    s->weight[i].dtype != IG_F32)
 			return ig_fail(err, -EINVAL, "%s: bias %u must be [%u, %lld] of F32", op,
-				       i - first, n_experts, (long long)n);
+				       i - first, n_rows, (long long)n);
 	return 0;
 }
 
@@ -116,8 +116,8 @@ int ig_moe_check_combine(struct ig_op_shape *s, struct ig_error *err)
 
 	if (p->shared > 1)
 		return ig_fail(err, -EINVAL, "moe_combine: shared is %u", p->shared);
-	if (s->n_in < (p->shared ? 4 : 2) || s->n_in > 3 + p->shared || p->bias > 1 ||
-	    s->n_weights != 1 + p->bias || s->n_out != 1)
+	if (s->n_in < (p->shared ? 4 : 2) || s->n_in > 3 + p->shared || p->bias > IG_MOE_BIAS_SUM ||
+	    s->n_weights != 1 + (p->bias != 0) || s->n_out != 1)
 		return ig_fail(
 			err, -EINVAL,
 			"moe_combine: %u inputs, %u weights, %u outputs; takes "
@@ -138,7 +138,8 @@ int ig_moe_check_combine(struct ig_op_shape *s, struct ig_error *err)
 				       "%u, expected %lld of F32",
 				       names[i - 2], (long long)s->in[i].n_cols, s->in[i].dtype,
 				       (long long)width);
-	if ((rc = check_biases(s, "moe_combine", 1, p->n_experts, width, err)))
+	if ((rc = check_biases(s, "moe_combine", 1, p->bias == IG_MOE_BIAS_SUM ? 1 : p->n_experts,
+			       width, err)))
 		return rc;
 	s->out[0] = (struct ig_shape){ .n_cols = width,
 				       .dtype = IG_F32,
@@ -203,7 +204,8 @@ void ig_moe_reference_glu(const struct ig_op_launch *launch)
 void ig_moe_reference_combine(const struct ig_op_launch *launch)
 {
 	const struct ig_moe_combine_params *p = launch->params;
-	const struct ig_linear_params linear = { sizeof linear, 1, IG_ACT_NONE, p->bias };
+	const uint32_t each = p->bias == IG_MOE_BIAS_EACH;
+	const struct ig_linear_params linear = { sizeof linear, 1, IG_ACT_NONE, each };
 	const struct route r = route_of(&launch->in[1], p->top_k);
 	const int64_t width = launch->out[0].n_cols, f = launch->weight[0].n_cols;
 	float *y = malloc((size_t)width * sizeof *y);
@@ -217,12 +219,12 @@ void ig_moe_reference_combine(const struct ig_op_launch *launch)
 			const uint32_t a = (uint32_t)row * p->top_k + j;
 			struct ig_op_launch c = { .struct_size = sizeof c,
 						  .n_in = 1,
-						  .n_weights = 1 + p->bias,
+						  .n_weights = 1 + each,
 						  .n_out = 1,
 						  .params = &linear };
 
 			c.in[0] = one_row(ig_moe_row(&launch->in[0], row) + j * f, f);
-			if (p->bias)
+			if (each)
 				c.weight[1] =
 					ig_moe_bias(launch, 1, *route_word(&r, IG_ROUTE_IDS, a));
 			c.weight[0] =
@@ -235,6 +237,8 @@ void ig_moe_reference_combine(const struct ig_op_launch *launch)
 		for (int64_t i = 0; i < width && p->shared; i++)
 			sum[i] += (double)*route_shared(&r, (uint32_t)row) *
 				  (double)ig_moe_row(&launch->in[3], row)[i];
+		for (int64_t i = 0; i < width && p->bias == IG_MOE_BIAS_SUM; i++)
+			sum[i] += (double)ig_moe_row(&launch->weight[1], 0)[i];
 		for (int64_t i = 0; i < width; i++)
 			ig_moe_row(&launch->out[0], row)[i] =
 				(float)(sum[i] +

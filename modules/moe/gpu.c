@@ -574,6 +574,7 @@ static int lower_combine(const struct ig_gpu_launch *c, const struct ig_gpu_host
 		.residual = residual,
 		.shared_stride = params->shared ? ig_gpu_stride(&c->in[3]) : 0,
 		.shared = params->shared,
+		.bias = params->bias == IG_MOE_BIAS_SUM,
 	};
 	const uint32_t live = ig_gpu_live_of(&c->out[0]);
 	struct ig_gpu_bind parts = { .n_bytes = ig_gpu_max_rows(c) * n_parts * 4,
@@ -590,7 +591,7 @@ static int lower_combine(const struct ig_gpu_launch *c, const struct ig_gpu_host
 	struct product p = {
 		.launch = c,
 		.op = "moe_combine",
-		.bias = params->bias,
+		.bias = params->bias == IG_MOE_BIAS_EACH,
 		.dtype = c->weight[0].dtype,
 		.element = c->in[0].dtype,
 		.n_experts = params->n_experts,
@@ -605,7 +606,7 @@ static int lower_combine(const struct ig_gpu_launch *c, const struct ig_gpu_host
 	parts.access = IG_GPU_READ;
 	const struct ig_gpu_dispatch d = {
 		.struct_size = sizeof d,
-		.n_binds = 5,
+		.n_binds = 6,
 		.shader = &ig_shader_moe_route,
 		.kernel = "moe_combine",
 		.args = &args,
@@ -621,6 +622,7 @@ static int lower_combine(const struct ig_gpu_launch *c, const struct ig_gpu_host
 		.bind = { parts, ig_gpu_bind_value(&c->in[1], IG_GPU_READ),
 			  residual ? ig_gpu_bind_value(&c->in[2], IG_GPU_READ) : none,
 			  params->shared ? ig_gpu_bind_value(&c->in[3], IG_GPU_READ) : none,
+			  ig_moe_bind_optional(c, args.bias, 1),
 			  ig_gpu_bind_value(&c->out[0], IG_GPU_WRITE) },
 	};
 	return h->dispatch(t, &d);

@@ -294,15 +294,16 @@ moe_sort(constant moe_route_args &args [[buffer(0)]], device const step_head *st
 	}
 }
 
-// y = the weighted sum of the experts' results from left to right, then the shared expert's, the
+// y = the weighted sum of the experts' results from left to right, then the shared expert's, a bias, the
 // residual last.  A thread has four columns.
 //   parts  [row][slot][n_cols]
 [[max_total_threads_per_threadgroup(MOE_THREADS)]] kernel void
 moe_combine(constant moe_combine_args &args [[buffer(0)]],
 	    device const step_head *step [[buffer(1)]], device const float *parts [[buffer(2)]],
 	    device const uint *route [[buffer(3)]], device const float *residual [[buffer(4)]],
-	    device const float *shared [[buffer(5)]], device float *y [[buffer(6)]],
-	    uint3 group [[threadgroup_position_in_grid]], uint tid [[thread_index_in_threadgroup]])
+	    device const float *shared [[buffer(5)]], device const float *bias [[buffer(6)]],
+	    device float *y [[buffer(7)]], uint3 group [[threadgroup_position_in_grid]],
+	    uint tid [[thread_index_in_threadgroup]])
 {
 	const uint row = group.y, i = (group.x * MOE_THREADS + tid) * 4, top_k = args.top_k;
 	if (row >= step_rows(step, args.rows_live) || i >= args.n_cols)
@@ -317,6 +318,8 @@ moe_combine(constant moe_combine_args &args [[buffer(0)]],
 		sum = fma(float4(as_type<float>(route[ulong(row) * args.route_stride + 4 * top_k])),
 			  *(device const float4 *)(shared + ulong(row) * args.shared_stride + i),
 			  sum);
+	if (args.bias != 0)
+		sum += *(device const float4 *)(bias + i);
 	if (args.residual != 0)
 		sum += *(device const float4 *)(residual + ulong(row) * args.residual_stride + i);
 	*(device float4 *)(y + ulong(row) * args.y_stride + i) = sum;

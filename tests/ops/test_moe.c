@@ -35,6 +35,7 @@ struct shape {
 	uint32_t act;
 	bool normalise, residual, shared; /* shared: there is a shared expert with a weight */
 	uint32_t form, bias;		  /* of moe_glu; moe_combine has the bias, too */
+	bool sum_bias;			  /* moe_combine has one of the sum instead */
 };
 
 static const struct shape shapes[] = {
@@ -50,6 +51,9 @@ static const struct shape shapes[] = {
 	{ 5, 3, 4, 1, 32, IG_ACT_RELU2, true, true, true, IG_MOE_UP, 0 },
 	{ 3, 2, 2, 1, 16, IG_ACT_RELU2, true, false, false, IG_MOE_UP, 1 },
 	{ 4, 2, 5, 1, 48, IG_ACT_GELU_ERF, false, true, false, IG_MOE_UP, 0 },
+	{ 5, 3, 6, 1, 48, IG_ACT_GELU_ERF, false, true, false, IG_MOE_UP, 0, true },
+	{ 3, 1, 4, 1, 32, IG_ACT_SILU, false, false, false, IG_MOE_PAIR, 0, true },
+	{ 6, 2, 70, 1, 272, IG_ACT_SILU, false, true, true, IG_MOE_PAIR, 0, true },
 	{ 2, 2, 66, 1, 272, IG_ACT_SILU, true, true }, /* groups and blocks in several parts */
 };
 #define N_SHAPES (sizeof shapes / sizeof *shapes)
@@ -235,7 +239,7 @@ static void setup_create(struct setup *t, const char *op, const struct shape *s,
 			     .n_matrices = glu && s->form == IG_MOE_PAIR ? 2 : 1,
 			     .k = s->blocks * block,
 			     .n_rows = n };
-	t->n_weights = t->n_matrices * (1 + s->bias);
+	t->n_weights = t->n_matrices * (1 + s->bias) + (!glu && s->sum_bias);
 	if (glu)
 		t->params.glu = (struct ig_moe_glu_params){
 			sizeof t->params.glu, s->act, s->n_experts, s->top_k, s->form, s->bias, 1.5f
@@ -243,7 +247,8 @@ static void setup_create(struct setup *t, const char *op, const struct shape *s,
 	else
 		t->params.combine =
 			(struct ig_moe_combine_params){ sizeof t->params.combine, s->n_experts,
-							s->top_k, s->shared, s->bias };
+							s->top_k, s->shared,
+							s->sum_bias ? IG_MOE_BIAS_SUM : s->bias };
 	t->x = rows_make(s->rows, glu ? t->k : t->k * s->top_k);
 	rows_random(&t->x, &seed);
 	for (int64_t r = 0; r < t->x.n; r++)
@@ -342,7 +347,7 @@ static struct ig_op_launch call_of(const struct setup *t, struct ig_tensor x,
 		c.in[3] = rows_tensor(&t->shared, first, n, IG_F32);
 	for (uint32_t i = t->n_matrices; i < c.n_weights; i++)
 		c.weight[i] = (struct ig_tensor){ t->bias[i - t->n_matrices],
-						  t->s->n_experts,
+						  t->s->sum_bias ? 1 : t->s->n_experts,
 						  t->s->n,
 						  t->s->n * 4,
 						  IG_F32,

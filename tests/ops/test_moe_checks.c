@@ -202,6 +202,18 @@ static void test_check_products(void **state)
 	expect_text("moe_combine", &s, -ENOTSUP, "a multiple of 16 is needed");
 	s.n_weights = 2;
 	expect_text("moe_combine", &s, -EINVAL, "2 weights");
+	s.weight[0].n_cols = 32;
+	s.weight[1] = (struct ig_shape){ 8, 48, IG_F32, 0 };
+	c.bias = IG_MOE_BIAS_EACH;
+	assert_int_equal(op_of("moe_combine")->check(&s, NULL), 0);
+	c.bias = IG_MOE_BIAS_SUM;
+	expect_text("moe_combine", &s, -EINVAL, "bias 0 must be [1, 48] of F32");
+	s.weight[1].n_rows = 1;
+	assert_int_equal(op_of("moe_combine")->check(&s, NULL), 0);
+	c.bias = IG_MOE_BIAS_EACH;
+	expect_text("moe_combine", &s, -EINVAL, "bias 0 must be [8, 48] of F32");
+	c.bias = 3;
+	expect_text("moe_combine", &s, -EINVAL, "2 weights");
 }
 
 int main(void)

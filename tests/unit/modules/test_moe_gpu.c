@@ -221,6 +221,7 @@ struct layer {
 	uint32_t form, bias; /* of moe_glu; moe_combine has the bias, too */
 	uint32_t tiles;	     /* weights are in tiles, where there are kernels for it */
 	int32_t most_rows;   /* 0: MOST_ROWS */
+	uint32_t sum_bias;   /* moe_combine has one of the sum instead */
 };
 
 struct world {
@@ -247,7 +248,7 @@ static void product_rows(const struct world *w, int32_t first, int32_t n, float 
 	const struct ig_moe_glu_params gp = { sizeof gp, l->act,  l->n_experts, l->top_k,
 					      l->form,	 l->bias, 1.5f };
 	const struct ig_moe_combine_params cp = { sizeof cp, l->n_experts, l->top_k, w->shared,
-						  l->bias };
+						  l->sum_bias ? IG_MOE_BIAS_SUM : l->bias };
 	const struct ig_step step = { .struct_size = sizeof step, .n_rows = n };
 	const int64_t row = (int64_t)ig_dtype_row_bytes(l->dtype, l->k);
 	uint32_t *route = must(malloc((size_t)(n * words) * 4));
@@ -258,7 +259,7 @@ static void product_rows(const struct world *w, int32_t first, int32_t n, float 
 			w->residual ? 3 :
 				      2,
 		.n_out = 1,
-		.n_weights = w->n_matrices * (1 + l->bias),
+		.n_weights = w->n_matrices * (1 + l->bias) + (!w->glu && l->sum_bias),
 		.params = w->glu ? (const void *)&gp : &cp,
 		.step = &step,
 	};
@@ -276,7 +277,8 @@ static void product_rows(const struct world *w, int32_t first, int32_t n, float 
 						       l->k,	 row,
 						       l->dtype, IG_LAYOUT_ROWS };
 	for (uint32_t i = w->n_matrices; i < launch.n_weights; i++)
-		launch.weight[i] = values(w->bias[i - w->n_matrices], l->n_experts, l->n, IG_F32);
+		launch.weight[i] = values(w->bias[i - w->n_matrices],
+					  l->sum_bias ? 1 : l->n_experts, l->n, IG_F32);
 	launch.out[0] = values(out, n, w->y_cols, IG_F32);
 	run(w->glu ? op_glu : op_combine, &launch, l->out_dtype, l->f32, l->tiles, reference);
 	free(route);
@@ -403,6 +405,13 @@ static void test_forms(void **state)
 				   0 });
 	check_both((struct layer){ IG_Q4_K, 3, 2, 256, 48, IG_ACT_RELU2, 0, IG_F32, 3e-3, IG_MOE_UP,
 				   1 });
+	check_both((struct layer){ IG_F16, 6, 2, 80, 64, IG_ACT_GELU_ERF, 0, IG_F16, 3e-3,
+				   IG_MOE_UP, 0, 0, 0, 1 });
+	check_both((struct layer){ IG_Q8_0, 5, 3, 64, 48, IG_ACT_SILU, 0, IG_F32, 3e-3, IG_MOE_PAIR,
+				   0, 0, 0, 1 });
+	check_product(&(struct layer){ IG_F32, 4, 1, 48, 1040, IG_ACT_NONE, 1, IG_F32, 1e-5,
+				       IG_MOE_UP, 0, 0, 0, 1 },
+		      false, false, false);
 }
 
 /* In tiles: one share of k and several, k that is no multiple of a tile's, more teams than one. */

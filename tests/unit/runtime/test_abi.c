@@ -384,6 +384,8 @@ static void test_arch(void **state)
 	AT(ig_moe_combine_params, n_experts, 4);
 	AT(ig_moe_combine_params, shared, 12);
 	AT(ig_moe_combine_params, bias, 16);
+	assert_int_equal(IG_MOE_BIAS_EACH, 1);
+	assert_int_equal(IG_MOE_BIAS_SUM, 2);
 	AT(ig_moe_glu_params, form, 16);
 	AT(ig_moe_glu_params, bias, 20);
 	AT(ig_moe_glu_params, limit, 24);
