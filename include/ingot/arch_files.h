@@ -150,6 +150,9 @@ enum ig_tensor_flags {
 	 * name it may be missing ("mtp.norm").  With such entries, one of them for nextn.eh_proj, the head's layer has the
 	 * names of the other ones', as "layers.%u." or as "mtp.layers.0.".  Without them the head is left out. */
 	IG_TENSOR_NEXT = 1 << 17,
+	/* With IG_TENSOR_EXPERTS: [expert * rows, columns], the experts' matrices below each other in one; with
+	 * IG_TENSOR_TRANSPOSED each by itself is [in, out]. */
+	IG_TENSOR_STACKED = 1 << 18,
 };
 
 /* A tensor's name in the file and in GGUF, without prefixes ("model.") and suffixes (".weight",
@@ -234,6 +237,9 @@ struct ig_arch_files {
 	/* Of multi-head latent attention: the number under rope.scaling.yarn_log_multiplier is so many times
 	 * mscale_all_dim, and mscale must be the same.  0: it is another one's. */
 	double yarn_log_scale;
+	/* A key of config.json (see struct ig_config_key): these folders set it, to anything but false, null, 0 or
+	 * an empty list.  Of the tables of a model_type one whose key is set comes before those without.  NULL: none. */
+	const char *if_set;
 };
 
 #define IG_CONFIG_KEYS(table)                                                                      \

@@ -246,12 +246,13 @@ static const char *inner_type(const struct ig_hf_reading *r, const char *outer)
 	return outer;
 }
 
+/* The first table of the type whose key is set, or else the first without one. */
 static void find_arch(struct ig_hf_reading *r)
 {
 	const json_t *inner = ig_hf_get(r->out->root, "text_config");
 	const char *type = ig_hf_string(r, r->out->root, "model_type");
-	struct ig_arch_files *f = &r->out->files;
 	const struct ig_arch *arch;
+	struct ig_arch_files f;
 	char known[200] = "";
 
 	if (inner && !json_is_object(inner))
@@ -263,15 +264,19 @@ static void find_arch(struct ig_hf_reading *r)
 	}
 	if (!type)
 		ig_hf_fail(r, -EINVAL, "model_type", "is missing");
-	for (size_t i = 0; !r->rc && files_at(r, i, &arch, f); i++) {
-		if (!strcmp(f->model_type, type)) {
-			r->out->gguf = f->gguf ? f->gguf : arch->name;
-			return;
+	for (size_t i = 0; !r->rc && files_at(r, i, &arch, &f); i++) {
+		if (!strcmp(f.model_type, type) &&
+		    (f.if_set ? ig_hf_is_set(r, f.if_set) : !r->out->gguf)) {
+			r->out->files = f;
+			r->out->gguf = f.gguf ? f.gguf : arch->name;
+			if (f.if_set)
+				return;
 		}
-		snprintf(known + strlen(known), sizeof known - strlen(known), "%s%s", i ? ", " : "",
-			 f->model_type);
+		if (!f.if_set)
+			snprintf(known + strlen(known), sizeof known - strlen(known), "%s%s",
+				 known[0] ? ", " : "", f.model_type);
 	}
-	if (type)
+	if (type && !r->out->gguf)
 		ig_hf_fail(r, -ENOTSUP, "model_type", "is \"%s\": not supported; known: %s",
 			   ig_show(type, strlen(type)).text, known[0] ? known : "none");
 }

@@ -43,6 +43,9 @@ uint32_t ig_hf_was_put(const struct ig_hf_reading *r, const char *key);
 /* Whether the folder is one of Qwen3-Reranker, by its class; puts its keys, and its rows of the output matrix. */
 bool ig_hf_read_reranker(struct ig_hf_reading *r, const char *class);
 
+/* Whether the key of this name (see struct ig_config_key) has a value that IG_CONFIG_REFUSED refuses. */
+bool ig_hf_is_set(struct ig_hf_reading *r, const char *name);
+
 /* Put the keys of the architecture's table, and call its own function. */
 void ig_hf_put_keys(struct ig_hf_reading *r);
 void ig_hf_run_hook(struct ig_hf_reading *r);

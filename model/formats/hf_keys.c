@@ -98,15 +98,26 @@ static const json_t *object_of(struct ig_hf_reading *r, const char *name, const 
 	return o;
 }
 
-/* Any value other than missing, false, 0 or empty is an error. */
+/* Any value other than missing, null, false, 0 or empty. */
+static bool is_set(const json_t *v)
+{
+	return v && !json_is_null(v) && !json_is_false(v) &&
+	       !(json_is_number(v) && json_number_value(v) == 0) &&
+	       !(json_is_array(v) && !json_array_size(v));
+}
+
 static void refuse(struct ig_hf_reading *r, const json_t *object, const char *key)
 {
-	const json_t *v = ig_hf_get(object, key);
+	if (is_set(json_object_get(object, key)))
+		ig_hf_fail(r, -ENOTSUP, key, "is set: not supported");
+}
 
-	if (!v || json_is_false(v) || (json_is_number(v) && json_number_value(v) == 0) ||
-	    (json_is_array(v) && !json_array_size(v)))
-		return;
-	ig_hf_fail(r, -ENOTSUP, key, "is set: not supported");
+bool ig_hf_is_set(struct ig_hf_reading *r, const char *name)
+{
+	const char *key;
+	const json_t *object = object_of(r, name, &key);
+
+	return is_set(json_object_get(object, key));
 }
 
 /* ---- keys -------------------------------------------------------------------------------- */
@@ -333,12 +344,15 @@ static bool is_whole_key(const struct ig_config_key *k)
 	       (!needs_bar || strchr(k->text, '|'));
 }
 
+/* Modules may have been built before the members behind these. */
+#define FILES_BYTES offsetof(struct ig_arch_files, if_set)
+
 static bool is_whole(const struct ig_arch_files *f)
 {
 	struct ig_tensor_name t;
 	struct ig_config_key k;
 
-	if (f->struct_size < sizeof *f || !f->model_type || (f->n_keys && !f->keys) ||
+	if (f->struct_size < FILES_BYTES || !f->model_type || (f->n_keys && !f->keys) ||
 	    (f->n_names && !f->names) || f->key_bytes < sizeof k || f->name_bytes < sizeof t)
 		return false;
 	for (uint32_t i = 0; i < f->n_keys; i++) {

@@ -213,7 +213,8 @@ int ig_hf_shape_of(const struct ig_hf_placing *p, const struct ig_hf_group *x, s
 	const uint32_t flags = x->main->place.flags, want_experts = p->f->config.n_experts;
 	const bool experts = flags & IG_TENSOR_EXPERTS,
 		   merged = experts && x->main->place.expert < 0, mxfp4 = ig_hf_is_mxfp4(x),
-		   two = flags & IG_TENSOR_TWO, turn = flags & IG_TENSOR_INTERLEAVED;
+		   two = flags & IG_TENSOR_TWO, turn = flags & IG_TENSOR_INTERLEAVED,
+		   stacked = merged && flags & IG_TENSOR_STACKED;
 	int rc;
 
 	m->step = two && turn ? 2 : 1;
@@ -222,17 +223,28 @@ int ig_hf_shape_of(const struct ig_hf_placing *p, const struct ig_hf_group *x, s
 		return conv_shape(p, x, m, out);
 	if (flags & IG_TENSOR_HEADS)
 		return heads_shape(p, x, m, out);
-	if (experts ? t->n_dims != (mxfp4 ? 4 : merged ? 3 : 2) : t->n_dims != 1 && t->n_dims != 2)
+	if (experts ? t->n_dims != (mxfp4	       ? 4 :
+				    merged && !stacked ? 3 :
+							 2) :
+		      t->n_dims != 1 && t->n_dims != 2)
 		return ig_hf_bad(p, -EINVAL, t, "has %u dimensions", t->n_dims);
 	for (uint32_t i = 0; i < t->n_dims; i++)
 		if (t->dims[i] < 1)
 			return ig_hf_bad(p, -EINVAL, t, "has no values");
-	if (merged && t->dims[0] != want_experts)
+	if (stacked && t->dims[0] % want_experts)
+		return ig_hf_bad(p, -EINVAL, t,
+				 "has %" PRId64
+				 " rows, which are not of %u experts, as config.json "
+				 "has them",
+				 t->dims[0], want_experts);
+	if (merged && !stacked && t->dims[0] != want_experts)
 		return ig_hf_bad(p, -EINVAL, t, "has %" PRId64 " experts, config.json %u",
 				 t->dims[0], want_experts);
 	if ((rc = source_of(p, x, &m->source, &out->n_cols)))
 		return rc;
 	out->n_rows = t->n_dims == 1 ? 1 : mxfp4 ? t->dims[1] : t->dims[t->n_dims - 2];
+	if (stacked)
+		out->n_rows /= want_experts;
 	out->n_dims = experts ? 3 : t->n_dims;
 	if (flags & IG_TENSOR_TRANSPOSED && (t->n_dims == 2 || merged) && !mxfp4) {
 		int64_t rows = out->n_rows;

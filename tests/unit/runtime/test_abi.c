@@ -421,7 +421,8 @@ static void test_arch_files(void **state)
 	SIZE(ig_tensor_name, 24);
 	AT(ig_tensor_name, gguf, 8);
 	AT(ig_tensor_name, flags, 16);
-	SIZE(ig_arch_files, 96);
+	SIZE(ig_arch_files, 104);
+	AT(ig_arch_files, if_set, 96);
 	AT(ig_arch_files, yarn_log_scale, 88);
 	AT(ig_arch_files, tied, 4);
 	AT(ig_arch_files, model_type, 8);

@@ -57,6 +57,9 @@ static const struct newer_name own_names[] = {
 	{ { "b.%u.in", "blk.%u.gate_shexp|blk.%u.up_shexp",
 	    IG_TENSOR_TWO | IG_TENSOR_IF_EXPERTS } },
 	{ { "b.%u.in", "blk.%u.gate|blk.%u.up", IG_TENSOR_TWO } },
+	{ { "b.%u.w1", "blk.%u.up_exps", IG_TENSOR_EXPERTS | IG_TENSOR_STACKED } },
+	{ { "b.%u.w2", "blk.%u.down_exps",
+	    IG_TENSOR_EXPERTS | IG_TENSOR_STACKED | IG_TENSOR_TRANSPOSED } },
 	{ { "b.%u.log", "blk.%u.a", IG_TENSOR_NAMED | IG_TENSOR_TILED | IG_TENSOR_NEGATIVE_EXP } },
 };
 
@@ -116,8 +119,8 @@ static const struct ig_arch own_arch = { .struct_size = sizeof own_arch,
 static const struct ig_arch old_arch = { .struct_size = sizeof old_arch, .name = "old" };
 static const struct ig_arch *const own_archs[] = { &old_arch, &own_arch, NULL };
 
-static int open_own(const char *config, const char *header, size_t n, struct opened *o,
-		    struct ig_error *err)
+static int open_of(const struct ig_arch *const *archs, const char *config, const char *header,
+		   size_t n, struct opened *o, struct ig_error *err)
 {
 	size_t len;
 
@@ -127,7 +130,13 @@ static int open_own(const char *config, const char *header, size_t n, struct ope
 		{ "model.safetensors", o->file, len },
 	};
 	*err = (struct ig_error){ 0 };
-	return ig_checkpoint_open_files(files, 2, "dir", own_archs, &o->g, err);
+	return ig_checkpoint_open_files(files, 2, "dir", archs, &o->g, err);
+}
+
+static int open_own(const char *config, const char *header, size_t n, struct opened *o,
+		    struct ig_error *err)
+{
+	return open_of(own_archs, config, header, n, o, err);
 }
 
 static void tables_are_followed(void **state)
@@ -258,6 +267,94 @@ static void rows_of_two_matrices(void **state)
 		folder_fails(rc, &o.g, &err, -EINVAL, "has no two halves");
 		free(o.file);
 	}
+}
+
+/* Experts below each other in one matrix, and such as are [in, out] each by themselves. */
+static void stacked_experts(void **state)
+{
+#define EXPERTS "{\"model_type\":\"own\",\"depth\":1,\"experts\":2}"
+	static const struct {
+		const char *header, *text;
+	} bad[] = {
+		{ "{" T("b.0.w1", "F32", "[5,2]", 0, 40) "}",
+		  "model.safetensors: tensor \"b.0.w1\" has 5 rows, which are not of 2 experts" },
+		{ "{" T("b.0.w2", "F32", "[5,2]", 0, 40) "}",
+		  "\"b.0.w2\" has 5 rows, which are not of 2 experts" },
+		{ "{" T("b.0.w2", "F32", "[2,1,5]", 0, 40) "}", "\"b.0.w2\" has 3 dimensions" },
+		{ "{" T("b.0.w1", "F32", "[10]", 0, 40) "}", "\"b.0.w1\" has 1 dimensions" },
+	};
+	const struct ig_checkpoint_tensor *t;
+	struct ig_error err;
+	struct opened o;
+
+	folder_fill_f32(24);
+	if (open_own(EXPERTS,
+		     "{" T("b.0.w1", "F32", "[4,3]", 0, 48) "," T("b.0.w2", "F32", "[4,3]", 48,
+								  96) "}",
+		     96, &o, &err))
+		fail_msg("%s", err.text);
+	t = folder_tensor(&o, "blk.0.up_exps.weight", IG_F32, 4, 3);
+	assert_true(t->n_dims == 3 && t->dims[1] == 2 && t->dims[2] == 2);
+	for (int i = 0; i < 12; i++)
+		assert_true(folder_value(&o, t, i / 3, i % 3) == (float)i);
+	t = folder_tensor(&o, "blk.0.down_exps.weight", IG_F32, 6, 2);
+	assert_true(t->n_dims == 3 && t->dims[1] == 3 && t->dims[2] == 2);
+	for (int i = 0; i < 12; i++) /* of expert e the rows 2 e and 2 e + 1 of the file */
+		assert_true(folder_value(&o, t, i / 2, i % 2) ==
+			    (float)(12 + (i / 6 * 2 + i % 2) * 3 + i / 2 % 3));
+	folder_closed(&o);
+	for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+		int rc = open_own(EXPERTS, bad[i].header, 40, &o, &err);
+		folder_fails(rc, &o.g, &err, -EINVAL, bad[i].text);
+		free(o.file);
+	}
+#undef EXPERTS
+}
+
+/* Two tables of one type: the one whose key is set, in whatever order they are; without it the other. */
+static void tables_with_a_key(void **state)
+{
+	static const struct {
+		const char *more, *arch;
+	} cases[] = {
+		{ "", "own" },
+		{ ",\"size\":{\"experts\":8}", "other" },
+		{ ",\"old\":true", "other" },
+		{ ",\"old\":[1],\"size\":{\"experts\":0}", "other" },
+		{ ",\"size\":{\"experts\":0}", "own" },
+		{ ",\"old\":false,\"size\":{\"experts\":null}", "own" },
+		{ ",\"size\":{\"experts\":[]}", "own" },
+		{ ",\"size\":7", "own" },
+	};
+	struct ig_arch_files files = own_files;
+	const struct ig_arch_files *const table[] = { &files, NULL };
+	const struct ig_arch other = { .struct_size = sizeof other,
+				       .name = "other",
+				       .files = table };
+	const struct ig_arch *const orders[2][3] = { { &own_arch, &other, NULL },
+						     { &other, &own_arch, NULL } };
+	const struct ig_arch *const alone[] = { &other, NULL };
+	struct ig_error err;
+	const char *name;
+	char config[128];
+	struct opened o;
+	size_t n;
+
+	files.if_set = "old|size.experts";
+	for (size_t i = 0; i < 2 * sizeof cases / sizeof *cases; i++) {
+		snprintf(config, sizeof config, "{\"model_type\":\"own\",\"depth\":1%s}",
+			 cases[i / 2].more);
+		if (open_of(orders[i % 2], config, "{}", 0, &o, &err))
+			fail_msg("%s: %s", config, err.text);
+		assert_int_equal(ig_checkpoint_str(o.g, "general.architecture", &name, &n, &err),
+				 0);
+		if (n != strlen(cases[i / 2].arch) || memcmp(name, cases[i / 2].arch, n))
+			fail_msg("%s: the architecture is %.*s", config, (int)n, name);
+		folder_closed(&o);
+	}
+	folder_fails(open_of(alone, "{\"model_type\":\"own\",\"depth\":1}", "{}", 0, &o, &err),
+		     &o.g, &err, -ENOTSUP, "\"own\": not supported; known: none");
+	free(o.file);
 }
 
 /* Taps of convolutions, and heads of values, which lie by their heads of keys. */
@@ -421,6 +518,8 @@ static void tables_are_whole(void **state)
 	files.key_bytes = sizeof(struct ig_config_key) - 8;
 	assert_false(ig_checkpoint_arch_is_whole(&arch));
 	files = own_files;
+	files.struct_size = offsetof(struct ig_arch_files, if_set); /* an older module's */
+	assert_true(ig_checkpoint_arch_is_whole(&arch));
 	files.struct_size -= 8;
 	assert_false(ig_checkpoint_arch_is_whole(&arch));
 	files = own_files;
@@ -434,6 +533,7 @@ int main(void)
 		cmocka_unit_test(tables_are_followed),	 cmocka_unit_test(last_rows),
 		cmocka_unit_test(rows_by_heads_of_keys), cmocka_unit_test(rows_of_two_matrices),
 		cmocka_unit_test(recurrent_layers),	 cmocka_unit_test(tables_refuse),
+		cmocka_unit_test(stacked_experts),	 cmocka_unit_test(tables_with_a_key),
 		cmocka_unit_test(tables_are_whole),
 	};
 
