@@ -1,7 +1,7 @@
 /*
  * arch_nomic_bert.c: Nomic Embed (Nussbaum et al. 2024, arXiv:2402.01613): BERT's post-norm blocks with
  * RoPE in place of learned positions, a gated feed-forward (SwiGLU), and no biases but the norms'.
- * Texts begin with what they are for ("search_query: "), which the client writes.  Experts are an error.
+ * Texts begin with what they are for ("search_query: "), which the client writes.  With experts: arch_nomic_bert_moe.c.
  */
 #include <ingot/arch_files.h>
 #include <ingot/layers.h>

@@ -220,7 +220,7 @@ class Gguf:
     def tensors(self, table):
         for to, p in table.items():
             a = p.detach().numpy()
-            keep = a.ndim == 1 or to in ("position_embd.weight", "token_types.weight")
+            keep = a.ndim == 1 or to in ("position_embd.weight", "token_types.weight") or "ffn_gate_inp" in to
             self.w.add_tensor(to, np.ascontiguousarray(a.astype(np.float32 if keep else np.float16)))
         self.w.write_header_to_file()
         self.w.write_kv_data_to_file()
@@ -568,7 +568,8 @@ def authors_folder(name, c, state):
 
 def nomicmoe(name):
     """Nomic Embed v2, whose class with experts is not transformers': the reference is here, in float64, from the
-    authors' formulas.  Two of four layers have experts; weights of the two best do not add up to 1."""
+    authors' formulas.  Two of four layers have experts; weights of the two best do not add up to 1.  NAME.gguf is without
+    the bias of the experts' sum, as llama.cpp's converter writes it; NAMEhub is the authors' folder, which has it."""
     tokenizer, pieces, charsmap = unigram("stripped")
     n_layers, n, heads, ff, n_experts, used, theta, eps = 4, 64, 4, 96, 5, 2, 10000.0, 1e-5
     g = torch.Generator().manual_seed(21)
@@ -617,7 +618,7 @@ def nomicmoe(name):
         for e in range(n_experts):
             y = f.linear(f.gelu(f.linear(x, w[b + "ffn_up_exps.weight"][e])), w[b + "ffn_down_exps.weight"][e])
             out += (best * (chosen == e)).sum(-1, keepdim=True) * y
-        return out
+        return out + w.get(b + "ffn_exps.bias", 0)
 
     def forward(ids):
         x = norm(w["token_embd.weight"][ids] + w["token_types.weight"][0], "token_embd_norm")
@@ -632,17 +633,70 @@ def nomicmoe(name):
         v = x.mean(0)
         return v / v.norm()
 
-    rows = []
-    for text in [t for t in TEXTS if len(t) < 400]:
-        ids = tokenizer(text)["input_ids"]
-        rows.append((text, ids, [0] * len(ids), forward(ids).numpy()))
-    write_golden(name, rows)
-    out = Gguf(name, "nomic-bert-moe", {
-        "block_count": n_layers, "context_length": 320, "embedding_length": n, "feed_forward_length": ff,
-        "attention.head_count": heads, "attention.layer_norm_epsilon": eps, "attention.causal": False, "pooling_type": 1,
-        "rope.freq_base": theta, "moe_every_n_layers": 2, "expert_count": n_experts, "expert_used_count": used})
-    out.pieces(pieces, charsmap)
-    out.tensors(w)
+    def write(name):
+        rows = []
+        for text in [t for t in TEXTS if len(t) < 400]:
+            ids = tokenizer(text)["input_ids"]
+            rows.append((text, ids, [0] * len(ids), forward(ids).numpy()))
+        write_golden(name, rows)
+        out = Gguf(name, "nomic-bert-moe", {
+            "block_count": n_layers, "context_length": 320, "embedding_length": n, "feed_forward_length": ff,
+            "attention.head_count": heads, "attention.layer_norm_epsilon": eps, "attention.causal": False,
+            "pooling_type": 1, "rope.freq_base": theta, "moe_every_n_layers": 2, "expert_count": n_experts,
+            "expert_used_count": used})
+        out.pieces(pieces, charsmap)
+        out.tensors(w)
+
+    write(name)
+    w |= {f"blk.{i}.ffn_exps.bias": vector(n) for i in range(1, n_layers, 2)}
+    write(name + "hub")
+    authors_experts(name + "hub", w, tokenizer, {
+        "activation_function": "gelu", "add_pooling_layer": False, "architectures": ["NomicBertModel"], "causal": False,
+        "expert_choice_router": False, "ffn_div": 1, "layer_norm_epsilon": eps, "max_trained_positions": 320,
+        "mlp_fc1_bias": True, "mlp_fc2_bias": True, "model_type": "nomic_bert", "moe_every_n_layers": 2,
+        "moe_impl": "megablocks", "moe_normalize_expert_weights": False, "moe_top_k": used, "n_embd": n, "n_head": heads,
+        "n_inner": ff, "n_layer": n_layers, "n_positions": 640, "num_experts": n_experts, "num_shared_experts": 0,
+        "pad_token_id": 1, "parallel_block": False, "prenorm": False, "qkv_proj_bias": True, "rotary_emb_base": theta,
+        "rotary_emb_fraction": 1.0, "rotary_emb_interleaved": False, "rotary_emb_scale_base": None,
+        "rotary_scaling_factor": None, "type_vocab_size": 1, "use_rms_norm": False, "vocab_size": len(pieces)})
+
+
+def authors_experts(name, w, tokenizer, keys):
+    """Weights by GGUF's names as Nomic Embed v2's folder on the Hub has them: the experts' matrices below each other in
+    one, those of w2 [in, out] each."""
+    folder = HERE / name
+    shutil.rmtree(folder, ignore_errors=True)
+    names = {"token_embd": "embeddings.word_embeddings", "token_types": "embeddings.token_type_embeddings",
+             "token_embd_norm": "emb_ln", "attn_qkv": "attn.Wqkv", "attn_output": "attn.out_proj",
+             "attn_output_norm": "norm1", "layer_output_norm": "norm2", "ffn_up": "mlp.fc1", "ffn_down": "mlp.fc2",
+             "ffn_gate_inp": "mlp.router.layer", "ffn_exps": "mlp.experts"}
+    out = {}
+    for at, p in w.items():
+        module, kind = at.rsplit(".", 1)
+        layer = ""
+        if module.startswith("blk."):
+            _, i, module = module.split(".")
+            layer = f"encoder.layers.{i}."
+        if module == "ffn_up_exps":
+            out[layer + "mlp.experts.mlp.w1"] = p.flatten(0, 1)
+        elif module == "ffn_down_exps":
+            out[layer + "mlp.experts.mlp.w2"] = p.transpose(1, 2).flatten(0, 1)
+        else:
+            out[f"{layer}{names[module]}.{kind}"] = p
+    tokenizer.model_max_length = keys["max_trained_positions"]
+    tokenizer.save_pretrained(folder)
+    (folder / "special_tokens_map.json").unlink(missing_ok=True)
+    save_file(short(out), folder / "model.safetensors", {"format": "pt"})
+    kinds = ("cls_token", "mean_tokens", "max_tokens", "mean_sqrt_len_tokens")
+    pooling = {f"pooling_mode_{kind}": kind == "mean_tokens" for kind in kinds}
+    parts_of = [("", "Transformer"), ("1_Pooling", "Pooling"), ("2_Normalize", "Normalize")]
+    (folder / "1_Pooling").mkdir()
+    for path, value in (("config.json", keys), ("1_Pooling/config.json", {"word_embedding_dimension": keys["n_embd"], **pooling}),
+                        ("modules.json", [{"idx": i, "name": str(i), "path": path, "type": "sentence_transformers.models." + kind}
+                                          for i, (path, kind) in enumerate(parts_of)])):
+        (folder / path).write_text(json.dumps(value, indent=1) + "\n")
+    for path in folder.rglob("*.*"):
+        path.chmod(0o644)
 
 
 def gemmaembed(name):

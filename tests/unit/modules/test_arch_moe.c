@@ -527,6 +527,9 @@ static void test_embeddings(void **state)
 			assert_int_equal(read_params(arch, &m, &info, &err), 0);
 			assert_int_equal(info.n_groups, 0);
 			assert_int_equal(info.result, IG_RESULT_EMBEDDING);
+			/* a bias of the experts' sum, in any of their layers */
+			meta_set(&m, (struct entry){ "blk.11.ffn_exps.bias", TENSOR, 1 });
+			assert_int_equal(read_params(arch, &m, &info, &err), 0);
 		}
 	}
 }

@@ -97,6 +97,62 @@ static void authors_names(void **state)
 	folder_closed(&o);
 }
 
+/* Nomic Embed v2, whose model_type is the same; one layer of two has two experts of 3 x 4. */
+#define NOMIC_EXPERTS(more)                                                                        \
+	"{\"model_type\":\"nomic_bert\",\"n_layer\":2,\"n_embd\":4,\"n_head\":2,\"n_inner\":3,"    \
+	"\"max_trained_positions\":64,\"activation_function\":\"gelu\",\"num_experts\":2,"         \
+	"\"moe_top_k\":1" more "}"
+#define MLP "encoder.layers.1.mlp."
+
+static void nomic_has_experts(void **state)
+{
+	static const char config[] = NOMIC_EXPERTS(",\"moe_every_n_layers\":2,\"ffn_div\":1.0");
+	static const struct {
+		const char *header, *text;
+		int code;
+	} bad[] = {
+		{ "{" T(MLP "experts.mlp.w1", "F32", "[5,4]", 0, 80) "}",
+		  "dir/model.safetensors: tensor \"encoder.layers.1.mlp.experts.mlp.w1\" has 5 rows, "
+		  "which are not of 2 experts",
+		  -EINVAL },
+		{ "{" T(MLP "experts.mlp.w2", "F32", "[5,4]", 0, 80) "}",
+		  "mlp.experts.mlp.w2\" has 5 rows", -EINVAL },
+		{ "{" T(MLP "experts.mlp.w2", "F32", "[2,2,5]", 0, 80) "}",
+		  "mlp.experts.mlp.w2\" has 3 dimensions", -EINVAL },
+		{ "{" T(MLP "experts.mlp.v1", "F32", "[5,4]", 0, 80) "}",
+		  "mlp.experts.mlp.v1\" is not a part of this architecture", -ENOTSUP },
+		{ "{" T(MLP "router.layer.bias", "F32", "[20]", 0, 80) "}",
+		  "mlp.router.layer.bias\" is not a part of this architecture", -ENOTSUP },
+	};
+	const struct ig_checkpoint_tensor *t;
+	struct opened o;
+
+	folder_fill_f32(52);
+	o = folder_opened(config,
+			  "{" T(MLP "experts.mlp.w1", "F32", "[6,4]", 0, 96) "," T(
+				  MLP "experts.mlp.w2", "F32", "[6,4]", 96,
+				  192) "," T(MLP "experts.bias", "F32", "[4]", 192, 208) "}",
+			  208);
+	assert_int_equal(folder_u32(o.g, "nomic-bert-moe.block_count"), 2);
+	assert_int_equal(folder_u32(o.g, "nomic-bert-moe.feed_forward_length"), 3);
+	assert_int_equal(folder_u32(o.g, "nomic-bert-moe.context_length"), 64);
+	assert_int_equal(folder_u32(o.g, "nomic-bert-moe.expert_count"), 2);
+	assert_int_equal(folder_u32(o.g, "nomic-bert-moe.expert_used_count"), 1);
+	assert_int_equal(folder_u32(o.g, "nomic-bert-moe.moe_every_n_layers"), 2);
+	assert_true(folder_f32(o.g, "nomic-bert-moe.attention.layer_norm_epsilon") == 1e-5f);
+	assert_true(folder_f32(o.g, "nomic-bert-moe.rope.freq_base") == 10000.0f);
+	t = folder_tensor(&o, "blk.1.ffn_up_exps.weight", IG_F32, 6, 4);
+	assert_true(folder_value(&o, t, 5, 3) == 23.0f);
+	t = folder_tensor(&o, "blk.1.ffn_down_exps.weight", IG_F32, 8, 3);
+	assert_true(folder_value(&o, t, 1, 2) == 33.0f); /* row 2, column 1 of the first expert */
+	assert_true(folder_value(&o, t, 7, 0) == 39.0f); /* row 0, column 3 of the second */
+	t = folder_tensor(&o, "blk.1.ffn_exps.bias", IG_F32, 1, 4);
+	assert_true(folder_value(&o, t, 0, 3) == 51.0f);
+	folder_closed(&o);
+	for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+		folder_refused(config, bad[i].header, 80, bad[i].code, bad[i].text);
+}
+
 static void rope_is_scaled(void **state)
 {
 	struct opened o = folder_opened(
@@ -330,6 +386,32 @@ static void configs_are_refused(void **state)
 		{ "{\"model_type\":\"nomic_bert\",\"rotary_emb_scale_base\":512}",
 		  "\"rotary_emb_scale_base\"", -ENOTSUP },
 		{ NOMIC ",\"moe_every_n_layers\":2}", "\"moe_every_n_layers\"", -ENOTSUP },
+		{ NOMIC_EXPERTS(""), "\"moe_every_n_layers\" is missing", -EINVAL },
+		{ NOMIC_EXPERTS(",\"moe_every_n_layers\":0"),
+		  "config.json: \"moe_every_n_layers\" is 0, and num_experts 2", -ENOTSUP },
+		{ NOMIC_EXPERTS(",\"moe_every_n_layers\":1"), "\"moe_every_n_layers\" is 1",
+		  -ENOTSUP },
+		{ NOMIC ",\"activation_function\":\"gelu\",\"moe_every_n_layers\":2,"
+			"\"num_experts\":2,\"moe_top_k\":3}",
+		  "\"moe_top_k\" is 3 of 2 experts", -EINVAL },
+		{ NOMIC ",\"moe_every_n_layers\":2,\"num_experts\":2}", "\"moe_top_k\" is missing",
+		  -EINVAL },
+		{ NOMIC_EXPERTS(",\"moe_every_n_layers\":2,\"num_shared_experts\":1"),
+		  "\"num_shared_experts\" is set", -ENOTSUP },
+		{ NOMIC_EXPERTS(",\"moe_every_n_layers\":2,\"expert_choice_router\":true"),
+		  "\"expert_choice_router\" is true", -ENOTSUP },
+		{ NOMIC_EXPERTS(",\"moe_every_n_layers\":2,\"moe_normalize_expert_weights\":1"),
+		  "\"moe_normalize_expert_weights\" is set", -ENOTSUP },
+		{ NOMIC_EXPERTS(",\"moe_every_n_layers\":2,\"qkv_proj_bias\":false"),
+		  "\"qkv_proj_bias\" is false", -ENOTSUP },
+		{ NOMIC_EXPERTS(",\"moe_every_n_layers\":2,\"mlp_fc1_bias\":false"),
+		  "\"mlp_fc1_bias\" is false", -ENOTSUP },
+		{ NOMIC_EXPERTS(",\"moe_every_n_layers\":2,\"mlp_fc2_bias\":false"),
+		  "\"mlp_fc2_bias\" is false", -ENOTSUP },
+		{ NOMIC_EXPERTS(",\"moe_every_n_layers\":2,\"ffn_div\":2"), "\"ffn_div\" is 2",
+		  -ENOTSUP },
+		{ NOMIC_EXPERTS(",\"moe_every_n_layers\":2,\"rotary_emb_fraction\":0.5"),
+		  "\"rotary_emb_fraction\" is 0.5", -ENOTSUP },
 		{ "{\"model_type\":\"xlm-roberta\",\"pad_token_id\":511}",
 		  "\"pad_token_id\" is 511, and there are 512 positions", -EINVAL },
 		{ "{\"model_type\":\"minimax_m2\",\"rotary_dim\":129}",
@@ -469,7 +551,7 @@ int main(void)
 		cmocka_unit_test(rope_is_scaled),      cmocka_unit_test(gemma_has_a_list),
 		cmocka_unit_test(gemma4_has_lists),    cmocka_unit_test(muse_has_made_norms),
 		cmocka_unit_test(configs_are_refused), cmocka_unit_test(mxfp4_is_refused),
-		cmocka_unit_test(heads_are_blocks),
+		cmocka_unit_test(heads_are_blocks),    cmocka_unit_test(nomic_has_experts),
 	};
 
 	return cmocka_run_group_tests_name("model/folder keys", tests, NULL, NULL);
