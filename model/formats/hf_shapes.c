@@ -231,7 +231,7 @@ int ig_hf_shape_of(const struct ig_hf_placing *p, const struct ig_hf_group *x, s
 	for (uint32_t i = 0; i < t->n_dims; i++)
 		if (t->dims[i] < 1)
 			return ig_hf_bad(p, -EINVAL, t, "has no values");
-	if (stacked && t->dims[0] % want_experts)
+	if (stacked && (!want_experts || t->dims[0] % want_experts))
 		return ig_hf_bad(p, -EINVAL, t,
 				 "has %" PRId64
 				 " rows, which are not of %u experts, as config.json "
