@@ -444,17 +444,44 @@ static void note(struct fake_memory *m, uint64_t at, bool write)
 	}
 }
 
-/* Where the GPU's accesses go; what was found is kept for the rest of the dispatch. */
+struct gap {
+	uintptr_t from, to;
+};
+
+/* The addresses around this one that are in no memory of the GPU. */
+static struct gap gap_around(uintptr_t at)
+{
+	uint32_t n = __atomic_load_n(&n_memories, __ATOMIC_ACQUIRE);
+	struct gap gap = { 0, UINTPTR_MAX };
+
+	for (uint32_t i = 0; i < n; i++) {
+		struct fake_memory *m = __atomic_load_n(&memories[i], __ATOMIC_ACQUIRE);
+		uintptr_t from = m ? (uintptr_t)m->gpu : 0, to = m ? from + m->mapped_bytes : 0;
+		if (to <= at)
+			gap.from = to > gap.from ? to : gap.from;
+		else
+			gap.to = from < gap.to ? from : gap.to;
+	}
+	return gap;
+}
+
+/* Where the GPU's accesses go; what was found, and where there is nothing, is kept for the rest of the dispatch: most are to
+ * stacks and threadgroup memory. */
 static struct fake_memory *find_again(uintptr_t at)
 {
 	static __thread struct fake_memory *known[4];
+	static __thread struct gap gaps[4];
 	static __thread uint64_t dispatch;
-	static __thread uint32_t next;
+	static __thread uint32_t next, next_gap;
 
 	if (dispatch != fake_now.dispatch) {
 		memset(known, 0, sizeof known);
+		memset(gaps, 0, sizeof gaps);
 		dispatch = fake_now.dispatch;
 	}
+	for (int i = 0; i < 4; i++)
+		if (at >= gaps[i].from && at < gaps[i].to)
+			return NULL;
 	for (int i = 0; i < 4; i++)
 		if (known[i] && at >= (uintptr_t)known[i]->gpu &&
 		    at < (uintptr_t)known[i]->gpu + known[i]->mapped_bytes)
@@ -462,19 +489,14 @@ static struct fake_memory *find_again(uintptr_t at)
 	struct fake_memory *m = find(at, false);
 	if (m)
 		known[next++ % 4] = m;
+	else
+		gaps[next_gap++ % 4] = gap_around(at);
 	return m;
 }
 
-static void touched(const void *p, size_t n, bool write)
+static void __attribute__((noinline)) touched_memory(struct fake_memory *m, uintptr_t at, size_t n,
+						     bool write)
 {
-	uintptr_t at = (uintptr_t)p;
-	struct fake_memory *m;
-
-	if (!fake_now.dispatch || !n)
-		return;
-	m = find_again(at);
-	if (!m)
-		return; /* a stack, threadgroup memory, constants */
 	if (m->no_copy && !write)
 		return;
 	if (m->untracked && m->encoder > fake_now.ordered && m->encoder != fake_now.encoder &&
@@ -488,9 +510,21 @@ static void touched(const void *p, size_t n, bool write)
 	m->encoder = fake_now.encoder;
 	if (!m->shadow)
 		m->shadow = calloc(m->mapped_bytes / UNIT, sizeof *m->shadow);
-	for (uint64_t i = at - (uintptr_t)m->gpu; m->shadow && n; i++, n--)
-		if (i < m->mapped_bytes)
-			note(m, i, write);
+	uint64_t first = at - (uintptr_t)m->gpu, room = m->mapped_bytes - first;
+	uint64_t end = first + (n < room ? n : room);
+	for (uint64_t i = first; m->shadow && i < end; i += UNIT - i % UNIT)
+		note(m, i, write);
+}
+
+static void touched(const void *p, size_t n, bool write)
+{
+	struct fake_memory *m;
+
+	if (!fake_now.dispatch || !n)
+		return;
+	m = find_again((uintptr_t)p);
+	if (m) /* not a stack, threadgroup memory or constants */
+		touched_memory(m, (uintptr_t)p, n, write);
 }
 
 /* The call after it is the last thing each does, so that the software device sees the

@@ -259,11 +259,17 @@ static void __attribute__((noinline)) device_access(struct soft_worker *w, const
 	if (only_read >= 0)
 		soft_fail(pc, "writes to buffer %d, which the kernel declares const", only_read);
 	if (!write) {
-		if (at >= (uintptr_t)w && at + n <= (uintptr_t)(w + 1))
-			return; /* what the entry point hands to the kernel */
+		if (at >= (uintptr_t)w && at + n <= (uintptr_t)(w + 1)) {
+			/* what the entry point hands to the kernel */
+			keep_last(w, pc, (uintptr_t)w, sizeof *w, false);
+			return;
+		}
 		for (i = 0; i < n_constants; i++)
-			if (at >= constants[i].from && at + n <= constants[i].to)
+			if (at >= constants[i].from && at + n <= constants[i].to) {
+				keep_last(w, pc, constants[i].from,
+					  constants[i].to - constants[i].from, false);
 				return;
+			}
 	}
 	outside(w, pc, at, n, write);
 }
