@@ -444,54 +444,51 @@ static void note(struct fake_memory *m, uint64_t at, bool write)
 	}
 }
 
-struct gap {
-	uintptr_t from, to;
+/* A memory of the GPU, or the addresses between two of them. */
+struct place {
+	uintptr_t from, n_bytes;
+	struct fake_memory *memory; /* NULL: there is none */
 };
 
-/* The addresses around this one that are in no memory of the GPU. */
-static struct gap gap_around(uintptr_t at)
+static struct place place_of(uintptr_t at)
 {
 	uint32_t n = __atomic_load_n(&n_memories, __ATOMIC_ACQUIRE);
-	struct gap gap = { 0, UINTPTR_MAX };
+	uintptr_t below = 0, above = UINTPTR_MAX;
+	struct fake_memory *m = find(at, false);
 
+	if (m)
+		return (struct place){ (uintptr_t)m->gpu, m->mapped_bytes, m };
 	for (uint32_t i = 0; i < n; i++) {
-		struct fake_memory *m = __atomic_load_n(&memories[i], __ATOMIC_ACQUIRE);
+		m = __atomic_load_n(&memories[i], __ATOMIC_ACQUIRE);
 		uintptr_t from = m ? (uintptr_t)m->gpu : 0, to = m ? from + m->mapped_bytes : 0;
 		if (to <= at)
-			gap.from = to > gap.from ? to : gap.from;
+			below = to > below ? to : below;
 		else
-			gap.to = from < gap.to ? from : gap.to;
+			above = from < above ? from : above;
 	}
-	return gap;
+	return (struct place){ below, above - below, NULL };
 }
 
-/* Where the GPU's accesses go; what was found, and where there is nothing, is kept for the rest of the dispatch: most are to
- * stacks and threadgroup memory. */
-static struct fake_memory *find_again(uintptr_t at)
+/* Where the GPU's accesses go.  What was found is kept for the rest of the dispatch, also where there is nothing: most are
+ * to stacks and threadgroup memory. */
+static inline struct fake_memory *find_again(uintptr_t at)
 {
-	static __thread struct fake_memory *known[4];
-	static __thread struct gap gaps[4];
+	static __thread struct place known[8];
 	static __thread uint64_t dispatch;
-	static __thread uint32_t next, next_gap;
+	static __thread uint32_t next, last;
 
+	if (dispatch == fake_now.dispatch && at - known[last].from < known[last].n_bytes)
+		return known[last].memory;
 	if (dispatch != fake_now.dispatch) {
 		memset(known, 0, sizeof known);
-		memset(gaps, 0, sizeof gaps);
 		dispatch = fake_now.dispatch;
 	}
-	for (int i = 0; i < 4; i++)
-		if (at >= gaps[i].from && at < gaps[i].to)
-			return NULL;
-	for (int i = 0; i < 4; i++)
-		if (known[i] && at >= (uintptr_t)known[i]->gpu &&
-		    at < (uintptr_t)known[i]->gpu + known[i]->mapped_bytes)
-			return known[i];
-	struct fake_memory *m = find(at, false);
-	if (m)
-		known[next++ % 4] = m;
-	else
-		gaps[next_gap++ % 4] = gap_around(at);
-	return m;
+	for (last = 0; last < 8; last++)
+		if (at - known[last].from < known[last].n_bytes)
+			return known[last].memory;
+	last = next++ % 8;
+	known[last] = place_of(at);
+	return known[last].memory;
 }
 
 static void __attribute__((noinline)) touched_memory(struct fake_memory *m, uintptr_t at, size_t n,
