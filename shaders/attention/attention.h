@@ -172,7 +172,8 @@ template <typename T, int D, int M, bool Q8, bool ROWS> struct attention_tile {
 			cache.v_offset = 0;
 	}
 
-	// index: of tile and KV head in the grid.  False: there is no such tile.
+	// index: of tile and KV head in the grid.  False: there is no such tile.  What weigh needs is found here, too, though some
+	// kernels do not weigh: as a function of its own it made ptxas serialise attention_stream's products (C7518).
 	METAL_FUNC bool begin(constant attention_args &args, device const step_head *step,
 			      device const T *q_of, threadgroup uchar *shared, uint sequence,
 			      uint index, bool from_last, uint tid_of, uint sg_of,
@@ -213,12 +214,6 @@ template <typename T, int D, int M, bool Q8, bool ROWS> struct attention_tile {
 		const uint last_query = min(first_query + queries, n_queries) - 1;
 		lowest = first_seen(uint(positions[row_of(0)]), args.window);
 		highest = last_seen_by(row_of(0), first_row + last_query / per_kv);
-		return true;
-	}
-
-	// Of the threads that weigh: their query, and no sums yet.
-	METAL_FUNC void begin_sums(constant attention_args &args) thread
-	{
 		const uint mine = tid / parts;
 		const bool have = there(mine);
 		const uint position = have ? uint(positions[row_of(mine)]) : 0;
@@ -227,6 +222,7 @@ template <typename T, int D, int M, bool Q8, bool ROWS> struct attention_tile {
 		top = nothing_seen;
 		sum = 0.0f;
 		clear();
+		return true;
 	}
 
 	METAL_FUNC void clear() thread

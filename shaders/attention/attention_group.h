@@ -166,8 +166,8 @@ template <int D, bool Q8, int N> struct group_queries {
 			UNROLL
 		for (int e = 0; e < 2; e++) {
 			const uint mine = query(n, e);
-			low[n][e] = 0xffffffff; // no position is as high
-			beyond[n][e] = 0;
+			low[n][e] = 0; // of a query that is not there, whatever becomes of it
+			beyond[n][e] = 0xffffffff;
 			if (o.there(mine)) {
 				const uint row = o.row_of(mine), last = o.last_seen(row);
 				low[n][e] = first_seen(uint(o.positions[row]), args.window);

@@ -25,7 +25,6 @@ template <typename T, int D, bool Q8, bool ROWS, int M>
 	tile_type t;
 	if (!t.begin(args, step, q, shared, sequence, group.x, true, tid, sg, lane))
 		return;
-	t.begin_sums(args);
 	const uint first = t.lowest / tile_type::tokens * tile_type::tokens, last = t.highest;
 
 	// The merged ranges.

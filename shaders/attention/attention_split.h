@@ -22,7 +22,6 @@ METAL_FUNC bool attention_range(thread tile_type &t, constant attention_args &ar
 	there = there && t.lowest <= end && t.highest >= start;
 	uint first = 0, last = 0;
 	if (there) {
-		t.begin_sums(args);
 		first = max(t.lowest / tile_type::tokens * tile_type::tokens, start);
 		last = min(t.highest, end);
 		if (tile_type::async)
