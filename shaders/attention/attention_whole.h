@@ -14,7 +14,7 @@ using namespace metal;
 
 // What the threadgroups of a cluster make of their sums, [query][D + 8], and of notes, [query] of the score that they are
 // relative to and the sum of weights: they divide the columns of all queries.
-template <int D, uint THREADS, typename TILE>
+template <int D, typename TILE>
 METAL_FUNC void merge_whole(constant attention_args &args, thread TILE &t, threadgroup float *sums,
 			    threadgroup float *notes, device uchar *y, device const float *sinks,
 			    device const float *gates, uint n_queries, uint rank, uint tid)
@@ -22,8 +22,8 @@ METAL_FUNC void merge_whole(constant attention_args &args, thread TILE &t, threa
 	constexpr int in_row = D / 4, stride = D + 8;
 	nv_cluster_barrier();
 	const uint lowest = t.lowest / STEP_RANGE, members = t.highest / STEP_RANGE - lowest + 1;
-	for (uint i = (rank - lowest) * THREADS + tid; i < n_queries * in_row;
-	     i += members * THREADS) {
+	for (uint i = (rank - lowest) * ATTENTION_THREADS + tid; i < n_queries * in_row;
+	     i += members * ATTENTION_THREADS) {
 		const uint query = i / in_row, column = i % in_row * 4;
 		if (!t.there(query) || column >= args.v_dim)
 			continue;
@@ -100,8 +100,7 @@ template <typename T, int D, bool Q8>
 						c * tile_type::chunk + in_chunk) =
 				t.pair_in_order(t.acc[c][0][n], i);
 	}
-	merge_whole<D, ATTENTION_THREADS>(args, t, sums, t.notes, y, sinks, gates, queries, rank,
-					  tid);
+	merge_whole<D>(args, t, sums, t.notes, y, sinks, gates, queries, rank, tid);
 }
 
 begins_early(attention_whole);

@@ -87,8 +87,8 @@ template <int D> struct group_sums {
 					float2(mine.top[n][e], mine.sum[n][e]);
 			mine.put(sums + query * stride, n, e, t.coded(true), D);
 		}
-		merge_whole<D, ATTENTION_THREADS>(args, t, sums, notes, y, sinks, gates,
-						  min(t.n_queries - t.first_query, 16u), rank, tid);
+		merge_whole<D>(args, t, sums, notes, y, sinks, gates,
+			       min(t.n_queries - t.first_query, 16u), rank, tid);
 	}
 };
 
