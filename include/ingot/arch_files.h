@@ -9,6 +9,8 @@
 #ifndef INGOT_ARCH_FILES_H
 #define INGOT_ARCH_FILES_H
 
+#include <errno.h>
+
 #include <ingot/arch.h>
 
 /* ---- config.json ------------------------------------------------------------------------ */
@@ -97,6 +99,15 @@ struct ig_config {
 	/* The same of a whole string; -1 also if it is null. */
 	int (*word)(const struct ig_config *c, const char *name, const char *words);
 };
+
+/* Refuse the file if the number of that name is there and another one. */
+static inline void ig_config_only_f32(const struct ig_config *c, const char *name, float value)
+{
+	float x;
+
+	if (c->f32(c, name, &x) == 1 && x != value)
+		c->refuse(c, -ENOTSUP, name, "is %g: not supported", (double)x);
+}
 
 /* Qwen: a sliding window, which most files do not use, and the first layer that has it. */
 static inline void ig_config_put_used_window(const struct ig_config *c)

@@ -136,10 +136,7 @@ static inline int ig_hparams_read_layers(const struct ig_hparam_source *s, uint3
 /* Whether the block behind the layers is a head that guesses the token after the next one: 1, or 0. */
 static inline uint32_t ig_hparams_has_mtp(const struct ig_hparam_source *s, uint32_t n_layers)
 {
-	char name[48];
-
-	snprintf(name, sizeof name, "blk.%u.nextn.eh_proj.weight", n_layers);
-	return s->host->meta_has_tensor(s->meta, name) != 0;
+	return ig_meta_layer_has(s->host, s->meta, "blk.%u.nextn.eh_proj.weight", n_layers);
 }
 
 /* The feed-forward's width; a model whose layers all have experts may tell theirs alone. */
@@ -478,7 +475,6 @@ static inline int ig_hparams_experts_shared(const struct ig_hparam_source *s,
 {
 	const uint32_t none = 0;
 	uint32_t n_shared, n_ff_shared;
-	char name[48];
 	int rc;
 
 	if ((rc = ig_hparams_read_experts(s, p, e)) ||
@@ -491,13 +487,12 @@ static inline int ig_hparams_experts_shared(const struct ig_hparam_source *s,
 				&e->n_ff_shared)) ||
 	    (rc = ig_hparams_read_router(s, gating, e)))
 		return rc;
-	snprintf(name, sizeof name, "blk.%u.ffn_gate_inp_shexp.weight", e->n_dense);
-	if (e->n_ff_shared && s->host->meta_has_tensor(s->meta, name)) {
+	if (e->n_ff_shared &&
+	    ig_meta_layer_has(s->host, s->meta, "blk.%u.ffn_gate_inp_shexp.weight", e->n_dense)) {
 		e->flags |= IG_EXPERTS_SHARED_GATE;
 		e->moe.shared = 1;
 	}
-	snprintf(name, sizeof name, "blk.%u.ffn_gate_up_exps.weight", e->n_dense);
-	if (s->host->meta_has_tensor(s->meta, name))
+	if (ig_meta_layer_has(s->host, s->meta, "blk.%u.ffn_gate_up_exps.weight", e->n_dense))
 		e->moe.form = IG_MOE_FUSED;
 	return 0;
 }

@@ -99,16 +99,17 @@ static const json_t *object_of(struct ig_hf_reading *r, const char *name, const 
 }
 
 /* Any value other than missing, null, false, 0 or empty. */
-static bool is_set(const json_t *v)
+static bool is_set(const json_t *object, const char *key)
 {
-	return v && !json_is_null(v) && !json_is_false(v) &&
-	       !(json_is_number(v) && json_number_value(v) == 0) &&
+	const json_t *v = ig_hf_get(object, key);
+
+	return v && !json_is_false(v) && !(json_is_number(v) && json_number_value(v) == 0) &&
 	       !(json_is_array(v) && !json_array_size(v));
 }
 
 static void refuse(struct ig_hf_reading *r, const json_t *object, const char *key)
 {
-	if (is_set(json_object_get(object, key)))
+	if (is_set(object, key))
 		ig_hf_fail(r, -ENOTSUP, key, "is set: not supported");
 }
 
@@ -117,7 +118,7 @@ bool ig_hf_is_set(struct ig_hf_reading *r, const char *name)
 	const char *key;
 	const json_t *object = object_of(r, name, &key);
 
-	return is_set(json_object_get(object, key));
+	return is_set(object, key);
 }
 
 /* ---- keys -------------------------------------------------------------------------------- */

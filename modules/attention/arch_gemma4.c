@@ -310,13 +310,10 @@ static ig_value record_input(struct ig_rec *r, const struct gemma4 *m, uint32_t 
 static uint32_t layer_flags(const struct ig_host *host, const struct ig_meta *meta,
 			    const struct gemma4 *m, uint32_t layer)
 {
-	char name[48];
-
 	if (layer >= m->n_own)
 		return IG_GQA_HEAD_NORMS | IG_GQA_Q_ONLY;
-	snprintf(name, sizeof name, "blk.%u.attn_v.weight", layer);
 	return IG_GQA_HEAD_NORMS | IG_GQA_V_NORM |
-	       (host->meta_has_tensor(meta, name) ? 0u : IG_GQA_NO_V);
+	       (ig_meta_layer_has(host, meta, "blk.%u.attn_v.weight", layer) ? 0u : IG_GQA_NO_V);
 }
 
 static int record(const struct ig_host *host, struct ig_graph *g, const struct ig_meta *meta,

@@ -116,11 +116,7 @@ static const struct ig_tensor_name names[] = {
 /* Of each head all values turn. */
 static void check_fraction(const struct ig_config *c)
 {
-	float fraction = 1;
-
-	if (c->f32(c, "rotary_emb_fraction", &fraction) > 0 && fraction != 1)
-		c->refuse(c, -ENOTSUP, "rotary_emb_fraction", "is %g: not supported",
-			  (double)fraction);
+	ig_config_only_f32(c, "rotary_emb_fraction", 1);
 }
 
 static const struct ig_arch_files nomic_bert_files = {

@@ -138,13 +138,7 @@ static const struct ig_tensor_name names[] = {
 	  IG_TENSOR_NAMED | IG_TENSOR_F32 },
 };
 
-static void config(const struct ig_config *c)
-{
-	float alpha;
-
-	if (c->f32(c, "swiglu_alpha", &alpha) == 1 && alpha != 1.702f)
-		c->refuse(c, -ENOTSUP, "swiglu_alpha", "is %g: not supported", (double)alpha);
-}
+static void config(const struct ig_config *c) { ig_config_only_f32(c, "swiglu_alpha", 1.702f); }
 
 static const struct ig_arch_files gpt_oss_files = {
 	.struct_size = sizeof gpt_oss_files,

@@ -20,20 +20,6 @@ struct nomic_bert_moe {
 	uint32_t period;  /* layers 1, 1 + period, … have experts */
 };
 
-/* Whether one of the layers with experts has the bias; then all must. */
-static uint32_t has_bias(const struct ig_host *host, const struct ig_meta *meta,
-			 const struct nomic_bert_moe *m)
-{
-	char name[48];
-
-	for (uint32_t layer = 1; layer < m->p.n_layers; layer += m->period) {
-		snprintf(name, sizeof name, "blk.%u.ffn_exps.bias", layer);
-		if (host->meta_has_tensor(meta, name))
-			return 1;
-	}
-	return 0;
-}
-
 static int read_params(const struct ig_host *host, const struct ig_meta *meta, void *params,
 		       struct ig_model_info *info, struct ig_error *err)
 {
@@ -51,7 +37,10 @@ static int read_params(const struct ig_host *host, const struct ig_meta *meta, v
 	m->experts.moe.act = IG_ACT_GELU_ERF;
 	m->experts.moe.form = IG_MOE_UP;
 	m->experts.moe.normalise = 0;
-	m->experts.moe.sum_bias = has_bias(host, meta, m);
+	/* if one of the layers with experts has it, all must */
+	for (uint32_t layer = 1; layer < p->n_layers; layer += m->period)
+		m->experts.moe.sum_bias |=
+			ig_meta_layer_has(host, meta, "blk.%u.ffn_exps.bias", layer);
 	m->n_types = ig_hparam_text_types(&s);
 	ig_hparams_info_pooled(p, &m->pooling, info);
 	return 0;
@@ -136,7 +125,6 @@ static void check_numbers(const struct ig_config *c)
 	const uint32_t period = c->get_u32(c, "moe_every_n_layers"),
 		       n_experts = c->get_u32(c, "expert_count"),
 		       top_k = c->get_u32(c, "expert_used_count");
-	float fraction = 1, divisor = 1;
 
 	if (period < 2)
 		c->refuse(c, -ENOTSUP, "moe_every_n_layers",
@@ -144,11 +132,8 @@ static void check_numbers(const struct ig_config *c)
 			  n_experts);
 	if (top_k < 1 || top_k > n_experts)
 		c->refuse(c, -EINVAL, "moe_top_k", "is %u of %u experts", top_k, n_experts);
-	if (c->f32(c, "rotary_emb_fraction", &fraction) > 0 && fraction != 1)
-		c->refuse(c, -ENOTSUP, "rotary_emb_fraction", "is %g: not supported",
-			  (double)fraction);
-	if (c->f32(c, "ffn_div", &divisor) > 0 && divisor != 1)
-		c->refuse(c, -ENOTSUP, "ffn_div", "is %g: not supported", (double)divisor);
+	ig_config_only_f32(c, "rotary_emb_fraction", 1);
+	ig_config_only_f32(c, "ffn_div", 1);
 }
 
 static const struct ig_arch_files nomic_bert_moe_files = {

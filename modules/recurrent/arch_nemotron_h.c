@@ -26,15 +26,14 @@ static int set_kinds(const struct ig_hparam_source *s, struct nemotron_h *m, con
 {
 	uint16_t n[4] = { 0 };
 	uint32_t first = 0;
-	char name[48];
 	int rc;
 
 	for (uint32_t i = 0; i < m->p.n_layers; i++) {
-		snprintf(name, sizeof name, "blk.%u.ffn_gate_inp.weight", i);
-		m->kind[i] = kv[i]				     ? ATTENTION :
-			     !m->n_ff[i]			     ? MAMBA :
-			     s->host->meta_has_tensor(s->meta, name) ? EXPERTS :
-								       DENSE;
+		m->kind[i] = kv[i]	 ? ATTENTION :
+			     !m->n_ff[i] ? MAMBA :
+			     ig_meta_layer_has(s->host, s->meta, "blk.%u.ffn_gate_inp.weight", i) ?
+					   EXPERTS :
+					   DENSE;
 		if (m->kind[i] == MAMBA && !n[MAMBA])
 			first = i;
 		m->group_layer[i] = n[m->kind[i]]++;
@@ -69,12 +68,9 @@ static int read_experts(const struct ig_hparam_source *s, struct nemotron_h *m)
 		return ig_fail(s->err, -ENOTSUP,
 			       "%s.moe_latent_size is %u; multiples of 16 are supported", s->arch,
 			       m->latent);
-	for (uint32_t i = 0; i < m->p.n_layers; i++) {
-		char name[48];
-		snprintf(name, sizeof name, "blk.%u.exp_probs_b.bias", i);
-		if (s->host->meta_has_tensor(s->meta, name))
+	for (uint32_t i = 0; i < m->p.n_layers; i++)
+		if (ig_meta_layer_has(s->host, s->meta, "blk.%u.exp_probs_b.bias", i))
 			m->experts.flags |= IG_EXPERTS_SELECT_BIAS;
-	}
 	return 0;
 }
 

@@ -31,7 +31,6 @@ struct mamba2 {
 static inline int mamba2_read(const struct ig_hparam_source *s, uint32_t first, struct mamba2 *m)
 {
 	struct ig_selective_scan_params *p = &m->scan;
-	char name[48];
 	uint32_t inner;
 	int rc;
 
@@ -52,8 +51,7 @@ static inline int mamba2_read(const struct ig_hparam_source *s, uint32_t first, 
 	p->head_dim = inner / p->n_heads;
 	p->part_heads = ig_hparams_part_heads(p->n_heads, p->state_dim * p->head_dim);
 	p->dt_first = 2 * inner + 2 * p->n_groups * p->state_dim;
-	snprintf(name, sizeof name, "blk.%u.ssm_conv1d.bias", first);
-	m->conv_bias = s->host->meta_has_tensor(s->meta, name) != 0;
+	m->conv_bias = ig_meta_layer_has(s->host, s->meta, "blk.%u.ssm_conv1d.bias", first);
 	return 0;
 }
 
