@@ -157,6 +157,37 @@ struct elementwise_args {
 SHARED_SIZE(elementwise_args, 32);
 #define ELEMENTWISE_COLUMNS 2048u /* of a threadgroup */
 
+/* exchange: what one device sends to the others, and where what they send comes.  Addresses are as this device
+ * reaches them; those of the other devices' memory first by rank. */
+#define EXCHANGE_MOST 8 /* ranks */
+struct exchange_args {
+	ulong part[EXCHANGE_MOST]; /* float, by rank; of a sum this rank's alone */
+	ulong inbox
+		[EXCHANGE_MOST]; /* memory of each rank, for what comes (shaders/cuda/exchange.metal) */
+	ulong sum;		 /* float; 0: parts are kept as they are */
+	ulong turns;		 /* uint, of this device: of the steps so far */
+	ulong stop;		 /* uint, of the host: not 0: nobody sends any more */
+	uint row_pairs
+		[EXCHANGE_MOST]; /* floats / 2 of a row of each rank's part, a multiple of 2 */
+	uint rank, n_ranks;
+	uint rows_live; /* as enum ig_row_class */
+	uint turn;	/* of this step's exchanges in pairs, from 1; 0: in chunks */
+	uint n_turns;	/* of the last of them, their number, else 0 */
+	uint reserved;
+};
+SHARED_SIZE(exchange_args, 208);
+#define EXCHANGE_THREADS 256u
+#define EXCHANGE_GROUPS 512u	     /* at most; all of them run at the same time */
+#define EXCHANGE_SMALL_PAIRS 131072u /* the most of one part that is not sent in chunks */
+#define EXCHANGE_CHUNK 512u	     /* quads (4 floats) */
+/* Bytes of an inbox: pairs, chunks, and how many chunks there were. */
+#define EXCHANGE_PAIRS_BYTES(n_ranks) (2ul * (n_ranks) * EXCHANGE_SMALL_PAIRS * 16)
+#define EXCHANGE_CHUNKS_BYTES(n_ranks) (2ul * (n_ranks) * EXCHANGE_GROUPS * EXCHANGE_CHUNK * 16)
+#define EXCHANGE_INBOX_BYTES(n_ranks)                                                              \
+	(EXCHANGE_PAIRS_BYTES(n_ranks) + EXCHANGE_CHUNKS_BYTES(n_ranks) +                          \
+	 EXCHANGE_GROUPS * (n_ranks) * 4ul)
+#define EXCHANGE_TURNS_BYTES ((2 + EXCHANGE_GROUPS) * 4ul)
+
 #define JOIN_MAX_IN 4
 struct join_args {
 	uint n;	   /* columns of the widest input */

@@ -150,8 +150,9 @@ const struct config_option config_options[] = {
 	{ "runtime.devices", CONFIG_DEVICES, FIELD(runtime.devices), .min = 1, .max = 3,
 	  .value = "",
 	  .help = "Numbers of the GPUs that compute, with the driver cuda; [] means the first. A model is "
-		  "divided over two, or over [all] of two, by NVIDIA's library NCCL: each holds a part of the "
-		  "weights and of the cache. memory.budget and kvcache.arena are then those of each GPU." },
+		  "divided over two, or over [all] of two: each holds a part of the weights and of the cache. "
+		  "memory.budget and kvcache.arena are then those of each GPU. GPUs that do not reach each "
+		  "other's memory need NVIDIA's library NCCL." },
 	{ "runtime.transport", CONFIG_CHOICE, FIELD(runtime.transport), .min = 1, .max = 32,
 	  .choices = CHOICES("none", "mpi"), .value = "none",
 	  .help = "What joins the machines that share each model, its layers divided over them: mpi is Open MPI, "

@@ -97,6 +97,19 @@ int ig_cuda_wait(struct ig_gpu_program *p, uint32_t slot, uint32_t timeout_ms, c
 int ig_cuda_connect(struct ig_gpu_device **devices, uint32_t n, struct ig_error *err);
 void ig_cuda_abort(struct ig_gpu_device *d);
 void ig_cuda_disconnect(struct ig_cuda *d);
+bool ig_cuda_is_left(
+	const struct ig_cuda *d); /* one of several ranks, of which another one has failed */
+/* Whether the device exchanges values by a kernel (peers.c); else an exchange is recorded (collectives.c). */
+bool ig_cuda_by_kernel(const struct ig_cuda *d);
+struct exchange_args;
+/* What an exchange of a tape says to the kernel, but its turn. */
+int ig_cuda_exchange_args(struct ig_cuda *d, const struct ig_gpu_tape_dispatch *x,
+			  const struct ig_gpu_place *places, struct exchange_args *args,
+			  struct ig_error *err);
+/* Its grid for so many rows; whether they go in chunks, and so have no turn. */
+bool ig_cuda_exchange_grid(const struct exchange_args *args, uint32_t rows, uint32_t grid[3]);
+int ig_cuda_exchange_function(struct ig_cuda *d, CUfunction *out, bool *waits,
+			      struct ig_error *err);
 /* Record an exchange of so many rows as a node behind others. */
 int ig_cuda_record_exchange(struct ig_cuda *d, const struct ig_gpu_tape_dispatch *x,
 			    const struct ig_gpu_place *places, uint32_t rows, CUgraph graph,

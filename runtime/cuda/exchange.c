@@ -1,127 +1,30 @@
 /*
- * exchange.c: devices as the ranks of a group, which exchange values by NCCL.  An exchange is captured from a
- * stream of its own and becomes a part of the step's graph.  NCCL connects devices when a kind of message is
- * first sent, which a capture does not allow; so messages of all sizes are sent once when the group is made.
+ * exchange.c: devices as the ranks of a group, which exchange values.
  */
-#include "runtime/cuda/cuda_private.h"
-#include "runtime/cuda/nccl.h"
+#include "runtime/cuda/exchange.h"
+
+#include "base/log.h"
 
 #include <errno.h>
 #include <stdlib.h>
-#include <string.h>
-
-#define LEAST_MESSAGE ((uint64_t)4 << 10)
-#define LARGEST_MESSAGE ((uint64_t)64 << 20) /* larger ones are sent as that */
-
-/* What the devices of a group share. */
-struct ig_cuda_group {
-	struct ig_nccl nccl;
-	uint32_t n, n_open;
-	bool closed;
-	ncclComm comms[IG_MAX_RANKS];
-};
-
-static int check(const struct ig_cuda_group *g, ncclResult r, const char *what,
-		 struct ig_error *err)
-{
-	return r ? ig_fail(err, -EIO, "cuda: NCCL: %s: %s (%d): %s", what, g->nccl.error_string(r),
-			   r, g->nccl.last_error(NULL)) :
-		   0;
-}
-
-/* ---- the group ----------------------------------------------------------------------------- */
-
-/* One message of each kind between all devices. */
-static int send_all(struct ig_cuda **d, const struct ig_cuda_group *g, const CUdeviceptr *at,
-		    uint64_t n_bytes, struct ig_error *err)
-{
-	const struct ig_nccl *n = &g->nccl;
-	int rc = check(g, n->group_start(), "starting a group", err);
-
-	for (uint32_t r = 0; r < g->n && !rc; r++) {
-		void *to = (void *)(uintptr_t)at[r];
-		if ((rc = ig_cuda_enter(d[r], err)))
-			break;
-		rc = check(g,
-			   n->all_reduce(to, to, n_bytes / 4, NCCL_FLOAT32, NCCL_SUM, g->comms[r],
-					 d[r]->steps),
-			   "connecting devices", err);
-		for (uint32_t root = 0; root < g->n && !rc; root++)
-			rc = check(g,
-				   n->broadcast(to, to, n_bytes / 4, NCCL_FLOAT32, (int)root,
-						g->comms[r], d[r]->steps),
-				   "connecting devices", err);
-	}
-	int end = check(g, n->group_end(), "connecting devices", rc ? NULL : err);
-	return rc ? rc : end;
-}
-
-static int warm_up(struct ig_cuda **d, const struct ig_cuda_group *g, struct ig_error *err)
-{
-	CUdeviceptr at[IG_MAX_RANKS] = { 0 };
-	int rc = 0;
-
-	for (uint32_t r = 0; r < g->n && !rc; r++) {
-		rc = ig_cuda_enter(d[r], err);
-		if (!rc)
-			rc = CUDA(d[r], mem_alloc(&at[r], LARGEST_MESSAGE),
-				  "allocating for the first messages", err);
-	}
-	for (uint64_t n = LEAST_MESSAGE; n <= LARGEST_MESSAGE && !rc; n *= 4)
-		rc = send_all(d, g, at, n, err);
-	for (uint32_t r = 0; r < g->n; r++) {
-		if (ig_cuda_enter(d[r], NULL))
-			continue;
-		int end =
-			CUDA(d[r], stream_sync(d[r]->steps), "connecting devices", rc ? NULL : err);
-		rc = rc ? rc : end;
-		if (at[r])
-			d[r]->cu.mem_free(at[r]);
-	}
-	return rc;
-}
 
 int ig_cuda_connect(struct ig_gpu_device **devices, uint32_t n, struct ig_error *err)
 {
 	struct ig_cuda_group *g = calloc(1, sizeof *g);
-	struct ig_cuda *d[IG_MAX_RANKS];
-	int numbers[IG_MAX_RANKS], version = 0, rc;
 
 	if (!g)
 		return ig_fail(err, -ENOMEM, "cuda: no memory");
-	for (uint32_t r = 0; r < n; r++) {
-		d[r] = ig_cuda_of(devices[r]);
-		numbers[r] = d[r]->dev;
-		if (!d[r]->cu.begin_capture || !d[r]->cu.end_capture || !d[r]->cu.graph_add_child) {
-			free(g);
-			return ig_fail(err, -ENOTSUP,
-				       "cuda: several devices need the NVIDIA driver of CUDA 12");
-		}
-	}
-	if ((rc = ig_nccl_open(&g->nccl, err))) {
-		free(g);
-		return rc;
-	}
 	g->n = n;
-	/* Its graphs run one after the other, so it need not order them against other work. */
-	setenv("NCCL_GRAPH_MIXING_SUPPORT", "0", 0);
-	if ((rc = check(g, g->nccl.version(&version), "asking for the version", err)) ||
-	    (rc = check(g, g->nccl.init_all(g->comms, (int)n, numbers), "connecting devices",
-			err))) {
-		ig_nccl_close(&g->nccl);
-		free(g);
-		return rc;
-	}
-	for (uint32_t r = 0; r < n && !rc; r++) {
-		d[r]->group = g;
-		d[r]->rank = r;
+	for (uint32_t r = 0; r < n; r++) {
+		g->device[r] = ig_cuda_of(devices[r]);
+		g->device[r]->group = g;
+		g->device[r]->rank = r;
 		g->n_open++;
-		rc = ig_cuda_enter(d[r], err);
-		if (!rc)
-			rc = CUDA(d[r], stream_create(&d[r]->capture, CU_STREAM_NON_BLOCKING),
-				  "creating a stream", err);
 	}
-	return rc ? rc : warm_up(d, g, err);
+	g->reaches = ig_cuda_peers_reach(g->device, n);
+	ig_log_info("cuda: %u devices exchange values %s", n,
+		    g->reaches ? "in one another's memory" : "by NCCL");
+	return g->reaches ? ig_cuda_peers_connect(g, err) : ig_cuda_collectives_connect(g, err);
 }
 
 void ig_cuda_disconnect(struct ig_cuda *d)
@@ -132,17 +35,20 @@ void ig_cuda_disconnect(struct ig_cuda *d)
 		return;
 	if (d->capture)
 		d->cu.stream_destroy(d->capture);
-	/* While the others' contexts are there, too. */
-	for (uint32_t r = 0; r < g->n && !g->closed; r++)
-		g->nccl.destroy(g->comms[r]);
-	g->closed = true;
-	d->group = NULL;
 	d->capture = NULL;
+	/* While the others' contexts are there, too. */
+	if (g->n_open == g->n) {
+		g->reaches ? ig_cuda_peers_disconnect(g) : ig_cuda_collectives_disconnect(g);
+		g->closed = true;
+	}
+	d->group = NULL;
 	if (--g->n_open)
 		return;
 	ig_nccl_close(&g->nccl);
 	free(g);
 }
+
+bool ig_cuda_is_left(const struct ig_cuda *d) { return d->group && d->group->closed; }
 
 void ig_cuda_abort(struct ig_gpu_device *base)
 {
@@ -151,63 +57,8 @@ void ig_cuda_abort(struct ig_gpu_device *base)
 	if (!g || g->closed)
 		return;
 	g->closed = true;
-	for (uint32_t r = 0; r < g->n; r++)
+	if (g->reaches)
+		__atomic_store_n(g->stop, 1, __ATOMIC_RELEASE);
+	for (uint32_t r = 0; r < g->n && !g->reaches; r++)
 		g->nccl.abort(g->comms[r]);
-}
-
-/* ---- an exchange --------------------------------------------------------------------------- */
-
-static void *address(const struct ig_gpu_place *places, const struct ig_gpu_bind *b)
-{
-	return (void *)(uintptr_t)(places[b->ref.buffer].buffer->at + places[b->ref.buffer].offset +
-				   b->ref.offset);
-}
-
-static int send(struct ig_cuda *d, const struct ig_gpu_tape_dispatch *x,
-		const struct ig_gpu_place *places, uint32_t rows, struct ig_error *err)
-{
-	const struct ig_cuda_group *g = d->group;
-	const struct ig_gpu_bind *b = x->d.bind;
-	const ncclComm comm = g->comms[d->rank];
-	int rc;
-
-	if (x->exchange == IG_GPU_ADD)
-		return check(g,
-			     g->nccl.all_reduce(address(places, &b[0]), address(places, &b[1]),
-						rows * b[0].n_bytes / 4, NCCL_FLOAT32, NCCL_SUM,
-						comm, d->capture),
-			     "recording a sum", err);
-	rc = check(g, g->nccl.group_start(), "starting a group", err);
-	for (uint32_t i = 0; i < x->d.n_binds && !rc; i++)
-		rc = check(g,
-			   g->nccl.broadcast(address(places, &b[i]), address(places, &b[i]),
-					     rows * b[i].n_bytes / 4, NCCL_FLOAT32,
-					     (int)(x->first_rank + i), comm, d->capture),
-			   "recording parts", err);
-	int end = check(g, g->nccl.group_end(), "recording parts", rc ? NULL : err);
-	return rc ? rc : end;
-}
-
-int ig_cuda_record_exchange(struct ig_cuda *d, const struct ig_gpu_tape_dispatch *x,
-			    const struct ig_gpu_place *places, uint32_t rows, CUgraph graph,
-			    const CUgraphNode *before, uint32_t n_before, CUgraphNode *node,
-			    struct ig_error *err)
-{
-	CUgraph child = NULL;
-	int rc, end;
-
-	if (!d->group || d->group->closed)
-		return ig_fail(err, -EIO, "cuda: the other devices are not connected");
-	rc = CUDA(d, begin_capture(d->capture, CU_CAPTURE_RELAXED), "recording an exchange", err);
-	if (rc)
-		return rc;
-	rc = send(d, x, places, rows, err);
-	end = CUDA(d, end_capture(d->capture, &child), "recording an exchange", rc ? NULL : err);
-	rc = rc ? rc : end;
-	if (!rc)
-		rc = CUDA(d, graph_add_child(node, graph, before, n_before, child),
-			  "recording an exchange", err);
-	if (child)
-		d->cu.graph_destroy(child);
-	return rc;
 }

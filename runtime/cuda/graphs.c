@@ -12,6 +12,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "runtime/cuda/cuda_private.h"
+#include "shaders/args.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -35,7 +36,7 @@
 struct launch {
 	CUfunction function;
 	bool waits; /* itself, for the kernels before it */
-	uint8_t args[IG_GPU_MAX_ARGS];
+	_Alignas(8) uint8_t args[IG_GPU_MAX_ARGS];
 	CUdeviceptr address[1 + IG_GPU_MAX_BINDS]; /* the step, then operands */
 	CUtensorMap *maps;			   /* of operands with a box; NULL: none */
 	void *params[2 + IG_GPU_MAX_BINDS];
@@ -70,7 +71,7 @@ struct ig_cuda_graphs {
 	struct condition conditions[MAX_CONDITIONS];
 	uint32_t n_conditions;
 	bool follows[IG_N_LIVE]; /* a grid depends on the count */
-	bool exchanges;		 /* a dispatch is an exchange */
+	bool records;		 /* a dispatch is an exchange that is recorded, not a kernel */
 	struct graph graphs[MAX_GRAPHS];
 	uint32_t n_graphs;
 	uint64_t clock;
@@ -160,6 +161,51 @@ static bool may_overlap(const struct ig_cuda_graphs *g, const struct key *key, u
 	       !atomic_load(&g->d->plain_edges);
 }
 
+/* The rows that an exchange sends: no more than its values have memory for, which may be fewer than a bucket's. */
+static uint32_t rows_sent(const struct ig_gpu_tape *t, const struct ig_gpu_tape_dispatch *d,
+			  uint32_t rows)
+{
+	const struct ig_gpu_tape_buffer *b = &t->buffers[d->d.bind[0].ref.buffer];
+	uint64_t most = b->n_bytes / b->row_bytes;
+
+	return rows < most ? rows : (uint32_t)most;
+}
+
+/* The arguments of an exchange that a kernel does; NULL: it is none. */
+static struct exchange_args *exchange_of(const struct ig_cuda_graphs *g, uint32_t i)
+{
+	return g->tape->dispatches[i].exchange && !g->records ?
+		       (struct exchange_args *)g->launches[i].args :
+		       NULL;
+}
+
+/* grid[0] of an exchange is rows: its kernel's grid, and whether it has a turn. */
+static bool grid_of_exchange(const struct ig_cuda_graphs *g, uint32_t i, uint32_t grid[3])
+{
+	return !ig_cuda_exchange_grid(exchange_of(g, i),
+				      rows_sent(g->tape, &g->tape->dispatches[i], grid[0]), grid);
+}
+
+/* The turns of a bucket's exchanges, into their kernels' arguments. */
+static void set_turns(struct ig_cuda_graphs *g, const struct key *key)
+{
+	struct exchange_args *last = NULL;
+	uint32_t n = 0, grid[3];
+
+	for (uint32_t i = 0; i < g->tape->n_dispatches; i++) {
+		struct exchange_args *args = exchange_of(g, i);
+		if (!args || !is_recorded(g, key, i, grid))
+			continue;
+		args->turn = args->n_turns = 0;
+		if (!grid_of_exchange(g, i, grid))
+			continue;
+		args->turn = ++n;
+		last = args;
+	}
+	if (last)
+		last->n_turns = n;
+}
+
 static CUkernelNodeParams node_params(struct ig_cuda_graphs *g, uint32_t i, const uint32_t grid[3])
 {
 	const struct ig_gpu_dispatch *d = &g->tape->dispatches[i].d;
@@ -169,7 +215,7 @@ static CUkernelNodeParams node_params(struct ig_cuda_graphs *g, uint32_t i, cons
 		.grid_x = grid[0],
 		.grid_y = grid[1],
 		.grid_z = grid[2],
-		.block_x = d->threads,
+		.block_x = g->tape->dispatches[i].exchange ? EXCHANGE_THREADS : d->threads,
 		.block_y = 1,
 		.block_z = 1,
 		.shared_bytes = d->threadgroup_bytes,
@@ -201,16 +247,6 @@ static int add_node(struct ig_cuda_graphs *g, CUgraph graph, uint32_t i, const u
 	return rc;
 }
 
-/* The rows that an exchange sends: no more than its values have memory for, which may be fewer than a bucket's. */
-static uint32_t rows_sent(const struct ig_gpu_tape *t, const struct ig_gpu_tape_dispatch *d,
-			  uint32_t rows)
-{
-	const struct ig_gpu_tape_buffer *b = &t->buffers[d->d.bind[0].ref.buffer];
-	uint64_t most = b->n_bytes / b->row_bytes;
-
-	return rows < most ? rows : (uint32_t)most;
-}
-
 /* Record all dispatches of the bucket; *n_nodes 0: there are none.  *any_overlap: a kernel begins
  * while another one runs. */
 static int record(struct ig_cuda_graphs *g, struct graph *to, uint32_t *n_nodes, bool *any_overlap,
@@ -220,11 +256,12 @@ static int record(struct ig_cuda_graphs *g, struct graph *to, uint32_t *n_nodes,
 	CUgraph graph = to->graph;
 	uint32_t n_before = 0, n_now = 0;
 	bool barrier = false, empty = false; /* before[0] is no kernel */
-	bool exchanged = false;		     /* one of now[] is none */
+	bool recorded = false;		     /* one of now[] is none */
 	int rc = 0;
 
 	*n_nodes = 0;
 	*any_overlap = false;
+	set_turns(g, key);
 	for (uint32_t i = 0; i < g->tape->n_dispatches; i++) {
 		const struct ig_gpu_tape_dispatch *d = &g->tape->dispatches[i];
 		uint32_t grid[3];
@@ -239,8 +276,8 @@ static int record(struct ig_cuda_graphs *g, struct graph *to, uint32_t *n_nodes,
 			g->now = t;
 			n_before = n_now;
 			n_now = 0;
-			empty = exchanged;
-			exchanged = false;
+			empty = recorded;
+			recorded = false;
 		}
 		barrier = false;
 		if (n_before > 1 && n_now * n_before > MAX_EDGES) {
@@ -252,8 +289,11 @@ static int record(struct ig_cuda_graphs *g, struct graph *to, uint32_t *n_nodes,
 			n_before = 1;
 			empty = true;
 		}
-		bool overlaps = !d->exchange && n_before == 1 && !empty && may_overlap(g, key, i);
-		rc = d->exchange ?
+		bool is_kernel = !d->exchange || !g->records;
+		bool overlaps = is_kernel && n_before == 1 && !empty && may_overlap(g, key, i);
+		if (exchange_of(g, i))
+			grid_of_exchange(g, i, grid);
+		rc = !is_kernel ?
 			     ig_cuda_record_exchange(g->d, d, g->places,
 						     rows_sent(g->tape, d, grid[0]), graph,
 						     g->before, n_before, &g->now[n_now], err) :
@@ -262,7 +302,7 @@ static int record(struct ig_cuda_graphs *g, struct graph *to, uint32_t *n_nodes,
 			return rc;
 		to->nodes[i] = g->now[n_now];
 		*any_overlap = *any_overlap || overlaps;
-		exchanged = exchanged || d->exchange;
+		recorded = recorded || !is_kernel;
 		n_now++;
 		(*n_nodes)++;
 	}
@@ -324,7 +364,7 @@ static bool is_alike(const struct ig_cuda_graphs *g, const struct graph *at, con
 {
 	uint32_t grid[3];
 
-	if (!at->exec || at->key.runs != key->runs || g->exchanges ||
+	if (!at->exec || at->key.runs != key->runs || g->records ||
 	    at->key.live[IG_LIVE_HEAD] != key->live[IG_LIVE_HEAD] ||
 	    has_few_rows(&at->key) != has_few_rows(key))
 		return false;
@@ -340,6 +380,7 @@ static int change(struct ig_cuda_graphs *g, struct graph *at, const struct key *
 {
 	int rc = 0;
 
+	set_turns(g, key);
 	for (uint32_t i = 0; i < g->tape->n_dispatches && !rc; i++) {
 		const struct ig_gpu_dispatch *d = &g->tape->dispatches[i].d;
 		uint32_t before[3], now[3];
@@ -347,7 +388,9 @@ static int change(struct ig_cuda_graphs *g, struct graph *at, const struct key *
 			continue;
 		grid_of(d, &at->key, before);
 		grid_of(d, key, now);
-		if (!memcmp(before, now, sizeof now))
+		if (exchange_of(g, i)) /* also its turn may be another one */
+			grid_of_exchange(g, i, now);
+		else if (!memcmp(before, now, sizeof now))
 			continue;
 		const CUkernelNodeParams p = node_params(g, i, now);
 		rc = check_grid(d, now, err);
@@ -404,7 +447,7 @@ int ig_cuda_graphs_prepare(struct ig_cuda_graphs *g, const uint32_t live[IG_N_LI
 	struct graph *at;
 	struct key key;
 
-	if (g->exchanges) /* all ranks record one at the same time */
+	if (g->records) /* all ranks record one at the same time */
 		return 0;
 	make_key(g, live, &key);
 	for (uint32_t i = 0; i < g->n_graphs; i++)
@@ -422,6 +465,8 @@ int ig_cuda_graphs_get(struct ig_cuda_graphs *g, const uint32_t live[IG_N_LIVE],
 	int64_t begin;
 	int rc = 0;
 
+	if (ig_cuda_is_left(g->d))
+		return ig_fail(err, -EIO, "cuda: the other devices are not connected");
 	make_key(g, live, &key);
 	g->clock++;
 	for (uint32_t i = 0; i < g->n_graphs && !at; i++)
@@ -476,24 +521,42 @@ static int make_map(struct ig_cuda_graphs *g, const struct ig_gpu_dispatch *d,
 		    what, err);
 }
 
+static int make_exchange(struct ig_cuda_graphs *g, uint32_t i, const struct ig_gpu_place *places,
+			 CUdeviceptr step, struct ig_error *err)
+{
+	struct launch *l = &g->launches[i];
+	int rc;
+
+	if (!ig_cuda_by_kernel(g->d)) {
+		g->records = true;
+		return 0;
+	}
+	rc = ig_cuda_exchange_args(g->d, &g->tape->dispatches[i], places,
+				   (struct exchange_args *)l->args, err);
+	l->params[0] = l->args;
+	l->params[1] = &l->address[0];
+	l->address[0] = step;
+	return rc ? rc : ig_cuda_exchange_function(g->d, &l->function, &l->waits, err);
+}
+
 static int make_launch(struct ig_cuda_graphs *g, uint32_t i, const struct ig_gpu_place *places,
 		       CUdeviceptr step, struct ig_error *err)
 {
 	const struct ig_gpu_dispatch *d = &g->tape->dispatches[i].d;
 	struct launch *l = &g->launches[i];
 	uint32_t n = 0, n_maps = 0;
-	int rc = g->tape->dispatches[i].exchange ?
-			 0 :
-			 ig_cuda_function(g->d, d, &l->function, &l->waits, err);
+	int rc = 0;
 
+	if (g->tape->dispatches[i].exchange)
+		rc = make_exchange(g, i, places, step, err);
+	else
+		rc = ig_cuda_function(g->d, d, &l->function, &l->waits, err);
 	if (rc || (rc = find_condition(g, d, &l->condition, err)))
 		return rc;
 	for (int axis = 0; axis < 3; axis++)
 		g->follows[d->grid[axis].live] = true;
-	if (g->tape->dispatches[i].exchange) {
-		g->exchanges = true;
+	if (g->tape->dispatches[i].exchange)
 		return 0;
-	}
 	if (d->n_boxes) {
 		l->maps = aligned_alloc(_Alignof(CUtensorMap), d->n_boxes * sizeof *l->maps);
 		if (!l->maps)

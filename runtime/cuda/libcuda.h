@@ -38,6 +38,7 @@ enum {
 	CUDA_ERROR_NOT_READY = 600,
 	CUDA_ERROR_ILLEGAL_ADDRESS = 700,
 	CUDA_ERROR_LAUNCH_TIMEOUT = 702,
+	CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED = 704,
 	CUDA_ERROR_CONTEXT_IS_DESTROYED = 709,
 	CUDA_ERROR_ASSERT = 710,
 	CUDA_ERROR_HARDWARE_STACK_ERROR = 714,
@@ -79,6 +80,7 @@ enum { /* of tensor maps */
 #define CU_STREAM_NON_BLOCKING 1u
 #define CU_CAPTURE_RELAXED 2
 #define CU_EVENT_DISABLE_TIMING 2u
+#define CU_HOST_PORTABLE 1u
 
 typedef struct {
 	CUfunction func;
@@ -192,6 +194,9 @@ enum {
 	X(graph_add_edges, cuGraphAddDependencies_v2,                                              \
 	  (CUgraph g, const CUgraphNode *from, const CUgraphNode *to, const CUgraphEdge *edges,    \
 	   size_t n))                                                                              \
+	X(can_access, cuDeviceCanAccessPeer, (int *can, CUdevice dev, CUdevice of))                \
+	X(enable_access, cuCtxEnablePeerAccess, (CUcontext of, unsigned flags))                    \
+	X(fill, cuMemsetD8Async, (CUdeviceptr p, unsigned char x, size_t n, CUstream s))           \
 	X(begin_capture, cuStreamBeginCapture_v2, (CUstream s, int mode))                          \
 	X(end_capture, cuStreamEndCapture, (CUstream s, CUgraph * g))                              \
 	X(graph_add_child, cuGraphAddChildGraphNode,                                               \

@@ -37,7 +37,7 @@ struct CUgraphExec_st {
 };
 
 struct work {
-	enum { COPY, RUN, EVENT } kind;
+	enum { COPY, FILL, RUN, EVENT } kind;
 	void *dst;
 	const void *src;
 	size_t n;
@@ -274,6 +274,8 @@ static void run_one(CUstream s, bool really)
 		s->last = &s->first;
 	if (w->kind == COPY && really)
 		memcpy(w->dst, w->src, w->n);
+	if (w->kind == FILL && really)
+		memset(w->dst, 0, w->n);
 	for (size_t i = 0; w->kind == RUN && really && i < w->n; i++) {
 		if (fake_cuda.n_runs < FAKE_MAX_RUNS)
 			fake_cuda.runs[fake_cuda.n_runs++] = w->runs[i];
@@ -300,6 +302,34 @@ FUNCTION(cuMemcpyHtoDAsync_v2, CUdeviceptr dst, const void *src, size_t n, CUstr
 		misuse("cuMemcpyHtoDAsync: outside of memory, or the host's is not pinned");
 	push(s, (struct work){ COPY, (void *)(uintptr_t)dst, src, n });
 	return CUDA_SUCCESS;
+}
+
+/* The only pattern that is asked for: zeros. */
+FUNCTION(cuMemsetD8Async, CUdeviceptr p, unsigned char x, size_t n, CUstream s)
+{
+	ENTER(true);
+	if (x || !lies_in((void *)(uintptr_t)p, n, true))
+		misuse("cuMemsetD8Async: outside of memory, or not with zeros");
+	push(s, (struct work){ FILL, (void *)(uintptr_t)p, NULL, n });
+	return CUDA_SUCCESS;
+}
+
+FUNCTION(cuDeviceCanAccessPeer, int *can, CUdevice dev, CUdevice of)
+{
+	ENTER(false);
+	if (dev == of)
+		misuse("cuDeviceCanAccessPeer: of itself");
+	*can = fake_cuda.reaches;
+	return CUDA_SUCCESS;
+}
+
+/* All GPUs have one context: but for the first call it has this access already. */
+FUNCTION(cuCtxEnablePeerAccess, CUcontext of, unsigned flags)
+{
+	ENTER(true);
+	if (of != &context || flags)
+		misuse("cuCtxEnablePeerAccess");
+	return fake_cuda.n_enabled++ ? CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED : CUDA_SUCCESS;
 }
 
 FUNCTION(cuMemcpyDtoHAsync_v2, void *dst, CUdeviceptr src, size_t n, CUstream s)

@@ -35,6 +35,7 @@ struct fake_cuda {
 	int version;
 	size_t memory_bytes;
 	int kernel_threads; /* most threads of every kernel */
+	bool reaches;	    /* each GPU the memory of all others */
 	int clusters[3];    /* of 2, 4 and 8 threadgroups, at once */
 	/* Calls of `fail` (a function's name) after the first `fail_after` return this; of
 	 * "*", any function, only the next one does. */
@@ -54,6 +55,7 @@ struct fake_cuda {
 	int n_changed;	  /* grids of graphs that are ready */
 	int n_refused;	  /* graphs */
 	int n_children;	  /* graphs that became nodes */
+	int n_enabled;	  /* accesses to another GPU's memory */
 	int lost;	  /* a sticky error was given: everything fails with it */
 	char misuse[160]; /* the first call that a real driver would not forgive */
 	struct fake_run runs[FAKE_MAX_RUNS];

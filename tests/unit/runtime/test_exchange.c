@@ -1,6 +1,7 @@
 /*
  * test_exchange.c: devices of the kind cuda as ranks of a group, over doubles of libcuda and libnccl: how they
- * are opened and connected, what an exchange of a tape becomes in the graph of a step, and each error.
+ * are opened and connected, what an exchange of a tape becomes in the graph of a step, by NCCL or by a kernel, and
+ * each error.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -11,12 +12,13 @@
 
 #include "fake_libcuda.h"
 #include "fake_libnccl.h"
-#include "runtime/cuda/cuda_private.h"
+#include "runtime/cuda/exchange.h"
 
 #include <dlfcn.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <zlib.h>
 
 #define N 3
 #define COLS 40 /* of float32: 160 bytes, 192 in a row */
@@ -181,20 +183,22 @@ static struct ig_gpu_bind bind(const struct run *r, uint32_t i, uint32_t access)
 	return (struct ig_gpu_bind){ r->v[i].ref, r->v[i].row_stride, access, 0 };
 }
 
-/* The sum of value 0 to value 1, then values 1 and 2 as the parts of ranks 1 and 2. */
-static void make_tape(struct run *r, struct ig_gpu_device *d)
+/* The sum of value 0 to value 1, then values first … 2 as the parts of their ranks. */
+static void make_tape_of(struct run *r, struct ig_gpu_device *d, uint32_t rows, uint32_t first)
 {
 	struct ig_error err = { 0 };
 
 	assert_int_equal(ig_gpu_tape_create(d->class->facts(d), 1, &r->tape), 0);
 	for (int i = 0; i < 3; i++)
 		assert_int_equal(
-			ig_gpu_tape_value(r->tape, IG_F32, COLS, IG_ROWS_TOKENS, ROWS, &r->v[i]),
+			ig_gpu_tape_value(r->tape, IG_F32, COLS, IG_ROWS_TOKENS, rows, &r->v[i]),
 			0);
 	const struct ig_gpu_bind sum[] = { bind(r, 0, IG_GPU_READ), bind(r, 1, IG_GPU_WRITE) };
-	const struct ig_gpu_bind parts[] = { bind(r, 1, IG_GPU_READ), bind(r, 2, IG_GPU_WRITE) };
+	const struct ig_gpu_bind parts[] = { bind(r, 0, IG_GPU_WRITE), bind(r, 1, IG_GPU_READ),
+					     bind(r, 2, IG_GPU_WRITE) };
 	assert_int_equal(ig_gpu_tape_exchange(r->tape, IG_GPU_ADD, 0, sum, 2, IG_ROWS_TOKENS), 0);
-	assert_int_equal(ig_gpu_tape_exchange(r->tape, IG_GPU_FETCH, 1, parts, 2, IG_ROWS_TOKENS),
+	assert_int_equal(ig_gpu_tape_exchange(r->tape, IG_GPU_FETCH, first, parts + first,
+					      3 - first, IG_ROWS_TOKENS),
 			 0);
 	assert_int_equal(ig_gpu_tape_close(r->tape, &err), 0);
 	assert_true(r->tape->dispatches[1].barrier);
@@ -204,9 +208,18 @@ static void make_tape(struct run *r, struct ig_gpu_device *d)
 			 0);
 	for (uint32_t i = 0; i < r->tape->n_buffers; i++)
 		r->places[i] = (struct ig_gpu_place){ r->scratch, r->tape->buffers[i].offset };
+}
+
+static void make_program(struct run *r, struct ig_gpu_device *d, uint32_t rows, uint32_t first)
+{
+	struct ig_error err = { 0 };
+
+	make_tape_of(r, d, rows, first);
 	if (d->class->program_create(d, r->tape, r->places, 256, &r->program, &err))
 		fail_msg("%s", err.text);
 }
+
+static void make_tape(struct run *r, struct ig_gpu_device *d) { make_program(r, d, ROWS, 1); }
 
 static void free_tape(struct run *r, struct ig_gpu_device *d)
 {
@@ -330,6 +343,182 @@ static void test_exchange_fails(void **state)
 	close_all(&g);
 }
 
+/* ---- by a kernel ------------------------------------------------------------------------- */
+
+/* Have each GPU reach the memory of all others, and the exchange kernel be one that the double knows. */
+static int setup_peers(void **state)
+{
+	static const char text[] = ".entry sends_208_0 ; griddepcontrol.wait";
+	static uint8_t packed[128];
+	static struct ig_ptx ptx = { "sends_208_0", packed, 0, sizeof text - 1 };
+	static const struct ig_shader shader = {
+		.struct_size = sizeof shader, .name = "test/sends", .ptx_sm80 = &ptx, .n_sm80 = 1
+	};
+	uLongf n = sizeof packed;
+	int rc = setup(state);
+
+	assert_int_equal(compress(packed, &n, (const Bytef *)text, sizeof text - 1), Z_OK);
+	ptx.n_bytes = (uint32_t)n;
+	ig_cuda_exchange_shader = &shader;
+	ig_cuda_exchange_kernel = "sends_208_0";
+	ig_nccl_name = "libno-nccl.so.2"; /* nothing asks for it */
+	fake->reaches = true;
+	return rc;
+}
+
+static const struct exchange_args *args_of(int run)
+{
+	return (const struct exchange_args *)fake->runs[run].args;
+}
+
+static void test_peers(void **state)
+{
+	struct ig_error err = { 0 };
+	struct group g;
+	struct run r;
+
+	if (connect_all(&g, 3, &err))
+		fail_msg("%s", err.text);
+	assert_int_equal(fake->n_enabled, 6);
+	make_program(&r, g.d[1], ROWS, 0);
+	assert_int_equal(submit(&r, g.d[1], 3, &err), 0); /* a bucket of 4 */
+	assert_int_equal(fake->n_runs, 2);
+	assert_int_equal(fake->n_children, 0);
+	assert_true(fake->runs[1].overlaps);
+	const struct exchange_args *sum = args_of(0), *parts = args_of(1);
+	for (int i = 0; i < 2; i++) {
+		const struct exchange_args *a = args_of(i);
+		assert_int_equal(fake->runs[i].threads, EXCHANGE_THREADS);
+		assert_int_equal(fake->runs[i].grid[0], 1); /* 4 rows of 24 pairs */
+		assert_int_equal(a->rank, 1);
+		assert_int_equal(a->n_ranks, 3);
+		assert_int_equal(a->rows_live, IG_ROWS_TOKENS);
+		assert_int_equal(a->turn, 1 + i);
+		assert_int_equal(a->n_turns, i ? 2 : 0);
+		for (int k = 0; k < 3; k++) {
+			assert_int_equal(a->row_pairs[k], 192 / 8);
+			assert_int_not_equal(a->inbox[k], 0);
+			assert_int_not_equal(a->inbox[k], a->inbox[(k + 1) % 3]);
+		}
+		assert_int_equal(*(const uint32_t *)(uintptr_t)a->stop, 0);
+		assert_int_equal(*(const uint32_t *)(uintptr_t)a->turns, 0);
+	}
+	assert_ptr_equal((void *)(uintptr_t)sum->part[1], at(&r, 0));
+	assert_ptr_equal((void *)(uintptr_t)sum->sum, at(&r, 1));
+	assert_int_equal(sum->part[0] | sum->part[2], 0);
+	for (int k = 0; k < 3; k++)
+		assert_ptr_equal((void *)(uintptr_t)parts->part[k], at(&r, k));
+	assert_int_equal(parts->sum, 0);
+	/* A bucket of 16, of which the values have memory for nine; the recording is changed. */
+	assert_int_equal(submit(&r, g.d[1], ROWS, &err), 0);
+	assert_int_equal(fake->n_instantiated, 1);
+	assert_int_equal(fake->n_changed, 2);
+	assert_int_equal(fake->runs[3].grid[0], 1); /* 216 pairs */
+	assert_int_equal(args_of(3)->n_turns, 2);
+	free_tape(&r, g.d[1]);
+	close_all(&g);
+}
+
+/* Many rows go in chunks and have no turn; a recording with the same kernels is changed to that and back. */
+static void test_chunks(void **state)
+{
+	static const struct {
+		uint32_t rows, grid;
+		bool in_chunks;
+	} steps[] = {
+		{ 256, 24, false }, { 5000, 480, false }, { 6000, 288, true }, { 256, 24, false }
+	};
+	struct ig_error err = { 0 };
+	struct group g;
+	struct run r;
+
+	assert_int_equal(connect_all(&g, 3, &err), 0);
+	make_program(&r, g.d[0], 6144, 0);
+	for (size_t i = 0; i < sizeof steps / sizeof *steps; i++) {
+		fake->n_runs = 0;
+		assert_int_equal(submit(&r, g.d[0], steps[i].rows, &err), 0);
+		assert_int_equal(fake->n_runs, 2);
+		for (int k = 0; k < 2; k++) {
+			assert_int_equal(fake->runs[k].grid[0], steps[i].grid);
+			assert_int_equal(args_of(k)->turn, steps[i].in_chunks ? 0 : 1 + k);
+			assert_int_equal(args_of(k)->n_turns, k && !steps[i].in_chunks ? 2 : 0);
+		}
+	}
+	assert_true(fake->n_changed > 0);
+	free_tape(&r, g.d[0]);
+	close_all(&g);
+}
+
+static void refuse_tape(struct run *r, struct ig_gpu_device *d, uint32_t first, int rc,
+			const char *part)
+{
+	struct ig_error err = { 0 };
+
+	make_tape_of(r, d, ROWS, first);
+	r->program = NULL;
+	assert_int_equal(d->class->program_create(d, r->tape, r->places, 256, &r->program, &err),
+			 rc);
+	assert_non_null(strstr(err.text, part));
+	free_tape(r, d);
+}
+
+static void test_peers_fail(void **state)
+{
+	static const char *const cuda[] = { "cuCtxEnablePeerAccess", "cuMemAlloc_v2",
+					    "cuMemsetD8Async", "cuMemHostAlloc" };
+	struct ig_error err = { 0 };
+	struct group g;
+	struct run r;
+
+	for (size_t i = 0; i < sizeof cuda / sizeof *cuda; i++)
+		for (int after = 0; after < 2; after++) {
+			for (uint32_t k = 0; k < N; k++)
+				g.d[k] = open_device(k);
+			fake->fail = cuda[i];
+			fake->n_failing = 0;
+			fake->fail_after = after && strcmp(cuda[i], "cuMemHostAlloc") ? 1 : 0;
+			fake->fail_with = CUDA_ERROR_INVALID_VALUE;
+			assert_int_equal(ig_gpu_cuda.connect(g.d, N, &err), -EIO);
+			assert_non_null(strstr(err.text, cuda[i][2] == 'C' ? "reaching" :
+							 i == 1		   ? "allocating" :
+							 i == 2		   ? "clearing" :
+									     "pinning"));
+			fake->fail = NULL;
+			close_all(&g);
+		}
+	assert_int_equal(connect_all(&g, 3, &err), 0);
+	/* The part of rank 0 is missing. */
+	refuse_tape(&r, g.d[0], 1, -EINVAL, "an exchange of 2 parts between 3 devices");
+	ig_cuda_exchange_kernel = "other";
+	refuse_tape(&r, g.d[0], 0, -ENOTSUP, "has no kernel other");
+	close_all(&g);
+}
+
+/* After one has failed the kernels of the others stop waiting, and no step begins. */
+static void test_peers_abort(void **state)
+{
+	struct ig_error err = { 0 };
+	struct group g;
+	struct run r;
+
+	assert_int_equal(connect_all(&g, 3, &err), 0);
+	make_program(&r, g.d[0], ROWS, 0);
+	assert_int_equal(submit(&r, g.d[0], 1, &err), 0);
+	ig_gpu_cuda.abort(g.d[2]);
+	assert_int_equal(*(const uint32_t *)(uintptr_t)args_of(0)->stop, 1);
+	assert_int_equal(submit(&r, g.d[0], 1, &err), -EIO);
+	assert_non_null(strstr(err.text, "the other devices are not connected"));
+	free_tape(&r, g.d[0]);
+	close_all(&g);
+}
+
+/* Where one does not reach another, NCCL is needed. */
+static void test_one_out_of_reach(void **state)
+{
+	fake->reaches = false;
+	refused(-ENOTSUP, "several devices need NVIDIA's library NCCL (libno-nccl.so.2");
+}
+
 static void test_alone(void **state)
 {
 	struct ig_gpu_device *d = open_device(0);
@@ -354,6 +543,11 @@ int main(void)
 		cmocka_unit_test_setup(test_exchange, setup),
 		cmocka_unit_test_setup(test_no_value, setup),
 		cmocka_unit_test_setup(test_exchange_fails, setup),
+		cmocka_unit_test_setup(test_peers, setup_peers),
+		cmocka_unit_test_setup(test_chunks, setup_peers),
+		cmocka_unit_test_setup(test_peers_fail, setup_peers),
+		cmocka_unit_test_setup(test_peers_abort, setup_peers),
+		cmocka_unit_test_setup(test_one_out_of_reach, setup_peers),
 		cmocka_unit_test_setup(test_alone, setup),
 	};
 

@@ -212,6 +212,45 @@ NV_ATOMICS(threadgroup)
 // After this and an atomic, other threadgroups can read what this thread wrote to device memory.
 METAL_FUNC void nv_fence_gpu() { __asm__ volatile("fence.acq_rel.gpu;" ::: "memory"); }
 
+// -- memory that other devices read and write while a kernel runs ------------------------------------
+
+// 16 bytes, of which each 8 come together.
+METAL_FUNC uint4 nv_load_system_4(device const void *p)
+{
+	uint4 v;
+	uint a, b, c, d;
+	__asm__ volatile("ld.volatile.global.v4.u32 {%0,%1,%2,%3}, [%4];"
+			 : "=r"(a), "=r"(b), "=r"(c), "=r"(d)
+			 : "l"(p)
+			 : "memory");
+	v[0] = a, v[1] = b, v[2] = c, v[3] = d;
+	return v;
+}
+METAL_FUNC void nv_store_system_4(device void *p, uint4 v)
+{
+	__asm__ volatile("st.volatile.global.v4.u32 [%0], {%1,%2,%3,%4};" ::"l"(p), "r"(v[0]), "r"(v[1]), "r"(v[2]),
+			 "r"(v[3])
+			 : "memory");
+}
+METAL_FUNC uint nv_load_system(device const uint *p)
+{
+	uint v;
+	__asm__ volatile("ld.volatile.global.u32 %0, [%1];" : "=r"(v) : "l"(p) : "memory");
+	return v;
+}
+// Who acquires what was released can read what was written before, by any thread that a barrier had come
+// before it.
+METAL_FUNC void nv_release_system(device uint *p, uint v)
+{
+	__asm__ volatile("fence.acq_rel.sys; st.relaxed.sys.global.u32 [%0], %1;" ::"l"(p), "r"(v) : "memory");
+}
+METAL_FUNC uint nv_acquire_system(device const uint *p)
+{
+	uint v;
+	__asm__ volatile("ld.acquire.sys.global.u32 %0, [%1];" : "=r"(v) : "l"(p) : "memory");
+	return v;
+}
+
 // -- asynchronous copies from device to threadgroup memory ---------------------------
 
 // 16 bytes bypass the first-level cache, 8 and 4 use it; `to` and `from` are
