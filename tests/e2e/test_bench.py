@@ -3,6 +3,7 @@ import json
 import os
 import pathlib
 import re
+import struct
 import subprocess
 
 import pytest
@@ -18,7 +19,7 @@ pytestmark = pytest.mark.release
 def test_random_models_step(tmp_path, shape, kind):
     """A made file has the shape's weights, and two runs of it take the same bytes."""
     path = tmp_path / "m.gguf"
-    subprocess.run([ROOT / "bench/random_model.py", shape, path, "--type", kind, "--layers", "1"],
+    subprocess.run([ROOT / "bench/random_model.py", shape, path, "--type", kind, "--layers", "1", "--experts", "16"],
                    check=True)
     out = subprocess.run([ingot.BUILD / "bench/ingot-bench", path, "--prompt", "3", "--decode",
                           "2", "--rounds", "1", "--streams", "1,3", "--json"], check=True,
@@ -30,8 +31,28 @@ def test_random_models_step(tmp_path, shape, kind):
     per_weight = {"Q4_0": 18 / 32, "Q4_K": 144 / 256}[kind]
     macs = one["linear_macs"] + one["logits_macs"] # of a row; routers and biases are float32
     assert one["step_bytes"] == pytest.approx(per_weight * macs, rel=0.02)
-    idle = per_weight * 3 * 768 * 2048 * (128 - 8) if shape == "qwen3-30b-a3b" else 0
+    idle = per_weight * 3 * 768 * 2048 * (16 - 8) if shape == "qwen3-30b-a3b" else 0
     assert one["file_bytes"] == pytest.approx(one["step_bytes"] + idle, rel=1e-6)
+
+
+@pytest.mark.parametrize("shape, layers, of", [("gpt-oss-20b", 2, "MXFP4"), ("qwen3.5-35b-a3b", 4, "Q4_K"), ("gemma-4-26b-a4b", 6, "Q5_0"),
+                                              ("nemotron-3-nano", 6, "Q5_0")])
+def test_shapes_of_2026_step(tmp_path, shape, layers, of):
+    """So many layers have all kinds of the shape's; `of` is the type of its experts, or of their down (rows of no whole
+    blocks); experts and tokens are as few as asked for."""
+    path = tmp_path / "m.gguf"
+    subprocess.run([ROOT / "bench/random_model.py", shape, path, "--type", "Q4_K", "--layers", str(layers), "--experts", "10",
+                    "--vocab", "300"], check=True)
+    with path.open("rb") as f:
+        raw = f.read(1 << 20)
+    embed, down = (raw.index(name) + len(name) for name in (b"token_embd.weight", b"ffn_down_exps.weight"))
+    assert struct.unpack_from("<QQ", raw, embed + 4)[1] == 300
+    n, _, _, experts, number = struct.unpack_from("<IQQQI", raw, down)
+    assert (n, experts) == (3, 10) and number == {"MXFP4": 39, "Q5_0": 6, "Q4_K": 12}[of]
+    folders = sorted({str(p.parent) for p in (ingot.BUILD / "modules").rglob("*.so")})
+    out = subprocess.run([ingot.BUILD / "bench/ingot-bench", path, "--prompt", "3", "--decode", "2", "--rounds", "1", "--json"],
+                         check=True, capture_output=True, text=True, env={**os.environ, "INGOT_MODULE_PATH": ":".join(folders)}).stdout
+    assert json.loads(out)["decode"]["tokens"] == 2
 
 
 @pytest.mark.real
