@@ -19,7 +19,7 @@
 struct fake_run {
 	char name[64];
 	unsigned grid[3], threads, shared;
-	uint8_t args[256];
+	_Alignas(8) uint8_t args[256];
 	CUdeviceptr address[18]; /* the step, then operands */
 	CUtensorMap
 		map[2]; /* of kernels whose names begin with `boxes`: their first two operands */
