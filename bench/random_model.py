@@ -24,7 +24,7 @@ U32_KEY, F32_KEY, BOOL_KEY, TEXT_KEY, ARRAY_KEY = 4, 6, 7, 8, 9
 # type: (GGUF's number, values of a block, bytes of a block)
 TYPES = {"Q4_0": (2, 32, 18), "Q5_0": (6, 32, 22), "Q8_0": (8, 32, 34), "Q4_K": (12, 256, 144),
          "Q6_K": (14, 256, 210)}
-OTHERS = {"MXFP4": (39, 32, 17), "exact": (F32, 1, 4)}     # that a shape asks for
+FORMS = {**TYPES, "MXFP4": (39, 32, 17), "exact": (F32, 1, 4)}     # and what a shape asks for itself
 FALLBACK = {"Q4_K": "Q5_0", "Q6_K": "Q8_0"}     # for rows that have no whole blocks
 
 def text(s):
@@ -140,7 +140,7 @@ def write(path, name, kind="Q4_0", layers=None, seed=1, context=None, tokenizer=
         of = kind if value is None else value if isinstance(value, str) else None
         if of in FALLBACK and dims[-1] % TYPES[of][1]:
             of = FALLBACK[of]
-        number, per_block, block_bytes = (TYPES | OTHERS)[of] if of else (F32, 1, 4)
+        number, per_block, block_bytes = FORMS[of] if of else (F32, 1, 4)
         n_bytes = n_values // per_block * block_bytes
         head += text(tensor) + struct.pack("<I", len(dims))
         head += b"".join(struct.pack("<Q", d) for d in reversed(dims))
@@ -156,7 +156,7 @@ def write(path, name, kind="Q4_0", layers=None, seed=1, context=None, tokenizer=
             elif of is None:
                 f.write(struct.pack("<f", value) * (n_bytes // 4))
             else:
-                _, per_block, block_bytes = (TYPES | OTHERS)[of]
+                _, per_block, block_bytes = FORMS[of]
                 if (of, n_cols) not in pools:
                     pools[of, n_cols] = blocks(rng, of, n_cols, 1 << 13 if per_block == 256 else 1 << 16)
                 pool, left = pools[of, n_cols], n_bytes

@@ -166,7 +166,7 @@ def mamba(b, s):
              (b + "ssm_norm.weight", (s["groups"], di // s["groups"]), 1.0), (b + "ssm_dt.bias", (heads,), 0.0)])
 
 
-def gated(b, s, ff, suffix=""):
+def feed_forward(b, s, ff, suffix=""):
     """A feed-forward with gate, or a shared expert."""
     w = s["width"]
     return weights(b, **{"ffn_gate" + suffix: (ff, w), "ffn_up" + suffix: (ff, w), "ffn_down" + suffix: (w, ff)})
@@ -195,7 +195,7 @@ def gpt2(b, s, i):
 
 
 def llama(b, s, i):
-    return vectors(b, s["width"], "attn_norm.weight", "ffn_norm.weight") + attention(b, s) + gated(b, s, s["ff"])
+    return vectors(b, s["width"], "attn_norm.weight", "ffn_norm.weight") + attention(b, s) + feed_forward(b, s, s["ff"])
 
 
 def qwen3moe(b, s, i):
@@ -211,15 +211,15 @@ def qwen3next(b, s, i):
     else: # beside q a gate of the output
         out += attention(b, s, gated=True) + head_norms(b, s)
     if "experts" not in s:
-        return out + gated(b, s, s["ff"])
-    return (out + router(b, s) + experts(b, s) + gated(b, s, s["shared_ff"], "_shexp") +
+        return out + feed_forward(b, s, s["ff"])
+    return (out + router(b, s) + experts(b, s) + feed_forward(b, s, s["shared_ff"], "_shexp") +
             vectors(b, s["width"], "ffn_gate_inp_shexp.weight", value=0.01))
 
 
 def gemma4(b, s, i):
     w, e, full = s["width"], s["experts"], i % GEMMA4_FULL == GEMMA4_FULL - 1
     d, kv = (s["full_head_dim"], s["full_kv_heads"]) if full else (s["head_dim"], s["kv_heads"])
-    return (attention(b, s, kv, d, has_v=not full) + head_norms(b, s, d) + gated(b, s, s["ff"]) + router(b, s) +
+    return (attention(b, s, kv, d, has_v=not full) + head_norms(b, s, d) + feed_forward(b, s, s["ff"]) + router(b, s) +
             weights(b, ffn_gate_up_exps=(e, 2 * s["expert_ff"], w), ffn_down_exps=(e, w, s["expert_ff"])) +
             vectors(b, 1, "layer_output_scale.weight") + vectors(b, e, "ffn_down_exps.scale") +
             vectors(b, w, "ffn_gate_inp.scale", *(name + ".weight" for name in (
@@ -247,8 +247,8 @@ def nemotron(b, s, i):
 
 def feed_forward_or_experts(b, s, i):
     if i < s["dense"]:
-        return gated(b, s, s["ff"])
-    return router(b, s, selects=True) + experts(b, s) + gated(b, s, s["shared_ff"], "_shexp")
+        return feed_forward(b, s, s["ff"])
+    return router(b, s, selects=True) + experts(b, s) + feed_forward(b, s, s["shared_ff"], "_shexp")
 
 
 def glm4moe(b, s, i):

@@ -158,17 +158,18 @@ SHARED_SIZE(elementwise_args, 32);
 #define ELEMENTWISE_COLUMNS 2048u /* of a threadgroup */
 
 /* exchange: what one device sends to the others, and where what they send comes.  Addresses are as this device
- * reaches them; those of the other devices' memory first by rank. */
+ * reaches them. */
 #define EXCHANGE_MOST 8 /* ranks */
 struct exchange_args {
-	ulong part[EXCHANGE_MOST]; /* float, by rank; of a sum this rank's alone */
-	ulong inbox
-		[EXCHANGE_MOST]; /* memory of each rank, for what comes (shaders/cuda/exchange.metal) */
-	ulong sum;		 /* float; 0: parts are kept as they are */
-	ulong turns;		 /* uint, of this device: of the steps so far */
-	ulong stop;		 /* uint, of the host: not 0: nobody sends any more */
-	uint row_pairs
-		[EXCHANGE_MOST]; /* floats / 2 of a row of each rank's part, a multiple of 2 */
+	/* float, by rank; of a sum this rank's alone */
+	ulong part[EXCHANGE_MOST];
+	/* by rank: its memory for what comes (shaders/cuda/exchange.metal) */
+	ulong inbox[EXCHANGE_MOST];
+	ulong sum;   /* float; 0: parts are kept as they are */
+	ulong turns; /* uint, of this device: how far its exchanges are */
+	ulong stop;  /* uint, of the host: not 0: nobody sends any more */
+	/* floats / 2 of a row of each rank's part, a multiple of 2 */
+	uint row_pairs[EXCHANGE_MOST];
 	uint rank, n_ranks;
 	uint rows_live; /* as enum ig_row_class */
 	uint turn;	/* of this step's exchanges in pairs, from 1; 0: in chunks */

@@ -23,17 +23,12 @@ struct ig_hparam_key {
 	char text[96];
 };
 
-/* Whether a layer has a tensor: 1, or 0.  %u in its name is the layer's number. */
+/* Whether a layer has a tensor: 1, or 0; by a name of ig_layer_name. */
 __attribute__((format(printf, 3, 0))) static inline uint32_t
 ig_meta_layer_has(const struct ig_host *host, const struct ig_meta *meta, const char *name,
 		  uint32_t layer)
 {
-	char buf[96];
-#pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wformat-nonliteral"
-	snprintf(buf, sizeof buf, name, layer);
-#pragma GCC diagnostic pop
-	return host->meta_has_tensor(meta, buf) != 0;
+	return host->meta_has_tensor(meta, ig_layer_name(name, layer).text) != 0;
 }
 
 static inline struct ig_hparam_key ig_hparam_key(const struct ig_hparam_source *s, const char *key)

@@ -20,17 +20,28 @@ static inline ig_weight ig_rec_weight(struct ig_rec *r, int64_t n_rows, int64_t 
 	return r->host->weight(r->g, name, n_rows, n_cols);
 }
 
-/* A layer's weight; %u in its name is the layer's number. */
+/* The name of a layer's tensor; %u in it is the layer's number. */
+struct ig_layer_name {
+	char text[96];
+};
+
+__attribute__((format(printf, 1, 0))) static inline struct ig_layer_name
+ig_layer_name(const char *name, uint32_t layer)
+{
+	struct ig_layer_name n;
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wformat-nonliteral"
+	snprintf(n.text, sizeof n.text, name, layer);
+#pragma GCC diagnostic pop
+	return n;
+}
+
+/* A layer's weight, by a name of ig_layer_name. */
 __attribute__((format(printf, 4, 0))) static inline ig_weight
 ig_rec_layer_weight(struct ig_rec *r, int64_t n_rows, int64_t n_cols, const char *name,
 		    uint32_t layer)
 {
-	char buf[96];
-#pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wformat-nonliteral"
-	snprintf(buf, sizeof buf, name, layer);
-#pragma GCC diagnostic pop
-	return r->host->weight(r->g, buf, n_rows, n_cols);
+	return r->host->weight(r->g, ig_layer_name(name, layer).text, n_rows, n_cols);
 }
 
 static inline ig_value ig_rec_op(struct ig_rec *r, const char *op, const void *params,

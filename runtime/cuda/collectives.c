@@ -1,7 +1,7 @@
 /*
- * collectives.c: exchanges by NCCL.  An exchange is captured from a
- * stream of its own and becomes a part of the step's graph.  NCCL connects devices when a kind of message is
- * first sent, which a capture does not allow; so messages of all sizes are sent once when the group is made.
+ * collectives.c: exchanges by NCCL.  An exchange is captured from a stream of its own and becomes a part of the step's graph.
+ * NCCL connects devices when a kind of message is first sent, which a capture does not allow; so messages of all
+ * sizes are sent once when the group is made.
  */
 #include "runtime/cuda/exchange.h"
 

@@ -36,10 +36,10 @@ static inline CUdeviceptr ig_cuda_operand(const struct ig_gpu_place *places,
 }
 
 /* peers.c: whether the devices reach one another, and their memory for that. */
-bool ig_cuda_peers_reach(struct ig_cuda **d, uint32_t n);
+bool ig_cuda_peers_reach(struct ig_cuda *const *d, uint32_t n);
 int ig_cuda_peers_connect(struct ig_cuda_group *g, struct ig_error *err);
 void ig_cuda_peers_disconnect(struct ig_cuda_group *g); /* while all contexts are there */
 
-/* collectives.c: NCCL connected, d[r]->dev being rank r; each device's stream for recording. */
+/* collectives.c: connects NCCL, g->device[r] as rank r, and makes each device's stream for recording. */
 int ig_cuda_collectives_connect(struct ig_cuda_group *g, struct ig_error *err);
 void ig_cuda_collectives_disconnect(struct ig_cuda_group *g);

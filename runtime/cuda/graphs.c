@@ -215,7 +215,7 @@ static CUkernelNodeParams node_params(struct ig_cuda_graphs *g, uint32_t i, cons
 		.grid_x = grid[0],
 		.grid_y = grid[1],
 		.grid_z = grid[2],
-		.block_x = g->tape->dispatches[i].exchange ? EXCHANGE_THREADS : d->threads,
+		.block_x = d->threads,
 		.block_y = 1,
 		.block_z = 1,
 		.shared_bytes = d->threadgroup_bytes,

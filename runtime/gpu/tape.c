@@ -7,6 +7,7 @@
  */
 #include "runtime/gpu/tape.h"
 #include "base/array.h"
+#include "shaders/args.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -370,7 +371,7 @@ int ig_gpu_tape_exchange(struct ig_gpu_tape *t, uint32_t kind, uint32_t first_ra
 		.kernel = kind == IG_GPU_ADD ? "exchange: a sum" : "exchange: parts",
 		.args = &no_args,
 		.n_arg_bytes = sizeof no_args,
-		.threads = 32,
+		.threads = EXCHANGE_THREADS,
 		.when_live = IG_LIVE_ONE,
 		.when_max = UINT32_MAX,
 		.grid = { { live, 1, 1, 1 }, { IG_LIVE_ONE, 1, 1, 1 }, { IG_LIVE_ONE, 1, 1, 1 } },

@@ -22,6 +22,7 @@
 #include "../args.h"
 #include "../step.h"
 #include "../early.h"
+#include "system_memory.h"
 
 using namespace metal;
 
@@ -30,27 +31,13 @@ struct exchange_places {
 	device float *part[EXCHANGE_MOST];
 	device uint4 *inbox[EXCHANGE_MOST];
 	device float *sum;
-	device uint
-		*turns; // before this step, threadgroups that have ended it, then each one's chunk
+	// exchanges in pairs before this step; threadgroups that have ended its last one; each one's last chunk
+	device uint *turns;
 	device const uint *stop;
 	uint row_pairs[EXCHANGE_MOST];
 	uint rank, n_ranks, rows_live, turn, n_turns, reserved;
 };
 SHARED_SIZE(exchange_places, sizeof(exchange_args));
-
-#ifdef MSL_NV
-#define load_system_4(p) metal::nv_load_system_4(p)
-#define store_system_4(p, v) metal::nv_store_system_4(p, v)
-#define load_system(p) metal::nv_load_system(p)
-#define release_system(p, v) metal::nv_release_system(p, v)
-#define acquire_system(p) metal::nv_acquire_system(p)
-#else // one device, to which a test gives what the others would send
-#define load_system_4(p) (*(p))
-#define store_system_4(p, v) (*(p) = (v))
-#define load_system(p) (*(p))
-#define release_system(p, v) (*(p) = (v))
-#define acquire_system(p) (*(p))
-#endif
 
 #define STOP_EVERY 4096u // looks for what comes, between two at args.stop
 
