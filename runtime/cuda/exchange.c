@@ -22,9 +22,22 @@ int ig_cuda_connect(struct ig_gpu_device **devices, uint32_t n, struct ig_error 
 		g->n_open++;
 	}
 	g->reaches = ig_cuda_peers_reach(g->device, n);
+	if (g->reaches) {
+		bool arrive;
+		int rc = ig_cuda_peers_connect(g, &arrive, err);
+		if (rc)
+			return rc;
+		if (!arrive) {
+			ig_log_warn("cuda: the driver says that the devices reach one another's "
+				    "memory, but what they write there does not arrive (an IOMMU, "
+				    "or a virtual machine's isolation?)");
+			ig_cuda_peers_disconnect(g);
+			g->reaches = false;
+		}
+	}
 	ig_log_info("cuda: %u devices exchange values %s", n,
 		    g->reaches ? "in one another's memory" : "by NCCL");
-	return g->reaches ? ig_cuda_peers_connect(g, err) : ig_cuda_collectives_connect(g, err);
+	return g->reaches ? 0 : ig_cuda_collectives_connect(g, err);
 }
 
 void ig_cuda_disconnect(struct ig_cuda *d)

@@ -35,9 +35,10 @@ static inline CUdeviceptr ig_cuda_operand(const struct ig_gpu_place *places,
 	return places[b->ref.buffer].buffer->at + places[b->ref.buffer].offset + b->ref.offset;
 }
 
-/* peers.c: whether the devices reach one another, and their memory for that. */
+/* peers.c: whether the driver says that the devices reach one another, and their memory for that.  *arrive: what each
+ * writes into the others' is found there, which an IOMMU or a virtual machine's isolation can prevent. */
 bool ig_cuda_peers_reach(struct ig_cuda *const *d, uint32_t n);
-int ig_cuda_peers_connect(struct ig_cuda_group *g, struct ig_error *err);
+int ig_cuda_peers_connect(struct ig_cuda_group *g, bool *arrive, struct ig_error *err);
 void ig_cuda_peers_disconnect(struct ig_cuda_group *g); /* while all contexts are there */
 
 /* collectives.c: connects NCCL, g->device[r] as rank r, and makes each device's stream for recording. */

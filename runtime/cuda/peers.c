@@ -11,6 +11,8 @@
 	IG_MAX_IN /* with more, a sum takes several exchanges, in which not all have a part */
 _Static_assert(MAX_PEERS <= EXCHANGE_MOST, "");
 
+#define TRIED_BYTES 256 /* that each device writes into each inbox, to see whether they arrive */
+
 extern const struct ig_shader ig_shader_exchange;
 const struct ig_shader *ig_cuda_exchange_shader = &ig_shader_exchange;
 const char *ig_cuda_exchange_kernel = "exchange";
@@ -55,19 +57,64 @@ static int connect_one(struct ig_cuda_group *g, uint32_t r, struct ig_error *err
 	return rc ? rc : CUDA(d, stream_sync(d->steps), "clearing what comes", err);
 }
 
-int ig_cuda_peers_connect(struct ig_cuda_group *g, struct ig_error *err)
+/* Each device fills a piece of every inbox, its owner reads them and clears them again. */
+static int try_writes(struct ig_cuda_group *g, uint8_t *seen, bool *arrive, struct ig_error *err)
 {
-	int rc = ig_cuda_enter(g->device[0], err);
+	int rc = 0;
+
+	for (uint32_t r = 0; r < g->n && !rc; r++) {
+		struct ig_cuda *d = g->device[r];
+		rc = ig_cuda_enter(d, err);
+		for (uint32_t of = 0; of < g->n && !rc; of++)
+			rc = CUDA(d,
+				  fill(g->inbox[of] + r * TRIED_BYTES, (uint8_t)(r + 1),
+				       TRIED_BYTES, d->steps),
+				  "trying to write into another device's memory", err);
+		if (!rc)
+			rc = CUDA(d, stream_sync(d->steps),
+				  "trying to write into another device's memory", err);
+	}
+	*arrive = true;
+	for (uint32_t of = 0; of < g->n && !rc; of++) {
+		const uint32_t n_bytes = g->n * TRIED_BYTES;
+		struct ig_cuda *d = g->device[of];
+		rc = ig_cuda_enter(d, err);
+		if (!rc)
+			rc = CUDA(d, to_host(seen, g->inbox[of], n_bytes, d->steps),
+				  "reading what other devices wrote", err);
+		if (!rc)
+			rc = CUDA(d, fill(g->inbox[of], 0, n_bytes, d->steps),
+				  "clearing what comes", err);
+		if (!rc)
+			rc = CUDA(d, stream_sync(d->steps), "reading what other devices wrote",
+				  err);
+		for (uint32_t i = 0; i < n_bytes && !rc; i++)
+			*arrive &= seen[i] == i / TRIED_BYTES + 1;
+	}
+	return rc;
+}
+
+int ig_cuda_peers_connect(struct ig_cuda_group *g, bool *arrive, struct ig_error *err)
+{
+	struct ig_cuda *first = g->device[0];
+	int rc = ig_cuda_enter(first, err);
+	uint8_t *seen = NULL;
 
 	if (!rc)
-		rc = CUDA(g->device[0],
-			  host_alloc((void **)&g->stop, sizeof *g->stop, CU_HOST_PORTABLE),
+		rc = CUDA(first, host_alloc((void **)&g->stop, sizeof *g->stop, CU_HOST_PORTABLE),
 			  "pinning memory of the host", err);
 	if (rc)
 		return rc;
 	*g->stop = 0;
 	for (uint32_t r = 0; r < g->n && !rc; r++)
 		rc = connect_one(g, r, err);
+	if (!rc)
+		rc = CUDA(first, host_alloc((void **)&seen, g->n * TRIED_BYTES, CU_HOST_PORTABLE),
+			  "pinning memory of the host", err);
+	if (!rc)
+		rc = try_writes(g, seen, arrive, err);
+	if (seen)
+		first->cu.host_free(seen);
 	return rc;
 }
 
@@ -82,9 +129,11 @@ void ig_cuda_peers_disconnect(struct ig_cuda_group *g)
 			d->cu.mem_free(g->inbox[r]);
 		if (g->turns[r])
 			d->cu.mem_free(g->turns[r]);
+		g->inbox[r] = g->turns[r] = 0;
 	}
 	if (g->stop)
 		g->device[0]->cu.host_free(g->stop);
+	g->stop = NULL;
 }
 
 /* ---- an exchange --------------------------------------------------------------------------- */

@@ -41,6 +41,7 @@ struct work {
 	void *dst;
 	const void *src;
 	size_t n;
+	int with; /* FILL */
 	struct fake_run *runs;
 	CUevent event;
 	struct work *next;
@@ -275,7 +276,7 @@ static void run_one(CUstream s, bool really)
 	if (w->kind == COPY && really)
 		memcpy(w->dst, w->src, w->n);
 	if (w->kind == FILL && really)
-		memset(w->dst, 0, w->n);
+		memset(w->dst, w->with, w->n);
 	for (size_t i = 0; w->kind == RUN && really && i < w->n; i++) {
 		if (fake_cuda.n_runs < FAKE_MAX_RUNS)
 			fake_cuda.runs[fake_cuda.n_runs++] = w->runs[i];
@@ -304,13 +305,13 @@ FUNCTION(cuMemcpyHtoDAsync_v2, CUdeviceptr dst, const void *src, size_t n, CUstr
 	return CUDA_SUCCESS;
 }
 
-/* The only pattern that is asked for: zeros. */
 FUNCTION(cuMemsetD8Async, CUdeviceptr p, unsigned char x, size_t n, CUstream s)
 {
 	ENTER(true);
-	if (x || !lies_in((void *)(uintptr_t)p, n, true))
-		misuse("cuMemsetD8Async: outside of memory, or not with zeros");
-	push(s, (struct work){ FILL, (void *)(uintptr_t)p, NULL, n });
+	if (!lies_in((void *)(uintptr_t)p, n, true))
+		misuse("cuMemsetD8Async: outside of memory");
+	if (!x || !fake_cuda.loses_writes)
+		push(s, (struct work){ FILL, (void *)(uintptr_t)p, NULL, n, .with = x });
 	return CUDA_SUCCESS;
 }
 

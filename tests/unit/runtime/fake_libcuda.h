@@ -36,6 +36,7 @@ struct fake_cuda {
 	size_t memory_bytes;
 	int kernel_threads; /* most threads of every kernel */
 	bool reaches;	    /* each GPU the memory of all others */
+	bool loses_writes;  /* fills with anything but zeros are lost */
 	int clusters[3];    /* of 2, 4 and 8 threadgroups, at once */
 	/* Calls of `fail` (a function's name) after the first `fail_after` return this; of
 	 * "*", any function, only the next one does. */

@@ -464,28 +464,40 @@ static void refuse_tape(struct run *r, struct ig_gpu_device *d, uint32_t first, 
 
 static void test_peers_fail(void **state)
 {
-	static const char *const cuda[] = { "cuCtxEnablePeerAccess", "cuMemAlloc_v2",
-					    "cuMemsetD8Async", "cuMemHostAlloc" };
+	static const struct {
+		const char *call, *says;
+		int after;
+	} fails[] = {
+		{ "cuCtxEnablePeerAccess", "reaching", 0 },
+		{ "cuCtxEnablePeerAccess", "reaching", 1 },
+		{ "cuMemAlloc_v2", "allocating", 0 },
+		{ "cuMemAlloc_v2", "allocating", 1 },
+		{ "cuMemsetD8Async", "clearing", 0 },
+		{ "cuMemsetD8Async", "clearing", 1 },
+		{ "cuMemHostAlloc", "pinning", 0 },
+		{ "cuMemHostAlloc", "pinning", 1 },
+		/* Two memories of each device are cleared, then written to. */
+		{ "cuMemsetD8Async", "trying to write into another", 2 * N },
+		{ "cuMemsetD8Async", "clearing", 2 * N + N * N },
+		{ "cuMemcpyDtoHAsync_v2", "reading what other devices wrote", 1 },
+	};
 	struct ig_error err = { 0 };
 	struct group g;
 	struct run r;
 
-	for (size_t i = 0; i < sizeof cuda / sizeof *cuda; i++)
-		for (int after = 0; after < 2; after++) {
-			for (uint32_t k = 0; k < N; k++)
-				g.d[k] = open_device(k);
-			fake->fail = cuda[i];
-			fake->n_failing = 0;
-			fake->fail_after = after && strcmp(cuda[i], "cuMemHostAlloc") ? 1 : 0;
-			fake->fail_with = CUDA_ERROR_INVALID_VALUE;
-			assert_int_equal(ig_gpu_cuda.connect(g.d, N, &err), -EIO);
-			assert_non_null(strstr(err.text, cuda[i][2] == 'C' ? "reaching" :
-							 i == 1		   ? "allocating" :
-							 i == 2		   ? "clearing" :
-									     "pinning"));
-			fake->fail = NULL;
-			close_all(&g);
-		}
+	for (size_t i = 0; i < sizeof fails / sizeof *fails; i++) {
+		for (uint32_t k = 0; k < N; k++)
+			g.d[k] = open_device(k);
+		fake->fail = fails[i].call;
+		fake->n_failing = 0;
+		fake->fail_after = fails[i].after;
+		fake->fail_with = CUDA_ERROR_INVALID_VALUE;
+		assert_int_equal(ig_gpu_cuda.connect(g.d, N, &err), -EIO);
+		if (!strstr(err.text, fails[i].says))
+			fail_msg("'%s' does not say '%s'", err.text, fails[i].says);
+		fake->fail = NULL;
+		close_all(&g);
+	}
 	assert_int_equal(connect_all(&g, 3, &err), 0);
 	/* The part of rank 0 is missing. */
 	refuse_tape(&r, g.d[0], 1, -EINVAL, "an exchange of 2 parts between 3 devices");
@@ -519,6 +531,38 @@ static void test_one_out_of_reach(void **state)
 	refused(-ENOTSUP, "several devices need NVIDIA's library NCCL (libno-nccl.so.2");
 }
 
+/* What the driver promises is tried: if nothing arrives, NCCL does it; else the inboxes are left as they were. */
+static void test_writes_are_lost(void **state)
+{
+	struct ig_error err = { 0 };
+	struct group g;
+	struct run r;
+
+	fake->loses_writes = true;
+	refused(-ENOTSUP, "several devices need NVIDIA's library NCCL (libno-nccl.so.2");
+	ig_nccl_name = INGOT_FAKE_LIBNCCL;
+	assert_int_equal(connect_all(&g, 3, &err), 0);
+	make_tape(&r, g.d[1]);
+	nccl->n_calls = 0;
+	assert_int_equal(submit(&r, g.d[1], 3, &err), 0);
+	assert_int_equal(nccl->n_calls, 3);
+	assert_int_equal(fake->n_runs, 0);
+	free_tape(&r, g.d[1]);
+	close_all(&g);
+	fake->loses_writes = false;
+	assert_int_equal(connect_all(&g, 3, &err), 0);
+	make_program(&r, g.d[1], ROWS, 0);
+	assert_int_equal(submit(&r, g.d[1], 3, &err), 0);
+	assert_int_equal(fake->n_runs, 2);
+	for (int k = 0; k < 3; k++) {
+		const uint8_t *inbox = (const void *)(uintptr_t)args_of(0)->inbox[k];
+		for (int i = 0; i < 4096; i++)
+			assert_int_equal(inbox[i], 0);
+	}
+	free_tape(&r, g.d[1]);
+	close_all(&g);
+}
+
 static void test_alone(void **state)
 {
 	struct ig_gpu_device *d = open_device(0);
@@ -548,6 +592,7 @@ int main(void)
 		cmocka_unit_test_setup(test_peers_fail, setup_peers),
 		cmocka_unit_test_setup(test_peers_abort, setup_peers),
 		cmocka_unit_test_setup(test_one_out_of_reach, setup_peers),
+		cmocka_unit_test_setup(test_writes_are_lost, setup_peers),
 		cmocka_unit_test_setup(test_alone, setup),
 	};
 
