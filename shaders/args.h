@@ -97,8 +97,9 @@ struct moe_args {
 	uint up_row;	     /* of the first row of up in `up`, from the expert's first on */
 	/* moe_tiles_stream.metal: the experts whose weights are in a piece */
 	uint first_expert, end_expert;
+	uint has_route; /* before the kernel before this one began: it waits for x alone */
 };
-SHARED_SIZE(moe_args, 132);
+SHARED_SIZE(moe_args, 136);
 
 /* moe_tiles_stream.metal: rows of a tile; threads of the one threadgroup of moe_list, one for each
  * expert; bytes of a row that a simdgroup of moe_gather copies are a multiple of 16. */

@@ -8,8 +8,10 @@
 #include "gpu_private.h"
 #include "shaders/core/shapes.h"
 
-extern const struct ig_shader ig_shader_moe_route, ig_shader_moe, ig_shader_moe_q, ig_shader_moe_k,
-	ig_shader_moe_blocks, ig_shader_moe_f32, ig_shader_moe_tiles_q, ig_shader_moe_tiles_k;
+extern const struct ig_shader ig_shader_moe_route, ig_shader_moe, ig_shader_moe_q, ig_shader_moe_q5,
+	ig_shader_moe_k, ig_shader_moe_k23, ig_shader_moe_table, ig_shader_moe_f32,
+	ig_shader_moe_tiles_q, ig_shader_moe_tiles_q5, ig_shader_moe_tiles_k,
+	ig_shader_moe_tiles_k23, ig_shader_moe_tiles_table;
 
 _Static_assert(PRODUCT_ACT_NONE == IG_ACT_NONE && PRODUCT_ACT_SILU == IG_ACT_SILU &&
 		       PRODUCT_ACT_GELU == IG_ACT_GELU && PRODUCT_ACT_RELU2 == IG_ACT_RELU2 &&
@@ -41,9 +43,14 @@ static int check_size(const struct ig_gpu_launch *c, const char *op, uint64_t el
 static int lower_route(const struct ig_gpu_launch *c, const struct ig_gpu_host *h,
 		       struct ig_gpu_tape *t, struct ig_error *err)
 {
+	static const char *const few[] = { "moe_route_few_128", "moe_route_few_256",
+					   "moe_route_few_512", "moe_route_few_1024" };
+	static const char *const many[] = { "moe_route_rows_128", "moe_route_rows_256",
+					    "moe_route_rows_512", "moe_route_rows_1024" };
 	const struct ig_moe_route_params *p = c->params;
 	const struct ig_gpu_tensor *x = &c->in[0], *y = &c->out[0];
-	const bool large = p->n_experts > 128;
+	const uint32_t n = p->n_experts;
+	const int size = n <= 128 ? 0 : n <= 256 ? 1 : n <= 512 ? 2 : 3;
 	const struct moe_route_args args = {
 		.n_experts = p->n_experts,
 		.top_k = p->top_k,
@@ -65,7 +72,7 @@ static int lower_route(const struct ig_gpu_launch *c, const struct ig_gpu_host *
 		.struct_size = sizeof d,
 		.n_binds = 4,
 		.shader = &ig_shader_moe_route,
-		.kernel = large ? "moe_route_few_1024" : "moe_route_few_128",
+		.kernel = few[size],
 		.args = &args,
 		.n_arg_bytes = sizeof args,
 		.threads = MOE_FEW_THREADS,
@@ -84,7 +91,7 @@ static int lower_route(const struct ig_gpu_launch *c, const struct ig_gpu_host *
 		rc = h->dispatch(t, &d);
 	if (rc || ig_gpu_max_rows(c) <= FEW)
 		return rc;
-	d.kernel = large ? "moe_route_rows_1024" : "moe_route_rows_128";
+	d.kernel = many[size];
 	d.threads = MOE_THREADS;
 	d.threadgroup_bytes = MOE_THREADS / 32 * SCRATCH_WORDS * 4;
 	d.when_min = MANY;
@@ -181,18 +188,24 @@ static const struct variant *variants_of(const struct product *p, uint32_t *n)
 
 /* ---- weights in tiles: as in ops/gpu/product_kernels.c ------------------------------------- */
 
-/* Formats that have kernels for it. */
+/* NULL: not in blocks. */
 static const struct ig_shader *tiles_shader(uint32_t dtype)
 {
 	switch (dtype) {
 	case IG_Q4_0:
 	case IG_Q4_1:
 	case IG_Q8_0:
-	case IG_Q8_M:
-	case IG_MXFP4: return &ig_shader_moe_tiles_q;
+	case IG_Q8_M: return &ig_shader_moe_tiles_q;
+	case IG_Q5_0:
+	case IG_Q5_1: return &ig_shader_moe_tiles_q5;
 	case IG_Q4_K:
 	case IG_Q5_K:
 	case IG_Q6_K: return &ig_shader_moe_tiles_k;
+	case IG_Q2_K:
+	case IG_Q3_K: return &ig_shader_moe_tiles_k23;
+	case IG_IQ4_NL:
+	case IG_IQ4_XS:
+	case IG_MXFP4: return &ig_shader_moe_tiles_table;
 	default: return NULL;
 	}
 }
@@ -349,8 +362,7 @@ static uint32_t shares_of(const struct product *p, const struct variant *v, uint
 	return shares;
 }
 
-/* Common block formats have their own kernels; one kernel handles the others, and all of them in
- * float32. */
+/* Each format has its own kernels; in float32 those in blocks share one that selects at run time. */
 static const struct ig_shader *shader_of(const struct product *p)
 {
 	if (is_tiled(p))
@@ -358,24 +370,28 @@ static const struct ig_shader *shader_of(const struct product *p)
 	if (p->element == IG_F32)
 		return &ig_shader_moe_f32;
 	switch (p->dtype) {
-	case IG_F16:
-	case IG_BF16: return &ig_shader_moe;
-	case IG_Q8_0:
 	case IG_Q4_0:
 	case IG_Q4_1:
+	case IG_Q8_0:
 	case IG_Q8_M: return &ig_shader_moe_q;
+	case IG_Q5_0:
+	case IG_Q5_1: return &ig_shader_moe_q5;
 	case IG_Q4_K:
 	case IG_Q5_K:
 	case IG_Q6_K: return &ig_shader_moe_k;
-	default: return &ig_shader_moe_blocks;
+	case IG_Q2_K:
+	case IG_Q3_K: return &ig_shader_moe_k23;
+	case IG_IQ4_NL:
+	case IG_IQ4_XS:
+	case IG_MXFP4: return &ig_shader_moe_table;
+	default: return &ig_shader_moe;
 	}
 }
 
 static const char *format_name(const struct product *p)
 {
-	const bool shared = p->element == IG_F32 ? ig_gpu_is_blocks(p->dtype) :
-						   shader_of(p) == &ig_shader_moe_blocks;
-	return shared ? "blocks" : ig_gpu_format_name(p->dtype);
+	return p->element == IG_F32 && ig_gpu_is_blocks(p->dtype) ? "blocks" :
+								    ig_gpu_format_name(p->dtype);
 }
 
 static int emit(struct product *p, const struct variant *v, const struct ig_gpu_host *h,
@@ -599,7 +615,8 @@ static int lower_combine(const struct ig_gpu_launch *c, const struct ig_gpu_host
 		.y = parts,
 		.args = { .product = { .act = IG_ACT_NONE, .y_stride = (uint32_t)n_parts },
 			  .x_slot = (uint32_t)k,
-			  .y_slot = (uint32_t)width },
+			  .y_slot = (uint32_t)width,
+			  .has_route = 1 }, /* moe_glu waited for it */
 	};
 	if ((rc = lower_product(&p, width, k, IG_F32, h, t, err)))
 		return rc;

@@ -577,7 +577,6 @@ typedef product_format<half, weights_f16<true, false>, weights_blocks<BLOCK_IQ4_
 typedef product_format<half, weights_f16<true, false>, weights_blocks<BLOCK_IQ4_XS>> iq4_xs_f16;
 typedef product_format<half, weights_f16<true, false>, weights_blocks<BLOCK_MXFP4>> mxfp4_f16;
 // Blocks of a format selected at run time: four times slower than a kernel for one format.
-typedef product_format<half, weights_f16<true, false>, weights_blocks<BLOCK_ANY>> blocks_f16;
 typedef product_format<float, weights_f32<false>, weights_blocks<BLOCK_ANY>> blocks_f32;
 
 #ifdef MSL_NV

@@ -163,6 +163,32 @@ METAL_FUNC half2 tile_two_k(half2 codes, uint times, half2 sn, uint dm)
 	return fma(half2(as_type<half>(ushort(dm))), product, h);
 }
 
+// Two values of MXFP4.  The bits of a code are those of a half 2^-14 times as large, zeros and subnormals too;
+// codes are `times` those.  The scale 2^(e - 127) times 2^14 comes as two factors that are halves, of which the first
+// leaves every value exact: one rounding.  Below 2^-28 all values are zero; above 2^16, where all but zeros and halves
+// overflow, a scale counts as 2^16.
+METAL_FUNC uint2 tile_fp4_factors(uint e)
+{
+	const uint both = clamp(e, 99u, 143u) - 83; // of the exponents, each with its bias
+	return uint2(both / 2, both - both / 2) * 0x04000400u;
+}
+METAL_FUNC half2 tile_two_fp4(uint codes, uint times, uint2 factors)
+{
+	const uint bits = times == 16 ? (codes & 0x00700070) << 5 | (codes & 0x00800080) << 8 :
+					(codes & 0x00070007) << 9 | (codes & 0x00080008) << 12;
+	return as_type<half2>(bits) * as_type<half2>(factors.x) * as_type<half2>(factors.y);
+}
+
+#ifdef MSL_NV
+// The table of IQ4_NL and IQ4_XS, plus 128, of four codes of four bits each: byte i that of the i-th.
+METAL_FUNC uint tile_iq4_bytes(uint codes)
+{
+	const uint at = codes & 0x7777, which = 0x3210 | (codes & 0x8888) >> 1;
+	return nv_bytes(nv_bytes(0x3f2d1801, 0x766a5d4f, at), nv_bytes(0xa6998d81, 0xf1d9c5b5, at),
+			which);
+}
+#endif
+
 // The scales of sixteen values from element `at` of a tile on, in block_raw's form, from its output's
 // heads.
 METAL_FUNC void tile_scales(thread block_raw &r, uint format, uint4 head, uint more, uint at)
@@ -292,6 +318,22 @@ template <uint FORMAT> struct tile_format {
 	// Codes of 4 bits are not shifted: those of every second pair are sixteen times as large.
 	static METAL_FUNC constexpr uint times(uint i) { return low == 4 && i % 2 == 1 ? 16u : 1u; }
 
+	// Those of IQ4_NL and IQ4_XS, which the table has for the codes of pair i of fragment e.
+	static METAL_FUNC half2 iq4_pair(thread const codes &c, uint e, uint i)
+	{
+#ifdef MSL_NV
+		const uint eight =
+			tile_word(c.q[0], e); // the first codes of all pairs, the second ones
+		const uint two = nv_bytes(tile_iq4_bytes(eight), tile_iq4_bytes(eight >> 16),
+					  i | (i + 4) << 8);
+		return as_type<half2>(tile_and_or(two, 0x00ff00ff, 0x64006400)) -
+		       half2(half(1152.0f)); // 1024 + 128
+#else
+		const uint v = pair(c, e, i, 0) / times(i);
+		return half2(half(iq4_value(v & 15)), half(iq4_value(v >> 16)));
+#endif
+	}
+
 	// The elements of pair i, for i below 4, of fragment e of a piece.
 	static METAL_FUNC void fragment(thread const codes &c, thread const heads &h, uint piece,
 					uint e, thread uint *to)
@@ -305,8 +347,7 @@ template <uint FORMAT> struct tile_format {
 				const half d = as_type<half>(ushort(r.s.x));
 				half2 q;
 				if (FORMAT == BLOCK_IQ4_NL) {
-					const uint v = pair(c, e, i, 0) / times(i);
-					q = half2(float2(iq4_value(v & 15), iq4_value(v >> 16)));
+					q = iq4_pair(c, e, i);
 				} else { // 1024 + times code, exactly
 					const float offset = FORMAT == BLOCK_Q4_0 ? 8.0f :
 							     FORMAT == BLOCK_Q5_0 ? 16.0f :
@@ -329,6 +370,11 @@ template <uint FORMAT> struct tile_format {
 				continue;
 			}
 			const uint v = pair(c, e, i, 0);
+			if (FORMAT == BLOCK_MXFP4) {
+				to[i] = as_type<uint>(
+					tile_two_fp4(v, times(i), tile_fp4_factors(r.s.x)));
+				continue;
+			}
 			const float by = times(i) == 16 ? 1048576.0f : 16777216.0f;
 			float2 q, dm;
 			float scale;
@@ -342,11 +388,7 @@ template <uint FORMAT> struct tile_format {
 			dm = block_scales(FORMAT, r);
 			scale = dm.x;
 			if (FORMAT == BLOCK_IQ4_XS) {
-				const uint u = v / times(i);
-				q = float2(iq4_value(u & 15), iq4_value(u >> 16));
-			} else if (FORMAT == BLOCK_MXFP4) {
-				const uint u = v / times(i);
-				q = float2(fp4_value(u & 15), fp4_value(u >> 16));
+				q = float2(iq4_pair(c, e, i));
 			} else { // a number as a subnormal half is the number times 2^-24
 				q = float2(as_type<half2>(v));
 				scale *= by;

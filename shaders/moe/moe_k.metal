@@ -1,4 +1,4 @@
-// moe_k.metal: experts' products, in common formats with blocks of 256, in float16 (moe.h).
+// moe_k.metal: experts' products, in blocks of 256 with codes of 4 to 6 bits, in float16 (moe.h).
 #include "moe.h"
 
 MOE("q4_k_f16", q4_k_f16)

@@ -1,4 +1,4 @@
-// moe_q.metal: experts' products, in common formats with blocks of 32, in float16 (moe.h).
+// moe_q.metal: experts' products, in blocks of 32 with codes of 4 and 8 bits, in float16 (moe.h).
 #include "moe.h"
 
 MOE("q8_0_f16", q8_0_f16)

@@ -325,7 +325,12 @@ moe_combine(constant moe_combine_args &args [[buffer(0)]],
 	*(device float4 *)(y + ulong(row) * args.y_stride + i) = sum;
 }
 
-instantiate_kernel("moe_route_few_128", moe_route_few, 4)
-instantiate_kernel("moe_route_few_1024", moe_route_few, 32)
-instantiate_kernel("moe_route_rows_128", moe_route_rows, 4)
-instantiate_kernel("moe_route_rows_1024", moe_route_rows, 32)
+// ROUTE(number of experts at most, for each lane)
+#define ROUTE(n, each)                                                                             \
+	instantiate_kernel("moe_route_few_" #n, moe_route_few, each)                               \
+	instantiate_kernel("moe_route_rows_" #n, moe_route_rows, each)
+
+ROUTE(128, 4)
+ROUTE(256, 8)
+ROUTE(512, 16)
+ROUTE(1024, 32)

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <metal_stdlib>
+#include "../early.h"
 #include "moe_run.h"
 #include "../core/product_tiles.h"
 
@@ -30,10 +31,14 @@ moe_tiles(MOE_OPERANDS, uint3 groups [[threadgroups_per_grid]],
 	  uint3 size [[threads_per_threadgroup]])
 {
 	constexpr uint height = BLOCKS * 8;
+	if (args.has_route == 0)
+		wait_for_previous();
 	const moe_run run = moe_find(args, step, route, group.y);
 	const uint begin = run.begin + group.z * height;
-	if (begin >= run.end)
+	if (begin >= run.end) {
+		wait_for_previous();
 		return;
+	}
 	const uint rows = min(run.end - begin, height);
 	threadgroup uint *index = (threadgroup uint *)(shared + args.index_at);
 	moe_index<half>(args, route, begin, rows, index, height, tid, size.x);
@@ -49,6 +54,8 @@ moe_tiles(MOE_OPERANDS, uint3 groups [[threadgroups_per_grid]],
 		product_tiles<tile_format<FORMAT>, BLOCKS, PAIR, false>(
 			args.product, rows, operands, shared, group.x, groups.x, tid, lane, sg);
 }
+
+begins_early(moe_tiles);
 
 template <uint FORMAT, typename S, bool PAIR>
 [[max_total_threads_per_threadgroup(S::SM * S::SN * 32)]] kernel void moe_tiles_many(MOE_OPERANDS)

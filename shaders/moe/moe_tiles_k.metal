@@ -1,4 +1,4 @@
-// moe_tiles_k.metal: experts' products of weights in tiles: blocks of 256 (moe_tiles.h).
+// moe_tiles_k.metal: experts' products of weights in tiles: blocks of 256 with codes of 4 to 6 bits (moe_tiles.h).
 #include "moe_tiles.h"
 
 MOE_TILES("q4_k", BLOCK_Q4_K)

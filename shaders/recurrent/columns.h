@@ -11,13 +11,22 @@ template <uint FOURS>
 METAL_FUNC void load_column(thread float4 *s, device const float *from, uint n, uint stride,
 			    uint lane)
 {
-	UNROLL
-	for (uint i = 0; i < FOURS; i++) {
+	const uint first = 4 * lane;
+	from += first * stride;
+	if (n == 4 * STATE_LANES * FOURS) {
 		UNROLL
-		for (uint j = 0; j < 4; j++) {
-			const uint k = 4 * STATE_LANES * i + 4 * lane + j;
-			s[i][j] = k < n ? from[k * stride] : 0.0f;
-		}
+		for (uint i = 0; i < FOURS; i++)
+			UNROLL
+		for (uint j = 0; j < 4; j++)
+			s[i][j] = from[(4 * STATE_LANES * i + j) * stride];
+		return;
+	}
+	UNROLL
+	for (uint i = 0; i < FOURS; i++)
+		UNROLL
+	for (uint j = 0; j < 4; j++) {
+		const uint k = 4 * STATE_LANES * i + j;
+		s[i][j] = first + k < n ? from[k * stride] : 0.0f;
 	}
 }
 
@@ -25,14 +34,23 @@ template <uint FOURS>
 METAL_FUNC void store_column(thread const float4 *s, device float *to, uint n, uint stride,
 			     uint lane)
 {
-	UNROLL
-	for (uint i = 0; i < FOURS; i++) {
+	const uint first = 4 * lane;
+	to += first * stride;
+	if (n == 4 * STATE_LANES * FOURS) {
 		UNROLL
-		for (uint j = 0; j < 4; j++) {
-			const uint k = 4 * STATE_LANES * i + 4 * lane + j;
-			if (k < n)
-				to[k * stride] = s[i][j];
-		}
+		for (uint i = 0; i < FOURS; i++)
+			UNROLL
+		for (uint j = 0; j < 4; j++)
+			to[(4 * STATE_LANES * i + j) * stride] = s[i][j];
+		return;
+	}
+	UNROLL
+	for (uint i = 0; i < FOURS; i++)
+		UNROLL
+	for (uint j = 0; j < 4; j++) {
+		const uint k = 4 * STATE_LANES * i + j;
+		if (first + k < n)
+			to[k * stride] = s[i][j];
 	}
 }
 

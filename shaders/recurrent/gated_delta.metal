@@ -6,6 +6,7 @@
 // Order of sums: of squares, a lane's ascending, then the simdgroup's; over k as columns.h has it.
 #include <metal_stdlib>
 #include "../portable.h"
+#include "../early.h"
 #include "columns.h"
 
 using namespace metal;
@@ -76,11 +77,15 @@ gated_delta(constant gated_delta_args &args [[buffer(0)]],
 	    uint lane [[thread_index_in_simdgroup]], uint sg [[simdgroup_index_in_threadgroup]])
 {
 	const uint head = group.x / args.tiles, sequence = group.y;
-	if (sequence >= step->n_seqs || head >= args.n_v_heads)
+	if (sequence >= step->n_seqs || head >= args.n_v_heads) {
+		wait_for_previous();
 		return;
+	}
 	run r = run_of(step, sequence);
-	if (r.segment == r.end)
+	if (r.segment == r.end) {
+		wait_for_previous();
 		return;
+	}
 	const delta_rows rows = delta_rows_in(room, STATE_DIM(FOURS));
 	const delta_head h = head_of(args, head);
 	const uint keys = args.n_k_heads * args.k_dim, part = tid % STATE_LANES;
@@ -100,6 +105,8 @@ gated_delta(constant gated_delta_args &args [[buffer(0)]],
 			state_part(step, args.group, args.layer, head / args.part_heads, sequence) +
 				at,
 			args.k_dim, args.v_dim, part);
+	wait_for_previous(); // which writes no state that this step begins with
+	begin_next();
 	uint row = r.first;
 	for (; r.segment < r.end; r.segment++) {
 		const uint last = r.ends[r.segment];
@@ -134,19 +141,18 @@ gated_delta(constant gated_delta_args &args [[buffer(0)]],
 				threadgroup const float4 *q =
 					(threadgroup const float4 *)(rows.q + i * rows.dim) + part;
 				const float decay = rows.decay[i];
-				float4 key[FOURS], sums = float4(0.0f);
+				float4 sums = float4(0.0f);
 				UNROLL
 				for (uint j = 0; j < FOURS; j++) {
-					key[j] = k[j * STATE_LANES];
 					s[j] *= decay;
-					sums = fma(s[j], key[j], sums);
+					sums = fma(s[j], k[j * STATE_LANES], sums);
 				}
 				const float v = there ? rows.v[i * STATE_COLUMNS + own] : 0.0f;
 				const float4 delta = float4((v - column_sum(sums)) * rows.beta[i]);
 				sums = float4(0.0f);
 				UNROLL
 				for (uint j = 0; j < FOURS; j++) {
-					s[j] = fma(key[j], delta, s[j]);
+					s[j] = fma(k[j * STATE_LANES], delta, s[j]);
 					sums = fma(s[j], q[j * STATE_LANES], sums);
 				}
 				const float out = column_sum(sums);
@@ -165,6 +171,8 @@ gated_delta(constant gated_delta_args &args [[buffer(0)]],
 					    args.k_dim, args.v_dim, part);
 	}
 }
+
+begins_early(gated_delta);
 
 instantiate_kernel("gated_delta_2", gated_delta, 2)
 instantiate_kernel("gated_delta_4", gated_delta, 4)

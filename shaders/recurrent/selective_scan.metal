@@ -6,6 +6,7 @@
 // Order of sums: over the state as columns.h has it.
 #include <metal_stdlib>
 #include "../portable.h"
+#include "../early.h"
 #include "columns.h"
 
 using namespace metal;
@@ -30,11 +31,15 @@ selective_scan(constant selective_scan_args &args [[buffer(0)]],
 	       uint sg [[simdgroup_index_in_threadgroup]])
 {
 	const uint head = group.x / args.tiles, sequence = group.y;
-	if (sequence >= step->n_seqs || head >= args.n_heads)
+	if (sequence >= step->n_seqs || head >= args.n_heads) {
+		wait_for_previous();
 		return;
+	}
 	run r = run_of(step, sequence);
-	if (r.segment == r.end)
+	if (r.segment == r.end) {
+		wait_for_previous();
 		return;
+	}
 	const uint dim = STATE_DIM(FOURS), n_state = args.state_dim, part = tid % STATE_LANES;
 	threadgroup float *b = room, *c = b + STATE_ROWS * dim; // [row][dim]
 	threadgroup float *u = c + STATE_ROWS * dim;		// [row][STATE_COLUMNS]
@@ -58,6 +63,8 @@ selective_scan(constant selective_scan_args &args [[buffer(0)]],
 			state_part(step, args.group, args.layer, head / args.part_heads, sequence) +
 				at,
 			n_state, args.head_dim, part);
+	wait_for_previous(); // which writes no state that this step begins with
+	begin_next();
 	uint row = r.first;
 	for (; r.segment < r.end; r.segment++) {
 		const uint last = r.ends[r.segment];
@@ -111,6 +118,8 @@ selective_scan(constant selective_scan_args &args [[buffer(0)]],
 					    n_state, args.head_dim, part);
 	}
 }
+
+begins_early(selective_scan);
 
 instantiate_kernel("selective_scan_2", selective_scan, 2)
 instantiate_kernel("selective_scan_4", selective_scan, 4)

@@ -294,6 +294,13 @@ static bool have_tiles(void)
 	return ig_gpu_lab_facts(lab)->kind != IG_GPU_CUDA || ig_gpu_lab_facts(lab)->tiles;
 }
 
+/* MXFP4: every scale of whose values none is infinite and some are not zero as halves, and some below. */
+static void spread_scales(uint8_t *blocks, uint64_t n_bytes)
+{
+	for (uint64_t i = 0; i * 17 < n_bytes; i++)
+		blocks[i * 17] = (uint8_t)(95 + i % 46); /* 2^-32 to 2^13 */
+}
+
 /* In tiles every weight has the bits that it has in rows: rows of x with a single one choose one
  * after another, few rows and many. */
 static void test_tiles_are_the_weights(void **state)
@@ -315,6 +322,9 @@ static void test_tiles_are_the_weights(void **state)
 
 		tiles.tiles = 1;
 		open_world(&w, &l);
+		if (block_formats[i] == IG_MXFP4)
+			spread_scales(w.weight[1],
+				      l.rows_of[1] * ig_dtype_row_bytes(IG_MXFP4, l.k));
 		float *got[2];
 		for (int j = 0; j < 2; j++)
 			got[j] = must(malloc((size_t)(w.most_rows * w.columns) * sizeof **got));

@@ -199,6 +199,10 @@ static void test_route(void **state)
 	check_route(33, 1, 1, 1.0f);
 	check_route(1024, 32, 1, 1.0f);
 	check_route(160, 6, 0, 16.0f);
+	check_route(256, 8, 1, 1.0f);
+	check_route(257, 8, 1, 1.0f);
+	check_route(512, 10, 1, 1.0f);
+	check_route(513, 4, 0, 1.0f);
 }
 
 static void test_route_options(void **state)
@@ -373,12 +377,12 @@ static void test_floats(void **state)
 		      false, false);
 }
 
+static const uint32_t formats[] = { IG_Q4_0,   IG_Q4_1,	  IG_Q5_0,  IG_Q5_1, IG_Q8_0,
+				    IG_Q2_K,   IG_Q3_K,	  IG_Q4_K,  IG_Q5_K, IG_Q6_K,
+				    IG_IQ4_NL, IG_IQ4_XS, IG_MXFP4, IG_Q8_M };
+
 static void test_blocks(void **state)
 {
-	static const uint32_t formats[] = { IG_Q4_0,   IG_Q4_1,	  IG_Q5_0,  IG_Q5_1, IG_Q8_0,
-					    IG_Q2_K,   IG_Q3_K,	  IG_Q4_K,  IG_Q5_K, IG_Q6_K,
-					    IG_IQ4_NL, IG_IQ4_XS, IG_MXFP4, IG_Q8_M };
-
 	for (size_t i = 0; i < sizeof formats / sizeof *formats; i++) {
 		check_both(
 			(struct layer){ formats[i], 6, 2, 512, 48, IG_ACT_SILU, 0, IG_F32, 3e-3 });
@@ -417,8 +421,6 @@ static void test_forms(void **state)
 /* In tiles: one share of k and several, k that is no multiple of a tile's, more teams than one. */
 static void test_tiles(void **state)
 {
-	static const uint32_t formats[] = { IG_Q4_0,  IG_Q4_1, IG_Q8_0, IG_Q8_M,
-					    IG_MXFP4, IG_Q4_K, IG_Q5_K, IG_Q6_K };
 	const struct ig_gpu_facts *f = ig_gpu_lab_facts(lab);
 
 	if (f->kind == IG_GPU_CUDA && !f->tiles)
@@ -442,8 +444,6 @@ static void test_tiles(void **state)
  * another, with shares of k, in one piece and in several. */
 static void test_unpacked(void **state)
 {
-	static const uint32_t formats[] = { IG_Q4_0,  IG_Q4_1, IG_Q8_0, IG_Q8_M,
-					    IG_MXFP4, IG_Q4_K, IG_Q5_K, IG_Q6_K };
 	const struct ig_gpu_facts *f = ig_gpu_lab_facts(lab);
 
 	if (!f->tiles)
