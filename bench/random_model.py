@@ -2,12 +2,14 @@
 """Write a GGUF file with the shape of a known model and random weights, for timing.
 
     bench/random_model.py SHAPE OUT.gguf [--type Q4_0|Q5_0|Q8_0|Q4_K|Q6_K] [--layers N] [--context N]
-        [--experts N] [--vocab N] [--tokenizer FILE.gguf]
+        [--experts N] [--vocab N] [--tokenizer FILE.gguf] [--empty]
 
 Every matrix has the same type, or as llama.cpp's quantizer has it Q5_0 for Q4_K and Q8_0 for Q6_K where its rows are no
 multiple of 256; gpt-oss has its experts in MXFP4.  Values are of a size at which activations neither grow nor
 vanish; vectors are float32.  The shapes are in shapes.py.  The file has no tokenizer, or another file's, and the vocabulary and the chat template with it: then the model
 answers in random words, because all other tokens (and the end of a text) have the logit 0.
+With --empty the file is as long but has a hole for its weights, which take no space on a disk and are zeros: for
+`ingot doctor`, which reads none.
 """
 import argparse
 import math
@@ -119,7 +121,8 @@ def blocks(rng, kind, n_cols, n):
     return b"".join(d + m + rng.randbytes(140) for _ in range(n))
 
 
-def write(path, name, kind="Q4_0", layers=None, seed=1, context=None, tokenizer=None, experts=None, vocab=None):
+def write(path, name, kind="Q4_0", layers=None, seed=1, context=None, tokenizer=None, experts=None, vocab=None,
+          empty=False):
     """Write a temporary file beside it, then rename it."""
     s = dict(SHAPES[name])
     s.update(layers=layers or s["layers"], context=context or s["context"],
@@ -150,7 +153,9 @@ def write(path, name, kind="Q4_0", layers=None, seed=1, context=None, tokenizer=
     part = pathlib.Path(str(path) + ".part")
     with open(part, "wb") as f:
         f.write(head + b"\0" * (-len(head) % ALIGNMENT))
-        for n_cols, n_bytes, of, value, words_only in plan:
+        if empty:
+            f.truncate(f.tell() + offset)
+        for n_cols, n_bytes, of, value, words_only in () if empty else plan:
             if isinstance(value, list):
                 f.write(struct.pack("<%df" % len(value), *value))
             elif of is None:
@@ -185,9 +190,10 @@ def main():
     ap.add_argument("--experts", type=int, help="fewer than the model's")
     ap.add_argument("--vocab", type=int, help="fewer tokens than the model's")
     ap.add_argument("--tokenizer", type=Tokenizer, metavar="FILE.gguf")
+    ap.add_argument("--empty", action="store_true", help="no values")
     args = ap.parse_args()
     write(args.out, args.shape, args.type, args.layers, args.seed, args.context, args.tokenizer,
-          args.experts, args.vocab)
+          args.experts, args.vocab, args.empty)
 
 
 if __name__ == "__main__":

@@ -55,6 +55,26 @@ def test_shapes_of_2026_step(tmp_path, shape, layers, of):
     assert json.loads(out)["decode"]["tokens"] == 2
 
 
+def test_memory_of_a_stream(tmp_path):
+    """docs/performance.md has what the doctor says of files without values, which are as long as others."""
+    path, whole = tmp_path / "m.gguf", ["--type", "Q4_K", "--layers", "2", "--experts", "8", "--vocab", "256"]
+    sizes = []
+    for empty in ([], ["--empty"]):
+        subprocess.run([ROOT / "bench/random_model.py", "gpt-oss-20b", path, *whole, *empty], check=True)
+        sizes.append(path.stat().st_size)
+    assert sizes[0] == sizes[1] and path.stat().st_blocks * 512 < sizes[0] / 4
+    rows = re.findall(r"^\| ([a-z0-9.-]+) \| (none|[0-9.]+ MiB) \| ([0-9.]+ [MG]iB) \| ([0-9.]+ [MG]iB) \|$",
+                      (ROOT / "docs/performance.md").read_text(), re.M)
+    assert len(rows) == 9
+    for shape, *row in rows:
+        subprocess.run([ROOT / "bench/random_model.py", shape, path, "--type", "Q4_K", "--empty"], check=True)
+        says = subprocess.run([ingot.BUILD / "cli/ingot", "doctor", path], capture_output=True, text=True,
+                              env={**os.environ, "HOME": str(tmp_path)}).stdout
+        state = re.search(r"memory: (\S+ MiB) of state", says)
+        caches = [re.search(r"context %d: (\S+ \w+) of cache for one sequence" % n, says)[1] for n in (32768, 131072)]
+        assert [state[1] if state else "none", *caches] == row, shape
+
+
 @pytest.mark.real
 def test_random_models_answer_in_words(tmp_path, start):
     """With a tokenizer the file is served like any model, and says nothing but words; its context is the one asked for."""
