@@ -57,6 +57,15 @@ static float largest(const float *x, int n)
 	return at;
 }
 
+/* Where weights differ the best grid may leave out large values that count for little. */
+static bool are_alike(const float *w, int n)
+{
+	for (int i = 1; i < n; i++)
+		if (w[i] != w[0])
+			return false;
+	return true;
+}
+
 /* ---- one scale --------------------------------------------------------------------- */
 
 /* The values on the grid that are nearest to inverse * x. */
@@ -95,26 +104,40 @@ static inline float gain(const float *x, const float *w, const float *q, int n, 
 	return b > 0 ? a * *d : 0;
 }
 
+struct best_scale {
+	float gain, d;
+};
+
+static void try_scale(struct ig_quant_group *p, const struct ig_grid *g, float inverse,
+		      struct best_scale *best)
+{
+	float d;
+
+	to_grid(g, p->x, p->n, inverse, p->q);
+	float won = gain(p->x, p->w, p->q, p->n, &d);
+	if (won > best->gain)
+		*best = (struct best_scale){ won, d };
+}
+
 float ig_quant_group_scale(struct ig_quant_group *p, const struct ig_grid *g)
 {
-	/* Positions tried for the largest value, in gaps beyond the end. */
+	/* Positions tried for the largest value, in gaps beyond the end; then, with weights, in ends. */
 	static const float first = -1.3f, last = 0.65f, step = 0.13f;
-	float most = largest(p->x, p->n), best = 0, best_d = 0, d;
+	static const float first_far = 1.1f, last_far = 3.0f, step_far = 1.05f;
+	const bool alike = are_alike(p->w, p->n);
+	float most = largest(p->x, p->n), d;
+	struct best_scale b = { 0, 0 };
 
 	if (fabsf(most) <= IG_HALF_NOTHING)
 		return 0;
 	for (int side = 0; side < 2; side++) {
 		float end = side ? g->hi : g->lo, gap = side ? g->gap_hi : -g->gap_lo;
-		for (float u = first; u < last; u += step) {
-			float inverse = (end + u * gap) / most;
-			to_grid(g, p->x, p->n, inverse, p->q);
-			float won = gain(p->x, p->w, p->q, p->n, &d);
-			if (won > best) {
-				best = won;
-				best_d = d;
-			}
-		}
+		for (float u = first; u < last; u += step)
+			try_scale(p, g, (end + u * gap) / most, &b);
+		for (float u = first_far; !alike && u < last_far; u *= step_far)
+			try_scale(p, g, end * u / most, &b);
 	}
+	float best = b.gain, best_d = b.d;
 	for (int round = 0; round < 4 && best_d != 0; round++) {
 		to_grid(g, p->x, p->n, 1 / best_d, p->q);
 		float won = gain(p->x, p->w, p->q, p->n, &d);
@@ -181,9 +204,29 @@ static float fit(const float *x, const float *w, const float *q, int n, bool fre
 	return sxx - *d * sxq + *m * sx;
 }
 
+struct best_affine {
+	float left, d, m;
+};
+
+/* A grid whose ends are about at -m and -m + top / inverse. */
+static void try_affine(struct ig_quant_group *p, float top, bool free_min, float inverse, float m,
+		       struct best_affine *best)
+{
+	float d;
+
+	to_codes(p->x, p->n, inverse, m, top, p->q);
+	float left = fit(p->x, p->w, p->q, p->n, free_min, &d, &m);
+	if (left < best->left && d > 0)
+		*best = (struct best_affine){ left, d, m };
+}
+
 void ig_affine_scale(struct ig_quant_group *p, float top, bool free_min, float *d, float *m)
 {
-	float low = p->x[0], high = p->x[0], best = INFINITY, trial_d, trial_m;
+	/* With weights, by how much of the range the grid may begin later and end earlier. */
+	static const float clip = 0.45f, clip_step = 0.075f;
+	const bool alike = are_alike(p->w, p->n);
+	float low = p->x[0], high = p->x[0], trial_d, trial_m;
+	struct best_affine b = { .left = INFINITY };
 
 	for (int i = 1; i < p->n; i++) {
 		low = p->x[i] < low ? p->x[i] : low;
@@ -199,14 +242,20 @@ void ig_affine_scale(struct ig_quant_group *p, float top, bool free_min, float *
 	for (float u = -0.6f; u <= 1.21f; u += 0.15f)
 		for (float shift = -0.3f; shift <= 0.31f; shift += 0.3f) {
 			float inverse = (top + u) / (high - low);
-			to_codes(p->x, p->n, inverse, shift / inverse - low, top, p->q);
-			float left = fit(p->x, p->w, p->q, p->n, free_min, &trial_d, &trial_m);
-			if (left < best && trial_d > 0) {
-				best = left;
-				*d = trial_d;
-				*m = trial_m;
-			}
+			try_affine(p, top, free_min, inverse, shift / inverse - low, &b);
 		}
+	for (float from = 0; !alike && from < clip; from += clip_step)
+		for (float to = 0; to < clip; to += clip_step) {
+			float range = (1 - from - to) * (high - low);
+			float begin = low + from * (high - low);
+			try_affine(p, top, free_min, top / range,
+				   free_min || begin < 0 ? -begin : 0, &b);
+		}
+	float best = b.left;
+	if (b.d > 0) {
+		*d = b.d;
+		*m = b.m;
+	}
 	for (int round = 0; round < 4 && *d > 0; round++) {
 		to_codes(p->x, p->n, 1 / *d, *m, top, p->q);
 		float left = fit(p->x, p->w, p->q, p->n, free_min, &trial_d, &trial_m);

@@ -637,6 +637,9 @@ def long_stages(tests):
         # The tiny model of every architecture.
         Stage("peer-models", tests.golden([PYTHON, GOLDEN / "peer/compare.py", llama / "src/vendor/llama.cpp", llama / "build/bin",
                                            release, OUT / "peer-models"]), needs=["llama"], build="release"),
+        # Errors of each quantiser, with and without an importance matrix.
+        Stage("peer-quantisers", tests.golden([PYTHON, GOLDEN / "peer/quantisers.py", "MODEL", release, llama / "build/bin",
+                                               OUT / "peer-quantisers"]), needs=["llama"], build="release"),
         # All types that it converts to, over all steps of the reference: an hour on two cores.
         Stage("quantised-all", tests.golden([*GOLDENS["quantised"][0], "--types", "all", "--prompts", "30", "--steps", "64"]),
               build="release"),
