@@ -40,10 +40,11 @@ def test_figures_of_the_readme():
              for file, *cells in table(readme, "file | prefill")}
     assert shown == wanted and len(shown) == 3
 
-    said = re.search(r"gave ([\d,]+) tokens a second to one stream and ([\d,]+) to sixteen\n"
-                     r".*in the same run: ([\d,]+) and ([\d,]+)\)", readme).groups()
-    gpu, = [r for r in table(text_of("docs/gpu.md"), "shape | 1 stream | PyTorch") if "Tiny" in r[0]]
-    assert said == (gpu[1], gpu[3], gpu[2], gpu[4])
+    mixtures = {row[0]: ["%s (%s)" % (row[i].split(", ")[-1], row[i + 1]) for i in (1, 4, 7)]
+                for row in table(text_of("docs/gpu.md"), "shape | 1 stream: before, now | llama.cpp | ratio | 16 streams: before, now"
+                                 " | llama.cpp | ratio | prefill: before, now")}
+    shown = table(readme, "model | decode, one stream")
+    assert [mixtures[model] for model, *_ in shown] == [cells for _, *cells in shown] and len(shown) == 4
 
     runs = {r[0]: float(r[1].split()[0]) for r in table(text_of("docs/accuracy.md"), "run | equal")}
     equal = [v for k, v in runs.items() if k.startswith("Ingot, fast")]

@@ -5,7 +5,7 @@
 
 MODEL is the demo model, BUILD a build folder of Ingot, LLAMA_BIN the folder of llama.cpp's programs (bench/get_llama makes
 it), WORK a folder for files that go again.  MODEL is widened to float32; llama-imatrix makes the importance matrix of
-that from Ingot's own documentation; `ingot convert` and llama-quantize make files of each type.
+that from pages of Ingot's own (TEXT); `ingot convert` and llama-quantize make files of each type.
 
 Printed of each type, with the matrix and without: how many tensors have the same type in both files, and over these the
 relative error, of squares weighted by the mean square of what a column is multiplied with (without the matrix all
@@ -25,6 +25,7 @@ import quantised  # noqa: E402
 import truth  # noqa: E402
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
+TEXT = "README.md", "docs/architecture.md", "docs/operations.md"
 TYPES = "Q8_0,Q6_K,Q5_K_M,Q5_1,Q5_0,Q4_K_M,Q4_1,Q4_0,IQ4_NL,IQ4_XS,Q3_K_M,Q2_K"
 
 
@@ -49,7 +50,7 @@ def run(command):
 
 def make_matrix(llama_bin, model, work):
     text, out = work / "text.txt", work / "imatrix.gguf"
-    text.write_text("".join(f.read_text() for f in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))))
+    text.write_text("".join((ROOT / name).read_text() for name in TEXT))
     run([llama_bin / "llama-imatrix", "-m", model, "-f", text, "-o", out, "-c", "512", "--chunks", "20"])
     return out
 
