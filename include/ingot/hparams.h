@@ -376,20 +376,58 @@ struct ig_experts {
 	uint32_t n_dense;     /* the first layers, which have no experts */
 };
 
-/* Keys that all models with experts have; one tensor per expert is an error. */
-static inline int ig_hparams_read_experts(const struct ig_hparam_source *s,
-					  const struct ig_hparams *p, struct ig_experts *e)
+/* Of layers that differ: how many experts each uses, and their width; both 0 where the file has a 0. */
+struct ig_experts_layers {
+	uint32_t top_k[IG_MAX_LAYERS], n_ff[IG_MAX_LAYERS];
+};
+
+static inline int ig_hparams_read_experts_layers(const struct ig_hparam_source *s,
+						 const struct ig_hparams *p, uint32_t most,
+						 struct ig_experts *e, struct ig_experts_layers *l)
 {
 	int rc;
 
+	if ((rc = ig_hparam_each_layer(s, "expert_used_count", 0, most, p->n_layers, l->top_k)))
+		return rc;
+	rc = ig_hparam_each_layer(s, "expert_feed_forward_length", 0, 1u << 20, p->n_layers,
+				  l->n_ff);
+	for (uint32_t i = 0; rc == -ENOENT && i < p->n_layers; i++)
+		l->n_ff[i] = p->n_ff;
+	if (rc && rc != -ENOENT)
+		return rc;
+	for (uint32_t i = 0; i < p->n_layers; i++) {
+		if (!l->top_k[i] || !l->n_ff[i])
+			l->top_k[i] = l->n_ff[i] = 0;
+		if (l->n_ff[i] % 16)
+			return ig_fail(s->err, -ENOTSUP,
+				       "%s: experts of %u columns in layer %u are not supported; "
+				       "multiples of 16 are",
+				       s->arch, l->n_ff[i], i);
+		e->moe.top_k = l->top_k[i] > e->moe.top_k ? l->top_k[i] : e->moe.top_k;
+		e->n_ff = l->n_ff[i] > e->n_ff ? l->n_ff[i] : e->n_ff;
+	}
+	return 0;
+}
+
+/* Keys that all models with experts have; one tensor per expert is an error.  layers: NULL, or what differs, of which
+ * e has the largest. */
+static inline int ig_hparams_read_experts_by(const struct ig_hparam_source *s,
+					     const struct ig_hparams *p, struct ig_experts *e,
+					     struct ig_experts_layers *layers)
+{
+	uint32_t most;
+	int rc;
+
 	*e = (struct ig_experts){ .moe = { .act = IG_ACT_SILU, .scale = 1 } };
-	if ((rc = ig_hparam_u32(s, "expert_count", 1, IG_MOE_MAX_EXPERTS, NULL,
-				&e->moe.n_experts)) ||
-	    (rc = ig_hparam_u32(s, "expert_used_count", 1,
-				e->moe.n_experts < IG_MOE_MAX_TOP_K ? e->moe.n_experts :
-								      IG_MOE_MAX_TOP_K,
-				NULL, &e->moe.top_k)) ||
-	    (rc = ig_hparam_u32(s, "expert_feed_forward_length", 16, 1u << 20, &p->n_ff, &e->n_ff)))
+	if ((rc = ig_hparam_u32(s, "expert_count", 1, IG_MOE_MAX_EXPERTS, NULL, &e->moe.n_experts)))
+		return rc;
+	most = e->moe.n_experts < IG_MOE_MAX_TOP_K ? e->moe.n_experts : IG_MOE_MAX_TOP_K;
+	if (layers)
+		rc = ig_hparams_read_experts_layers(s, p, most, e, layers);
+	else if (!(rc = ig_hparam_u32(s, "expert_used_count", 1, most, NULL, &e->moe.top_k)))
+		rc = ig_hparam_u32(s, "expert_feed_forward_length", 16, 1u << 20, &p->n_ff,
+				   &e->n_ff);
+	if (rc)
 		return rc;
 	if (e->n_ff % 16 || p->width % 16)
 		return ig_fail(s->err, -ENOTSUP,
@@ -400,6 +438,12 @@ static inline int ig_hparams_read_experts(const struct ig_hparam_source *s,
 			       "tensor blk.0.ffn_gate.0.weight: experts in tensors "
 			       "of their own are not supported: convert the model anew");
 	return 0;
+}
+
+static inline int ig_hparams_read_experts(const struct ig_hparam_source *s,
+					  const struct ig_hparams *p, struct ig_experts *e)
+{
+	return ig_hparams_read_experts_by(s, p, e, NULL);
 }
 
 /* Read the experts of a model that has them in every layer, with a softmax router.  Shared experts,
@@ -469,15 +513,16 @@ static inline int ig_hparams_read_router(const struct ig_hparam_source *s, uint3
 
 /* Read the experts of a model that may have any of what ig_layer_experts records: dense layers
  * first, a shared expert, with a gate or without one, and the routers above. */
-static inline int ig_hparams_experts_shared(const struct ig_hparam_source *s,
-					    const struct ig_hparams *p, uint32_t gating,
-					    struct ig_experts *e)
+static inline int ig_hparams_experts_shared_by(const struct ig_hparam_source *s,
+					       const struct ig_hparams *p, uint32_t gating,
+					       struct ig_experts *e,
+					       struct ig_experts_layers *layers)
 {
 	const uint32_t none = 0;
 	uint32_t n_shared, n_ff_shared;
 	int rc;
 
-	if ((rc = ig_hparams_read_experts(s, p, e)) ||
+	if ((rc = ig_hparams_read_experts_by(s, p, e, layers)) ||
 	    (rc = ig_hparam_u32(s, "leading_dense_block_count", 0, p->n_layers, &none,
 				&e->n_dense)) ||
 	    (rc = ig_hparam_u32(s, "expert_shared_count", 0, 64, &none, &n_shared)))
@@ -495,6 +540,24 @@ static inline int ig_hparams_experts_shared(const struct ig_hparam_source *s,
 	if (ig_meta_layer_has(s->host, s->meta, "blk.%u.ffn_gate_up_exps.weight", e->n_dense))
 		e->moe.form = IG_MOE_FUSED;
 	return 0;
+}
+
+static inline int ig_hparams_experts_shared(const struct ig_hparam_source *s,
+					    const struct ig_hparams *p, uint32_t gating,
+					    struct ig_experts *e)
+{
+	return ig_hparams_experts_shared_by(s, p, gating, e, NULL);
+}
+
+/* The experts of a layer. */
+static inline struct ig_experts
+ig_experts_of_layer(const struct ig_experts *e, const struct ig_experts_layers *l, uint32_t layer)
+{
+	struct ig_experts of = *e;
+
+	of.moe.top_k = l->top_k[layer];
+	of.n_ff = l->n_ff[layer];
+	return of;
 }
 
 /* ---- RoPE ------------------------------------------------------------------------------------ */

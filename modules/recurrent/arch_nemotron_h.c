@@ -2,8 +2,8 @@
  * arch_nemotron_h.c: Nemotron-H and Nemotron 3 (NVIDIA 2025, arXiv:2504.03624).  A block is an RMS norm, one mixer
  * and a residual: Mamba-2, grouped-query attention without RoPE, a feed-forward with relu^2 and no gate, or
  * experts of that form, which a sigmoid router selects with a bias that is only for the selection, beside a shared
- * one; in the larger models they work on fewer columns, between two matrices.  Blocks that predict further
- * tokens are left out.
+ * one; in the larger models they work on fewer columns, between two matrices, and in Puzzle's their number and width
+ * differ by layer.  Blocks that predict further tokens are left out.
  */
 #include "mamba2.h"
 
@@ -14,6 +14,7 @@ enum kind { MAMBA, ATTENTION, DENSE, EXPERTS };
 struct nemotron_h {
 	struct ig_hparams p;
 	struct ig_experts experts; /* moe.n_experts 0: none */
+	struct ig_experts_layers of_layers;
 	struct mamba2 mamba;
 	uint32_t latent; /* columns of the experts, if not the model's; or 0 */
 	uint32_t n_ff[IG_MAX_LAYERS];
@@ -46,6 +47,12 @@ static int set_kinds(const struct ig_hparam_source *s, struct nemotron_h *m, con
 		return ig_fail(s->err, -EINVAL,
 			       "%s.expert_count is missing: %u layers have experts", s->arch,
 			       n[EXPERTS]);
+	for (uint32_t i = 0; i < m->p.n_layers; i++)
+		if (m->kind[i] == EXPERTS && !m->of_layers.top_k[i])
+			return ig_fail(s->err, -EINVAL,
+				       "layer %u has experts, but %s.expert_used_count or "
+				       "expert_feed_forward_length is 0 there",
+				       i, s->arch);
 	if ((rc = mamba2_read(s, first, &m->mamba)))
 		return rc;
 	ig_hparams_info(&m->p, 0, info);
@@ -57,7 +64,7 @@ static int set_kinds(const struct ig_hparam_source *s, struct nemotron_h *m, con
 static int read_experts(const struct ig_hparam_source *s, struct nemotron_h *m)
 {
 	const uint32_t sigmoid = 2, none = 0;
-	int rc = ig_hparams_experts_shared(s, &m->p, sigmoid, &m->experts);
+	int rc = ig_hparams_experts_shared_by(s, &m->p, sigmoid, &m->experts, &m->of_layers);
 
 	m->experts.moe.act = IG_ACT_RELU2;
 	m->experts.moe.form = IG_MOE_UP;
@@ -130,11 +137,12 @@ static ig_value feed_forward(struct ig_rec *r, const struct nemotron_h *m, uint3
 }
 
 /* The experts' sum, by way of fewer columns, + the shared one + residual */
-static ig_value latent_experts(struct ig_rec *r, const struct nemotron_h *m, uint32_t layer,
-			       ig_value h, ig_value residual)
+static ig_value latent_experts(struct ig_rec *r, const struct nemotron_h *m,
+			       const struct ig_experts *e, uint32_t layer, ig_value h,
+			       ig_value residual)
 {
 	struct ig_hparams narrow = m->p;
-	const ig_value route = ig_experts_route(r, &m->p, &m->experts, layer, h);
+	const ig_value route = ig_experts_route(r, &m->p, e, layer, h);
 	ig_weight down, up;
 	ig_value x;
 
@@ -142,11 +150,20 @@ static ig_value latent_experts(struct ig_rec *r, const struct nemotron_h *m, uin
 	down = ig_rec_layer_weight(r, m->latent, m->p.width, "blk.%u.ffn_latent_down.weight",
 				   layer);
 	up = ig_rec_layer_weight(r, m->p.width, m->latent, "blk.%u.ffn_latent_up.weight", layer);
-	if (m->experts.n_ff_shared)
-		residual = ig_experts_shared(r, &m->p, &m->experts, layer, h, residual);
+	if (e->n_ff_shared)
+		residual = ig_experts_shared(r, &m->p, e, layer, h, residual);
 	x = ig_rec_linear(r, h, &down, 1, IG_NONE);
-	x = ig_experts_sum(r, &narrow, &m->experts, layer, x, route, IG_NONE, IG_NONE);
+	x = ig_experts_sum(r, &narrow, e, layer, x, route, IG_NONE, IG_NONE);
 	return ig_rec_linear(r, x, &up, 1, residual);
+}
+
+static ig_value experts(struct ig_rec *r, const struct nemotron_h *m, uint32_t layer, ig_value h,
+			ig_value residual)
+{
+	const struct ig_experts e = ig_experts_of_layer(&m->experts, &m->of_layers, layer);
+
+	return m->latent ? latent_experts(r, m, &e, layer, h, residual) :
+			   ig_layer_experts(r, &m->p, &e, layer, h, residual);
 }
 
 static int record(const struct ig_host *host, struct ig_graph *g, const struct ig_meta *meta,
@@ -167,9 +184,7 @@ static int record(const struct ig_host *host, struct ig_graph *g, const struct i
 			break;
 		case ATTENTION: x = ig_layer_gqa(&r, &attention, layer, h, x); break;
 		case DENSE: x = feed_forward(&r, m, layer, h, x); break;
-		default:
-			x = m->latent ? latent_experts(&r, m, layer, h, x) :
-					ig_layer_experts(&r, p, &m->experts, layer, h, x);
+		default: x = experts(&r, m, layer, h, x);
 		}
 	}
 	return ig_layer_norm_head(&r, p, x);

@@ -117,8 +117,8 @@ class Browser:
         self.driver.execute_cdp_cmd("Browser.setDownloadBehavior", {"behavior": "allow", "downloadPath": str(folder)})
 
     def downloaded(self, folder, name):
-        """The path of such a file, when it is there."""
-        ingot.until((folder / name).exists, name)
+        """The path of such a file, when it is there; its place is taken by an empty one before."""
+        ingot.until(lambda: (folder / name).exists() and (folder / name).stat().st_size, name)
         return folder / name
 
     # ---- judging ----

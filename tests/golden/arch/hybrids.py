@@ -1,6 +1,8 @@
 """The models of make.py that have recurrent layers and experts, or Mamba-2.  make.py and folders.py
 run them."""
 
+import copy
+
 import numpy as np
 import torch
 import transformers as tf
@@ -312,8 +314,9 @@ def nemotron_names(i):
     }
 
 
-def nemotron(name, seed, layers, arch="nemotron_h_moe", **more):
-    """layers: a letter each, M Mamba-2, * attention, - feed-forward, E experts."""
+def nemotron(name, seed, layers, arch="nemotron_h_moe", each=None, **more):
+    """layers: a letter each, M Mamba-2, * attention, - feed-forward, E experts.  each: of a layer with experts how many
+    it uses, and their width."""
     kinds = {"M": "linear_attention", "*": "full_attention", "-": "mlp", "E": "moe"}
     c = tf.NemotronHConfig(
         vocab_size=make.N_VOCAB, hidden_size=32, max_position_embeddings=make.N_CONTEXT,
@@ -327,6 +330,10 @@ def nemotron(name, seed, layers, arch="nemotron_h_moe", **more):
     for layer in m.model.layers:  # as its own step by step, and other programs: not clamped
         if layer.block_type == "linear_attention":
             layer.mixer.time_step_limit = (0.0, float("inf"))
+    for i, (used, width) in (each or {}).items():
+        of_layer = copy.deepcopy(c)
+        of_layer.num_experts_per_tok, of_layer.moe_intermediate_size = used, width
+        m.model.layers[i].mixer = type(m.model.layers[i].mixer)(of_layer, layer_idx=i).double().eval()
     make.fill(m, seed, False)
     make.fill_experts(m, seed + 1)
     ff = {"M": 0, "*": 0, "-": 48, "E": 32}
@@ -348,6 +355,10 @@ def nemotron(name, seed, layers, arch="nemotron_h_moe", **more):
             "expert_group_count": c.n_group, "expert_group_used_count": c.topk_group}
     if c.moe_latent_size:
         keys["moe_latent_size"] = c.moe_latent_size
+    if each: # as the converter has them of a config.json with block_configs
+        keys |= {"expert_used_count": [each.get(i, (0, 0))[0] for i in range(len(layers))],
+                 **dict.fromkeys(("feed_forward_length", "expert_feed_forward_length"),
+                                 [each.get(i, (0, 0))[1] for i in range(len(layers))])}
     make.write(name, arch, m, keys, nemotron_names, False, tensor=mamba2_tensor(2))
     return m
 
@@ -365,6 +376,11 @@ def nemotron3(name):
 def nemotron3l(name):
     """Experts of fewer columns, in groups."""
     return nemotron(name, 85, "ME*", moe_latent_size=16, n_group=3, topk_group=2)
+
+
+def nemotronpuzzle(name):
+    """Experts of fewer columns, whose number and width differ by layer."""
+    return nemotron(name, 105, "MEE*E", each={1: (3, 48), 2: (1, 16), 4: (2, 64)}, moe_latent_size=16)
 
 
 # ---- Granite 4 ----
@@ -471,5 +487,5 @@ def granite3s(name):
 
 
 MODELS = {f.__name__: f for f in (lfm2, lfm2moe, qwen35, qwen35moe, qwen35o, qwen3next, nemotronh,
-                                  nemotron3, nemotron3l, granite4,
+                                  nemotron3, nemotron3l, nemotronpuzzle, granite4,
                                   granite4m, granite4a, granite3m, granite3s)}

@@ -317,6 +317,7 @@ int main(int argc, char **argv)
 		FOLDER(nemotron3),
 		MODEL(nemotron3l),
 		FOLDER(nemotron3l),
+		MODEL(nemotronpuzzle),
 		MODEL(qwen35o),
 		MODEL(granite4a),
 		FOLDER(granite4a),

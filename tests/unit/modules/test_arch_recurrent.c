@@ -384,6 +384,8 @@ static struct ig_meta nemotron(void)
 static void test_nemotron(void **state)
 {
 	static const uint32_t no_mamba[6] = { 1, 1856, 1, 0, 1024, 1856 }, no_attention[6] = { 0 };
+	static const uint32_t used[6] = { 0, 0, 0, 0, 0, 6 }, many[6] = { 0, 6, 0, 0, 0, 33 };
+	static const uint32_t widths[6] = { 0, 1856, 0, 0, 0, 24 }, three[6] = { 0, 3, 0, 0, 0, 8 };
 	static const struct bad bad[] = {
 		{ { "nemotron_h_moe.ssm.conv_kernel", TENSOR }, -ENOENT, "ssm.conv_kernel" },
 		{ { "nemotron_h_moe.ssm.conv_kernel", U32, 9 }, -EINVAL, "not in 2 … 8" },
@@ -403,6 +405,19 @@ static void test_nemotron(void **state)
 		  "has only zeros" },
 		{ { "nemotron_h_moe.expert_count", TENSOR }, -EINVAL, "2 layers have experts" },
 		{ { "nemotron_h_moe.moe_latent_size", U32, 24 }, -ENOTSUP, "multiples of 16" },
+		/* by layer, as in Puzzle's */
+		{ { "nemotron_h_moe.expert_used_count", LIST, 6, NULL, used },
+		  -EINVAL,
+		  "layer 1 has experts, but nemotron_h_moe.expert_used_count or" },
+		{ { "nemotron_h_moe.expert_used_count", LIST, 6, NULL, many },
+		  -EINVAL,
+		  "is 33 for layer 5, not in 0 … 32" },
+		{ { "nemotron_h_moe.expert_used_count", LIST, 5, NULL, used },
+		  -EINVAL,
+		  "has 5 elements, the model 6 layers" },
+		{ { "nemotron_h_moe.expert_feed_forward_length", LIST, 6, NULL, widths },
+		  -ENOTSUP,
+		  "experts of 24 columns in layer 5" },
 	};
 	struct ig_meta good = nemotron();
 	struct ig_model_info info;
@@ -420,6 +435,8 @@ static void test_nemotron(void **state)
 	assert_int_equal(info.groups[1].head_dim, 32 * 128 * 64);
 	assert_int_equal(info.groups[2].head_dim, 3 * (4096 + 2 * 8 * 128));
 	refused("nemotron_h_moe", &good, bad, sizeof bad / sizeof *bad);
+	meta_set(&good, (struct entry){ "nemotron_h_moe.expert_used_count", LIST, 6, NULL, three });
+	assert_int_equal(read_params("nemotron_h_moe", &good, &info, &err), 0);
 	/* the epsilon under the other norm's key; under none */
 	meta_drop(&good, "nemotron_h_moe.attention.layer_norm_rms_epsilon");
 	assert_int_equal(read_params("nemotron_h_moe", &good, &info, &err), -ENOENT);
