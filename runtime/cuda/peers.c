@@ -96,26 +96,19 @@ static int try_writes(struct ig_cuda_group *g, uint8_t *seen, bool *arrive, stru
 
 int ig_cuda_peers_connect(struct ig_cuda_group *g, bool *arrive, struct ig_error *err)
 {
-	struct ig_cuda *first = g->device[0];
-	int rc = ig_cuda_enter(first, err);
-	uint8_t *seen = NULL;
+	/* behind the word, and as long there: a copy may be under way when a call fails */
+	const size_t n_bytes = sizeof *g->stop + g->n * TRIED_BYTES;
+	int rc = ig_cuda_enter(g->device[0], err);
 
 	if (!rc)
-		rc = CUDA(first, host_alloc((void **)&g->stop, sizeof *g->stop, CU_HOST_PORTABLE),
+		rc = CUDA(g->device[0], host_alloc((void **)&g->stop, n_bytes, CU_HOST_PORTABLE),
 			  "pinning memory of the host", err);
 	if (rc)
 		return rc;
 	*g->stop = 0;
 	for (uint32_t r = 0; r < g->n && !rc; r++)
 		rc = connect_one(g, r, err);
-	if (!rc)
-		rc = CUDA(first, host_alloc((void **)&seen, g->n * TRIED_BYTES, CU_HOST_PORTABLE),
-			  "pinning memory of the host", err);
-	if (!rc)
-		rc = try_writes(g, seen, arrive, err);
-	if (seen)
-		first->cu.host_free(seen);
-	return rc;
+	return rc ? rc : try_writes(g, (uint8_t *)(g->stop + 1), arrive, err);
 }
 
 void ig_cuda_peers_disconnect(struct ig_cuda_group *g)

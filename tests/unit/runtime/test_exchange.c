@@ -475,7 +475,6 @@ static void test_peers_fail(void **state)
 		{ "cuMemsetD8Async", "clearing", 0 },
 		{ "cuMemsetD8Async", "clearing", 1 },
 		{ "cuMemHostAlloc", "pinning", 0 },
-		{ "cuMemHostAlloc", "pinning", 1 },
 		/* Two memories of each device are cleared, then written to. */
 		{ "cuMemsetD8Async", "trying to write into another", 2 * N },
 		{ "cuMemsetD8Async", "clearing", 2 * N + N * N },
