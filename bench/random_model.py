@@ -155,7 +155,8 @@ def write(path, name, kind="Q4_0", layers=None, seed=1, context=None, tokenizer=
         f.write(head + b"\0" * (-len(head) % ALIGNMENT))
         if empty:
             f.truncate(f.tell() + offset)
-        for n_cols, n_bytes, of, value, words_only in () if empty else plan:
+            plan = []
+        for n_cols, n_bytes, of, value, words_only in plan:
             if isinstance(value, list):
                 f.write(struct.pack("<%df" % len(value), *value))
             elif of is None:

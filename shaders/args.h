@@ -97,7 +97,7 @@ struct moe_args {
 	uint up_row;	     /* of the first row of up in `up`, from the expert's first on */
 	/* moe_tiles_stream.metal: the experts whose weights are in a piece */
 	uint first_expert, end_expert;
-	uint has_route; /* before the kernel before this one began: it waits for x alone */
+	uint has_route; /* 1: a kernel before this one waited for the route, this one waits for x alone */
 };
 SHARED_SIZE(moe_args, 136);
 

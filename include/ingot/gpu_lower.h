@@ -107,6 +107,12 @@ static inline bool ig_gpu_is_blocks(uint32_t dtype)
 	return dtype != IG_F16 && ig_gpu_element_of(dtype) == IG_F16;
 }
 
+/* The format's part of names of kernels that multiply in `element`: in float32 one handles all block formats. */
+static inline const char *ig_gpu_product_format(uint32_t dtype, uint32_t element)
+{
+	return element == IG_F32 && ig_gpu_is_blocks(dtype) ? "blocks" : ig_gpu_format_name(dtype);
+}
+
 /* The k of a tile of a block format: tile_k() of shaders/core/tiles.h. */
 static inline uint32_t ig_gpu_tile_k(uint32_t dtype)
 {

@@ -125,7 +125,7 @@ float ig_quant_group_scale(struct ig_quant_group *p, const struct ig_grid *g)
 	static const float first = -1.3f, last = 0.65f, step = 0.13f;
 	static const float first_far = 1.1f, last_far = 3.0f, step_far = 1.05f;
 	const bool alike = are_alike(p->w, p->n);
-	float most = largest(p->x, p->n), d;
+	float most = largest(p->x, p->n);
 	struct best_scale b = { 0, 0 };
 
 	if (fabsf(most) <= IG_HALF_NOTHING)
@@ -137,16 +137,13 @@ float ig_quant_group_scale(struct ig_quant_group *p, const struct ig_grid *g)
 		for (float u = first_far; !alike && u < last_far; u *= step_far)
 			try_scale(p, g, end * u / most, &b);
 	}
-	float best = b.gain, best_d = b.d;
-	for (int round = 0; round < 4 && best_d != 0; round++) {
-		to_grid(g, p->x, p->n, 1 / best_d, p->q);
-		float won = gain(p->x, p->w, p->q, p->n, &d);
-		if (won <= best)
+	for (int round = 0; round < 4 && b.d != 0; round++) {
+		const float before = b.gain;
+		try_scale(p, g, 1 / b.d, &b);
+		if (b.gain <= before)
 			break;
-		best = won;
-		best_d = d;
 	}
-	return best_d;
+	return b.d;
 }
 
 float ig_quant_group_error(struct ig_quant_group *p, const struct ig_grid *g, float d)
@@ -225,8 +222,7 @@ void ig_affine_scale(struct ig_quant_group *p, float top, bool free_min, float *
 	/* With weights, by how much of the range the grid may begin later and end earlier. */
 	static const float clip = 0.45f, clip_step = 0.075f;
 	const bool alike = are_alike(p->w, p->n);
-	float low = p->x[0], high = p->x[0], trial_d, trial_m;
-	struct best_affine b = { .left = INFINITY };
+	float low = p->x[0], high = p->x[0];
 
 	for (int i = 1; i < p->n; i++) {
 		low = p->x[i] < low ? p->x[i] : low;
@@ -238,6 +234,7 @@ void ig_affine_scale(struct ig_quant_group *p, float top, bool free_min, float *
 	*m = -low;
 	if (high - low <= IG_HALF_NOTHING)
 		return;
+	struct best_affine b = { INFINITY, *d, *m };
 	/* Try ends inside and outside of the grid, together and separately. */
 	for (float u = -0.6f; u <= 1.21f; u += 0.15f)
 		for (float shift = -0.3f; shift <= 0.31f; shift += 0.3f) {
@@ -251,20 +248,14 @@ void ig_affine_scale(struct ig_quant_group *p, float top, bool free_min, float *
 			try_affine(p, top, free_min, top / range,
 				   free_min || begin < 0 ? -begin : 0, &b);
 		}
-	float best = b.left;
-	if (b.d > 0) {
-		*d = b.d;
-		*m = b.m;
-	}
-	for (int round = 0; round < 4 && *d > 0; round++) {
-		to_codes(p->x, p->n, 1 / *d, *m, top, p->q);
-		float left = fit(p->x, p->w, p->q, p->n, free_min, &trial_d, &trial_m);
-		if (left >= best || trial_d <= 0)
+	for (int round = 0; round < 4 && b.d > 0; round++) {
+		const float before = b.left;
+		try_affine(p, top, free_min, 1 / b.d, b.m, &b);
+		if (b.left >= before)
 			break;
-		best = left;
-		*d = trial_d;
-		*m = trial_m;
 	}
+	*d = b.d;
+	*m = b.m;
 }
 
 float ig_affine_error(struct ig_quant_group *p, float top, float d, float m)

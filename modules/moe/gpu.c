@@ -49,8 +49,10 @@ static int lower_route(const struct ig_gpu_launch *c, const struct ig_gpu_host *
 					    "moe_route_rows_512", "moe_route_rows_1024" };
 	const struct ig_moe_route_params *p = c->params;
 	const struct ig_gpu_tensor *x = &c->in[0], *y = &c->out[0];
-	const uint32_t n = p->n_experts;
-	const int size = n <= 128 ? 0 : n <= 256 ? 1 : n <= 512 ? 2 : 3;
+	const int size = p->n_experts <= 128 ? 0 :
+			 p->n_experts <= 256 ? 1 :
+			 p->n_experts <= 512 ? 2 :
+					       3;
 	const struct moe_route_args args = {
 		.n_experts = p->n_experts,
 		.top_k = p->top_k,
@@ -188,28 +190,6 @@ static const struct variant *variants_of(const struct product *p, uint32_t *n)
 
 /* ---- weights in tiles: as in ops/gpu/product_kernels.c ------------------------------------- */
 
-/* NULL: not in blocks. */
-static const struct ig_shader *tiles_shader(uint32_t dtype)
-{
-	switch (dtype) {
-	case IG_Q4_0:
-	case IG_Q4_1:
-	case IG_Q8_0:
-	case IG_Q8_M: return &ig_shader_moe_tiles_q;
-	case IG_Q5_0:
-	case IG_Q5_1: return &ig_shader_moe_tiles_q5;
-	case IG_Q4_K:
-	case IG_Q5_K:
-	case IG_Q6_K: return &ig_shader_moe_tiles_k;
-	case IG_Q2_K:
-	case IG_Q3_K: return &ig_shader_moe_tiles_k23;
-	case IG_IQ4_NL:
-	case IG_IQ4_XS:
-	case IG_MXFP4: return &ig_shader_moe_tiles_table;
-	default: return NULL;
-	}
-}
-
 static uint32_t k_tiles(uint32_t dtype, uint64_t k)
 {
 	const uint64_t tile = ig_gpu_tile_k(dtype);
@@ -247,7 +227,7 @@ static bool fits_tiles(const struct ig_gpu_launch *c, bool pair, uint64_t n, uin
 	const uint32_t dtype = c->weight[0].dtype;
 	const uint32_t team = (pair ? 2 : 1) * tile_shares(dtype, n * (pair ? 2 : 1) * top_k, k);
 
-	return !c->f32 && tiles_shader(dtype) && n % 16 == 0 && k % 32 == 0 &&
+	return !c->f32 && ig_gpu_is_blocks(dtype) && n % 16 == 0 && k % 32 == 0 &&
 	       tiles_bytes(c->facts, dtype, k, team, FEW) + 2 * FEW * 4 <=
 		       c->facts->max_threadgroup_bytes;
 }
@@ -362,36 +342,28 @@ static uint32_t shares_of(const struct product *p, const struct variant *v, uint
 	return shares;
 }
 
-/* Each format has its own kernels; in float32 those in blocks share one that selects at run time. */
+/* As in ops/gpu/products.c. */
 static const struct ig_shader *shader_of(const struct product *p)
 {
-	if (is_tiled(p))
-		return tiles_shader(p->dtype);
+	const bool tiled = is_tiled(p);
+
 	if (p->element == IG_F32)
 		return &ig_shader_moe_f32;
 	switch (p->dtype) {
-	case IG_Q4_0:
-	case IG_Q4_1:
-	case IG_Q8_0:
-	case IG_Q8_M: return &ig_shader_moe_q;
+	case IG_F16:
+	case IG_BF16: return &ig_shader_moe;
 	case IG_Q5_0:
-	case IG_Q5_1: return &ig_shader_moe_q5;
+	case IG_Q5_1: return tiled ? &ig_shader_moe_tiles_q5 : &ig_shader_moe_q5;
+	case IG_Q2_K:
+	case IG_Q3_K: return tiled ? &ig_shader_moe_tiles_k23 : &ig_shader_moe_k23;
 	case IG_Q4_K:
 	case IG_Q5_K:
-	case IG_Q6_K: return &ig_shader_moe_k;
-	case IG_Q2_K:
-	case IG_Q3_K: return &ig_shader_moe_k23;
+	case IG_Q6_K: return tiled ? &ig_shader_moe_tiles_k : &ig_shader_moe_k;
 	case IG_IQ4_NL:
 	case IG_IQ4_XS:
-	case IG_MXFP4: return &ig_shader_moe_table;
-	default: return &ig_shader_moe;
+	case IG_MXFP4: return tiled ? &ig_shader_moe_tiles_table : &ig_shader_moe_table;
+	default: return tiled ? &ig_shader_moe_tiles_q : &ig_shader_moe_q;
 	}
-}
-
-static const char *format_name(const struct product *p)
-{
-	return p->element == IG_F32 && ig_gpu_is_blocks(p->dtype) ? "blocks" :
-								    ig_gpu_format_name(p->dtype);
 }
 
 static int emit(struct product *p, const struct variant *v, const struct ig_gpu_host *h,
@@ -446,7 +418,8 @@ static int emit(struct product *p, const struct variant *v, const struct ig_gpu_
 			 ig_gpu_format_name(p->dtype), v->suffix);
 	else
 		snprintf(kernel, sizeof kernel, "moe_%s_%s_%s_%s", p->pair ? "glu" : "down",
-			 format_name(p), ig_gpu_format_name(p->element), v->suffix);
+			 ig_gpu_product_format(p->dtype, p->element),
+			 ig_gpu_format_name(p->element), v->suffix);
 	d.kernel = kernel;
 	d.shader = shader_of(p);
 	p->args.index_at = index_at(p, v, shares);
@@ -616,7 +589,7 @@ static int lower_combine(const struct ig_gpu_launch *c, const struct ig_gpu_host
 		.args = { .product = { .act = IG_ACT_NONE, .y_stride = (uint32_t)n_parts },
 			  .x_slot = (uint32_t)k,
 			  .y_slot = (uint32_t)width,
-			  .has_route = 1 }, /* moe_glu waited for it */
+			  .has_route = 1 }, /* moe_glu waited for it (shaders/early.h) */
 	};
 	if ((rc = lower_product(&p, width, k, IG_F32, h, t, err)))
 		return rc;

@@ -2,12 +2,6 @@
  * variants for different numbers of rows, of which a step runs one. */
 #include "ops/gpu/product_private.h"
 
-/* In float32 one kernel handles all block formats. */
-static const char *format_name(uint32_t dtype, uint32_t element)
-{
-	return element == IG_F32 && ig_gpu_is_blocks(dtype) ? "blocks" : ig_gpu_format_name(dtype);
-}
-
 static struct ig_gpu_bind bind_columns(const struct ig_gpu_tensor *v, uint64_t first, uint64_t n,
 				       uint32_t access)
 {
@@ -118,7 +112,8 @@ int ig_product_emit(const struct ig_product *p, const struct ig_product_variant 
 			 ig_gpu_format_name(p->dtype), v->suffix, v->norm ? "_norm" : "");
 	else
 		snprintf(name, sizeof name, "%s_%s_%s%s_%s", p->pair ? "glu" : "linear",
-			 format_name(p->dtype, p->element), ig_gpu_format_name(p->element),
+			 ig_gpu_product_format(p->dtype, p->element),
+			 ig_gpu_format_name(p->element),
 			 ig_product_is_odd(p->dtype, args->k) ? "_odd" : "", v->suffix);
 	d.shader = p->shader;
 	d.kernel = name;

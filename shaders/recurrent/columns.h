@@ -7,51 +7,54 @@
 
 #include "state.h"
 
+// WHOLE: there are as many values as lanes keep.
+template <uint FOURS, bool WHOLE>
+METAL_FUNC void load_values(thread float4 *s, device const float *from, uint n, uint stride,
+			    uint first)
+{
+	UNROLL
+	for (uint i = 0; i < FOURS; i++)
+		UNROLL
+	for (uint j = 0; j < 4; j++) {
+		const uint k = 4 * STATE_LANES * i + j;
+		s[i][j] = WHOLE || first + k < n ? from[k * stride] : 0.0f;
+	}
+}
 template <uint FOURS>
 METAL_FUNC void load_column(thread float4 *s, device const float *from, uint n, uint stride,
 			    uint lane)
 {
 	const uint first = 4 * lane;
 	from += first * stride;
-	if (n == 4 * STATE_LANES * FOURS) {
-		UNROLL
-		for (uint i = 0; i < FOURS; i++)
-			UNROLL
-		for (uint j = 0; j < 4; j++)
-			s[i][j] = from[(4 * STATE_LANES * i + j) * stride];
-		return;
-	}
+	if (n == 4 * STATE_LANES * FOURS)
+		load_values<FOURS, true>(s, from, n, stride, first);
+	else
+		load_values<FOURS, false>(s, from, n, stride, first);
+}
+
+template <uint FOURS, bool WHOLE>
+METAL_FUNC void store_values(thread const float4 *s, device float *to, uint n, uint stride,
+			     uint first)
+{
 	UNROLL
 	for (uint i = 0; i < FOURS; i++)
 		UNROLL
 	for (uint j = 0; j < 4; j++) {
 		const uint k = 4 * STATE_LANES * i + j;
-		s[i][j] = first + k < n ? from[k * stride] : 0.0f;
+		if (WHOLE || first + k < n)
+			to[k * stride] = s[i][j];
 	}
 }
-
 template <uint FOURS>
 METAL_FUNC void store_column(thread const float4 *s, device float *to, uint n, uint stride,
 			     uint lane)
 {
 	const uint first = 4 * lane;
 	to += first * stride;
-	if (n == 4 * STATE_LANES * FOURS) {
-		UNROLL
-		for (uint i = 0; i < FOURS; i++)
-			UNROLL
-		for (uint j = 0; j < 4; j++)
-			to[(4 * STATE_LANES * i + j) * stride] = s[i][j];
-		return;
-	}
-	UNROLL
-	for (uint i = 0; i < FOURS; i++)
-		UNROLL
-	for (uint j = 0; j < 4; j++) {
-		const uint k = 4 * STATE_LANES * i + j;
-		if (first + k < n)
-			to[k * stride] = s[i][j];
-	}
+	if (n == 4 * STATE_LANES * FOURS)
+		store_values<FOURS, true>(s, to, n, stride, first);
+	else
+		store_values<FOURS, false>(s, to, n, stride, first);
 }
 
 METAL_FUNC float column_sum(float4 v)

@@ -138,9 +138,14 @@ def ours(build, driver, model, small, dump, shape, *options):
     return np.memmap(dump, "<f4", "r", shape=shape)
 
 
-def convert(build, source, out, name):
+def divergence(log_p, log_q):
+    """The mean over the steps, in nats."""
+    return (np.exp(log_p) * (log_p - log_q)).sum(-1).mean()
+
+
+def convert(build, source, out, name, *options):
     run = subprocess.run([os.path.join(build, "cli/ingot"), "convert", source, out, "--type", name,
-                          "--force", "--json"], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                          "--force", "--json", *options], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                          text=True)
     if run.returncode:
         sys.exit(run.stderr)
@@ -219,7 +224,7 @@ def main():
             for key, run in runs.items():
                 judges[key].add(want, run[i].astype(np.float64), forced[i], q)
             from_source.add(source[i], want, forced[i], p)
-            kl += (np.exp(p) * (p - q)).sum(-1).mean() / len(prompts)
+            kl += divergence(p, q) / len(prompts)
         for driver in args.drivers.split(","):
             exact, fast = judges[driver, "exact"], judges[driver, "fast"]
             bad = exact.broken(F32) or fast.broken(limits[form(name, driver)]) or bool(wrong)

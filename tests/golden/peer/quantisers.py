@@ -80,8 +80,7 @@ def main():
     args = ap.parse_args()
     args.work.mkdir(parents=True, exist_ok=True)
     wide, ours, theirs = (args.work / name for name in ("wide.gguf", "ours.gguf", "theirs.gguf"))
-    convert = [args.build / "cli/ingot", "convert", "--force"]
-    run([*convert, args.model, wide, "-t", "F32"])
+    quantised.convert(args.build, args.model, wide, "F32")
     source, golden = quantised.Weights(wide), truth.read_golden(quantised.GOLDEN)
     prompts = quantised.PROMPTS[:args.prompts]
     log_p = [quantised.log_softmax(x) for x in quantised.forced_logits(wide, golden, prompts, args.steps)]
@@ -91,10 +90,10 @@ def main():
     for kind in args.types.split(","):
         for matrix in (None, matrix_file):
             option = ["--imatrix", matrix] if matrix else []
-            run([*convert, wide, ours, "-t", kind, *option])
+            quantised.convert(args.build, wide, ours, kind, *option)
             run([args.llama_bin / "llama-quantize", *option, wide, theirs, kind])
             n, error = errors(source, [ours, theirs], Importance(matrix))
-            kl = [np.mean([(np.exp(p) * (p - quantised.log_softmax(q))).sum(-1).mean() for p, q in
+            kl = [np.mean([quantised.divergence(p, quantised.log_softmax(q)) for p, q in
                            zip(log_p, quantised.forced_logits(f, golden, prompts, args.steps))]) for f in (ours, theirs)]
             worse = error[0] > error[1]
             n_worse += worse
