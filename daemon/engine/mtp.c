@@ -1,8 +1,6 @@
 /* mtp.c: see mtp_private.h. */
 #include "daemon/engine/mtp_private.h"
 
-/* A guess's row in parts of what the streams alone take, until that is measured. */
-#define FIRST_ROW 0.1
 /* Where guesses do not pay: after so many tokens so many are asked for, then after twice as many, up to a
  * limit. */
 #define PROBE 8
@@ -13,14 +11,6 @@
 #define HOPELESS 0.05
 #define SEEN 64
 #define TRIED 16
-
-void ig_mtp_cost(const struct ig_model *m, double quiet_ns, double *step, double *row)
-{
-	if (ig_pace_head_cost(&m->pace, step, row))
-		return;
-	*step = 0;
-	*row = quiet_ns * FIRST_ROW;
-}
 
 double ig_mtp_chance(const struct ig_seq *s)
 {

@@ -14,8 +14,6 @@
 
 #include "daemon/engine/scheduler_state_private.h"
 
-/* What guesses add to a step; where none was measured, parts of what the streams alone take. */
-void ig_mtp_cost(const struct ig_model *m, double quiet_ns, double *step, double *row);
 /* Whether s has any use for its model's head: the option, and its guesses so far. */
 bool ig_mtp_may(const struct ig_sched *sch, const struct ig_seq *s);
 /* Whether there is a guess at the token behind its last one. */

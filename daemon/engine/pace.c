@@ -43,9 +43,10 @@
 #define KEPT 0.92
 #define LEAST_SPREAD 0.005
 #define LEAST_ROW 0.02
-/* What a draft's row adds until it is known, in parts of a step of one stream; how fast that is forgotten; rows at
- * first, and besides so many times as many as usual. */
+/* What a draft's row, and a guess of the model's head, add until it is known, in parts of a step of one stream; how
+ * fast that is forgotten; rows at first, and besides so many times as many as usual. */
 #define FIRST_DRAFT 0.25
+#define FIRST_GUESS 0.1
 #define DRAFTS_KEPT 0.998
 #define FIRST_DRAFT_ROWS 4
 #define GROWTH 2
@@ -195,9 +196,12 @@ void ig_pace_learn_guess(struct ig_pace *p, uint32_t n_rows, double ns, double e
 	add_cost(&p->guesses, n_rows, ns);
 }
 
-bool ig_pace_head_cost(const struct ig_pace *p, double *step, double *row)
+void ig_pace_head_cost(const struct ig_pace *p, double quiet_ns, double *step, double *row)
 {
-	return costs(&p->heads, step, row);
+	if (costs(&p->heads, step, row))
+		return;
+	*step = 0;
+	*row = quiet_ns * FIRST_GUESS;
 }
 
 void ig_pace_forget_drafts(struct ig_pace *p)
@@ -206,26 +210,45 @@ void ig_pace_forget_drafts(struct ig_pace *p)
 	p->drafts.rows_ns *= DRAFTS_KEPT;
 }
 
+/* A step of streams that alone take so long had so many rows more, which were thought to take so long.  As
+ * measure() does: at most twice of that counts, and if the whole step took less than half of what was thought,
+ * what the rows take is halved.  Otherwise one step that the machine disturbed is believed until many more were
+ * measured, and where rows seem to cost more than they bring few are. */
+static void learn_rows(struct ig_pace_line *l, double rows, double ns, double quiet, double thought)
+{
+	if (ns < (quiet + thought) / OUTLIER) {
+		l->ns /= OUTLIER;
+		l->rows_ns /= OUTLIER;
+		return;
+	}
+	add_cost(l, rows, fmin(fmax(ns - quiet, 1e-3 * quiet), OUTLIER * thought));
+}
+
 /* A step with drafts took so much more than its streams alone; returns what they usually take. */
 static double learn_drafts(struct ig_pace *p, const struct ig_pace_step *step, double quiet)
 {
-	double own, row, least = 1e-3 * quiet;
+	double own, row;
 
+	if (!ig_pace_draft_cost(p, step->n_decode, &own, &row))
+		return 0;
 	if (!step->n_prefill && quiet > 0)
-		add_cost(&p->drafts, step->n_drafts,
-			 step->ns - quiet > least ? step->ns - quiet : least);
+		learn_rows(&p->drafts, step->n_drafts, step->ns, quiet, own + row * step->n_drafts);
 	return ig_pace_draft_cost(p, step->n_decode, &own, &row) ? own + row * step->n_drafts : 0;
 }
 
 /* The same of a step with guesses of the model's head. */
 static double learn_heads(struct ig_pace *p, const struct ig_pace_step *step, double quiet)
 {
-	double own, row, least = 1e-3 * quiet;
+	double own, row;
 
-	if (!step->n_prefill && !step->n_drafts && quiet > 0)
-		add_cost(&p->heads, step->n_guesses,
-			 step->ns - quiet > least ? step->ns - quiet : least);
-	return ig_pace_head_cost(p, &own, &row) ? own + row * step->n_guesses : 0;
+	if (quiet <= 0)
+		return 0;
+	ig_pace_head_cost(p, quiet, &own, &row);
+	if (!step->n_prefill && !step->n_drafts)
+		learn_rows(&p->heads, step->n_guesses, step->ns, quiet,
+			   own + row * step->n_guesses);
+	ig_pace_head_cost(p, quiet, &own, &row);
+	return own + row * step->n_guesses;
 }
 
 /* Whether a round is the streams' alone: they have not had their time, or its cost must be measured. */

@@ -85,9 +85,9 @@ bool ig_pace_draft_cost(const struct ig_pace *p, uint32_t n, double *step, doubl
 int32_t ig_pace_draft_rows(const struct ig_pace *p);
 /* The same of a step of the draft model.  False: none was measured. */
 bool ig_pace_guess_cost(const struct ig_pace *p, double *step, double *row);
-/* What guesses of the model's own head add to a step: *step once, and *row for each.  False: no step
- * with some was measured. */
-bool ig_pace_head_cost(const struct ig_pace *p, double *step, double *row);
+/* What guesses of the model's own head add to a step that alone takes quiet_ns: *step once, and *row for each; a guess
+ * where no step with some was measured. */
+void ig_pace_head_cost(const struct ig_pace *p, double quiet_ns, double *step, double *row);
 /* A step of the draft model with n_rows took ns.  expected_ns: what it was thought to take; the first one may have been
  * disturbed, so it counts as twice that at most. */
 void ig_pace_learn_guess(struct ig_pace *p, uint32_t n_rows, double ns, double expected_ns);

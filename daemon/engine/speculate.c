@@ -77,7 +77,7 @@ static bool find_costs(const struct ig_model *m, uint32_t n_streams, struct cost
 	if (m->draft)
 		ig_draft_cost(m, c->quiet, &c->guess, &c->guess_row);
 	if (m->has_mtp)
-		ig_mtp_cost(m, c->quiet, &c->head, &c->head_row);
+		ig_pace_head_cost(&m->pace, c->quiet, &c->head, &c->head_row);
 	return true;
 }
 
@@ -587,7 +587,7 @@ void ig_sched_price_drafts(struct ig_flight *f, double ns)
 	if (f->n_model_drafts)
 		f->draft_row_ns[IG_DRAFT_MODEL] += f->draft_ns / f->n_model_drafts;
 	if (f->model->has_mtp) {
-		ig_mtp_cost(f->model, f->quiet_ns, &own, &row);
+		ig_pace_head_cost(&f->model->pace, f->quiet_ns, &own, &row);
 		f->draft_row_ns[IG_DRAFT_MTP] += row + own / (f->n_guesses ? f->n_guesses : 1);
 	}
 }
