@@ -41,7 +41,9 @@ enum ig_config_flags {
 /* A key of config.json and its GGUF key.  Keys are read in order.  If two entries have the same
  * GGUF key, the first one that the file has is used. */
 struct ig_config_key {
-	const char *name; /* "a.b": b in object a; "a|b": the first that the file has */
+	/* "a.b": b in object a; "a.2.b": b in item 2, from 0, of the list of objects a; "a|b": the first that the
+	 * file has */
+	const char *name;
 	const char *gguf; /* without the architecture's prefix; NULL: only checked */
 	uint32_t kind;	  /* enum ig_config_kind */
 	uint32_t flags;	  /* enum ig_config_flags */

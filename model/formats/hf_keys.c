@@ -78,6 +78,15 @@ const char *ig_hf_string(struct ig_hf_reading *r, const json_t *object, const ch
 	return json_string_value(v);
 }
 
+/* The item of a list with this number; NULL: there is none. */
+static const json_t *item_of(const json_t *list, const char *number)
+{
+	char *end;
+	const unsigned long i = strtoul(number, &end, 10);
+
+	return *number >= '0' && *number <= '9' && !*end ? json_array_get(list, i) : NULL;
+}
+
 /* The object, within the language model's, with the value of this name (struct ig_config_key), and
  * the value's key there, which is in r->path. */
 static const json_t *object_of(struct ig_hf_reading *r, const char *name, const char **key)
@@ -92,7 +101,7 @@ static const json_t *object_of(struct ig_hf_reading *r, const char *name, const 
 		o = r->text;
 		for (*key = r->path; (dot = strchr(*key, '.')); *key = dot + 1) {
 			*dot = 0;
-			o = json_object_get(o, *key);
+			o = json_is_array(o) ? item_of(o, *key) : json_object_get(o, *key);
 		}
 	} while (*name && !ig_hf_get(o, *key));
 	return o;

@@ -9,6 +9,9 @@
 
 #include <ingot/arch_files.h>
 
+#include <stdbool.h>
+#include <stdio.h>
+
 enum kind { MAMBA, ATTENTION, DENSE, EXPERTS };
 
 struct nemotron_h {
@@ -192,8 +195,9 @@ static int record(const struct ig_host *host, struct ig_graph *g, const struct i
 
 /* ---- folders of safetensors -------------------------------------------------------------- */
 
+/* In Puzzle's files, what a block has is in its item of block_configs. */
 static const struct ig_config_key keys[] = {
-	{ "layers_block_type|hybrid_override_pattern", "block_count", IG_CONFIG_COUNT,
+	{ "layers_block_type|block_configs|hybrid_override_pattern", "block_count", IG_CONFIG_COUNT,
 	  IG_CONFIG_REQUIRED },
 	IG_CONFIG_NUMBER("hidden_size", "embedding_length", 4096),
 	IG_CONFIG_NUMBER("num_attention_heads", "attention.head_count", 32),
@@ -214,14 +218,26 @@ static const struct ig_config_key keys[] = {
 	{ "sliding_window", NULL, IG_CONFIG_REFUSED },
 };
 
-static void put_experts(const struct ig_config *c, uint32_t n_ff)
+static const char words[] = "mamba|attention|mlp|moe|linear_attention|full_attention";
+
+/* As c->u32, of a block: its own number, or the model's. */
+static int of_block(const struct ig_config *c, uint32_t layer, const char *key, uint32_t *out)
+{
+	char name[128];
+
+	snprintf(name, sizeof name, "block_configs.%u.%s|%s", layer, key, key);
+	return c->u32(c, name, out);
+}
+
+/* What all layers with experts have alike.  kind, ff, used: by layer; used has the experts that one uses. */
+static void put_experts(const struct ig_config *c, const uint8_t *kind, const uint32_t *ff,
+			const uint32_t *used, uint32_t n)
 {
 	static const struct {
 		const char *name, *gguf;
 		uint32_t fallback;
 	} keys_of[] = {
 		{ "n_routed_experts", "expert_count", 8 },
-		{ "num_experts_per_tok", "expert_used_count", 2 },
 		{ "n_shared_experts", "expert_shared_count", 1 },
 		{ "moe_shared_expert_intermediate_size", "expert_shared_feed_forward_length",
 		  7688 },
@@ -229,46 +245,119 @@ static void put_experts(const struct ig_config *c, uint32_t n_ff)
 		{ "topk_group", "expert_group_used_count", 1 },
 		{ "moe_latent_size", "moe_latent_size", 0 },
 	};
-	uint32_t norm = 1;
+	uint32_t norm = 1, first = 0, width[IG_MAX_LAYERS];
+	bool differ = false;
 
-	for (size_t i = 0; i < sizeof keys_of / sizeof *keys_of; i++) {
-		uint32_t value = keys_of[i].fallback;
-		c->u32(c, keys_of[i].name, &value);
-		c->put_u32(c, keys_of[i].gguf, value);
+	while (kind[first] != EXPERTS)
+		first++;
+	for (size_t k = 0; k < sizeof keys_of / sizeof *keys_of; k++) {
+		uint32_t value = keys_of[k].fallback;
+		of_block(c, first, keys_of[k].name, &value);
+		c->put_u32(c, keys_of[k].gguf, value);
+		for (uint32_t i = first + 1; i < n; i++) {
+			uint32_t other = keys_of[k].fallback;
+			if (kind[i] != EXPERTS)
+				continue;
+			of_block(c, i, keys_of[k].name, &other);
+			if (other != value)
+				c->refuse(c, -ENOTSUP, keys_of[k].name,
+					  "is %u in layer %u and %u in layer %u: not supported",
+					  value, first, other, i);
+		}
 	}
-	c->put_u32(c, "expert_feed_forward_length", n_ff);
+	for (uint32_t i = 0; i < n; i++) {
+		width[i] = kind[i] == EXPERTS ? ff[i] : 0;
+		differ |= kind[i] == EXPERTS && (ff[i] != ff[first] || used[i] != used[first]);
+	}
+	if (differ) {
+		c->put_layers(c, "expert_used_count", used, n);
+		c->put_layers(c, "expert_feed_forward_length", width, n);
+	} else {
+		c->put_u32(c, "expert_used_count", used[first]);
+		c->put_u32(c, "expert_feed_forward_length", ff[first]);
+	}
 	c->flag(c, "norm_topk_prob", &norm);
 	c->put_u32(c, "expert_weights_norm", norm);
+}
+
+/* A block's kind by its item of block_configs; -1: there is none. */
+static int kind_of_block(const struct ig_config *c, uint32_t i)
+{
+	char name[64];
+
+	snprintf(name, sizeof name, "block_configs.%u.block_type", i);
+	return c->word(c, name, words);
+}
+
+/* A layer's kind; -1: the file has none, or is refused. */
+static int kind_at(const struct ig_config *c, uint32_t layer)
+{
+	static const int8_t kinds[] = { MAMBA, ATTENTION, DENSE, EXPERTS, MAMBA, ATTENTION };
+	int k = c->word_at(c, "layers_block_type", layer, words), own = kind_of_block(c, layer);
+
+	if (k < 0)
+		k = c->word_at(c, "hybrid_override_pattern", layer, "M|*|-|E");
+	if (own < 0 && kind_of_block(c, 0) >= 0)
+		c->refuse(c, -EINVAL, "block_configs", "has no block for layer %u", layer);
+	else if (own >= 0 && k >= 0 && kinds[own] != kinds[k])
+		c->refuse(c, -EINVAL, "block_configs", "has another kind of block for layer %u",
+			  layer);
+	k = k < 0 ? own : k;
+	return k < 0 ? -1 : kinds[k];
+}
+
+/* The numbers of one layer by its kind: KV heads of attention; columns of a feed-forward, or of an expert; the
+ * experts that are used. */
+static void read_layer(const struct ig_config *c, uint32_t i, uint8_t kind, uint32_t *kv,
+		       uint32_t *ff, uint32_t *used)
+{
+	uint32_t window = 0;
+
+	switch (kind) {
+	case ATTENTION:
+		*kv = 8;
+		of_block(c, i, "num_key_value_heads", kv);
+		break;
+	case DENSE:
+		*ff = 21504;
+		of_block(c, i, "intermediate_size", ff);
+		break;
+	case EXPERTS:
+		*ff = 7688;
+		*used = 2;
+		of_block(c, i, "moe_intermediate_size", ff);
+		of_block(c, i, "num_experts_per_tok", used);
+	}
+	if (of_block(c, i, "sliding_window", &window) == 1 && window)
+		c->refuse(c, -ENOTSUP, "sliding_window", "is %u in layer %u: not supported", window,
+			  i);
 }
 
 /* What one kind of layers has; by their list, GGUF has heads and widths of each layer. */
 static void put_layers(const struct ig_config *c)
 {
-	static const uint8_t kinds[] = { MAMBA, ATTENTION, DENSE, EXPERTS, MAMBA, ATTENTION };
-	static const char words[] = "mamba|attention|mlp|moe|linear_attention|full_attention";
 	const uint32_t n = c->get_u32(c, "block_count");
-	uint32_t kv[IG_MAX_LAYERS] = { 0 }, ff[IG_MAX_LAYERS] = { 0 };
-	uint32_t n_kv = 8, n_ff = 21504, n_ff_expert = 7688, experts = 0, heads, head_dim = 64;
+	uint32_t kv[IG_MAX_LAYERS] = { 0 }, ff[IG_MAX_LAYERS] = { 0 }, used[IG_MAX_LAYERS] = { 0 };
+	uint8_t kind[IG_MAX_LAYERS] = { 0 };
+	uint32_t heads, head_dim = 64;
+	bool experts = false;
 
-	c->u32(c, "num_key_value_heads", &n_kv);
-	c->u32(c, "intermediate_size", &n_ff);
-	c->u32(c, "moe_intermediate_size", &n_ff_expert);
 	for (uint32_t i = 0; i < n && i < IG_MAX_LAYERS; i++) {
-		int k = c->word_at(c, "layers_block_type", i, words);
-		if (k < 0)
-			k = c->word_at(c, "hybrid_override_pattern", i, "M|*|-|E");
+		int k = kind_at(c, i);
 		if (k < 0) {
 			c->refuse(c, -EINVAL, "layers_block_type", "has no layer %u", i);
 			return;
 		}
-		kv[i] = kinds[k] == ATTENTION ? n_kv : 0;
-		ff[i] = kinds[k] == DENSE ? n_ff : kinds[k] == EXPERTS ? n_ff_expert : 0;
-		experts |= kinds[k] == EXPERTS;
+		kind[i] = (uint8_t)k;
+		read_layer(c, i, kind[i], &kv[i], &ff[i], &used[i]);
+		experts |= k == EXPERTS;
 	}
+	if (kind_of_block(c, n) >= 0)
+		c->refuse(c, -EINVAL, "block_configs", "has a block for layer %u, of %u", n, n);
 	c->put_layers(c, "attention.head_count_kv", kv, n);
 	c->put_layers(c, "feed_forward_length", ff, n);
 	if (experts)
-		put_experts(c, n_ff_expert);
+		put_experts(c, kind, ff, used, n);
 	c->u32(c, "mamba_head_dim", &head_dim);
 	heads = c->get_u32(c, "ssm.time_step_rank");
 	if (!heads || heads > IG_SELECTIVE_SCAN_MAX_HEADS || head_dim > IG_SELECTIVE_SCAN_MAX_DIM)
@@ -314,7 +403,16 @@ static const struct ig_arch_files nemotron_h_files = {
 	.head_dim = 128,
 	.config = put_layers,
 };
-static const struct ig_arch_files *const files[] = { &nemotron_h_files, NULL };
+static const struct ig_arch_files puzzle_files = {
+	.struct_size = sizeof puzzle_files,
+	.model_type = "nemotron_h_puzzle",
+	.gguf = "nemotron_h_moe",
+	IG_CONFIG_KEYS(keys),
+	IG_TENSOR_NAMES(names),
+	.head_dim = 128,
+	.config = put_layers,
+};
+static const struct ig_arch_files *const files[] = { &nemotron_h_files, &puzzle_files, NULL };
 
 const struct ig_arch ig_arch_nemotron_h = {
 	.struct_size = sizeof(struct ig_arch),

@@ -60,6 +60,26 @@ def strip_config(folder, text_of=None):
     (folder / "generation_config.json").unlink(missing_ok=True)
 
 
+def puzzle_config(folder, model):
+    """Each block's own sizes instead of the model's, and the prefix of tensors' names, as NVIDIA's Puzzle files have them;
+    transformers has no class of it."""
+    kinds = {"linear_attention": "mamba", "full_attention": "attention", "moe": "moe"}
+    path = folder / "config.json"
+    c = json.loads(path.read_text())
+    sizes = ("n_routed_experts", "num_experts_per_tok", "moe_intermediate_size", "moe_latent_size",
+             "moe_shared_expert_intermediate_size")
+    c["layers_block_type"] = [kinds[k] for k in c["layers_block_type"]]
+    c["block_configs"] = [{"block_type": k, **{s: getattr(block.mixer.experts.config, s) for s in sizes if k == "moe"}}
+                          for k, block in zip(c["layers_block_type"], model.model.layers)]
+    for s in sizes:
+        del c[s]
+    c |= {"model_type": "nemotron_h_puzzle", "architectures": ["NemotronHPuzzleForCausalLM"], "num_hidden_layers": None}
+    path.write_text(json.dumps(c, indent=1) + "\n")
+    t = {k.replace("backbone.", "model."): v for k, v in load_file(folder / "model.safetensors").items()}
+    save_file(t, folder / "model.safetensors", metadata={"format": "pt"})
+    (folder / "model.safetensors").chmod(0o644)
+
+
 def save(name, model, **more):
     folder = HERE / name
     shutil.rmtree(folder, ignore_errors=True)
@@ -85,6 +105,8 @@ def save(name, model, **more):
         c["quantization_config"] = {"modules_to_not_convert": ["model.layers.*.self_attn"],
                                     "quant_method": "mxfp4"}
         (folder / "config.json").write_text(json.dumps(c, indent=1) + "\n")
+    if name == "nemotronpuzzle":
+        puzzle_config(folder, model)
     if name == "mistral":
         t = {"language_model." + k: v for k, v in load_file(folder / "model.safetensors").items()}
         t["vision_tower.patch_conv.weight"] = np.zeros((2, 3, 2, 2), np.float16)

@@ -276,6 +276,12 @@ static void muse_has_made_norms(void **state)
 		       "is not a list of numbers");
 }
 
+/* Two layers with experts; more: of the model, of the second one. */
+#define PUZZLE(of_model, of_second)                                                                \
+	"{\"model_type\":\"nemotron_h_puzzle\"" of_model                                           \
+	",\"block_configs\":[{\"block_type\":\"moe\"},"                                            \
+	"{\"block_type\":\"moe\"" of_second "}]}"
+
 static void configs_are_refused(void **state)
 {
 	static const struct {
@@ -357,6 +363,27 @@ static void configs_are_refused(void **state)
 		{ "{\"model_type\":\"nemotron_h\",\"hybrid_override_pattern\":\"M*\","
 		  "\"mamba_head_dim\":1024}",
 		  "\"mamba_head_dim\" is 1024, of 128 heads", -ENOTSUP },
+		{ PUZZLE(",\"layers_block_type\":[\"mamba\",\"moe\",\"moe\"]", ""),
+		  "\"block_configs\" has another kind of block for layer 0", -EINVAL },
+		{ PUZZLE(",\"layers_block_type\":[\"moe\",\"moe\",\"attention\"]", ""),
+		  "\"block_configs\" has no block for layer 2", -EINVAL },
+		{ PUZZLE(",\"layers_block_type\":[\"moe\"]", ""),
+		  "\"block_configs\" has a block for layer 1, of 1", -EINVAL },
+		{ PUZZLE("", ",\"n_routed_experts\":4"),
+		  "\"n_routed_experts\" is 8 in layer 0 and 4 in layer 1: not supported",
+		  -ENOTSUP },
+		{ PUZZLE("", ",\"moe_latent_size\":16"),
+		  "\"moe_latent_size\" is 0 in layer 0 and 16 in layer 1: not supported",
+		  -ENOTSUP },
+		{ PUZZLE(",\"n_routed_experts\":16", ",\"n_routed_experts\":8"),
+		  "\"n_routed_experts\" is 16 in layer 0 and 8 in layer 1: not supported",
+		  -ENOTSUP },
+		{ PUZZLE("", ",\"num_experts_per_tok\":\"x\""),
+		  "\"num_experts_per_tok\" is not a whole number", -EINVAL },
+		{ PUZZLE("", ",\"sliding_window\":128"),
+		  "\"sliding_window\" is 128 in layer 1: not supported", -ENOTSUP },
+		{ "{\"model_type\":\"nemotron_h_puzzle\",\"block_configs\":[7]}", "has no layer 0",
+		  -EINVAL },
 		{ "{\"model_type\":\"granitemoehybrid\",\"num_hidden_layers\":1}",
 		  "\"layer_types\" has no layer 0", -EINVAL },
 		{ "{\"model_type\":\"granitemoehybrid\",\"num_hidden_layers\":2,"

@@ -77,6 +77,23 @@ static void reads_words(const struct ig_config *c)
 	assert_int_equal(c->word(c, "none", "a|b"), -1);
 }
 
+static void reads_items(const struct ig_config *c)
+{
+	static const char *const none[] = {
+		"own.list.2.n",	 "own.list.-1.n", "own.list.+1.n",
+		"own.list. 1.n", "own.list.1x.n", "own.list..n",
+		"own.list.n",	 "own.five.0.n",  "own.list.99999999999999999999.n"
+	};
+	uint32_t n = 0;
+
+	assert_int_equal(c->u32(c, "own.list.1.n", &n), 1);
+	assert_int_equal(n, 6);
+	assert_int_equal(c->u32(c, "own.list.2.n|own.list.0.n|own.five", &n), 1);
+	assert_int_equal(n, 4);
+	for (size_t i = 0; i < sizeof none / sizeof *none; i++)
+		assert_int_equal(c->u32(c, none[i], &n), 0);
+}
+
 static void own_config(const struct ig_config *c)
 {
 	uint32_t n = 1, on = 0;
@@ -92,8 +109,10 @@ static void own_config(const struct ig_config *c)
 	assert_int_equal(c->f32(c, "own.five", &f), 1);
 	assert_true(n == 5 && f == 5);
 	c->put_u32(c, "five", n);
-	if (c->get_u32(c, "count"))
+	if (c->get_u32(c, "count")) {
 		reads_words(c);
+		reads_items(c);
+	}
 	if (c->u32(c, "own.six", &n))
 		c->refuse(c, -ENOTSUP, "six", "is %u: not done", n);
 }
@@ -147,12 +166,13 @@ static void tables_are_followed(void **state)
 	uint64_t n;
 
 	folder_fill_f32(4);
-	if (open_own("{\"model_type\":\"own_that_sees\",\"text_config\":{\"depth\":2,"
-		     "\"size\":{\"width\":8},\"width\":9,\"kinds\":[\"a\",\"b\"],\"window\":null,"
-		     "\"letters\":\"MEM*\",\"own\":{\"on\":true,\"null\":null,\"five\":5}}}",
-		     "{" T("b.1.norm.weight", "F32", "[2]", 0, 8) "," T("b.1.norm.bias", "F32",
-									"[2]", 8, 16) "}",
-		     16, &o, &err))
+	if (open_own(
+		    "{\"model_type\":\"own_that_sees\",\"text_config\":{\"depth\":2,"
+		    "\"size\":{\"width\":8},\"width\":9,\"kinds\":[\"a\",\"b\"],\"window\":null,"
+		    "\"letters\":\"MEM*\",\"own\":{\"on\":true,\"null\":null,\"five\":5,\"list\":[{\"n\":4},{\"n\":6}]}}}",
+		    "{" T("b.1.norm.weight", "F32", "[2]", 0, 8) "," T("b.1.norm.bias", "F32",
+								       "[2]", 8, 16) "}",
+		    16, &o, &err))
 		fail_msg("%s", err.text);
 	assert_int_equal(folder_u32(o.g, "own.block_count"), 2);
 	assert_int_equal(folder_u32(o.g, "own.embedding_length"), 8);
