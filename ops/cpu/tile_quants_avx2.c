@@ -1,64 +1,8 @@
 /*
- * tile_quants_avx2.c: products of the tiles of tile_quants.h with AVX2, FMA and F16C, in
- * two halves of eight outputs as in tile_avx2.c, with the bits of tile_quants_avx512.c.
- * vpmaddubsw cannot saturate: u is at most 63; IQ4's values are used as magnitudes (at most
- * 127), with their signs moved to the activations.  More than four rows: tile_wide_avx2.h.
+ * tile_quants_avx2.c: products of the tiles of tile_quants.h with AVX2, FMA and F16C, with the bits of
+ * tile_quants_avx512.c.  With 8-bit activations: tile_q8_avx2.h.
  */
-#include "ops/cpu/tile_wide_avx2.h"
-
-ALWAYS_INLINE void quants_q8(uint32_t dtype, const uint8_t *tile, int64_t k, const uint8_t *x,
-			     int64_t stride, float *out, const int n_rows)
-{
-	const struct tile_format f = tile_format(dtype);
-	const int64_t kb = k / 32;
-	const struct tile_planes p = tile_planes(f, kb);
-	const __m256i table = table_of(dtype);
-	const bool by_half = f.n_scales == 2;
-
-	HALVES(o) {
-		__m256 acc[4], sum[4];
-		__m256i dot[4];
-		ROWS(r)
-			acc[r] = _mm256_setzero_ps();
-		for (int64_t b = 0; b < kb; b++) {
-			const uint8_t *q = tile + b * f.low_bits * 64;
-			const uint8_t *h = tile + p.high + b * f.high_bits * 64;
-			const struct scales t = scales_of_block(dtype, tile, kb, b, o);
-			if (o == 0)
-				fetch_ahead(dtype, tile, k, b);
-			for (int half = 0; half < 2; half++) {
-				if (by_half || half == 0)
-					ROWS(r)
-						dot[r] = IS_IQ4(dtype) ? _mm256_setzero_si256() :
-									 begun(dtype, half, x,
-									       stride, r, k, b);
-				for (int g = 0; g < 4; g++) {
-					__m256i u = codes(dtype, q, h, o, half, g, table);
-					ROWS(r) {
-						__m256i v = four_of(x, stride, r,
-								    b * 32 + half * 16 + g * 4);
-						dot[r] = IS_IQ4(dtype) ?
-								 dot4(dot[r], _mm256_abs_epi8(u),
-								      _mm256_sign_epi8(v, u)) :
-								 dot4(dot[r], u, v);
-					}
-				}
-				if (by_half)
-					ROWS(r) {
-						__m256 i = _mm256_cvtepi32_ps(dot[r]);
-						sum[r] = half ? _mm256_fmadd_ps(i, t.s[1], sum[r]) :
-								_mm256_mul_ps(i, t.s[0]);
-					}
-			}
-			ROWS(r) {
-				__m256 i = by_half ? sum[r] : _mm256_cvtepi32_ps(dot[r]);
-				acc[r] = add_block(dtype, &t, i, acc[r], x, stride, r, k, b);
-			}
-		}
-		ROWS(r)
-			_mm256_storeu_ps(out + r * IG_TILE + o * 8, acc[r]);
-	}
-}
+#include "ops/cpu/tile_q8_avx2.h"
 
 ALWAYS_INLINE void quants_f32(uint32_t dtype, const uint8_t *tile, int64_t k, const uint8_t *x,
 			      int64_t stride, float *out, const int n_rows)
@@ -99,8 +43,6 @@ ALWAYS_INLINE void quants_f32(uint32_t dtype, const uint8_t *tile, int64_t k, co
 	}
 }
 
-#define FEW_AND_WIDE(format, dtype)                                                                \
-	TILE_QUANT_ROWS(avx2_##format, quants_q8, dtype) WIDE(avx2_##format, dtype)
-#define FEW_AND_WIDE_OF(format, dtype, x) FEW_AND_WIDE(format, dtype)
+#define FEW_AND_WIDE_OF(format, dtype, x) FEW_AND_WIDE(avx2_##format, dtype)
 TILE_QUANTS(FEW_AND_WIDE_OF, )
 TILE_QUANTS(TILE_QUANT_KERNELS_F32, avx2, 4)
