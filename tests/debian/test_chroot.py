@@ -98,8 +98,11 @@ class Container(Chroot):
     def try_(self, *command):
         return subprocess.run([*self.prefix(), *command], capture_output=True, text=True, stdin=subprocess.DEVNULL)
 
-    def unit(self, name):
-        return self("systemctl", "show", "ingot", "--property", name, "--value").strip()
+    def install(self, *debs):
+        self("apt-get", "install", "-q", "-y", "--no-install-recommends", *["/root/" + deb.name for deb in debs])
+
+    def unit(self, name, of="ingot"):
+        return self("systemctl", "show", of, "--property", name, "--value").strip()
 
     def signal(self, name):
         self("sh", "-c", "kill -%s %s" % (name, self.unit("MainPID")))
@@ -107,31 +110,45 @@ class Container(Chroot):
     def remove(self):
         if self.init:
             self.try_("systemctl", "poweroff", "--force")
-            self.boots.wait(DEADLINE_S)
+            try:
+                self.boots.wait(DEADLINE_S)
+            except subprocess.TimeoutExpired:  # a test has left something that does not end
+                run(*AS_ROOT, "kill", "-KILL", self.init)
+                self.boots.wait(DEADLINE_S)
             run(*AS_ROOT, "rm", "-rf", "--one-file-system", self.path)
         else:
             super().remove()
 
 
-def in_a_folder(kind, folder):
+def made(kind, folder):
     if AS_ROOT and subprocess.run([*AS_ROOT, "true"], stderr=subprocess.DEVNULL).returncode:
         pytest.skip("a chroot needs root")
-    c = kind(folder / "root")
+    return kind(folder / "root")
+
+
+@pytest.fixture(scope="module")
+def chroot(tmp_path_factory):
+    c = made(Chroot, tmp_path_factory.mktemp("chroot"))
     yield c
     c.remove()
 
 
 @pytest.fixture(scope="module")
-def chroot(tmp_path_factory):
-    yield from in_a_folder(Chroot, tmp_path_factory.mktemp("chroot"))
-
-
-@pytest.fixture(scope="module")
-def container(tmp_path_factory):
+def container(tmp_path_factory, packages):
+    """Booted, and in /root the packages and the model tiny.gguf; what the packages need lies in apt's cache."""
     if not shutil.which("systemd-nspawn") or not os.path.isdir("/sys/fs/cgroup/systemd") and not os.path.exists(
             "/sys/fs/cgroup/cgroup.controllers"):
         pytest.skip("systemd-nspawn is not here, or no control group for it")
-    yield from in_a_folder(Container, tmp_path_factory.mktemp("container"))
+    folder = tmp_path_factory.mktemp("container")
+    c = made(Container, folder)
+    tiny_model.write(folder / "tiny.gguf", kind="script")
+    for deb in packages.debs["ingot"], packages.debs["ingot-mpi"]:
+        install_what_it_needs(c, deb, "--download-only")  # there is no network later
+        c.put(deb)
+    run(*AS_ROOT, "cp", folder / "tiny.gguf", c.path / "root")
+    c.boot()
+    yield c
+    c.remove()
 
 
 class Service:
@@ -191,7 +208,7 @@ def install_what_it_needs(chroot, deb, *options):
     depends = run("dpkg-deb", "-f", deb, "Depends")
     chroot("apt-get", "update", "-q")
     chroot("apt-get", "install", "-q", "-y", "--no-install-recommends", *options,
-           *[d.split()[0] for d in depends.split(", ") if "|" not in d])
+           *[d.split()[0] for d in depends.split(", ") if "|" not in d and d.split()[0] != "ingot"])
 
 
 def test_from_the_installation_to_the_purge(chroot, packages, tmp_path):
@@ -230,15 +247,10 @@ def test_from_the_installation_to_the_purge(chroot, packages, tmp_path):
     assert chroot.users() == users
 
 
-def test_systemd_runs_it(container, packages, tmp_path):
+def test_systemd_runs_it(container, packages):
     """Two commands from nothing to the first token; then all that systemd does with a service."""
-    tiny_model.write(tmp_path / "tiny.gguf", kind="script")
-    install_what_it_needs(container, packages.debs["ingot"], "--download-only")  # there is no network later
-    deb = container.put(packages.debs["ingot"])
-    run(*AS_ROOT, "cp", tmp_path / "tiny.gguf", container.path / "root")
-    container.boot()
     began = time.monotonic()
-    container("apt-get", "install", "-q", "-y", "--no-install-recommends", deb)
+    container.install(packages.debs["ingot"])
     container("install", "-o", "ingot", "/root/tiny.gguf", "/var/lib/ingot/models/tiny.gguf")  # for `ingot pull`
     until(lambda: container.try_("ingot", "run", "tiny", "Hello").stdout.startswith(tiny_model.SCRIPT), "the first token")
     assert time.monotonic() - began < 60
@@ -267,3 +279,34 @@ def test_systemd_runs_it(container, packages, tmp_path):
     assert "Failed with result 'watchdog'" in container("journalctl", "--unit", "ingot", "--no-pager")
     container("systemctl", "stop", "ingot")
     assert [container.unit(name) for name in ("ActiveState", "Result", "ExecMainStatus")] == ["inactive", "success", "0"]
+
+
+def test_systemd_runs_several_machines(container, packages):
+    """Both ranks on one machine, as the unit has it until it is edited: ready when the first one says so, started again when
+    one is killed, and ended by a stop, with nothing of them left."""
+    def ranks():
+        found = container.try_("sh", "-c", "grep -lx ingotd /proc/[0-9]*/comm").stdout.split()
+        return sorted((f.split("/")[2] for f in found), key=int)
+
+    def answers():
+        r = container.try_("ingot", "run", "tiny", "Hello")
+        assert r.stdout.startswith(tiny_model.SCRIPT), r
+        return True
+
+    unit = "ingot-machines"
+    container.install(packages.debs["ingot"], packages.debs["ingot-mpi"])
+    container("install", "-o", "ingot", "/root/tiny.gguf", "/var/lib/ingot/models/tiny.gguf")
+    container("sh", "-c", "printf 'runtime:\n  transport: mpi\n  threads: 1\n' >>/etc/ingot/ingot.yaml")
+    container("systemctl", "start", unit)
+    assert [container.unit("ActiveState", of) for of in (unit, "ingot")] == ["active", "inactive"]  # one or the other
+    assert container.unit("StatusText", unit).startswith("Serving at http://")
+    assert len(ranks()) == 2 and answers()
+    assert "rank 1 of 2" in container("journalctl", "--unit", unit, "--no-pager")
+    container("sh", "-c", "kill -KILL " + ranks()[-1])
+    until(lambda: container.unit("NRestarts", unit) == "1" and container.unit("ActiveState", unit) == "active", "it is started again", 90)
+    assert len(ranks()) == 2 and answers()
+    began = time.monotonic()
+    container("systemctl", "stop", unit)
+    print(container("journalctl", "--unit", unit, "--no-pager", "-o", "short-precise"))
+    assert time.monotonic() - began < 10
+    assert [container.unit(name, unit) for name in ("ActiveState", "Result")] == ["inactive", "success"] and not ranks()

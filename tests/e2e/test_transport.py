@@ -42,7 +42,7 @@ def as_the_unit(n):
     for old, new in [("/usr/bin/mpirun ", "mpirun "), ("${MACHINES}", "localhost:%d" % n), ("${WORKERS}", str(n - 1)),
                      ("/usr/bin/ingotd", str(BUILD / "daemon/ingotd")), ("--config /etc/ingot/ingot.yaml", '"$@"'),
                      # A rank's death must not end the others before they have said so: mpirun waits this long.
-                     ("odls_base_sigkill_timeout 30 ", "odls_base_sigkill_timeout 6 ")]:
+                     ("odls_base_sigkill_timeout 12 ", "odls_base_sigkill_timeout 6 ")]:
         assert old in line, old
         line = line.replace(old, new)
     return line
