@@ -143,8 +143,8 @@ void KERNEL(ig_soft_cap)(const struct ig_op_launch *c, int64_t first, int64_t la
 
 static uint32_t magnitude(float x) { return ig_bits_from_f32(x) & 0x7fffffffu; }
 
-#if defined(__AVX512BW__) && defined(__AVX512DQ__) && defined(__AVX512VL__)
-#include "ops/cpu/pack_avx512.h"
+#ifdef __AVX2__
+#include "ops/cpu/pack_x86.h"
 #else
 /* Bits of the largest magnitude of a block. */
 static uint32_t largest(const float *x)

@@ -1,7 +1,8 @@
 /*
  * tile_column.h: one column of a tile, the weights of its sixteen outputs for one activation,
  * and the terms that outliers (IG_LAYOUT_Q8) add to a product.  Every instruction set uses
- * compiler vectors of sixteen lanes; nothing is fused, so all give the same bits.
+ * compiler vectors as wide as its own, for a part of the outputs; nothing is fused, so all give
+ * the same bits.
  */
 #pragma once
 
@@ -18,11 +19,23 @@
 
 #define COLUMN static inline __attribute__((always_inline))
 
-typedef float column_f32 __attribute__((vector_size(64)));
-typedef int32_t column_i32 __attribute__((vector_size(64)));
-typedef uint32_t column_u32 __attribute__((vector_size(64)));
-typedef uint8_t column_u8 __attribute__((vector_size(16)));
-typedef int8_t column_i8 __attribute__((vector_size(16)));
+/* Of wider vectors than the instruction set's gcc moves the parts through memory. */
+#ifdef __AVX512F__
+#define COLUMN_LANES 16
+#elif defined(__AVX2__)
+#define COLUMN_LANES 8
+#else
+#define COLUMN_LANES 4
+#endif
+#define COLUMN_PARTS (IG_TILE / COLUMN_LANES)
+
+typedef float column_f32 __attribute__((vector_size(COLUMN_LANES * 4)));
+/* In memory: gcc copies an array of vectors in smaller ones, which later loads of whole ones wait for. */
+typedef column_f32 column_stored __attribute__((aligned(4), may_alias));
+typedef int32_t column_i32 __attribute__((vector_size(COLUMN_LANES * 4)));
+typedef uint32_t column_u32 __attribute__((vector_size(COLUMN_LANES * 4)));
+typedef uint8_t column_u8 __attribute__((vector_size(COLUMN_LANES)));
+typedef int8_t column_i8 __attribute__((vector_size(COLUMN_LANES)));
 
 /* The other formats with 8-bit activations, in the layout of tile_quants.h. */
 COLUMN struct tile_format column_format(uint32_t dtype)
@@ -38,19 +51,20 @@ COLUMN struct tile_format column_format(uint32_t dtype)
 
 COLUMN void column_halves(const uint8_t *p, column_f32 *to)
 {
-	float v[IG_TILE];
+	float v[COLUMN_LANES];
 
 #ifdef __F16C__
-	_mm256_storeu_ps(v, _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)p)));
-	_mm256_storeu_ps(v + 8, _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)p + 1)));
+	for (int o = 0; o < COLUMN_LANES; o += 8)
+		_mm256_storeu_ps(v + o,
+				 _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(p + o * 2))));
 #elif defined(__aarch64__)
-	for (int o = 0; o < IG_TILE; o += 4)
+	for (int o = 0; o < COLUMN_LANES; o += 4)
 		vst1q_f32(v + o, vcvt_f32_f16(vreinterpret_f16_u8(vld1_u8(p + o * 2))));
 #else
-	uint16_t h[IG_TILE];
+	uint16_t h[COLUMN_LANES];
 
 	memcpy(h, p, sizeof h);
-	for (int o = 0; o < IG_TILE; o++)
+	for (int o = 0; o < COLUMN_LANES; o++)
 		v[o] = ig_f32_from_f16(h[o]);
 #endif
 	memcpy(to, v, sizeof v);
@@ -79,44 +93,45 @@ COLUMN void column_signed_bytes(const uint8_t *p, column_f32 *to)
 	*to = __builtin_convertvector(b, column_f32);
 }
 
-/* Value i of Q8_0 or Q8_M. */
-COLUMN void column_of_bytes(uint32_t dtype, const uint8_t *tile, int64_t kb, int64_t i,
+/* Value i of Q8_0 or Q8_M, of outputs o …. */
+COLUMN void column_of_bytes(uint32_t dtype, const uint8_t *tile, int64_t kb, int64_t i, int o,
 			    column_f32 *w)
 {
 	const int64_t b = i / 32;
 	column_f32 d, m;
 	column_i32 q;
 
-	column_bits(tile + b * 512 + i % 32 / 4 * 64, (int)(i % 4) * 8, 255, &q);
-	column_halves(tile + kb * 512 + b * 32, &d);
+	column_bits(tile + b * 512 + i % 32 / 4 * 64 + o * 4, (int)(i % 4) * 8, 255, &q);
+	column_halves(tile + kb * 512 + b * 32 + o * 2, &d);
 	if (dtype == IG_Q8_0) {
 		*w = d * __builtin_convertvector((q ^ 128) - 128, column_f32);
 		return;
 	}
-	column_halves(tile + kb * 544 + b * 32, &m);
+	column_halves(tile + kb * 544 + b * 32 + o * 2, &m);
 	*w = d * __builtin_convertvector(q, column_f32) + m;
 }
 
 /* The exponents' bytes of MXFP4 as scales; the two smallest are subnormal. */
 COLUMN void column_exponents(const uint8_t *e, column_f32 *d)
 {
-	uint32_t bits[IG_TILE];
-	for (int o = 0; o < IG_TILE; o++)
+	uint32_t bits[COLUMN_LANES];
+	for (int o = 0; o < COLUMN_LANES; o++)
 		bits[o] = e[o] < 2 ? 0x00200000u << e[o] : (uint32_t)(e[o] - 1) << 23;
 	memcpy(d, bits, sizeof bits);
 }
 
 COLUMN void column_table(const int8_t *table, column_i32 *c)
 {
-	int32_t v[IG_TILE];
+	int32_t v[COLUMN_LANES];
 	memcpy(v, c, sizeof v);
-	for (int o = 0; o < IG_TILE; o++)
+	for (int o = 0; o < COLUMN_LANES; o++)
 		v[o] = table[v[o]];
 	memcpy(c, v, sizeof v);
 }
 
-/* The weights of value i, of one of the formats with 8-bit activations. */
-COLUMN void tile_column(uint32_t dtype, const uint8_t *tile, int64_t k, int64_t i, column_f32 *w)
+/* The weights of value i for outputs o …, of one of the formats with 8-bit activations. */
+COLUMN void tile_column(uint32_t dtype, const uint8_t *tile, int64_t k, int64_t i, int o,
+			column_f32 *w)
 {
 	static const int8_t iq4[16] = IG_IQ4_VALUES, fp4[16] = IG_FP4_VALUES;
 	const struct tile_format f = column_format(dtype);
@@ -124,23 +139,23 @@ COLUMN void tile_column(uint32_t dtype, const uint8_t *tile, int64_t k, int64_t 
 	const int64_t b = i / 32;
 	const int half = (int)(i % 32 / 16), g = (int)(i % 16 / 4), byte = (int)(i % 4) * 8;
 	const uint8_t *s =
-		tile + p.scale + (b * f.n_scales + (f.n_scales == 2 ? half : 0)) * IG_TILE;
+		tile + p.scale + (b * f.n_scales + (f.n_scales == 2 ? half : 0)) * IG_TILE + o;
 	column_f32 d, m, n;
 	column_i32 c, high;
 
 	if (dtype == IG_Q8_0 || dtype == IG_Q8_M) {
-		column_of_bytes(dtype, tile, k / 32, i, w);
+		column_of_bytes(dtype, tile, k / 32, i, o, w);
 		return;
 	}
 	if (f.low_bits == 4)
-		column_bits(tile + b * 256 + g * 64, byte + 4 * half, 15, &c);
+		column_bits(tile + b * 256 + g * 64 + o * 4, byte + 4 * half, 15, &c);
 	else
-		column_bits(tile + b * 128 + half * 64, byte + 2 * g, 3, &c);
+		column_bits(tile + b * 128 + half * 64 + o * 4, byte + 2 * g, 3, &c);
 	if (f.high_bits == 1) {
-		column_bits(tile + p.high + b * 64, byte + 4 * half + g, 1, &high);
+		column_bits(tile + p.high + b * 64 + o * 4, byte + 4 * half + g, 1, &high);
 		c |= high << f.low_bits;
 	} else if (f.high_bits == 2) {
-		column_bits(tile + p.high + b * 128 + half * 64, byte + 2 * g, 3, &high);
+		column_bits(tile + p.high + b * 128 + half * 64 + o * 4, byte + 2 * g, 3, &high);
 		c |= high << 4;
 	}
 	if (dtype == IG_MXFP4)
@@ -150,9 +165,9 @@ COLUMN void tile_column(uint32_t dtype, const uint8_t *tile, int64_t k, int64_t 
 	else
 		c -= f.offset;
 	if (dtype == IG_MXFP4)
-		column_exponents(tile + p.scale + b * IG_TILE, &d);
+		column_exponents(tile + p.scale + b * IG_TILE + o, &d);
 	else
-		column_halves(tile + p.d + b / f.d_blocks * 32, &d);
+		column_halves(tile + p.d + b / f.d_blocks * 32 + o * 2, &d);
 	if (dtype == IG_Q2_K) {
 		column_bytes(s, 0, 15, &n);
 		d *= n;
@@ -163,9 +178,9 @@ COLUMN void tile_column(uint32_t dtype, const uint8_t *tile, int64_t k, int64_t 
 	*w = d * __builtin_convertvector(c, column_f32);
 	if (!f.has_m)
 		return;
-	column_halves(tile + p.m + b / f.d_blocks * 32, &m);
+	column_halves(tile + p.m + b / f.d_blocks * 32 + o * 2, &m);
 	if (dtype == IG_Q2_K || f.n_mins) {
-		column_bytes(dtype == IG_Q2_K ? s : tile + p.min + b * IG_TILE,
+		column_bytes(dtype == IG_Q2_K ? s : tile + p.min + b * IG_TILE + o,
 			     dtype == IG_Q2_K ? 4 : 0, 255, &n);
 		*w -= m * n;
 	} else {
@@ -183,16 +198,21 @@ COLUMN void add_outliers(uint32_t dtype, const uint8_t *tile, int64_t k, const u
 		const float *outlier = (const float *)(x + k) + 4 * kb;
 		const int32_t *next = (const int32_t *)(outlier + kb);
 		int64_t b = next[0] >> 5;
-		column_f32 sum, w;
+		column_f32 sum[COLUMN_PARTS], w;
 		if (b >= kb)
 			continue;
-		memcpy(&sum, out, sizeof sum);
+		for (int p = 0; p < COLUMN_PARTS; p++)
+			sum[p] = *(const column_stored *)(out + p * COLUMN_LANES);
 		do {
-			tile_column(dtype, tile, k, b * 32 + (next[b] & 31), &w);
-			sum += w * outlier[b];
+			for (int p = 0; p < COLUMN_PARTS; p++) {
+				tile_column(dtype, tile, k, b * 32 + (next[b] & 31),
+					    p * COLUMN_LANES, &w);
+				sum[p] += w * outlier[b];
+			}
 			b++;
 			b += b < kb ? next[b] >> 5 : 0;
 		} while (b < kb);
-		memcpy(out, &sum, sizeof sum);
+		for (int p = 0; p < COLUMN_PARTS; p++)
+			*(column_stored *)(out + p * COLUMN_LANES) = sum[p];
 	}
 }
