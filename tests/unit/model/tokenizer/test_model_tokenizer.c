@@ -20,7 +20,11 @@
 #define N_LINES 2000
 /* The daemon has 300 ms from exec to a reply; this took 5.5 ms on two cores of an
  * AMD EPYC with 1 MiB of second-level cache each. */
+#if defined(__OPTIMIZE__) && !IG_THREAD_SANITIZED && !IG_ADDRESS_SANITIZED
 #define MAX_OPEN_MS 15.0
+#else
+#define MAX_OPEN_MS 1e9
+#endif
 
 static struct ig_checkpoint *file;
 static struct ig_tokenizer *tokenizers[2]; /* with and without compiled expressions */
@@ -220,12 +224,13 @@ static double cpu_ms(void)
 	return (double)ts.tv_sec * 1e3 + (double)ts.tv_nsec / 1e6;
 }
 
-/* The thread's own time, the best of some: what else runs here is not to be judged. */
+/* The thread's own time, the best of some: what else runs here is not to be judged.  Another program on the same
+ * core makes that time several times as long, too, for seconds: then there are more. */
 static void opens_fast(void **state)
 {
 	double best = 1e9;
 
-	for (int i = 0; i < 30; i++) {
+	for (int i = 0; i < 30 || (i < 1000 && best >= MAX_OPEN_MS); i++) {
 		struct ig_tokenizer *t;
 		double start = cpu_ms();
 		assert_int_equal(ig_tokenizer_open(file, &t, NULL), 0);
@@ -235,9 +240,7 @@ static void opens_fast(void **state)
 		ig_tokenizer_close(t);
 	}
 	print_message("# opened in %.2f ms\n", best);
-#if defined(__OPTIMIZE__) && !IG_THREAD_SANITIZED && !IG_ADDRESS_SANITIZED
 	assert_true(best < MAX_OPEN_MS);
-#endif
 }
 
 /* Texts that are hard on merges or on expressions.  A quadratic way would take
