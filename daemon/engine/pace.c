@@ -147,12 +147,12 @@ static bool costs(const struct ig_pace_line *l, double *step, double *row)
 	return true;
 }
 
-static void add_cost(struct ig_pace_line *l, double rows, double ns)
+/* first: what it was thought to take where nothing is known.  At most twice of what was thought counts. */
+static void add_cost(struct ig_pace_line *l, double rows, double ns, double first)
 {
 	double step, row;
 
-	if (costs(l, &step, &row) && ns > OUTLIER * (step + row * rows))
-		ns = OUTLIER * (step + row * rows);
+	ns = fmin(ns, OUTLIER * (costs(l, &step, &row) ? step + row * rows : first));
 	l->n = KEPT * l->n + 1;
 	l->rows = KEPT * l->rows + rows;
 	l->ns = KEPT * l->ns + ns;
@@ -189,11 +189,7 @@ bool ig_pace_guess_cost(const struct ig_pace *p, double *step, double *row)
 
 void ig_pace_learn_guess(struct ig_pace *p, uint32_t n_rows, double ns, double expected_ns)
 {
-	double step, row;
-
-	if (!costs(&p->guesses, &step, &row) && ns > OUTLIER * expected_ns)
-		ns = OUTLIER * expected_ns;
-	add_cost(&p->guesses, n_rows, ns);
+	add_cost(&p->guesses, n_rows, ns, expected_ns);
 }
 
 void ig_pace_head_cost(const struct ig_pace *p, double quiet_ns, double *step, double *row)
@@ -210,10 +206,10 @@ void ig_pace_forget_drafts(struct ig_pace *p)
 	p->drafts.rows_ns *= DRAFTS_KEPT;
 }
 
-/* A step of streams that alone take so long had so many rows more, which were thought to take so long.  As
- * measure() does: at most twice of that counts, and if the whole step took less than half of what was thought,
- * what the rows take is halved.  Otherwise one step that the machine disturbed is believed until many more were
- * measured, and where rows seem to cost more than they bring few are. */
+/* A step of streams that alone take so long had so many rows more, which were thought to take so long.  If the whole
+ * step took less than half of what was thought, what the rows take is halved, as in measure().  Otherwise one step
+ * that the machine disturbed is believed until many more were measured, and where rows seem to cost more than they
+ * bring few are. */
 static void learn_rows(struct ig_pace_line *l, double rows, double ns, double quiet, double thought)
 {
 	if (ns < (quiet + thought) / OUTLIER) {
@@ -221,7 +217,7 @@ static void learn_rows(struct ig_pace_line *l, double rows, double ns, double qu
 		l->rows_ns /= OUTLIER;
 		return;
 	}
-	add_cost(l, rows, fmin(fmax(ns - quiet, 1e-3 * quiet), OUTLIER * thought));
+	add_cost(l, rows, fmax(ns - quiet, 1e-3 * quiet), thought);
 }
 
 /* A step with drafts took so much more than its streams alone; returns what they usually take. */
@@ -231,9 +227,10 @@ static double learn_drafts(struct ig_pace *p, const struct ig_pace_step *step, d
 
 	if (!ig_pace_draft_cost(p, step->n_decode, &own, &row))
 		return 0;
-	if (!step->n_prefill && quiet > 0)
+	if (!step->n_prefill)
 		learn_rows(&p->drafts, step->n_drafts, step->ns, quiet, own + row * step->n_drafts);
-	return ig_pace_draft_cost(p, step->n_decode, &own, &row) ? own + row * step->n_drafts : 0;
+	ig_pace_draft_cost(p, step->n_decode, &own, &row);
+	return own + row * step->n_drafts;
 }
 
 /* The same of a step with guesses of the model's head. */
@@ -486,7 +483,7 @@ void ig_pace_learn(struct ig_pace_account *a, struct ig_pace *p, const struct ig
 		double weight = ++p->n_steps - p->last[i] > FRESH ? 1 : WEIGHT;
 		p->last[i] = p->n_steps;
 		measure(&p->row_ns[i], each, weight);
-		add_cost(&p->line, step->n_long, cost);
+		add_cost(&p->line, step->n_long, cost, INFINITY);
 		measure(&p->rows[i], step->n_long, weight);
 	}
 	if (!step->limited)

@@ -394,24 +394,17 @@ static const struct ig_tensor_name names[] = {
 	{ "layers.%u.mixer.fc1_latent_proj", "blk.%u.ffn_latent_down", 0 },
 	{ "layers.%u.mixer.fc2_latent_proj", "blk.%u.ffn_latent_up", 0 },
 };
-static const struct ig_arch_files nemotron_h_files = {
-	.struct_size = sizeof nemotron_h_files,
-	.model_type = "nemotron_h",
-	.gguf = "nemotron_h_moe", /* reads those without experts, too */
-	IG_CONFIG_KEYS(keys),
-	IG_TENSOR_NAMES(names),
-	.head_dim = 128,
-	.config = put_layers,
-};
-static const struct ig_arch_files puzzle_files = {
-	.struct_size = sizeof puzzle_files,
-	.model_type = "nemotron_h_puzzle",
-	.gguf = "nemotron_h_moe",
-	IG_CONFIG_KEYS(keys),
-	IG_TENSOR_NAMES(names),
-	.head_dim = 128,
-	.config = put_layers,
-};
+/* nemotron_h_moe reads those without experts, too. */
+#define FILES(type)                                                                                \
+	{ .struct_size = sizeof(struct ig_arch_files),                                             \
+	  .model_type = (type),                                                                    \
+	  .gguf = "nemotron_h_moe",                                                                \
+	  IG_CONFIG_KEYS(keys),                                                                    \
+	  IG_TENSOR_NAMES(names),                                                                  \
+	  .head_dim = 128,                                                                         \
+	  .config = put_layers }
+static const struct ig_arch_files nemotron_h_files = FILES("nemotron_h"),
+				  puzzle_files = FILES("nemotron_h_puzzle");
 static const struct ig_arch_files *const files[] = { &nemotron_h_files, &puzzle_files, NULL };
 
 const struct ig_arch ig_arch_nemotron_h = {

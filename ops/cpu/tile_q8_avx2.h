@@ -407,8 +407,8 @@ ALWAYS_INLINE void wide(uint32_t dtype, const uint8_t *tile, int64_t k, const ui
 	memset(out, 0, (size_t)n_rows * IG_TILE * sizeof *out);
 	for (int64_t b = 0; b < kb; b += WIDE_BLOCKS) {
 		const int n = kb - b < WIDE_BLOCKS ? (int)(kb - b) : WIDE_BLOCKS;
-		if (is_split(
-			    dtype)) { /* each has two sums in 16 bits: the registers are enough for one half */
+		if (is_split(dtype)) {
+			/* each has two sums in 16 bits: the registers are enough for one half */
 			wide_blocks(dtype, tile, b, n, k, x, stride, out, n_rows, 0, 1);
 			wide_blocks(dtype, tile, b, n, k, x, stride, out, n_rows, 1, 2);
 		} else {

@@ -141,14 +141,16 @@ def container(tmp_path_factory, packages):
         pytest.skip("systemd-nspawn is not here, or no control group for it")
     folder = tmp_path_factory.mktemp("container")
     c = made(Container, folder)
-    tiny_model.write(folder / "tiny.gguf", kind="script")
-    for deb in packages.debs["ingot"], packages.debs["ingot-mpi"]:
-        install_what_it_needs(c, deb, "--download-only")  # there is no network later
-        c.put(deb)
-    run(*AS_ROOT, "cp", folder / "tiny.gguf", c.path / "root")
-    c.boot()
-    yield c
-    c.remove()
+    try:
+        tiny_model.write(folder / "tiny.gguf", kind="script")
+        for deb in packages.debs["ingot"], packages.debs["ingot-mpi"]:
+            install_what_it_needs(c, deb, "--download-only")  # there is no network later
+            c.put(deb)
+        run(*AS_ROOT, "cp", folder / "tiny.gguf", c.path / "root")
+        c.boot()
+        yield c
+    finally:
+        c.remove()
 
 
 class Service:
@@ -307,6 +309,5 @@ def test_systemd_runs_several_machines(container, packages):
     assert len(ranks()) == 2 and answers()
     began = time.monotonic()
     container("systemctl", "stop", unit)
-    print(container("journalctl", "--unit", unit, "--no-pager", "-o", "short-precise"))
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - began < 10, container("journalctl", "--unit", unit, "--no-pager", "-o", "short-precise")
     assert [container.unit(name, unit) for name in ("ActiveState", "Result")] == ["inactive", "success"] and not ranks()

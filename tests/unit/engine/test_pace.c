@@ -498,7 +498,6 @@ static void test_drafts(void **state)
 	assert_true(ig_pace_draft_cost(&p, 1, &step, &row) && step >= 0 && row > 0);
 }
 
-/* Prompts wait for streams that are owed time; if none of these can run, they wait no longer. */
 /* On a machine that does something else, too, many steps take several times as long as usual, the first one among
  * them.  What drafts and guesses of a head add is found all the same, by a few steps with some among many without. */
 static void test_drafts_of_a_busy_machine(void **state)
@@ -533,6 +532,7 @@ static void test_drafts_of_a_busy_machine(void **state)
 	}
 }
 
+/* Prompts wait for streams that are owed time; if none of these can run, they wait no longer. */
 static void test_forgiven(void **state)
 {
 	struct engine e = { .quiet = 10, .row = 1, .n_streams = 1, .n_prompts = 1, .share = 0.33 };
