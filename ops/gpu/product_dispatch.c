@@ -75,6 +75,16 @@ static void size_tiles(const struct ig_product *p, const struct ig_product_varia
 	d->grid[0] = (struct ig_gpu_extent){ IG_LIVE_ONE, 1, 1, (uint32_t)groups };
 }
 
+/* The same of dot products in float. */
+static void size_dots(const struct ig_product *p, struct linear_args *args, uint64_t groups,
+		      struct ig_gpu_dispatch *d)
+{
+	args->width = ig_product_dots_rows(p, args->shares);
+	d->threadgroup_bytes = (uint32_t)ig_product_dots_bytes(p, args->width, args->shares);
+	d->grid[0] = (struct ig_gpu_extent){ IG_LIVE_ONE, 1, 1, (uint32_t)groups };
+	d->grid[1] = (struct ig_gpu_extent){ d->when_live, 1, args->width, 1 };
+}
+
 /* The same of a kernel for some dozens of rows, and the box of x. */
 static void size_wide(const struct ig_product *p, const struct ig_product_variant *v,
 		      const struct linear_args *args, struct ig_gpu_dispatch *d)
@@ -120,15 +130,14 @@ int ig_product_emit(const struct ig_product *p, const struct ig_product_variant 
 	d.args = args;
 	d.n_arg_bytes = sizeof *args;
 	d.threads = groups * 32;
-	d.threadgroup_bytes =
-		(uint32_t)(v->kind == DOTS ?
-				   ig_product_dots_bytes(p, v->max_rows, args->shares) :
-				   ig_product_threadgroup_bytes(v, p->element, args->shares));
+	d.threadgroup_bytes = (uint32_t)ig_product_threadgroup_bytes(v, p->element, args->shares);
 	d.when_live = ig_gpu_live_of(&p->launch->out[0]);
 	d.when_min = v->min_rows;
 	d.when_max = v->max_rows;
 	d.grid[1] = d.grid[2] = (struct ig_gpu_extent)IG_GPU_ONE;
-	if (v->kind == TILES)
+	if (v->kind == DOTS)
+		size_dots(p, args, tiles, &d);
+	else if (v->kind == TILES)
 		size_tiles(p, v, args, &d);
 	else if (v->kind == WIDE)
 		size_wide(p, v, args, &d);

@@ -132,29 +132,28 @@ uint64_t ig_product_dots_bytes(const struct ig_product *p, uint32_t rows, uint32
 	       4;
 }
 
+uint32_t ig_product_dots_rows(const struct ig_product *p, uint32_t shares)
+{
+	uint32_t rows = DOTS_ROWS;
+
+	while (rows &&
+	       ig_product_dots_bytes(p, rows, shares) > p->launch->facts->max_threadgroup_bytes)
+		rows--;
+	return rows;
+}
+
 /* Kernels for NVIDIA in float32: narrow ones as long as all their threadgroups run concurrently.  Of weights in
- * float32 few rows, as many as have room, are dot products. */
+ * float32 few rows are dot products, if they have room. */
 static struct ig_product_variants nv_float(const struct ig_product *p, uint32_t shares)
 {
 	struct ig_product_variants r = nv_f32_narrow;
-	uint32_t rows = FEW;
 
 	if (p->pair || ig_product_tiles_across(p, 8) > ig_gpu_cores(p->launch->facts))
 		return nv_f32;
 	if (p->dtype != IG_F32 || ig_product_is_odd(p->dtype, p->k) || p->n_heads)
 		return r;
-	while (rows &&
-	       ig_product_dots_bytes(p, rows, shares) > p->launch->facts->max_threadgroup_bytes)
-		rows--;
-	if (!rows)
-		return r;
-	const struct ig_product_variant dots = { "dots", { SHAPE_NV_DOTS }, 1, rows, DOTS };
-	if (rows < FEW) {
-		r.v[r.n++] = r.v[1];
-		r.v[1] = r.v[0];
-		r.v[1].min_rows = rows + 1;
-	}
-	r.v[0] = dots;
+	if (ig_product_dots_rows(p, shares))
+		r.v[0] = (struct ig_product_variant){ "dots", { SHAPE_NV_DOTS }, 1, FEW, DOTS };
 	return r;
 }
 

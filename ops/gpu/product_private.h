@@ -79,7 +79,9 @@ int64_t ig_product_tiles_across(const struct ig_product *p, int64_t width);
 /* Threadgroup memory of any kernel but DOTS, TILES and WIDE. */
 uint64_t ig_product_threadgroup_bytes(const struct ig_product_variant *v, uint32_t element,
 				      uint32_t shares);
-/* Of DOTS, for so many rows. */
+/* The rows of a threadgroup of DOTS; 0: not one has room. */
+uint32_t ig_product_dots_rows(const struct ig_product *p, uint32_t shares);
+/* Of DOTS, for so many rows in a threadgroup. */
 uint64_t ig_product_dots_bytes(const struct ig_product *p, uint32_t rows, uint32_t shares);
 /* Of TILES: the number of teams of a threadgroup, the simdgroups of a team, threadgroup memory. */
 uint32_t ig_product_tiles_width(const struct ig_product *p, const struct ig_product_variant *v,

@@ -12,52 +12,86 @@ using namespace metal;
 
 #ifdef NV_WGMMA
 
+// What a threadgroup of a cluster notes of each query, in floats of its own memory: by which its sums so far and a
+// range's are multiplied, then 1 / the sum of its weights, then its first and its last range.
+#define WHOLE_OWN (16 * (2 * ATTENTION_WHOLE_RANGES + 2))
+
+// Merges the ranges of query i, which reads the notes of all threadgroups.
+template <typename TILE>
+METAL_FUNC void whole_factors(constant attention_args &args, thread TILE &t,
+			      threadgroup float *notes, threadgroup float *own,
+			      device const float *sinks, uint i)
+{
+	const uint row = t.row_of(i);
+	const uint from = first_seen(uint(t.positions[row]), args.window) / STEP_RANGE;
+	const uint to = t.last_seen(row) / STEP_RANGE;
+	float2 parts[ATTENTION_WHOLE_RANGES];
+	UNROLL
+	for (uint r = 0; r < ATTENTION_WHOLE_RANGES; r++)
+		if (r >= from && r <= to)
+			parts[r] = nv_cluster_load_2(notes + 2 * i, r);
+	float top = nothing_seen, sum = 0.0f;
+	UNROLL
+	for (uint r = 0; r < ATTENTION_WHOLE_RANGES; r++)
+		if (r >= from && r <= to)
+			*(threadgroup float2 *)(own + (i * ATTENTION_WHOLE_RANGES + r) * 2) =
+				merge_range(top, sum, parts[r]);
+	threadgroup float *shares = own + 16 * 2 * ATTENTION_WHOLE_RANGES;
+	shares[i] = final_share(top, sum, sinks, t.head_of(i), args.flags);
+	((threadgroup uint *)shares)[16 + i] = from | to << 16;
+}
+
 // What the threadgroups of a cluster make of their sums, [query][D + 8], and of notes, [query] of the score that they are
 // relative to and the sum of weights: they divide the columns of all queries.
 template <int D, typename TILE>
 METAL_FUNC void merge_whole(constant attention_args &args, thread TILE &t, threadgroup float *sums,
-			    threadgroup float *notes, device uchar *y, device const float *sinks,
-			    device const float *gates, uint n_queries, uint rank, uint tid)
+			    threadgroup float *notes, threadgroup float *own, device uchar *y,
+			    device const float *sinks, device const float *gates, uint n_queries,
+			    uint rank, uint tid)
 {
 	constexpr int in_row = D / 4, stride = D + 8;
+	threadgroup const float *shares = own + 16 * 2 * ATTENTION_WHOLE_RANGES;
 	nv_cluster_barrier();
+	if (tid < n_queries && t.there(tid))
+		whole_factors(args, t, notes, own, sinks, tid);
+	threadgroup_barrier(mem_flags::mem_threadgroup);
 	const uint lowest = t.lowest / STEP_RANGE, members = t.highest / STEP_RANGE - lowest + 1;
+	const bool gated = (args.flags & (ATTENTION_SIGMOID | ATTENTION_SOFTPLUS)) != 0;
 	for (uint i = (rank - lowest) * ATTENTION_THREADS + tid; i < n_queries * in_row;
 	     i += members * ATTENTION_THREADS) {
 		const uint query = i / in_row, column = i % in_row * 4;
 		if (!t.there(query) || column >= args.v_dim)
 			continue;
 		const uint row = t.row_of(query), head = t.head_of(query);
-		const uint from = first_seen(uint(t.positions[row]), args.window) / STEP_RANGE;
-		const uint to_range = t.last_seen(row) / STEP_RANGE;
-		float2 parts[ATTENTION_WHOLE_RANGES];
+		const uint seen = ((threadgroup const uint *)shares)[16 + query],
+			   from = seen & 0xffff, to_range = seen >> 16;
 		float4 values[ATTENTION_WHOLE_RANGES];
 		UNROLL
 		for (uint r = 0; r < ATTENTION_WHOLE_RANGES; r++)
-			if (r >= from && r <= to_range) {
-				parts[r] = nv_cluster_load_2(notes + 2 * query, r);
+			if (r >= from && r <= to_range)
 				values[r] = nv_cluster_load_4(sums + query * stride + column, r);
-			}
-		float top = nothing_seen, sum = 0.0f;
 		float4 all = float4(0.0f);
 		UNROLL
 		for (uint r = 0; r < ATTENTION_WHOLE_RANGES; r++) {
 			if (r < from || r > to_range)
 				continue;
-			const float2 by = merge_range(top, sum, parts[r]);
+			const float2 by = *(
+				threadgroup const float2 *)(own + (query * ATTENTION_WHOLE_RANGES +
+								   r) * 2);
 			all = fma(all, float4(by.x), values[r] * by.y);
 		}
-		const float share = final_share(top, sum, sinks, head, args.flags);
+		all *= shares[query];
+		if (gated)
+			UNROLL
+		for (uint e = 0; e < 4; e++)
+			if (column + e < args.v_dim)
+				all[e] *= gate_value(args, gates, row, head, column + e);
 		device uchar *to = y + (ulong(row) * args.y_stride + head * args.v_dim) *
 					       element_bytes(args.y_type);
 		UNROLL
 		for (uint e = 0; e < 4; e++)
 			if (column + e < args.v_dim)
-				store_element(
-					to, column + e,
-					one_zero(all[e] * share *
-						 gate_value(args, gates, row, head, column + e)),
-					args.y_type);
+				store_element(to, column + e, one_zero(all[e]), args.y_type);
 	}
 	nv_cluster_barrier(); // until then others read here
 }
@@ -100,7 +134,8 @@ template <typename T, int D, bool Q8>
 						c * tile_type::chunk + in_chunk) =
 				t.pair_in_order(t.acc[c][0][n], i);
 	}
-	merge_whole<D>(args, t, sums, t.notes, y, sinks, gates, queries, rank, tid);
+	static_assert(WHOLE_OWN <= queries * tile_type::s_stride, "scores have been");
+	merge_whole<D>(args, t, sums, t.notes, t.s, y, sinks, gates, queries, rank, tid);
 }
 
 begins_early(attention_whole);

@@ -75,7 +75,8 @@ template <int D> struct group_sums {
 	METAL_FUNC void finish(thread TILE &t, thread QUERIES &mine) thread
 	{
 		constexpr uint stride = D + 8;
-		static_assert(16 * (stride + 2) * 4 <= GROUP_BYTES(D, 0), "sums and notes");
+		static_assert((16 * (stride + 2) + WHOLE_OWN) * 4 <= GROUP_BYTES(D, 0),
+			      "sums and notes");
 		threadgroup float *notes = sums + 16 * stride;
 		UNROLL
 		for (int n = 0; n < QUERIES::eights; n++)
@@ -87,7 +88,7 @@ template <int D> struct group_sums {
 					float2(mine.top[n][e], mine.sum[n][e]);
 			mine.put(sums + query * stride, n, e, t.coded(true), D);
 		}
-		merge_whole<D>(args, t, sums, notes, y, sinks, gates,
+		merge_whole<D>(args, t, sums, notes, notes + 2 * 16, y, sinks, gates,
 			       min(t.n_queries - t.first_query, 16u), rank, tid);
 	}
 };

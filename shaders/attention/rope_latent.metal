@@ -10,11 +10,24 @@
 // Order of sums: a lane's squares ascending, then the simdgroup's sum.
 #include <metal_stdlib>
 #include "../portable.h"
+#include "../early.h"
 #include "../args.h"
 #include "../step.h"
 #include "heads.h"
 
 using namespace metal;
+
+#define AHEAD 16 // values that a lane loads at a time, so that none waits for the one before
+
+// Every 32nd of n values from `first` + lane on, zeros behind them.
+METAL_FUNC void load_ahead(thread float *v, device const float *from, uint first, uint n, uint lane)
+{
+	UNROLL
+	for (uint j = 0; j < AHEAD; j++) {
+		const uint i = first + j * 32 + lane;
+		v[j] = i < n ? from[i] : 0.0f;
+	}
+}
 
 // RoPE of 2 * n_pairs columns of `from`, which become columns first, first + 1, … of the head.
 METAL_FUNC void put_rotated(constant rope_latent_args &args, head_target to, uint first,
@@ -30,22 +43,42 @@ METAL_FUNC void put_rotated(constant rope_latent_args &args, head_target to, uin
 	}
 }
 
-// The normalised latent x, then the rotated columns behind it.
+// The normalised latent x, then the rotated columns behind it.  w: a lane's first values of its weight.
 METAL_FUNC void put_key(constant rope_latent_args &args, head_target to, device const float *x,
-			device const float *table, device const float *w, uint lane)
+			device const float *table, device const float *weight, thread float *w,
+			uint lane)
 {
-	const float inverse = inverse_norm(x, args.n_latent, args.norm_eps, lane);
+	constexpr uint step = AHEAD * 32;
+	const uint n = args.n_latent;
+	float v[AHEAD], squares = 0.0f;
+	for (uint first = 0; first < n; first += step) {
+		load_ahead(v, x, first, n, lane);
+		UNROLL
+		for (uint j = 0; j < AHEAD; j++)
+			squares = fma(v[j], v[j], squares);
+	}
+	const float inverse = 1.0f / precise::sqrt(simd_sum(squares) / float(n) + args.norm_eps);
 	bool lost = false;
-	for (uint i = lane; i < args.n_latent; i += 32) {
-		const float v = x[i] * (inverse * w[i]);
-		lost = lost || is_nan(v);
-		put(to, i, is_nan(v) ? 0.0f : clamp(v, -FLT_MAX, FLT_MAX));
+	for (uint first = 0; first < n; first += step) {
+		if (n > step) {
+			load_ahead(v, x, first, n, lane);
+			load_ahead(w, weight, first, n, lane);
+		}
+		UNROLL
+		for (uint j = 0; j < AHEAD; j++) {
+			const uint i = first + j * 32 + lane;
+			if (i >= n)
+				continue;
+			const float y = v[j] * (inverse * w[j]);
+			lost = lost || is_nan(y);
+			put(to, i, is_nan(y) ? 0.0f : clamp(y, -FLT_MAX, FLT_MAX));
+		}
 	}
 	if (simd_any(lost))
 		for (uint i = lane; i < 2 * args.n_pairs; i += 32)
-			put(to, args.n_latent + i, NAN);
+			put(to, n + i, NAN);
 	else
-		put_rotated(args, to, args.n_latent, x + args.n_latent, table, lane);
+		put_rotated(args, to, n, x + n, table, lane);
 }
 
 //   x        [row][head][head_dim]
@@ -65,22 +98,37 @@ kernel void rope_latent(constant rope_latent_args &args [[buffer(0)]],
 			uint sg [[simdgroup_index_in_threadgroup]])
 {
 	const uint row = group.y, head = group.x * 4 + sg, n = 2 * args.n_pairs;
-	if (row >= step->n_rows || head > args.n_heads)
-		return;
+	const bool is_key = head == args.n_heads,
+		   there = row < step->n_rows && head <= args.n_heads;
 	device const float *cs = table + ulong(row) * args.table_stride;
-	if (head == args.n_heads) {
-		const head_target to = cache_target(step, args.group, args.layer, row, 0, false,
-						    args.n_latent + n, args.k_type, room);
-		put_key(args, to, kv + ulong(row) * args.kv_stride, cs, w, lane);
+	head_target to;
+	float v[AHEAD];
+	if (there && is_key) {
+		to = cache_target(step, args.group, args.layer, row, 0, false, args.n_latent + n,
+				  args.k_type, room);
+		load_ahead(v, w, 0, args.n_latent, lane);
+	}
+	wait_for_previous();
+	begin_next();
+	if (!there)
+		return;
+	if (is_key) {
+		put_key(args, to, kv + ulong(row) * args.kv_stride, cs, w, v, lane);
 		if (to.type == ELEMENT_Q8_0)
 			put_codes(to, args.n_latent + n, lane);
 		return;
 	}
+	const uint plain = args.head_dim - n;
 	device const float *from = x + ulong(row) * args.x_stride + head * args.head_dim;
-	head_target to;
 	to.p = y + (ulong(row) * args.y_stride + head * args.head_dim) * element_bytes(args.y_type);
 	to.type = args.y_type;
-	for (uint i = lane; i < args.head_dim - n; i += 32)
-		put(to, i, from[i]);
-	put_rotated(args, to, args.head_dim - n, from + args.head_dim - n, cs, lane);
+	for (uint first = 0; first < plain; first += AHEAD * 32) {
+		load_ahead(v, from, first, plain, lane);
+		UNROLL
+		for (uint j = 0; j < AHEAD; j++)
+			if (first + j * 32 + lane < plain)
+				put(to, first + j * 32 + lane, v[j]);
+	}
+	put_rotated(args, to, plain, from + plain, cs, lane);
 }
+begins_early(rope_latent);

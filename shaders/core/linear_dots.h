@@ -3,6 +3,8 @@
 // fused multiply-add after the other, k ascending, shares added in ascending order.  Those are the bits of
 // the tiles of tile.h on NVIDIA, so there is no such kernel for Metal.
 //
+// Grid: columns, and args.width rows: several rows' x would take longer to arrive than their sums to add.
+//
 // Threadgroup memory: rows of w, which are fetched before the kernel before this one has ended, rows of x, and sums
 // of shares.  Rows are four floats longer than k, so that eight of them are in different banks.
 #pragma once
@@ -54,10 +56,11 @@ METAL_FUNC float dots_of(threadgroup const float *x, threadgroup const float *w,
 
 [[max_total_threads_per_threadgroup(DOTS_THREADS)]] kernel void linear_f32_f32_dots(LINEAR_OPERANDS)
 {
-	const uint stride = args.k + 4, rows = step_rows(step, args.rows_live);
+	const uint stride = args.k + 4, all = step_rows(step, args.rows_live);
 	product_place place;
-	place.m0 = 0;
-	place.rows = rows;
+	place.m0 = group.y * args.width;
+	place.rows = all > place.m0 ? min(all - place.m0, args.width) : 0;
+	const uint rows = place.rows;
 	product_columns(args, args.n_weights, group.x, DOTS_COLUMNS, place);
 	threadgroup float *ws = (threadgroup float *)shared, *xs = ws + DOTS_COLUMNS * stride,
 			  *sums = xs + rows * stride;
@@ -70,8 +73,9 @@ METAL_FUNC float dots_of(threadgroup const float *x, threadgroup const float *w,
 			   args.k, i < place.columns, tid);
 	wait_for_previous();
 	for (uint i = 0; i < rows; i++)
-		dots_fetch(xs + i * stride, (device const float *)x + ulong(i) * args.x_stride,
-			   args.k, true, tid);
+		dots_fetch(xs + i * stride,
+			   (device const float *)x + ulong(place.m0 + i) * args.x_stride, args.k,
+			   true, tid);
 	nv_cp_async_commit();
 	nv_cp_async_wait<0>();
 	begin_next();

@@ -213,15 +213,15 @@ static void test_wide(void **state)
 	(void)state;
 }
 
-/* Few rows by few outputs in float are dot products, as many rows as have room beside eight of the weight. */
+/* Few rows by few outputs in float are dot products, if one has room beside eight of the weight. */
 static void test_dots(void **state)
 {
 	static const struct {
 		int64_t outputs, k;
-		uint32_t rows;
-	} of_shape[] = { { 128, 2048, 16 }, { 1, 2048, 16 },  { 1056, 2048, 16 },
-			 { 1057, 2048, 0 }, { 128, 5120, 3 }, { 256, 12288, 0 },
-			 { 128, 2046, 0 } };
+		uint32_t rows, of_group;
+	} of_shape[] = { { 128, 2048, 16, 4 }, { 1, 2048, 16, 4 },   { 1056, 2048, 16, 4 },
+			 { 1057, 2048, 0, 0 }, { 128, 5120, 16, 3 }, { 128, 6148, 16, 1 },
+			 { 256, 12288, 0, 0 }, { 128, 2046, 0, 0 } };
 	struct cut c;
 
 	for (size_t i = 0; i < sizeof of_shape / sizeof *of_shape; i++) {
@@ -232,10 +232,12 @@ static void test_dots(void **state)
 				fail_msg("%lld x %lld: %u rows by %s",
 					 (long long)of_shape[i].outputs, (long long)of_shape[i].k,
 					 rows, of(&c, rows)->suffix);
-			if (dots)
-				assert_true(ig_product_dots_bytes(&c.p, of(&c, rows)->max_rows,
-								  c.shares) <=
-					    h200.max_threadgroup_bytes);
+			if (!dots)
+				continue;
+			assert_int_equal(ig_product_dots_rows(&c.p, c.shares),
+					 of_shape[i].of_group);
+			assert_true(ig_product_dots_bytes(&c.p, of_shape[i].of_group, c.shares) <=
+				    h200.max_threadgroup_bytes);
 		}
 	}
 	choose_of(&c, &h200, IG_F32, 128, 2048, 1); /* no kernel for pairs */

@@ -476,8 +476,8 @@ static void test_large_tiles(void **state)
 	}
 }
 
-/* Dot products in float: of a router's shape for all few rows, of one for which some have no room, and of
- * outputs and k that fill no tile; a row alone has the bits that it has in a tile. */
+/* Dot products in float: of a router's shape, of one of which a threadgroup has one row, and of outputs and k that
+ * fill no tile; a row alone has the bits that it has in a tile. */
 static void test_large_dots(void **state)
 {
 	static const struct layout of[] = {
