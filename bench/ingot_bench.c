@@ -3,7 +3,8 @@
  *
  *   ingot-bench MODEL.gguf [--prompt N] [--decode M] [--streams S[,S...]] [--rounds R]
  *       [--threads T] [--isa I] [--activations auto|f32] [--kv TYPES] [--chunk C]
- *       [--driver D] [--devices N] [--repack auto|always|never] [--packed FILE] [--json]
+ *       [--driver D] [--devices N] [--repack auto|always|never] [--tensor-units auto|never]
+ *       [--packed FILE] [--json]
  *       [--ops [--read-gbs X --gmacs Y]]
  *
  * A round prefills S streams with N random tokens each, in steps of up to C rows, then decodes M
@@ -301,7 +302,8 @@ static int usage(const char *what)
 		"usage: ingot-bench MODEL.gguf [--prompt N] [--decode M] [--streams S[,S...]]\n"
 		"    [--rounds R]\n"
 		"    [--threads T] [--isa I] [--activations auto|f32] [--kv TYPES] [--chunk C]\n"
-		"    [--driver D] [--devices N] [--repack auto|always|never] [--packed FILE] [--json]\n"
+		"    [--driver D] [--devices N] [--repack auto|always|never] [--tensor-units auto|never]\n"
+		"    [--packed FILE] [--json]\n"
 		"    [--ops [--read-gbs X --gmacs Y]]\n",
 		what);
 	return 2;
@@ -348,6 +350,7 @@ int main(int argc, char **argv)
 		{ "isa", required_argument, NULL, 'i' },
 		{ "activations", required_argument, NULL, 'a' },
 		{ "repack", required_argument, NULL, 'R' },
+		{ "tensor-units", required_argument, NULL, 'T' },
 		{ "kv", required_argument, NULL, 'k' },
 		{ "chunk", required_argument, NULL, 'c' },
 		{ "driver", required_argument, NULL, 'd' },
@@ -383,6 +386,7 @@ int main(int argc, char **argv)
 		case 'i': b.o.isa = optarg; break;
 		case 'a': b.o.activations = optarg; break;
 		case 'R': b.o.repack = optarg; break;
+		case 'T': b.o.tensor_units = optarg; break;
 		case 'd': b.o.driver = optarg; break;
 		case 'D': ok = number(optarg, 1, 8, &b.o.n_devices); break;
 		case 'w': b.o.packed = optarg; break;

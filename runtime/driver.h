@@ -26,6 +26,9 @@ struct ig_driver_options {
 	/* GPUs: whether quantised weights are copied to tiles (shaders/core/tiles.h): auto (or NULL), where that is
 	 * known to be faster; always; never. */
 	const char *repack;
+	/* Metal: whether products run on the GPU's tensor units: auto (or NULL), where it has them and they pass a
+	 * trial; never. */
+	const char *tensor_units;
 	uint32_t strict;	/* 1: violations of the contract are errors */
 	uint32_t keep_wired_ms; /* metal: after the last step; 0: memory is never kept wired */
 	/* cuda: the numbers of GPUs; over several plans are divided.  0: all of them if all_devices is 1, else

@@ -384,6 +384,13 @@ SHARED_SIZE(norm_gated_args, 36);
 #define NORM_GATED_THREADS 256u
 #define NORM_GATED_WIDE 512u /* columns of a group, from which on it is a wide one */
 
+/* tensor_probe: the inner length, a multiple of 64. */
+struct tensor_probe_args {
+	uint k;
+};
+SHARED_SIZE(tensor_probe_args, 4);
+#define TENSOR_PROBE_ROWS 64u
+
 /* kv_copy: threads of the grid's first dimension, which share a copy. */
 struct copy_args {
 	uint n_threads;

@@ -36,6 +36,24 @@ template <typename To, typename From> METAL_FUNC To to(From from)
 }
 #endif
 
+// tensor_product<M, N, K>: a simdgroup's product of M rows by N on the GPU's tensor units (Metal 4), whose right operand
+// has a row for each of the N columns, and which adds to its destination.
+#ifdef TILE_TENSOR
+#include <metal_tensor>
+#include <MetalPerformancePrimitives/MetalPerformancePrimitives.h>
+#if defined(__METAL_VERSION__)
+template <int M, int N, int K>
+using tensor_product = mpp::tensor_ops::matmul2d<
+	mpp::tensor_ops::matmul2d_descriptor(
+		M, N, K, false, true, false,
+		mpp::tensor_ops::matmul2d_descriptor::mode::multiply_accumulate),
+	metal::execution_simdgroup>;
+#elif !defined(MSL_SCAN)
+template <int M, int N, int K>
+using tensor_product = metal::msl_matmul2d<M, N, K, metal::execution_simdgroup>;
+#endif
+#endif
+
 // UNROLL before a loop over registers: arrays that such loops index must not end up in
 // memory, which compilers do without a word.  On the software device all lies in memory, and
 // unrolled loops make its code four times as large.

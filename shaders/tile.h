@@ -1,6 +1,7 @@
 // tile.h: matrix products of operands in threadgroup memory.  This file differs between
 // machines: Metal's simdgroup matrices (the software device runs this very branch), or an
-// NVIDIA GPU's tensor cores, by mma.sync or, where there is one, by wgmma.
+// NVIDIA GPU's tensor cores, by mma.sync or, where there is one, by wgmma.  tile_tensor.h has the
+// product of Apple's tensor units.
 //
 //   tile_block     ROWS x K elements in threadgroup memory: layout and copying
 //   tile_product   BM x BN float accumulators of a group of simdgroups
@@ -56,18 +57,17 @@ struct tile_rows {
 
 // ROWS rows of K elements of T, copied by THREADS threads from rows in format F (see
 // core/weights.h).  So that eight rows are in eight different banks, a row is padded by 16
-// bytes, or, where the tensor core reads the block itself, its chunks of 16 bytes are
-// permuted.  cp.async goes through the first-level cache if CACHED.
-template <typename F, typename T, int ROWS, int K, int THREADS, bool PAIR, bool PERMUTED,
-	  bool CACHED>
+// bytes; where the tensor core reads the block itself (WIDE) it is not, and on NVIDIA its chunks of
+// 16 bytes are permuted.  cp.async goes through the first-level cache if CACHED.
+template <typename F, typename T, int ROWS, int K, int THREADS, bool PAIR, bool WIDE, bool CACHED>
 struct tile_block {
 	static constexpr constant int chunk = 16 / sizeof(T);
-	static constexpr constant int stride = PERMUTED ? K : K + chunk;
+	static constexpr constant int stride = WIDE ? K : K + chunk;
 	static constexpr constant int size = ROWS * stride;
 #ifdef MSL_NV
-	static constexpr constant bool async = F::plain;
+	static constexpr constant bool async = F::plain, permuted = WIDE;
 #else
-	static constexpr constant bool async = false;
+	static constexpr constant bool async = false, permuted = false;
 #endif
 	static constexpr constant int unit = async ? chunk : F::unit;
 	static constexpr constant int per_row = K / unit;
@@ -95,7 +95,7 @@ struct tile_block {
 	// Chunk c (of 16 bytes) of a row.
 	static METAL_FUNC uint at(uint row, uint c)
 	{
-		return row * stride + (PERMUTED ? c ^ row % 8 : c) * chunk;
+		return row * stride + (permuted ? c ^ row % 8 : c) * chunk;
 	}
 
 	// Elements k … k + K - 1, zeros from `limit` on: the part-th of `parts` shares of them.
@@ -291,6 +291,7 @@ struct tile_product {
 	static constexpr constant int lag = WIDE ? 1 : 0; // steps that may still read their block
 	static constexpr constant int stride = WIDE ? BK : BK + 16 / sizeof(T);
 	static constexpr constant int columns = PAIR ? BN / 2 : BN;
+	static constexpr constant bool tensor_units = false;
 	static_assert(tm * SM * rows_of == BM && tn * SN * 8 == BN && parts * slice == BK, "tile");
 	static_assert(!PAIR || tn % 2 == 0, "a simdgroup has the same columns of both products");
 

@@ -98,6 +98,7 @@ struct ig_config {
 		char *activations;  /* auto: as fits the weights (8 bit or bf16); f32 */
 		char *experts;	    /* packed, mapped: experts' weights are read from the file */
 		char *repack;	    /* auto, always, never: to tiles, by the GPU drivers */
+		char *tensor_units; /* auto, never: of Apple's GPUs */
 		char *packed_cache; /* a folder for copies of packed weights; "": none */
 		uint64_t packed_cache_size; /* 0: half of what is free there */
 		char *run_ahead; /* auto, on, off: may a step start before the last one is read? */

@@ -182,6 +182,11 @@ const struct config_option config_options[] = {
 	  .help = "Whether a GPU driver copies quantised weights, when a model is loaded, to the order in "
 		  "which a matrix instruction takes them: as many bytes as in the file. auto: on NVIDIA GPUs of "
 		  "compute capability 9.0; Metal reads the mapped file, as nobody has measured there what it brings." },
+	{ "runtime.tensor_units", CONFIG_CHOICE, FIELD(runtime.tensor_units), .min = 1, .max = 32,
+	  .choices = CHOICES("auto", "never"), .value = "auto",
+	  .help = "Whether the Metal driver multiplies on the GPU's tensor units, which Apple's chips have from the M5 "
+		  "on: auto does if a short trial at the start gives right results, and says so; never uses the "
+		  "kernels of older chips." },
 	{ "runtime.packed_cache", CONFIG_PATH, FIELD(runtime.packed_cache), .max = 4096,
 	  .value = "",
 	  .help = "Folder in which the CPU driver keeps a copy of each model's packed weights, which later "

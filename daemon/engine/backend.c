@@ -77,6 +77,7 @@ struct ig_driver_options ig_backend_driver_options(const struct ig_config *confi
 		.activations = config->runtime.activations,
 		.experts = config->runtime.experts,
 		.repack = config->runtime.repack,
+		.tensor_units = config->runtime.tensor_units,
 		.strict = config->runtime.strict,
 		.keep_wired_ms = config->runtime.keep_wired_ms,
 	};

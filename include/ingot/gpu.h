@@ -27,7 +27,9 @@ struct ig_ptx {
 /* One .metal file, compiled by the build.  A variant that was not built is NULL. */
 struct ig_shader {
 	uint32_t struct_size;
-	uint32_t reserved;
+	/* 1: with TILE_TENSOR defined the source has kernels for the tensor units of Apple's GPUs, in Metal 4's
+	 * language, in place of those for simdgroup matrices */
+	uint32_t tensor;
 	const char *name;   /* "core/linear" */
 	const char *source; /* Metal source with Ingot's includes inlined */
 	const uint8_t *metallib;
@@ -58,6 +60,8 @@ struct ig_gpu_facts {
 	 * multiprocessor's memory; 0: unknown.  Fewer than n_cores / 8 of eight: a cluster lies in one
 	 * group of multiprocessors, and those are not all of one size. */
 	uint32_t n_clusters[3];
+	uint32_t
+		tensor_units; /* metal: 1: shaders that have kernels for tensor units are compiled with them */
 };
 
 /* ---- operands ------------------------------------------------------------------ */

@@ -130,6 +130,9 @@ static const struct variant metal[] = {
 	{ "few8", { SHAPE_METAL_FEW8 }, 1, 8, false },
 	{ "few16", { SHAPE_METAL_FEW16 }, 9, FEW, false },
 	{ "tile", { SHAPE_METAL_TILE }, MANY, UINT32_MAX, true },
+}, metal_tensor[] = {
+	{ "tensor_few", { SHAPE_METAL_TENSOR_FEW }, 1, FEW, false },
+	{ "tensor_tile", { SHAPE_METAL_TENSOR_TILE }, MANY, UINT32_MAX, true },
 }, metal_f32[] = {
 	{ "few8", { SHAPE_METAL_FEW8_F32 }, 1, 8, false },
 	{ "few16", { SHAPE_METAL_FEW16_F32 }, 9, FEW, false },
@@ -181,8 +184,10 @@ static const struct variant *variants_of(const struct product *p, uint32_t *n)
 	*n = f->kind == IG_GPU_CUDA ? 2 : 3;
 	if (p->element == IG_F32)
 		return f->kind == IG_GPU_CUDA ? nv_f32 : metal_f32;
-	if (f->kind != IG_GPU_CUDA)
-		return metal;
+	if (f->kind != IG_GPU_CUDA) {
+		*n = f->tensor_units ? 2 : 3;
+		return f->tensor_units ? metal_tensor : metal;
+	}
 	if (f->arch == 90)
 		return p->pair ? nv90_glu : nv90_down;
 	return p->pair ? nv_glu : nv_down;

@@ -35,6 +35,15 @@ static const struct ig_product_variants
 			  { "tile", { SHAPE_METAL_TILE }, MANY, UINT32_MAX, TILE },
 		  },
 		  3 },
+	metal_tensor = { {
+				 { "tensor_few", { SHAPE_METAL_TENSOR_FEW }, 1, FEW, SHARES },
+				 { "tensor_tile",
+				   { SHAPE_METAL_TENSOR_TILE },
+				   MANY,
+				   UINT32_MAX,
+				   TILE },
+			 },
+			 2 },
 	metal_f32 = { {
 			      { "few8", { SHAPE_METAL_FEW8_F32 }, 1, 8, SHARES },
 			      { "few16", { SHAPE_METAL_FEW16_F32 }, 9, FEW, SHARES },
@@ -513,7 +522,9 @@ uint32_t ig_product_choose(const struct ig_product *p, struct ig_product_variant
 	if (f32)
 		*variants = is_nv ? nv_float(p, shares) : metal_f32;
 	else
-		*variants = is_nv ? nv_variants(p, outputs, shares > 1) : metal;
+		*variants = is_nv		   ? nv_variants(p, outputs, shares > 1) :
+			    c->facts->tensor_units ? metal_tensor :
+						     metal;
 	for (uint32_t i = 0; i < variants->n; i++)
 		while (shares > 1 && variants->v[i].kind != DOTS &&
 		       ig_product_threadgroup_bytes(&variants->v[i], p->element, shares) >

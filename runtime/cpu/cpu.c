@@ -50,6 +50,13 @@ static int cpu_open(const struct ig_driver_options *o, struct ig_driver **out, s
 			o->repack);
 		goto fail;
 	}
+	if (o->tensor_units && strcmp(o->tensor_units, "auto")) {
+		rc = ig_fail(
+			err, -ENOTSUP,
+			"tensor_units \"%s\" are not supported by the driver cpu, which has none",
+			o->tensor_units);
+		goto fail;
+	}
 	uint32_t n = o->n_threads;
 	if (!n) {
 		n = ig_machine_cpus();

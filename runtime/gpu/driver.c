@@ -57,6 +57,18 @@ int ig_gpu_driver_open(const struct ig_gpu_device_class *device,
 			     o->repack);
 		goto fail;
 	}
+	if (o->tensor_units && strcmp(o->tensor_units, "auto") &&
+	    strcmp(o->tensor_units, "never")) {
+		rc = ig_fail(err, -ENOTSUP, "tensor_units \"%s\" are unknown; known: auto, never",
+			     o->tensor_units);
+		goto fail;
+	}
+	if (o->tensor_units && strcmp(o->tensor_units, "auto") && strcmp(class->name, "metal")) {
+		rc = ig_fail(err, -ENOTSUP,
+			     "tensor_units \"%s\" are not supported by the driver %s; auto is",
+			     o->tensor_units, class->name);
+		goto fail;
+	}
 	/* metal reads all weights from the mapped file; cuda copies them to the device. */
 	if (o->experts && strcmp(o->experts, "packed") && strcmp(class->name, "metal")) {
 		rc = ig_fail(err, -ENOTSUP,
@@ -69,11 +81,12 @@ int ig_gpu_driver_open(const struct ig_gpu_device_class *device,
 	d->slabs.device = d->device;
 	if ((rc = make_copy_program(d, err)))
 		goto fail;
-	snprintf(d->text, sizeof d->text, "%s, %s, activations %s%s%s", class->name,
+	snprintf(d->text, sizeof d->text, "%s, %s, activations %s%s%s%s", class->name,
 		 device->facts(d->device)->name, d->f32 ? "f32" : "auto",
 		 !o->repack || !strcmp(o->repack, "auto") ? "" :
 		 device->facts(d->device)->tiles	  ? ", weights repacked" :
 							    ", weights not repacked",
+		 device->facts(d->device)->tensor_units ? ", tensor units" : "",
 		 d->strict ? ", strict" : "");
 	*out = &d->base;
 	return 0;

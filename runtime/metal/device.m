@@ -184,6 +184,19 @@ static void metal_close(struct ig_gpu_device *device)
 	[pool release];
 }
 
+int ig_metal_wait_for(struct metal_device *d, id<MTLCommandBuffer> b, const char *what,
+		      struct ig_error *err)
+{
+	for (uint32_t ms = 0; ms < OPEN_TIMEOUT_MS; ms += METAL_LOOK_MS) {
+		if ([d->event waitUntilSignaledValue:d->n_signals timeoutMS:METAL_LOOK_MS])
+			return 0;
+		if ([b status] == MTLCommandBufferStatusError)
+			return ig_metal_fail_buffer(d, b, what, err);
+	}
+	return ig_fail(err, -EIO, "metal: GPU '%s' did nothing for %d s", d->facts.name,
+		       OPEN_TIMEOUT_MS / 1000);
+}
+
 /* Run one small command: a broken GPU is then known before a model is loaded, and the residency
  * sets of a process that never used the GPU would not be released. */
 static int try_out(struct metal_device *d, struct ig_error *err)
@@ -197,14 +210,7 @@ static int try_out(struct metal_device *d, struct ig_error *err)
 	[blit endEncoding];
 	[b encodeSignalEvent:d->event value:++d->n_signals];
 	[b commit];
-	for (uint32_t ms = 0; ms < OPEN_TIMEOUT_MS; ms += METAL_LOOK_MS) {
-		if ([d->event waitUntilSignaledValue:d->n_signals timeoutMS:METAL_LOOK_MS])
-			return 0;
-		if ([b status] == MTLCommandBufferStatusError)
-			return ig_metal_fail_buffer(d, b, "its first command", err);
-	}
-	return ig_fail(err, -EIO, "metal: GPU '%s' did nothing for %d s", d->facts.name,
-		       OPEN_TIMEOUT_MS / 1000);
+	return ig_metal_wait_for(d, b, "its first command", err);
 }
 
 static int open_parts(struct metal_device *d, uint32_t keep_ms, struct ig_error *err)
@@ -256,6 +262,10 @@ static int metal_open(const struct ig_driver_options *o, struct ig_gpu_device **
 		/* nobody has measured yet where they are faster */
 		d->facts.tiles = o->repack && !strcmp(o->repack, "always");
 		rc = open_parts(d, o->keep_wired_ms, err);
+		/* kernels for weights in tiles multiply by simdgroup matrices, whose bits are others */
+		if (!rc && !d->facts.tiles &&
+		    (!o->tensor_units || strcmp(o->tensor_units, "never") != 0))
+			ig_metal_try_tensor_units(d);
 	} else {
 		rc = -ENOTSUP;
 	}

@@ -2,7 +2,7 @@
  * metal_private.h: shared by the files of runtime/metal.  Objective-C without ARC: the caller of
  * new… or copy… releases the object, and every function that may create autoreleased objects has a
  * pool.  Atomics are the compiler's __atomic_…, because not every Objective-C compiler has _Atomic.
- * The API is that of macOS 14; additions of macOS 15 are checked for at run time, and declared here
+ * The API is that of macOS 14; additions of macOS 15 and 26 are checked for at run time, and declared here
  * for older SDKs.
  */
 #pragma once
@@ -55,6 +55,11 @@ enum { MTLMathModeSafe = 0, MTLMathFloatingPointFunctionsPrecise = 1 };
 #define METAL_QUEUE_15(queue) (queue)
 #define METAL_OPTIONS_15(options) (options)
 #endif
+
+/* Numbers of macOS 26, which older SDKs do not have. */
+#define METAL_FAMILY_APPLE10 ((MTLGPUFamily)1010)
+#define METAL_FAMILY_METAL4 ((MTLGPUFamily)5002)
+#define METAL_LANGUAGE_4_0 ((MTLLanguageVersion)(4 << 16))
 
 /* Methods of macOS 15 are only called after a check with respondsToSelector:, which clang does not
  * recognise. */
@@ -177,6 +182,9 @@ int ig_metal_fail_buffer(struct metal_device *d, id<MTLCommandBuffer> b, const c
 			 struct ig_error *err);
 /* -ENODEV with text. */
 int ig_metal_fail_lost(struct metal_device *d, struct ig_error *err);
+/* Wait until b, which was committed with a signal of the event's value n_signals, has finished. */
+int ig_metal_wait_for(struct metal_device *d, id<MTLCommandBuffer> b, const char *what,
+		      struct ig_error *err);
 /* Text of an NSError, never NULL; valid as long as the autorelease pool. */
 const char *ig_metal_error_text(NSError *e);
 
@@ -184,6 +192,10 @@ const char *ig_metal_error_text(NSError *e);
 int ig_metal_pipeline_get(struct metal_device *d, const struct ig_gpu_dispatch *dispatch,
 			  id<MTLComputePipelineState> *out, struct ig_error *err);
 void ig_metal_pipelines_free(struct metal_device *d);
+
+/* tensor.m: whether products run on the GPU's tensor units, as facts.tensor_units then says: where it has them, a trial
+ * of theirs gave right results. */
+void ig_metal_try_tensor_units(struct metal_device *d);
 
 /* program.m */
 int ig_metal_program_create(struct ig_gpu_device *device, const struct ig_gpu_tape *tape,

@@ -1,7 +1,8 @@
 /*
  * pipelines.m: compiles shaders to pipelines.  A shader file is compiled (.metallib, if Apple's
  * compiler was there at build time) or source; if the system rejects the library, the source is
- * compiled with the same flags: language 3.1, exact math.  A pipeline is compiled for the number of
+ * compiled with the same flags: language 3.1, exact math.  Shaders with kernels for tensor units, on a GPU that has
+ * them, are always compiled from source, in language 4.0.  A pipeline is compiled for the number of
  * threads of its dispatches, so that the compiler uses no more registers than they can have.  A
  * kernel that cannot run is an error here, because the GPU would ignore its dispatches silently.
  */
@@ -34,13 +35,16 @@ static id<MTLLibrary> load_compiled(struct metal_device *d, const struct ig_shad
 	return library;
 }
 
-static id<MTLLibrary> compile(struct metal_device *d, const struct ig_shader *s, NSError **e)
+static id<MTLLibrary> compile(struct metal_device *d, const struct ig_shader *s, bool tensor,
+			      NSError **e)
 {
 	MTLCompileOptions *options = [[MTLCompileOptions alloc] init];
 	NSString *source = [NSString stringWithUTF8String:s->source];
 
+	if (tensor)
+		source = [@"#define TILE_TENSOR\n" stringByAppendingString:source];
 	/* The default version is the oldest that the binary supports. */
-	[options setLanguageVersion:MTLLanguageVersion3_1];
+	[options setLanguageVersion:tensor ? METAL_LANGUAGE_4_0 : MTLLanguageVersion3_1];
 	/* MTLMathModeSafe alone leaves exp etc. approximate. */
 	if ([options respondsToSelector:@selector(setMathMode:)] &&
 	    [options respondsToSelector:@selector(setMathFloatingPointFunctions:)]) {
@@ -60,6 +64,7 @@ static id<MTLLibrary> compile(struct metal_device *d, const struct ig_shader *s,
 static int get_library(struct metal_device *d, const struct ig_shader *s, id<MTLLibrary> *out,
 		       struct ig_error *err)
 {
+	const bool tensor = s->tensor && d->facts.tensor_units;
 	struct metal_library *l;
 	NSError *e = nil;
 
@@ -75,13 +80,16 @@ static int get_library(struct metal_device *d, const struct ig_shader *s, id<MTL
 	l = calloc(1, sizeof *l);
 	if (!l)
 		return ig_fail(err, -ENOMEM, "metal: no memory for shaders %s", s->name);
-	if (s->metallib && s->metallib_size)
+	if (!tensor && s->metallib && s->metallib_size)
 		l->library = load_compiled(d, s);
 	if (!l->library && s->source)
-		l->library = compile(d, s, &e);
+		l->library = compile(d, s, tensor, &e);
 	if (!l->library) {
 		free(l);
-		return ig_fail(err, -EIO, "metal: shaders %s do not compile: %s", s->name,
+		return ig_fail(err, -EIO, "metal: shaders %s do not compile%s: %s", s->name,
+			       tensor ? " for tensor units (runtime.tensor_units: never does "
+					"without)" :
+					"",
 			       ig_metal_error_text(e));
 	}
 	l->shader = s;

@@ -57,10 +57,16 @@ template <typename F, typename S> kernel void glu_tile(GLU_OPERANDS)
 	instantiate_kernel("glu_" name "_few", glu_few, format, shape_few_f32)                     \
 	instantiate_kernel("glu_" name "_tile", glu_tile, format, shape_tile_f32)
 #else
+#ifdef TILE_TENSOR
+#define GLU(name, format)                                                                          \
+	instantiate_kernel("glu_" name "_tensor_few", glu_few, format, shape_tensor_few)           \
+	instantiate_kernel("glu_" name "_tensor_tile", glu_tile, format, shape_tensor_tile)
+#else
 #define GLU(name, format)                                                                          \
 	instantiate_kernel("glu_" name "_few8", glu_few, format, shape_few8)                       \
 	instantiate_kernel("glu_" name "_few16", glu_few, format, shape_few16)                     \
 	instantiate_kernel("glu_" name "_tile", glu_tile, format, shape_tile)
+#endif
 #define GLU_F32(name, format)                                                                      \
 	instantiate_kernel("glu_" name "_few8", glu_few, format, shape_few8_f32)                   \
 	instantiate_kernel("glu_" name "_few16", glu_few, format, shape_few16_f32)                 \

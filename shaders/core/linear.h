@@ -99,10 +99,16 @@ template <typename F, typename S> kernel void linear_tile(LINEAR_OPERANDS)
 	instantiate_kernel("linear_" name "_few_8", linear_few, format, shape_few_f32_8)           \
 	instantiate_kernel("linear_" name "_tile", linear_tile, format, shape_tile_f32)
 #else
+#ifdef TILE_TENSOR
+#define LINEAR(name, format)                                                                       \
+	instantiate_kernel("linear_" name "_tensor_few", linear_few, format, shape_tensor_few)     \
+	instantiate_kernel("linear_" name "_tensor_tile", linear_tile, format, shape_tensor_tile)
+#else
 #define LINEAR(name, format)                                                                       \
 	instantiate_kernel("linear_" name "_few8", linear_few, format, shape_few8)                 \
 	instantiate_kernel("linear_" name "_few16", linear_few, format, shape_few16)               \
 	instantiate_kernel("linear_" name "_tile", linear_tile, format, shape_tile)
+#endif
 #define LINEAR_F32(name, format)                                                                   \
 	instantiate_kernel("linear_" name "_few8", linear_few, format, shape_few8_f32)             \
 	instantiate_kernel("linear_" name "_few16", linear_few, format, shape_few16_f32)           \

@@ -11,6 +11,7 @@
 #include "../portable.h"
 #include "../step.h"
 #include "../tile.h"
+#include "../tile_tensor.h"
 #include "shapes.h"
 #include "weights.h"
 using namespace metal;
@@ -300,19 +301,40 @@ METAL_FUNC void product_finish_pair(constant linear_args &args, product_place pl
 // all threads run the epilogue in one loop (unrolled over registers it would exceed the
 // instruction caches), and device memory is written row by row.
 
-template <typename S, bool PAIR> struct product_sums {
+struct product_in_registers {
+	static constexpr constant bool tensor_units = false;
+};
+
+template <typename S, bool PAIR, typename P = product_in_registers> struct product_sums {
 	// Floats; neighbouring rows are in different banks, by permuting groups of eight or by padding.
+	// Tensor units have a layout of their own.
 	static constexpr constant bool permuted = S::BN % 32 == 0;
 	static constexpr constant int stride = permuted ? S::BN : S::BN + 8;
-	static constexpr constant int size = S::BM * stride;
+	static constexpr constant int size = S::BM * (P::tensor_units ? S::BN : stride);
 
 	static METAL_FUNC uint at_place(uint row, uint column)
 	{
+		return at_place(row, column, tile_kind<P::tensor_units>());
+	}
+	static METAL_FUNC uint at_place(uint row, uint column, tile_kind<0>)
+	{
 		return row * stride + (permuted ? column ^ row % 4 * 8 : column);
 	}
+	static METAL_FUNC uint at_place(uint row, uint column, tile_kind<1>)
+	{
+		return P::place(row, column);
+	}
 
-	template <typename P>
 	static METAL_FUNC void keep(thread P &p, threadgroup float *at, uint sg, uint lane)
+	{
+		keep(p, at, sg, lane, tile_kind<P::tensor_units>());
+	}
+	static METAL_FUNC void keep(thread P &p, threadgroup float *at, uint sg, uint, tile_kind<1>)
+	{
+		p.keep(at, sg);
+	}
+	static METAL_FUNC void keep(thread P &p, threadgroup float *at, uint sg, uint lane,
+				    tile_kind<0>)
 	{
 		UNROLL
 		for (int i = 0; i < P::tm; i++)
@@ -472,7 +494,7 @@ METAL_FUNC void product_few(constant linear_args &args, product_place place, til
 {
 	typedef typename product_pipe<F, S, PAIR>::type pipeline;
 	typedef typename F::element element;
-	typedef product_sums<S, PAIR> sums;
+	typedef product_sums<S, PAIR, typename pipeline::product> sums;
 	constexpr uint group = S::SM * S::SN;
 	const uint share = sg / group, from = product_share(args, share),
 		   end = product_share(args, share + 1);
@@ -492,7 +514,7 @@ METAL_FUNC void product_few(constant linear_args &args, product_place place, til
 }
 
 // The sum of the earlier shares, in registers.
-template <typename P> struct product_total {
+template <typename P, bool TENSOR> struct product_total {
 	float2 sum[P::tm][P::tn][P::halves];
 
 	METAL_FUNC void add(thread P &p, bool first) thread
@@ -511,11 +533,15 @@ template <typename P> struct product_total {
 
 	// keep() needs these of a product.
 	static constexpr constant int tm = P::tm, tn = P::tn, halves = P::halves;
+	static constexpr constant bool tensor_units = false;
 	static METAL_FUNC uint row(int i, int h, uint sg, uint lane)
 	{
 		return P::row(i, h, sg, lane);
 	}
 	static METAL_FUNC uint column(int j, uint sg, uint lane) { return P::column(j, sg, lane); }
+};
+
+template <typename P> struct product_total<P, true> : P {
 };
 
 // All shares one after the other.
@@ -526,14 +552,15 @@ METAL_FUNC void product_tile(constant linear_args &args, product_place place, ti
 {
 	typedef typename product_pipe<F, S, PAIR>::type pipeline;
 	typedef typename F::element element;
-	typedef product_sums<S, PAIR> sums;
+	typedef product_total<typename pipeline::product, pipeline::product::tensor_units> sum;
+	typedef product_sums<S, PAIR, sum> sums;
 	threadgroup element *stages = (threadgroup element *)shared;
 	threadgroup float *at = (threadgroup float *)shared;
 	typename pipeline::product p;
 	typename pipeline::block_w ahead;
 
 	// One pipeline through all shares: at the end of a share only its sum is moved.
-	product_total<typename pipeline::product> total;
+	sum total;
 	const uint steps = (args.k + S::BK - 1) / S::BK;
 	static_assert(PRODUCT_STEP % S::BK == 0, "a share ends where a step ends");
 	pipeline::start(ahead, x, w, 0, args.k, steps, stages, tid);
@@ -612,4 +639,6 @@ typedef product_shape<SHAPE_METAL_TILES> shape_tiles;
 typedef product_shape<SHAPE_METAL_FEW8_F32> shape_few8_f32;
 typedef product_shape<SHAPE_METAL_FEW16_F32> shape_few16_f32;
 typedef product_shape<SHAPE_METAL_TILE_F32> shape_tile_f32;
+typedef product_shape<SHAPE_METAL_TENSOR_FEW> shape_tensor_few;
+typedef product_shape<SHAPE_METAL_TENSOR_TILE> shape_tensor_tile;
 #endif

@@ -1,7 +1,7 @@
 /*
  * shapes.h: tiles of the products, for the kernels (product.h) and for their lowering
  * (ops/gpu/product_kernels.c): BM, BN, BK, simdgroups along rows, along columns, stages, and
- * whether a warpgroup multiplies (sm_90a).
+ * whether a warpgroup multiplies (sm_90a), or Metal 4's tensor units.
  *
  * BM x BN elements of y (BM x BN / 2 columns if two products are computed together), BK elements
  * of k per step.  few: one such tile per share, all for the same elements of y.  The figures in
@@ -18,6 +18,9 @@
 #define SHAPE_METAL_FEW8_F32 8, 16, 32, 1, 1, 2, 0
 #define SHAPE_METAL_FEW16_F32 16, 16, 32, 1, 1, 2, 0
 #define SHAPE_METAL_TILE_F32 32, 64, 32, 2, 2, 2, 0
+/* Tensor units, from the M5 on: at least 16 rows an instruction. */
+#define SHAPE_METAL_TENSOR_FEW 16, 32, 32, 1, 1, 2, 1
+#define SHAPE_METAL_TENSOR_TILE 64, 64, 32, 2, 2, 2, 1
 
 /* Few rows of small weights in blocks: k is split into shares, one simdgroup each. */
 #define SHAPE_NV_FEW_SHARES 16, 32, 64, 1, 1, 4, 0

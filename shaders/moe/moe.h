@@ -56,9 +56,19 @@ template <typename F, typename S, bool PAIR> kernel void moe_tile(MOE_OPERANDS)
 	instantiate_kernel("moe_" op "_" name "_few8", moe_few, format, few8, pair)                \
 	instantiate_kernel("moe_" op "_" name "_few16", moe_few, format, few16, pair)              \
 	instantiate_kernel("moe_" op "_" name "_tile", moe_tile, format, tile, pair)
+#ifdef TILE_TENSOR
+#define MOE_TENSOR(op, name, format, pair)                                                         \
+	instantiate_kernel("moe_" op "_" name "_tensor_few", moe_few, format, shape_tensor_few,    \
+			   pair)                                                                   \
+	instantiate_kernel("moe_" op "_" name "_tensor_tile", moe_tile, format, shape_tensor_tile, \
+			   pair)
+#define MOE(name, format)                                                                          \
+	MOE_TENSOR("glu", name, format, true) MOE_TENSOR("down", name, format, false)
+#else
 #define MOE(name, format)                                                                          \
 	MOE_OF("glu", name, format, shape_few8, shape_few16, shape_tile, true)                     \
 	MOE_OF("down", name, format, shape_few8, shape_few16, shape_tile, false)
+#endif
 #define MOE_F32(name, format)                                                                      \
 	MOE_OF("glu", name, format, shape_few8_f32, shape_few16_f32, shape_tile_f32, true)         \
 	MOE_OF("down", name, format, shape_few8_f32, shape_few16_f32, shape_tile_f32, false)

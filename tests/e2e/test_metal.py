@@ -1,5 +1,6 @@
 """The daemon with `runtime.driver: metal`, on the double of Apple's API over the software
 device.  The double ends the daemon at the first breach of Apple's rules."""
+import concurrent.futures
 import os
 import re
 
@@ -93,6 +94,26 @@ def test_repacked_weights(tmp_path, models):
         finally:
             s.finish()
     assert texts[0] == texts[1]
+
+
+def test_tensor_units(tmp_path, models):
+    """A GPU that has them: said, and a text is the same alone as beside others.  By option they are not used."""
+    texts = {}
+    for units in "auto", "never":
+        s = Starter(tmp_path / units)
+        try:
+            d = s(models.random(), extra=ingot.merged(METAL, {"runtime": {"tensor_units": units}}), program=CHECKED,
+                  env={"INGOT_FAKE_CHIP": "M5"})
+            said = d.http("GET", "/v1/ingot/status").json["device"]
+            assert said.startswith("metal, Software M5") and ("tensor units" in said) == (units == "auto")
+            requests = [{"messages": [{"role": "user", "content": "hello %d" % i}], "max_tokens": 8, "seed": i,
+                         "temperature": 1} for i in range(4)]
+            texts[units] = choices([ask(d, **r) for r in requests])
+            with concurrent.futures.ThreadPoolExecutor(4) as pool:
+                assert choices(list(pool.map(lambda r: ask(d, **r), requests))) == texts[units]
+        finally:
+            s.finish()
+    assert len(set(map(str, texts["auto"]))) == 4
 
 
 def test_the_default_budget(tmp_path, models):

@@ -134,6 +134,8 @@ def test_threads_are_those_that_it_may_use(start, models):
 def test_the_cpu_packs_weights_always(start, models):
     log = start.refused(models.script(), extra={"runtime": {"driver": "cpu", "repack": "never"}})
     assert 'repack "never" is not supported by the driver cpu' in log
+    log = start.refused(models.script(), extra={"runtime": {"driver": "cpu", "tensor_units": "never"}})
+    assert 'tensor_units "never" are not supported by the driver cpu' in log
     d = start(models.script(), extra={"runtime": {"driver": "cpu", "repack": "always"}})
     assert status(d)["driver"] == "cpu"
 

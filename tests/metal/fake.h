@@ -14,8 +14,9 @@
 struct fake_machine {
 	bool no_default; /* nobody is logged in: the default device is nil */
 	bool no_devices;
-	uint32_t family; /* 7: Apple7 */
-	uint32_t macos;	 /* 14, 15, 26 */
+	uint32_t family;	  /* 7: Apple7; 10: Apple10, which is Metal4 too from macOS 26 on */
+	const char *architecture; /* "applegpu_g13g" */
+	uint32_t macos;		  /* 14, 15, 26 */
 	uint64_t max_buffer_bytes;
 	uint64_t working_set_bytes;
 	uint32_t max_threads; /* of a pipeline, at most */
@@ -33,6 +34,9 @@ struct fake_machine {
 	const char *fail_library;  /* part of the source */
 	const char *fail_pipeline; /* a kernel's name */
 	bool refuse_metallib;
+	const char *
+		wrong_kernel; /* a kernel's name: of the first value of its last buffer, this bit is another one */
+	uint32_t wrong_bit;
 	uint32_t lag_us;	  /* between a command buffer's signals and its state */
 	uint64_t allocated_bytes; /* added to what the device says is allocated */
 };
@@ -41,6 +45,8 @@ extern struct fake_machine fake_machine;
 
 /* All as on a MacBook with an M1 and macOS 15, nothing fails, no reports. */
 void fake_reset(void);
+/* An M5 with macOS 26. */
+void fake_play_m5(void);
 /* The first report that was not taken yet, or NULL; valid until the next call. */
 const char *fake_take_report(void);
 /* Command buffers wait before they run, until fake_let_go(). */

@@ -357,6 +357,24 @@ static void show(NSArray *allocations, int by)
 }
 @end
 
+@implementation MTLArchitecture
+- (NSString *)name
+{
+	return nil;
+}
+@end
+
+@interface FakeArchitecture : MTLArchitecture
+@end
+@implementation FakeArchitecture
+- (NSString *)name
+{
+	return fake_machine.architecture ?
+		       [NSString stringWithUTF8String:fake_machine.architecture] :
+		       nil;
+}
+@end
+
 /* ---- the device ------------------------------------------------------------------------------------------ */
 
 @implementation FakeDevice
@@ -377,7 +395,17 @@ static void show(NSArray *allocations, int by)
 }
 - (NSString *)name
 {
-	return fake_machine.family >= 7 ? @"Software M1" : @"Apple Paravirtual device";
+	return fake_machine.family >= 10 ? @"Software M5" :
+	       fake_machine.family >= 7	 ? @"Software M1" :
+					   @"Apple Paravirtual device";
+}
+- (MTLArchitecture *)architecture
+{
+	static FakeArchitecture *made; /* one is enough, for as long as the program runs */
+
+	if (!made)
+		made = [[FakeArchitecture alloc] init];
+	return made;
 }
 - (NSUInteger)maxThreadgroupMemoryLength
 {
@@ -401,6 +429,8 @@ static void show(NSArray *allocations, int by)
 }
 - (BOOL)supportsFamily:(MTLGPUFamily)family
 {
+	if (family == MTLGPUFamilyMetal4)
+		return fake_machine.family >= 7 && fake_machine.macos >= 26;
 	return (uint32_t)family >= 1001 && (uint32_t)family <= 1000 + fake_machine.family;
 }
 - (id<MTLCommandQueue>)newCommandQueueWithMaxCommandBufferCount:(NSUInteger)count
@@ -462,6 +492,15 @@ static void show(NSArray *allocations, int by)
 			*error = fake_error(
 				"MTLLibraryErrorDomain", 3,
 				"program_source:7:3: error: use of undeclared identifier");
+		return nil;
+	}
+	if (!strncmp(text, "#define TILE_TENSOR\n", 20) &&
+	    (fake_machine.macos < 26 || [options languageVersion] < MTLLanguageVersion4_0)) {
+		if (error)
+			*error =
+				fake_error("MTLLibraryErrorDomain", 3,
+					   "program_source:40:10: fatal error: 'metal_tensor' file "
+					   "not found");
 		return nil;
 	}
 	FAKE_ADD(from_source, 1);

@@ -94,6 +94,8 @@ static int run_dispatch(const struct fake_command *c)
 	int rc = soft_run(&d, &report);
 	if (rc)
 		fake_report("%s", report.text);
+	if (!rc && fake_machine.wrong_kernel && !strcmp(c->kernel->name, fake_machine.wrong_kernel))
+		*(uint32_t *)d.buffer[c->n_bindings - 1].base ^= 1u << fake_machine.wrong_bit;
 	return rc ? -EFAULT : 0;
 }
 

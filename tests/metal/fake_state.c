@@ -15,6 +15,7 @@
 #define PLAIN_MACHINE                                                                              \
 	{                                                                                          \
 		.family = 7,                                                                       \
+		.architecture = "applegpu_g13g",                                                   \
 		.macos = 15,                                                                       \
 		.max_buffer_bytes = (uint64_t)1 << 36,                                             \
 		.working_set_bytes = (uint64_t)1 << 36,                                            \
@@ -30,6 +31,16 @@ __attribute__((constructor)) static void read_environment(void)
 
 	if (text)
 		fake_machine.working_set_bytes = strtoull(text, NULL, 10);
+	text = getenv("INGOT_FAKE_CHIP");
+	if (text && !strcmp(text, "M5"))
+		fake_play_m5();
+}
+
+void fake_play_m5(void)
+{
+	fake_machine.family = 10;
+	fake_machine.architecture = "applegpu_g17s";
+	fake_machine.macos = 26;
 }
 struct fake_counts fake_counts;
 

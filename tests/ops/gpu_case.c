@@ -25,7 +25,7 @@ extern const struct ig_gpu_device_class ig_gpu_soft;
 
 int ig_gpu_lab_open(const char *name, struct ig_gpu_lab **out, struct ig_error *err)
 {
-	const struct ig_driver_options o = { .isa = "auto", .activations = "auto", .strict = 1 };
+	struct ig_driver_options o = { .isa = "auto", .activations = "auto", .strict = 1 };
 	const struct ig_gpu_device_class *class = NULL;
 	struct ig_gpu_lab *lab;
 	int rc;
@@ -34,8 +34,10 @@ int ig_gpu_lab_open(const char *name, struct ig_gpu_lab **out, struct ig_error *
 	if (!name)
 		name = getenv("INGOT_TEST_GPU");
 #ifndef IG_NO_SOFT
-	if (!name || !strcmp(name, "soft"))
+	if (!name || !strcmp(name, "soft") || !strcmp(name, "soft-tensor"))
 		class = &ig_gpu_soft;
+	if (name && !strcmp(name, "soft-tensor"))
+		o.tensor_units = "always";
 #endif
 #ifdef IG_HAVE_CUDA
 	if (name && !strcmp(name, "cuda"))

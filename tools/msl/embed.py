@@ -14,6 +14,7 @@ import sys
 import zlib
 
 import common
+import entry
 import flatten
 from common import Failed
 
@@ -75,10 +76,11 @@ def embed(path, ptx80=None, ptx90a=None, metallib=None):
     if metallib is not None:
         size = os.path.getsize(metallib)
         library = "(const uint8_t *)" + file("metallib", metallib)
+    tensor = any("_tensor_" in kernel for kernel, _, _ in entry.find(path, "strict", ["TILE_TENSOR"]))
     name = symbol(path)
     out.append("extern const struct ig_shader %s;" % name)
-    out.append("const struct ig_shader %s = {\n\tsizeof(struct ig_shader), 0, \"%s\", %s, %s, %d, %s, %s, %d, %d,\n};"
-               % (name, common.shader_name(path), source, library, size, sm80, sm90a, n_sm80, n_sm90a))
+    out.append("const struct ig_shader %s = {\n\tsizeof(struct ig_shader), %d, \"%s\", %s, %s, %d, %s, %s, %d, %d,\n};"
+               % (name, tensor, common.shader_name(path), source, library, size, sm80, sm90a, n_sm80, n_sm90a))
     return "\n".join(out) + "\n"
 
 

@@ -224,20 +224,21 @@ def dereferenced(p, address):
     return "*(%s *)%s" % (p.pointee, address) if p.reference else "(%s)%s" % (p.kind, address)
 
 
-def soft(path, instances, source_hash, source_size, checked):
+def soft(path, instances, source_hash, source_size, checked, variant=""):
+    """`variant` is a part of names, so that a program may have the shader compiled in several ways."""
     out = ['#include "%s"' % path, "#pragma OPENCL EXTENSION __cl_clang_function_pointers : enable"]
     for name, kernel, arguments in instances:
         body = call(kernel, arguments, lambda p: dereferenced(p, "l->buffer[%d]" % p.index),
                     "l->threadgroup_memory")
-        out.append('extern "C" void soft_kernel_%s(const metal::soft_launch *l, '
-                   "const metal::soft_thread *t) { %s %s }" % (name, bindings(kernel, arguments), body))
-    out.append('extern "C" __attribute__((constructor)) void soft_shader_%s() {'
-               % re.sub(r"\W", "_", common.shader_name(path)))
-    out.append('const ulong s = metal::soft_add_shader("%s", 0x%xul, %d, %d);'
-               % (common.shader_name(path), source_hash, source_size, checked))
+        out.append('extern "C" void soft_kernel%s_%s(const metal::soft_launch *l, '
+                   "const metal::soft_thread *t) { %s %s }" % (variant, name, bindings(kernel, arguments), body))
+    out.append('extern "C" __attribute__((constructor)) void soft_shader%s_%s() {'
+               % (variant, re.sub(r"\W", "_", common.shader_name(path))))
+    out.append('const ulong s = metal::soft_add_shader("%s%s", 0x%xul, %d, %d);'
+               % (common.shader_name(path), variant, source_hash, source_size, checked))
     for name, kernel, arguments in instances:
-        out.append('{ %s metal::soft_add_kernel(s, "%s", (ulong)&soft_kernel_%s, %s);'
-                   % (bindings(kernel, arguments), name, name,
+        out.append('{ %s metal::soft_add_kernel(s, "%s", (ulong)&soft_kernel%s_%s, %s);'
+                   % (bindings(kernel, arguments), name, variant, name,
                       "(uint)(%s)" % kernel.limit if kernel.limit else "0"))
         for p in kernel.parameters:
             if p.index is None:
@@ -290,11 +291,11 @@ def limited(ptx):
                   r"\1.maxntid \3, 1, 1\n\2", ptx, flags=re.M)
 
 
-def find(path, target):
+def find(path, target, more=()):
     defines = {"nv80": ["-DMSL_NV"], "nv90a": ["-DMSL_NV", "-DNV_WGMMA"], "soft": ["-DMSL_SOFT"],
                "strict": ["-DMSL_STRICT"]}[target]
     try:
-        return kernels_of(preprocess(path, defines))[1]
+        return kernels_of(preprocess(path, defines + ["-D" + d for d in more]))[1]
     except Failed as e:
         raise Failed("%s: %s" % (path, e)) from None
 

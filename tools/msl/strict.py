@@ -3,6 +3,7 @@
 
     strict.py FILE.metal...        exit status 1 if anything was found
     strict.py --tap FILE.metal...  as TAP, a test a file
+    strict.py --tensor FILE...     as a GPU with tensor units compiles them (TILE_TENSOR)
 
 1. clang's front end in its OpenCL C++ mode, whose address spaces are Metal's, without 64-bit
    floats, mutable globals and pipes; a warning counts as an error.
@@ -73,8 +74,9 @@ def unspaced(t, parameter=False):
 
 
 class Check:
-    def __init__(self, path, text=None):
+    def __init__(self, path, text=None, defines=()):
         self.path, self.found, self.seen = path, [], set()
+        self.defines = ["-D" + d for d in defines]
         self.calls, self.functions, self.kernels = {}, {}, {}
         if text is None:
             with open(path, encoding="utf-8") as f:
@@ -109,7 +111,7 @@ class Check:
     # -- 1. clang ---------------------------------------------------------------------
 
     def parse(self):
-        unit = ci.Index.create().parse(self.path, args=FLAGS + common.includes(self.path),
+        unit = ci.Index.create().parse(self.path, args=FLAGS + self.defines + common.includes(self.path),
                                        unsaved_files=[(self.path, self.text)])
         bad = False
         for d in unit.diagnostics:
@@ -267,7 +269,7 @@ class Check:
 
     def signatures(self):
         try:
-            text = entry.preprocess(self.path, ["-DMSL_STRICT"], self.text)
+            text = entry.preprocess(self.path, ["-DMSL_STRICT", *self.defines], self.text)
             kernels, instances = entry.kernels_of(text)
         except Failed as e:
             name = re.search(r"kernel (?:template )?(\w+)", str(e))
@@ -322,8 +324,8 @@ class Check:
         return self.found
 
 
-def check(path, text=None):
-    return Check(path, text).run()
+def check(path, text=None, defines=()):
+    return Check(path, text, defines).run()
 
 
 def setup():
@@ -332,8 +334,8 @@ def setup():
 
 
 def main():
-    paths = [a for a in sys.argv[1:] if a != "--tap"]
-    tap = "--tap" in sys.argv[1:]
+    paths = [a for a in sys.argv[1:] if a not in ("--tap", "--tensor")]
+    tap, tensor = "--tap" in sys.argv[1:], "--tensor" in sys.argv[1:]
     if not paths:
         sys.exit(__doc__)
     try:
@@ -345,7 +347,7 @@ def main():
     if tap:
         print("1..%d" % len(paths))
     for number, path in enumerate(paths, 1):
-        found = check(os.path.abspath(path))
+        found = check(os.path.abspath(path), defines=["TILE_TENSOR"] if tensor else [])
         failed |= bool(found)
         if tap:
             print("%s %d - %s" % ("not ok" if found else "ok", number, common.shader_name(path)))

@@ -232,8 +232,46 @@ SOUND = [
 ]
 
 
-def run(path, code):
-    return strict.check(path, HEAD + code + "\n")
+# With tensor units (TILE_TENSOR).  OPERANDS: a left one of 16 x 32, a right one of 32 x 32, and their sums.
+ROWS = "tensor<threadgroup %s, extents<int, %s>, tensor_inline> %s((threadgroup %s *)p, extents<int, %s>()); "
+
+
+def rows(name, kind="half", shape="32, 32"):
+    return ROWS % (kind, shape, name, kind, shape)
+
+
+def product(body, unit="16, 32, 32", left=rows("a", shape="32, 16"), right=rows("b")):
+    return F + ("void f(threadgroup half *p, device half *g, threadgroup float *y) { tensor_product<%s> u; %s %s "
+                "auto s = u.get_destination_cooperative_tensor<decltype(a), decltype(b), float>(); %s }"
+                % (unit, left, right, body))
+
+
+TENSOR_MISTAKES = [
+    ("a product of 8 x 8", "at least one of M and N must be a multiple of 16", product("u.run(a, b, s);", "8, 8, 32")),
+    ("a product of 20 columns", "N must be a multiple of 8", product("u.run(a, b, s);", "16, 20, 32")),
+    ("a product over 24 of k", "K must be a multiple of 16", product("u.run(a, b, s);", "16, 32, 24")),
+    ("operands of two types", "operands of two types", product("u.run(a, b, s);", right=rows("b", "bfloat"))),
+    ("operands in float", "multiplies half and bfloat",
+     product("u.run(a, b, s);", left=rows("a", "float", "32, 16"), right=rows("b", "float"))),
+    ("a left operand of another length", "extents of the left operand",
+     product("u.run(a, b, s);", left=rows("a", shape="64, 16"))),
+    ("too few rows on the right", "extents of the right operand", product("u.run(a, b, s);", right=rows("b", shape="32, 16"))),
+    ("a tensor over memory of another space", "no matching con",
+     product("tensor<threadgroup half, extents<int, 32, 32>, tensor_inline> c(g, extents<int, 32, 32>());")),
+    ("sums stored as another type", "store: another type", product(rows("c", shape="32, 16") + "s.store(c);")),
+    ("sums stored where there is no room", "smaller than the product",
+     product("tensor<threadgroup float, extents<int, 16, 16>, tensor_inline> c(y, extents<int, 16, 16>()); s.store(c);")),
+    ("an operand that is no variable", "no matching member function", product("u.run(a, b, 1.0f);")),
+]
+TENSOR_SOUND = [
+    ("a product on tensor units",
+     product("UNROLL\nfor (ushort i = 0; i < s.get_capacity(); i++) if (s.is_valid_element(i)) s[i] = 0.0f; u.run(a, b, s); "
+             "tensor<threadgroup float, extents<int, 32, 16>, tensor_inline> c(y, extents<int, 32, 16>()); s.store(c);")),
+]
+
+
+def run(path, code, defines=()):
+    return strict.check(path, HEAD + code + "\n", defines)
 
 
 def main():
@@ -244,21 +282,21 @@ def main():
         print("1..0 # SKIP " + str(e).split("\n")[0])
         return 0
     bad = 0
-    print("1..%d" % (len(MISTAKES) + len(SOUND)))
+    print("1..%d" % (len(MISTAKES) + len(SOUND) + len(TENSOR_MISTAKES) + len(TENSOR_SOUND)))
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "case.metal")
         number = 0
-        for name, words, code in MISTAKES:
+        for name, words, code, *defines in MISTAKES + [(*m, "TILE_TENSOR") for m in TENSOR_MISTAKES]:
             number += 1
-            found = run(path, code)
+            found = run(path, code, defines)
             good = any(words in f.replace(path, "") for f in found)
             bad += not good
             print("%s %d - finds: %s" % ("ok" if good else "not ok", number, name))
             if not good:
                 print("# said: %s" % (found or "nothing"))
-        for name, code in SOUND:
+        for name, code, *defines in SOUND + [(*s, "TILE_TENSOR") for s in TENSOR_SOUND]:
             number += 1
-            found = run(path, code)
+            found = run(path, code, defines)
             bad += bool(found)
             print("%s %d - accepts: %s" % ("not ok" if found else "ok", number, name))
             for f in found:

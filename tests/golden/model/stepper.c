@@ -492,6 +492,7 @@ int ig_stepper_open(const struct ig_stepper_model *m, const struct ig_stepper_op
 		.activations = o->activations ? o->activations : "auto",
 		.experts = o->experts,
 		.repack = o->repack,
+		.tensor_units = o->tensor_units,
 		.strict = 1,
 		.devices = devices,
 		.n_devices = n_devices,

@@ -50,6 +50,7 @@ struct ig_stepper_options {
 	const char *activations;     /* NULL: auto */
 	const char *experts;	     /* NULL: packed */
 	const char *repack;	     /* NULL: auto */
+	const char *tensor_units;    /* NULL: auto */
 	const char *packed;	     /* a file for a copy of the packed weights; NULL: none */
 	uint32_t n_threads;	     /* 0: as many as there are processors */
 	uint32_t k_dtype, v_dtype;   /* IG_F16, IG_F32, IG_Q8_0 */

@@ -80,6 +80,8 @@ static int open_device(const struct ig_driver_options *o, struct ig_gpu_device *
 		.max_buffer_bytes = (uint64_t)1 << 32,
 		.working_set_bytes = (uint64_t)1 << 34,
 		.name = "software device",
+		/* "always": for tests, as the driver metal finds out what a GPU has */
+		.tensor_units = o->tensor_units && !strcmp(o->tensor_units, "always"),
 	};
 	*out = &d->base;
 	return 0;
@@ -229,6 +231,15 @@ static void program_destroy(struct ig_gpu_program *base)
 	free(p);
 }
 
+/* The code of a shader, for tensor units if it has kernels for them and the device has them. */
+static const struct soft_shader *find_shader(const struct ig_shader *s, bool tensor)
+{
+	char name[80];
+
+	snprintf(name, sizeof name, "%s%s", s->name, tensor && s->tensor ? "_tensor" : "");
+	return soft_find_shader(name);
+}
+
 static int program_create(struct ig_gpu_device *d, const struct ig_gpu_tape *tape,
 			  const struct ig_gpu_place *places, uint64_t step_bytes,
 			  struct ig_gpu_program **out, struct ig_error *err)
@@ -243,6 +254,7 @@ static int program_create(struct ig_gpu_device *d, const struct ig_gpu_tape *tap
 	p->tape = tape;
 	p->places = places;
 	p->step_bytes = step_bytes;
+	const bool tensor = ((struct soft_device *)d)->facts.tensor_units;
 	p->kernels =
 		calloc(tape->n_dispatches ? tape->n_dispatches : 1, sizeof(struct soft_kernel *));
 	if (!p->kernels)
@@ -258,7 +270,7 @@ static int program_create(struct ig_gpu_device *d, const struct ig_gpu_tape *tap
 	}
 	for (uint32_t i = 0; !rc && i < tape->n_dispatches; i++) {
 		const struct ig_gpu_dispatch *t = &tape->dispatches[i].d;
-		const struct soft_shader *s = soft_find_shader(t->shader->name);
+		const struct soft_shader *s = find_shader(t->shader, tensor);
 
 		p->kernels[i] = s ? soft_find_kernel(s, t->kernel) : NULL;
 		if (!p->kernels[i])

@@ -19,6 +19,7 @@ void harness_config(struct ig_config *c, const char *const *models, size_t n)
 	c->runtime.activations = strdup("auto");
 	c->runtime.experts = strdup("packed");
 	c->runtime.repack = strdup("auto");
+	c->runtime.tensor_units = strdup("auto");
 	c->runtime.run_ahead = strdup(harness_run_ahead);
 	c->runtime.transport = strdup("none");
 	c->runtime.strict = true;
@@ -53,6 +54,7 @@ void harness_config_finish(struct ig_config *c)
 	free(c->runtime.activations);
 	free(c->runtime.experts);
 	free(c->runtime.repack);
+	free(c->runtime.tensor_units);
 	free(c->runtime.transport);
 	free(c->runtime.run_ahead);
 	free(c->scheduler.speculation);

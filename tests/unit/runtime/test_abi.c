@@ -461,6 +461,7 @@ static void test_gpu(void **state)
 	AT(ig_ptx, n_bytes, 16);
 	AT(ig_ptx, n_text, 20);
 	SIZE(ig_shader, 64);
+	AT(ig_shader, tensor, 4);
 	AT(ig_shader, name, 8);
 	AT(ig_shader, source, 16);
 	AT(ig_shader, metallib, 24);
@@ -469,7 +470,7 @@ static void test_gpu(void **state)
 	AT(ig_shader, ptx_sm90a, 48);
 	AT(ig_shader, n_sm80, 56);
 	AT(ig_shader, n_sm90a, 60);
-	SIZE(ig_gpu_facts, 120);
+	SIZE(ig_gpu_facts, 128);
 	AT(ig_gpu_facts, kind, 4);
 	AT(ig_gpu_facts, arch, 8);
 	AT(ig_gpu_facts, n_cores, 12);
@@ -480,6 +481,7 @@ static void test_gpu(void **state)
 	AT(ig_gpu_facts, name, 40);
 	AT(ig_gpu_facts, tiles, 104);
 	AT(ig_gpu_facts, n_clusters, 108);
+	AT(ig_gpu_facts, tensor_units, 120);
 	SIZE(ig_gpu_ref, 16);
 	AT(ig_gpu_ref, offset, 8);
 	SIZE(ig_gpu_tensor, 56);

@@ -47,6 +47,7 @@ const struct config_value config_case_others[] = {
 	{ "runtime.activations", "f32", "f32" },
 	{ "runtime.experts", "mapped", "mapped" },
 	{ "runtime.repack", "never", "never" },
+	{ "runtime.tensor_units", "never", "never" },
 	{ "runtime.packed_cache", "packed", "/etc/x/packed" },
 	{ "runtime.packed_cache_size", "40GiB", "40GiB" },
 	{ "runtime.run_ahead", "on", "on" },

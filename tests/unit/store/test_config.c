@@ -35,6 +35,7 @@ static void check_defaults(const struct ig_config *c)
 	assert_string_equal(c->runtime.activations, "auto");
 	assert_string_equal(c->runtime.experts, "packed");
 	assert_string_equal(c->runtime.repack, "auto");
+	assert_string_equal(c->runtime.tensor_units, "auto");
 	assert_false(c->runtime.strict);
 	assert_int_equal(c->runtime.keep_wired_ms, 180000);
 	assert_int_equal(c->memory.budget, 0);
@@ -267,7 +268,7 @@ static void test_fields(void **state)
 		&b,
 		"kvcache: {service: s, arena: 1GiB, slab: 32KiB, dtype: f32}\n"
 		"memory: {budget: 3GiB}\nruntime: {driver: cpu, isa: generic, threads: 5, "
-		"activations: f32, experts: mapped, repack: never, strict: true, keep_wired: 90s}\n"
+		"activations: f32, experts: mapped, repack: never, tensor_units: never, strict: true, keep_wired: 90s}\n"
 		"server: {host: h, port: 1, also_listen: 23, "
 		"max_connections: 2, max_body: 3KiB, "
 		"max_header: 4KiB, client_buffer: 5KiB, slow_client_timeout: 6s, "
@@ -340,6 +341,7 @@ static void test_fields(void **state)
 	assert_string_equal(c->runtime.activations, "f32");
 	assert_string_equal(c->runtime.experts, "mapped");
 	assert_string_equal(c->runtime.repack, "never");
+	assert_string_equal(c->runtime.tensor_units, "never");
 	assert_true(c->runtime.strict);
 	assert_int_equal(c->runtime.keep_wired_ms, 90000);
 	assert_int_equal(c->n_models, 2);

@@ -35,6 +35,8 @@ typedef enum {
 	MTLGPUFamilyApple7 = 1007,
 	MTLGPUFamilyApple8 = 1008,
 	MTLGPUFamilyApple9 = 1009,
+	MTLGPUFamilyApple10 = 1010,
+	MTLGPUFamilyMetal4 = 5002,
 } MTLGPUFamily;
 
 typedef NSUInteger MTLResourceOptions;
@@ -73,6 +75,7 @@ enum {
 	MTLLanguageVersion3_0 = (3 << 16) + 0,
 	MTLLanguageVersion3_1 = (3 << 16) + 1,
 	MTLLanguageVersion3_2 = (3 << 16) + 2,
+	MTLLanguageVersion4_0 = (4 << 16) + 0,
 };
 
 typedef NSUInteger MTLCommandBufferStatus;
@@ -207,8 +210,13 @@ enum {
 @property(readwrite) BOOL threadGroupSizeIsMultipleOfThreadExecutionWidth;
 @end
 
+@interface MTLArchitecture : NSObject
+@property(readonly) NSString *name;
+@end
+
 @protocol MTLDevice <NSObject>
 @property(readonly) NSString *name;
+@property(readonly) MTLArchitecture *architecture;
 @property(readonly) NSUInteger maxThreadgroupMemoryLength;
 @property(readonly) MTLSize maxThreadsPerThreadgroup;
 @property(readonly) NSUInteger maxBufferLength;
