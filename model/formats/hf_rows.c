@@ -3,9 +3,9 @@
  * heads of values in another order,
  * transposed matrices, rows of two matrices that alternate, vectors to float32, MXFP4's blocks,
  * MLX's quantised groups.  MLX's groups of 32, 64 or 128
- * values are v = scale q + bias, with codes of 4 or 8 bits from the lowest bits on.  Q4_1 and Q8_M
- * are the same for 32 values, so codes are copied; a scale that float16 can't represent is rounded,
- * which is logged once.
+ * values are v = scale q + bias, with codes of 2 to 6 or 8 bits from the lowest bits on.  Q4_1 and Q8_M
+ * are the same for 32 values, so codes are copied, those of 2 and 3 bits as 4, of 5 and 6 as 8; a scale that
+ * float16 can't represent is rounded, which is logged once.
  */
 #include "model/formats/folder.h"
 
@@ -68,35 +68,49 @@ static void make_codes(const uint8_t *q, uint8_t *dst)
 	}
 }
 
-/* A row of MXFP4: scale and codes are the file's. */
-static void make_mxfp4(const struct ig_checkpoint_tensor *t, const struct ig_hf_part *p,
-		       int64_t row, uint8_t *dst)
+/* 32 codes of `bits` bits, which begin with the first byte, a byte each. */
+static void unpack_codes(const uint8_t *q, uint32_t bits, uint8_t *codes)
 {
-	const int64_t n_blocks = t->n_cols / 32;
-
-	for (int64_t b = row * n_blocks; b < (row + 1) * n_blocks; b++, dst += 17) {
-		*dst = p->scales->data[b];
-		make_codes(p->weight->data + b * 16, dst + 1);
+	for (uint32_t i = 0; i < 32; i++) {
+		const uint32_t at = i * bits, byte = at / 8, shift = at % 8;
+		uint32_t v = q[byte];
+		if (shift + bits > 8)
+			v |= (uint32_t)q[byte + 1] << 8;
+		codes[i] = (uint8_t)(v >> shift & ((1u << bits) - 1));
 	}
 }
 
-/* Block b of 32 values of the source's row, as Q4_1 or Q8_M. */
+/* Block b of 32 values of the source's row, as MXFP4, Q4_1 or Q8_M. */
 static void make_block(const struct ig_checkpoint *g, const struct ig_hf_made *m,
 		       const struct ig_hf_part *p, int64_t row, int64_t b, int64_t n_cols,
 		       uint8_t *dst)
 {
 	const int64_t n_groups = last_dim(p->scales), group = n_cols / n_groups;
 	const int64_t at = row * n_groups + b * 32 / group;
-	const uint16_t d = scale_at(g, p->scales, at), bias = scale_at(g, p->biases, at);
 
+	if (m->source == IG_MXFP4) { /* scale and codes are the file's */
+		*dst = p->scales->data[at];
+		make_codes(p->weight->data + (row * n_cols + b * 32) / 2, dst + 1);
+		return;
+	}
+	const uint16_t d = scale_at(g, p->scales, at), bias = scale_at(g, p->biases, at);
+	const uint32_t bits = (uint32_t)(last_dim(p->weight) * 32 / n_cols);
+	const uint8_t *q = p->weight->data + (row * n_cols + b * 32) * bits / 8;
 	memcpy(dst, &d, 2);
 	memcpy(dst + 2, &bias, 2);
 	dst += 4;
-	if (m->source == IG_Q8_M) {
-		memcpy(dst, p->weight->data + row * n_cols + b * 32, 32);
+	if (bits == 4) {
+		make_codes(q, dst);
 		return;
 	}
-	make_codes(p->weight->data + row * (n_cols / 2) + b * 16, dst);
+	uint8_t codes[32];
+	unpack_codes(q, bits, codes);
+	if (m->source == IG_Q8_M) {
+		memcpy(dst, codes, sizeof codes);
+		return;
+	}
+	for (int j = 0; j < 16; j++)
+		dst[j] = (uint8_t)(codes[j] | codes[j + 16] << 4);
 }
 
 /* ---- rows ------------------------------------------------------------------------------- */
@@ -125,9 +139,7 @@ static void make_row(const struct ig_checkpoint *g, const struct ig_checkpoint_t
 	const uint64_t row_bytes = ig_dtype_row_bytes(m->source, t->n_cols);
 	const uint8_t *src = p->weight->data + (uint64_t)row * row_bytes;
 
-	if (m->source == IG_MXFP4)
-		make_mxfp4(t, p, row, dst);
-	else if (p->scales && t->dtype == m->source) {
+	if (p->scales && t->dtype == m->source) {
 		for (int64_t b = 0; b < t->n_cols / 32; b++)
 			make_block(g, m, p, row, ig_hf_in_groups(32 * b, &m->cols) / 32, t->n_cols,
 				   dst + (uint64_t)b * ig_dtype_row_bytes(m->source, 32));

@@ -24,8 +24,14 @@ bool ig_hf_is_mxfp4(const struct ig_hf_group *x)
 	return x->main->t->type == IG_ST_U8 && x->n_scales && !x->n_biases;
 }
 
-/* MLX's object for the module of this weight, or the one for all. */
-static int read_group_size(const struct ig_hf_placing *p, const struct ig_st_tensor *t,
+bool ig_hf_is_mlx_mxfp4(const struct ig_hf_group *x)
+{
+	return x->main->t->type == IG_ST_U32 && x->n_scales && !x->n_biases &&
+	       x->scales->t->type == IG_ST_U8;
+}
+
+/* MLX's object for the module of this weight, or the one for all.  mxfp4: it must be of that mode, else affine. */
+static int read_group_size(const struct ig_hf_placing *p, const struct ig_st_tensor *t, bool mxfp4,
 			   uint32_t *group, uint32_t *bits)
 {
 	const json_t *all = p->f->config.quantization, *own, *v;
@@ -41,9 +47,17 @@ static int read_group_size(const struct ig_hf_placing *p, const struct ig_st_ten
 	own = json_object_get(all, module);
 	own = json_is_object(own) ? own : all;
 	mode = json_string_value(json_object_get(own, "mode"));
-	if (mode && strcmp(mode, "affine"))
-		return ig_hf_bad(p, -ENOTSUP, t, "is quantised in mode \"%s\"; Ingot reads affine",
+	if (mode && strcmp(mode, "affine") && strcmp(mode, "mxfp4"))
+		return ig_hf_bad(p, -ENOTSUP, t,
+				 "is quantised in mode \"%s\"; Ingot reads affine and mxfp4",
 				 ig_show(mode, strlen(mode)).text);
+	if (mxfp4 != (mode && !strcmp(mode, "mxfp4")))
+		return ig_hf_bad(
+			p, -EINVAL, t,
+			mxfp4 ? "has scales of bytes and no biases, but is not "
+				"quantised in mode \"mxfp4\"" :
+				"is quantised in mode \"mxfp4\", but has no scales of bytes, "
+				"or has biases");
 	v = json_object_get(own, "group_size");
 	*group = json_is_integer(v) && json_integer_value(v) > 0 && json_integer_value(v) < 65536 ?
 			 (uint32_t)json_integer_value(v) :
@@ -52,13 +66,19 @@ static int read_group_size(const struct ig_hf_placing *p, const struct ig_st_ten
 	*bits = json_is_integer(v) && json_integer_value(v) > 0 && json_integer_value(v) < 64 ?
 			(uint32_t)json_integer_value(v) :
 			0;
+	if (mxfp4 && (*group != 32 || *bits != 4))
+		return ig_hf_bad(
+			p, -ENOTSUP, t,
+			"is quantised in mode \"mxfp4\" with %u bits in groups of %u, which "
+			"has 4 in groups of 32",
+			*bits, *group);
 	if (*group != 32 && *group != 64 && *group != 128)
 		return ig_hf_bad(p, -ENOTSUP, t,
 				 "is quantised with group_size %u; Ingot reads 32, 64 and 128",
 				 *group);
-	if (*bits != 4 && *bits != 8)
-		return ig_hf_bad(p, -ENOTSUP, t, "is quantised with %u bits; Ingot reads 4 and 8",
-				 *bits);
+	if (*bits < 2 || *bits > 8 || *bits == 7)
+		return ig_hf_bad(p, -ENOTSUP, t,
+				 "is quantised with %u bits; Ingot reads 2 to 6, and 8", *bits);
 	return 0;
 }
 
@@ -93,20 +113,21 @@ static int source_of(const struct ig_hf_placing *p, const struct ig_hf_group *x,
 	}
 	if (!s)
 		return ig_hf_bad(p, -EINVAL, t, "is of type U32 without scales beside it");
-	if (s->type != IG_ST_F32 && s->type != IG_ST_F16 && s->type != IG_ST_BF16)
+	const bool mxfp4 = ig_hf_is_mlx_mxfp4(x);
+	if (!mxfp4 && s->type != IG_ST_F32 && s->type != IG_ST_F16 && s->type != IG_ST_BF16)
 		return ig_hf_bad(p, -ENOTSUP, s,
 				 "is of type %s; Ingot reads scales of F32, F16 and BF16",
 				 s->type_name);
-	if ((rc = read_group_size(p, t, &group, &bits)))
+	if ((rc = read_group_size(p, t, mxfp4, &group, &bits)))
 		return rc;
 	/* The file is smaller than 2^58 bytes, so no product overflows. */
-	*n_cols = last * (32 / bits);
-	if (s->dims[s->n_dims - 1] != *n_cols / group || *n_cols % group)
+	*n_cols = last * 32 / bits;
+	if (last * 32 % bits || s->dims[s->n_dims - 1] != *n_cols / group || *n_cols % group)
 		return ig_hf_bad(p, -EINVAL, t,
 				 "has rows of %" PRId64 " words and %" PRId64 " scales: not "
 				 "%u bits in groups of %u",
 				 last, s->dims[s->n_dims - 1], bits, group);
-	*dtype = bits == 4 ? IG_Q4_1 : IG_Q8_M;
+	*dtype = mxfp4 ? IG_MXFP4 : bits <= 4 ? IG_Q4_1 : IG_Q8_M;
 	return 0;
 }
 

@@ -171,15 +171,15 @@ static int check_group(const struct ig_hf_placing *p, const struct ig_hf_group *
 	    (x->n_scales && (rc = check_kind(p, x->scales, x->n_scales))) ||
 	    (x->n_biases && (rc = check_kind(p, x->biases, x->n_biases))))
 		return rc;
-	if ((x->n_scales != x->n_biases && !ig_hf_is_mxfp4(x)) ||
-	    (x->n_scales && x->n_scales != x->n))
+	const bool no_biases = ig_hf_is_mxfp4(x) || ig_hf_is_mlx_mxfp4(x);
+	if ((x->n_scales != x->n_biases && !no_biases) || (x->n_scales && x->n_scales != x->n))
 		return ig_hf_bad(p, -EINVAL, x->main->t, "has %zu scales and %zu biases beside it",
 				 x->n_scales, x->n_biases);
 	if (ig_hf_is_mxfp4(x))
 		return check_mxfp4(p, x);
 	if (x->n_scales &&
 	    (x->scales->t->n_dims != x->main->t->n_dims ||
-	     !same_shape(x->scales->t, x->biases->t) ||
+	     (!no_biases && !same_shape(x->scales->t, x->biases->t)) ||
 	     memcmp(x->scales->t->dims, x->main->t->dims,
 		    (x->main->t->n_dims ? x->main->t->n_dims - 1 : 0) * sizeof *x->main->t->dims)))
 		return ig_hf_bad(p, -EINVAL, x->scales->t,

@@ -32,6 +32,8 @@ __attribute__((format(printf, 4, 5))) int ig_hf_bad(const struct ig_hf_placing *
 						    const struct ig_st_tensor *t, const char *fmt,
 						    ...);
 bool ig_hf_is_mxfp4(const struct ig_hf_group *x);
+/* The same of MLX: words of eight codes, [.., words], with bytes as scales, [.., blocks]. */
+bool ig_hf_is_mlx_mxfp4(const struct ig_hf_group *x);
 /* [rows, columns] of one of the group's tensors; n_dims of GGUF.  Sets the source's dtype and how its rows are taken in
  * m.  -EINVAL or -ENOTSUP with text. */
 int ig_hf_shape_of(const struct ig_hf_placing *p, const struct ig_hf_group *x, struct ig_hf_made *m,

@@ -116,7 +116,8 @@ static const struct ig_config_key keys[] = {
 	{ "attention_bias", NULL, IG_CONFIG_TRUE, 0, 1 },
 };
 
-/* Weights of experts are a matrix [in, out] of each, or MXFP4's blocks [out, in]. */
+/* Weights of experts are a matrix [in, out] of each, or MXFP4's blocks [out, in]; as MLX has them, gate and up are
+ * apart, and each is [out, in]. */
 #define EXPERTS IG_TENSOR_EXPERTS | IG_TENSOR_TRANSPOSED
 static const struct ig_tensor_name names[] = {
 	IG_TENSORS_ENDS,
@@ -133,6 +134,16 @@ static const struct ig_tensor_name names[] = {
 	{ "layers.%u.mlp.experts.gate_up_proj_bias",
 	  "blk.%u.ffn_gate_exps.bias|blk.%u.ffn_up_exps.bias",
 	  IG_TENSOR_NAMED | IG_TENSOR_F32 | IG_TENSOR_TWO | IG_TENSOR_INTERLEAVED },
+	{ "layers.%u.mlp.experts.gate_proj", "blk.%u.ffn_gate_exps", IG_TENSOR_EXPERTS },
+	{ "layers.%u.mlp.experts.up_proj", "blk.%u.ffn_up_exps", IG_TENSOR_EXPERTS },
+	{ "layers.%u.mlp.experts.down_proj.weight", "blk.%u.ffn_down_exps.weight",
+	  IG_TENSOR_NAMED | IG_TENSOR_EXPERTS },
+	{ "layers.%u.mlp.experts.gate_proj.bias", "blk.%u.ffn_gate_exps.bias",
+	  IG_TENSOR_NAMED | IG_TENSOR_F32 },
+	{ "layers.%u.mlp.experts.up_proj.bias", "blk.%u.ffn_up_exps.bias",
+	  IG_TENSOR_NAMED | IG_TENSOR_F32 },
+	{ "layers.%u.mlp.experts.down_proj.bias", "blk.%u.ffn_down_exps.bias",
+	  IG_TENSOR_NAMED | IG_TENSOR_F32 },
 	{ "layers.%u.mlp.experts.down_proj", "blk.%u.ffn_down_exps", EXPERTS },
 	{ "layers.%u.mlp.experts.down_proj_bias", "blk.%u.ffn_down_exps.bias",
 	  IG_TENSOR_NAMED | IG_TENSOR_F32 },

@@ -216,31 +216,40 @@ static void test_converted(void **state)
 	close_golden(&g);
 }
 
-/* MLX's groups of 4 and 8 bits against the model of their exact values. */
+/* MLX's groups against the model of their exact values; mlxmix and mlxoss are MLX's own (mlx_made.py). */
+static const struct mlx {
+	const char *name;
+	uint32_t n_q8_m, n_mxfp4; /* weights */
+} mlx_folders[] = { { "mlx", 3, 0 }, { "mlxmoe", 0, 0 }, { "mlxmix", 7, 3 }, { "mlxoss", 10, 6 } };
+
 static void test_mlx(void **state)
 {
 	static const char *const isas[] = { NULL, "generic", "avx2", "avx512", "neon" };
-	const char *name = *state;
+	const struct mlx *of = *state;
+	const char *name = of->name;
 	struct golden g = { 0 };
 	struct ig_stepper_model m;
 	struct ig_error err = { 0 };
 	char path[512];
-	uint32_t n_q8_m = 0;
+	uint32_t n_q8_m = 0, n_mxfp4 = 0;
 
 	open_golden(name, &g);
 	snprintf(path, sizeof path, INGOT_TEST_ARCHS "/%s", name);
 	if (ig_stepper_model_open(&m, path, NULL, &err))
 		fail_msg("%s", err.text);
-	for (uint32_t i = 0; i < m.plan->n_weights; i++)
+	for (uint32_t i = 0; i < m.plan->n_weights; i++) {
 		n_q8_m += m.plan->weights[i].shape.dtype == IG_Q8_M;
-	assert_int_equal(n_q8_m, has_experts(m.plan) ? 0 : 3);
+		n_mxfp4 += m.plan->weights[i].shape.dtype == IG_MXFP4;
+	}
+	assert_int_equal(n_q8_m, of->n_q8_m);
+	assert_int_equal(n_mxfp4, of->n_mxfp4);
 	for (size_t i = 0; i < (ig_stepper_on_gpu() ? 1 : sizeof isas / sizeof *isas); i++)
 		assert_true(run_isa(&m, &g, name, isas[i]) || i);
 	ig_stepper_model_close(&m);
 	close_golden(&g);
 }
 
-#define MLX(name) { #name, test_mlx, NULL, NULL, (void *)#name }
+#define MLX(i) { mlx_folders[i].name, test_mlx, NULL, NULL, (void *)(uintptr_t)&mlx_folders[i] }
 #define MODEL(name) { #name, test_model, NULL, NULL, (void *)#name }
 #define CONVERTED(name) { #name " converted", test_converted, NULL, NULL, (void *)#name }
 #define FOLDER(name) { #name "/", test_folder, NULL, NULL, (void *)#name }
@@ -309,8 +318,10 @@ int main(int argc, char **argv)
 		FOLDER(qwen3next),
 		MODEL(lfm2moe),
 		FOLDER(lfm2moe),
-		MLX(mlx),
-		MLX(mlxmoe),
+		MLX(0),
+		MLX(1),
+		MLX(2),
+		MLX(3),
 		MODEL(nemotronh),
 		FOLDER(nemotronh),
 		MODEL(nemotron3),
@@ -375,6 +386,8 @@ int main(int argc, char **argv)
 		CONVERTED(granite4),
 		CONVERTED(mlx),
 		CONVERTED(mlxmoe),
+		CONVERTED(mlxmix),
+		CONVERTED(mlxoss),
 	};
 	size_t n = sizeof tests / sizeof *tests;
 

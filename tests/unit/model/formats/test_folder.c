@@ -251,6 +251,63 @@ static void groups_are_read(void **state)
 	folder_closed(&o);
 }
 
+/* Codes of every other width, which lie across bytes: as many values as one row of 32, 0, 1, 2 … */
+static void groups_of_other_widths(void **state)
+{
+	static const struct {
+		uint32_t bits, words, dtype;
+	} widths[] = { { 2, 2, IG_Q4_1 }, { 3, 3, IG_Q4_1 }, { 5, 5, IG_Q8_M }, { 6, 6, IG_Q8_M } };
+
+	for (size_t i = 0; i < sizeof widths / sizeof *widths; i++) {
+		const uint32_t bits = widths[i].bits, n = 4 * widths[i].words;
+		char config[400], header[400];
+		memset(folder_data, 0, n);
+		for (uint32_t c = 0; c < 32; c++)
+			for (uint32_t j = 0; j < bits; j++)
+				if ((c * 7 + 1) >> j & 1)
+					folder_data[(c * bits + j) / 8] |=
+						(uint8_t)(1u << (c * bits + j) % 8);
+		memcpy(folder_data + n, &(float){ 0.5f }, 4);
+		memcpy(folder_data + n + 4, &(float){ -1.0f }, 4);
+		snprintf(config, sizeof config,
+			 CONFIG_WITH(",\"quantization\":{\"group_size\":32,\"bits\":%u}"), bits);
+		snprintf(
+			header, sizeof header,
+			"{\"model.embed_tokens.weight\":{\"dtype\":\"U32\",\"shape\":[1,%u],"
+			"\"data_offsets\":[0,%u]},\"model.embed_tokens.scales\":{\"dtype\":\"F32\","
+			"\"shape\":[1,1],\"data_offsets\":[%u,%u]},\"model.embed_tokens.biases\":"
+			"{\"dtype\":\"F32\",\"shape\":[1,1],\"data_offsets\":[%u,%u]}}",
+			widths[i].words, n, n, n + 4, n + 4, n + 8);
+		struct opened o = folder_opened(config, header, n + 8);
+		const struct ig_checkpoint_tensor *t =
+			folder_tensor(&o, "token_embd.weight", widths[i].dtype, 1, 32);
+		for (uint32_t c = 0; c < 32; c++)
+			assert_true(folder_value(&o, t, 0, (int)c) ==
+				    (float)((c * 7 + 1) & ((1u << bits) - 1)) * 0.5f - 1.0f);
+		folder_closed(&o);
+	}
+}
+
+/* MXFP4 as MLX has it: words of codes, bytes as scales. */
+static void mxfp4_of_mlx(void **state)
+{
+	static const float values[] = { 0.0f,  0.5f,  1.0f,  1.5f,  2.0f,  3.0f,  4.0f,	 6.0f,
+					-0.0f, -0.5f, -1.0f, -1.5f, -2.0f, -3.0f, -4.0f, -6.0f };
+	for (int i = 0; i < 16; i++) /* codes 0 … 15, twice */
+		folder_data[i] = (uint8_t)(i % 8 * 0x22 + 0x10);
+	folder_data[16] = 128; /* 2 */
+	struct opened o =
+		folder_opened(GROUPS(",\"mode\":\"mxfp4\"", 32, 4),
+			      "{" T("model.embed_tokens.weight", "U32", "[1,4]", 0, 16) "," T(
+				      "model.embed_tokens.scales", "U8", "[1,1]", 16, 17) "}",
+			      17);
+	const struct ig_checkpoint_tensor *t =
+		folder_tensor(&o, "token_embd.weight", IG_MXFP4, 1, 32);
+	for (int c = 0; c < 32; c++)
+		assert_true(folder_value(&o, t, 0, c) == 2.0f * values[c % 16]);
+	folder_closed(&o);
+}
+
 static void groups_are_refused(void **state)
 {
 #define W                                                                                          \
@@ -259,12 +316,26 @@ static void groups_are_refused(void **state)
 								  80) "}"
 	folder_refused(GROUPS("", 16, 4), W, 80, -ENOTSUP,
 		       "group_size 16; Ingot reads 32, 64 and 128");
-	folder_refused(GROUPS("", 32, 3), W, 80, -ENOTSUP, "with 3 bits; Ingot reads 4 and 8");
+	folder_refused(GROUPS("", 32, 7), W, 80, -ENOTSUP,
+		       "with 7 bits; Ingot reads 2 to 6, and 8");
+	folder_refused(GROUPS("", 32, 1), W, 80, -ENOTSUP,
+		       "with 1 bits; Ingot reads 2 to 6, and 8");
+	folder_refused(GROUPS("", 32, 3), W, 80, -EINVAL,
+		       "rows of 4 words and 1 scales: not 3 bits in groups of 32");
 	folder_refused(GROUPS("", 64, 4), W, 80, -EINVAL,
 		       "rows of 4 words and 1 scales: not 4 bits in groups of 64");
 	folder_refused(GROUPS("", 32, 8), W, 80, -EINVAL, "not 8 bits in groups of 32");
-	folder_refused(GROUPS(",\"mode\":\"mxfp4\"", 32, 4), W, 80, -ENOTSUP,
-		       "mode \"mxfp4\"; Ingot reads affine");
+	folder_refused(GROUPS(",\"mode\":\"nvfp4\"", 32, 4), W, 80, -ENOTSUP,
+		       "mode \"nvfp4\"; Ingot reads affine and mxfp4");
+	folder_refused(GROUPS(",\"mode\":\"mxfp4\"", 32, 4), W, 80, -EINVAL,
+		       "in mode \"mxfp4\", but has no scales of bytes, or has biases");
+#define BYTES                                                                                      \
+	"{" T(Q ".weight", "U32", "[4,4]", 0, 64) "," T(Q ".scales", "U8", "[4,1]", 64, 68) "}"
+	folder_refused(GROUPS("", 32, 4), BYTES, 68, -EINVAL, "is not quantised in mode \"mxfp4\"");
+	folder_refused(GROUPS(",\"mode\":\"mxfp4\"", 64, 4), BYTES, 68, -ENOTSUP,
+		       "with 4 bits in groups of 64, which has 4 in groups of 32");
+	folder_refused(GROUPS(",\"mode\":\"mxfp4\"", 32, 8), BYTES, 68, -ENOTSUP,
+		       "with 8 bits in groups of 32, which has 4 in groups of 32");
 	folder_refused(GROUPS("", 32, 4),
 		       "{" T(Q ".weight", "U32", "[4,4]", 0,
 			     64) "," T(Q ".scales", "U8", "[4,1]", 64,
@@ -540,11 +611,13 @@ static void paths_name_folders(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(headers_are_refused), cmocka_unit_test(rows_are_put_in_order),
-		cmocka_unit_test(tensors_are_refused), cmocka_unit_test(groups_are_read),
-		cmocka_unit_test(groups_are_refused),  cmocka_unit_test(experts_are_joined),
-		cmocka_unit_test(experts_are_refused), cmocka_unit_test(heads_are_split),
-		cmocka_unit_test(heads_are_refused),   cmocka_unit_test(index_is_checked),
+		cmocka_unit_test(headers_are_refused),	  cmocka_unit_test(rows_are_put_in_order),
+		cmocka_unit_test(tensors_are_refused),	  cmocka_unit_test(groups_are_read),
+		cmocka_unit_test(groups_of_other_widths), cmocka_unit_test(mxfp4_of_mlx),
+		cmocka_unit_test(groups_are_refused),	  cmocka_unit_test(groups_of_other_widths),
+		cmocka_unit_test(mxfp4_of_mlx),		  cmocka_unit_test(experts_are_joined),
+		cmocka_unit_test(experts_are_refused),	  cmocka_unit_test(heads_are_split),
+		cmocka_unit_test(heads_are_refused),	  cmocka_unit_test(index_is_checked),
 		cmocka_unit_test(paths_name_folders),
 	};
 
