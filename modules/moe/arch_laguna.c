@@ -193,6 +193,7 @@ static const struct ig_tensor_name names[] = {
 	{ "layers.%u.self_attn.g_proj", "blk.%u.attn_gate", 0 },
 	IG_TENSORS_GLU,
 	IG_TENSORS_EXPERTS("mlp", "gate_proj", "up_proj", "down_proj"),
+	{ "layers.%u.mlp.gate.proj", "blk.%u.ffn_gate_inp", IG_TENSOR_F32 }, /* MLX's */
 	{ "layers.%u.mlp.gate.e_score_correction_bias", "blk.%u.exp_probs_b.bias",
 	  IG_TENSOR_NAMED },
 	{ "layers.%u.mlp.experts.e_score_correction_bias", "blk.%u.exp_probs_b.bias",

@@ -5,7 +5,8 @@
     mlx_made.py
 
 "mlxmix" is a Qwen 3 in which each module has another width: 2, 3, 4, 5, 6 and 8 bits in groups of 32, 64 and 128,
-and MXFP4.  "mlxoss" is a gpt-oss as people publish it: experts in MXFP4, the rest in 8 bits.  The goldens are the
+and MXFP4.  "mlxoss" is a gpt-oss as people publish it: experts in MXFP4, the rest in 8 bits.  "mlxlaguna" is laguna's config.json
+with the names that mlx-lm gives its router, in BF16.  The goldens are the
 logits of mlx-lm's classes, on the CPU, in float32 (NAME.golden has the form of make.py's); prompts are llama3's.
 """
 import json
@@ -27,6 +28,7 @@ MODELS = {
                    sliding_window=24, layer_types=["sliding_attention", "full_attention"], rope_theta=150000.0,
                    attention_bias=True, swiglu_limit=7.0, tie_word_embeddings=False),
 }
+MODELS["mlxlaguna"] = json.loads((HERE / "laguna" / "config.json").read_text())
 MXFP4 = dict(bits=4, group_size=32, mode="mxfp4")
 # gate and up of a layer become one format of ours
 MIX = {"0.self_attn.q_proj": (2, 32), "0.self_attn.k_proj": (3, 64), "0.self_attn.v_proj": (5, 32),
@@ -67,9 +69,10 @@ def make(name, config, seed):
             return (p + 0.1 * mx.random.normal(p.shape)).astype(mx.float32)
         return (mx.random.normal(p.shape) / p.shape[-1] ** 0.5).astype(mx.bfloat16)
     model.update(tree_map(fresh, model.parameters()))
-    model, config = utils.quantize_model(
-        model, dict(config), 64, 4,
-        quant_predicate=lambda path, module: hasattr(module, "to_quantized") and as_quantised(name, path))
+    if name != "mlxlaguna":
+        model, config = utils.quantize_model(
+            model, dict(config), 64, 4,
+            quant_predicate=lambda path, module: hasattr(module, "to_quantized") and as_quantised(name, path))
     folder = HERE / name
     folder.mkdir(exist_ok=True)
     for f in folder.iterdir():

@@ -220,7 +220,11 @@ static void test_converted(void **state)
 static const struct mlx {
 	const char *name;
 	uint32_t n_q8_m, n_mxfp4; /* weights */
-} mlx_folders[] = { { "mlx", 3, 0 }, { "mlxmoe", 0, 0 }, { "mlxmix", 7, 3 }, { "mlxoss", 10, 6 } };
+} mlx_folders[] = { { "mlx", 3, 0 },
+		    { "mlxmoe", 0, 0 },
+		    { "mlxmix", 7, 3 },
+		    { "mlxoss", 10, 6 },
+		    { "mlxlaguna", 0, 0 } };
 
 static void test_mlx(void **state)
 {
@@ -322,6 +326,7 @@ int main(int argc, char **argv)
 		MLX(1),
 		MLX(2),
 		MLX(3),
+		MLX(4),
 		MODEL(nemotronh),
 		FOLDER(nemotronh),
 		MODEL(nemotron3),
