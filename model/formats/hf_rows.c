@@ -103,6 +103,10 @@ static void make_block(const struct ig_checkpoint *g, const struct ig_hf_made *m
 		make_codes(q, dst);
 		return;
 	}
+	if (bits == 8) {
+		memcpy(dst, q, 32);
+		return;
+	}
 	uint8_t codes[32];
 	unpack_codes(q, bits, codes);
 	if (m->source == IG_Q8_M) {
