@@ -31,7 +31,6 @@ static const struct model {
 } models[] = { { "llama3", "Q8_0", false },
 	       { "qwen3", "Q4_0", false },
 	       { "llama3", "F16", true },
-	       { "mistral", "BF16", true },
 	       { "qwen3moe", "Q8_0", true } };
 
 /* *n_kernels: that ran meanwhile. */
